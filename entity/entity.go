@@ -1,0 +1,78 @@
+// Package entity is the vocabulary that the kinds below it share: errors, principals, capabilities, commands.
+//
+// Every kind of entity is a package below this one with pure rules: Decide turns a command into events or an error,
+// Evolve turns a state and an event into the next state, Reply tells what the asker gets. No clock, randomness,
+// goroutine or I/O is used here; time is an argument, ids and secrets arrive inside commands.
+package entity
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// Kind names a sort of entity; Identity names one of them.
+const (
+	KindUser       = "user"
+	KindEmail      = "email"
+	KindCredential = "credential"
+	KindSlug       = "slug"
+	KindWorkspace  = "workspace"
+	KindActivity   = "activity"
+)
+
+// Command is a message for one entity, with who sends it.
+type Command struct {
+	Kind      string
+	Identity  string
+	Principal *wirev1.Principal
+	// RequestID is the HTTP request that it comes from.
+	RequestID string
+	// ID, where set, makes the command take effect once, however often it arrives.
+	ID      string
+	Message proto.Message
+}
+
+// Code classifies an error for whoever asked.
+type Code string
+
+// The codes of the specification and of decisions, section 1.
+const (
+	InvalidRequest       Code = "invalid_request"
+	InvalidCursor        Code = "invalid_cursor"
+	Unauthorized         Code = "unauthorized"
+	Forbidden            Code = "forbidden"
+	NotFound             Code = "not_found"
+	MethodNotAllowed     Code = "method_not_allowed"
+	PayloadTooLarge      Code = "payload_too_large"
+	UnsupportedMediaType Code = "unsupported_media_type"
+	SlugTaken            Code = "slug_taken"
+	EmailTaken           Code = "email_taken"
+	LimitReached         Code = "limit_reached"
+	RateLimited          Code = "rate_limited"
+	Unavailable          Code = "unavailable"
+	Internal             Code = "internal"
+)
+
+// Error refuses a command. Its message is for people and names the field where there is one.
+type Error struct {
+	Code    Code
+	Message string
+	// RetryAfter says when trying again may help; 0: it will not, or unknown.
+	RetryAfter time.Duration
+}
+
+func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
+
+// Errorf makes an error of a code.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Platform is the principal of the platform's own work: recovery, reactors, operators on the server's own machine.
+func Platform() *wirev1.Principal {
+	return &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_PLATFORM}
+}

@@ -1,0 +1,161 @@
+// Package persistence is the journal: the durable, ordered history of every entity, with the indexes that belong to it.
+//
+// A stream is one entity's history. It lies in a partition, whose streams share one sequence (the feed), one term and
+// one order of commit. An append carries the version that its proposer saw and the epoch that it holds the partition
+// under; the journal refuses it when either is stale. Events and their index entries become durable together or not
+// at all.
+//
+// Nothing is shown before it is durable: a View is the journal as it stood after a commit that is on disk.
+package persistence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+)
+
+// Partition numbers a share of the streams; 0 to the count fixed when the data directory was made.
+type Partition uint16
+
+// Stream names an entity's history: its kind, a slash and its identity.
+type Stream string
+
+// Journal is the durable store that entities append to. Its methods may be called from any goroutine.
+type Journal interface {
+	// Append queues a proposal and returns at once. done is called exactly once, from the journal's goroutine, when the
+	// outcome is durable or known to be refused; it must not block. Proposals of one stream are applied in the order of
+	// their calls.
+	Append(p Proposal, done func(Result))
+	// View opens what is durable now. The caller closes it. Errors: ErrClosed.
+	View() (View, error)
+	// SaveSnapshot keeps an entity's state for a faster activation. It may be lost, and replaces the one before.
+	SaveSnapshot(p Partition, s Stream, snapshot Snapshot)
+	// Watch calls fn with each change of ownership, first with what is owned now, until ctx ends; and with each advance
+	// of a partition's feed. fn must not block.
+	Watch(ctx context.Context, fn func(Notice))
+	// Checkpoint writes a consistent copy of everything durable into dir, which must not exist.
+	Checkpoint(dir string) error
+}
+
+// View reads one durable state. What it yields is valid until the next step of the same iteration.
+type View interface {
+	// Head is the stream's last version; 0: no events.
+	Head(p Partition, s Stream) (uint64, error)
+	// Read yields a stream's events with versions of at least from, ascending; or, descending, at most from.
+	Read(p Partition, s Stream, from uint64, d Direction) iter.Seq2[Event, error]
+	// Feed yields the events of all streams of a partition with sequences of at least from, ascending.
+	Feed(p Partition, from uint64) iter.Seq2[Event, error]
+	// Index yields the entries that a query selects.
+	Index(p Partition, q Query) iter.Seq2[Entry, error]
+	// Snapshot is the stream's last snapshot; the zero Snapshot where there is none.
+	Snapshot(p Partition, s Stream) (Snapshot, error)
+	Close() error
+}
+
+// Direction is the order of a walk.
+type Direction bool
+
+const (
+	Ascending  Direction = false
+	Descending Direction = true
+)
+
+// Proposal is what a stream's owner wants appended. Without events it changes index entries alone.
+type Proposal struct {
+	Partition Partition
+	Stream    Stream
+	// Expected is the stream's version that the proposal was decided on.
+	Expected uint64
+	// Epoch is the term under which the proposer leads the partition.
+	Epoch   uint64
+	Events  []Event
+	Entries []Change
+}
+
+// Event is one fact of a stream. The journal assigns Version (Expected + 1 and on) and Sequence.
+type Event struct {
+	Stream    Stream
+	Version   uint64
+	Sequence  uint64
+	Name      string
+	Payload   []byte
+	At        time.Time
+	Actor     string
+	CommandID string
+	RequestID string
+}
+
+// Entry is one row of an index. Rows of one index and value are ordered by Order. Value may hold any bytes.
+type Entry struct {
+	Index string
+	Value string
+	Order uint64
+	Data  []byte
+}
+
+// Change puts or removes an entry; an entry with the same index, value and order is replaced.
+type Change struct {
+	Entry
+	Remove bool
+}
+
+// Query selects entries of one index.
+type Query struct {
+	Index string
+	Value string
+	// Prefix selects every value that begins with Value, ordered by value and then order; From is ignored.
+	Prefix bool
+	// From is the first order: at least (ascending) or at most (descending) it.
+	From      uint64
+	Direction Direction
+}
+
+// Snapshot is an entity's state as of a version.
+type Snapshot struct {
+	Version uint64
+	State   []byte
+}
+
+// Result is the outcome of a proposal. With a nil Err it is durable.
+type Result struct {
+	// Version of the stream after the append.
+	Version uint64
+	// Err is a ConflictError, a NotLeaderError, ErrUnknown, ErrRefused or ErrClosed.
+	Err error
+}
+
+// Notice tells a watcher that a partition changed hands or that its feed grew.
+type Notice struct {
+	Partition Partition
+	// Epoch is the term; it grows with each change of hands.
+	Epoch uint64
+	// Owned tells whether this process leads the partition.
+	Owned bool
+	// Sequence is the last durable one of the feed.
+	Sequence uint64
+}
+
+// ConflictError refuses a proposal whose expected version is not the stream's.
+type ConflictError struct{ Actual uint64 }
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("the stream is at version %d", e.Actual)
+}
+
+// NotLeaderError refuses a proposal made under an epoch that has passed.
+type NotLeaderError struct{ Epoch uint64 }
+
+func (e *NotLeaderError) Error() string {
+	return fmt.Sprintf("the partition's epoch is %d", e.Epoch)
+}
+
+var (
+	// ErrUnknown says that the proposal may or may not become durable: read again.
+	ErrUnknown = errors.New("the outcome of the append is unknown")
+	// ErrRefused says that the proposal was not written and can be tried later: the disk is full, the queue is.
+	ErrRefused = errors.New("the journal refuses writes for now")
+	// ErrClosed says that the journal is closed or has failed; nothing more is written.
+	ErrClosed = errors.New("the journal is closed")
+)
