@@ -76,3 +76,14 @@ func Errorf(code Code, format string, args ...any) *Error {
 func Platform() *wirev1.Principal {
 	return &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_PLATFORM}
 }
+
+// Call is what a rule may know beside its state and command.
+type Call struct {
+	// Now has millisecond precision.
+	Now       time.Time
+	Identity  string
+	Principal *wirev1.Principal
+}
+
+// At is the call's time in the API's unit, milliseconds since the Unix epoch.
+func (c Call) At() int64 { return c.Now.UnixMilli() }

@@ -1,0 +1,22 @@
+// Package activity holds the rules of a workspace's file-activity sequence: what becomes a row, what folds into a
+// summary, what counts as read and written, and where each row is indexed.
+//
+// A row's stored form is the JSON that pages and streams send, behind a small binary header that the indexes and
+// filters read (codec.go). The version of the stream is the row's seq.
+package activity
+
+import (
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// Subscription asks for a workspace's rows as they come, as frames of a server-sent event stream.
+type Subscription struct {
+	WorkspaceID string
+	Principal   *wirev1.Principal
+	// After is the position after which the stream begins; 0: from the first row.
+	After uint64
+	// Reads includes read markers.
+	Reads bool
+	// Send writes whole frames to the client; the bytes are valid until it returns. An error ends the stream.
+	Send func(frames []byte) error
+}
