@@ -45,8 +45,10 @@ type View interface {
 	Head(p Partition, s Stream) (uint64, error)
 	// Read yields a stream's events with versions of at least from, ascending; or, descending, at most from.
 	Read(p Partition, s Stream, from uint64, d Direction) iter.Seq2[Event, error]
-	// Feed yields the events of all streams of a partition with sequences of at least from, ascending.
-	Feed(p Partition, from uint64) iter.Seq2[Event, error]
+	// Feed yields the events of a partition with sequences of at least from, ascending, of the streams that want
+	// selects. Events of other streams are passed over without being read: yield sees them with Stream and Sequence
+	// alone, once every thousand or so, so that a follower's cursor can move on.
+	Feed(p Partition, from uint64, want func(Stream) bool) iter.Seq2[Event, error]
 	// Index yields the entries that a query selects.
 	Index(p Partition, q Query) iter.Seq2[Entry, error]
 	// Snapshot is the stream's last snapshot; the zero Snapshot where there is none.
