@@ -1,0 +1,107 @@
+// Package email holds the rules of an email address, which names at most one person.
+//
+//	free ──ClaimEmail──► taken
+//
+// An address's identity is its lower-case text, so that its one stream settles who of several claimants wins. The
+// platform alone asks it.
+package email
+
+import (
+	"net/mail"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
+	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+)
+
+// MaxLength is the longest address, in bytes (RFC 5321, section 4.5.3.1.3, without the angle brackets).
+const MaxLength = 254
+
+var (
+	errPlatformOnly   = entity.Errorf(entity.Forbidden, "only the platform does this")
+	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of an email address")
+	errTaken          = entity.Errorf(entity.EmailTaken, "email is another person's")
+	errNoUser         = entity.Errorf(entity.InvalidRequest, "userId is empty")
+	errLength         = entity.Errorf(entity.InvalidRequest, "email must have at most %d bytes", MaxLength)
+	errForm           = entity.Errorf(entity.InvalidRequest, "email is no address")
+	errCase           = entity.Errorf(entity.InvalidRequest, "email is not lower-case")
+)
+
+// Zero is the state before the first event.
+func Zero(identity string) *emailv1.Email {
+	return &emailv1.Email{Address: identity}
+}
+
+// Decide turns a command into events. No events and no error: already so, or a query.
+// Errors: email_taken, invalid_request, forbidden.
+func Decide(call entity.Call, s *emailv1.Email, c emailv1.Command) ([]emailv1.Event, error) {
+	if !entity.IsPlatform(call.Principal) {
+		return nil, errPlatformOnly
+	}
+	switch c := c.(type) {
+	case *emailv1.ClaimEmail:
+		return claim(call, s, c)
+	case *emailv1.ResolveEmail:
+		return nil, nil
+	}
+	return nil, errUnknownCommand
+}
+
+// Evolve is the state after an event.
+func Evolve(s *emailv1.Email, e emailv1.Event) *emailv1.Email {
+	switch e := e.(type) {
+	case *emailv1.EmailClaimed:
+		return &emailv1.Email{Address: e.GetAddress(), UserId: e.GetUserId()}
+	}
+	return s
+}
+
+// Reply is the state for every command.
+func Reply(_ entity.Call, s *emailv1.Email, c emailv1.Command, _ []emailv1.Event) proto.Message {
+	switch c.(type) {
+	case *emailv1.ClaimEmail, *emailv1.ResolveEmail:
+	}
+	return s
+}
+
+// Check tells why a text is no lower-case address without a display name; nil where it is one. Errors: invalid_request.
+func Check(address string) *entity.Error {
+	if len(address) > MaxLength {
+		return errLength
+	}
+	parsed, err := mail.ParseAddress(address)
+	switch {
+	case err != nil || parsed.Address != address:
+		return errForm
+	case strings.ToLower(address) != address:
+		return errCase
+	}
+	return nil
+}
+
+func claim(call entity.Call, s *emailv1.Email, c *emailv1.ClaimEmail) ([]emailv1.Event, error) {
+	switch {
+	case c.GetUserId() == "":
+		return nil, errNoUser
+	case c.GetUserId() == s.GetUserId():
+		return nil, nil
+	}
+	if err := Check(call.Identity); err != nil {
+		return nil, err
+	}
+	if err := user.CheckName(c.GetName()); err != nil {
+		return nil, err
+	}
+	if s.GetUserId() != "" {
+		return nil, errTaken
+	}
+	return []emailv1.Event{&emailv1.EmailClaimed{
+		Address: call.Identity,
+		UserId:  c.GetUserId(),
+		Name:    c.GetName(),
+		At:      call.At(),
+	}}, nil
+}

@@ -1,0 +1,61 @@
+package user
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+const (
+	// MaxNameLength is the longest name of a person or a key, in characters.
+	MaxNameLength = 200
+	// MaxTime is the greatest timestamp (specification, Limits), in milliseconds since the Unix epoch.
+	MaxTime = 9007199254740991
+	// KeyPrefix begins a key's id; a lower-case ULID follows.
+	KeyPrefix = "key_"
+
+	ulidLength   = 26
+	ulidAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+)
+
+var (
+	errNameText    = entity.Errorf(entity.InvalidRequest, "name has a control character or is not UTF-8")
+	errNameLong    = entity.Errorf(entity.InvalidRequest, "name must have at most %d characters", MaxNameLength)
+	errNameBlank   = entity.Errorf(entity.InvalidRequest, "name is blank")
+	errExpiryPast  = entity.Errorf(entity.InvalidRequest, "expiresAt is in the past")
+	errExpiryLate  = entity.Errorf(entity.InvalidRequest, "expiresAt must be at most %d", MaxTime)
+	errKeyID       = entity.Errorf(entity.InvalidRequest, "keyId must be %s and a lower-case ULID", KeyPrefix)
+	errSecret      = entity.Errorf(entity.InvalidRequest, "secretSha256 is no SHA-256")
+	errNoEmail     = entity.Errorf(entity.InvalidRequest, "email is empty")
+	errNoWorkspace = entity.Errorf(entity.InvalidRequest, "workspaceId is empty")
+)
+
+// CheckName tells why a text is no person's name; nil where it may be one, or is empty: a name is optional.
+// Errors: invalid_request.
+func CheckName(name string) *entity.Error {
+	switch {
+	case !utf8.ValidString(name), strings.ContainsFunc(name, unicode.IsControl):
+		return errNameText
+	case utf8.RuneCountInString(name) > MaxNameLength:
+		return errNameLong
+	}
+	return nil
+}
+
+func checkKeyName(name string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	if strings.TrimSpace(name) == "" {
+		return errNameBlank
+	}
+	return nil
+}
+
+// isKeyID wants a ULID's first character to be at most 7: 26 characters of 5 bits hold 130, a ULID has 128.
+func isKeyID(id string) bool {
+	ulid, found := strings.CutPrefix(id, KeyPrefix)
+	return found && len(ulid) == ulidLength && ulid[0] <= '7' && strings.Trim(ulid, ulidAlphabet) == ""
+}

@@ -1,0 +1,100 @@
+package workspace
+
+import (
+	"slices"
+
+	"github.com/atelier-run/atelier/entity"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// One error stands for all that keeps somebody out, so that nobody learns which workspaces there are.
+var (
+	errNotFound  = entity.Errorf(entity.NotFound, "no such workspace")
+	errForbidden = entity.Errorf(entity.Forbidden, "your role or grant does not include this")
+)
+
+// Refusals of commands that only the platform sends, or that name too little.
+var (
+	errPlatformOnly   = entity.Errorf(entity.Forbidden, "only the platform does this")
+	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of a workspace")
+	errNoCreator      = entity.Errorf(entity.InvalidRequest, "creatorId is empty")
+	errNameText       = entity.Errorf(entity.InvalidRequest, "name has a control character or is not UTF-8")
+	errNameLength     = entity.Errorf(entity.InvalidRequest, "name must have 1 to %d characters", MaxNameLength)
+)
+
+// Check refuses a call that may not use a capability in the workspace; an empty capability asks for membership alone.
+// It allocates nothing. Errors: not_found for who does not belong to it, forbidden for a member without the capability.
+func Check(call entity.Call, s *workspacev1.Workspace, capability string) error {
+	role := roleOf(call.Principal, s)
+	switch {
+	case role == workspacev1.Role_ROLE_UNSPECIFIED:
+		return errNotFound
+	case !has(call.Principal, role, capability):
+		return errForbidden
+	}
+	return nil
+}
+
+// Allow is Check, and tells the principal's role and all of its capabilities.
+func Allow(call entity.Call, s *workspacev1.Workspace, capability string) (*workspacev1.Authorized, error) {
+	if err := Check(call, s, capability); err != nil {
+		return nil, err
+	}
+	return authorized(call, s), nil
+}
+
+func authorized(call entity.Call, s *workspacev1.Workspace) *workspacev1.Authorized {
+	role := roleOf(call.Principal, s)
+	return &workspacev1.Authorized{Role: role, Capabilities: entity.Capabilities(call.Principal, role)}
+}
+
+// roleOf is the role that a principal acts in; unspecified: none, or no such workspace.
+//
+// The platform acts as an owner. The workspace's own computer acts as an editor, which is an owner without admin,
+// whoever its members are; a computer's credential that is bound to no workspace acts nowhere. Every other principal
+// acts for its person, whose role may change or end while the credential lives.
+func roleOf(p *wirev1.Principal, s *workspacev1.Workspace) workspacev1.Role {
+	if !exists(s) || p.GetWorkspaceId() != "" && p.GetWorkspaceId() != s.GetId() {
+		return workspacev1.Role_ROLE_UNSPECIFIED
+	}
+	switch p.GetKind() {
+	case wirev1.CredentialKind_CREDENTIAL_KIND_PLATFORM:
+		return workspacev1.Role_ROLE_OWNER
+	case wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM:
+		if p.GetWorkspaceId() == "" {
+			return workspacev1.Role_ROLE_UNSPECIFIED
+		}
+		return workspacev1.Role_ROLE_EDITOR
+	case wirev1.CredentialKind_CREDENTIAL_KIND_USER,
+		wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION,
+		wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION,
+		wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH,
+		wirev1.CredentialKind_CREDENTIAL_KIND_APP:
+		return s.GetMembers()[p.GetUserId()].GetRole()
+	default:
+		return workspacev1.Role_ROLE_UNSPECIFIED
+	}
+}
+
+// has tells whether entity.Capabilities holds a capability, without making the list.
+func has(p *wirev1.Principal, role workspacev1.Role, capability string) bool {
+	if capability == "" {
+		return true
+	}
+	switch p.GetKind() {
+	case wirev1.CredentialKind_CREDENTIAL_KIND_APP:
+		if capability == entity.Admin || !slices.Contains(p.GetGrants(), capability) {
+			return false
+		}
+	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH:
+		if !slices.Contains(p.GetGrants(), capability) {
+			return false
+		}
+	default:
+	}
+	return slices.Contains(entity.Capabilities(wholeRole, role), capability)
+}
+
+// wholeRole has all that a role gives.
+var wholeRole = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER}
