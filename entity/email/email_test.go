@@ -1,0 +1,159 @@
+package email_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/email"
+	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+var noon = time.UnixMilli(1_800_000_000_000)
+
+func platform(identity string) entity.Call {
+	return entity.Call{Now: noon, Identity: identity, Principal: entity.Platform()}
+}
+
+// ask carries a command out and fails the test where a law of rules is broken.
+func ask(t rapid.TB, call entity.Call, s *emailv1.Email, c emailv1.Command) (*emailv1.Email, []emailv1.Event, error) {
+	t.Helper()
+	events, err := email.Decide(call, s, c)
+	if err != nil {
+		if code(err) == "" || len(events) > 0 {
+			t.Fatalf("%T: refused with %v and %d events", c, err, len(events))
+		}
+		return s, nil, err
+	}
+	for _, e := range events {
+		before := proto.Clone(s)
+		next := email.Evolve(s, e)
+		if !proto.Equal(before, s) {
+			t.Fatalf("%T changed the state before it", e)
+		}
+		s = next
+	}
+	if reply := email.Reply(call, s, c, events); !proto.Equal(reply, s) {
+		t.Fatalf("%T: reply %v, state %v", c, reply, s)
+	}
+	if again, err := email.Decide(call, s, c); err != nil || len(again) > 0 {
+		t.Fatalf("%T a second time: %v, %v", c, again, err)
+	}
+	return s, events, nil
+}
+
+func code(err error) entity.Code {
+	var refusal *entity.Error
+	errors.As(err, &refusal)
+	if refusal == nil {
+		return ""
+	}
+	return refusal.Code
+}
+
+func commands() *rapid.Generator[emailv1.Command] {
+	return rapid.Custom(func(t *rapid.T) emailv1.Command {
+		if rapid.Bool().Draw(t, "resolve") {
+			return &emailv1.ResolveEmail{}
+		}
+		return &emailv1.ClaimEmail{
+			UserId: rapid.SampledFrom([]string{"usr_1", "usr_2", "usr_3", ""}).Draw(t, "user"),
+			Name:   rapid.StringN(0, 3, -1).Draw(t, "name"),
+		}
+	})
+}
+
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		identity := rapid.SampledFrom([]string{"a@example.com", "b@example.com", "A@example.com", "a"}).Draw(t, "address")
+		s := email.Zero(identity)
+		var log []emailv1.Event
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			call := platform(identity)
+			call.Principal.Kind = wirev1.CredentialKind(rapid.SampledFrom([]int32{1, 1, 1, 0, 2, 7, 8}).Draw(t, "kind"))
+			next, events, err := ask(t, call, s, commands().Draw(t, "command"))
+			if !entity.IsPlatform(call.Principal) && code(err) != entity.Forbidden {
+				t.Fatalf("%v was let in: %v", call.Principal, err)
+			}
+			if s.GetUserId() != "" && next.GetUserId() != s.GetUserId() {
+				t.Fatalf("%s went from %s to %s", identity, s.GetUserId(), next.GetUserId())
+			}
+			s, log = next, append(log, events...)
+		}
+		if s.GetUserId() != "" && email.Check(identity) != nil {
+			t.Fatalf("%s was claimed", identity)
+		}
+		replayed := email.Zero(identity)
+		for _, e := range log {
+			replayed = email.Evolve(replayed, e)
+		}
+		if !proto.Equal(replayed, s) {
+			t.Fatalf("replayed %v, lived %v", replayed, s)
+		}
+	})
+}
+
+func TestCheck(t *testing.T) {
+	long := strings.Repeat("a", 64) + "@" + strings.Repeat("b", 185) + ".com"
+	for address, want := range map[string]string{
+		"alice@example.com":     "",
+		"a.b+c_d@mail.example":  "",
+		"bücher@example.com":    "",
+		long:                    "",
+		long + "m":              "254",
+		"":                      "no address",
+		"alice":                 "no address",
+		"@example.com":          "no address",
+		"alice@":                "no address",
+		"a@b@c":                 "no address",
+		"a lice@example.com":    "no address",
+		"alice@example.com ":    "no address",
+		"alice@exam\nple.com":   "no address",
+		"alice@example.com\x00": "no address",
+		"al\xffce@example.com":  "no address",
+		"<alice@example.com>":   "no address",
+		"A <alice@example.com>": "no address",
+		"a@b.com, c@d.com":      "no address",
+		"Alice@example.com":     "lower-case",
+	} {
+		err := email.Check(address)
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%q: %v", address, err)
+		case want == "":
+		case code(err) != entity.InvalidRequest || !strings.HasPrefix(err.Message, "email") || !strings.Contains(err.Message, want):
+			t.Errorf("%q: %v, want email and %q", address, err, want)
+		}
+	}
+}
+
+func TestClaim(t *testing.T) {
+	const address = "alice@example.com"
+	claimed, _, err := ask(t, platform(address), email.Zero(address), &emailv1.ClaimEmail{UserId: "usr_1", Name: "Alice"})
+	if err != nil || claimed.GetUserId() != "usr_1" || claimed.GetAddress() != address {
+		t.Fatalf("%v, %v", claimed, err)
+	}
+	for name, test := range map[string]struct {
+		state   *emailv1.Email
+		command *emailv1.ClaimEmail
+		want    entity.Code
+	}{
+		"again":      {claimed, &emailv1.ClaimEmail{UserId: "usr_1"}, ""},
+		"another":    {claimed, &emailv1.ClaimEmail{UserId: "usr_2"}, entity.EmailTaken},
+		"nobody":     {claimed, &emailv1.ClaimEmail{}, entity.InvalidRequest},
+		"no name":    {email.Zero(address), &emailv1.ClaimEmail{UserId: "usr_1"}, ""},
+		"long name":  {email.Zero(address), &emailv1.ClaimEmail{UserId: "usr_1", Name: strings.Repeat("é", 201)}, entity.InvalidRequest},
+		"no address": {email.Zero("alice"), &emailv1.ClaimEmail{UserId: "usr_1"}, entity.InvalidRequest},
+	} {
+		_, _, err := ask(t, platform(test.state.GetAddress()), test.state, test.command)
+		if code(err) != test.want {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}

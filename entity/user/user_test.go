@@ -1,0 +1,381 @@
+package user_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+const alice = "usr_01j00000000000000000000000"
+
+var (
+	noon   = time.UnixMilli(1_800_000_000_000)
+	secret = bytes.Repeat([]byte("secret! "), 4)
+)
+
+func keyID(n int) string { return fmt.Sprintf("key_01j%023d", n) }
+
+func as(kind wirev1.CredentialKind, person string) *wirev1.Principal {
+	return &wirev1.Principal{Kind: kind, UserId: person}
+}
+
+func human(person string) *wirev1.Principal {
+	return as(wirev1.CredentialKind_CREDENTIAL_KIND_USER, person)
+}
+
+func by(p *wirev1.Principal) entity.Call {
+	return entity.Call{Now: noon, Identity: alice, Principal: p}
+}
+
+// ask carries a command out and fails the test where a law of rules is broken.
+func ask(t rapid.TB, call entity.Call, s *userv1.User, c userv1.Command) (*userv1.User, []userv1.Event, error) {
+	t.Helper()
+	events, err := user.Decide(call, s, c)
+	if err != nil {
+		var refusal *entity.Error
+		if !errors.As(err, &refusal) || refusal == nil || refusal.Message == "" || len(events) > 0 {
+			t.Fatalf("%T: refused with %v and %d events", c, err, len(events))
+		}
+		return s, nil, err
+	}
+	for _, e := range events {
+		before := proto.Clone(s)
+		next := user.Evolve(s, e)
+		if !proto.Equal(before, s) {
+			t.Fatalf("%T changed the state before it", e)
+		}
+		s = next
+	}
+	reply, err := proto.Marshal(user.Reply(call, s, c, events))
+	if err != nil || bytes.Contains(reply, secret[:8]) {
+		t.Fatalf("%T: the reply shows a secret's hash or cannot be encoded: %v", c, err)
+	}
+	if again, err := user.Decide(call, s, c); err != nil || len(again) > 0 {
+		t.Fatalf("%T a second time: %v, %v", c, again, err)
+	}
+	return s, events, nil
+}
+
+func replay(t rapid.TB, events []userv1.Event) *userv1.User {
+	t.Helper()
+	s := user.Zero(alice)
+	for _, e := range events {
+		stored, err := proto.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := e.ProtoReflect().New().Interface().(userv1.Event)
+		if err := proto.Unmarshal(stored, read); err != nil {
+			t.Fatal(err)
+		}
+		s = user.Evolve(s, read)
+	}
+	return s
+}
+
+func created(t rapid.TB) *userv1.User {
+	t.Helper()
+	s, _, err := ask(t, by(entity.Platform()), user.Zero(alice), &userv1.CreateUser{Email: "alice@example.com", Name: "Alice"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func principals() *rapid.Generator[*wirev1.Principal] {
+	return rapid.Custom(func(t *rapid.T) *wirev1.Principal {
+		return &wirev1.Principal{
+			Kind:        wirev1.CredentialKind(rapid.Int32Range(0, 8).Draw(t, "kind")),
+			UserId:      rapid.SampledFrom([]string{alice, alice, "usr_bob", ""}).Draw(t, "person"),
+			WorkspaceId: rapid.SampledFrom([]string{"", "", "ws_1", "ws_2"}).Draw(t, "bound to"),
+		}
+	})
+}
+
+func commands(now time.Time) *rapid.Generator[userv1.Command] {
+	key := rapid.Map(rapid.IntRange(1, 4), keyID)
+	expiry := rapid.SampledFrom([]int64{0, -1, now.UnixMilli(), now.UnixMilli() + 1, now.UnixMilli() + 90_000, user.MaxTime + 1})
+	return rapid.Custom(func(t *rapid.T) userv1.Command {
+		switch rapid.IntRange(0, 6).Draw(t, "command") {
+		case 0:
+			return &userv1.CreateUser{Email: "alice@example.com", Name: rapid.String().Draw(t, "name")}
+		case 1:
+			return &userv1.JoinWorkspace{WorkspaceId: rapid.SampledFrom([]string{"", "ws_1", "ws_2"}).Draw(t, "workspace")}
+		case 2:
+			return &userv1.RevokeApiKey{KeyId: key.Draw(t, "key")}
+		case 3:
+			return &userv1.DescribeUser{}
+		case 4:
+			return &userv1.ListApiKeys{
+				After: rapid.OneOf(key, rapid.Just("")).Draw(t, "after"),
+				Limit: rapid.Int32Range(-1, 4).Draw(t, "limit"),
+			}
+		default:
+			return &userv1.IssueApiKey{
+				KeyId:        key.Draw(t, "key"),
+				Name:         rapid.StringN(0, 3, -1).Draw(t, "name"),
+				SecretSha256: secret,
+				ExpiresAt:    expiry.Draw(t, "expiry"),
+			}
+		}
+	})
+}
+
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, now := user.Zero(alice), noon
+		var log []userv1.Event
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 60_000).Draw(t, "ms later")) * time.Millisecond)
+			call := entity.Call{Now: now, Identity: alice, Principal: principals().Draw(t, "principal")}
+			next, events, err := ask(t, call, s, commands(now).Draw(t, "command"))
+			if foreign(call.Principal) && code(err) != entity.NotFound {
+				t.Fatalf("%v was let at alice: %v", call.Principal, err)
+			}
+			for id, key := range s.GetApiKeys() {
+				if key.GetRevokedAt() != 0 && next.GetApiKeys()[id].GetRevokedAt() != key.GetRevokedAt() {
+					t.Fatalf("the revocation of %s moved", id)
+				}
+			}
+			s, log = next, append(log, events...)
+		}
+		if replayed := replay(t, log); !proto.Equal(replayed, s) {
+			t.Fatalf("replayed %v, lived %v", replayed, s)
+		}
+	})
+}
+
+func foreign(p *wirev1.Principal) bool {
+	switch p.GetKind() {
+	case wirev1.CredentialKind_CREDENTIAL_KIND_PLATFORM:
+		return false
+	case wirev1.CredentialKind_CREDENTIAL_KIND_UNSPECIFIED, wirev1.CredentialKind(8):
+		return true
+	default:
+		return p.GetUserId() != alice
+	}
+}
+
+func code(err error) entity.Code {
+	var refusal *entity.Error
+	errors.As(err, &refusal)
+	if refusal == nil {
+		return ""
+	}
+	return refusal.Code
+}
+
+func TestEvolveKeepsTheRest(t *testing.T) {
+	key := &userv1.ApiKey{Id: "key_1", Name: "n", SecretSha256: secret, CreatedAt: 1, ExpiresAt: 2, RevokedAt: 3}
+	s := &userv1.User{
+		Id: alice, Email: "alice@example.com", Name: "Alice", CreatedAt: 1,
+		Workspaces: map[string]int64{"ws_1": 1},
+		ApiKeys:    map[string]*userv1.ApiKey{"key_1": key},
+	}
+	for _, m := range []proto.Message{s, key} {
+		fields := m.ProtoReflect().Descriptor().Fields()
+		for i := range fields.Len() {
+			if !m.ProtoReflect().Has(fields.Get(i)) {
+				t.Fatalf("the sample lacks %s", fields.Get(i).FullName())
+			}
+		}
+	}
+	for _, e := range []userv1.Event{
+		&userv1.UserCreated{Email: s.GetEmail(), Name: s.GetName(), At: s.GetCreatedAt()},
+		&userv1.WorkspaceJoined{WorkspaceId: "ws_1", At: 1},
+		&userv1.ApiKeyIssued{Key: key},
+		&userv1.ApiKeyRevoked{KeyId: "key_1", At: 3},
+	} {
+		if next := user.Evolve(s, e); !proto.Equal(next, s) {
+			t.Errorf("%T repeated: %v", e, next)
+		}
+	}
+}
+
+func TestAccess(t *testing.T) {
+	commands := []userv1.Command{
+		&userv1.CreateUser{Email: "alice@example.com"},
+		&userv1.JoinWorkspace{WorkspaceId: "ws_1"},
+		&userv1.IssueApiKey{KeyId: keyID(9), Name: "laptop", SecretSha256: secret},
+		&userv1.RevokeApiKey{KeyId: keyID(1)},
+		&userv1.DescribeUser{},
+		&userv1.ListApiKeys{Limit: 1},
+	}
+	const yes, no, none = entity.Code(""), entity.Forbidden, entity.NotFound
+	for _, test := range []struct {
+		who  *wirev1.Principal
+		want []entity.Code
+	}{
+		{entity.Platform(), []entity.Code{yes, yes, yes, no, yes, yes}},
+		{human(alice), []entity.Code{no, no, yes, yes, yes, yes}},
+		{as(wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION, alice), []entity.Code{no, no, yes, yes, yes, yes}},
+		{as(wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION, alice), []entity.Code{no, no, yes, yes, yes, yes}},
+		{as(wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, alice), []entity.Code{no, no, no, no, yes, no}},
+		{as(wirev1.CredentialKind_CREDENTIAL_KIND_APP, alice), []entity.Code{no, no, no, no, yes, no}},
+		{as(wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM, alice), []entity.Code{no, no, no, no, yes, no}},
+		{as(wirev1.CredentialKind_CREDENTIAL_KIND_UNSPECIFIED, alice), []entity.Code{none, none, none, none, none, none}},
+		{human("usr_bob"), []entity.Code{none, none, none, none, none, none}},
+		{nil, []entity.Code{none, none, none, none, none, none}},
+	} {
+		s, _, err := ask(t, by(human(alice)), created(t), &userv1.IssueApiKey{KeyId: keyID(1), Name: "n", SecretSha256: secret})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range commands {
+			if _, _, err := ask(t, by(test.who), s, c); code(err) != test.want[i] {
+				t.Errorf("%v, %T: %v, want %q", test.who, c, err, test.want[i])
+			}
+		}
+	}
+}
+
+func TestNobodyYet(t *testing.T) {
+	for _, who := range []*wirev1.Principal{human(alice), entity.Platform()} {
+		for _, c := range []userv1.Command{&userv1.DescribeUser{}, &userv1.ListApiKeys{Limit: 1}, &userv1.IssueApiKey{}} {
+			if _, _, err := ask(t, by(who), user.Zero(alice), c); code(err) != entity.NotFound {
+				t.Errorf("%T: %v", c, err)
+			}
+		}
+	}
+	empty := entity.Call{Now: noon, Principal: human("")}
+	if _, err := user.Decide(empty, user.Zero(""), &userv1.DescribeUser{}); code(err) != entity.NotFound {
+		t.Errorf("nobody asking for nobody: %v", err)
+	}
+}
+
+func TestIssueApiKeyValidation(t *testing.T) {
+	at := noon.UnixMilli()
+	for name, test := range map[string]struct {
+		key  *userv1.IssueApiKey
+		want string
+	}{
+		"good":            {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret}, ""},
+		"longest name":    {&userv1.IssueApiKey{KeyId: keyID(1), Name: strings.Repeat("é", 200), SecretSha256: secret}, ""},
+		"latest expiry":   {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret, ExpiresAt: user.MaxTime}, ""},
+		"next expiry":     {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret, ExpiresAt: at + 1}, ""},
+		"no name":         {&userv1.IssueApiKey{KeyId: keyID(1), SecretSha256: secret}, "name"},
+		"blank name":      {&userv1.IssueApiKey{KeyId: keyID(1), Name: " \u00a0", SecretSha256: secret}, "name"},
+		"control":         {&userv1.IssueApiKey{KeyId: keyID(1), Name: "a\nb", SecretSha256: secret}, "name"},
+		"no UTF-8":        {&userv1.IssueApiKey{KeyId: keyID(1), Name: "a\xff", SecretSha256: secret}, "name"},
+		"long name":       {&userv1.IssueApiKey{KeyId: keyID(1), Name: strings.Repeat("é", 201), SecretSha256: secret}, "name"},
+		"expires now":     {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret, ExpiresAt: at}, "expiresAt is in the past"},
+		"negative expiry": {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret, ExpiresAt: -1}, "expiresAt is in the past"},
+		"late expiry":     {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret, ExpiresAt: user.MaxTime + 1}, "expiresAt"},
+		"no key id":       {&userv1.IssueApiKey{Name: "x", SecretSha256: secret}, "keyId"},
+		"other prefix":    {&userv1.IssueApiKey{KeyId: "usr" + keyID(1)[3:], Name: "x", SecretSha256: secret}, "keyId"},
+		"upper case":      {&userv1.IssueApiKey{KeyId: "key_" + strings.ToUpper(keyID(1)[4:]), Name: "x", SecretSha256: secret}, "keyId"},
+		"no ULID letter":  {&userv1.IssueApiKey{KeyId: "key_01j0000000000000000000000u", Name: "x", SecretSha256: secret}, "keyId"},
+		"130 bits":        {&userv1.IssueApiKey{KeyId: "key_8" + strings.Repeat("0", 25), Name: "x", SecretSha256: secret}, "keyId"},
+		"short id":        {&userv1.IssueApiKey{KeyId: keyID(1)[:29], Name: "x", SecretSha256: secret}, "keyId"},
+		"short hash":      {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret[1:]}, "secretSha256"},
+	} {
+		_, _, err := ask(t, by(human(alice)), created(t), test.key)
+		switch {
+		case test.want == "" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case test.want != "" && (code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), test.want)):
+			t.Errorf("%s: %v, want invalid_request with %q", name, err, test.want)
+		}
+	}
+}
+
+func TestKeyLimit(t *testing.T) {
+	s, call := created(t), by(human(alice))
+	issue := func(n int, expires int64) error {
+		next, _, err := ask(t, call, s, &userv1.IssueApiKey{KeyId: keyID(n), Name: "x", SecretSha256: secret, ExpiresAt: expires})
+		s = next
+		return err
+	}
+	for n := range user.MaxKeys {
+		if err := issue(n, int64(n%2)*(call.At()+60_000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := issue(5000, 0); code(err) != entity.LimitReached {
+		t.Fatalf("one more: %v", err)
+	}
+	s, _, _ = ask(t, call, s, &userv1.RevokeApiKey{KeyId: keyID(0)})
+	if err := issue(5000, 0); err != nil {
+		t.Fatalf("after a revocation: %v", err)
+	}
+	if err := issue(5001, 0); code(err) != entity.LimitReached {
+		t.Fatalf("one more: %v", err)
+	}
+	call.Now = call.Now.Add(time.Hour)
+	if err := issue(5001, 0); err != nil {
+		t.Fatalf("after half have expired: %v", err)
+	}
+}
+
+func TestListApiKeys(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, call := created(t), by(human(alice))
+		ids := rapid.SliceOfDistinct(rapid.IntRange(0, 50), rapid.ID).Draw(t, "keys")
+		for _, n := range ids {
+			s, _, _ = ask(t, call, s, &userv1.IssueApiKey{KeyId: keyID(n), Name: "x", SecretSha256: secret})
+		}
+		walk := &userv1.ListApiKeys{Limit: rapid.Int32Range(1, 10).Draw(t, "limit")}
+		seen := 0
+		for more := true; more; {
+			page := user.Reply(call, s, walk, nil).(*userv1.ApiKeyPage)
+			more = page.GetMore()
+			if len(page.GetKeys()) > int(walk.GetLimit()) || more && len(page.GetKeys()) == 0 {
+				t.Fatalf("a page of %d, limit %d, more %v", len(page.GetKeys()), walk.GetLimit(), more)
+			}
+			for _, key := range page.GetKeys() {
+				if key.GetId() <= walk.GetAfter() {
+					t.Fatalf("%s after %s", key.GetId(), walk.GetAfter())
+				}
+				walk.After = key.GetId()
+				seen++
+			}
+		}
+		if seen != len(ids) {
+			t.Fatalf("saw %d of %d keys", seen, len(ids))
+		}
+	})
+}
+
+func TestDescribeUser(t *testing.T) {
+	s := created(t)
+	for _, workspace := range []string{"ws_1", "ws_2"} {
+		s, _, _ = ask(t, by(entity.Platform()), s, &userv1.JoinWorkspace{WorkspaceId: workspace})
+	}
+	s, _, _ = ask(t, by(human(alice)), s, &userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret})
+
+	shown := user.Reply(by(human(alice)), s, &userv1.DescribeUser{}, nil).(*userv1.User)
+	if shown.GetEmail() != "alice@example.com" || len(shown.GetWorkspaces()) != 2 || len(shown.GetApiKeys()) != 0 {
+		t.Errorf("alice sees %v", shown)
+	}
+	for bound, want := range map[string]int{"ws_1": 1, "ws_3": 0} {
+		app := as(wirev1.CredentialKind_CREDENTIAL_KIND_APP, alice)
+		app.WorkspaceId = bound
+		shown := user.Reply(by(app), s, &userv1.DescribeUser{}, nil).(*userv1.User)
+		if len(shown.GetWorkspaces()) != want {
+			t.Errorf("an app of %s sees %v", bound, shown)
+		}
+	}
+}
+
+func TestCreateUserValidation(t *testing.T) {
+	for name, c := range map[string]*userv1.CreateUser{
+		"email": {Name: "Alice"},
+		"name":  {Email: "alice@example.com", Name: "a\x00"},
+	} {
+		_, _, err := ask(t, by(entity.Platform()), user.Zero(alice), c)
+		if code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
