@@ -1,0 +1,144 @@
+package workspace_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/workspace"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+var capabilities = rapid.SampledFrom([]string{
+	"", entity.Admin, entity.FilesRead, entity.FilesWrite, entity.Memory, entity.Sessions, entity.Agents, entity.Services,
+	entity.Integrations, entity.Apps, entity.Share, entity.Publish, entity.Members, "files:*", "no such",
+})
+
+func person(id string) *wirev1.Principal {
+	return &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: id}
+}
+
+func principals() *rapid.Generator[*wirev1.Principal] {
+	return rapid.Custom(func(t *rapid.T) *wirev1.Principal {
+		return &wirev1.Principal{
+			Kind:        wirev1.CredentialKind(rapid.Int32Range(0, 8).Draw(t, "kind")),
+			UserId:      rapid.SampledFrom([]string{"owner", "editor", "viewer", "stranger", ""}).Draw(t, "person"),
+			WorkspaceId: rapid.SampledFrom([]string{"", acme, "ws_2"}).Draw(t, "bound to"),
+			Grants:      rapid.SliceOfN(capabilities, 0, 4).Draw(t, "grants"),
+		}
+	})
+}
+
+func TestCheckAgreesWithAllow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		call, capability := by(principals().Draw(t, "principal")), capabilities.Draw(t, "capability")
+		s := rapid.SampledFrom([]*workspacev1.Workspace{peopled(), workspace.Zero(acme)}).Draw(t, "workspace")
+		err := workspace.Check(call, s, capability)
+		access, refused := workspace.Allow(call, s, capability)
+		if !errors.Is(err, refused) || (err == nil) != (access != nil) {
+			t.Fatalf("Check says %v, Allow %v and %v", err, access, refused)
+		}
+		whole, outside := workspace.Allow(call, s, "")
+		granted := outside == nil && (capability == "" || slices.Contains(whole.GetCapabilities(), capability))
+		if granted != (err == nil) {
+			t.Fatalf("%q of %v: %v", capability, whole, err)
+		}
+		if !slices.IsSorted(whole.GetCapabilities()) {
+			t.Fatalf("unsorted: %v", whole)
+		}
+	})
+}
+
+func TestOutsidersCannotTell(t *testing.T) {
+	unknown := workspace.Check(by(person("owner")), workspace.Zero(acme), entity.Admin)
+	if code(unknown) != entity.NotFound {
+		t.Fatal(unknown)
+	}
+	vm := wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM
+	for name, p := range map[string]*wirev1.Principal{
+		"nobody":                  nil,
+		"no kind":                 {UserId: "owner"},
+		"a kind of the future":    {Kind: 99, UserId: "owner"},
+		"a stranger":              person("stranger"),
+		"nameless":                person(""),
+		"bound elsewhere":         {Kind: wirev1.CredentialKind_CREDENTIAL_KIND_APP, UserId: "owner", WorkspaceId: "ws_2", Grants: []string{entity.FilesRead}},
+		"another's computer":      {Kind: vm, UserId: "owner", WorkspaceId: "ws_2"},
+		"a computer of no one":    {Kind: vm, UserId: "owner"},
+		"a stranger's OAuth key":  {Kind: wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, UserId: "stranger", Grants: []string{entity.FilesRead}},
+		"a person bound elsewise": {Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "owner", WorkspaceId: "ws_2"},
+	} {
+		for _, c := range []workspacev1.Command{
+			&workspacev1.Authorize{}, &workspacev1.Authorize{Capability: entity.FilesRead}, &workspacev1.DescribeWorkspace{},
+		} {
+			if _, err := workspace.Decide(by(p), peopled(), c); !errors.Is(err, unknown) {
+				t.Errorf("%s, %T: %v", name, c, err)
+			}
+		}
+	}
+}
+
+func TestWhoMayWhat(t *testing.T) {
+	const (
+		owner, editor, viewer = workspacev1.Role_ROLE_OWNER, workspacev1.Role_ROLE_EDITOR, workspacev1.Role_ROLE_VIEWER
+		app, oauth            = wirev1.CredentialKind_CREDENTIAL_KIND_APP, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH
+	)
+	grants := []string{entity.Admin, entity.FilesWrite, entity.FilesRead}
+	for name, test := range map[string]struct {
+		who    *wirev1.Principal
+		role   workspacev1.Role
+		may    []string
+		mayNot []string
+	}{
+		"platform": {entity.Platform(), owner, []string{entity.Admin, entity.FilesWrite}, nil},
+		"owner":    {person("owner"), owner, []string{entity.Admin, entity.Members}, nil},
+		"editor":   {person("editor"), editor, []string{entity.Members, entity.FilesWrite}, []string{entity.Admin}},
+		"viewer":   {person("viewer"), viewer, []string{entity.FilesRead, entity.Apps}, []string{entity.FilesWrite, entity.Members}},
+		"computer": {
+			&wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM, WorkspaceId: acme}, editor,
+			[]string{entity.FilesWrite, entity.Members}, []string{entity.Admin},
+		},
+		"owner's app": {
+			&wirev1.Principal{Kind: app, UserId: "owner", WorkspaceId: acme, Grants: grants}, owner,
+			[]string{entity.FilesRead, entity.FilesWrite}, []string{entity.Admin, entity.Sessions},
+		},
+		"owner's client": {
+			&wirev1.Principal{Kind: oauth, UserId: "owner", WorkspaceId: acme, Grants: grants}, owner,
+			[]string{entity.FilesRead, entity.Admin}, []string{entity.Sessions},
+		},
+		"viewer's client": {
+			&wirev1.Principal{Kind: oauth, UserId: "viewer", WorkspaceId: acme, Grants: grants}, viewer,
+			[]string{entity.FilesRead}, []string{entity.Admin, entity.FilesWrite, entity.Apps},
+		},
+	} {
+		access, err := workspace.Allow(by(test.who), peopled(), "")
+		if err != nil || access.GetRole() != test.role {
+			t.Errorf("%s: %v, %v", name, access, err)
+		}
+		for _, capability := range test.may {
+			if err := workspace.Check(by(test.who), peopled(), capability); err != nil {
+				t.Errorf("%s, %s: %v", name, capability, err)
+			}
+		}
+		for _, capability := range test.mayNot {
+			if err := workspace.Check(by(test.who), peopled(), capability); code(err) != entity.Forbidden {
+				t.Errorf("%s, %s: %v", name, capability, err)
+			}
+		}
+	}
+}
+
+func TestCheckAllocatesNothing(t *testing.T) {
+	s := peopled()
+	for _, kind := range []wirev1.CredentialKind{
+		wirev1.CredentialKind_CREDENTIAL_KIND_USER, wirev1.CredentialKind_CREDENTIAL_KIND_APP,
+	} {
+		call := by(&wirev1.Principal{Kind: kind, UserId: "owner", Grants: []string{entity.FilesRead}})
+		if n := testing.AllocsPerRun(100, func() { _ = workspace.Check(call, s, entity.FilesRead) }); n != 0 {
+			t.Errorf("%v: %v allocations", kind, n)
+		}
+	}
+}

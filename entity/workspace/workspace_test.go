@@ -1,0 +1,209 @@
+package workspace_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/workspace"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+const acme = "ws_1"
+
+var noon = time.UnixMilli(1_800_000_000_000)
+
+func by(p *wirev1.Principal) entity.Call {
+	return entity.Call{Now: noon, Identity: acme, Principal: p}
+}
+
+// ask carries a command out and fails the test where a law of rules is broken.
+func ask(
+	t rapid.TB, call entity.Call, s *workspacev1.Workspace, c workspacev1.Command,
+) (*workspacev1.Workspace, []workspacev1.Event, error) {
+	t.Helper()
+	events, err := workspace.Decide(call, s, c)
+	if err != nil {
+		if code(err) == "" || len(events) > 0 {
+			t.Fatalf("%T: refused with %v and %d events", c, err, len(events))
+		}
+		return s, nil, err
+	}
+	for _, e := range events {
+		before := proto.Clone(s)
+		next := workspace.Evolve(s, e)
+		if !proto.Equal(before, s) {
+			t.Fatalf("%T changed the state before it", e)
+		}
+		s = next
+	}
+	if reply := workspace.Reply(call, s, c, events); reply == nil {
+		t.Fatalf("%T: no reply", c)
+	}
+	if again, err := workspace.Decide(call, s, c); err != nil || len(again) > 0 {
+		t.Fatalf("%T a second time: %v, %v", c, again, err)
+	}
+	return s, events, nil
+}
+
+func code(err error) entity.Code {
+	var refusal *entity.Error
+	errors.As(err, &refusal)
+	if refusal == nil {
+		return ""
+	}
+	return refusal.Code
+}
+
+// peopled is a workspace with a person of each role.
+func peopled() *workspacev1.Workspace {
+	member := func(id string, role workspacev1.Role) *workspacev1.Membership {
+		return &workspacev1.Membership{UserId: id, Role: role, JoinedAt: 1}
+	}
+	return &workspacev1.Workspace{
+		Id: acme, Slug: "acme", Name: "Acme", BillingUserId: "owner", CreatedAt: 1,
+		Status: workspacev1.Status_STATUS_ACTIVE,
+		Members: map[string]*workspacev1.Membership{
+			"owner":  member("owner", workspacev1.Role_ROLE_OWNER),
+			"editor": member("editor", workspacev1.Role_ROLE_EDITOR),
+			"viewer": member("viewer", workspacev1.Role_ROLE_VIEWER),
+		},
+	}
+}
+
+func commands() *rapid.Generator[workspacev1.Command] {
+	return rapid.Custom(func(t *rapid.T) workspacev1.Command {
+		switch rapid.IntRange(0, 3).Draw(t, "command") {
+		case 0:
+			return &workspacev1.CreateWorkspace{
+				Slug:      "acme",
+				Name:      rapid.StringN(0, 3, -1).Draw(t, "name"),
+				CreatorId: rapid.SampledFrom([]string{"owner", "owner", "editor", ""}).Draw(t, "creator"),
+			}
+		case 1:
+			return &workspacev1.ReportReady{}
+		case 2:
+			return &workspacev1.Authorize{Capability: capabilities.Draw(t, "capability")}
+		default:
+			return &workspacev1.DescribeWorkspace{}
+		}
+	})
+}
+
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := workspace.Zero(acme)
+		var log []workspacev1.Event
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			p := rapid.OneOf(rapid.Just(entity.Platform()), principals()).Draw(t, "principal")
+			next, events, _ := ask(t, by(p), s, commands().Draw(t, "command"))
+			if !entity.IsPlatform(p) && len(events) > 0 {
+				t.Fatalf("%v changed the workspace: %v", p, events)
+			}
+			if owner := s.GetBillingUserId(); owner != "" && next.GetBillingUserId() != owner {
+				t.Fatalf("%s's became %s's", owner, next.GetBillingUserId())
+			}
+			s, log = next, append(log, events...)
+		}
+		replayed := workspace.Zero(acme)
+		for _, e := range log {
+			replayed = workspace.Evolve(replayed, e)
+		}
+		if !proto.Equal(replayed, s) {
+			t.Fatalf("replayed %v, lived %v", replayed, s)
+		}
+	})
+}
+
+func TestCreate(t *testing.T) {
+	create := &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"}
+	s, _, err := ask(t, by(entity.Platform()), workspace.Zero(acme), create)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &workspacev1.Workspace{
+		Id: acme, Slug: "acme", Name: "Acme", BillingUserId: "usr_1", CreatedAt: noon.UnixMilli(),
+		Status: workspacev1.Status_STATUS_PROVISIONING,
+		Members: map[string]*workspacev1.Membership{
+			"usr_1": {UserId: "usr_1", Role: workspacev1.Role_ROLE_OWNER, JoinedAt: noon.UnixMilli()},
+		},
+	}
+	if !proto.Equal(s, want) {
+		t.Errorf("%v, want %v", s, want)
+	}
+	for name, c := range map[string]*workspacev1.CreateWorkspace{
+		"creatorId": {Slug: "acme", Name: "Acme"},
+		"name":      {Slug: "acme", CreatorId: "usr_1"},
+	} {
+		_, _, err := ask(t, by(entity.Platform()), workspace.Zero(acme), c)
+		if code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), name) {
+			t.Errorf("no %s: %v", name, err)
+		}
+	}
+	for _, c := range []workspacev1.Command{create, &workspacev1.ReportReady{}} {
+		if _, _, err := ask(t, by(person("owner")), peopled(), c); code(err) != entity.Forbidden {
+			t.Errorf("an owner's %T: %v", c, err)
+		}
+	}
+}
+
+func TestReportReady(t *testing.T) {
+	const (
+		none         = workspacev1.Status_STATUS_UNSPECIFIED
+		provisioning = workspacev1.Status_STATUS_PROVISIONING
+		active       = workspacev1.Status_STATUS_ACTIVE
+		unhealthy    = workspacev1.Status_STATUS_UNHEALTHY
+		archived     = workspacev1.Status_STATUS_ARCHIVED
+		retired      = workspacev1.Status_STATUS_RETIRED
+		deleted      = workspacev1.Status_STATUS_DELETED
+	)
+	for from, to := range map[workspacev1.Status]workspacev1.Status{
+		none: none, provisioning: active, active: active, unhealthy: active,
+		archived: archived, retired: retired, deleted: deleted,
+	} {
+		s := peopled()
+		s.Status = from
+		s, _, err := ask(t, by(entity.Platform()), s, &workspacev1.ReportReady{})
+		if s.GetStatus() != to || (code(err) == entity.NotFound) != (from == none) {
+			t.Errorf("from %v: %v, %v, want %v", from, s.GetStatus(), err, to)
+		}
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	for who, role := range map[string]workspacev1.Role{
+		"owner":  workspacev1.Role_ROLE_OWNER,
+		"viewer": workspacev1.Role_ROLE_VIEWER,
+	} {
+		s := peopled()
+		reply := workspace.Reply(by(person(who)), s, &workspacev1.DescribeWorkspace{}, nil).(*workspacev1.Description)
+		if reply.GetRole() != role || !slices.Equal(reply.GetCapabilities(), entity.Capabilities(person(who), role)) {
+			t.Errorf("%s: %v", who, reply)
+		}
+		want := peopled()
+		want.Members = nil
+		if !proto.Equal(reply.GetWorkspace(), want) || !proto.Equal(s, peopled()) {
+			t.Errorf("%s sees %v of %v", who, reply.GetWorkspace(), s)
+		}
+	}
+}
+
+func TestEvolveKeepsTheRest(t *testing.T) {
+	s := peopled()
+	fields := s.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		if !s.ProtoReflect().Has(fields.Get(i)) {
+			t.Fatalf("the sample lacks %s", fields.Get(i).FullName())
+		}
+	}
+	if next := workspace.Evolve(s, &workspacev1.WorkspaceReady{At: 1}); !proto.Equal(next, s) {
+		t.Errorf("active again: %v", next)
+	}
+}
