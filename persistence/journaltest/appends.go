@@ -1,0 +1,233 @@
+package journaltest
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/atelier-run/atelier/persistence"
+)
+
+func testAppend(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	p := c.proposal(1, "workspace/a", 0, "one", "two")
+	if r := c.one(p); r.Err != nil || r.Version != 2 {
+		t.Fatalf("got %+v", r)
+	}
+	if r := c.one(c.proposal(1, "workspace/a", 2)); r.Err != nil || r.Version != 2 {
+		t.Fatalf("nothing appended: %+v", r)
+	}
+	c.look(func(v persistence.View) {
+		version := uint64(0)
+		for e, err := range v.Read(1, "workspace/a", 0, persistence.Ascending) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := p.Events[version]
+			version++
+			want.Stream, want.Version, want.Sequence = "workspace/a", version, version
+			if !reflect.DeepEqual(e, want) {
+				t.Fatalf("got %+v, want %+v", e, want)
+			}
+		}
+		if version != 2 || head(t, v, 1, "workspace/a") != 2 || head(t, v, 0, "workspace/a") != 0 {
+			t.Fatalf("%d events", version)
+		}
+	})
+}
+
+func actual(t *testing.T, r persistence.Result) uint64 {
+	t.Helper()
+	var conflict *persistence.ConflictError
+	if !errors.As(r.Err, &conflict) {
+		t.Fatalf("got %+v, want a conflict", r)
+	}
+	return conflict.Actual
+}
+
+func testConflict(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	c.must(c.proposal(0, "a", 0, "one", "two"))
+	for _, expected := range []uint64{0, 1, 3} {
+		if v := actual(t, c.one(c.proposal(0, "a", expected, "no"))); v != 2 {
+			t.Fatalf("expected %d: actual %d", expected, v)
+		}
+	}
+	if v := actual(t, c.one(c.proposal(0, "new", 1, "no"))); v != 0 {
+		t.Fatalf("a stream without events: actual %d", v)
+	}
+	if c.head(0, "a") != 2 || c.head(0, "new") != 0 {
+		t.Fatal("a refused proposal moved a stream")
+	}
+}
+
+// testRefusals queues everything at once, so that a batch has to see its own rows and to leave out what it refuses.
+func testRefusals(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	stale := c.proposal(0, "a", 1, "stale")
+	stale.Epoch--
+	nowhere := c.proposal(0, "a", 0, "nowhere")
+	nowhere.Partition = 60000
+	losing := c.proposal(0, "a", 0, "losing")
+	losing.Entries = []persistence.Change{{Entry: persistence.Entry{Index: "i", Value: "losing"}}}
+	results := c.all(c.proposal(0, "a", 0, "one"), losing, stale, nowhere, c.proposal(0, "a", 1, "two"), c.proposal(0, "b", 0, "three"))
+	if actual(t, results[1]) != 1 {
+		t.Fatal("the conflict does not know the batch's own version")
+	}
+	for _, i := range []int{2, 3} {
+		var stale *persistence.NotLeaderError
+		if !errors.As(results[i].Err, &stale) {
+			t.Fatalf("%d: %+v", i, results[i])
+		}
+	}
+	for i, version := range map[int]uint64{0: 1, 4: 2, 5: 1} {
+		if r := results[i]; r.Err != nil || r.Version != version {
+			t.Fatalf("%d: %+v", i, r)
+		}
+	}
+	c.look(func(v persistence.View) {
+		equal(t, "feed", names(t, v.Feed(0, 0, nil)), "a/1#1 one", "a/2#2 two", "b/1#3 three")
+		equal(t, "index", rows(t, v, 0, persistence.Query{Index: "i", Prefix: true}))
+	})
+}
+
+func testEpoch(t *testing.T, h Harness) {
+	c := open(t, h)
+	c.must(c.proposal(0, "a", 0, "one"))
+	old := c.proposal(0, "a", 1, "late")
+	c.close()
+	c = open(t, h)
+	defer c.close()
+	if c.epochs[0] <= old.Epoch {
+		t.Fatalf("epoch %d after %d", c.epochs[0], old.Epoch)
+	}
+	var stale *persistence.NotLeaderError
+	if r := c.one(old); !errors.As(r.Err, &stale) || stale.Epoch != c.epochs[0] {
+		t.Fatalf("got %+v", r)
+	}
+	c.must(c.proposal(0, "a", 1, "two"))
+}
+
+// testOrder appends from many goroutines, each to a stream of its own and without waiting.
+func testOrder(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	const streams, each = 8, 200
+	var mu sync.Mutex
+	called := make(map[int][]uint64)
+	var done sync.WaitGroup
+	done.Add(streams * each)
+	for s := range streams {
+		go func() {
+			for i := range uint64(each) {
+				p := c.proposal(persistence.Partition(s%2), persistence.Stream(fmt.Sprint("s", s)), i, "e")
+				c.Append(p, func(r persistence.Result) {
+					mu.Lock()
+					defer mu.Unlock()
+					defer done.Done()
+					if r.Err != nil {
+						t.Errorf("stream %d, %d: %v", s, i, r.Err)
+					}
+					called[s] = append(called[s], r.Version)
+				})
+			}
+		}()
+	}
+	done.Wait()
+	for s, versions := range called {
+		for i, version := range versions {
+			if version != uint64(i+1) {
+				t.Fatalf("stream %d: call %d was of version %d", s, i, version)
+			}
+		}
+	}
+	c.look(func(v persistence.View) {
+		for p := range persistence.Partition(2) {
+			sequence := uint64(0)
+			for e, err := range v.Feed(p, 0, nil) {
+				if sequence++; err != nil || e.Sequence != sequence {
+					t.Fatalf("partition %d: %d after %d: %v", p, e.Sequence, sequence, err)
+				}
+			}
+			if sequence != streams/2*each {
+				t.Fatalf("partition %d: %d rows", p, sequence)
+			}
+		}
+	})
+}
+
+// testAnyBytes names streams so that a careless key would run one into another.
+func testAnyBytes(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	streams := []persistence.Stream{"a", "a\x00", "a\x00b", "a\x01", "a\x01\x01", "a\x02", "ab", "\xff\xff", "a/\x00\x00\x00\x00\x00\x00\x00\x00\x01"}
+	for i, s := range streams {
+		for version := range uint64(i + 1) {
+			c.must(c.proposal(0, s, version, "e"))
+		}
+	}
+	c.look(func(v persistence.View) {
+		for i, s := range streams {
+			if got := names(t, v.Read(0, s, 0, persistence.Ascending)); len(got) != i+1 || head(t, v, 0, s) != uint64(i+1) {
+				t.Fatalf("stream %q: %q", s, got)
+			}
+		}
+	})
+}
+
+func testReopen(t *testing.T, h Harness) {
+	c := open(t, h)
+	change := persistence.Change{Entry: persistence.Entry{Index: "i", Value: "v", Order: 7, Data: []byte("d")}}
+	p := c.proposal(1, "a", 0, "one", "two")
+	p.Entries = append(p.Entries, change)
+	c.must(p)
+	c.close()
+	c = open(t, h)
+	defer c.close()
+	c.must(c.proposal(1, "a", 2, "three"))
+	c.look(func(v persistence.View) {
+		equal(t, "feed", names(t, v.Feed(1, 0, nil)), "a/1#1 one", "a/2#2 two", "a/3#3 three")
+		equal(t, "index", rows(t, v, 1, persistence.Query{Index: "i", Value: "v"}), "v/7 d")
+	})
+}
+
+func testCrash(t *testing.T, h Harness) {
+	c := open(t, h)
+	c.must(c.proposal(0, "a", 0, "one"), c.proposal(0, "a", 1, "two"))
+	h.Crash()
+	c = open(t, h)
+	defer c.close()
+	c.must(c.proposal(0, "a", 2, "three"))
+	c.look(func(v persistence.View) {
+		equal(t, "feed", names(t, v.Feed(0, 0, nil)), "a/1#1 one", "a/2#2 two", "a/3#3 three")
+	})
+}
+
+func testClose(t *testing.T, h Harness) {
+	c := open(t, h)
+	left := c.view()
+	// What was appended before is written; what comes after is not.
+	before := make(chan persistence.Result, 1)
+	c.Append(c.proposal(0, "a", 0, "one"), func(r persistence.Result) { before <- r })
+	c.close()
+	if r := <-before; r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if r := c.one(c.proposal(0, "a", 1, "two")); !errors.Is(r.Err, persistence.ErrClosed) {
+		t.Fatalf("got %+v", r)
+	}
+	if _, err := c.View(); !errors.Is(err, persistence.ErrClosed) {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := left.Head(0, "a"); !errors.Is(err, persistence.ErrClosed) {
+		t.Fatalf("a view that was left open: %v", err)
+	}
+	if err := left.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

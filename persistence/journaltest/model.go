@@ -1,0 +1,5 @@
+package journaltest
+
+import "testing"
+
+func testModel(t *testing.T, make func(t *testing.T) Harness) {}

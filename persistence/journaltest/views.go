@@ -1,0 +1,182 @@
+package journaltest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/atelier-run/atelier/persistence"
+)
+
+func testRead(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	c.must(c.proposal(0, "a", 0, "1", "2", "3", "4"), c.proposal(0, "b", 0, "x"))
+	c.look(func(v persistence.View) {
+		read := func(from uint64, d persistence.Direction) []string { return names(t, v.Read(0, "a", from, d)) }
+		equal(t, "up", read(0, persistence.Ascending), "a/1#1 1", "a/2#2 2", "a/3#3 3", "a/4#4 4")
+		equal(t, "up from 3", read(3, persistence.Ascending), "a/3#3 3", "a/4#4 4")
+		equal(t, "up from 5", read(5, persistence.Ascending))
+		equal(t, "down", read(^uint64(0), persistence.Descending), "a/4#4 4", "a/3#3 3", "a/2#2 2", "a/1#1 1")
+		equal(t, "down from 2", read(2, persistence.Descending), "a/2#2 2", "a/1#1 1")
+		equal(t, "down from 0", read(0, persistence.Descending))
+		for e := range v.Read(0, "a", 2, persistence.Ascending) {
+			if e.Name != "2" {
+				t.Fatalf("got %+v", e)
+			}
+			break
+		}
+	})
+}
+
+func testFeed(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	c.must(c.proposal(0, "a", 0, "1", "2"), c.proposal(0, "b", 0, "3"), c.proposal(0, "a", 2, "4"), c.proposal(1, "c", 0, "x"), c.proposal(0, "b", 1, "5"))
+	c.look(func(v persistence.View) {
+		equal(t, "all", names(t, v.Feed(0, 0, nil)), "a/1#1 1", "a/2#2 2", "b/1#3 3", "a/3#4 4", "b/2#5 5")
+		equal(t, "from 4", names(t, v.Feed(0, 4, nil)), "a/3#4 4", "b/2#5 5")
+		equal(t, "from 6", names(t, v.Feed(0, 6, nil)))
+		equal(t, "b", names(t, v.Feed(0, 1, func(s persistence.Stream) bool { return s == "b" })), "b/1#3 3", "b/2#5 5")
+		equal(t, "another partition", names(t, v.Feed(1, 0, nil)), "c/1#1 x")
+	})
+}
+
+// testFeedPasses looks for signs of progress in a feed of which the reader wants the last event alone.
+func testFeedPasses(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	const unwanted = 5000
+	for version := uint64(0); version < unwanted; version += 100 {
+		p := c.proposal(0, "noise", version)
+		for range 100 {
+			p.Events = append(p.Events, event("noise"))
+		}
+		c.must(p)
+	}
+	c.must(c.proposal(0, "wanted", 0, "last"))
+	signs, last := 0, uint64(0)
+	c.look(func(v persistence.View) {
+		for e, err := range v.Feed(0, 0, func(s persistence.Stream) bool { return s == "wanted" }) {
+			if err != nil || e.Sequence <= last {
+				t.Fatalf("%d after %d: %v", e.Sequence, last, err)
+			}
+			last = e.Sequence
+			if e.Stream == "wanted" {
+				if e.Name != "last" {
+					t.Fatalf("got %+v", e)
+				}
+				continue
+			}
+			if signs++; e.Name != "" || e.Payload != nil || e.Stream != "noise" {
+				t.Fatalf("got %+v", e)
+			}
+		}
+	})
+	if last != unwanted+1 || signs < 2 || signs > 50 {
+		t.Fatalf("%d signs, last %d", signs, last)
+	}
+}
+
+func testViewStays(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	c.must(c.proposal(0, "a", 0, "one"))
+	v := c.view()
+	defer v.Close()
+	second := c.proposal(0, "a", 1, "two")
+	second.Entries = []persistence.Change{put("i", "v", 1, "x")}
+	c.must(second)
+	if head(t, v, 0, "a") != 1 {
+		t.Fatal("the head moved")
+	}
+	equal(t, "read", names(t, v.Read(0, "a", 0, persistence.Ascending)), "a/1#1 one")
+	equal(t, "feed", names(t, v.Feed(0, 0, nil)), "a/1#1 one")
+	equal(t, "index", rows(t, v, 0, persistence.Query{Index: "i", Value: "v"}))
+	if c.head(0, "a") != 2 {
+		t.Fatal("a later view does not have what is done")
+	}
+}
+
+// testViewIncludes opens views while others commit: each must hold what its own goroutine was told is done.
+func testViewIncludes(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	var group sync.WaitGroup
+	for g := range 8 {
+		group.Go(func() {
+			s := persistence.Stream(fmt.Sprint("s", g))
+			for version := range uint64(50) {
+				if r := c.one(c.proposal(0, s, version, "e")); r.Err != nil {
+					t.Error(r.Err)
+					return
+				}
+				v, err := c.View()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got, err := v.Head(0, s); got != version+1 || err != nil {
+					t.Errorf("%s: %d after %d: %v", s, got, version+1, err)
+				}
+				v.Close()
+			}
+		})
+	}
+	group.Wait()
+}
+
+func testSnapshot(t *testing.T, h Harness) {
+	c := open(t, h)
+	snapshot := func(s persistence.Stream) (found persistence.Snapshot) {
+		c.look(func(v persistence.View) {
+			var err error
+			if found, err = v.Snapshot(0, s); err != nil {
+				t.Fatal(err)
+			}
+		})
+		return found
+	}
+	c.must(c.proposal(0, "a", 0, "one", "two"))
+	c.SaveSnapshot(0, "a", persistence.Snapshot{Version: 1, State: []byte("old")})
+	c.SaveSnapshot(0, "a", persistence.Snapshot{Version: 2, State: []byte("new")})
+	c.must(c.proposal(0, "a", 2, "three")) // is written behind the snapshots
+	if s := snapshot("a"); s.Version != 2 || string(s.State) != "new" {
+		t.Fatalf("got %+v", s)
+	}
+	if s := snapshot("b"); s.Version != 0 || s.State != nil {
+		t.Fatalf("got %+v", s)
+	}
+	c.close()
+	c = open(t, h)
+	defer c.close()
+	if s := snapshot("a"); s.Version != 2 || string(s.State) != "new" {
+		t.Fatalf("after reopening: %+v", s)
+	}
+}
+
+func testCheckpoint(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	first := c.proposal(0, "a", 0, "one", "two")
+	first.Entries = []persistence.Change{put("i", "v", 1, "x")}
+	c.must(first)
+	dir := h.Directory()
+	if err := c.Checkpoint(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Checkpoint(dir); err == nil {
+		t.Fatal("a checkpoint over another")
+	}
+	c.must(c.proposal(0, "a", 2, "later"))
+	copied := newClient(t, h.OpenCopy(dir))
+	defer copied.close()
+	copied.must(copied.proposal(0, "a", 2, "three"))
+	copied.look(func(v persistence.View) {
+		equal(t, "copy", names(t, v.Feed(0, 0, nil)), "a/1#1 one", "a/2#2 two", "a/3#3 three")
+		equal(t, "index", rows(t, v, 0, persistence.Query{Index: "i", Value: "v"}), "v/1 x")
+	})
+	c.look(func(v persistence.View) {
+		equal(t, "original", names(t, v.Feed(0, 3, nil)), "a/3#3 later")
+	})
+}

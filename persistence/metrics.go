@@ -1,0 +1,78 @@
+package persistence
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// reason is why a proposal was not written.
+type reason string
+
+const (
+	accepted  reason = ""
+	closed    reason = "closed"
+	queueFull reason = "queue"
+	diskFull  reason = "disk"
+	tooLarge  reason = "size"
+	conflict  reason = "conflict"
+	notLeader reason = "epoch"
+)
+
+type metrics struct {
+	batch            prometheus.Histogram
+	latency          prometheus.Histogram
+	bytes            prometheus.Counter
+	snapshots        prometheus.Counter
+	refused          *prometheus.CounterVec
+	backgroundErrors prometheus.Counter
+	stalls           prometheus.Counter
+}
+
+func newMetrics() *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "atelier_journal_" + name, Help: help})
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "atelier_journal_" + name, Help: help, Buckets: buckets})
+	}
+	return &metrics{
+		batch:     histogram("batch_proposals", "Proposals in a commit.", prometheus.ExponentialBuckets(1, 2, 11)),
+		latency:   histogram("commit_seconds", "Time to apply and sync a commit.", prometheus.ExponentialBuckets(50e-6, 2, 16)),
+		bytes:     counter("bytes_total", "Bytes of committed proposals and snapshots."),
+		snapshots: counter("snapshots_dropped_total", "Snapshots of entities not kept because the journal was busy."),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atelier_journal_refused_total", Help: "Proposals not written, by reason."}, []string{"reason"}),
+		backgroundErrors: counter("background_errors_total", "Failed flushes and compactions."),
+		stalls:           counter("write_stalls_total", "Times that writes waited for flushes or compactions."),
+	}
+}
+
+func (m *metrics) refuse(why reason, n int) {
+	m.refused.WithLabelValues(string(why)).Add(float64(n))
+}
+
+func (m *metrics) commit(r *round, took time.Duration) {
+	if len(r.proposals) > 0 {
+		m.batch.Observe(float64(len(r.proposals)))
+		m.latency.Observe(took.Seconds())
+	}
+	m.bytes.Add(float64(r.bytes))
+	for i := range r.results {
+		if err := r.results[i].Err; err != nil {
+			m.refuse(refusal(err), 1)
+		}
+	}
+}
+
+func refusal(err error) reason {
+	if stale := (*ConflictError)(nil); errors.As(err, &stale) {
+		return conflict
+	}
+	return notLeader
+}
+
+func (m *metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.batch, m.latency, m.bytes, m.snapshots, m.refused, m.backgroundErrors, m.stalls}
+}

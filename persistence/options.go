@@ -1,0 +1,101 @@
+package persistence
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Options say where a journal lies and what it may use. Only Dir is needed.
+type Options struct {
+	// Dir is the data directory; it is made where there is none.
+	Dir string
+	// Partitions is fixed when the directory is made: 12 then by default. 0 for one that exists: whatever it has.
+	Partitions int
+	// FS defaults to the machine's.
+	FS     vfs.FS
+	Logger *slog.Logger
+	// CacheBytes is the memory for Pebble's blocks and memtables: 256 MiB by default, at least 4 MiB.
+	CacheBytes int64
+	// MemtableBytes is 64 MiB by default, and never more than a quarter of the cache, out of which it is reserved.
+	MemtableBytes int64
+	// MinFreeBytes is the free space below which appends are refused: 64 MiB by default.
+	MinFreeBytes uint64
+	// QueueProposals and QueueBytes bound what waits to be written: 65536 and 64 MiB by default.
+	QueueProposals int
+	QueueBytes     int
+	// CachedHeads is how many streams' versions are kept in memory: 65536 by default.
+	CachedHeads int
+}
+
+const (
+	minCache          = 4 << 20
+	maxMemtable       = 64 << 20
+	memtablesInCache  = 4
+	memtablesWaiting  = 3
+	maxProposalBytes  = 8 << 20
+	bloomBitsPerKey   = 10
+	blockSize         = 16 << 10
+	indexBlockSize    = 64 << 10
+	l0StopWrites      = 32
+	defaultQueue      = 1 << 16
+	defaultQueueBytes = 64 << 20
+	defaultHeads      = 1 << 16
+	defaultMinFree    = 64 << 20
+)
+
+func (o Options) withDefaults() Options {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.CacheBytes <= 0 {
+		o.CacheBytes = max(memtablesInCache*o.MemtableBytes, memtablesInCache*maxMemtable)
+	}
+	o.CacheBytes = max(o.CacheBytes, minCache)
+	if o.MemtableBytes <= 0 {
+		o.MemtableBytes = maxMemtable
+	}
+	o.MemtableBytes = min(o.MemtableBytes, o.CacheBytes/memtablesInCache)
+	o.MinFreeBytes = positive(o.MinFreeBytes, defaultMinFree)
+	o.QueueProposals = positive(o.QueueProposals, defaultQueue)
+	o.QueueBytes = positive(o.QueueBytes, defaultQueueBytes)
+	o.CachedHeads = positive(o.CachedHeads, defaultHeads)
+	return o
+}
+
+func positive[N int | uint64](n, otherwise N) N {
+	if n <= 0 {
+		return otherwise
+	}
+	return n
+}
+
+func (o Options) pebble(b *background) *pebble.Options {
+	p := &pebble.Options{
+		FS:                          o.FS,
+		Comparer:                    comparer,
+		CacheSize:                   o.CacheBytes,
+		MemTableSize:                uint64(o.MemtableBytes),
+		MemTableStopWritesThreshold: memtablesWaiting,
+		L0StopWritesThreshold:       l0StopWrites,
+		FormatMajorVersion:          pebble.FormatTableFormatV6,
+		WALMinSyncInterval:          func() time.Duration { return 0 },
+		Logger:                      pebbleLogger{o.Logger, b.failure},
+		EventListener:               b.listener(),
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+	}
+	// A replay reads long runs of rows, for which fast decompression is worth more than a smaller disk.
+	p.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionFastest })
+	for i := range p.Levels {
+		p.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
+		p.Levels[i].BlockSize = blockSize
+		p.Levels[i].IndexBlockSize = indexBlockSize
+	}
+	return p
+}

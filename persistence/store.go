@@ -1,0 +1,233 @@
+package persistence
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Store is the journal of a single machine: it leads every partition, from its opening to its end.
+type Store struct {
+	options   Options
+	directory *directory
+	db        *pebble.DB
+	views     *views
+	queue     *queue
+	answers   *answers
+	watchers  *watchers
+	writer    *writer
+	failure   *failure
+	metrics   *metrics
+	space     *space
+
+	closing sync.Once
+	ended   error
+}
+
+var _ Journal = (*Store)(nil)
+
+// Open opens the journal in a data directory, or makes it. Errors name the directory: it is in use by another process,
+// has another number of partitions, or another format. Each opening takes a new epoch for every partition.
+func Open(o Options) (*Store, error) {
+	o = o.withDefaults()
+	d, err := openDirectory(o.FS, o.Dir, o.Partitions)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{options: o, directory: d, metrics: newMetrics(), answers: &answers{}}
+	s.failure = &failure{ended: make(chan struct{}), logger: o.Logger}
+	if err := s.failure.guard(s.start); err != nil {
+		s.giveUp()
+		return nil, fmt.Errorf("data directory %s: %w", o.Dir, err)
+	}
+	return s, nil
+}
+
+// giveUp leaves the directory to the next who opens it.
+func (s *Store) giveUp() {
+	if s.failure.cause() != nil {
+		return
+	}
+	if s.db != nil {
+		_ = s.db.Close()
+	}
+	_ = s.directory.lock.Close()
+}
+
+func (s *Store) start() error {
+	b := &background{failure: s.failure, metrics: s.metrics}
+	db, err := pebble.Open(s.directory.name(storeName), s.options.pebble(b))
+	if err != nil {
+		return err
+	}
+	s.db = db
+	shares, err := takeEpochs(db, s.directory.format.partitions)
+	if err != nil {
+		return err
+	}
+	s.views = newViews(db)
+	s.queue = newQueue(s.options.QueueProposals, s.options.QueueBytes)
+	s.watchers = &watchers{state: owned(shares)}
+	s.space = &space{fs: s.options.FS, dir: s.options.Dir, least: s.options.MinFreeBytes, every: spaceInterval}
+	s.writer = &writer{
+		queue:     s.queue,
+		committer: &local{db, db.NewBatch(), newApplier(db, shares, s.options.CachedHeads), s.views, s.failure},
+		answers:   s.answers,
+		watchers:  s.watchers,
+		space:     s.space,
+		metrics:   s.metrics,
+		failed:    s.failure.fail,
+		finished:  make(chan struct{}),
+	}
+	s.failure.abandon = s.writer.abandon
+	go s.writer.run()
+	return s.failure.cause()
+}
+
+// takeEpochs makes a new term of every partition durable, so that nothing proposed under an earlier opening fits.
+func takeEpochs(db *pebble.DB, partitions int) ([]share, error) {
+	shares := make([]share, partitions)
+	b := db.NewBatch()
+	defer b.Close()
+	for i := range shares {
+		p := Partition(i)
+		key := appendHeader(nil, p, tagTerm)
+		epoch, err := readNumber(db, key)
+		if err != nil {
+			return nil, err
+		}
+		shares[i].epoch = epoch + 1
+		if shares[i].sequence, err = lastSequence(db, p); err != nil {
+			return nil, err
+		}
+		if err := b.Set(key, binary.AppendUvarint(nil, epoch+1), nil); err != nil {
+			return nil, err
+		}
+	}
+	return shares, db.Apply(b, pebble.Sync)
+}
+
+func lastSequence(db *pebble.DB, p Partition) (uint64, error) {
+	lower := appendHeader(nil, p, tagFeed)
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: successor(nil, lower)})
+	if err != nil {
+		return 0, err
+	}
+	defer it.Close()
+	if !it.Last() {
+		return 0, it.Error()
+	}
+	return keyNumber(it.Key())
+}
+
+func owned(shares []share) []Notice {
+	notices := make([]Notice, len(shares))
+	for i, s := range shares {
+		notices[i] = Notice{Partition: Partition(i), Epoch: s.epoch, Owned: true, Sequence: s.sequence}
+	}
+	return notices
+}
+
+var errTooLarge = fmt.Errorf("%w: a proposal is at most %d bytes", ErrRefused, maxProposalBytes)
+
+// Append keeps what the proposal refers to until done is called.
+func (s *Store) Append(p Proposal, done func(Result)) {
+	size := proposalSize(&p)
+	if size > maxProposalBytes {
+		s.refuse(tooLarge, done)
+		return
+	}
+	if why := s.queue.put(pending{proposal: p, done: done, size: size}); why != accepted {
+		s.refuse(why, done)
+	}
+}
+
+func (s *Store) refuse(why reason, done func(Result)) {
+	s.metrics.refuse(why, 1)
+	err := ErrRefused
+	switch why {
+	case closed:
+		err = ErrClosed
+	case tooLarge:
+		err = errTooLarge
+	}
+	s.answers.later(done, err)
+}
+
+// rowBytes is about what a row costs beside what its owner put there.
+const rowBytes = 64
+
+func proposalSize(p *Proposal) int {
+	n := rowBytes + len(p.Stream)
+	for i := range p.Events {
+		e := &p.Events[i]
+		n += rowBytes + len(p.Stream) + len(e.Payload) + len(e.Name) + len(e.Actor) + len(e.CommandID) + len(e.RequestID)
+	}
+	for i := range p.Entries {
+		e := &p.Entries[i]
+		n += rowBytes + len(e.Index) + len(e.Value) + len(e.Data)
+	}
+	return n
+}
+
+func (s *Store) View() (View, error) {
+	v, err := s.views.open()
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// SaveSnapshot keeps what the snapshot refers to until it is written, and drops it when the journal is busy.
+func (s *Store) SaveSnapshot(p Partition, stream Stream, snapshot Snapshot) {
+	size := rowBytes + len(stream) + len(snapshot.State)
+	kept := pending{save: &save{p, stream, snapshot}, size: size}
+	if size > maxProposalBytes || int(p) >= s.directory.format.partitions || s.queue.put(kept) != accepted {
+		s.metrics.snapshots.Inc()
+	}
+}
+
+// Watch returns at once; what is owned has been told by then. Later calls come from the journal's goroutine.
+func (s *Store) Watch(ctx context.Context, fn func(Notice)) { s.watchers.add(ctx, fn) }
+
+// Partitions is the number fixed when the data directory was made.
+func (s *Store) Partitions() int { return s.directory.format.partitions }
+
+// Disk identifies the data directory. No other has the same, not even a copy by Checkpoint.
+func (s *Store) Disk() string { return s.directory.format.disk }
+
+// Failed is closed when the journal can write no more. The process should then end, for its supervisor to start it
+// again; Err tells why.
+func (s *Store) Failed() <-chan struct{} { return s.failure.ended }
+
+// Err is why the journal has failed; nil: it has not.
+func (s *Store) Err() error { return s.failure.cause() }
+
+// Close writes what was appended before it, ends reads at their next step and waits for them. A journal that has failed
+// keeps its directory locked until the process ends, since Pebble may still be writing to it.
+func (s *Store) Close() error {
+	s.closing.Do(func() { s.ended = s.close() })
+	return s.ended
+}
+
+func (s *Store) close() error {
+	s.queue.close()
+	select {
+	case <-s.writer.finished:
+	case <-s.failure.ended:
+	}
+	s.views.close()
+	if err := s.failure.cause(); err != nil {
+		return err
+	}
+	if err := s.failure.guard(s.db.Close); err != nil {
+		return errors.Join(err, s.directory.lock.Close())
+	}
+	s.options.Logger.Debug("the journal is closed", slog.String("dir", s.options.Dir))
+	return s.directory.lock.Close()
+}

@@ -1,0 +1,50 @@
+package persistence_test
+
+import (
+	"io"
+	"log/slog"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/persistence/journaltest"
+)
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// harness keeps a journal in memory that can lose power.
+type harness struct {
+	t      *testing.T
+	fs     *vfs.MemFS
+	latest *persistence.Store
+}
+
+func newHarness(t *testing.T) journaltest.Harness {
+	return &harness{t: t, fs: vfs.NewCrashableMem()}
+}
+
+func (h *harness) Open() journaltest.Journal { return h.OpenCopy("data") }
+
+func (h *harness) OpenCopy(dir string) journaltest.Journal {
+	s, err := persistence.Open(small(h.fs, dir))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.latest = s
+	return s
+}
+
+func small(fs vfs.FS, dir string) persistence.Options {
+	return persistence.Options{Dir: dir, FS: fs, Logger: quiet, CacheBytes: 4 << 20}
+}
+
+func (h *harness) Crash() {
+	crashed := h.fs
+	h.fs = crashed.CrashClone(vfs.CrashCloneCfg{})
+	_ = h.latest.Close() // on the disk that is gone
+}
+
+func (h *harness) Directory() string { return "copy" }
+
+func TestJournal(t *testing.T) { journaltest.Run(t, newHarness) }
