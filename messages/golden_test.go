@@ -1,0 +1,284 @@
+// Package messages_test holds stored history to its word: an event that was written once can be read for ever.
+//
+// testdata/stored.txt lists every message that lies on disk, with its fields and the bytes of a sample that has all of
+// them set. A message, field or enum value in it that is gone, renamed, renumbered or of another type fails the test, with or
+// without -rewrite; what is new fails it until -rewrite has added it.
+package messages_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
+	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+var rewrite = flag.Bool("rewrite", false, "add new messages and fields to the golden file")
+
+const golden = "testdata/stored.txt"
+
+// beside are the stored messages that are no events: an event's metadata, the activity's index rows, snapshots.
+var beside = []proto.Message{
+	&journalv1.Metadata{},
+	&activityv1.Intent{}, &activityv1.Totals{}, &activityv1.Fold{},
+	&credentialv1.Credential{}, &emailv1.Email{}, &slugv1.Slug{}, &userv1.User{}, &workspacev1.Workspace{},
+}
+
+func isEvent(m proto.Message) bool {
+	switch m.(type) {
+	case credentialv1.Event, emailv1.Event, slugv1.Event, userv1.Event, workspacev1.Event:
+		return true
+	default:
+		return false
+	}
+}
+
+// entry is what the golden file says about one message.
+type entry struct {
+	fields []string
+	sample []byte
+}
+
+func TestStoredMessages(t *testing.T) {
+	now, kept := stored(), read(t)
+	for name, old := range kept {
+		m, found := now[name]
+		if !found {
+			t.Errorf("%s is gone or renamed", name)
+			continue
+		}
+		checkKept(t, m, old)
+	}
+	next := describe(t, now)
+	if t.Failed() {
+		return
+	}
+	if *rewrite {
+		write(t, next)
+		return
+	}
+	for name, e := range next {
+		if !slices.Equal(e.fields, kept[name].fields) || !bytes.Equal(e.sample, kept[name].sample) {
+			t.Errorf("%s is new or has new fields: run this test with -rewrite", name)
+		}
+	}
+}
+
+// checkKept reads old bytes with today's message, and finds every old field in it.
+func checkKept(t *testing.T, m proto.Message, old entry) {
+	t.Helper()
+	name := m.ProtoReflect().Descriptor().FullName()
+	today := fieldsOf(m.ProtoReflect().Descriptor(), "")
+	for _, field := range old.fields {
+		if !slices.Contains(today, field) {
+			t.Errorf("%s: field %q is gone or changed", name, field)
+		}
+	}
+	decoded := m.ProtoReflect().New().Interface()
+	if err := proto.Unmarshal(old.sample, decoded); err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+	if again := encode(t, decoded); !bytes.Equal(again, old.sample) {
+		t.Errorf("%s: %x is written again as %x (%s)", name, old.sample, again, prototext.Format(decoded))
+	}
+}
+
+func TestEveryEventIsFound(t *testing.T) {
+	for _, e := range []proto.Message{
+		&credentialv1.CredentialUsed{}, &emailv1.EmailClaimed{}, &slugv1.SlugClaimed{}, &userv1.UserCreated{},
+		&workspacev1.WorkspaceCreated{},
+	} {
+		if _, found := stored()[string(e.ProtoReflect().Descriptor().FullName())]; !found {
+			t.Errorf("%T is missing", e)
+		}
+	}
+}
+
+// stored is every message that lies on disk, by full name.
+func stored() map[string]proto.Message {
+	all := make(map[string]proto.Message)
+	protoregistry.GlobalTypes.RangeMessages(func(mt protoreflect.MessageType) bool {
+		if m := mt.Zero().Interface(); isEvent(m) {
+			all[string(mt.Descriptor().FullName())] = m
+		}
+		return true
+	})
+	for _, m := range beside {
+		all[string(m.ProtoReflect().Descriptor().FullName())] = m
+	}
+	return all
+}
+
+func describe(t *testing.T, messages map[string]proto.Message) map[string]entry {
+	t.Helper()
+	entries := make(map[string]entry)
+	for name, m := range messages {
+		full := m.ProtoReflect().New()
+		populate(full)
+		entries[name] = entry{fieldsOf(full.Descriptor(), ""), encode(t, full.Interface())}
+	}
+	return entries
+}
+
+func encode(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// fieldsOf lists number, name and type of each field, those of nested messages behind the number of their own, and the
+// values of enums.
+func fieldsOf(d protoreflect.MessageDescriptor, prefix string) []string {
+	var lines []string
+	for i := range d.Fields().Len() {
+		field := d.Fields().Get(i)
+		number := fmt.Sprintf("%s%d", prefix, field.Number())
+		lines = append(lines, fmt.Sprintf("%s %s %s %s", number, field.Name(), field.Cardinality(), typeOf(field)))
+		if nested := field.Message(); nested != nil {
+			lines = append(lines, fieldsOf(nested, number+".")...)
+		}
+		if enum := field.Enum(); enum != nil {
+			lines = append(lines, valuesOf(enum, number)...)
+		}
+	}
+	return lines
+}
+
+func valuesOf(d protoreflect.EnumDescriptor, field string) []string {
+	var lines []string
+	for i := range d.Values().Len() {
+		value := d.Values().Get(i)
+		lines = append(lines, fmt.Sprintf("%s = %d %s", field, value.Number(), value.Name()))
+	}
+	return lines
+}
+
+func typeOf(field protoreflect.FieldDescriptor) string {
+	switch {
+	case field.Message() != nil:
+		return string(field.Message().FullName())
+	case field.Enum() != nil:
+		return string(field.Enum().FullName())
+	default:
+		return field.Kind().String()
+	}
+}
+
+// populate sets every field to something made from its number; a list or map gets one element.
+func populate(m protoreflect.Message) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		switch {
+		case field.IsMap():
+			entries := m.Mutable(field).Map()
+			value := entries.NewValue()
+			set(field.MapValue(), value, func(v protoreflect.Value) { value = v })
+			entries.Set(scalar(field.MapKey()).MapKey(), value)
+		case field.IsList():
+			list := m.Mutable(field).List()
+			value := list.NewElement()
+			set(field, value, func(v protoreflect.Value) { value = v })
+			list.Append(value)
+		case field.Message() != nil:
+			populate(m.Mutable(field).Message())
+		default:
+			m.Set(field, scalar(field))
+		}
+	}
+}
+
+// set fills an element in place where it is a message, and replaces it where not.
+func set(field protoreflect.FieldDescriptor, element protoreflect.Value, replace func(protoreflect.Value)) {
+	if field.Message() != nil {
+		populate(element.Message())
+		return
+	}
+	replace(scalar(field))
+}
+
+func scalar(field protoreflect.FieldDescriptor) protoreflect.Value {
+	n := int(field.Number())
+	switch field.Kind() {
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString(string(field.Name()))
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes([]byte{0xff, byte(n)})
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(true)
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(1)
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(int32(1000 + n))
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(int64(1000 + n))
+	case protoreflect.Uint64Kind:
+		return protoreflect.ValueOfUint64(uint64(1000 + n))
+	default:
+		panic("no sample for " + field.Kind().String())
+	}
+}
+
+func read(t *testing.T) map[string]entry {
+	t.Helper()
+	text, err := os.ReadFile(golden)
+	if err != nil && !(*rewrite && os.IsNotExist(err)) {
+		t.Fatal(err)
+	}
+	entries := make(map[string]entry)
+	for block := range strings.SplitSeq(string(text), "\n\n") {
+		lines := strings.Split(strings.TrimSpace(block), "\n")
+		if len(lines) < 2 {
+			continue
+		}
+		var e entry
+		for _, line := range lines[1 : len(lines)-1] {
+			e.fields = append(e.fields, strings.TrimSpace(line))
+		}
+		sample, err := hex.DecodeString(strings.TrimSpace(lines[len(lines)-1]))
+		if err != nil {
+			t.Fatalf("%s: %v", lines[0], err)
+		}
+		e.sample = sample
+		entries[lines[0]] = e
+	}
+	return entries
+}
+
+func write(t *testing.T, entries map[string]entry) {
+	t.Helper()
+	var text strings.Builder
+	for i, name := range slices.Sorted(maps.Keys(entries)) {
+		if i > 0 {
+			text.WriteString("\n")
+		}
+		fmt.Fprintln(&text, name)
+		for _, field := range entries[name].fields {
+			fmt.Fprintf(&text, "  %s\n", field)
+		}
+		fmt.Fprintf(&text, "  %x\n", entries[name].sample)
+	}
+	if err := os.WriteFile(golden, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
