@@ -1,0 +1,206 @@
+package actors
+
+import (
+	"encoding/binary"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// Activity makes a workspace's activity live in the workspace's actor: the workspace's people decide who may follow it,
+// and one mailbox gives its rows their order. secret is what the cursors in frames are made with.
+func (k Kind) WithActivity(journal persistence.Journal, secret []byte) Kind {
+	k.parts = map[string]part{entity.KindActivity: {
+		machine: func(identity string) machine {
+			return &activityMachine{
+				journal: journal, workspaceID: identity,
+				hub: newHub(activity.NewCursor(secret, identity)),
+			}
+		},
+		capability: func(m proto.Message) string {
+			switch m.(type) {
+			case *activityv1.ReadHistory, *activityv1.ReadFeed, *activityv1.ReadSeenBy, *activityv1.ReadLatestWriters:
+				return entity.FilesRead
+			default:
+				return ""
+			}
+		},
+		open: []string{activity.OpenFolds},
+	}}
+	return k
+}
+
+// activityMachine decides by the rules of package activity. What they need of the indexes it looks up, and remembers as
+// long as it may not be in the journal yet.
+type activityMachine struct {
+	journal     persistence.Journal
+	workspaceID string
+	partition   persistence.Partition
+	state       *activity.State
+	tallies     tallies
+	hub         *hub
+}
+
+func (a *activityMachine) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (uint64, error) {
+	a.partition = p
+	a.tallies = tallies{}
+	a.state = activity.Zero(a.workspaceID)
+	head, err := v.Head(p, s)
+	if err != nil {
+		return 0, err
+	}
+	a.state.Seq = head
+	prefix := activity.Prefix(a.workspaceID)
+	intents, err := open(v, p, activity.OpenIntents, prefix, func() *activityv1.Intent { return new(activityv1.Intent) })
+	if err != nil {
+		return 0, err
+	}
+	folds, err := open(v, p, activity.OpenFolds, prefix, func() *activityv1.Fold { return new(activityv1.Fold) })
+	if err != nil {
+		return 0, err
+	}
+	a.state.Intents, a.state.Folds = intents, folds
+	a.hub.resume(head)
+	return head, nil
+}
+
+// open reads what an index holds of a workspace, by the part of the value behind the prefix.
+func open[M proto.Message](v persistence.View, p persistence.Partition, index, prefix string, zero func() M) (map[string]M, error) {
+	found := map[string]M{}
+	for entry, err := range v.Index(p, persistence.Query{Index: index, Value: prefix, Prefix: true}) {
+		if err != nil {
+			return nil, err
+		}
+		m := zero()
+		if err := proto.Unmarshal(entry.Data, m); err != nil {
+			return nil, err
+		}
+		found[strings.TrimPrefix(entry.Value, prefix)] = m
+	}
+	return found, nil
+}
+
+func (a *activityMachine) decide(call entity.Call, command proto.Message) (decision, error) {
+	c, ok := command.(activityv1.Command)
+	if !ok {
+		return decision{}, entity.Errorf(entity.InvalidRequest, "activity takes no %s", command.ProtoReflect().Descriptor().Name())
+	}
+	var failed error
+	made, err := activity.Decide(call, a.state, c, func(path string, author *activityv1.Author) *activityv1.Totals {
+		t, err := a.totals(path, author)
+		if err != nil {
+			failed = err
+		}
+		return t
+	})
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return decision{}, err
+	}
+	activity.Evolve(a.state, made)
+	for _, t := range made.Totals {
+		a.tallies.put(activity.SeenValue(a.workspaceID, t.Path, t.Totals.GetAuthor()), t.Totals)
+	}
+	return a.stored(call, made), nil
+}
+
+func (a *activityMachine) stored(call entity.Call, made *activity.Decision) decision {
+	d := decision{reply: &activityv1.Recorded{Seq: a.state.Seq}}
+	for _, row := range made.Rows {
+		d.events = append(d.events, persistence.Event{
+			Name: activity.RowName, Payload: activity.Encode(row), At: call.Now,
+			Actor: row.Operation.GetAuthor().GetActor(),
+		})
+	}
+	if len(made.Entries) > 0 {
+		d.changes = make([]persistence.Change, len(made.Entries), len(made.Entries)+1)
+	}
+	for i, e := range made.Entries {
+		d.changes[i] = persistence.Change{
+			Entry:  persistence.Entry{Index: e.Index, Value: e.Value, Order: e.Order, Data: e.Data},
+			Remove: e.Remove,
+		}
+	}
+	return d
+}
+
+// totals are what an author did to a path so far: as remembered, else as the journal has it.
+func (a *activityMachine) totals(path string, author *activityv1.Author) (*activityv1.Totals, error) {
+	value := activity.SeenValue(a.workspaceID, path, author)
+	if t, ok := a.tallies.find(value); ok {
+		return t, nil
+	}
+	v, err := a.journal.View()
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	place, err := first(v, a.partition, persistence.Query{Index: activity.Seen, Value: value})
+	if err != nil || place == nil {
+		return nil, err
+	}
+	order := binary.BigEndian.Uint64(place)
+	data, err := first(v, a.partition, persistence.Query{
+		Index: activity.Recency, Value: activity.PathValue(a.workspaceID, path), From: order,
+	})
+	if err != nil || data == nil {
+		return nil, err
+	}
+	var t activityv1.Totals
+	if err := proto.Unmarshal(data, &t); err != nil {
+		return nil, err
+	}
+	a.tallies.put(value, &t)
+	return &t, nil
+}
+
+// first is the data of the first entry that a query selects; nil without one.
+func first(v persistence.View, p persistence.Partition, q persistence.Query) ([]byte, error) {
+	for entry, err := range v.Index(p, q) {
+		return append([]byte{}, entry.Data...), err
+	}
+	return nil, nil
+}
+
+func (a *activityMachine) snapshot() proto.Message { return nil }
+
+func (a *activityMachine) due() time.Time { return a.state.NextFlush() }
+
+// committed passes rows on to those who follow the workspace.
+func (a *activityMachine) committed(d decision) {
+	if len(d.events) > 0 {
+		a.hub.publish(d.events)
+	}
+}
+
+// tallies remembers totals of two generations. A generation is dropped when two full ones have come after it, by which
+// time what it holds has long been in the journal: a generation is larger than what an entity can have under way.
+type tallies struct{ young, old map[string]*activityv1.Totals }
+
+const tallyGeneration = 4 * maxInFlight
+
+func (t *tallies) find(value string) (*activityv1.Totals, bool) {
+	if found, ok := t.young[value]; ok {
+		return found, true
+	}
+	found, ok := t.old[value]
+	return found, ok
+}
+
+func (t *tallies) put(value string, totals *activityv1.Totals) {
+	if len(t.young) >= tallyGeneration {
+		t.old, t.young = t.young, nil
+	}
+	if t.young == nil {
+		t.young = make(map[string]*activityv1.Totals)
+	}
+	t.young[value] = totals
+}

@@ -1,0 +1,232 @@
+package actors
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+type (
+	// proceed has a connection send what is new.
+	proceed struct{}
+	// finish ends a connection.
+	finish struct{ err error }
+)
+
+// connection is the actor of one open stream. It holds the seq that it sends next, takes contiguous frames from the
+// workspace's ring, or makes them of the journal's rows where the ring no longer has them, and sends until it has caught
+// up. It has no queue: a slow reader costs nobody anything.
+type connection struct {
+	node      *System
+	pid       *actor.PID
+	principal *wirev1.Principal
+	reads     bool
+	send      func([]byte) error
+
+	hub       *hub
+	ring      *ring
+	partition persistence.Partition
+	stream    persistence.Stream
+	next      uint64
+	// armed is set while the connection has nothing to send and waits to be woken.
+	armed atomic.Bool
+	ended atomic.Bool
+	done  chan struct{}
+	err   error
+}
+
+// Subscribe opens a stream of a workspace's rows. It is registered when Subscribe returns, so that no row falls between
+// history and live; follow sends until ctx ends (nil), access ends or Send fails. Where follow is not called, cancelling
+// the ctx of Subscribe frees it. Errors: not_found, forbidden, unavailable; ErrRetry.
+func (s *System) Subscribe(ctx context.Context, p persistence.Partition, sub activity.Subscription) (follow func(context.Context) error, err error) {
+	c := &connection{
+		node: s, principal: sub.Principal, reads: sub.Reads, send: sub.Send,
+		next: sub.After + 1, done: make(chan struct{}), partition: p,
+		stream: persistence.Stream(key(entity.KindActivity, sub.WorkspaceID)),
+	}
+	r := s.newRequest(entity.Command{Kind: entity.KindActivity, Identity: sub.WorkspaceID, Principal: sub.Principal})
+	r.connection = c
+	if err := c.spawn(); err != nil {
+		return nil, err
+	}
+	if _, err := s.deliver(ctx, p, r); err != nil {
+		c.stop(nil)
+		return nil, err
+	}
+	release := context.AfterFunc(ctx, func() { c.stop(nil) })
+	return func(ctx context.Context) error {
+		defer release()
+		return c.follow(ctx)
+	}, nil
+}
+
+func (c *connection) spawn() error {
+	props := actor.PropsFromProducer(func() actor.Actor { return c }, actor.WithGuardian(actor.NewOneForOneStrategy(0, 0, func(any) actor.Directive {
+		return actor.StopDirective
+	})))
+	pid, err := c.node.root.SpawnNamed(props, "stream/"+strconv.FormatUint(c.node.streams.Add(1), 10))
+	c.pid = pid
+	return err
+}
+
+func (c *connection) follow(ctx context.Context) error {
+	c.node.metrics.connections.Inc()
+	defer c.node.metrics.connections.Dec()
+	c.node.root.Send(c.pid, proceed{})
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		c.stop(nil)
+		<-c.done
+	}
+	return c.err
+}
+
+// stop ends the connection from any goroutine; one that is sending ends when that returns.
+func (c *connection) stop(err error) {
+	c.ended.Store(true)
+	c.node.root.Send(c.pid, finish{err})
+}
+
+func (c *connection) Receive(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case proceed:
+		if err := c.pump(); err != nil {
+			c.err = err
+			ctx.Stop(ctx.Self())
+		}
+	case finish:
+		c.err = m.err
+		ctx.Stop(ctx.Self())
+	case *actor.Stopping:
+		if c.hub != nil {
+			c.hub.remove(c)
+		}
+		close(c.done)
+	}
+}
+
+// pump sends until the stream has caught up.
+func (c *connection) pump() error {
+	for !c.ended.Load() {
+		frames, next, ok := c.ring.read(c.next)
+		if !ok {
+			caughtUp, err := c.replay()
+			if err != nil {
+				return err
+			}
+			if !caughtUp {
+				continue
+			}
+		} else if len(frames) > 0 {
+			c.node.metrics.ringHits.Inc()
+			if err := c.transmit(frames); err != nil {
+				return err
+			}
+		}
+		c.next = max(c.next, next)
+		if c.hub.head.Load() >= c.next {
+			continue
+		}
+		c.armed.Store(true)
+		if c.hub.head.Load() < c.next || !c.armed.CompareAndSwap(true, false) {
+			return nil // either nothing is new, or the waker has seen that something is
+		}
+	}
+	return nil
+}
+
+func (c *connection) transmit(frames []byte) error {
+	c.node.metrics.ringBytes.Add(float64(len(frames)))
+	return c.send(frames)
+}
+
+var frameBuffers = sync.Pool{New: func() any {
+	b := make([]byte, 0, sendBytes+4096)
+	return &b
+}}
+
+// replay sends rows from the journal, one buffer at most, and tells whether it has reached the end.
+func (c *connection) replay() (caughtUp bool, err error) {
+	c.node.metrics.ringFallbacks.Inc()
+	buffer := frameBuffers.Get().(*[]byte)
+	defer frameBuffers.Put(buffer)
+	frames, caughtUp, err := c.frames((*buffer)[:0])
+	*buffer = frames[:0]
+	if err != nil {
+		c.node.log.Error("a stream cannot be read", slog.String("stream", string(c.stream)), slog.Any("error", err))
+		return false, unavailable("the journal cannot be read for now")
+	}
+	if len(frames) == 0 {
+		return caughtUp, nil
+	}
+	return caughtUp, c.transmit(frames)
+}
+
+// frames reads rows into b and moves next behind them. The iterator lives no longer than that.
+func (c *connection) frames(b []byte) (_ []byte, caughtUp bool, err error) {
+	v, err := c.node.journal.View()
+	if err != nil {
+		return b, false, err
+	}
+	defer v.Close()
+	for event, err := range v.Read(c.partition, c.stream, c.next, persistence.Ascending) {
+		if err != nil {
+			return b, false, err
+		}
+		if len(b) >= sendBytes {
+			return b, false, nil
+		}
+		if row := activity.Stored(event.Payload); c.reads || !activity.Read(row.Kind()) {
+			b = activity.AppendFrame(b, c.hub.cursor, event.Version, row)
+		}
+		c.next = event.Version + 1
+	}
+	return b, true, nil
+}
+
+// subscribe registers a connection with the workspace's hub.
+func (e *entityActor) subscribe(r *request) {
+	p := e.part(entity.KindActivity)
+	if err := p.learn(); err != nil {
+		p.refuse(r, err)
+		return
+	}
+	p.machine.(*activityMachine).hub.add(e.node.root, r.connection)
+	r.answer(nil, nil)
+}
+
+// recheck ends the streams of those who may no longer follow the workspace.
+func (e *entityActor) recheck() {
+	p := e.parts[entity.KindActivity]
+	if p == nil {
+		return
+	}
+	p.machine.(*activityMachine).hub.each(func(c *connection) {
+		call := entity.Call{Now: now(e.node.clock), Identity: e.identity, Principal: c.principal}
+		if err := e.guard(call, entity.FilesRead); err != nil && isRefusal(err) {
+			c.stop(err)
+		}
+	})
+}
+
+func (e *entityActor) listened(p *pipeline) bool {
+	m, ok := p.machine.(*activityMachine)
+	return ok && m.hub.listened()
+}
+
+// disconnect ends the streams of a workspace whose actor ends; their clients come back.
+func (e *entityActor) disconnect(p *pipeline) {
+	if m, ok := p.machine.(*activityMachine); ok {
+		m.hub.each(func(c *connection) { c.stop(nil) })
+	}
+}

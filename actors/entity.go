@@ -1,0 +1,221 @@
+package actors
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+type (
+	// settled tells an entity that outcomes of its proposals wait in a pipeline.
+	settled struct{ pipeline *pipeline }
+	// passivate asks an idle entity to leave memory.
+	passivate struct{}
+	// stay answers passivate when the entity is not idle after all.
+	stay struct{ key string }
+	// wake tells a part that its time has come.
+	wake struct{ kind string }
+)
+
+// entityActor hosts one entity: its own pipeline, and those of the parts that live with it.
+type entityActor struct {
+	node      *System
+	kind      Kind
+	identity  string
+	partition persistence.Partition
+	epoch     uint64
+	mailbox   *mailbox
+	metrics   *kindMetrics
+
+	self  *actor.PID
+	own   *pipeline
+	parts map[string]*pipeline
+	wakes map[string]*time.Timer
+}
+
+func (e *entityActor) Receive(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case *actor.Started:
+		e.start(ctx)
+	case *request:
+		e.handle(m)
+	case settled:
+		e.settle(m.pipeline)
+	case wake:
+		e.wake(m.kind)
+	case passivate:
+		e.passivate(ctx)
+	case *actor.Restarting:
+		e.end()
+	case *actor.Stopping:
+		e.mailbox.closed.Store(true)
+		e.end()
+	}
+}
+
+func (e *entityActor) start(ctx actor.Context) {
+	e.self = ctx.Self()
+	e.parts, e.wakes = map[string]*pipeline{}, map[string]*time.Timer{}
+	e.own = e.pipeline(e.kind.name, e.kind.machine(e.identity))
+	// What a part left open when the entity last left memory is taken up without being asked for.
+	for name := range e.kind.parts {
+		if p := e.part(name); p.learn() == nil {
+			e.schedule(name, p)
+		}
+	}
+}
+
+func (e *entityActor) pipeline(kind string, m machine) *pipeline {
+	p := &pipeline{
+		node: e.node, partition: e.partition, epoch: e.epoch,
+		stream: persistence.Stream(kind + "/" + e.identity), machine: m, metrics: e.node.metrics.kinds[kind],
+	}
+	self := e.self
+	p.wake = func() { e.node.root.Send(self, settled{p}) }
+	return p
+}
+
+// part is the pipeline of a part, made when it is first used.
+func (e *entityActor) part(name string) *pipeline {
+	if p := e.parts[name]; p != nil {
+		return p
+	}
+	p := e.pipeline(name, e.kind.parts[name].machine(e.identity))
+	e.parts[name] = p
+	return p
+}
+
+// handle carries a command out. One that panics is answered, and then fails the actor, whose state is not to be trusted.
+func (e *entityActor) handle(r *request) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			e.node.log.Error("a rule panicked", slog.String("kind", r.command.Kind), slog.String("identity", e.identity),
+				slog.String("request_id", r.command.RequestID), slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
+			r.answer(nil, entity.Errorf(entity.Internal, "the command failed"))
+			panic(reason)
+		}
+	}()
+	if r.command.Kind == e.kind.name {
+		e.own.handle(r)
+		return
+	}
+	if err := e.allow(r); err != nil {
+		e.own.refuse(r, err)
+		return
+	}
+	if r.connection != nil {
+		e.subscribe(r)
+		return
+	}
+	p := e.part(r.command.Kind)
+	if q, ok := r.command.Message.(activityv1.Query); ok {
+		e.query(p, r, q)
+		return
+	}
+	p.handle(r)
+	e.schedule(r.command.Kind, p)
+}
+
+// allow lets the entity's own rules decide who may use what belongs to it.
+func (e *entityActor) allow(r *request) error {
+	part, ok := e.kind.parts[r.command.Kind]
+	if !ok {
+		return fmt.Errorf("a %s has no %s", e.kind.name, r.command.Kind)
+	}
+	if entity.IsPlatform(r.command.Principal) {
+		return nil
+	}
+	capability := entity.FilesRead
+	if r.connection == nil {
+		capability = part.capability(r.command.Message)
+	}
+	return e.guard(entity.Call{Now: now(e.node.clock), Identity: e.identity, Principal: r.command.Principal}, capability)
+}
+
+func (e *entityActor) guard(call entity.Call, capability string) error {
+	if err := e.own.learn(); err != nil {
+		return err
+	}
+	if capability == "" {
+		return entity.Errorf(entity.Forbidden, "only the platform may do this")
+	}
+	return e.kind.guard(e.own.machine, call, capability)
+}
+
+func (e *entityActor) settle(p *pipeline) {
+	p.settle()
+	if p == e.own {
+		e.recheck()
+	}
+	for kind, part := range e.parts {
+		if part == p {
+			e.schedule(kind, p)
+		}
+	}
+}
+
+// schedule wakes a part that has something due later.
+func (e *entityActor) schedule(kind string, p *pipeline) {
+	due, ok := p.machine.(interface{ due() time.Time })
+	if !ok || e.wakes[kind] != nil || !p.known {
+		return
+	}
+	at := due.due()
+	if at.IsZero() {
+		return
+	}
+	self := e.self
+	e.wakes[kind] = time.AfterFunc(max(at.Sub(e.node.clock()), 0), func() { e.node.root.Send(self, wake{kind}) })
+}
+
+func (e *entityActor) wake(kind string) {
+	delete(e.wakes, kind)
+	p := e.part(kind)
+	p.handle(e.node.newRequest(entity.Command{
+		Kind: kind, Identity: e.identity, Principal: entity.Platform(), Message: &activityv1.FlushSummaries{},
+	}))
+	e.schedule(kind, p)
+}
+
+func (e *entityActor) idle() bool {
+	if !e.own.idle() {
+		return false
+	}
+	for kind, p := range e.parts {
+		if !p.idle() || e.wakes[kind] != nil || e.listened(p) {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *entityActor) passivate(ctx actor.Context) {
+	if !e.idle() {
+		ctx.Send(ctx.Parent(), stay{key(e.kind.name, e.identity)})
+		return
+	}
+	e.metrics.passivations.Inc()
+	ctx.Stop(ctx.Self())
+}
+
+func (e *entityActor) end() {
+	for _, t := range e.wakes {
+		t.Stop()
+	}
+	if e.own != nil {
+		e.own.abandon()
+	}
+	for _, p := range e.parts {
+		p.abandon()
+		e.disconnect(p)
+	}
+}
+
+func key(kind, identity string) string { return kind + "/" + identity }

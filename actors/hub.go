@@ -1,0 +1,150 @@
+package actors
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/atelier-run/atelier/entity/activity"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+const (
+	// Above manyConnections, wake-ups are at least wakePause apart: rows that come meanwhile share one write a stream.
+	manyConnections = 64
+	wakePause       = 10 * time.Millisecond
+)
+
+// hub is where the streams of one workspace meet its rows: it keeps the ring of frames while somebody listens, and wakes
+// those streams that had caught up.
+type hub struct {
+	cursor activity.Cursor
+	// head is the last durable seq.
+	head atomic.Uint64
+
+	mu          sync.Mutex
+	rings       [2]*ring
+	listeners   [2]int
+	connections map[*connection]struct{}
+	signal      chan struct{}
+}
+
+func newHub(cursor activity.Cursor) *hub {
+	return &hub{cursor: cursor, connections: map[*connection]struct{}{}}
+}
+
+func lane(reads bool) int {
+	if reads {
+		return 1
+	}
+	return 0
+}
+
+// resume tells the hub where the journal stands.
+func (h *hub) resume(head uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range h.rings {
+		if r != nil {
+			r.resume(head + 1)
+		}
+	}
+	h.head.Store(head)
+	h.wake()
+}
+
+// publish passes on rows that have become durable.
+func (h *hub) publish(events []persistence.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, r := range h.rings {
+		if r != nil && h.listeners[i] > 0 {
+			r.append(h.cursor, events)
+		}
+	}
+	h.head.Store(events[len(events)-1].Version)
+	h.wake()
+}
+
+// wake has the waker look for streams to wake, now or after its pause.
+func (h *hub) wake() {
+	if h.signal == nil {
+		return
+	}
+	select {
+	case h.signal <- struct{}{}:
+	default:
+	}
+}
+
+// add makes a connection one of those that are woken. What is not in the ring by then is in the journal.
+func (h *hub) add(root *actor.RootContext, c *connection) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := lane(c.reads)
+	if h.listeners[i] == 0 {
+		h.rings[i] = newRing(c.reads, h.head.Load()+1)
+	}
+	h.listeners[i]++
+	h.connections[c] = struct{}{}
+	c.hub, c.ring = h, h.rings[i]
+	c.next = min(c.next, h.head.Load()+1)
+	if h.signal == nil {
+		h.signal = make(chan struct{}, 1)
+		go h.wakeConnections(root, h.signal)
+	}
+}
+
+func (h *hub) remove(c *connection) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, ok := h.connections[c]; !ok {
+		return
+	}
+	delete(h.connections, c)
+	i := lane(c.reads)
+	if h.listeners[i]--; h.listeners[i] == 0 {
+		h.rings[i] = nil
+	}
+	if len(h.connections) == 0 {
+		close(h.signal)
+		h.signal = nil
+	}
+}
+
+// each calls fn with every connection.
+func (h *hub) each(fn func(*connection)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range h.connections {
+		fn(c)
+	}
+}
+
+func (h *hub) listened() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.connections) > 0
+}
+
+// wakeConnections runs while somebody listens.
+func (h *hub) wakeConnections(root *actor.RootContext, signal <-chan struct{}) {
+	var idle []*connection
+	for range signal {
+		idle = idle[:0]
+		h.each(func(c *connection) {
+			if c.armed.CompareAndSwap(true, false) {
+				idle = append(idle, c)
+			}
+		})
+		for _, c := range idle {
+			root.Send(c.pid, proceed{})
+		}
+		if len(idle) > manyConnections {
+			time.Sleep(wakePause)
+		}
+		clear(idle)
+	}
+}

@@ -1,0 +1,175 @@
+package actors
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// machine is one entity's rules with the state that they have come to. It lives inside one actor.
+type machine interface {
+	// recall learns the state from what is durable, and returns the stream's version.
+	recall(v persistence.View, p persistence.Partition, s persistence.Stream) (uint64, error)
+	// decide carries a command out against the state, which moves on at once.
+	decide(call entity.Call, command proto.Message) (decision, error)
+	// snapshot is the state as of the version last decided, or nil where the kind keeps none. The result may be
+	// encoded later, while the state has moved on.
+	snapshot() proto.Message
+	// committed tells that a decision is durable; in the order of the decisions.
+	committed(d decision)
+}
+
+// decision is what a command came to. One without events and changes alters nothing.
+type decision struct {
+	events  []persistence.Event
+	changes []persistence.Change
+	reply   proto.Message
+}
+
+func (d decision) empty() bool { return len(d.events) == 0 && len(d.changes) == 0 }
+
+// Rules are a kind's pure functions; see package entity.
+type Rules[S, C, E proto.Message] struct {
+	Kind   string
+	Zero   func(identity string) S
+	Decide func(entity.Call, S, C) ([]E, error)
+	Evolve func(S, E) S
+	Reply  func(entity.Call, S, C, []E) proto.Message
+}
+
+// Kind is a sort of entity that shards can activate.
+type Kind struct {
+	name    string
+	machine func(identity string) machine
+	// guard tells whether a principal may use a capability of what belongs to the entity.
+	guard func(m machine, call entity.Call, capability string) error
+	// parts are kinds that live inside the entity's actor, by name, each with a stream of its own.
+	parts map[string]part
+}
+
+// part is a kind inside another's actor, with the capability that each of its messages needs.
+type part struct {
+	machine    func(identity string) machine
+	capability func(proto.Message) string
+	// open names the indexes whose rows make a shard activate their entity: work that was under way.
+	open []string
+}
+
+// Define makes a kind of pure rules.
+func Define[S, C, E proto.Message](r Rules[S, C, E]) Kind {
+	return Kind{name: r.Kind, machine: func(identity string) machine {
+		return &ruled[S, C, E]{rules: r, identity: identity, state: r.Zero(identity)}
+	}}
+}
+
+// Guard makes an entity the guard of what belongs to it.
+func Guard[S, C, E proto.Message](r Rules[S, C, E], allow func(entity.Call, S, string) error) Kind {
+	k := Define(r)
+	k.guard = func(m machine, call entity.Call, capability string) error {
+		return allow(call, m.(*ruled[S, C, E]).state, capability)
+	}
+	return k
+}
+
+// ruled is the machine of pure rules.
+type ruled[S, C, E proto.Message] struct {
+	rules    Rules[S, C, E]
+	identity string
+	state    S
+}
+
+func (r *ruled[S, C, E]) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (uint64, error) {
+	r.state = r.rules.Zero(r.identity)
+	snapshot, err := v.Snapshot(p, s)
+	if err != nil {
+		return 0, err
+	}
+	if snapshot.Version > 0 {
+		if err := proto.Unmarshal(snapshot.State, r.state); err != nil {
+			return 0, fmt.Errorf("snapshot of %s: %w", s, err)
+		}
+	}
+	version := snapshot.Version
+	for event, err := range v.Read(p, s, version+1, persistence.Ascending) {
+		if err != nil {
+			return 0, err
+		}
+		e, err := decode[E](event)
+		if err != nil {
+			return 0, err
+		}
+		r.state = r.rules.Evolve(r.state, e)
+		version = event.Version
+	}
+	return version, nil
+}
+
+func (r *ruled[S, C, E]) decide(call entity.Call, command proto.Message) (decision, error) {
+	c, ok := command.(C)
+	if !ok {
+		return decision{}, entity.Errorf(entity.InvalidRequest, "a %s takes no %s", r.rules.Kind, command.ProtoReflect().Descriptor().Name())
+	}
+	events, err := r.rules.Decide(call, r.state, c)
+	if err != nil {
+		return decision{}, err
+	}
+	d := decision{events: make([]persistence.Event, 0, len(events))}
+	state := r.state
+	for _, e := range events {
+		stored, err := encode(call, e)
+		if err != nil {
+			return decision{}, err
+		}
+		d.events = append(d.events, stored)
+		state = r.rules.Evolve(state, e)
+	}
+	d.reply = r.rules.Reply(call, state, c, events)
+	r.state = state
+	return d, nil
+}
+
+// snapshot is safe to encode later, since Evolve leaves its argument alone.
+func (r *ruled[S, C, E]) snapshot() proto.Message { return r.state }
+
+func (r *ruled[S, C, E]) committed(decision) {}
+
+func encode(call entity.Call, e proto.Message) (persistence.Event, error) {
+	payload, err := proto.MarshalOptions{Deterministic: true}.Marshal(e)
+	if err != nil {
+		return persistence.Event{}, fmt.Errorf("event %s: %w", entity.MessageName(e), err)
+	}
+	return persistence.Event{
+		Name:    entity.MessageName(e),
+		Payload: payload,
+		At:      call.Now,
+		Actor:   actorOf(call),
+	}, nil
+}
+
+// actorOf is who the journal says did it.
+func actorOf(call entity.Call) string {
+	if user := call.Principal.GetUserId(); user != "" {
+		return user
+	}
+	return entity.Actor(call.Principal)
+}
+
+func decode[E proto.Message](event persistence.Event) (E, error) {
+	var zero E
+	m, err := entity.Message(event.Name, event.Payload)
+	if err != nil {
+		return zero, err
+	}
+	e, ok := m.(E)
+	if !ok {
+		return zero, fmt.Errorf("event %s does not belong to the stream %s", event.Name, event.Stream)
+	}
+	return e, nil
+}
+
+// now has the precision that the journal keeps.
+func now(clock func() time.Time) time.Time { return clock().Truncate(time.Millisecond) }

@@ -1,0 +1,127 @@
+package actors
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+// metrics are by kind, never by identity.
+type metrics struct {
+	commands       *prometheus.CounterVec
+	decide         *prometheus.HistogramVec
+	reply          *prometheus.HistogramVec
+	inFlight       *prometheus.GaugeVec
+	refused        *prometheus.CounterVec
+	activations    *prometheus.CounterVec
+	passivations   *prometheus.CounterVec
+	active         *prometheus.GaugeVec
+	restarts       *prometheus.CounterVec
+	deadLetters    *prometheus.CounterVec
+	mailbox        *prometheus.GaugeVec
+	appendFailures *prometheus.CounterVec
+	reactions      *prometheus.CounterVec
+	reactorLag     *prometheus.GaugeVec
+	ringHits       prometheus.Counter
+	ringFallbacks  prometheus.Counter
+	ringBytes      prometheus.Counter
+	connections    prometheus.Gauge
+	wakes          prometheus.Counter
+	kinds          map[string]*kindMetrics
+}
+
+// kindMetrics are the metrics of one kind, looked up once.
+type kindMetrics struct {
+	ok, rejected, failed        prometheus.Counter
+	decide, reply               prometheus.Observer
+	inFlight, active            prometheus.Gauge
+	refused                     prometheus.Counter
+	activations, passivations   prometheus.Counter
+	restarts, stops             prometheus.Counter
+	deadLetters, appendFailures prometheus.Counter
+	mailboxDepth                prometheus.Gauge
+}
+
+func newMetrics(r prometheus.Registerer, kinds []string) *metrics {
+	latency := prometheus.ExponentialBuckets(10e-6, 4, 10)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "atelier", Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "atelier", Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "atelier", Name: name, Help: help, Buckets: latency}, []string{"kind"})
+	}
+	m := &metrics{
+		commands:       counter("actor_commands_total", "Commands answered, by outcome.", "kind", "outcome"),
+		decide:         histogram("actor_decide_seconds", "From a command's arrival to its decision."),
+		reply:          histogram("actor_reply_seconds", "From a command's arrival to its reply."),
+		inFlight:       gauge("actor_in_flight", "Commands admitted and not answered.", "kind"),
+		refused:        counter("actor_refused_total", "Commands refused because too many were in flight.", "kind"),
+		activations:    counter("actor_activations_total", "Entities activated.", "kind"),
+		passivations:   counter("actor_passivations_total", "Entities put out of memory because they were idle.", "kind"),
+		active:         gauge("actor_active", "Entities in memory.", "kind"),
+		restarts:       counter("actor_restarts_total", "Failed actors, by what their supervisor did.", "kind", "directive"),
+		deadLetters:    counter("actor_dead_letters_total", "Commands whose actor was gone.", "kind"),
+		mailbox:        gauge("actor_mailbox_messages", "Messages that wait in mailboxes.", "kind"),
+		appendFailures: counter("actor_append_failures_total", "Appends that the journal did not take.", "kind"),
+		reactions:      counter("reactor_reactions_total", "Reactions to events, by outcome.", "outcome"),
+		reactorLag:     gauge("reactor_lag_events", "Events of a partition's feed that its reactor has not seen.", "partition"),
+		connections:    gauge("stream_connections", "Open activity streams.").WithLabelValues(),
+		ringBytes:      counter("stream_bytes_total", "Bytes of frames handed to streams.").WithLabelValues(),
+		wakes:          counter("stream_wakes_total", "Wake-ups of streams that had caught up.").WithLabelValues(),
+		kinds:          map[string]*kindMetrics{},
+	}
+	reads := counter("stream_reads_total", "Reads of activity streams, by source.", "source")
+	m.ringHits, m.ringFallbacks = reads.WithLabelValues("ring"), reads.WithLabelValues("journal")
+	for _, kind := range kinds {
+		m.kinds[kind] = m.kind(kind)
+	}
+	if r != nil {
+		r.MustRegister(m.commands, m.decide, m.reply, m.inFlight, m.refused, m.activations, m.passivations, m.active,
+			m.restarts, m.deadLetters, m.mailbox, m.appendFailures, m.reactions, m.reactorLag, reads, m.connections,
+			m.ringBytes, m.wakes)
+	}
+	return m
+}
+
+func (m *metrics) kind(kind string) *kindMetrics {
+	return &kindMetrics{
+		ok:           m.commands.WithLabelValues(kind, "ok"),
+		rejected:     m.commands.WithLabelValues(kind, "rejected"),
+		failed:       m.commands.WithLabelValues(kind, "failed"),
+		decide:       m.decide.WithLabelValues(kind),
+		reply:        m.reply.WithLabelValues(kind),
+		inFlight:     m.inFlight.WithLabelValues(kind),
+		active:       m.active.WithLabelValues(kind),
+		refused:      m.refused.WithLabelValues(kind),
+		activations:  m.activations.WithLabelValues(kind),
+		passivations: m.passivations.WithLabelValues(kind),
+		restarts:     m.restarts.WithLabelValues(kind, "restart"),
+		stops:        m.restarts.WithLabelValues(kind, "stop"),
+		deadLetters:  m.deadLetters.WithLabelValues(kind),
+		mailboxDepth: m.mailbox.WithLabelValues(kind),
+
+		appendFailures: m.appendFailures.WithLabelValues(kind),
+	}
+}
+
+func (k *kindMetrics) decided(arrived time.Time) { k.decide.Observe(time.Since(arrived).Seconds()) }
+
+func (k *kindMetrics) replied(arrived time.Time, err error) {
+	k.inFlight.Dec()
+	k.reply.Observe(time.Since(arrived).Seconds())
+	var refusal *entity.Error
+	switch {
+	case err == nil:
+		k.ok.Inc()
+	case errors.As(err, &refusal) && refusal.Code != entity.Unavailable && refusal.Code != entity.Internal:
+		k.rejected.Inc()
+	default:
+		k.failed.Inc()
+	}
+}

@@ -1,0 +1,306 @@
+package actors
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// commandIndex remembers the replies of commands that carried an id.
+const commandIndex = "command"
+
+// snapshotEvery is how many events a stream takes on before its state is kept again.
+const snapshotEvery = 256
+
+// pipeline carries commands of one stream out: it decides against the state as it will be, proposes what follows to the
+// journal, and holds every reply back until what the reply tells of is durable. Many proposals are under way at once, so
+// that an entity is limited by the journal and not by one sync a command.
+//
+// A proposal that fails takes everything behind it along: the replies become errors, the state is dropped, and once
+// nothing is under way any more the state is learnt again from the journal.
+//
+// All methods but proposedOutcome run in the entity's actor.
+type pipeline struct {
+	node      *System
+	partition persistence.Partition
+	epoch     uint64
+	stream    persistence.Stream
+	machine   machine
+	metrics   *kindMetrics
+	// wake makes the actor call settle.
+	wake func()
+
+	// known tells whether state and version are those of the journal and what is under way.
+	known   bool
+	version uint64
+	// kept is the version of the last snapshot.
+	kept uint64
+	// proposed and settled count proposals: those made, and those whose outcome is known.
+	proposed, settled uint64
+	waiting           []pending
+	byID              map[string]uint64
+	finished          inbox
+}
+
+// pending is a decision whose outcome is awaited, or an answer that waits behind one.
+type pending struct {
+	ticket   uint64
+	request  *request
+	decision decision
+	err      error
+	version  uint64
+	snapshot proto.Message
+}
+
+// inbox takes the journal's outcomes, which come from its goroutine.
+type inbox struct {
+	mu       sync.Mutex
+	upTo     uint64
+	failures map[uint64]error
+	posted   bool
+}
+
+// proposedOutcome runs in the journal's goroutine.
+func (p *pipeline) proposedOutcome(ticket uint64, r persistence.Result) {
+	p.finished.mu.Lock()
+	p.finished.upTo = ticket
+	if r.Err != nil {
+		if p.finished.failures == nil {
+			p.finished.failures = map[uint64]error{}
+		}
+		p.finished.failures[ticket] = r.Err
+		p.metrics.appendFailures.Inc()
+	}
+	post := !p.finished.posted
+	p.finished.posted = true
+	p.finished.mu.Unlock()
+	if post {
+		p.wake()
+	}
+}
+
+// learn makes the state known. While earlier proposals are under way the journal may still move, so it refuses.
+func (p *pipeline) learn() error {
+	if p.known {
+		return nil
+	}
+	if p.settled != p.proposed {
+		return ErrRetry
+	}
+	v, err := p.node.journal.View()
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	p.version, err = p.machine.recall(v, p.partition, p.stream)
+	if err != nil {
+		return err
+	}
+	p.kept, p.known = p.version, true
+	p.byID = map[string]uint64{}
+	return nil
+}
+
+// handle carries a command out.
+func (p *pipeline) handle(r *request) {
+	if err := p.learn(); err != nil {
+		p.refuse(r, err)
+		return
+	}
+	if p.repeated(r) {
+		return
+	}
+	call := entity.Call{Now: now(p.node.clock), Identity: r.command.Identity, Principal: r.command.Principal}
+	d, err := p.machine.decide(call, r.command.Message)
+	next := pending{ticket: p.proposed, request: r, decision: d, err: err}
+	if err == nil && !d.empty() {
+		p.propose(&next)
+	}
+	p.metrics.decided(r.arrived)
+	if next.ticket == p.settled {
+		p.finish(next)
+		return
+	}
+	p.waiting = append(p.waiting, next)
+}
+
+func (p *pipeline) propose(next *pending) {
+	p.proposed++
+	ticket := p.proposed
+	next.ticket = ticket
+	id := next.request.command.ID
+	for i := range next.decision.events {
+		next.decision.events[i].CommandID = id
+		next.decision.events[i].RequestID = next.request.command.RequestID
+	}
+	if id != "" {
+		p.byID[id] = ticket
+		next.decision.changes = append(next.decision.changes, persistence.Change{Entry: persistence.Entry{
+			Index: commandIndex, Value: p.commandValue(id), Data: encodeReply(next.decision.reply),
+		}})
+	}
+	proposal := persistence.Proposal{
+		Partition: p.partition, Stream: p.stream, Expected: p.version, Epoch: p.epoch,
+		Events: next.decision.events, Entries: next.decision.changes,
+	}
+	p.version += uint64(len(next.decision.events))
+	next.version = p.version
+	if p.version-p.kept >= snapshotEvery {
+		next.snapshot = p.machine.snapshot()
+		p.kept = p.version
+	}
+	p.node.journal.Append(proposal, func(result persistence.Result) { p.proposedOutcome(ticket, result) })
+}
+
+func (p *pipeline) commandValue(id string) string { return string(p.stream) + "\x00" + id }
+
+// repeated answers a command whose id the stream has carried out, or is carrying out.
+func (p *pipeline) repeated(r *request) bool {
+	id := r.command.ID
+	if id == "" {
+		return false
+	}
+	if ticket, ok := p.byID[id]; ok && ticket > p.settled {
+		r.answer(nil, ErrRetry) // its outcome will be in the journal by then
+		return true
+	}
+	v, err := p.node.journal.View()
+	if err != nil {
+		p.refuse(r, err)
+		return true
+	}
+	defer v.Close()
+	query := persistence.Query{Index: commandIndex, Value: p.commandValue(id)}
+	for entry, err := range v.Index(p.partition, query) {
+		if err != nil {
+			p.refuse(r, err)
+			return true
+		}
+		r.answer(decodeReply(entry.Data))
+		return true
+	}
+	return false
+}
+
+// settle gives the replies that have become true, and fails those that will not.
+func (p *pipeline) settle() {
+	p.finished.mu.Lock()
+	upTo, failures := p.finished.upTo, p.finished.failures
+	p.finished.failures, p.finished.posted = nil, false
+	p.finished.mu.Unlock()
+	p.settled = upTo
+	n := 0
+	for n < len(p.waiting) && p.waiting[n].ticket <= upTo {
+		p.conclude(p.waiting[n], failures[p.waiting[n].ticket])
+		n++
+	}
+	clear(p.waiting[:n])
+	p.waiting = p.waiting[n:]
+	if len(p.waiting) == 0 {
+		p.waiting = nil
+		clear(p.byID)
+	}
+}
+
+// conclude ends one wait. After a failure, a later proposal that the journal took is as durable as any; an answer that
+// changes nothing was given on a state that did not come to be.
+func (p *pipeline) conclude(next pending, failure error) {
+	if failure != nil && p.known {
+		p.known = false
+		p.node.log.Warn("an append failed", slog.String("stream", string(p.stream)), slog.Any("error", failure))
+	}
+	switch {
+	case failure != nil:
+		p.refuse(next.request, failure)
+	case !p.known && (next.err != nil || next.decision.empty()):
+		p.refuse(next.request, ErrRetry)
+	default:
+		p.finish(next)
+	}
+}
+
+// finish answers what is durable.
+func (p *pipeline) finish(next pending) {
+	if next.err == nil && !next.decision.empty() {
+		p.machine.committed(next.decision)
+	}
+	if next.snapshot != nil {
+		p.keep(next)
+	}
+	next.request.answer(next.decision.reply, next.err)
+}
+
+func (p *pipeline) keep(next pending) {
+	state, err := proto.Marshal(next.snapshot)
+	if err != nil {
+		p.node.log.Error("a snapshot cannot be encoded", slog.String("stream", string(p.stream)), slog.Any("error", err))
+		return
+	}
+	p.node.journal.SaveSnapshot(p.partition, p.stream, persistence.Snapshot{Version: next.version, State: state})
+}
+
+// abandon answers what waits when the actor ends.
+func (p *pipeline) abandon() {
+	for _, next := range p.waiting {
+		if next.err == nil && !next.decision.empty() {
+			p.refuse(next.request, persistence.ErrUnknown)
+		} else {
+			p.refuse(next.request, ErrRetry)
+		}
+	}
+	p.waiting = nil
+}
+
+// refuse answers a command that was not carried out, or may not have been.
+func (p *pipeline) refuse(r *request, err error) {
+	var refusal *entity.Error
+	var conflict *persistence.ConflictError
+	var notLeader *persistence.NotLeaderError
+	switch {
+	case errors.As(err, &refusal), errors.Is(err, ErrRetry):
+		r.answer(nil, err)
+	case errors.As(err, &conflict), errors.As(err, &notLeader):
+		r.answer(nil, ErrRetry)
+	case errors.Is(err, persistence.ErrUnknown) && r.command.ID != "":
+		r.answer(nil, ErrRetry)
+	case errors.Is(err, persistence.ErrUnknown):
+		r.answer(nil, unavailable("the outcome is not known; read it again"))
+	case errors.Is(err, persistence.ErrRefused), errors.Is(err, persistence.ErrClosed):
+		r.answer(nil, unavailable("the journal takes no writes for now"))
+	default:
+		p.node.log.Error("an entity cannot be read", slog.String("stream", string(p.stream)), slog.Any("error", err))
+		r.answer(nil, unavailable("the entity cannot be read for now"))
+	}
+}
+
+// idle tells whether nothing is under way.
+func (p *pipeline) idle() bool { return len(p.waiting) == 0 && p.proposed == p.settled }
+
+func encodeReply(m proto.Message) []byte {
+	if m == nil {
+		return nil
+	}
+	payload, err := proto.Marshal(m)
+	if err != nil {
+		return nil
+	}
+	b, _ := proto.Marshal(&wirev1.Reply{Name: entity.MessageName(m), Payload: payload})
+	return b
+}
+
+func decodeReply(b []byte) (proto.Message, error) {
+	if len(b) == 0 {
+		return &wirev1.Done{}, nil
+	}
+	var r wirev1.Reply
+	if err := proto.Unmarshal(b, &r); err != nil {
+		return nil, err
+	}
+	return entity.Message(r.GetName(), r.GetPayload())
+}

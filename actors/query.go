@@ -1,0 +1,257 @@
+package actors
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity/activity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// scanBudget bounds the rows that one page passes over in search of those it wants; such a page is short.
+const scanBudget = 4096
+
+// query answers from the journal, off the actor: what is in a view is durable, and waits behind nothing.
+func (e *entityActor) query(p *pipeline, r *request, q activityv1.Query) {
+	if _, ok := q.(*activityv1.ListIntents); ok && !p.known {
+		if err := p.learn(); err != nil {
+			p.refuse(r, err)
+			return
+		}
+	}
+	go func() {
+		v, err := e.node.journal.View()
+		if err != nil {
+			r.answer(nil, unavailable("the journal cannot be read for now"))
+			return
+		}
+		defer v.Close()
+		reader := activityReader{view: v, partition: e.partition, stream: p.stream, workspaceID: e.identity}
+		reply, err := reader.answer(q)
+		if err != nil {
+			p.refuse(r, err)
+			return
+		}
+		r.answer(reply, nil)
+	}()
+}
+
+// activityReader reads one workspace's activity from one view.
+type activityReader struct {
+	view        persistence.View
+	partition   persistence.Partition
+	stream      persistence.Stream
+	workspaceID string
+}
+
+func (a activityReader) answer(q activityv1.Query) (proto.Message, error) {
+	switch q := q.(type) {
+	case *activityv1.ReadFeed:
+		return a.feed(q)
+	case *activityv1.ReadHistory:
+		return a.walk(a.places(q.GetPath(), false, false), pageOf(q.GetAfter(), q.GetLimit(), q.GetReads(), persistence.Ascending))
+	case *activityv1.ReadSeenBy:
+		return a.seenBy(q)
+	case *activityv1.ReadLatestWriters:
+		return a.latestWriters(q)
+	case *activityv1.ListIntents:
+		return a.intents()
+	}
+	return nil, nil
+}
+
+// page is what a walk of rows is asked for.
+type page struct {
+	from      uint64
+	limit     int
+	reads     bool
+	direction persistence.Direction
+}
+
+// pageOf turns a position, which a walk goes on behind, into its first seq. from is 0 where nothing can follow.
+func pageOf(position uint64, limit int32, reads bool, d persistence.Direction) page {
+	p := page{limit: min(max(int(limit), 1), 100), reads: reads, direction: d}
+	switch {
+	case d == persistence.Ascending:
+		p.from = position + 1
+	case position == 0:
+		p.from = 1<<63 - 1
+	default:
+		p.from = position - 1
+	}
+	return p
+}
+
+func (p page) wants(k activityv1.Kind) bool { return p.reads || !activity.Read(k) }
+
+func (a activityReader) feed(q *activityv1.ReadFeed) (proto.Message, error) {
+	direction := persistence.Direction(q.GetDescending())
+	p := pageOf(q.GetPosition(), q.GetLimit(), q.GetReads(), direction)
+	if q.GetPath() != "" {
+		return a.walk(a.places(q.GetPath(), q.GetSubtree(), true), p)
+	}
+	return a.sequence(p)
+}
+
+// sequence is a page of the whole workspace.
+func (a activityReader) sequence(p page) (*activityv1.Page, error) {
+	out := newPage(p.limit)
+	if p.from == 0 {
+		return out.Page, nil
+	}
+	scanned := 0
+	for event, err := range a.view.Read(a.partition, a.stream, p.from, p.direction) {
+		if err != nil {
+			return nil, err
+		}
+		if out.rows == p.limit || scanned == scanBudget {
+			return out.end(), nil
+		}
+		scanned++
+		out.last = event.Version
+		if row := activity.Stored(event.Payload); p.wants(row.Kind()) {
+			out.add(row)
+		}
+	}
+	return out.Page, nil
+}
+
+// places are the index walks that together select a path's rows.
+func (a activityReader) places(path string, subtree, restores bool) []persistence.Query {
+	value := activity.PathValue(a.workspaceID, path)
+	queries := []persistence.Query{{Index: activity.ByPath, Value: value}}
+	if subtree {
+		queries = append(queries, persistence.Query{Index: activity.Below, Value: value})
+	}
+	if restores {
+		queries = append(queries, persistence.Query{Index: activity.Restores, Value: activity.Prefix(a.workspaceID)})
+	}
+	return queries
+}
+
+// walk is a page of the rows that index walks select.
+func (a activityReader) walk(queries []persistence.Query, p page) (*activityv1.Page, error) {
+	out := newPage(p.limit)
+	if p.from == 0 {
+		return out.Page, nil
+	}
+	m := merge(a.view, a.partition, queries, p)
+	defer m.close()
+	for scanned := 0; ; scanned++ {
+		seq, kind, ok, err := m.next()
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return out.Page, nil
+		}
+		if out.rows == p.limit || scanned == scanBudget {
+			return out.end(), nil
+		}
+		out.last = seq
+		if !p.wants(kind) {
+			continue
+		}
+		if err := a.row(out, seq); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (a activityReader) row(out *pageWriter, seq uint64) error {
+	for event, err := range a.view.Read(a.partition, a.stream, seq, persistence.Ascending) {
+		if err == nil {
+			out.add(activity.Stored(event.Payload))
+		}
+		return err
+	}
+	return nil
+}
+
+// pageWriter gathers a page's rows.
+type pageWriter struct {
+	*activityv1.Page
+	rows int
+	last uint64
+}
+
+func newPage(limit int) *pageWriter {
+	return &pageWriter{Page: &activityv1.Page{Items: make([]byte, 0, limit*192)}}
+}
+
+func (w *pageWriter) add(row activity.Stored) {
+	if w.rows > 0 {
+		w.Items = append(w.Items, ',')
+	}
+	w.Items = append(w.Items, row.JSON()...)
+	w.rows++
+}
+
+// end is the page when more may follow.
+func (w *pageWriter) end() *activityv1.Page {
+	w.Next = w.last
+	return w.Page
+}
+
+func (a activityReader) seenBy(q *activityv1.ReadSeenBy) (proto.Message, error) {
+	p := pageOf(q.GetBefore(), q.GetLimit(), true, persistence.Descending)
+	out := &activityv1.SeenBy{}
+	query := persistence.Query{
+		Index: activity.Recency, Value: activity.PathValue(a.workspaceID, q.GetPath()),
+		From: p.from, Direction: persistence.Descending,
+	}
+	var last uint64
+	for entry, err := range a.view.Index(a.partition, query) {
+		if err != nil {
+			return nil, err
+		}
+		if len(out.Readers) == p.limit {
+			out.Next = last
+			break
+		}
+		var t activityv1.Totals
+		if err := proto.Unmarshal(entry.Data, &t); err != nil {
+			return nil, err
+		}
+		last = entry.Order
+		out.Readers = append(out.Readers, &activityv1.Reader{
+			Author: t.GetAuthor(), FirstAt: t.GetFirstAt(), LastAt: t.GetLastAt(),
+			ReadCount: t.GetReadCount(), WriteCount: t.GetWriteCount(), LastWriteAt: t.GetLastWriteAt(),
+		})
+	}
+	return out, nil
+}
+
+func (a activityReader) latestWriters(q *activityv1.ReadLatestWriters) (proto.Message, error) {
+	out := &activityv1.LatestWriters{}
+	for _, name := range q.GetNames() {
+		data, err := first(a.view, a.partition, persistence.Query{
+			Index: activity.LatestWriter, Value: activity.WriterValue(a.workspaceID, q.GetDir(), name),
+		})
+		if err != nil {
+			return nil, err
+		}
+		if data == nil {
+			continue
+		}
+		var w activityv1.Writer
+		if err := proto.Unmarshal(data, &w); err != nil {
+			return nil, err
+		}
+		out.Writers = append(out.Writers, &w)
+	}
+	return out, nil
+}
+
+func (a activityReader) intents() (proto.Message, error) {
+	found, err := open(a.view, a.partition, activity.OpenIntents, activity.Prefix(a.workspaceID),
+		func() *activityv1.Intent { return new(activityv1.Intent) })
+	if err != nil {
+		return nil, err
+	}
+	out := &activityv1.Intents{}
+	for _, intent := range found {
+		out.Intents = append(out.Intents, intent)
+	}
+	return out, nil
+}

@@ -1,0 +1,98 @@
+package cluster
+
+import (
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// overWire carries a command and its reply through their encoded forms.
+func overWire(c entity.Command, handle func(entity.Command) (proto.Message, error)) (proto.Message, error) {
+	sent, err := EncodeCommand(c)
+	if err != nil {
+		return nil, answered(err)
+	}
+	received, err := DecodeCommand(sent)
+	if err != nil {
+		return nil, answered(err)
+	}
+	answer, err := EncodeReply(handle(received))
+	if err != nil {
+		return nil, answered(err)
+	}
+	return DecodeReply(answer)
+}
+
+// EncodeCommand is a command as it crosses between members.
+func EncodeCommand(c entity.Command) ([]byte, error) {
+	payload, err := proto.Marshal(c.Message)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(&wirev1.Command{
+		Kind: c.Kind, Identity: c.Identity, Name: entity.MessageName(c.Message), Payload: payload,
+		Principal: c.Principal, RequestId: c.RequestID, CommandId: c.ID,
+	})
+}
+
+// DecodeCommand reads what EncodeCommand wrote. Messages that are not known are an error, not a crash.
+func DecodeCommand(b []byte) (entity.Command, error) {
+	var w wirev1.Command
+	if err := proto.Unmarshal(b, &w); err != nil {
+		return entity.Command{}, err
+	}
+	m, err := entity.Message(w.GetName(), w.GetPayload())
+	if err != nil {
+		return entity.Command{}, err
+	}
+	return entity.Command{
+		Kind: w.GetKind(), Identity: w.GetIdentity(), Principal: w.GetPrincipal(),
+		RequestID: w.GetRequestId(), ID: w.GetCommandId(), Message: m,
+	}, nil
+}
+
+// EncodeReply is a reply or a refusal as it crosses between members.
+func EncodeReply(m proto.Message, err error) ([]byte, error) {
+	if err != nil {
+		return proto.Marshal(&wirev1.Reply{Error: encodeError(err)})
+	}
+	payload, err := proto.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(&wirev1.Reply{Name: entity.MessageName(m), Payload: payload})
+}
+
+// DecodeReply reads what EncodeReply wrote.
+func DecodeReply(b []byte) (proto.Message, error) {
+	var w wirev1.Reply
+	if err := proto.Unmarshal(b, &w); err != nil {
+		return nil, answered(err)
+	}
+	if e := w.GetError(); e != nil {
+		return nil, &entity.Error{
+			Code: entity.Code(e.GetCode()), Message: e.GetMessage(),
+			RetryAfter: time.Duration(e.GetRetryAfterMs()) * time.Millisecond,
+		}
+	}
+	m, err := entity.Message(w.GetName(), w.GetPayload())
+	if err != nil {
+		return nil, answered(err)
+	}
+	return m, nil
+}
+
+func encodeError(err error) *wirev1.Error {
+	var refusal *entity.Error
+	if !errors.As(err, &refusal) {
+		return &wirev1.Error{Code: string(entity.Internal), Message: err.Error()}
+	}
+	return &wirev1.Error{
+		Code: string(refusal.Code), Message: refusal.Message,
+		RetryAfterMs: refusal.RetryAfter.Milliseconds(),
+	}
+}
