@@ -249,7 +249,7 @@ func TestNobodyYet(t *testing.T) {
 		}
 	}
 	empty := entity.Call{Now: noon, Principal: human("")}
-	if _, err := user.Decide(empty, user.Zero(""), &userv1.DescribeUser{}); code(err) != entity.NotFound {
+	if _, err := user.Decide(empty, &userv1.User{Email: "a@example.com"}, &userv1.DescribeUser{}); code(err) != entity.NotFound {
 		t.Errorf("nobody asking for nobody: %v", err)
 	}
 }

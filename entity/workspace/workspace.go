@@ -10,7 +10,6 @@
 package workspace
 
 import (
-	"maps"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -56,11 +55,11 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 		next.Status = workspacev1.Status_STATUS_PROVISIONING
 		next.BillingUserId = e.GetCreatorId()
 		next.CreatedAt = e.GetAt()
-		next.Members = withMember(s.GetMembers(), &workspacev1.Membership{
+		next.Members = map[string]*workspacev1.Membership{e.GetCreatorId(): {
 			UserId:   e.GetCreatorId(),
 			Role:     workspacev1.Role_ROLE_OWNER,
 			JoinedAt: e.GetAt(),
-		})
+		}}
 	case *workspacev1.WorkspaceReady:
 		next.Status = workspacev1.Status_STATUS_ACTIVE
 	}
@@ -140,15 +139,6 @@ func describe(call entity.Call, s *workspacev1.Workspace) *workspacev1.Descripti
 
 func exists(s *workspacev1.Workspace) bool {
 	return s.GetStatus() != workspacev1.Status_STATUS_UNSPECIFIED
-}
-
-func withMember(
-	members map[string]*workspacev1.Membership, m *workspacev1.Membership,
-) map[string]*workspacev1.Membership {
-	next := make(map[string]*workspacev1.Membership, len(members)+1)
-	maps.Copy(next, members)
-	next[m.GetUserId()] = m
-	return next
 }
 
 func copyOf(s *workspacev1.Workspace) *workspacev1.Workspace {
