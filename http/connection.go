@@ -1,0 +1,86 @@
+package http
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// maxHead bounds a request's head, in bytes: the longest is that of latest-writers with 500 escaped names.
+const maxHead = 448 << 10
+
+// connection is what a request knows of the connection that it came over.
+type connection struct {
+	net.Conn
+	// over tells that the connection is one too many.
+	over bool
+}
+
+type connectionKey struct{}
+
+func connectionOf(ctx context.Context) *connection {
+	c, _ := ctx.Value(connectionKey{}).(*connection)
+	return c
+}
+
+func (s *Server) newListening(handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: s.options.Limits.HeaderTime,
+		IdleTimeout:       s.options.Limits.IdleTime,
+		// Renewed for each request; streams and transfers replace it as they go.
+		WriteTimeout:   s.options.Limits.RequestTime + s.options.Limits.StallTime,
+		MaxHeaderBytes: maxHead,
+		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ConnContext:    s.enter,
+		ConnState:      s.count,
+	}
+}
+
+// enter sees a connection before it is counted. One beyond the limit is kept to be told so; when those become many too,
+// they are closed at once.
+func (s *Server) enter(ctx context.Context, c net.Conn) context.Context {
+	limit, open := int64(s.options.Limits.Connections), s.connections.Load()
+	if open >= limit+limit/8+16 {
+		c.Close()
+	}
+	return context.WithValue(ctx, connectionKey{}, &connection{c, open >= limit})
+}
+
+func (s *Server) count(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.connections.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		s.connections.Add(-1)
+	}
+}
+
+// streamBuffer bounds what the kernel holds for a client that has stopped reading, in bytes.
+const streamBuffer = 64 << 10
+
+// forStream fits a connection to a stream.
+func (c *connection) forStream() {
+	if c == nil {
+		return
+	}
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		tcp.SetWriteBuffer(streamBuffer)
+	}
+}
+
+// deadline extends a connection's deadline while bytes move, and seldom: it is asked before each of them.
+type deadline struct {
+	set   func(time.Time) error
+	stall time.Duration
+	last  time.Time
+}
+
+func (d *deadline) extend() {
+	if now := time.Now(); now.Sub(d.last) > d.stall/8 {
+		d.last = now
+		d.set(now.Add(d.stall))
+	}
+}

@@ -1,0 +1,105 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+// statuses is the one table from code to status.
+var statuses = map[entity.Code]int{
+	entity.InvalidRequest:       http.StatusBadRequest,
+	entity.InvalidCursor:        http.StatusBadRequest,
+	entity.Unauthorized:         http.StatusUnauthorized,
+	entity.Forbidden:            http.StatusForbidden,
+	entity.NotFound:             http.StatusNotFound,
+	entity.MethodNotAllowed:     http.StatusMethodNotAllowed,
+	entity.SlugTaken:            http.StatusConflict,
+	entity.EmailTaken:           http.StatusConflict,
+	entity.LimitReached:         http.StatusConflict,
+	entity.PayloadTooLarge:      http.StatusRequestEntityTooLarge,
+	entity.UnsupportedMediaType: http.StatusUnsupportedMediaType,
+	entity.RateLimited:          http.StatusTooManyRequests,
+	entity.Unavailable:          http.StatusServiceUnavailable,
+	entity.Internal:             http.StatusInternalServerError,
+}
+
+// Errors whose bytes never vary, so that what they hide stays hidden.
+var (
+	errUnauthorized = entity.Errorf(entity.Unauthorized, "a valid credential is required")
+	errNotFound     = entity.Errorf(entity.NotFound, "not found")
+	errForbidden    = entity.Errorf(entity.Forbidden, "the credential may not do this")
+	errInvalid      = entity.Errorf(entity.InvalidCursor, "")
+	errOverloaded   = &entity.Error{Code: entity.Unavailable, Message: "the server is busy", RetryAfter: time.Second}
+)
+
+// invalid refuses an input; the message names the field.
+func invalid(format string, args ...any) error {
+	return entity.Errorf(entity.InvalidRequest, format, args...)
+}
+
+// refusal is what the client is told of an error. Only codes of the table cross; everything else is internal.
+func refusal(err error, requestID string) *entity.Error {
+	var refused *entity.Error
+	switch {
+	case errors.As(err, &refused):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return &entity.Error{Code: entity.Unavailable, Message: "the server did not answer in time", RetryAfter: time.Second}
+	}
+	if refused == nil || refused.Code == entity.Internal || statuses[refused.Code] == 0 {
+		return entity.Errorf(entity.Internal, "something failed inside; the request is %s", requestID)
+	}
+	switch refused.Code {
+	case entity.NotFound:
+		return errNotFound
+	case entity.Unauthorized:
+		return errUnauthorized
+	}
+	return refused
+}
+
+type errorBody struct {
+	Error   entity.Code `json:"error"`
+	Message string      `json:"message,omitzero"`
+}
+
+// fail answers with an error. After the first byte of an answer there is nothing left to say.
+func (w *response) fail(err error) {
+	if w.status != 0 {
+		return
+	}
+	refused := refusal(err, w.id)
+	header := w.Header()
+	for _, entityHeader := range []string{"Content-Length", "Content-Type", "Etag", "Last-Modified"} {
+		header.Del(entityHeader)
+	}
+	body := errorBody{refused.Code, refused.Message}
+	switch refused.Code {
+	case entity.InvalidCursor:
+		body.Message = ""
+	case entity.Unauthorized:
+		header["Www-Authenticate"] = w.challenges()
+	case entity.Unavailable, entity.RateLimited:
+		header.Set("Retry-After", seconds(refused.RetryAfter))
+	}
+	w.json(statuses[refused.Code], body)
+}
+
+// seconds rounds up, to at least one.
+func seconds(d time.Duration) string {
+	return strconv.Itoa(max(1, int((d+time.Second-1)/time.Second)))
+}
+
+// failure logs what a client is not told.
+func failure(err error) string {
+	var refused *entity.Error
+	if errors.As(err, &refused) && refused.Code != entity.Internal {
+		return ""
+	}
+	return fmt.Sprint(err)
+}

@@ -1,0 +1,119 @@
+package http
+
+import (
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options is what a Server is made of. Asker, Streams, Drive and Secret are required.
+type Options struct {
+	Asker   Asker
+	Streams Streams
+	Drive   Drive
+	// Secret is the installation's: 32 bytes, the same on every member of a cluster.
+	Secret []byte
+	Log    *slog.Logger
+	// Registerer takes the metrics, Gatherer is what /metrics shows. A registry is both.
+	Registerer prometheus.Registerer
+	Gatherer   prometheus.Gatherer
+	// Ready tells why requests cannot be answered; nil where they can.
+	Ready func() error
+	// NewID makes an id of a kind; the prefix has its underscore: "ws_".
+	NewID func(prefix string) string
+	Clock func() time.Time
+	// StreamSegment is how long a stream lasts, ± 20 %.
+	StreamSegment time.Duration
+	// Heartbeat is the time between a stream's comments.
+	Heartbeat time.Duration
+	Limits    Limits
+}
+
+// Limits bounds what clients can take. 0 stands for the default.
+type Limits struct {
+	// Connections, beyond which requests are answered 503.
+	Connections int
+	// Requests under way, streams apart, beyond which more are answered 503.
+	Requests int
+	// Streams open at a time, beyond which more are answered 503.
+	Streams int
+	// CredentialStreams open at a time with one credential, beyond which more are answered 429.
+	CredentialStreams int
+	// Rate of requests a second with one credential, of which Burst may be saved up; beyond it 429. Negative: none.
+	Rate, Burst int
+	// RequestTime bounds an ordinary request.
+	RequestTime time.Duration
+	// StallTime is how long a transfer or a stream may go without moving a byte.
+	StallTime time.Duration
+	// HeaderTime bounds the arrival of a request's head, IdleTime the wait for the next request.
+	HeaderTime, IdleTime time.Duration
+}
+
+func (o Options) complete() (Options, error) {
+	switch {
+	case o.Asker == nil, o.Streams == nil, o.Drive == nil:
+		return o, errors.New("http: Asker, Streams and Drive are required")
+	case len(o.Secret) != 32:
+		return o, errors.New("http: the secret must have 32 bytes")
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.Gatherer == nil {
+		o.Gatherer, _ = o.Registerer.(prometheus.Gatherer)
+	}
+	if o.Gatherer == nil {
+		o.Gatherer = prometheus.DefaultGatherer
+	}
+	if o.Ready == nil {
+		o.Ready = func() error { return nil }
+	}
+	if o.NewID == nil {
+		o.NewID = newID
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	orDefault(&o.StreamSegment, 15*time.Minute)
+	orDefault(&o.Heartbeat, 15*time.Second)
+	o.Limits.complete()
+	return o, nil
+}
+
+func (l *Limits) complete() {
+	orDefault(&l.Connections, 20_000)
+	orDefault(&l.Requests, 4096)
+	orDefault(&l.Streams, 10_000)
+	orDefault(&l.CredentialStreams, 5000)
+	orDefault(&l.Rate, 5000)
+	orDefault(&l.Burst, 2*max(l.Rate, 0))
+	orDefault(&l.RequestTime, 30*time.Second)
+	orDefault(&l.StallTime, time.Minute)
+	orDefault(&l.HeaderTime, 10*time.Second)
+	orDefault(&l.IdleTime, 2*time.Minute)
+}
+
+func orDefault[T comparable](value *T, or T) {
+	var zero T
+	if *value == zero {
+		*value = or
+	}
+}
+
+// newID makes a lower-case ULID from the system's random source, without a lock between callers.
+func newID(prefix string) string {
+	var entropy [10]byte
+	rand.Read(entropy[:])
+	id := ulid.ULID{}
+	id.SetTime(ulid.Now())
+	id.SetEntropy(entropy[:])
+	return prefix + strings.ToLower(id.String())
+}

@@ -1,0 +1,29 @@
+package http
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// bucket is a token bucket in one word: the time at which it will be full again.
+type bucket struct{ full atomic.Int64 }
+
+// take takes one of rate tokens a second, of which burst may be saved up, or tells how long to wait for one.
+// A rate of 0 or less never refuses.
+func (b *bucket) take(now time.Time, rate, burst int) time.Duration {
+	if rate <= 0 {
+		return 0
+	}
+	interval := int64(time.Second) / int64(rate)
+	at := now.UnixNano()
+	for {
+		full := b.full.Load()
+		next := max(full, at) + interval
+		if over := next - at - interval*int64(max(burst, 1)); over > 0 {
+			return time.Duration(over)
+		}
+		if b.full.CompareAndSwap(full, next) {
+			return 0
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package http
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/slug"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+)
+
+type workspaceRequest struct {
+	Slug string `json:"slug"`
+	Name string `json:"name"`
+}
+
+type workspaceCreated struct {
+	WorkspaceID string `json:"workspaceId"`
+	Slug        string `json:"slug"`
+	Status      string `json:"status"`
+}
+
+// createWorkspace claims the slug; the workspace and its creator's membership follow from that, and the answer waits for
+// them. A workspace belongs to a person: whoever acts for less than the whole of one creates none.
+func (s *Server) createWorkspace(c *call, in workspaceRequest) (workspaceCreated, error) {
+	var none workspaceCreated
+	switch {
+	case !entity.Human(c.caller.principal):
+		return none, errForbidden
+	case in.Slug == "":
+		return none, invalid("slug is required")
+	case in.Name == "":
+		return none, invalid("name is required")
+	}
+	if err := slug.Check(in.Slug); err != nil { // no entity is woken for a name that no workspace can have
+		return none, err
+	}
+	id := s.options.NewID("ws_")
+	if _, err := ask[proto.Message](c, entity.Command{
+		Kind: entity.KindSlug, Identity: in.Slug, Principal: entity.Platform(), ID: s.options.NewID("cmd_"),
+		Message: &slugv1.ClaimSlug{
+			WorkspaceId: id, WorkspaceName: in.Name, CreatorId: c.caller.principal.GetUserId(),
+		},
+	}); err != nil {
+		return none, err
+	}
+	s.workspaces.forget(in.Slug)
+	if err := c.settle(entity.KindSlug, in.Slug); err != nil {
+		return none, err
+	}
+	if err := c.settle(entity.KindWorkspace, id); err != nil {
+		return none, err
+	}
+	return workspaceCreated{id, in.Slug, "provisioning"}, nil
+}
