@@ -25,7 +25,7 @@ const snapshotEvery = 256
 // A proposal that fails takes everything behind it along: the replies become errors, the state is dropped, and once
 // nothing is under way any more the state is learnt again from the journal.
 //
-// All methods but proposedOutcome run in the entity's actor.
+// All methods but outcome run in the entity's actor.
 type pipeline struct {
 	node      *System
 	partition persistence.Partition
@@ -58,29 +58,69 @@ type pending struct {
 	snapshot proto.Message
 }
 
-// inbox takes the journal's outcomes, which come from its goroutine.
+// inbox takes the journal's outcomes, which come from its goroutine. A refusal may come ahead of its turn.
 type inbox struct {
 	mu       sync.Mutex
 	upTo     uint64
+	early    map[uint64]struct{}
 	failures map[uint64]error
 	posted   bool
 }
 
-// proposedOutcome runs in the journal's goroutine.
-func (p *pipeline) proposedOutcome(ticket uint64, r persistence.Result) {
-	p.finished.mu.Lock()
-	p.finished.upTo = ticket
-	if r.Err != nil {
-		if p.finished.failures == nil {
-			p.finished.failures = map[uint64]error{}
+// take notes an outcome, and tells whether the actor is to be woken for it.
+func (b *inbox) take(ticket uint64, err error) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil {
+		if b.failures == nil {
+			b.failures = map[uint64]error{}
 		}
-		p.finished.failures[ticket] = r.Err
+		b.failures[ticket] = err
+	}
+	if ticket != b.upTo+1 {
+		if b.early == nil {
+			b.early = map[uint64]struct{}{}
+		}
+		b.early[ticket] = struct{}{}
+		return false
+	}
+	b.upTo++
+	for len(b.early) > 0 {
+		if _, ok := b.early[b.upTo+1]; !ok {
+			break
+		}
+		b.upTo++
+		delete(b.early, b.upTo)
+	}
+	wake := !b.posted
+	b.posted = true
+	return wake
+}
+
+// collect is up to where all outcomes are known, and those among them that are failures.
+func (b *inbox) collect() (upTo uint64, failures map[uint64]error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.posted = false
+	upTo, failures = b.upTo, b.failures
+	b.failures = nil
+	for ticket, err := range failures {
+		if ticket > upTo {
+			if b.failures == nil {
+				b.failures = map[uint64]error{}
+			}
+			b.failures[ticket] = err
+		}
+	}
+	return upTo, failures
+}
+
+// outcome runs in the journal's goroutine.
+func (p *pipeline) outcome(ticket uint64, r persistence.Result) {
+	if r.Err != nil {
 		p.metrics.appendFailures.Inc()
 	}
-	post := !p.finished.posted
-	p.finished.posted = true
-	p.finished.mu.Unlock()
-	if post {
+	if p.finished.take(ticket, r.Err) {
 		p.wake()
 	}
 }
@@ -155,7 +195,7 @@ func (p *pipeline) propose(next *pending) {
 		next.snapshot = p.machine.snapshot()
 		p.kept = p.version
 	}
-	p.node.journal.Append(proposal, func(result persistence.Result) { p.proposedOutcome(ticket, result) })
+	p.node.journal.Append(proposal, func(result persistence.Result) { p.outcome(ticket, result) })
 }
 
 func (p *pipeline) commandValue(id string) string { return string(p.stream) + "\x00" + id }
@@ -190,10 +230,7 @@ func (p *pipeline) repeated(r *request) bool {
 
 // settle gives the replies that have become true, and fails those that will not.
 func (p *pipeline) settle() {
-	p.finished.mu.Lock()
-	upTo, failures := p.finished.upTo, p.finished.failures
-	p.finished.failures, p.finished.posted = nil, false
-	p.finished.mu.Unlock()
+	upTo, failures := p.finished.collect()
 	p.settled = upTo
 	n := 0
 	for n < len(p.waiting) && p.waiting[n].ticket <= upTo {

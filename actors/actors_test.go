@@ -1,0 +1,195 @@
+package actors_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/actors"
+	"github.com/atelier-run/atelier/cluster"
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/slug"
+	"github.com/atelier-run/atelier/entity/workspace"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+const partitions = 4
+
+var secret = []byte("0123456789abcdef0123456789abcdef")
+
+// bench is a system over a journal, started anew as often as a test wants.
+type bench struct {
+	t        testing.TB
+	fs       vfs.FS
+	journal  *persistence.Store
+	faults   *faultyJournal
+	system   *actors.System
+	router   *cluster.Router
+	registry *prometheus.Registry
+	idle     time.Duration
+	extra    []actors.Kind
+	clock    *fakeClock
+}
+
+type fakeClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *fakeClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *fakeClock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func newBench(t testing.TB, adjust ...func(*bench)) *bench {
+	b := &bench{t: t, fs: vfs.NewMem(), idle: time.Hour, clock: &fakeClock{now: time.UnixMilli(1_700_000_000_000)}}
+	for _, fn := range adjust {
+		fn(b)
+	}
+	b.start()
+	t.Cleanup(b.stop)
+	return b
+}
+
+func (b *bench) start() {
+	b.t.Helper()
+	journal, err := persistence.Open(persistence.Options{
+		Dir: "journal", Partitions: partitions, FS: b.fs, CacheBytes: 8 << 20, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.journal = journal
+	b.faults = &faultyJournal{Journal: journal}
+	b.router = cluster.NewRouter(partitions, true)
+	b.registry = prometheus.NewRegistry()
+	b.system = actors.New(actors.Options{
+		Journal: b.faults, Partitions: partitions, Kinds: append(kinds(b.faults), b.extra...), Ask: b.router.Ask,
+		Clock: b.clock.Now, Log: slog.New(slog.DiscardHandler), Registerer: b.registry, IdleAfter: b.idle,
+		Reactions: reactions(),
+	})
+	b.router.Attach(b.system)
+	b.system.Start()
+}
+
+func (b *bench) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	b.system.Stop(ctx)
+	if err := b.journal.Close(); err != nil {
+		b.t.Error(err)
+	}
+}
+
+func (b *bench) restart() {
+	b.stop()
+	b.start()
+}
+
+func kinds(journal persistence.Journal) []actors.Kind {
+	return []actors.Kind{
+		actors.Define(actors.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{
+			Kind: entity.KindSlug, Zero: slug.Zero, Decide: slug.Decide, Evolve: slug.Evolve, Reply: slug.Reply,
+		}),
+		actors.Guard(actors.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
+			Kind: entity.KindWorkspace, Zero: workspace.Zero, Decide: workspace.Decide, Evolve: workspace.Evolve, Reply: workspace.Reply,
+		}, workspace.Check).WithActivity(journal, secret),
+	}
+}
+
+// reactions make a claimed slug's workspace.
+func reactions() map[string]actors.Reaction {
+	return map[string]actors.Reaction{
+		entity.MessageName(&slugv1.SlugClaimed{}): func(_ context.Context, _ string, event proto.Message) ([]entity.Command, error) {
+			e := event.(*slugv1.SlugClaimed)
+			return []entity.Command{{Kind: entity.KindWorkspace, Identity: e.GetWorkspaceId(), Message: &workspacev1.CreateWorkspace{
+				Slug: e.GetSlug(), Name: e.GetWorkspaceName(), CreatorId: e.GetCreatorId(),
+			}}}, nil
+		},
+	}
+}
+
+// faultyJournal loses what a test wants lost.
+type faultyJournal struct {
+	persistence.Journal
+	mu   sync.Mutex
+	fail func(persistence.Proposal) error
+}
+
+func (f *faultyJournal) failing(fn func(persistence.Proposal) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = fn
+}
+
+func (f *faultyJournal) Append(p persistence.Proposal, done func(persistence.Result)) {
+	f.mu.Lock()
+	fail := f.fail
+	f.mu.Unlock()
+	if fail != nil {
+		if err := fail(p); err != nil {
+			done(persistence.Result{Err: err})
+			return
+		}
+	}
+	f.Journal.Append(p, done)
+}
+
+func person(id string) *wirev1.Principal {
+	return &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, CredentialId: "key_1", UserId: id}
+}
+
+func (b *bench) ask(c entity.Command) (proto.Message, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return b.router.Ask(ctx, c)
+}
+
+func (b *bench) mustAsk(c entity.Command) proto.Message {
+	b.t.Helper()
+	m, err := b.ask(c)
+	if err != nil {
+		b.t.Fatalf("%s: %v", entity.MessageName(c.Message), err)
+	}
+	return m
+}
+
+func (b *bench) createWorkspace(id, owner string) {
+	b.t.Helper()
+	b.mustAsk(entity.Command{Kind: entity.KindWorkspace, Identity: id, Principal: entity.Platform(),
+		Message: &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: owner}})
+}
+
+func operation(kind activityv1.Kind, path string) *activityv1.Operation {
+	return &activityv1.Operation{Kind: kind, Path: path, EntryKind: activityv1.EntryKind_ENTRY_KIND_FILE,
+		Author: &activityv1.Author{Actor: "api-key:key_1", UserId: "usr_1"}}
+}
+
+func record(id string, ops ...*activityv1.Operation) entity.Command {
+	return entity.Command{Kind: entity.KindActivity, Identity: id, Principal: entity.Platform(),
+		Message: &activityv1.Record{Operations: ops}}
+}
+
+func (b *bench) feed(id string, q *activityv1.ReadFeed) string {
+	b.t.Helper()
+	q.Limit = 100
+	m := b.mustAsk(entity.Command{Kind: entity.KindActivity, Identity: id, Principal: person("usr_1"), Message: q})
+	return string(m.(*activityv1.Page).GetItems())
+}

@@ -1,0 +1,194 @@
+// Package node puts a member together: journal, actors, router, drives and HTTP server over one data directory.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/actors"
+	"github.com/atelier-run/atelier/cluster"
+	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/drive/webdav"
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
+	"github.com/atelier-run/atelier/entity/chain"
+	"github.com/atelier-run/atelier/http"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// Options are what a node is made of. Only Dir is needed.
+type Options struct {
+	// Dir is the data directory.
+	Dir string
+	Log *slog.Logger
+	// Clock is the time that rules see.
+	Clock func() time.Time
+	// Journal sizes the journal; its directory and logger come from here.
+	Journal persistence.Options
+	// HTTP holds limits and durations; what it is wired to comes from here.
+	HTTP http.Options
+	// GeneratedTrees are the folder names whose content folds into summaries.
+	GeneratedTrees []string
+	// IdleAfter is when an unused entity leaves memory.
+	IdleAfter time.Duration
+	// Wire sends every command through the wire codec.
+	Wire bool
+	// Registry takes the metrics.
+	Registry *prometheus.Registry
+}
+
+// DefaultIdleAfter is the IdleAfter of Options that leave it out.
+const DefaultIdleAfter = 5 * time.Minute
+
+// Node is a running member.
+type Node struct {
+	Journal *persistence.Store
+	System  *actors.System
+	Router  *cluster.Router
+	Drives  *drive.Drives
+	Server  *http.Server
+
+	log *slog.Logger
+}
+
+// Start opens the data directory, recovers what was under way and returns a node that is ready to serve. What it has
+// started when something fails is stopped again.
+func Start(ctx context.Context, o Options) (_ *Node, err error) {
+	o = o.complete()
+	n := &Node{log: o.Log}
+	defer func() {
+		if err != nil {
+			stopping, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			err = errors.Join(err, n.Stop(stopping))
+		}
+	}()
+	if n.Journal, err = openJournal(o); err != nil {
+		return n, err
+	}
+	secret, err := installationSecret(o.Dir)
+	if err != nil {
+		return n, err
+	}
+	n.Router = cluster.NewRouter(n.Journal.Partitions(), o.Wire)
+	if n.Drives, err = drive.New(drive.Options{
+		Dir: filepath.Join(o.Dir, "drives"), Asker: n.Router, Generated: o.GeneratedTrees, Log: o.Log,
+	}); err != nil {
+		return n, err
+	}
+	n.System = actors.New(actors.Options{
+		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: kinds(n.Journal, secret),
+		Reactions: n.reactions(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: o.Registry,
+		IdleAfter: o.IdleAfter,
+	})
+	n.Router.Attach(n.System)
+	n.System.Start()
+	if err := n.recoverDrives(ctx); err != nil {
+		return n, err
+	}
+	o.Registry.MustRegister(n.Journal.Collector(), n.Drives)
+	if n.Server, err = n.serve(o, secret); err != nil {
+		return n, err
+	}
+	return n, nil
+}
+
+func (o Options) complete() Options {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.GeneratedTrees == nil {
+		o.GeneratedTrees = drive.DefaultGenerated
+	}
+	if o.IdleAfter == 0 {
+		o.IdleAfter = DefaultIdleAfter
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	o.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return o
+}
+
+func openJournal(o Options) (*persistence.Store, error) {
+	settings := o.Journal
+	settings.Dir, settings.Logger = filepath.Join(o.Dir, "journal"), o.Log
+	if settings.FS == nil {
+		settings.FS = vfs.Default
+	}
+	return persistence.Open(settings)
+}
+
+func (n *Node) serve(o Options, secret []byte) (*http.Server, error) {
+	settings := o.HTTP
+	settings.Asker, settings.Streams, settings.Drive = n.Router, n.Router, webdav.New(n.Drives, o.Log)
+	settings.Secret, settings.Log, settings.Clock = secret, o.Log, o.Clock
+	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
+	return http.New(settings)
+}
+
+// reactions are the chain's steps, and the drive of a new workspace.
+func (n *Node) reactions() map[string]actors.Reaction {
+	reactions := map[string]actors.Reaction{}
+	for _, event := range chain.Events() {
+		reactions[entity.MessageName(event)] = func(_ context.Context, identity string, event proto.Message) ([]entity.Command, error) {
+			return chain.Next(identity, event), nil
+		}
+	}
+	created := entity.MessageName(&workspacev1.WorkspaceCreated{})
+	reactions[created] = func(ctx context.Context, identity string, event proto.Message) ([]entity.Command, error) {
+		if err := n.Drives.Provision(ctx, identity); err != nil {
+			return nil, fmt.Errorf("the drive of %s: %w", identity, err)
+		}
+		return append(chain.Next(identity, event), entity.Command{
+			Kind: entity.KindWorkspace, Identity: identity, Message: &workspacev1.ReportReady{},
+		}), nil
+	}
+	return reactions
+}
+
+// recoverDrives makes drives and sequences agree where operations were cut off.
+func (n *Node) recoverDrives(ctx context.Context) error {
+	workspaces, err := n.System.Identities(activity.OpenIntents)
+	if err != nil {
+		return err
+	}
+	for _, id := range workspaces {
+		if err := n.Drives.Recover(ctx, id); err != nil {
+			return fmt.Errorf("the drive of %s: %w", id, err)
+		}
+		n.log.Info("a drive was recovered", slog.String("workspace", id))
+	}
+	return nil
+}
+
+// Stop ends what runs, in the order that lets commands under way finish: requests, drives, actors, journal.
+func (n *Node) Stop(ctx context.Context) error {
+	var errs []error
+	if n.Server != nil {
+		errs = append(errs, n.Server.Shutdown(ctx))
+	}
+	if n.Drives != nil {
+		errs = append(errs, n.Drives.Close())
+	}
+	if n.System != nil {
+		n.System.Stop(ctx)
+	}
+	if n.Journal != nil {
+		errs = append(errs, n.Journal.Close())
+	}
+	return errors.Join(errs...)
+}
