@@ -1,0 +1,119 @@
+package drive
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+// maxInFlight bounds the operations of one drive that have not ended, unresolved ones included.
+const maxInFlight = 1024
+
+// A Drive is one workspace's files. Paths are relative to its root and pass entity.CheckPath; "" is the root.
+type Drive struct {
+	drives      *Drives
+	workspaceID string
+
+	// home holds files and tmp; reading goes through inside, which keeps links from leading out.
+	home   *os.Root
+	inside *os.Root
+	tmp    *os.Root
+	files  handle
+	aside  handle
+
+	locks pathLocks
+
+	recovering sync.Mutex
+	recovered  atomic.Bool
+
+	mu sync.Mutex
+	// live are the ids whose entries in tmp belong to running operations.
+	live     map[string]struct{}
+	sweeping bool
+	dirty    bool
+}
+
+func (d *Drives) openDrive(workspaceID string) (_ *Drive, err error) {
+	drive := &Drive{drives: d, workspaceID: workspaceID, live: map[string]struct{}{}}
+	defer func() {
+		if err != nil {
+			drive.close()
+		}
+	}()
+	if drive.home, err = d.root.OpenRoot(workspaceID); errors.Is(err, fs.ErrNotExist) {
+		return nil, errUnprovisioned
+	} else if err != nil {
+		return nil, fromOS(err)
+	}
+	if drive.inside, err = drive.home.OpenRoot("files"); errors.Is(err, fs.ErrNotExist) {
+		return nil, errUnprovisioned
+	} else if err != nil {
+		return nil, fromOS(err)
+	}
+	if drive.tmp, err = drive.home.OpenRoot("tmp"); errors.Is(err, fs.ErrNotExist) {
+		return nil, errUnprovisioned
+	} else if err != nil {
+		return nil, fromOS(err)
+	}
+	if drive.files.File, err = drive.inside.Open("."); err != nil {
+		return nil, fromOS(err)
+	}
+	if drive.aside.File, err = drive.tmp.Open("."); err != nil {
+		return nil, fromOS(err)
+	}
+	return drive, nil
+}
+
+func (d *Drive) close() error {
+	var errs []error
+	for _, root := range []*os.Root{d.home, d.inside, d.tmp} {
+		if root != nil {
+			errs = append(errs, root.Close())
+		}
+	}
+	for _, h := range []handle{d.files, d.aside} {
+		if h.File != nil {
+			errs = append(errs, h.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Hold keeps operations away from a path, what is above it and what is below it, until release.
+func (d *Drive) Hold(ctx context.Context, path string) (release func(), err error) {
+	return d.locks.acquire(ctx, path)
+}
+
+// RecordRead records that content of a file was sent.
+func (d *Drive) RecordRead(ctx context.Context, path string, author *activityv1.Author) error {
+	op := d.operation(activityv1.Kind_KIND_READ, activityv1.EntryKind_ENTRY_KIND_FILE, path, author)
+	_, err := d.ask(ctx, &activityv1.Record{Operations: []*activityv1.Operation{op}}, "")
+	d.drives.metrics.ended("read", err)
+	return err
+}
+
+// Sent counts content bytes that left.
+func (d *Drive) Sent(n int64) { d.drives.metrics.bytes.WithLabelValues("out").Add(float64(n)) }
+
+func (d *Drive) operation(kind activityv1.Kind, entry activityv1.EntryKind, path string, author *activityv1.Author) *activityv1.Operation {
+	return &activityv1.Operation{Kind: kind, EntryKind: entry, Path: path, Tree: d.drives.tree(path), Author: author}
+}
+
+// ask sends a command that the client's going away does not recall.
+func (d *Drive) ask(ctx context.Context, message proto.Message, id string) (proto.Message, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+	defer cancel()
+	// Closing does end it: the next start then finds out what became of it.
+	defer context.AfterFunc(d.drives.running, cancel)()
+	return d.drives.asker.Ask(ctx, entity.Command{
+		Kind: entity.KindActivity, Identity: d.workspaceID, Principal: entity.Platform(), ID: id, Message: message,
+	})
+}

@@ -1,0 +1,158 @@
+package drive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+// recoverOnce recovers for the first of those who wait for it.
+func (d *Drive) recoverOnce(ctx context.Context) error {
+	d.recovering.Lock()
+	defer d.recovering.Unlock()
+	if d.recovered.Load() {
+		return nil
+	}
+	return d.resolve(ctx)
+}
+
+func (d *Drive) recover(ctx context.Context) error {
+	d.recovering.Lock()
+	defer d.recovering.Unlock()
+	return d.resolve(ctx)
+}
+
+func (d *Drive) resolve(ctx context.Context) error {
+	reply, err := d.ask(ctx, &activityv1.ListIntents{}, "")
+	if err != nil {
+		return unavailable("the drive cannot be recovered now: %v", err)
+	}
+	intents, ok := reply.(*activityv1.Intents)
+	if !ok {
+		return fmt.Errorf("drive: unexpected reply %T", reply)
+	}
+	for _, intent := range intents.GetIntents() {
+		if d.isLive(intent.GetId()) {
+			continue
+		}
+		if err := d.resolveIntent(ctx, intent); err != nil {
+			return err
+		}
+	}
+	d.recovered.Store(true)
+	d.sweep()
+	return nil
+}
+
+func (d *Drive) resolveIntent(ctx context.Context, intent *activityv1.Intent) error {
+	unlock, err := d.locks.acquire(ctx, touched(intent.GetOperation())...)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	a := &attempt{drive: d, id: intent.GetId()}
+	happened, err := d.evidence(a, intent)
+	if err != nil {
+		return fromOS(err)
+	}
+	d.drives.log.Info("an unfinished operation is settled", "workspace", d.workspaceID, "intent", a.id, "happened", happened)
+	if happened {
+		return settled(a.ask(ctx, &activityv1.Complete{IntentId: a.id}))
+	}
+	if err := d.putBack(a, intent.GetOperation()); err != nil {
+		return fromOS(err)
+	}
+	return settled(a.ask(ctx, &activityv1.Abandon{IntentId: a.id}))
+}
+
+// settled forgives a refusal: the intent is not there any more.
+func settled(err error) error {
+	if err == nil || refused(err) {
+		return nil
+	}
+	return unavailable("the drive cannot be recovered now: %v", err)
+}
+
+func touched(op *activityv1.Operation) []string {
+	if op.GetFromPath() == "" {
+		return []string{op.GetPath()}
+	}
+	return []string{op.GetPath(), op.GetFromPath()}
+}
+
+// evidence tells whether the disk shows an intent's operation, and makes durable what shows it.
+func (d *Drive) evidence(a *attempt, intent *activityv1.Intent) (bool, error) {
+	op := intent.GetOperation()
+	if op.GetKind() == activityv1.Kind_KIND_DELETE {
+		trash, err := d.aside.stat(a.trash())
+		if err != nil || trash == nil {
+			return false, err
+		}
+		return true, errors.Join(d.syncParent(op.GetPath()), d.aside.Sync())
+	}
+	if there, err := d.holds(op.GetPath(), intent.GetInode()); err != nil || !there {
+		return false, err
+	}
+	if from := op.GetFromPath(); from != "" {
+		// Source and destination may have been links to one file before.
+		if there, err := d.holds(from, intent.GetInode()); err != nil || there {
+			return false, err
+		}
+		if err := d.syncParent(from); err != nil {
+			return false, err
+		}
+	}
+	return true, errors.Join(d.syncParent(op.GetPath()), d.aside.Sync())
+}
+
+// holds tells whether an inode is at a path.
+func (d *Drive) holds(path string, inode uint64) (bool, error) {
+	at, err := d.locate(path)
+	if gone(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer at.close()
+	return at.exists() && at.st.Ino == inode, nil
+}
+
+func (d *Drive) syncParent(path string) error {
+	at, err := d.locate(path)
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer at.close()
+	return at.parent.Sync()
+}
+
+// putBack returns what an operation that did not happen had already moved out of its way.
+func (d *Drive) putBack(a *attempt, op *activityv1.Operation) error {
+	trash, err := d.aside.stat(a.trash())
+	if err != nil || trash == nil {
+		return err
+	}
+	at, err := d.locate(op.GetPath())
+	if err != nil {
+		return err
+	}
+	defer at.close()
+	if at.exists() {
+		// A process made something there since; it is newer.
+		return nil
+	}
+	if err := d.aside.rename(a.trash(), at.parent, at.name, false); err != nil {
+		return err
+	}
+	return errors.Join(at.parent.Sync(), d.aside.Sync())
+}
+
+func gone(err error) bool {
+	return errors.Is(err, errNoParent) || errors.Is(err, errLinked)
+}

@@ -1,0 +1,140 @@
+package webdav
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+// A Handler serves drives. It is safe for concurrent use.
+type Handler struct {
+	drives *drive.Drives
+	log    *slog.Logger
+
+	mu     sync.Mutex
+	tables map[string]*locks
+}
+
+// New makes a handler of drives; a nil log is slog.Default.
+func New(drives *drive.Drives, log *slog.Logger) *Handler {
+	return &Handler{drives: drives, log: cmp.Or(log, slog.Default()), tables: map[string]*locks{}}
+}
+
+// A call is one request on a drive.
+type call struct {
+	*Handler
+	w      http.ResponseWriter
+	r      *http.Request
+	drive  *drive.Drive
+	locks  *locks
+	prefix string
+	author *activityv1.Author
+	// path is the drive's path, slashed whether the request ended it with a slash.
+	path    string
+	slashed bool
+}
+
+type method struct {
+	serve  func(*call) error
+	writes bool
+}
+
+var methods = map[string]method{
+	http.MethodOptions: {serve: (*call).options},
+	http.MethodGet:     {serve: (*call).get},
+	http.MethodHead:    {serve: (*call).get},
+	"PROPFIND":         {serve: (*call).propfind},
+	http.MethodPut:     {serve: (*call).put, writes: true},
+	http.MethodDelete:  {serve: (*call).remove, writes: true},
+	"MKCOL":            {serve: (*call).makeCollection, writes: true},
+	"COPY":             {serve: (*call).copy, writes: true},
+	"MOVE":             {serve: (*call).move, writes: true},
+	"PROPPATCH":        {serve: (*call).proppatch, writes: true},
+	"LOCK":             {serve: (*call).lock, writes: true},
+	"UNLOCK":           {serve: (*call).unlock, writes: true},
+}
+
+// Allow lists the methods.
+const Allow = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK"
+
+// Writes tells whether a method changes the drive, and so needs more than reading.
+func Writes(name string) bool { return methods[name].writes }
+
+// ServeDrive answers a request on a workspace's drive. prefix is the URL path of the drive's root, without a slash at its
+// end. The caller has authorised the request, for writing where Writes says so.
+func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, workspaceID, prefix string, author *activityv1.Author) {
+	c := &call{Handler: h, w: w, r: r, prefix: strings.TrimSuffix(prefix, "/"), author: author}
+	if err := c.serve(workspaceID); err != nil {
+		c.fail(err)
+	}
+}
+
+func (c *call) serve(workspaceID string) error {
+	method, known := methods[c.r.Method]
+	if !known {
+		c.w.Header().Set("Allow", Allow)
+		return entity.Errorf(entity.MethodNotAllowed, "the drive does not know %s", c.r.Method)
+	}
+	var err error
+	if c.path, c.slashed, err = splitPath(c.r.URL.EscapedPath(), c.prefix); err != nil {
+		return err
+	}
+	if c.drive, err = c.drives.Open(c.r.Context(), workspaceID); err != nil {
+		return err
+	}
+	if c.locks, err = c.table(workspaceID, c.drive); err != nil {
+		return err
+	}
+	if err := c.checkSlash(); err != nil {
+		return err
+	}
+	return method.serve(c)
+}
+
+// checkSlash keeps a path with a slash at its end, which means a folder, from naming a file.
+func (c *call) checkSlash() error {
+	if !c.slashed || c.path == "" {
+		return nil
+	}
+	if entry, err := c.drive.Stat(c.path); err == nil && !entry.Folder && c.r.Method != "MKCOL" {
+		return entity.Errorf(entity.NotFound, "no such folder")
+	}
+	return nil
+}
+
+// table gives the locks of a drive, read once.
+func (h *Handler) table(workspaceID string, d *drive.Drive) (*locks, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t := h.tables[workspaceID]; t != nil {
+		return t, nil
+	}
+	t, err := loadLocks(d)
+	if err != nil {
+		return nil, err
+	}
+	h.tables[workspaceID] = t
+	return t, nil
+}
+
+func (c *call) context() context.Context { return c.r.Context() }
+
+func (c *call) options() error {
+	header := c.w.Header()
+	header.Set("Allow", Allow)
+	header.Set("DAV", "1, 2")
+	header.Set("MS-Author-Via", "DAV")
+	header.Set("Accept-Ranges", "bytes")
+	c.w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+func now() time.Time { return time.Now() }

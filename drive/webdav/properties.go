@@ -1,0 +1,135 @@
+package webdav
+
+import (
+	"encoding/xml"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/atelier-run/atelier/drive"
+)
+
+// A resource is an entry whose properties are asked for.
+type resource struct {
+	call  *call
+	path  string
+	entry drive.Entry
+	dead  func() ([]drive.Property, error)
+}
+
+// A live property is one that the server computes. Its value is XML.
+type live struct {
+	local string
+	value func(resource) (value string, has bool)
+	// asked is set where allprop leaves it out (RFC 4331, section 3).
+	asked bool
+}
+
+// liveProperties are all of the DAV: namespace. A folder has no content, hence neither length nor type.
+var liveProperties = []live{
+	{local: "resourcetype", value: func(r resource) (string, bool) {
+		if r.entry.Folder {
+			return "<D:collection/>", true
+		}
+		return "", true
+	}},
+	{local: "displayname", value: func(r resource) (string, bool) {
+		if r.path == "" {
+			return escape(path.Base(r.call.prefix)), true
+		}
+		return escape(r.entry.Name), true
+	}},
+	{local: "getlastmodified", value: func(r resource) (string, bool) {
+		return r.entry.Modified.UTC().Format(http.TimeFormat), true
+	}},
+	{local: "getcontentlength", value: func(r resource) (string, bool) {
+		return strconv.FormatInt(r.entry.Size, 10), !r.entry.Folder
+	}},
+	{local: "getcontenttype", value: func(r resource) (string, bool) {
+		return escape(contentType(r.entry.Name)), !r.entry.Folder
+	}},
+	{local: "getetag", value: func(r resource) (string, bool) {
+		return escape(r.entry.ETag()), !r.entry.Folder
+	}},
+	{local: "supportedlock", value: func(resource) (string, bool) {
+		return lockEntry("exclusive") + lockEntry("shared"), true
+	}},
+	{local: "lockdiscovery", value: func(r resource) (string, bool) {
+		var b strings.Builder
+		for _, held := range r.call.locks.on(r.path) {
+			b.WriteString(r.call.activeLock(held))
+		}
+		return b.String(), true
+	}},
+	{local: "quota-available-bytes", asked: true, value: func(r resource) (string, bool) {
+		_, available, err := r.call.drive.Space()
+		return strconv.FormatUint(available, 10), r.entry.Folder && err == nil
+	}},
+	{local: "quota-used-bytes", asked: true, value: func(r resource) (string, bool) {
+		used, _, err := r.call.drive.Space()
+		return strconv.FormatUint(used, 10), r.entry.Folder && err == nil
+	}},
+}
+
+func lockEntry(scope string) string {
+	return "<D:lockentry><D:lockscope><D:" + scope + "/></D:lockscope><D:locktype><D:write/></D:locktype></D:lockentry>"
+}
+
+func liveProperty(name xml.Name) (live, bool) {
+	if name.Space != davNS {
+		return live{}, false
+	}
+	i := slices.IndexFunc(liveProperties, func(l live) bool { return l.local == name.Local })
+	if i < 0 {
+		return live{}, false
+	}
+	return liveProperties[i], true
+}
+
+func (l live) element(value string) string {
+	if value == "" {
+		return "<D:" + l.local + "/>"
+	}
+	return "<D:" + l.local + ">" + value + "</D:" + l.local + ">"
+}
+
+// property writes one property that the resource has.
+func (r resource) property(name xml.Name, dead []drive.Property) (element string, has bool) {
+	if live, is := liveProperty(name); is {
+		value, has := live.value(r)
+		return live.element(value), has
+	}
+	for _, property := range dead {
+		if property.Space == name.Space && property.Local == name.Local {
+			return deadElement(property), true
+		}
+	}
+	return "", false
+}
+
+func namesOf(r resource, dead []drive.Property) []string {
+	var names []string
+	for _, live := range liveProperties {
+		if _, has := live.value(r); has {
+			names = append(names, live.element(""))
+		}
+	}
+	for _, property := range dead {
+		names = append(names, emptyElement(xml.Name{Space: property.Space, Local: property.Local}))
+	}
+	return names
+}
+
+func deadElement(p drive.Property) string {
+	return "<" + p.Local + ` xmlns="` + escape(p.Space) + `"` + p.Attrs + ">" + p.Inner + "</" + p.Local + ">"
+}
+
+func emptyElement(name xml.Name) string {
+	return "<" + name.Local + ` xmlns="` + escape(name.Space) + `"/>`
+}
+
+func statusElement(status int) string {
+	return "<D:status>HTTP/1.1 " + strconv.Itoa(status) + " " + http.StatusText(status) + "</D:status>"
+}

@@ -1,0 +1,187 @@
+package webdav_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/drive/drivetest"
+	"github.com/atelier-run/atelier/drive/webdav"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+const (
+	workspace = "ws_1"
+	prefix    = "/v1/ws/acme/drive"
+)
+
+// A site is a drive served over loopback, with a modelled activity behind it.
+type site struct {
+	t        *testing.T
+	dir      string
+	activity *drivetest.Activity
+	drives   *drive.Drives
+	server   *httptest.Server
+}
+
+func serve(t *testing.T) *site {
+	t.Helper()
+	s := &site{t: t, dir: t.TempDir(), activity: &drivetest.Activity{}}
+	s.start()
+	return s
+}
+
+// start starts the site on its folder, as a new process would.
+func (s *site) start() {
+	s.t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	drives, err := drive.New(drive.Options{Dir: s.dir, Asker: s.activity, Log: quiet})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := drives.Provision(s.t.Context(), workspace); err != nil {
+		s.t.Fatal(err)
+	}
+	handler := webdav.New(drives, quiet)
+	s.drives = drives
+	s.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeDrive(w, r, workspace, prefix, authorOf(r))
+	}))
+	s.t.Cleanup(s.stop)
+}
+
+func (s *site) stop() {
+	s.server.Close()
+	if err := s.drives.Close(); err != nil {
+		s.t.Error(err)
+	}
+}
+
+func authorOf(r *http.Request) *activityv1.Author {
+	if who := r.Header.Get("X-Author"); who != "" {
+		return &activityv1.Author{Actor: who}
+	}
+	return &activityv1.Author{Actor: "api-key:1", UserId: "usr_1"}
+}
+
+func (s *site) url(path string) string { return s.server.URL + prefix + path }
+
+func (s *site) files(path string) string { return filepath.Join(s.dir, workspace, "files", path) }
+
+// do sends a request; headers are "Name: value".
+func (s *site) do(method, path, body string, headers ...string) *answer {
+	s.t.Helper()
+	request, err := http.NewRequestWithContext(s.t.Context(), method, s.url(path), strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		if strings.HasPrefix(value, prefix) && name == "Destination" {
+			value = s.server.URL + value
+		}
+		request.Header.Set(name, value)
+	}
+	response, err := s.server.Client().Do(request)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return &answer{t: s.t, status: response.StatusCode, header: response.Header, body: string(content), what: method + " " + path}
+}
+
+type answer struct {
+	t      *testing.T
+	what   string
+	status int
+	header http.Header
+	body   string
+}
+
+func (a *answer) is(status int) *answer {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Errorf("%s: status %d, want %d; %s", a.what, a.status, status, a.body)
+	}
+	return a
+}
+
+func (a *answer) says(parts ...string) *answer {
+	a.t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(a.body, part) {
+			a.t.Errorf("%s: the answer lacks %q: %s", a.what, part, a.body)
+		}
+	}
+	return a
+}
+
+// rows compares what was recorded since the start, one operation a line.
+func (s *site) rows(want ...string) {
+	s.t.Helper()
+	var got []string
+	for _, op := range s.activity.Rows() {
+		got = append(got, row(op))
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		s.t.Errorf("rows:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if open := s.activity.Intents(); len(open) > 0 {
+		s.t.Errorf("%d intents are open", len(open))
+	}
+}
+
+func row(op *activityv1.Operation) string {
+	var b strings.Builder
+	b.WriteString(strings.ToLower(strings.TrimPrefix(op.GetKind().String(), "KIND_")))
+	b.WriteString(" " + strings.ToLower(strings.TrimPrefix(op.GetEntryKind().String(), "ENTRY_KIND_")))
+	b.WriteString(" " + op.GetPath())
+	if from := op.GetFromPath(); from != "" {
+		b.WriteString(" from " + from)
+	}
+	if count := op.GetCount(); count > 0 {
+		fmt.Fprintf(&b, " count %d", count)
+	}
+	if tree := op.GetTree(); tree != "" {
+		b.WriteString(" tree " + tree)
+	}
+	if tree := op.GetFromTree(); tree != "" {
+		b.WriteString(" from-tree " + tree)
+	}
+	return b.String()
+}
+
+// content reads a file of the drive from the disk.
+func (s *site) content(path string) string {
+	s.t.Helper()
+	content, err := os.ReadFile(s.files(path))
+	if err != nil {
+		s.t.Error(err)
+	}
+	return string(content)
+}
+
+// aside lists what lies in the drive's folder for temporary files.
+func (s *site) aside() []string {
+	s.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(s.dir, workspace, "tmp"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
