@@ -1,0 +1,74 @@
+package http
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/atelier-run/atelier/entity/activity"
+)
+
+// Route is a row of the table, for tests of what it says.
+type Route struct {
+	Method, Path, Scope, Summary string
+	Idempotent                   bool
+}
+
+func (s *Server) Routes() []Route {
+	var table []Route
+	for _, r := range s.routes() {
+		table = append(table, Route{r.method, r.path, string(r.scope), r.summary, r.idempotent})
+	}
+	return table
+}
+
+func (s *Server) Document() []byte { return s.document }
+
+// Sweep looks at the credentials of open streams at once.
+func (s *Server) Sweep() { s.watch.check(s.watch.distinct()) }
+
+// Flush waits until the uses of credentials are reported.
+func (s *Server) Flush() { s.authenticator.reports.Wait() }
+
+// Authenticate is what a request with that header costs first.
+func (s *Server) Authenticate(r *http.Request) error {
+	_, err := s.authenticator.authenticate(r, false)
+	return err
+}
+
+func (s *Server) Remembered() int64 { return s.authenticator.known.size.Load() }
+
+func (s *Server) CursorText(place string, parts ...string) string {
+	return s.cursors.text(place, walk(parts...))
+}
+
+func (s *Server) CursorPlace(text string, parts ...string) (string, error) {
+	return s.cursors.place(text, walk(parts...))
+}
+
+var (
+	NewKey      = newKey
+	ParseKey    = parseKey
+	KeyPrefix   = keyPrefix
+	NewID       = newID
+	RequestLike = requestIDLike
+)
+
+// DecodeName decodes a body with one string field.
+func DecodeName(text []byte) (string, error) {
+	var in struct {
+		Name string `json:"name"`
+	}
+	err := decodeJSON(text, &in)
+	return in.Name, err
+}
+
+// DecodeFeed decodes a feed's query, without a cursor, to text.
+func DecodeFeed(raw string) (string, error) {
+	r := &http.Request{URL: &url.URL{RawQuery: raw}, Header: http.Header{}}
+	in, err := decodeFeed(&call{r: r, workspace: &workspace{cursor: activity.NewCursor(make([]byte, 32), "ws")}})
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(in.String()), nil
+}

@@ -1,0 +1,216 @@
+package http_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	nethttp "net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
+	"github.com/atelier-run/atelier/http"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+const (
+	alice = "usr_01j0000000000000000000000a"
+	acme  = "ws_01j0000000000000000000000w"
+)
+
+var secret = bytes.Repeat([]byte{7}, 32)
+
+// world is what the entities would say. alice is the only member of acme.
+type world struct {
+	mu          sync.Mutex
+	credentials map[string]*credentialv1.Credential
+	asked       map[string]int
+	// before, where set, answers first; a nil reply passes on.
+	before func(ctx context.Context, c entity.Command) (proto.Message, error)
+	follow func(ctx context.Context, s activity.Subscription) error
+	drive  func(w nethttp.ResponseWriter, r *nethttp.Request)
+}
+
+func newWorld() *world {
+	return &world{credentials: map[string]*credentialv1.Credential{}, asked: map[string]int{}}
+}
+
+// key makes a key of a person.
+func (w *world) key(userID string) string {
+	id := http.NewID("key_")
+	text, hash := http.NewKey(id)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.credentials[id] = &credentialv1.Credential{
+		Id: id, Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: userID, SecretSha256: hash, CreatedAt: 1,
+	}
+	return text
+}
+
+// change edits the credential of a key.
+func (w *world) change(key string, edit func(*credentialv1.Credential)) {
+	id, _, _ := http.ParseKey(key)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := proto.CloneOf(w.credentials[id])
+	edit(c)
+	w.credentials[id] = c
+}
+
+func (w *world) count(m proto.Message) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asked[entity.MessageName(m)]
+}
+
+func (w *world) Settle(context.Context, string, string) error { return nil }
+
+func (w *world) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
+	w.mu.Lock()
+	w.asked[entity.MessageName(c.Message)]++
+	before := w.before
+	w.mu.Unlock()
+	if before != nil {
+		if reply, err := before(ctx, c); reply != nil || err != nil {
+			return reply, err
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	member := c.Principal.GetUserId() == alice
+	switch m := c.Message.(type) {
+	case *credentialv1.DescribeCredential:
+		if found := w.credentials[c.Identity]; found != nil {
+			return found, nil
+		}
+		return &credentialv1.Credential{Id: c.Identity}, nil
+	case *slugv1.ResolveSlug:
+		if c.Identity == "acme" {
+			return &slugv1.Slug{Slug: "acme", WorkspaceId: acme}, nil
+		}
+		return &slugv1.Slug{Slug: c.Identity}, nil
+	case *userv1.DescribeUser:
+		return &userv1.User{Id: c.Identity, Email: "alice@example.com", Workspaces: map[string]int64{acme: 1}}, nil
+	case *userv1.ListApiKeys:
+		return &userv1.ApiKeyPage{}, nil
+	case *workspacev1.DescribeWorkspace:
+		return &workspacev1.Description{
+			Workspace: &workspacev1.Workspace{Id: acme, Slug: "acme", Name: "Acme", BillingUserId: alice, Status: workspacev1.Status_STATUS_ACTIVE},
+			Role:      workspacev1.Role_ROLE_OWNER, Capabilities: []string{"admin", "files:read"},
+		}, nil
+	case *activityv1.ReadFeed, *activityv1.ReadHistory, *activityv1.ReadSeenBy, *activityv1.ReadLatestWriters, *workspacev1.Authorize:
+		if !member {
+			return nil, entity.Errorf(entity.NotFound, "no such workspace")
+		}
+		return activityReply(m), nil
+	}
+	return &wirev1.Done{}, nil
+}
+
+const row = `{"seq":1,"event":{"kind":"write","path":"a.txt","actor":"terminal","at":1}}`
+
+func activityReply(m proto.Message) proto.Message {
+	switch m.(type) {
+	case *activityv1.ReadSeenBy:
+		return &activityv1.SeenBy{}
+	case *activityv1.ReadLatestWriters:
+		return &activityv1.LatestWriters{}
+	case *workspacev1.Authorize:
+		return &workspacev1.Authorized{}
+	}
+	return &activityv1.Page{Items: []byte(row), Next: 1}
+}
+
+func (w *world) Subscribe(_ context.Context, s activity.Subscription) (func(context.Context) error, error) {
+	if s.Principal.GetUserId() != alice {
+		return nil, entity.Errorf(entity.NotFound, "no such workspace")
+	}
+	follow := w.follow
+	if follow == nil {
+		follow = func(ctx context.Context, s activity.Subscription) error { <-ctx.Done(); return nil }
+	}
+	return func(ctx context.Context) error { return follow(ctx, s) }, nil
+}
+
+func (w *world) ServeDrive(rw nethttp.ResponseWriter, r *nethttp.Request, id, prefix string, author *activityv1.Author) {
+	if w.drive != nil {
+		w.drive(rw, r)
+		return
+	}
+	fmt.Fprintf(rw, "%s %s %s %s %s", r.Method, id, strings.TrimPrefix(r.URL.EscapedPath(), prefix), author.GetActor()[:12], author.GetUserId())
+}
+
+func (w *world) server(t testing.TB, edit ...func(*http.Options)) *http.Server {
+	t.Helper()
+	o := http.Options{Asker: w, Streams: w, Drive: w, Secret: secret}
+	for _, e := range edit {
+		e(&o)
+	}
+	s, err := http.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// request sends one request to a handler; headers come as name, value.
+func request(t testing.TB, h nethttp.Handler, method, target, key, body string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	r := httptest.NewRequest(method, target, reader)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	conforms(t, r, []byte(body), w.Result())
+	return w
+}
+
+func wants(t testing.TB, w *httptest.ResponseRecorder, status int, body string) {
+	t.Helper()
+	if w.Code != status || body != "" && !strings.Contains(w.Body.String(), body) {
+		t.Errorf("%d %s, want %d %s", w.Code, w.Body, status, body)
+	}
+}
+
+// clock is a time that moves when it is told to.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func newClock() *clock { return &clock{now: time.UnixMilli(1_800_000_000_000)} }

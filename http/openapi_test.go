@@ -1,0 +1,156 @@
+package http_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	nethttp "net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+)
+
+var document = sync.OnceValues(func() (*openapi3.T, error) {
+	for _, media := range []string{"text/event-stream", "application/xml"} {
+		openapi3filter.RegisterBodyDecoder(media, func(body io.Reader, _ nethttp.Header, _ *openapi3.SchemaRef, _ openapi3filter.EncodingFn) (any, error) {
+			text, err := io.ReadAll(body)
+			return string(text), err
+		})
+	}
+	doc, err := openapi3.NewLoader().LoadFromData(newWorld().server(&testing.T{}).Document())
+	if err != nil {
+		return nil, err
+	}
+	return doc, doc.Validate(context.Background())
+})
+
+func TestDocumentIsValid(t *testing.T) {
+	if _, err := document(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// operationsOf lists a path's operations, WebDAV's included: summary, scope, idempotent.
+func operationsOf(item *openapi3.PathItem) map[string]string {
+	found := map[string]string{}
+	for method, op := range item.Operations() {
+		found[method] = fmt.Sprintln(op.Summary, op.Extensions["x-scope"], op.Extensions["x-idempotent"])
+	}
+	webdav, _ := item.Extensions["x-webdav-operations"].(map[string]any)
+	for method, op := range webdav {
+		fields := op.(map[string]any)
+		found[method] = fmt.Sprintln(fields["summary"], fields["x-scope"], fields["x-idempotent"])
+	}
+	return found
+}
+
+func TestRoutesAndDocumentAgree(t *testing.T) {
+	doc, err := document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]string{}
+	for path, item := range doc.Paths.Map() {
+		for method, op := range operationsOf(item) {
+			documented[method+" "+path] = op
+		}
+	}
+	for _, r := range newWorld().server(t).Routes() {
+		name := r.Method + " " + r.Path
+		want := fmt.Sprintln(r.Summary, r.Scope, r.Idempotent)
+		if got := documented[name]; got != want {
+			t.Errorf("%s: the table says %q, the document %q", name, want, got)
+		}
+		delete(documented, name)
+	}
+	for name := range documented {
+		t.Errorf("%s is documented and not served", name)
+	}
+}
+
+// find is the documented path that a request's path fits.
+func find(doc *openapi3.T, escaped string) (string, map[string]string) {
+	for path := range doc.Paths.Map() {
+		if parameters, ok := fit(strings.Split(path, "/"), strings.Split(escaped, "/")); ok {
+			return path, parameters
+		}
+	}
+	return "", nil
+}
+
+func fit(template, path []string) (map[string]string, bool) {
+	parameters := map[string]string{}
+	for i, part := range template {
+		switch {
+		case i >= len(path):
+			return nil, false
+		case part == "{path}":
+			parameters["path"] = strings.Join(path[i:], "/")
+			return parameters, true
+		case strings.HasPrefix(part, "{"):
+			parameters[strings.Trim(part, "{}")] = path[i]
+		case part != path[i]:
+			return nil, false
+		}
+	}
+	return parameters, len(path) == len(template)
+}
+
+// conforms holds an exchange against the document. What the document refuses must have been refused; whatever was
+// answered must be as it says.
+func conforms(t testing.TB, r *nethttp.Request, body []byte, response *nethttp.Response) {
+	t.Helper()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body = io.NopCloser(bytes.NewReader(answer))
+	if id := response.Header.Get("X-Request-Id"); len(id) < 8 || len(id) > 64 {
+		t.Errorf("%s %s: request id %q", r.Method, r.URL, id)
+	}
+	doc, err := document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, parameters := find(doc, r.URL.EscapedPath())
+	if strings.HasPrefix(r.URL.Path, "/admin/") {
+		return
+	}
+	item := doc.Paths.Value(path)
+	if item == nil || item.GetOperation(r.Method) == nil {
+		if item == nil && response.StatusCode != 404 || item != nil && operationsOf(item)[r.Method] == "" && response.StatusCode != 405 {
+			t.Errorf("%s %s is not documented and was answered %d", r.Method, r.URL, response.StatusCode)
+		}
+		return
+	}
+	request := r.Clone(context.Background())
+	request.Body = io.NopCloser(bytes.NewReader(body))
+	query, _ := url.ParseQuery(r.URL.RawQuery)
+	options := &openapi3filter.Options{
+		AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true,
+		ExcludeRequestBody: strings.Contains(path, "/drive"),
+	}
+	in := &openapi3filter.RequestValidationInput{
+		Request: request, PathParams: parameters, QueryParams: query, Options: options,
+		Route: &routers.Route{Spec: doc, Path: path, PathItem: item, Method: r.Method, Operation: item.GetOperation(r.Method)},
+	}
+	if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil && response.StatusCode < 400 {
+		t.Errorf("%s %s was answered %d: %v", r.Method, r.URL, response.StatusCode, err)
+	}
+	out := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: in, Status: response.StatusCode, Header: response.Header,
+		Body: io.NopCloser(bytes.NewReader(answer)), Options: options,
+	}
+	if r.Method == nethttp.MethodHead {
+		options.ExcludeResponseBody = true
+	}
+	if err := openapi3filter.ValidateResponse(context.Background(), out); err != nil {
+		t.Errorf("%s %s: %d %s: %v", r.Method, r.URL, response.StatusCode, answer, err)
+	}
+}

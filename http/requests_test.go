@@ -1,0 +1,291 @@
+package http_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	nethttp "net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+func TestPathsAndMethods(t *testing.T) {
+	w := newWorld()
+	s, key := w.server(t), w.key(alice)
+	for _, path := range []string{
+		"/", "/v1", "/v1/", "/v1/nothing", "/v1/whoami/", "//v1/whoami", "/v1//whoami", "/v1/./whoami", "/v1/x/../whoami",
+		"/v1%2fwhoami", "/v1/ws/acme", "/v1/ws//drive", "/v1/ws/acme/file-activity/", "/v1/ws/a%2fb/file-activity/feed",
+		"/v1/ws/%61cme/file-activity/feed", "/v1/ws/ACME/file-activity/feed", "/v1/ws/acme%00/drive/x", "/admin/users",
+	} {
+		wants(t, request(t, s, "GET", path, key, ""), 404, `{"error":"not_found","message":"not found"}`)
+	}
+	for _, m := range []struct{ method, path, allow string }{
+		{"POST", "/v1/whoami", "GET"},
+		{"HEAD", "/v1/whoami", "GET"},
+		{"PUT", "/v1/user/api-keys", "GET, POST"},
+		{"GET", "/v1/user/api-keys/x", "DELETE"},
+		{"POST", "/v1/ws/acme/drive/a", "COPY, DELETE, GET, HEAD, LOCK, MKCOL, MOVE, OPTIONS, PROPFIND, PROPPATCH, PUT, UNLOCK"},
+	} {
+		got := request(t, s, m.method, m.path, key, "")
+		wants(t, got, 405, `{"error":"method_not_allowed",`)
+		if got.Header().Get("Allow") != m.allow {
+			t.Errorf("%s %s: Allow %q", m.method, m.path, got.Header().Get("Allow"))
+		}
+	}
+}
+
+func TestQueries(t *testing.T) {
+	w := newWorld()
+	s, key := w.server(t), w.key(alice)
+	stranger := w.key("usr_01j0000000000000000000000b")
+	const prefix = "/v1/ws/acme/file-activity"
+	long := strings.Repeat("x", 256)
+	for _, test := range []struct {
+		target string
+		status int
+		body   string
+	}{
+		{"/v1/whoami?x=1", 400, "unknown query parameter"},
+		{"/v1/user/api-keys?limit=0", 400, "limit must"},
+		{prefix + "/feed", 200, `{"items":[` + row + `],"nextCursor":"`},
+		{prefix + "/feed?limit=1", 200, ""},
+		{prefix + "/feed?limit=100", 200, ""},
+		{prefix + "/feed?limit=101", 400, "limit must"},
+		{prefix + "/feed?limit=0", 400, "limit must"},
+		{prefix + "/feed?limit=01", 400, "limit must"},
+		{prefix + "/feed?limit=%2B5", 400, "limit must"},
+		{prefix + "/feed?limit=", 400, "limit must"},
+		{prefix + "/feed?limit=1e1", 400, "limit must"},
+		{prefix + "/feed?limit=5&limit=5", 400, `query parameter \"limit\" is repeated`},
+		{prefix + "/feed?Limit=5", 400, `unknown query parameter \"Limit\"`},
+		{prefix + "/feed?" + long + "=5", 400, "unknown query parameter"},
+		{prefix + "/feed?a=%ff", 400, "the query is malformed"},
+		{prefix + "/feed?a=%zz", 400, "the query is malformed"},
+		{prefix + "/feed?reads=2", 400, "reads must be 0 or 1"},
+		{prefix + "/feed?reads=true", 400, "reads must be 0 or 1"},
+		{prefix + "/feed?order=up", 400, "order must be one of asc, desc"},
+		{prefix + "/feed?scope=subtree", 400, "scope needs a path"},
+		{prefix + "/feed?scope=all&path=a", 400, "scope must be one of exact, subtree"},
+		{prefix + "/feed?scope=subtree&path=a/b", 200, ""},
+		{prefix + "/feed?path=", 400, "path is empty"},
+		{prefix + "/feed?path=a//b", 400, "path has an empty segment"},
+		{prefix + "/feed?path=/a", 400, "path has an empty segment"},
+		{prefix + "/feed?path=a/../b", 400, "path has a"},
+		{prefix + "/feed?path=a%00b", 400, "path has a control character"},
+		{prefix + "/feed?cursor=", 400, "exactly"},
+		{prefix + "/feed?cursor=1", 400, "exactly"},
+		{prefix + "/feed?cursor=AAAAAAAAAAAAAAAAAAAAAA", 400, "exactly"},
+		{prefix, 400, "path is required"},
+		{prefix + "?path=a&path=b", 400, "repeated"},
+		{prefix + "?path=a&scope=exact", 400, "unknown query parameter"},
+		{prefix + "?path=a", 200, ""},
+		{prefix + "/seen-by", 400, "path is required"},
+		{prefix + "/seen-by?path=a&cursor=AAAAAAAAAAAAAAAAAAAAAA", 400, "exactly"},
+		{prefix + "/seen-by?path=a&reads=1", 400, "unknown query parameter"},
+		{prefix + "/latest-writers", 400, "dir is required"},
+		{prefix + "/latest-writers?dir=", 400, "path must be given 1 to 500 times"},
+		{prefix + "/latest-writers?dir=&path=a/b", 400, "path must be the name of one entry"},
+		{prefix + "/latest-writers?dir=&path=..", 400, "path has a"},
+		{prefix + "/latest-writers?dir=a/&path=b", 400, "dir has an empty segment"},
+		{prefix + "/latest-writers?dir=x&path=" + long, 400, "path has a segment"},
+		{prefix + "/latest-writers?dir=&path=a" + strings.Repeat("&path=b", 499), 200, `{"writers":[]}`},
+		{prefix + "/latest-writers?dir=&path=a" + strings.Repeat("&path=b", 500), 400, "path must be given"},
+		{prefix + "/events?after=1", 400, "unknown query parameter"},
+		{prefix + "/events?cursor=5", 400, "exactly"},
+		{prefix + "/events?reads=", 400, "reads must"},
+		{"/v1/ws/acme/drive/a?x=1", 400, "unknown query parameter"},
+		{"/healthz?x=1", 400, "unknown query parameter"},
+	} {
+		got := request(t, s, "GET", test.target, key, "")
+		if test.body == "exactly" {
+			if got.Code != 400 || got.Body.String() != `{"error":"invalid_cursor"}` {
+				t.Errorf("%s: %d %s", test.target, got.Code, got.Body)
+			}
+			continue
+		}
+		if got.Code != test.status || !strings.Contains(got.Body.String(), test.body) {
+			t.Errorf("%s: %d %s, want %d %s", test.target, got.Code, got.Body, test.status, test.body)
+		}
+		if strings.HasPrefix(test.target, "/v1/ws/") && test.status == 400 {
+			wants(t, request(t, s, "GET", test.target, stranger, ""), 404, `{"error":"not_found","message":"not found"}`)
+			wants(t, request(t, s, "GET", test.target, "", ""), 401, "")
+		}
+	}
+}
+
+func TestBodies(t *testing.T) {
+	w := newWorld()
+	s, key := w.server(t), w.key(alice)
+	good := `{"slug":"hello","name":"Hello"}`
+	for _, test := range []struct {
+		body   string
+		status int
+		want   string
+	}{
+		{good, 201, `"slug":"hello","status":"provisioning"`},
+		{" " + good + "\n", 201, ""},
+		{good + "x", 400, "not valid JSON"},
+		{good + good, 400, "not valid JSON"},
+		{`{"slug":"hello","name":"Hello","x":1}`, 400, `unknown field \"x\"`},
+		{`{"slug":"hello","name":"Hello","Name":"x"}`, 400, `unknown field \"Name\"`},
+		{`{"slug":"hello","slug":"hello","name":"x"}`, 400, `field \"slug\" is there twice`},
+		{`{"slug":"hello","name":7}`, 400, "name has a wrong type"},
+		{`{"slug":"hello","name":null}`, 400, "name has a wrong type"},
+		{`{"slug":"hello"}`, 400, "name is required"},
+		{`{"name":"hello"}`, 400, "slug is required"},
+		{`{"slug":"UPPER","name":"x"}`, 400, "slug may only"},
+		{`{"slug":"he--llo","name":"x"}`, 400, "slug must not"},
+		{`{"slug":"root","name":"x"}`, 400, "slug is reserved"},
+		{"{\"slug\":\"hello\",\"name\":\"\xff\"}", 400, "not valid JSON"},
+		{`[]`, 400, "must be a JSON object"},
+		{`null`, 400, "must be a JSON object"},
+		{`"x"`, 400, "must be a JSON object"},
+		{`{`, 400, "not valid JSON"},
+		{" ", 400, "not valid JSON"},
+		{`{"slug":"hello","name":"` + strings.Repeat("x", 1<<20) + `"}`, 413, "payload_too_large"},
+	} {
+		got := request(t, s, "POST", "/v1/workspaces", key, test.body)
+		if got.Code != test.status || !strings.Contains(got.Body.String(), test.want) {
+			t.Errorf("%.60s: %d %s, want %d %s", test.body, got.Code, got.Body, test.status, test.want)
+		}
+		wants(t, request(t, s, "POST", "/v1/workspaces", "", test.body), 401, "")
+	}
+	wants(t, request(t, s, "POST", "/v1/workspaces?x=1", key, good), 400, "unknown query parameter")
+	for _, media := range []string{"", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", "application/json-seq", ";"} {
+		wants(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Type", media), 415, "unsupported_media_type")
+	}
+	for _, media := range []string{"application/json; charset=UTF-8", "Application/JSON"} {
+		wants(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Type", media), 201, "")
+	}
+	wants(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Encoding", "gzip"), 415, "")
+	wants(t, request(t, s, "GET", "/v1/whoami", key, "not JSON", "Content-Type", "text/plain"), 200, "")
+	for _, body := range []string{`{"name":"k","expiresAt":0}`, `{"name":"k","expiresAt":-1}`, `{"name":"k","expiresAt":9007199254740992}`} {
+		wants(t, request(t, s, "POST", "/v1/user/api-keys", key, body), 400, "expiresAt must be")
+	}
+	for _, body := range []string{`{"name":"k","expiresAt":1.5}`, `{"name":"k","expiresAt":"1"}`, `{"name":"k","expiresAt":null}`, `{"name":"k","expiresAt":1e30}`} {
+		wants(t, request(t, s, "POST", "/v1/user/api-keys", key, body), 400, "expiresAt has a wrong type or range")
+	}
+}
+
+// TestErrors has one case for each way in which what is asked can fail.
+func TestErrors(t *testing.T) {
+	w := newWorld()
+	s, key := w.server(t), w.key(alice)
+	request(t, s, "GET", "/v1/whoami", key, "")
+	for _, test := range []struct {
+		err        error
+		status     int
+		body       string
+		retryAfter string
+	}{
+		{entity.Errorf(entity.SlugTaken, "slug is taken"), 409, `{"error":"slug_taken","message":"slug is taken"}`, ""},
+		{entity.Errorf(entity.InvalidRequest, "name is odd"), 400, `{"error":"invalid_request","message":"name is odd"}`, ""},
+		{entity.Errorf(entity.Forbidden, "no"), 403, `{"error":"forbidden","message":"no"}`, ""},
+		{&entity.Error{Code: entity.Unavailable, Message: "busy", RetryAfter: 1}, 503, `{"error":"unavailable","message":"busy"}`, "1"},
+		{entity.Errorf(entity.Unavailable, "busy"), 503, `{"error":"unavailable","message":"busy"}`, "1"},
+		{context.DeadlineExceeded, 503, `{"error":"unavailable",`, "1"},
+		{fmt.Errorf("deep: %w", context.Canceled), 503, `{"error":"unavailable",`, "1"},
+		{errors.New("the disk /var/x is broken"), 500, `{"error":"internal","message":"something failed inside; the request is req-12345"}`, ""},
+		{entity.Errorf(entity.Internal, "detail"), 500, `{"error":"internal","message":"something failed inside; the request is req-12345"}`, ""},
+		{entity.Errorf("brand_new", "detail"), 500, `{"error":"internal",`, ""},
+	} {
+		w.before = func(_ context.Context, c entity.Command) (proto.Message, error) {
+			if _, ok := c.Message.(*slugv1.ClaimSlug); ok {
+				return nil, test.err
+			}
+			return nil, nil
+		}
+		got := request(t, s, "POST", "/v1/workspaces", key, `{"slug":"hello","name":"Hello"}`, "X-Request-Id", "req-12345")
+		wants(t, got, test.status, test.body)
+		if got.Header().Get("Retry-After") != test.retryAfter || got.Header().Get("X-Request-Id") != "req-12345" {
+			t.Errorf("%v: %v", test.err, got.Header())
+		}
+	}
+	w.before = func(_ context.Context, c entity.Command) (proto.Message, error) {
+		switch c.Message.(type) {
+		case *userv1.IssueApiKey:
+			return nil, entity.Errorf(entity.LimitReached, "enough")
+		case *workspacev1.Authorize:
+			return nil, entity.Errorf(entity.Forbidden, "no")
+		}
+		return nil, nil
+	}
+	wants(t, request(t, s, "POST", "/v1/user/api-keys", key, `{"name":"k"}`), 409, `{"error":"limit_reached","message":"enough"}`)
+	wants(t, request(t, s, "PUT", "/v1/ws/acme/drive/a", key, ""), 403, `{"error":"forbidden","message":"no"}`)
+}
+
+func TestRequestIDs(t *testing.T) {
+	s := newWorld().server(t)
+	for id, kept := range map[string]bool{
+		"abc-DEF_0.9": true, "1234567": false, strings.Repeat("a", 64): true, strings.Repeat("a", 65): false,
+		"has space": false, "héllo-world": false, "a\"b\"c\"d\"e": false,
+	} {
+		got := request(t, s, "GET", "/healthz", "", "", "X-Request-Id", id).Header().Get("X-Request-Id")
+		if (got == id) != kept || got == "" {
+			t.Errorf("%q became %q", id, got)
+		}
+	}
+}
+
+func TestPanics(t *testing.T) {
+	w := newWorld()
+	s, key := w.server(t), w.key(alice)
+	w.drive = func(rw nethttp.ResponseWriter, r *nethttp.Request) {
+		switch r.URL.Path {
+		case "/v1/ws/acme/drive/late":
+			rw.Write([]byte("half"))
+			panic("late")
+		case "/v1/ws/acme/drive/abort":
+			panic(nethttp.ErrAbortHandler)
+		}
+		panic("early")
+	}
+	live := httptest.NewServer(s)
+	defer live.Close()
+	get := func(path string) (*nethttp.Response, error) {
+		r, _ := nethttp.NewRequest("GET", live.URL+path, nil)
+		r.Header.Set("Authorization", "Bearer "+key)
+		return live.Client().Do(r)
+	}
+	got, err := get("/v1/ws/acme/drive/early")
+	if err != nil || got.StatusCode != 500 || got.Header.Get("Connection") == "close" {
+		t.Fatalf("early: %v, %v", got, err)
+	}
+	conforms(t, got.Request, nil, got)
+	for _, path := range []string{"abort", "late"} {
+		if got, err := get("/v1/ws/acme/drive/" + path); err == nil {
+			if _, err := got.Body.Read(make([]byte, 100)); err == nil {
+				_, err = got.Body.Read(make([]byte, 100))
+				if err == nil || err.Error() == "EOF" {
+					t.Errorf("%s: the answer looks whole", path)
+				}
+			}
+		}
+	}
+	if got, err := get("/v1/whoami"); err != nil || got.StatusCode != 200 {
+		t.Fatalf("after: %v, %v", got, err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	w := newWorld()
+	for _, o := range []http.Options{
+		{},
+		{Asker: w, Streams: w, Drive: w},
+		{Asker: w, Streams: w, Drive: w, Secret: []byte("short")},
+		{Asker: w, Streams: w, Secret: secret},
+	} {
+		if _, err := http.New(o); err == nil {
+			t.Errorf("%+v was accepted", o)
+		}
+	}
+}
