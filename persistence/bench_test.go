@@ -3,7 +3,6 @@ package persistence
 import (
 	"encoding/binary"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -106,7 +105,7 @@ func workersState() ([]Stream, []uint64, []chan Result) {
 }
 
 func openBenchmark(b *testing.B, dir string) *Store {
-	s, err := Open(Options{Dir: dir, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -127,7 +126,7 @@ type bareWrite struct {
 
 // newBareWriter writes rows that are ready, and checks nothing.
 func newBareWriter(b *testing.B) appender {
-	o := Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}.withDefaults()
+	o := Options{Logger: slog.New(slog.DiscardHandler)}.withDefaults()
 	db, err := pebble.Open(b.TempDir(), o.pebble(&background{failure: &failure{logger: o.Logger}, metrics: newMetrics()}))
 	if err != nil {
 		b.Fatal(err)

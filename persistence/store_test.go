@@ -1,7 +1,6 @@
 package persistence_test
 
 import (
-	"io"
 	"log/slog"
 	"testing"
 
@@ -10,8 +9,6 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 	"github.com/atelier-run/atelier/persistence/journaltest"
 )
-
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // harness keeps a journal in memory that can lose power.
 type harness struct {
@@ -36,7 +33,7 @@ func (h *harness) OpenCopy(dir string) journaltest.Journal {
 }
 
 func small(fs vfs.FS, dir string) persistence.Options {
-	return persistence.Options{Dir: dir, FS: fs, Logger: quiet, CacheBytes: 4 << 20}
+	return persistence.Options{Dir: dir, FS: fs, Logger: slog.New(slog.DiscardHandler), CacheBytes: 4 << 20}
 }
 
 func (h *harness) Crash() {

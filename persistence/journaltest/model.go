@@ -1,5 +1,270 @@
 package journaltest
 
-import "testing"
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
 
-func testModel(t *testing.T, make func(t *testing.T) Harness) {}
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// model is a journal that cannot be wrong: every append walks plain maps.
+type model struct {
+	streams map[place][]string
+	feeds   map[persistence.Partition][]string
+	entries map[place]map[row]string
+}
+
+type place struct {
+	partition persistence.Partition
+	name      string
+}
+
+type row struct {
+	value string
+	order uint64
+}
+
+func newModel() *model {
+	return &model{
+		streams: make(map[place][]string),
+		feeds:   make(map[persistence.Partition][]string),
+		entries: make(map[place]map[row]string),
+	}
+}
+
+func (m *model) clone() *model {
+	c := newModel()
+	for k, v := range m.streams {
+		c.streams[k] = slices.Clone(v)
+	}
+	for k, v := range m.feeds {
+		c.feeds[k] = slices.Clone(v)
+	}
+	for k, v := range m.entries {
+		c.entries[k] = maps.Clone(v)
+	}
+	return c
+}
+
+// append is the result that a proposal must have.
+func (m *model) append(p persistence.Proposal, epoch uint64) string {
+	at := place{p.Partition, string(p.Stream)}
+	version := uint64(len(m.streams[at]))
+	if p.Epoch != epoch {
+		return fmt.Sprintf("epoch %d", epoch)
+	}
+	if p.Expected != version {
+		return fmt.Sprintf("conflict %d", version)
+	}
+	for _, e := range p.Events {
+		version++
+		text := fmt.Sprintf("%s/%d#%d %s", p.Stream, version, len(m.feeds[p.Partition])+1, e.Name)
+		m.streams[at] = append(m.streams[at], text)
+		m.feeds[p.Partition] = append(m.feeds[p.Partition], text)
+	}
+	for _, c := range p.Entries {
+		in := place{p.Partition, c.Index}
+		if m.entries[in] == nil {
+			m.entries[in] = make(map[row]string)
+		}
+		delete(m.entries[in], row{c.Value, c.Order})
+		if !c.Remove {
+			m.entries[in][row{c.Value, c.Order}] = string(c.Data)
+		}
+	}
+	return fmt.Sprintf("version %d", version)
+}
+
+func outcome(r persistence.Result) string {
+	var conflict *persistence.ConflictError
+	var stale *persistence.NotLeaderError
+	switch {
+	case errors.As(r.Err, &conflict):
+		return fmt.Sprintf("conflict %d", conflict.Actual)
+	case errors.As(r.Err, &stale):
+		return fmt.Sprintf("epoch %d", stale.Epoch)
+	case r.Err != nil:
+		return r.Err.Error()
+	}
+	return fmt.Sprintf("version %d", r.Version)
+}
+
+var (
+	modelStreams = []string{"a", "a\x00", "b"}
+	modelIndexes = []string{"i", "i\x01"}
+	modelValues  = []string{"", "v", "v\x00w", "v\xff"}
+)
+
+// dump is everything that the model holds, in the order that a journal yields it.
+func (m *model) dump() string {
+	var out strings.Builder
+	for p := range persistence.Partition(2) {
+		fmt.Fprintf(&out, "feed %d %q\n", p, m.feeds[p])
+		for _, s := range modelStreams {
+			events := m.streams[place{p, s}]
+			fmt.Fprintf(&out, "stream %d %q %d %q\n", p, s, len(events), events)
+		}
+		for _, index := range modelIndexes {
+			entries := m.entries[place{p, index}]
+			keys := slices.SortedFunc(maps.Keys(entries), func(a, b row) int {
+				if a.value != b.value {
+					return strings.Compare(a.value, b.value)
+				}
+				return int(a.order) - int(b.order)
+			})
+			var texts []string
+			for _, k := range keys {
+				texts = append(texts, fmt.Sprintf("%s/%d %s", k.value, k.order, entries[k]))
+			}
+			fmt.Fprintf(&out, "index %d %q %q\n", p, index, texts)
+		}
+	}
+	return out.String()
+}
+
+// dump is everything that the journal shows, and checks that walks down agree with walks up.
+func (c *client) dump() string {
+	var out strings.Builder
+	c.look(func(v persistence.View) {
+		for p := range persistence.Partition(2) {
+			fmt.Fprintf(&out, "feed %d %q\n", p, names(c.t, v.Feed(p, 0, nil)))
+			for _, name := range modelStreams {
+				s := persistence.Stream(name)
+				up := names(c.t, v.Read(p, s, 0, persistence.Ascending))
+				down := names(c.t, v.Read(p, s, ^uint64(0), persistence.Descending))
+				slices.Reverse(down)
+				equal(c.t, "down", down, up...)
+				fmt.Fprintf(&out, "stream %d %q %d %q\n", p, name, head(c.t, v, p, s), up)
+			}
+			for _, index := range modelIndexes {
+				query := persistence.Query{Index: index, Prefix: true}
+				up := rows(c.t, v, p, query)
+				query.Direction = persistence.Descending
+				down := rows(c.t, v, p, query)
+				slices.Reverse(down)
+				equal(c.t, "down", down, up...)
+				fmt.Fprintf(&out, "index %d %q %q\n", p, index, up)
+			}
+		}
+	})
+	return out.String()
+}
+
+// subject is a journal beside its model.
+type subject struct {
+	harness Harness
+	client  *client
+	model   *model
+	named   int
+}
+
+// testModel appends at random, closes, crashes, and compares with the model.
+func testModel(t *testing.T, make func(t *testing.T) Harness) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := &subject{harness: make(t), model: newModel()}
+		s.client = open(t, s.harness)
+		rt.Repeat(map[string]func(*rapid.T){
+			"append": s.append,
+			"reopen": s.reopen,
+			"crash":  s.crash,
+			"":       s.check,
+		})
+		s.client.close()
+	})
+}
+
+func (s *subject) check(rt *rapid.T) {
+	if got, want := s.client.dump(), s.model.dump(); got != want {
+		rt.Fatalf("the journal has\n%s\nthe model has\n%s", got, want)
+	}
+}
+
+func (s *subject) reopen(*rapid.T) {
+	s.client.close()
+	s.client = open(s.client.t, s.harness)
+}
+
+func (s *subject) append(rt *rapid.T) {
+	proposals := s.draw(rt, s.model.clone())
+	for i, r := range s.client.all(proposals...) {
+		p := proposals[i]
+		if got, want := outcome(r), s.model.append(p, s.client.epochs[p.Partition]); got != want {
+			rt.Fatalf("proposal %d of %q: %s, want %s", i, p.Stream, got, want)
+		}
+	}
+}
+
+// crash cuts the power while proposals are on their way. What is left must be the outcome of the first few of them, and
+// of all that were acknowledged.
+func (s *subject) crash(rt *rapid.T) {
+	proposals := s.draw(rt, s.model.clone())
+	var acknowledged atomic.Int64
+	var done sync.WaitGroup
+	done.Add(len(proposals))
+	for _, p := range proposals {
+		s.client.Append(p, func(r persistence.Result) {
+			acknowledged.Add(1)
+			done.Done()
+		})
+	}
+	if wait := rapid.Bool().Draw(rt, "wait"); wait {
+		done.Wait()
+	}
+	least := acknowledged.Load()
+	s.harness.Crash()
+	done.Wait()
+	epochs := s.client.epochs
+	s.client = open(s.client.t, s.harness)
+	got := s.client.dump()
+	for i := 0; ; i++ {
+		if int64(i) >= least && s.model.dump() == got {
+			return
+		}
+		if i == len(proposals) {
+			rt.Fatalf("%d of %d were acknowledged; the journal has\n%s\nall of them make\n%s", least, i, got, s.model.dump())
+		}
+		s.model.append(proposals[i], epochs[proposals[i].Partition])
+	}
+}
+
+// draw makes proposals of which most are valid when they are applied in order; then is moved by them.
+func (s *subject) draw(rt *rapid.T, then *model) []persistence.Proposal {
+	proposals := make([]persistence.Proposal, rapid.IntRange(1, 6).Draw(rt, "proposals"))
+	for i := range proposals {
+		p := &proposals[i]
+		p.Partition = persistence.Partition(rapid.IntRange(0, 1).Draw(rt, "partition"))
+		p.Stream = persistence.Stream(rapid.SampledFrom(modelStreams).Draw(rt, "stream"))
+		p.Epoch = s.client.epochs[p.Partition] - rapid.SampledFrom([]uint64{0, 0, 0, 0, 1}).Draw(rt, "behind")
+		p.Expected = uint64(len(then.streams[place{p.Partition, string(p.Stream)}])) + rapid.SampledFrom([]uint64{0, 0, 0, 0, 1}).Draw(rt, "ahead")
+		for range rapid.IntRange(0, 3).Draw(rt, "events") {
+			s.named++
+			p.Events = append(p.Events, event(fmt.Sprint("e", s.named)))
+		}
+		for range rapid.IntRange(0, 3).Draw(rt, "changes") {
+			s.named++
+			p.Entries = append(p.Entries, drawChange(rt, fmt.Sprint("d", s.named)))
+		}
+		then.append(*p, s.client.epochs[p.Partition])
+	}
+	return proposals
+}
+
+func drawChange(rt *rapid.T, data string) persistence.Change {
+	return persistence.Change{
+		Entry: persistence.Entry{
+			Index: rapid.SampledFrom(modelIndexes).Draw(rt, "index"),
+			Value: rapid.SampledFrom(modelValues).Draw(rt, "value"),
+			Order: uint64(rapid.IntRange(0, 2).Draw(rt, "order")),
+			Data:  []byte(data),
+		},
+		Remove: rapid.Bool().Draw(rt, "remove"),
+	}
+}

@@ -1,0 +1,185 @@
+package persistence
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func tiny(fs vfs.FS, dir string) Options {
+	return Options{Dir: dir, FS: fs, Logger: quiet, CacheBytes: minCache}
+}
+
+func mustOpen(t *testing.T, o Options) *Store {
+	t.Helper()
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func mustClose(t *testing.T, s *Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func refuses(t *testing.T, o Options, parts ...string) {
+	t.Helper()
+	s, err := Open(o)
+	if err == nil {
+		s.Close()
+		t.Fatal("it opened")
+	}
+	for _, part := range append(parts, o.Dir) {
+		if !strings.Contains(err.Error(), part) {
+			t.Fatalf("%q does not say %q", err, part)
+		}
+	}
+}
+
+func TestDirectory(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, tiny(fs, "data"))
+	if s.Partitions() != defaultPartitions || len(s.Disk()) != 32 {
+		t.Fatalf("%d partitions, disk %q", s.Partitions(), s.Disk())
+	}
+	refuses(t, tiny(fs, "data"), "another process")
+	disk := s.Disk()
+	mustClose(t, s)
+
+	other := tiny(fs, "data")
+	other.Partitions = 3
+	refuses(t, other, "12 partitions, not 3")
+	s = mustOpen(t, tiny(fs, "data"))
+	if s.Disk() != disk {
+		t.Fatal("the disk id changed")
+	}
+	mustClose(t, s)
+
+	three := tiny(fs, "three")
+	three.Partitions = 3
+	s = mustOpen(t, three)
+	mustClose(t, s)
+	s = mustOpen(t, tiny(fs, "three"))
+	if s.Partitions() != 3 {
+		t.Fatalf("%d partitions", s.Partitions())
+	}
+	mustClose(t, s)
+	three.Partitions = maxPartitions + 1
+	three.Dir = "many"
+	refuses(t, three, "partitions")
+}
+
+// TestDirectoryOnDisk takes the lock that keeps other processes out.
+func TestDirectoryOnDisk(t *testing.T) {
+	dir := t.TempDir() + "/deep/data"
+	s := mustOpen(t, tiny(nil, dir))
+	refuses(t, tiny(nil, dir), "another process")
+	mustClose(t, s)
+	mustClose(t, mustOpen(t, tiny(nil, dir)))
+}
+
+func TestFormat(t *testing.T) {
+	for text, part := range map[string]string{
+		"":                                  "not a journal",
+		"something else":                    "not a journal",
+		"atelier journal 2":                 "format 2",
+		"atelier journal 1\npartitions x\n": "malformed",
+		"atelier journal 1\npartitions 0\ndisk abc\n": "0 partitions",
+	} {
+		fs := vfs.NewMem()
+		mustClose(t, mustOpen(t, tiny(fs, "data")))
+		file, err := fs.Create("data/"+formatName, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = file.Write([]byte(text))
+		_ = file.Close()
+		refuses(t, tiny(fs, "data"), part)
+	}
+}
+
+func TestCopyThatWasCutOff(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, tiny(fs, "data"))
+	defer mustClose(t, s)
+	if err := s.Checkpoint("copy"); err != nil {
+		t.Fatal(err)
+	}
+	copied := mustOpen(t, tiny(fs, "copy"))
+	if copied.Disk() == s.Disk() || copied.Partitions() != s.Partitions() {
+		t.Fatalf("disk %s of %s", copied.Disk(), s.Disk())
+	}
+	mustClose(t, copied)
+	if err := fs.Remove("copy/" + formatName); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, tiny(fs, "copy"), "cut off")
+}
+
+func TestMemory(t *testing.T) {
+	for _, c := range []struct{ cache, memtable, wantCache, wantMemtable int64 }{
+		{0, 0, 256 << 20, 64 << 20},
+		{128 << 20, 0, 128 << 20, 32 << 20},
+		{32 << 20, 64 << 20, 32 << 20, 8 << 20},
+		{0, 128 << 20, 512 << 20, 128 << 20},
+		{1, 0, 4 << 20, 1 << 20},
+	} {
+		o := Options{CacheBytes: c.cache, MemtableBytes: c.memtable}.withDefaults()
+		if o.CacheBytes != c.wantCache || o.MemtableBytes != c.wantMemtable {
+			t.Errorf("%+v: cache %d, memtable %d", c, o.CacheBytes, o.MemtableBytes)
+		}
+	}
+}
+
+func TestCollector(t *testing.T) {
+	f := newFaulty(t, Options{})
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(f.Collector())
+	f.must("a", 0)
+	f.append("a", 0)
+	value := func(name string) (total float64) {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range families {
+			for _, m := range family.Metric {
+				if family.GetName() == name {
+					total += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+				}
+			}
+		}
+		return total
+	}
+	for name, least := range map[string]float64{
+		"atelier_journal_batch_proposals":           2,
+		"atelier_journal_commit_seconds":            2,
+		"atelier_journal_bytes_total":               100,
+		"atelier_journal_refused_total":             1,
+		"atelier_journal_pebble_wal_bytes_total":    100,
+		"atelier_journal_pebble_memtable_bytes":     1,
+		"atelier_journal_pebble_disk_bytes":         1,
+		"atelier_journal_pebble_read_amplification": 0,
+		"atelier_journal_queue_proposals":           0,
+		"atelier_journal_pebble_cache_misses_total": 0,
+		"atelier_journal_background_errors_total":   0,
+		"atelier_journal_snapshots_dropped_total":   0,
+		"atelier_journal_pebble_flushes_total":      0,
+		"atelier_journal_pebble_l0_sublevels":       0,
+		"atelier_journal_write_stalls_total":        0,
+		"atelier_journal_failed":                    0,
+		"atelier_journal_disk_full":                 0,
+	} {
+		if got := value(name); got < least {
+			t.Errorf("%s is %g, want at least %g", name, got, least)
+		}
+	}
+	f.finish()
+	value("after the end, without a panic")
+}
