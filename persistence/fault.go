@@ -1,46 +1,60 @@
 package persistence
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // failure is the end of a journal: the first error after which nothing may be written.
 type failure struct {
-	once    sync.Once
+	logger *slog.Logger
+	ended  chan struct{}
+
+	mu      sync.Mutex
 	err     error
-	ended   chan struct{}
 	abandon func()
-	logger  *slog.Logger
+}
+
+func newFailure(logger *slog.Logger) *failure {
+	return &failure{logger: logger, ended: make(chan struct{})}
+}
+
+// then is what is done when the journal fails; at once where it has.
+func (f *failure) then(abandon func()) {
+	f.mu.Lock()
+	f.abandon = abandon
+	failed := f.err != nil
+	f.mu.Unlock()
+	if failed {
+		abandon()
+	}
 }
 
 func (f *failure) fail(err error) {
-	f.once.Do(func() {
+	f.mu.Lock()
+	first, abandon := f.err == nil, f.abandon
+	if first {
 		f.err = err
-		f.logger.Error("the journal has failed", "error", err)
 		close(f.ended)
-		if f.abandon != nil {
-			f.abandon()
-		}
-	})
+	}
+	f.mu.Unlock()
+	if !first {
+		return
+	}
+	f.logger.Error("the journal has failed", "error", err)
+	if abandon != nil {
+		abandon()
+	}
 }
 
 // cause is the error of a journal that has failed, else nil.
 func (f *failure) cause() error {
-	select {
-	case <-f.ended:
-		return f.err
-	default:
-		return nil
-	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
 }
 
 // fatal unwinds from Pebble to guard.
@@ -108,39 +122,4 @@ func (l pebbleLogger) Fatalf(format string, args ...any) {
 		panic(fatal{err})
 	}
 	runtime.Goexit()
-}
-
-// maxBackgroundErrors in a row are more than a passing trouble.
-const maxBackgroundErrors = 16
-
-// background judges the errors of flushes and compactions, which Pebble tries again by itself. A full disk may get room
-// again, and until then the writer refuses; any other error that does not pass is the end. Pebble calls it with its
-// locks held.
-type background struct {
-	failure *failure
-	metrics *metrics
-	inARow  atomic.Int32
-}
-
-func (b *background) failed(err error) {
-	b.metrics.backgroundErrors.Inc()
-	b.failure.logger.Error("pebble in the background", "error", err)
-	if errors.Is(err, syscall.ENOSPC) {
-		return
-	}
-	if b.inARow.Add(1) >= maxBackgroundErrors || pebble.IsCorruptionError(err) {
-		b.failure.fail(fmt.Errorf("background: %w", err))
-	}
-}
-
-func (b *background) listener() *pebble.EventListener {
-	return &pebble.EventListener{
-		BackgroundError: b.failed,
-		FlushEnd: func(info pebble.FlushInfo) {
-			if info.Err == nil {
-				b.inARow.Store(0)
-			}
-		},
-		WriteStallBegin: func(pebble.WriteStallBeginInfo) { b.metrics.stalls.Inc() },
-	}
 }

@@ -78,7 +78,7 @@ func positive[N int | uint64](n, otherwise N) N {
 
 func (o Options) pebble(b *background) *pebble.Options {
 	p := &pebble.Options{
-		FS:                          o.FS,
+		FS:                          paced{o.FS, b},
 		Comparer:                    comparer,
 		CacheSize:                   o.CacheBytes,
 		MemTableSize:                uint64(o.MemtableBytes),

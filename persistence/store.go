@@ -39,8 +39,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{options: o, directory: d, metrics: newMetrics(), answers: &answers{}}
-	s.failure = &failure{ended: make(chan struct{}), logger: o.Logger}
+	s := &Store{options: o, directory: d, metrics: newMetrics(), answers: &answers{}, failure: newFailure(o.Logger)}
 	if err := s.failure.guard(s.start); err != nil {
 		s.giveUp()
 		return nil, fmt.Errorf("data directory %s: %w", o.Dir, err)
@@ -84,7 +83,7 @@ func (s *Store) start() error {
 		failed:    s.failure.fail,
 		finished:  make(chan struct{}),
 	}
-	s.failure.abandon = s.writer.abandon
+	s.failure.then(s.writer.abandon)
 	go s.writer.run()
 	return s.failure.cause()
 }

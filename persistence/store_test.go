@@ -2,6 +2,7 @@ package persistence_test
 
 import (
 	"log/slog"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -15,10 +16,11 @@ type harness struct {
 	t      *testing.T
 	fs     *vfs.MemFS
 	latest *persistence.Store
+	rng    *rand.Rand
 }
 
 func newHarness(t *testing.T) journaltest.Harness {
-	return &harness{t: t, fs: vfs.NewCrashableMem()}
+	return &harness{t: t, fs: vfs.NewCrashableMem(), rng: rand.New(rand.NewPCG(1, 2))}
 }
 
 func (h *harness) Open() journaltest.Journal { return h.OpenCopy("data") }
@@ -36,9 +38,10 @@ func small(fs vfs.FS, dir string) persistence.Options {
 	return persistence.Options{Dir: dir, FS: fs, Logger: slog.New(slog.DiscardHandler), CacheBytes: 4 << 20}
 }
 
+// Crash keeps what was synced, and at times some of what was not.
 func (h *harness) Crash() {
 	crashed := h.fs
-	h.fs = crashed.CrashClone(vfs.CrashCloneCfg{})
+	h.fs = crashed.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50 * h.rng.IntN(3), RNG: h.rng})
 	_ = h.latest.Close() // on the disk that is gone
 }
 
