@@ -2,6 +2,7 @@ package journaltest
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -166,8 +167,15 @@ type subject struct {
 	named   int
 }
 
+// runs is how many random histories are tried where -rapid.checks does not say, each of some thirty steps: opening a
+// journal so often costs a minute under the race detector.
+const runs = "25"
+
 // testModel appends at random, closes, crashes, and compares with the model.
 func testModel(t *testing.T, make func(t *testing.T) Harness) {
+	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
+		_ = checks.Value.Set(runs)
+	}
 	rapid.Check(t, func(rt *rapid.T) {
 		s := &subject{harness: make(t), model: newModel()}
 		s.client = open(t, s.harness)
