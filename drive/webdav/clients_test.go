@@ -54,3 +54,116 @@ func TestLitmus(t *testing.T) {
 		})
 	}
 }
+
+// mount mounts a site by davfs2, or leaves the test out where that is not allowed.
+func mount(t *testing.T, s *site) string {
+	t.Helper()
+	davfs := client(t, "mount.davfs")
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		t.Skip("mounting needs /dev/fuse")
+	}
+	point, conf := t.TempDir(), filepath.Join(t.TempDir(), "davfs2.conf")
+	// Kernels since 6.16 read folders in larger pieces than davfs2's default buffer takes, and get EINVAL.
+	settings := "ask_auth 0\nuse_locks 1\ndelay_upload 0\nbuf_size 256\n"
+	if err := os.WriteFile(conf, []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), davfs, "-o", "conf="+conf, s.url("/"), point).CombinedOutput(); err != nil {
+		t.Fatalf("mount.davfs: %v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		exec.Command("umount", point).Run()
+		caches, _ := filepath.Glob("/var/cache/davfs2/*" + strings.ReplaceAll(point[1:], "/", "-") + "*")
+		for _, cache := range caches {
+			os.RemoveAll(cache)
+		}
+	})
+	return point
+}
+
+func TestDavfs2(t *testing.T) {
+	s := serve(t)
+	point := mount(t, s)
+	at := func(path string) string { return filepath.Join(point, path) }
+	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	for _, err := range []error{
+		os.MkdirAll(at("src/deep"), 0o755),
+		os.WriteFile(at("src/a.txt"), []byte("hello"), 0o644),
+		os.WriteFile(at("big.bin"), big, 0o644),
+		os.Rename(at("src/a.txt"), at("src/deep/b.txt")),
+		os.WriteFile(at("gone"), []byte("x"), 0o644),
+		os.Remove(at("gone")),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if got, err := os.ReadFile(at("big.bin")); err != nil || !bytes.Equal(got, big) {
+		t.Errorf("read %d bytes: %v", len(got), err)
+	}
+	entries, err := os.ReadDir(point)
+	if err != nil || len(entries) < 2 {
+		t.Errorf("the root lists %v: %v", entries, err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "umount", point).CombinedOutput(); err != nil {
+		t.Fatalf("umount: %v\n%s", err, out)
+	}
+	if got := s.content("src/deep/b.txt"); got != "hello" {
+		t.Errorf("content %q", got)
+	}
+	if got := s.content("big.bin"); got != string(big) {
+		t.Errorf("%d bytes arrived", len(got))
+	}
+}
+
+func TestRclone(t *testing.T) {
+	rclone := client(t, "rclone")
+	s := serve(t)
+	up, down := t.TempDir(), t.TempDir()
+	for _, path := range []string{"a.txt", "deep/er/b.txt", "deep/ü ö#%?.txt", "empty", "node_modules/x/index.js"} {
+		if err := os.MkdirAll(filepath.Join(up, filepath.Dir(path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(up, path), []byte(strings.Repeat(path, len(path)%5)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remote := ":webdav,url='" + s.url("/") + "':"
+	run(t, rclone, "sync", up, remote)
+	run(t, rclone, "check", "--download", up, remote)
+	run(t, rclone, "sync", remote, down)
+	run(t, rclone, "check", up, down)
+	if err := os.Remove(filepath.Join(up, "a.txt")); err != nil {
+		t.Fatal(err)
+	}
+	run(t, rclone, "sync", up, remote)
+	if _, err := os.Stat(s.files("a.txt")); err == nil {
+		t.Error("what is gone from the source is still there")
+	}
+	run(t, rclone, "moveto", remote+"deep/er/b.txt", remote+"deep/c.txt")
+	if got := s.content("deep/c.txt"); got != strings.Repeat("deep/er/b.txt", len("deep/er/b.txt")%5) {
+		t.Errorf("content %q", got)
+	}
+}
+
+func TestCurl(t *testing.T) {
+	curl := client(t, "curl")
+	s := serve(t)
+	file := filepath.Join(t.TempDir(), "report.txt")
+	if err := os.WriteFile(file, bytes.Repeat([]byte("line\n"), 1000), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, curl, "-fsS", "-T", file, s.url("/"))
+	run(t, curl, "-fsS", "-X", "MKCOL", s.url("/docs"))
+	run(t, curl, "-fsS", "-X", "MOVE", "-H", "Destination: "+s.url("/docs/r%20t.txt"), s.url("/report.txt"))
+	if got := run(t, curl, "-fsS", "-r", "0-3", s.url("/docs/r%20t.txt")); got != "line" {
+		t.Errorf("got %q", got)
+	}
+	if got := run(t, curl, "-fsS", s.url("/docs/")); got != "r t.txt\n" {
+		t.Errorf("listing %q", got)
+	}
+	s.rows("create file report.txt", "create folder docs", "rename file docs/r t.txt from report.txt", "read file docs/r t.txt")
+}
