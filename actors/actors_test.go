@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -192,4 +193,15 @@ func (b *bench) feed(id string, q *activityv1.ReadFeed) string {
 	q.Limit = 100
 	m := b.mustAsk(entity.Command{Kind: entity.KindActivity, Identity: id, Principal: person("usr_1"), Message: q})
 	return string(m.(*activityv1.Page).GetItems())
+}
+
+// refuseOnce refuses the next proposal of a stream.
+func refuseOnce(stream persistence.Stream) func(persistence.Proposal) error {
+	var refused atomic.Bool
+	return func(p persistence.Proposal) error {
+		if p.Stream == stream && refused.CompareAndSwap(false, true) {
+			return persistence.ErrRefused
+		}
+		return nil
+	}
 }

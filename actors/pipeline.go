@@ -176,6 +176,7 @@ func (p *pipeline) propose(next *pending) {
 	next.ticket = ticket
 	id := next.request.command.ID
 	for i := range next.decision.events {
+		next.decision.events[i].Version = p.version + uint64(i) + 1
 		next.decision.events[i].CommandID = id
 		next.decision.events[i].RequestID = next.request.command.RequestID
 	}
