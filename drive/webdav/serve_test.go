@@ -8,12 +8,16 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/drivetest"
 	"github.com/atelier-run/atelier/drive/webdav"
+	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
@@ -185,3 +189,37 @@ func (s *site) aside() []string {
 	}
 	return names
 }
+
+// eventually waits for what the background brings about.
+func (s *site) eventually(holds func() bool) {
+	s.t.Helper()
+	deadline := time.After(10 * time.Second)
+	for !holds() {
+		select {
+		case <-deadline:
+			s.t.Fatal("it did not come about")
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func pipe(t *testing.T, path string) {
+	t.Helper()
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// zeros never ends.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// heap tells what was ever allocated, so that nothing hides in a collection.
+func heap() uint64 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.TotalAlloc
+}
+
+var limit = entity.Errorf(entity.LimitReached, "a limit is reached")

@@ -1,0 +1,235 @@
+package webdav_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestFiles(t *testing.T) {
+	s := serve(t)
+	etag := s.do("PUT", "/a.txt", "one").is(201).header.Get("ETag")
+	s.do("HEAD", "/a.txt", "").is(200)
+	got := s.do("GET", "/a.txt", "").is(200).says("one")
+	if got.header.Get("ETag") != etag || etag == "" {
+		t.Errorf("ETag %q after PUT told %q", got.header.Get("ETag"), etag)
+	}
+	for name, want := range map[string]string{
+		"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox", "Content-Type": "text/plain; charset=utf-8",
+	} {
+		if got.header.Get(name) != want {
+			t.Errorf("%s: %q", name, got.header.Get(name))
+		}
+	}
+	s.do("GET", "/a.txt", "", "If-None-Match: "+etag).is(304)
+	s.do("GET", "/a.txt", "", "Range: bytes=1-").is(206).says("ne")
+	s.do("GET", "/a.txt", "", "Range: bytes=9-").is(416)
+	s.do("PUT", "/a.txt", "two").is(204)
+	s.do("PUT", "/empty", "").is(201)
+	s.do("GET", "/empty", "").is(200)
+	s.do("DELETE", "/a.txt", "").is(204)
+	s.do("GET", "/a.txt", "").is(404).says(`"error":"not_found"`)
+	s.rows("create file a.txt", "read file a.txt", "read file a.txt", "write file a.txt", "create file empty", "delete file a.txt")
+}
+
+func TestFolders(t *testing.T) {
+	s := serve(t)
+	s.do("MKCOL", "/d", "").is(201)
+	s.do("MKCOL", "/d/", "").is(405)
+	s.do("MKCOL", "/", "").is(405)
+	s.do("MKCOL", "/x/y", "").is(409)
+	s.do("MKCOL", "/e", "body").is(415)
+	s.do("PUT", "/d", "x").is(405)
+	s.do("PUT", "/x/y", "x").is(409)
+	s.do("PUT", "/d/f", "x").is(201)
+	s.do("PUT", "/d/f/g", "x").is(409)
+	s.do("MKCOL", "/d/sub", "").is(201)
+	s.do("GET", "/d", "").is(200).says("f\n", "sub/\n")
+	s.do("DELETE", "/d/f/", "").is(404)
+	s.do("DELETE", "/", "").is(403)
+	s.do("DELETE", "/d/", "").is(204)
+	s.do("DELETE", "/d/", "").is(404)
+	s.rows("create folder d", "create file d/f", "create folder d/sub", "delete folder d count 3")
+}
+
+func TestCopyAndMove(t *testing.T) {
+	s := serve(t)
+	s.do("MKCOL", "/src", "").is(201)
+	s.do("PUT", "/src/a", "a").is(201)
+	s.do("PUT", "/b", "b").is(201)
+	to := func(path string) string { return "Destination: " + prefix + path }
+	s.do("COPY", "/src", "", to("/copy")).is(201)
+	s.do("COPY", "/src", "", to("/copy"), "Overwrite: F").is(412)
+	s.do("COPY", "/src", "", to("/copy")).is(204)
+	s.do("COPY", "/src", "", to("/bare"), "Depth: 0").is(201)
+	s.do("COPY", "/src", "", to("/src/inside")).is(403)
+	s.do("COPY", "/b", "", to("/nowhere/b")).is(409)
+	s.do("COPY", "/b", "", "Destination: http://elsewhere.test"+prefix+"/c").is(502)
+	s.do("COPY", "/b", "", "Destination: "+s.server.URL+"/v1/ws/other/drive/c").is(502)
+	s.do("MOVE", "/src", "", to("/b")).is(204)
+	s.do("MOVE", "/b/a", "", to("/copy/a")).is(204)
+	s.do("MOVE", "/b", "", to("/")).is(403)
+	s.do("MOVE", "/none", "", to("/c")).is(404)
+	if s.content("copy/a") != "a" {
+		t.Error("the moved file's content differs")
+	}
+	s.rows("create folder src", "create file src/a", "create file b",
+		"create folder copy count 2", "create folder copy count 2", "create folder bare count 1",
+		"rename folder b from src", "rename file copy/a from b/a")
+	s.eventually(func() bool { return len(s.aside()) == 0 })
+}
+
+func TestGeneratedTrees(t *testing.T) {
+	s := serve(t)
+	s.do("MKCOL", "/p", "").is(201)
+	s.do("MKCOL", "/p/node_modules", "").is(201)
+	s.do("MKCOL", "/p/node_modules/.git", "").is(201)
+	s.do("PUT", "/p/node_modules/.git/x", "x").is(201)
+	s.do("MOVE", "/p/node_modules/.git/x", "", "Destination: "+prefix+"/p/x").is(201)
+	s.rows("create folder p", "create folder p/node_modules",
+		"create folder p/node_modules/.git tree p/node_modules",
+		"create file p/node_modules/.git/x tree p/node_modules",
+		"rename file p/x from p/node_modules/.git/x from-tree p/node_modules")
+}
+
+func TestPreconditions(t *testing.T) {
+	s := serve(t)
+	etag := s.do("PUT", "/a", "1", "If-None-Match: *").is(201).header.Get("ETag")
+	s.do("PUT", "/a", "2", "If-None-Match: *").is(412)
+	s.do("PUT", "/a", "2", `If-Match: "other"`).is(412)
+	s.do("PUT", "/a", "2", "If-Match: "+etag).is(204)
+	s.do("DELETE", "/a", "", "If-Match: "+etag).is(412)
+	s.do("PUT", "/a", "3", `If: (["other"])`).is(412)
+	s.do("PUT", "/a", "3", `If: (Not ["other"])`).is(204)
+	s.do("PUT", "/a", "4", `If: (["other"]) (Not <DAV:no-lock>)`).is(204)
+	s.do("PUT", "/a", "5", `If: (garbage`).is(400)
+	s.do("PUT", "/a", "5", "If-Unmodified-Since: Mon, 02 Jan 2006 15:04:05 GMT").is(412)
+	if got := s.content("a"); got != "4" {
+		t.Errorf("content %q", got)
+	}
+}
+
+func TestPropertiesFollowTheFile(t *testing.T) {
+	s := serve(t)
+	s.do("PUT", "/a", "1").is(201)
+	patch := `<propertyupdate xmlns="DAV:" xml:lang="de"><set><prop><x:mood xmlns:x="urn:x" x:deep="1">so <x:b>so</x:b></x:mood></prop></set></propertyupdate>`
+	s.do("PROPPATCH", "/a", patch).is(207).says("200 OK")
+	s.do("PUT", "/a", "2").is(204)
+	s.do("COPY", "/a", "", "Destination: "+prefix+"/b").is(201)
+	s.do("MOVE", "/b", "", "Destination: "+prefix+"/c").is(201)
+	find := `<propfind xmlns="DAV:"><prop><mood xmlns="urn:x"/><none xmlns="urn:x"/><getetag/></prop></propfind>`
+	for _, path := range []string{"/a", "/c"} {
+		s.do("PROPFIND", path, find, "Depth: 0").is(207).says(`xml:lang="de"`, `so <b xmlns="urn:x">so</b>`, "404 Not Found", "<D:getetag>")
+	}
+	s.do("PROPFIND", "/", "", "Depth: 1").is(207).says("<D:href>"+prefix+"/</D:href>", "urn:x")
+	s.do("PROPPATCH", "/a", `<propertyupdate xmlns="DAV:"><remove><prop><mood xmlns="urn:x"/></prop></remove></propertyupdate>`).is(207)
+	if got := s.do("PROPFIND", "/a", "", "Depth: 0").is(207); strings.Contains(got.body, "urn:x") {
+		t.Error("the removed property is still told")
+	}
+	s.do("PROPPATCH", "/a", `<propertyupdate xmlns="DAV:"><set><prop><getetag>x</getetag><m xmlns="urn:x"/></prop></set></propertyupdate>`).
+		is(207).says("403 Forbidden", "424 Failed Dependency")
+	big := `<propertyupdate xmlns="DAV:"><set><prop><m xmlns="urn:x">` + strings.Repeat("x", 70<<10) + `</m></prop></set></propertyupdate>`
+	s.do("PROPPATCH", "/a", big).is(207).says("507 Insufficient Storage")
+	s.rows("create file a", "write file a", "create file b", "rename file c from b")
+}
+
+func TestPropfindIsBounded(t *testing.T) {
+	s := serve(t)
+	s.do("PROPFIND", "/", "", "Depth: infinity").is(403).says("propfind-finite-depth")
+	s.do("PROPFIND", "/", "").is(403)
+	s.do("PROPFIND", "/none", "", "Depth: 0").is(404)
+	s.do("PROPFIND", "/", "<propfind", "Depth: 0").is(400)
+	s.do("PROPFIND", "/", `<D:propfind xmlns:D="DAV:"><D:prop><x:a xmlns:x=""/></D:prop></D:propfind>`, "Depth: 0").is(400)
+	s.do("PROPFIND", "/", `<propfind xmlns="DAV:"><!-- `+strings.Repeat("x", 2<<20)+" --></propfind>", "Depth: 0").is(413)
+	s.do("PROPFIND", "/", strings.Repeat("<a>", 200), "Depth: 0").is(400)
+	s.do("BREW", "/", "").is(405)
+	if allow := s.do("OPTIONS", "/", "").is(200).header.Get("Dav"); allow != "1, 2" {
+		t.Errorf("DAV: %q", allow)
+	}
+}
+
+func TestModeAndOwnerStay(t *testing.T) {
+	s := serve(t)
+	s.do("PUT", "/run.sh", "1").is(201)
+	if err := os.Chmod(s.files("run.sh"), 0o751); err != nil {
+		t.Fatal(err)
+	}
+	s.do("PUT", "/run.sh", "2").is(204)
+	if info, err := os.Stat(s.files("run.sh")); err != nil || info.Mode().Perm() != 0o751 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+}
+
+func TestLinksDoNotLeadOut(t *testing.T) {
+	s := serve(t)
+	s.do("MKCOL", "/in", "").is(201)
+	s.do("PUT", "/in/a", "inside").is(201)
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{
+		"abs": secret, "dir": filepath.Dir(secret), "tmp": "../tmp", "up": "../..", "good": "in", "loop": "loop", "in/up": "../../tmp",
+	} {
+		if err := os.Symlink(target, s.files(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"/abs", "/dir/secret", "/tmp", "/up", "/loop", "/in/up", "/tmp/x"} {
+		s.do("GET", path, "").is(404)
+		s.do("PROPFIND", path, "", "Depth: 1").is(404)
+	}
+	s.do("GET", "/good/a", "").is(200).says("inside")
+	for _, path := range []string{"/dir/new", "/tmp/new", "/up/new", "/good/new", "/in/up/new"} {
+		s.do("PUT", path, "x").is(409)
+		s.do("MKCOL", path, "").is(409)
+		s.do("MOVE", "/in/a", "", "Destination: "+prefix+path).is(409)
+		s.do("COPY", "/in/a", "", "Destination: "+prefix+path).is(409)
+		s.do("DELETE", path, "").is(409)
+	}
+	s.do("DELETE", "/dir/secret", "").is(409)
+	s.do("PUT", "/abs", "replaced").is(204)
+	s.do("COPY", "/in", "", "Destination: "+prefix+"/copied").is(201)
+	s.do("GET", "/copied/up", "").is(404)
+	s.do("DELETE", "/dir", "").is(204)
+	if got, err := os.ReadFile(secret); err != nil || string(got) != "secret" {
+		t.Errorf("the file outside: %q %v", got, err)
+	}
+	listing := s.do("GET", "/", "").is(200).body
+	if names := strings.Fields(listing); !slices.Contains(names, "good/") || slices.Contains(names, "tmp") || slices.Contains(names, "tmp/") {
+		t.Errorf("listing %q", names)
+	}
+}
+
+func TestSpecialFilesAreNotOpened(t *testing.T) {
+	s := serve(t)
+	pipe(t, s.files("pipe"))
+	s.do("GET", "/pipe", "").is(404)
+	s.do("GET", "/", "").is(200)
+	s.do("COPY", "/pipe", "", "Destination: "+prefix+"/p").is(404)
+	s.do("PROPFIND", "/", "", "Depth: 1").is(207)
+	s.do("DELETE", "/pipe", "").is(204)
+}
+
+func TestPaths(t *testing.T) {
+	s := serve(t)
+	for path, status := range map[string]int{
+		"/a%2Fb": 400, "/%2e%2e/x": 400, "/%2e": 400, "/a//b": 400, "/%00": 400, "/%ff": 400, "/a%0Ab": 400,
+		"/" + strings.Repeat("x", 256): 400, "/" + strings.Repeat("x", 255): 201, "/%C3%BC%20%23%3F%25": 201, "/a/": 400,
+	} {
+		s.do("PUT", path, "x").is(status)
+	}
+	s.do("GET", "/%c3%bc %23%3f%25", "").is(200)
+	s.do("PROPFIND", "/", "", "Depth: 1").is(207).says(prefix + "/%C3%BC%20%23%3F%25<")
+	response, err := s.server.Client().Get(s.server.URL + "/v1/ws/acme/drives/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusNotFound {
+		t.Errorf("another prefix: %d", response.StatusCode)
+	}
+}

@@ -1,0 +1,186 @@
+package webdav_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/drive/drivetest"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+// raw sends bytes on a connection of its own and closes it for writing.
+func (s *site) raw(request string) (status string) {
+	s.t.Helper()
+	conn, err := net.Dial("tcp", s.server.Listener.Addr().String())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, request)
+	conn.(*net.TCPConn).CloseWrite()
+	status, _ = bufio.NewReader(conn).ReadString('\n')
+	return status
+}
+
+func TestBrokenUploadsChangeNothing(t *testing.T) {
+	s := serve(t)
+	s.do("PUT", "/a", "old").is(201)
+	head := "PUT " + prefix + "/a HTTP/1.1\r\nHost: x\r\n"
+	for _, broken := range []string{
+		head + "Content-Length: 100\r\n\r\nshort",
+		head + "Transfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n",
+		head + "Transfer-Encoding: chunked\r\n\r\nzz\r\nshort\r\n",
+	} {
+		if status := s.raw(broken); status != "" && !strings.Contains(status, " 400 ") {
+			t.Errorf("a broken upload got %q", status)
+		}
+	}
+	s.eventually(func() bool { return len(s.aside()) == 0 })
+	if got := s.content("a"); got != "old" {
+		t.Errorf("content %q", got)
+	}
+	s.rows("create file a")
+}
+
+func TestSlowUploadHoldsNothing(t *testing.T) {
+	s := serve(t)
+	body, feed := io.Pipe()
+	request, err := http.NewRequestWithContext(t.Context(), "PUT", s.url("/a"), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan int)
+	go func() {
+		response, err := s.server.Client().Do(request)
+		if err != nil {
+			answered <- 0
+			return
+		}
+		response.Body.Close()
+		answered <- response.StatusCode
+	}()
+	io.WriteString(feed, "first part, ")
+	s.eventually(func() bool { return len(s.aside()) == 1 })
+	s.do("PUT", "/a", "quick").is(201)
+	io.WriteString(feed, "second part")
+	feed.Close()
+	if status := <-answered; status != 204 {
+		t.Errorf("the slow upload got %d", status)
+	}
+	if got := s.content("a"); got != "first part, second part" {
+		t.Errorf("content %q", got)
+	}
+	s.rows("create file a", "write file a")
+}
+
+func TestLastAuthorWroteTheContent(t *testing.T) {
+	s := serve(t)
+	s.do("MKCOL", "/d", "").is(201)
+	var writers sync.WaitGroup
+	for w := range 8 {
+		writers.Go(func() {
+			for n := range 10 {
+				who := fmt.Sprintf("session:%d-%d", w, n)
+				s.do("PUT", "/d/file", who, "X-Author: "+who)
+			}
+		})
+	}
+	writers.Wait()
+	rows := s.activity.Rows()
+	if len(rows) != 81 {
+		t.Errorf("%d rows", len(rows))
+	}
+	if last, content := rows[len(rows)-1].GetAuthor().GetActor(), s.content("d/file"); last != content {
+		t.Errorf("the last author is %s, the content is %s's", last, content)
+	}
+}
+
+func TestActivityThatDoesNotAnswer(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		for _, command := range []string{"Intend", "Complete"} {
+			t.Run(fmt.Sprintf("%s after=%t", command, after), func(t *testing.T) {
+				s := serve(t)
+				s.do("PUT", "/a", "old").is(201)
+				s.activity.Fail(failing(command, after))
+				s.do("PUT", "/a", "new").is(503).says("unavailable")
+				s.activity.Fail(nil)
+				// The path is free again only when the outcome is known.
+				s.do("PUT", "/a", "newer", "X-Author: web:2").is(204)
+				if command == "Complete" {
+					s.rows("create file a", "write file a", "write file a")
+				} else {
+					s.rows("create file a", "write file a")
+				}
+				s.eventually(func() bool { return len(s.aside()) == 0 })
+			})
+		}
+	}
+}
+
+func TestRefusedIntentChangesNothing(t *testing.T) {
+	s := serve(t)
+	s.do("PUT", "/a", "old").is(201)
+	s.activity.Fail(func(m proto.Message, after bool) error {
+		if _, is := m.(*activityv1.Intend); is && !after {
+			return limit
+		}
+		return nil
+	})
+	s.do("PUT", "/a", "new").is(409)
+	s.do("DELETE", "/a", "").is(409)
+	s.rows("create file a")
+	if got := s.content("a"); got != "old" || len(s.aside()) > 0 {
+		t.Errorf("content %q, aside %v", got, s.aside())
+	}
+}
+
+// failing fails one command by name, and those that would settle it meanwhile.
+func failing(command string, after bool) drivetest.Fault {
+	return func(m proto.Message, isAfter bool) error {
+		name := string(m.ProtoReflect().Descriptor().Name())
+		if (name == command || name == "Abandon") && isAfter == after {
+			return drivetest.ErrUnknown
+		}
+		return nil
+	}
+}
+
+func TestReadThatCannotBeRecordedIsServed(t *testing.T) {
+	s := serve(t)
+	s.do("PUT", "/a", "content").is(201)
+	s.activity.Fail(failing("Record", false))
+	s.do("GET", "/a", "").is(200).says("content")
+}
+
+func TestUploadOfAnySizeInConstantMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes 256 MB")
+	}
+	s := serve(t)
+	const size = 256 << 20
+	request, err := http.NewRequestWithContext(t.Context(), "PUT", s.url("/big"), io.LimitReader(zeros{}, size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := heap()
+	response, err := s.server.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if grown := int64(heap()) - int64(before); grown > 32<<20 {
+		t.Errorf("the upload took %d bytes of memory", grown)
+	}
+	if info, err := os.Stat(s.files("big")); err != nil || info.Size() != size {
+		t.Errorf("%v %v", info, err)
+	}
+}
