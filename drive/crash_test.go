@@ -1,0 +1,285 @@
+package drive_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/drive/drivetest"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+const workspace = "ws_1"
+
+func open(t *testing.T, dir string, activity *drivetest.Activity) *drive.Drives {
+	t.Helper()
+	drives, err := drive.New(drive.Options{Dir: dir, Asker: activity, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := drives.Provision(t.Context(), workspace); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { drives.Close() })
+	return drives
+}
+
+func of(t *testing.T, drives *drive.Drives) *drive.Drive {
+	t.Helper()
+	d, err := drives.Open(t.Context(), workspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+var change = drive.Change{Author: &activityv1.Author{Actor: "api-key:1", UserId: "usr_1"}}
+
+// operations each change a drive that prepare has filled.
+var operations = map[string]func(ctx context.Context, d *drive.Drive) error{
+	"create": func(ctx context.Context, d *drive.Drive) error {
+		_, _, err := d.Put(ctx, "new", strings.NewReader("new"), 3, change)
+		return err
+	},
+	"write": func(ctx context.Context, d *drive.Drive) error {
+		_, _, err := d.Put(ctx, "file", strings.NewReader("changed"), -1, change)
+		return err
+	},
+	"folder": func(ctx context.Context, d *drive.Drive) error { return d.MakeFolder(ctx, "fresh", change) },
+	"remove": func(ctx context.Context, d *drive.Drive) error { return d.Remove(ctx, "folder", change) },
+	"move": func(ctx context.Context, d *drive.Drive) error {
+		_, err := d.Move(ctx, "file", "folder/file", true, change)
+		return err
+	},
+	"move over file": func(ctx context.Context, d *drive.Drive) error {
+		_, err := d.Move(ctx, "file", "other", true, change)
+		return err
+	},
+	"move over folder": func(ctx context.Context, d *drive.Drive) error {
+		_, err := d.Move(ctx, "file", "folder", true, change)
+		return err
+	},
+	"copy": func(ctx context.Context, d *drive.Drive) error {
+		_, err := d.Copy(ctx, "folder", "copy", true, false, change)
+		return err
+	},
+	"copy over folder": func(ctx context.Context, d *drive.Drive) error {
+		_, err := d.Copy(ctx, "other", "folder", true, false, change)
+		return err
+	},
+}
+
+func prepare(t *testing.T, dir string) {
+	t.Helper()
+	files := filepath.Join(dir, workspace, "files")
+	if err := os.MkdirAll(filepath.Join(files, "folder", "deep"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"file", "other", "folder/deep/leaf"} {
+		if err := os.WriteFile(filepath.Join(files, name), []byte(name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCrash stops the process at each command, before or after it takes effect, and starts another on the same disk.
+// Then either the disk and the sequence both have the operation or neither does, and nothing is left aside.
+func TestCrash(t *testing.T) {
+	for name, operate := range operations {
+		for _, command := range []string{"Intend", "Complete"} {
+			for _, after := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, after=%t", name, command, after), func(t *testing.T) {
+					t.Parallel()
+					crash(t, operate, command, after)
+				})
+			}
+		}
+	}
+}
+
+func crash(t *testing.T, operate func(context.Context, *drive.Drive) error, command string, after bool) {
+	dir, activity := t.TempDir(), &drivetest.Activity{}
+	first := open(t, dir, activity)
+	prepare(t, dir)
+	before := snapshot(t, dir)
+	want := done(t, operate)
+	stopped := stopAt(t, activity, command, after)
+	go operate(context.Background(), of(t, first))
+	<-stopped
+
+	second := open(t, dir, activity)
+	if err := second.Recover(t.Context(), workspace); err != nil {
+		t.Fatal(err)
+	}
+	agree(t, dir, activity, before, want)
+	if happened := command == "Complete"; happened != (len(activity.Rows()) == 1) {
+		t.Errorf("%d rows", len(activity.Rows()))
+	}
+}
+
+// done tells how the disk looks after the operation without a crash.
+func done(t *testing.T, operate func(context.Context, *drive.Drive) error) map[string]string {
+	t.Helper()
+	dir := t.TempDir()
+	drives := open(t, dir, &drivetest.Activity{})
+	prepare(t, dir)
+	if err := operate(t.Context(), of(t, drives)); err != nil {
+		t.Fatal(err)
+	}
+	return snapshot(t, dir)
+}
+
+// stopAt lets a command and all that follows of the first process hang, as if the process were gone.
+func stopAt(t *testing.T, activity *drivetest.Activity, command string, after bool) <-chan struct{} {
+	stopped, forever := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(forever) })
+	hung := false
+	activity.Fail(func(m proto.Message, isAfter bool) error {
+		if hung || string(m.ProtoReflect().Descriptor().Name()) != command || isAfter != after {
+			return nil
+		}
+		hung = true
+		activity.Fail(nil)
+		close(stopped)
+		<-forever
+		return drivetest.ErrUnknown
+	})
+	return stopped
+}
+
+// agree compares the disk with what the rows say, and waits until nothing is left aside.
+func agree(t *testing.T, dir string, activity *drivetest.Activity, before, after map[string]string) {
+	t.Helper()
+	if open := activity.Intents(); len(open) > 0 {
+		t.Errorf("%d intents are open", len(open))
+	}
+	want := before
+	if len(activity.Rows()) == 1 {
+		want = after
+	}
+	if got := snapshot(t, dir); !maps.Equal(got, want) {
+		t.Errorf("%d rows and the disk has %v, want %v", len(activity.Rows()), got, want)
+	}
+	deadline := time.After(10 * time.Second)
+	for {
+		entries, err := os.ReadDir(filepath.Join(dir, workspace, "tmp"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(entries) == 0 {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("left aside: %v", entries)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func snapshot(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := filepath.Join(dir, workspace, "files")
+	seen := map[string]string{}
+	err := filepath.WalkDir(files, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || path == files {
+			return err
+		}
+		name, _ := filepath.Rel(files, path)
+		if entry.IsDir() {
+			seen[name] = "folder"
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		seen[name] = string(content)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seen
+}
+
+// TestCrashBetweenTrashAndRename stops a move where the destination is in the trash and the source not yet in its place.
+func TestCrashBetweenTrashAndRename(t *testing.T) {
+	for _, name := range []string{"move over folder", "copy over folder"} {
+		t.Run(name, func(t *testing.T) {
+			dir, activity := t.TempDir(), &drivetest.Activity{}
+			first := open(t, dir, activity)
+			prepare(t, dir)
+			before := snapshot(t, dir)
+			stopped := stopAt(t, activity, "Intend", true)
+			go operations[name](context.Background(), of(t, first))
+			<-stopped
+			trash := filepath.Join(dir, workspace, "tmp", activity.Intents()[0].GetId()+".trash")
+			if err := os.Rename(filepath.Join(dir, workspace, "files", "folder"), trash); err != nil {
+				t.Fatal(err)
+			}
+			if err := open(t, dir, activity).Recover(t.Context(), workspace); err != nil {
+				t.Fatal(err)
+			}
+			agree(t, dir, activity, before, nil)
+			if rows := activity.Rows(); len(rows) > 0 {
+				t.Errorf("rows %v", rows)
+			}
+		})
+	}
+}
+
+func TestNothingBeforeRecovery(t *testing.T) {
+	dir, activity := t.TempDir(), &drivetest.Activity{}
+	drives := open(t, dir, activity)
+	activity.Fail(func(proto.Message, bool) error { return drivetest.ErrUnknown })
+	if _, err := drives.Open(t.Context(), workspace); err == nil {
+		t.Error("a drive opened without its intents being known")
+	}
+	activity.Fail(nil)
+	of(t, drives)
+	if _, err := drives.Open(t.Context(), "ws_2"); err == nil {
+		t.Error("a drive opened that is not provisioned")
+	}
+	if err := drives.Recover(t.Context(), "ws_2"); err != nil {
+		t.Error(err)
+	}
+	for _, id := range []string{"", "..", "a/b", "ws_1/files"} {
+		if _, err := drives.Open(t.Context(), id); err == nil {
+			t.Errorf("%q opened", id)
+		}
+	}
+}
+
+// TestRecoverWhileServing leaves operations alone that are under way.
+func TestRecoverWhileServing(t *testing.T) {
+	dir, activity := t.TempDir(), &drivetest.Activity{}
+	drives := open(t, dir, activity)
+	prepare(t, dir)
+	d := of(t, drives)
+	inside, resume := make(chan struct{}), make(chan struct{})
+	activity.Fail(func(m proto.Message, after bool) error {
+		if _, is := m.(*activityv1.Intend); is && after {
+			close(inside)
+			<-resume
+		}
+		return nil
+	})
+	failed := make(chan error)
+	go func() { failed <- operations["write"](context.Background(), d) }()
+	<-inside
+	if err := drives.Recover(t.Context(), workspace); err != nil {
+		t.Fatal(err)
+	}
+	close(resume)
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
+	agree(t, dir, activity, nil, done(t, operations["write"]))
+}

@@ -1,0 +1,79 @@
+package drive
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestWithinAgreesWithSegments(t *testing.T) {
+	path := rapid.StringMatching(`([ab]{1,2}(/[ab]{1,2}){0,3})?`)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := path.Draw(t, "a"), path.Draw(t, "b")
+		want := b == "" || strings.HasPrefix(a+"/", b+"/")
+		if Within(a, b) != want {
+			t.Errorf("Within(%q, %q) is %t", a, b, !want)
+		}
+	})
+}
+
+// TestPathLocksExclude runs claims at once and watches that no two that conflict are held together.
+func TestPathLocksExclude(t *testing.T) {
+	sets := [][]string{{"a"}, {"a/b"}, {"a/c", "d"}, {"d", "a/b"}, {"d/e"}, {""}, {"f"}}
+	var locks pathLocks
+	var mu sync.Mutex
+	held := map[*claim]bool{}
+	var work sync.WaitGroup
+	for _, set := range sets {
+		for range 20 {
+			work.Go(func() {
+				release, err := locks.acquire(context.Background(), set...)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mine := &claim{paths: set}
+				mu.Lock()
+				for other := range held {
+					if other.conflicts(mine) {
+						t.Errorf("%v and %v at once", other.paths, set)
+					}
+				}
+				held[mine] = true
+				mu.Unlock()
+				mu.Lock()
+				delete(held, mine)
+				mu.Unlock()
+				release()
+			})
+		}
+	}
+	work.Wait()
+	if len(locks.claims) != 0 {
+		t.Errorf("%d claims are left", len(locks.claims))
+	}
+}
+
+func TestPathLocksAreFairAndGiveUp(t *testing.T) {
+	var locks pathLocks
+	first, _ := locks.acquire(t.Context(), "a")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := locks.acquire(gone, "a/b"); err == nil {
+		t.Error("a canceled claim was granted")
+	}
+	root := locks.enter([]string{""})
+	late := locks.enter([]string{"z"})
+	select {
+	case <-late.granted:
+		t.Error("a later claim overtook one that it conflicts with")
+	default:
+	}
+	first()
+	<-root.granted
+	locks.leave(root)
+	<-late.granted
+}
