@@ -46,7 +46,9 @@ func (v *views) hold() {
 	old := v.refresh()
 	v.flying = true
 	v.mu.Unlock()
-	v.discard(old)
+	if old != nil {
+		go v.discard(old) // while the disk is busy: Pebble looks for compactions each time
+	}
 }
 
 // release is called when the batch is durable.
