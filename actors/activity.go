@@ -2,6 +2,7 @@ package actors
 
 import (
 	"encoding/binary"
+	"math"
 	"strings"
 	"time"
 
@@ -143,13 +144,23 @@ func (a *activityMachine) totals(path string, author *activityv1.Author) (*activ
 		return nil, err
 	}
 	defer v.Close()
+	newest := persistence.Query{
+		Index: activity.Recency, Value: activity.PathValue(a.workspaceID, path),
+		From: math.MaxUint64, Direction: persistence.Descending,
+	}
+	for entry, err := range v.Index(a.partition, newest) {
+		if err != nil {
+			return nil, err
+		}
+		a.state.Observe(entry.Order)
+		break
+	}
 	place, err := first(v, a.partition, persistence.Query{Index: activity.Seen, Value: value})
 	if err != nil || place == nil {
 		return nil, err
 	}
-	order := binary.BigEndian.Uint64(place)
 	data, err := first(v, a.partition, persistence.Query{
-		Index: activity.Recency, Value: activity.PathValue(a.workspaceID, path), From: order,
+		Index: activity.Recency, Value: newest.Value, From: binary.BigEndian.Uint64(place),
 	})
 	if err != nil || data == nil {
 		return nil, err

@@ -107,6 +107,10 @@ func Evolve(s *State, d *Decision) {
 	}
 }
 
+// Observe tells of a place in an order of recency that is taken, so that the next is behind it even where the clock was
+// set back.
+func (s *State) Observe(recency uint64) { s.recency = max(s.recency, recency) }
+
 // NextFlush is when the oldest fold is due; the zero time without folds.
 func (s *State) NextFlush() time.Time {
 	var due time.Time

@@ -59,6 +59,7 @@ func (d *draft) count(path string, author *activityv1.Author, at int64, change f
 	}
 	after.LastAt = max(at, before.GetLastAt())
 	change(after)
+	d.recency = max(d.recency, d.state.recency)
 	d.recency = max(d.recency+1, uint64(at)<<recencyBits)
 	after.Recency = d.recency
 	d.put(Recency, value, after.GetRecency(), after)

@@ -1,0 +1,232 @@
+package actors_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+// kept is a row as the dumb model keeps it.
+type kept struct {
+	seq uint64
+	op  *activityv1.Operation
+}
+
+func (k kept) at(path string) bool { return k.op.GetPath() == path || k.op.GetFromPath() == path }
+
+func (k kept) below(path string) bool {
+	return strings.HasPrefix(k.op.GetPath(), path+"/") || strings.HasPrefix(k.op.GetFromPath(), path+"/")
+}
+
+func (k kept) selected(q *activityv1.ReadFeed) bool {
+	switch {
+	case !q.GetReads() && k.op.GetKind() == activityv1.Kind_KIND_READ:
+		return false
+	case q.GetPath() == "", k.op.GetKind() == activityv1.Kind_KIND_RESTORE:
+		return true
+	}
+	return k.at(q.GetPath()) || q.GetSubtree() && k.below(q.GetPath())
+}
+
+func drawOperation(t *rapid.T) *activityv1.Operation {
+	path := rapid.SampledFrom([]string{"a", "a/b", "a/b/c", "a/b/c/d", "a/e", "ab", "f"})
+	op := operation(rapid.SampledFrom([]activityv1.Kind{
+		activityv1.Kind_KIND_WRITE, activityv1.Kind_KIND_CREATE, activityv1.Kind_KIND_DELETE,
+		activityv1.Kind_KIND_RENAME, activityv1.Kind_KIND_READ, activityv1.Kind_KIND_RESTORE,
+	}).Draw(t, "kind"), path.Draw(t, "path"))
+	op.Author = &activityv1.Author{Actor: rapid.SampledFrom([]string{"api-key:1", "web:usr_1", "mirror:m"}).Draw(t, "actor")}
+	switch op.GetKind() {
+	case activityv1.Kind_KIND_RENAME:
+		op.FromPath = path.Draw(t, "from")
+	case activityv1.Kind_KIND_RESTORE:
+		op.Path, op.EntryKind = "", 0
+	case activityv1.Kind_KIND_WRITE, activityv1.Kind_KIND_READ:
+		op.EntryKind = 0
+	}
+	return op
+}
+
+// TestPagesAgreeWithADumbModel walks the feed in every way and compares the rows with a filter over all of them.
+func TestPagesAgreeWithADumbModel(t *testing.T) {
+	b := newBench(t)
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		n++
+		id := fmt.Sprintf("ws_%d", n)
+		b.createWorkspace(id, "usr_1")
+		rows := b.fill(id, rapid.SliceOfN(rapid.Custom(drawOperation), 0, 60).Draw(rt, "operations"))
+		for _, path := range []string{"", "a", "a/b", "a/b/c", "ab", "none"} {
+			for bits := range 8 {
+				q := &activityv1.ReadFeed{Path: path, Subtree: bits&1 > 0 && path != "", Reads: bits&2 > 0, Descending: bits&4 > 0, Limit: 7}
+				compare(rt, rows, q, b.walk(rt, id, q))
+			}
+		}
+	})
+}
+
+// fill records operations one by one, and keeps those of which a row was made.
+func (b *bench) fill(id string, ops []*activityv1.Operation) []kept {
+	var rows []kept
+	for _, op := range ops {
+		head := b.mustAsk(record(id, op)).(*activityv1.Recorded).GetSeq()
+		if uint64(len(rows)) < head {
+			rows = append(rows, kept{head, op})
+		}
+	}
+	return rows
+}
+
+// walk is the seqs that pages give until their end.
+func (b *bench) walk(t *rapid.T, id string, q *activityv1.ReadFeed) []string {
+	var found []string
+	for range 100 {
+		m, err := b.ask(entity.Command{Kind: entity.KindActivity, Identity: id, Principal: person("usr_1"), Message: q})
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := m.(*activityv1.Page)
+		for row := range strings.SplitSeq(string(page.GetItems()), `{"seq":`) {
+			if seq, _, ok := strings.Cut(row, `,"event"`); ok {
+				found = append(found, seq)
+			}
+		}
+		if page.GetNext() == 0 {
+			return found
+		}
+		q.Position = page.GetNext()
+	}
+	t.Fatalf("the walk %v does not end", q)
+	return nil
+}
+
+func compare(t *rapid.T, rows []kept, q *activityv1.ReadFeed, found []string) {
+	var want []string
+	for _, row := range rows {
+		if row.selected(q) {
+			want = append(want, fmt.Sprint(row.seq))
+		}
+	}
+	if q.GetDescending() {
+		slices.Reverse(want)
+	}
+	if !slices.Equal(found, want) {
+		t.Fatalf("%v gives %v, not %v", q, found, want)
+	}
+}
+
+func (b *bench) query(m activityv1.Query) any {
+	b.t.Helper()
+	return b.mustAsk(entity.Command{Kind: entity.KindActivity, Identity: "ws_1", Principal: person("usr_1"), Message: m})
+}
+
+func TestSeenByCountsEveryRead(t *testing.T) {
+	b := newBench(t)
+	b.createWorkspace("ws_1", "usr_1")
+	b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_CREATE, "a")))
+	other := operation(activityv1.Kind_KIND_READ, "a")
+	other.Author = &activityv1.Author{Actor: "web:usr_2", UserId: "usr_2"}
+	b.mustAsk(record("ws_1", other))
+	for range 5 {
+		b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_READ, "a")))
+	}
+	b.restart()
+	b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_READ, "a")))
+	seen := b.query(&activityv1.ReadSeenBy{Path: "a", Limit: 1}).(*activityv1.SeenBy)
+	if got := seen.GetReaders()[0]; got.GetReadCount() != 6 || got.GetWriteCount() != 1 || got.GetAuthor().GetActor() != "api-key:key_1" {
+		t.Errorf("the most recent is %v", got)
+	}
+	next := b.query(&activityv1.ReadSeenBy{Path: "a", Limit: 1, Before: seen.GetNext()}).(*activityv1.SeenBy)
+	if got := next.GetReaders()[0]; got.GetReadCount() != 1 || got.GetAuthor().GetUserId() != "usr_2" {
+		t.Errorf("the next is %v", got)
+	}
+	if next.GetNext() != 0 && len(b.query(&activityv1.ReadSeenBy{Path: "a", Limit: 1, Before: next.GetNext()}).(*activityv1.SeenBy).GetReaders()) != 0 {
+		t.Error("there is a third")
+	}
+	history := b.query(&activityv1.ReadHistory{Path: "a", Limit: 100, Reads: true}).(*activityv1.Page)
+	if got := strings.Count(string(history.GetItems()), `"kind":"read"`); got != 2 {
+		t.Errorf("%d markers", got)
+	}
+	b.clock.Advance(activity.MarkerWindow)
+	b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_READ, "a")))
+	history = b.query(&activityv1.ReadHistory{Path: "a", Limit: 100, Reads: true}).(*activityv1.Page)
+	if got := strings.Count(string(history.GetItems()), `"kind":"read"`); got != 3 {
+		t.Errorf("%d markers after the window", got)
+	}
+}
+
+func TestFoldedOperationsSurviveARestart(t *testing.T) {
+	b := newBench(t)
+	b.createWorkspace("ws_1", "usr_1")
+	op := operation(activityv1.Kind_KIND_WRITE, "app/node_modules/x/index.js")
+	op.Tree = "app/node_modules"
+	for range 5 {
+		b.mustAsk(record("ws_1", op))
+	}
+	if head := b.mustAsk(record("ws_1")).(*activityv1.Recorded).GetSeq(); head != 0 {
+		t.Fatalf("a folded operation is row %d", head)
+	}
+	b.restart()
+	b.clock.Advance(activity.FoldWindow)
+	f := b.follow(t, "ws_1", 0, false)
+	f.wait(1)
+	got := b.feed("ws_1", &activityv1.ReadFeed{})
+	want := fmt.Sprintf(`{"seq":1,"event":{"kind":"changed-summary","actor":"api-key:key_1","at":%d,"userId":"usr_1","entryKind":"folder","path":"app/node_modules","count":5}}`,
+		b.clock.Now().Add(-activity.FoldWindow).UnixMilli())
+	if got != want {
+		t.Errorf("the feed is %s, not %s", got, want)
+	}
+	if strings.Contains(got, "index.js") {
+		t.Error("a summary reveals what lies below its tree")
+	}
+}
+
+func TestLatestWriters(t *testing.T) {
+	b := newBench(t)
+	b.createWorkspace("ws_1", "usr_1")
+	rename := operation(activityv1.Kind_KIND_RENAME, "d/c")
+	rename.FromPath = "d/a"
+	rename.Author = &activityv1.Author{Actor: "web:usr_2", UserId: "usr_2"}
+	b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_CREATE, "d/a"), operation(activityv1.Kind_KIND_READ, "d/b"), rename))
+	got := b.query(&activityv1.ReadLatestWriters{Dir: "d", Names: []string{"a", "b", "c"}}).(*activityv1.LatestWriters).GetWriters()
+	if len(got) != 2 || got[0].GetPath() != "d/a" || got[1].GetAuthor().GetActor() != "web:usr_2" {
+		t.Errorf("the writers are %v", got)
+	}
+}
+
+func TestAnIntentIsCompletedOnce(t *testing.T) {
+	b := newBench(t)
+	b.createWorkspace("ws_1", "usr_1")
+	send := func(m activityv1.Command) uint64 {
+		return b.mustAsk(entity.Command{Kind: entity.KindActivity, Identity: "ws_1", Principal: entity.Platform(), Message: m}).(*activityv1.Recorded).GetSeq()
+	}
+	send(&activityv1.Intend{Intent: &activityv1.Intent{Id: "i1", Operation: operation(activityv1.Kind_KIND_CREATE, "a")}})
+	send(&activityv1.Intend{Intent: &activityv1.Intent{Id: "i2", Operation: operation(activityv1.Kind_KIND_CREATE, "b")}})
+	b.restart()
+	found, err := b.system.Identities(activity.OpenIntents)
+	if err != nil || !slices.Equal(found, []string{"ws_1"}) {
+		t.Errorf("open intents are in %v, %v", found, err)
+	}
+	m := b.mustAsk(entity.Command{Kind: entity.KindActivity, Identity: "ws_1", Principal: entity.Platform(), Message: &activityv1.ListIntents{}})
+	if got := len(m.(*activityv1.Intents).GetIntents()); got != 2 {
+		t.Errorf("%d intents", got)
+	}
+	send(&activityv1.Abandon{IntentId: "i2"})
+	for range 2 {
+		if got := send(&activityv1.Complete{IntentId: "i1"}); got != 1 {
+			t.Errorf("completed at %d", got)
+		}
+	}
+	if got := send(&activityv1.Complete{IntentId: "i2"}); got != 1 {
+		t.Errorf("an abandoned intent is completed at %d", got)
+	}
+	if found, _ := b.system.Identities(activity.OpenIntents); len(found) != 0 {
+		t.Errorf("open intents are left in %v", found)
+	}
+}
