@@ -2,6 +2,7 @@ package persistence
 
 import (
 	"encoding/binary"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -116,6 +117,9 @@ func (w *writer) run() {
 	var batch []pending
 	r := &round{}
 	for {
+		if len(batch) > 1 {
+			runtime.Gosched() // those who were just answered may have more: a fuller batch costs the same sync
+		}
 		batch = w.queue.take(batch[:0])
 		if len(batch) == 0 {
 			return
