@@ -47,11 +47,11 @@ var change = drive.Change{Author: &activityv1.Author{Actor: "api-key:1", UserId:
 // operations each change a drive that prepare has filled.
 var operations = map[string]func(ctx context.Context, d *drive.Drive) error{
 	"create": func(ctx context.Context, d *drive.Drive) error {
-		_, _, err := d.Put(ctx, "new", strings.NewReader("new"), 3, change)
+		_, _, err := d.Put(ctx, "new", drive.Upload{Body: strings.NewReader("new"), Size: 3}, change)
 		return err
 	},
 	"write": func(ctx context.Context, d *drive.Drive) error {
-		_, _, err := d.Put(ctx, "file", strings.NewReader("changed"), -1, change)
+		_, _, err := d.Put(ctx, "file", drive.Upload{Body: strings.NewReader("changed"), Size: -1}, change)
 		return err
 	},
 	"folder": func(ctx context.Context, d *drive.Drive) error { return d.MakeFolder(ctx, "fresh", change) },

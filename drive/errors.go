@@ -63,6 +63,8 @@ func fromOS(err error) error {
 		return errNotFound
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return entity.Errorf(Full, "no space is left")
+	case errors.Is(err, syscall.EFBIG):
+		return entity.Errorf(entity.PayloadTooLarge, "the file is larger than the file system takes")
 	case errors.Is(err, syscall.ENAMETOOLONG):
 		return entity.Errorf(entity.InvalidRequest, "path is too long")
 	case errors.Is(err, fs.ErrExist), errors.Is(err, syscall.ENOTEMPTY):

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -15,12 +16,21 @@ import (
 
 const writeOnly = os.O_WRONLY | unix.O_NONBLOCK
 
-// Put stores a file's content whole: readers see the old content until the new one is there and durable. size is the
-// length that was announced, -1 where none was. It tells the new entry and whether the path is new.
+// An Upload is the content of a file on its way in.
+type Upload struct {
+	Body io.Reader
+	// Size is the length that was announced, -1 where none was.
+	Size int64
+	// Modified is the time that the file gets; zero: now.
+	Modified time.Time
+}
+
+// Put stores a file's content whole: readers see the old content until the new one is there and durable. It tells the
+// new entry and whether the path is new.
 //
 // A body that fails or ends early is Broken and leaves everything as it was; refusals are NoParent, IsFolder, Linked
 // and Full.
-func (d *Drive) Put(ctx context.Context, path string, body io.Reader, size int64, c Change) (entry Entry, created bool, err error) {
+func (d *Drive) Put(ctx context.Context, path string, upload Upload, c Change) (entry Entry, created bool, err error) {
 	kind := "write"
 	defer func() { d.drives.metrics.ended(kind, err) }()
 	if err := checkChange(path); err != nil {
@@ -41,7 +51,7 @@ func (d *Drive) Put(ctx context.Context, path string, body io.Reader, size int64
 	}
 	defer file.Close()
 	defer a.discard()
-	if err := d.receive(ctx, file, body, size); err != nil {
+	if err := d.receive(ctx, file, upload); err != nil {
 		return Entry{}, false, err
 	}
 	if err := a.lock(ctx, path); err != nil {
@@ -52,23 +62,32 @@ func (d *Drive) Put(ctx context.Context, path string, body io.Reader, size int64
 		return Entry{}, false, err
 	}
 	defer at.close()
+	if created = !at.exists(); created {
+		kind = "create"
+	}
+	entry, err = a.place(ctx, file, at, path)
+	return entry, created, err
+}
+
+// place puts an upload that arrived into its place.
+func (a *attempt) place(ctx context.Context, file *os.File, at *place, path string) (Entry, error) {
 	if err := a.guard(); err != nil {
-		return Entry{}, false, err
+		return Entry{}, err
 	}
 	if err := at.bequeath(file); err != nil {
-		return Entry{}, false, fromOS(err)
-	}
-	operation := activityv1.Kind_KIND_WRITE
-	if !at.exists() {
-		operation, kind, created = activityv1.Kind_KIND_CREATE, "create", true
+		return Entry{}, fromOS(err)
 	}
 	info, err := file.Stat()
 	if err != nil {
-		return Entry{}, false, fromOS(err)
+		return Entry{}, fromOS(err)
 	}
-	entry = entryOf(at.name, info)
-	op := d.operation(operation, activityv1.EntryKind_ENTRY_KIND_FILE, path, c.Author)
-	return entry, created, a.settle(ctx, op, entry.inode, func() (bool, error) {
+	kind := activityv1.Kind_KIND_WRITE
+	if !at.exists() {
+		kind = activityv1.Kind_KIND_CREATE
+	}
+	d, entry := a.drive, entryOf(at.name, info)
+	op := d.operation(kind, activityv1.EntryKind_ENTRY_KIND_FILE, path, a.change.Author)
+	return entry, a.settle(ctx, op, entry.inode, func() (bool, error) {
 		if err := d.aside.rename(a.staged(), at.parent, at.name, at.exists()); err != nil {
 			return false, err
 		}
@@ -98,50 +117,47 @@ func (d *Drive) locateFile(path string) (*place, error) {
 	return at, nil
 }
 
-// receive streams a body to a file and makes it durable.
-func (d *Drive) receive(ctx context.Context, file *os.File, body io.Reader, size int64) error {
+// receive streams an upload to a file and makes it durable.
+func (d *Drive) receive(ctx context.Context, file *os.File, upload Upload) error {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
-	upload := &upload{ctx: ctx, body: body}
-	n, err := io.CopyBuffer(struct{ io.Writer }{file}, upload, *buffer)
+	body := &body{ctx: ctx, Reader: upload.Body}
+	n, err := io.CopyBuffer(struct{ io.Writer }{file}, body, *buffer)
 	d.drives.metrics.bytes.WithLabelValues("in").Add(float64(n))
 	switch {
-	case upload.err != nil:
-		return upload.err
+	case body.err != nil:
+		return body.err
 	case err != nil:
 		return fromOS(err)
-	case size >= 0 && n != size:
-		return entity.Errorf(Broken, "%d of %d bytes arrived", n, size)
+	case upload.Size >= 0 && n != upload.Size:
+		return entity.Errorf(Broken, "%d of %d bytes arrived", n, upload.Size)
+	}
+	if at := upload.Modified; !at.IsZero() {
+		if err := unix.Futimes(int(file.Fd()), []unix.Timeval{unix.NsecToTimeval(at.UnixNano()), unix.NsecToTimeval(at.UnixNano())}); err != nil {
+			return fromOS(err)
+		}
 	}
 	return fromOS(file.Sync())
 }
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// upload remembers that it was the body that failed, and not the disk.
-type upload struct {
-	ctx  context.Context
-	body io.Reader
-	err  error
+// A body remembers that it was the body that failed, and not the disk.
+type body struct {
+	io.Reader
+	ctx context.Context
+	err error
 }
 
-func (u *upload) Read(p []byte) (int, error) {
-	if u.err = u.ctx.Err(); u.err != nil {
-		return 0, u.err
+func (b *body) Read(p []byte) (int, error) {
+	if b.err = b.ctx.Err(); b.err != nil {
+		return 0, b.err
 	}
-	n, err := u.body.Read(p)
+	n, err := b.Reader.Read(p)
 	if err != nil && err != io.EOF {
-		u.err = brokenBy(err)
+		b.err = entity.Errorf(Broken, "the upload ended before its end")
 	}
 	return n, err
-}
-
-func brokenBy(err error) error {
-	var known *entity.Error
-	if errors.As(err, &known) {
-		return err
-	}
-	return entity.Errorf(Broken, "the upload ended before its end")
 }
 
 // discard removes what was made aside unless it went into place or an unknown outcome needs it.

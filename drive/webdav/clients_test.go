@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // client finds a program; where it is missing a test is left out, but in continuous integration it fails.
@@ -131,7 +132,7 @@ func TestRclone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	remote := ":webdav,url='" + s.url("/") + "':"
+	remote := ":webdav,vendor=owncloud,url='" + s.url("/") + "':"
 	run(t, rclone, "sync", up, remote)
 	run(t, rclone, "check", "--download", up, remote)
 	run(t, rclone, "sync", remote, down)
@@ -143,8 +144,16 @@ func TestRclone(t *testing.T) {
 	if _, err := os.Stat(s.files("a.txt")); err == nil {
 		t.Error("what is gone from the source is still there")
 	}
+	changed := filepath.Join(up, "deep", "er", "b.txt")
+	if err := os.WriteFile(changed, []byte(strings.Repeat("deep/ER/B.TXT", 3)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(changed, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	run(t, rclone, "sync", up, remote)
 	run(t, rclone, "moveto", remote+"deep/er/b.txt", remote+"deep/c.txt")
-	if got := s.content("deep/c.txt"); got != strings.Repeat("deep/er/b.txt", len("deep/er/b.txt")%5) {
+	if got := s.content("deep/c.txt"); got != strings.Repeat("deep/ER/B.TXT", 3) {
 		t.Errorf("content %q", got)
 	}
 }

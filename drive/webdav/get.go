@@ -3,7 +3,6 @@ package webdav
 import (
 	"bufio"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"path"
@@ -25,7 +24,8 @@ func (c *call) get() error {
 	protect(header)
 	header.Set("Content-Type", contentType(c.path))
 	header.Set("ETag", entry.ETag())
-	sent := &counter{ResponseWriter: c.w}
+	sent := newCounter(c.w)
+	defer sent.rest()
 	http.ServeContent(sent, c.r, "", entry.Modified, file)
 	if c.r.Method == http.MethodGet && sent.n > 0 {
 		c.read(sent.n)
@@ -88,36 +88,3 @@ func (c *call) finish(err error) error {
 	}
 	return nil
 }
-
-// A counter counts the content bytes of an answer.
-type counter struct {
-	http.ResponseWriter
-	content bool
-	n       int64
-}
-
-func (c *counter) WriteHeader(status int) {
-	c.content = status == http.StatusOK || status == http.StatusPartialContent
-	c.ResponseWriter.WriteHeader(status)
-}
-
-func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.ResponseWriter.Write(p)
-	c.add(int64(n))
-	return n, err
-}
-
-// ReadFrom lets the kernel send a file where it can.
-func (c *counter) ReadFrom(from io.Reader) (int64, error) {
-	n, err := io.Copy(c.ResponseWriter, from)
-	c.add(n)
-	return n, err
-}
-
-func (c *counter) add(n int64) {
-	if c.content {
-		c.n += n
-	}
-}
-
-func (c *counter) Unwrap() http.ResponseWriter { return c.ResponseWriter }

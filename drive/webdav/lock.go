@@ -1,7 +1,6 @@
 package webdav
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -127,7 +126,7 @@ func (c *call) lockNew(wanted lock, timeout time.Duration) (held *lock, created 
 	}
 	var failed error
 	change.Done = func() { held, failed = c.locks.take(wanted, timeout) }
-	_, _, err = c.drive.Put(c.context(), c.path, bytes.NewReader(nil), 0, change)
+	_, _, err = c.drive.Put(c.context(), c.path, drive.Upload{Body: http.NoBody}, change)
 	if err != nil && held != nil {
 		// The client gets no token, so nobody could use the lock.
 		failed = c.locks.release(held.Token, held.Path, held.Creator)

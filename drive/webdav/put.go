@@ -2,6 +2,8 @@ package webdav
 
 import (
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
@@ -21,11 +23,21 @@ func (c *call) put() error {
 	if err != nil {
 		return err
 	}
-	entry, created, err := c.drive.Put(c.context(), c.path, c.r.Body, c.r.ContentLength, change)
+	modified, err := modifiedOf(c.r.Header)
+	if err != nil {
+		return err
+	}
+	body := &patientBody{ReadCloser: c.r.Body, control: http.NewResponseController(c.w)}
+	defer body.rest()
+	upload := drive.Upload{Body: body, Size: c.r.ContentLength, Modified: modified}
+	entry, created, err := c.drive.Put(c.context(), c.path, upload, change)
 	if err != nil {
 		return err
 	}
 	c.w.Header().Set("ETag", entry.ETag())
+	if !modified.IsZero() {
+		c.w.Header().Set("X-OC-MTime", "accepted")
+	}
 	c.done(created)
 	return nil
 }
@@ -36,4 +48,18 @@ func (c *call) done(created bool) {
 		return
 	}
 	c.w.WriteHeader(http.StatusNoContent)
+}
+
+// modifiedOf reads the header by which rclone and ownCloud's clients tell a file's time, in seconds since the Unix epoch.
+// Without it they could compare files by size alone.
+func modifiedOf(header http.Header) (time.Time, error) {
+	value := header.Get("X-OC-Mtime")
+	if value == "" {
+		return time.Time{}, nil
+	}
+	seconds, err := strconv.ParseFloat(value, 64)
+	if err != nil || !(seconds > 0 && seconds < 1<<33) {
+		return time.Time{}, entity.Errorf(entity.InvalidRequest, "the X-OC-Mtime header cannot be read")
+	}
+	return time.UnixMicro(int64(seconds * 1e6)), nil
 }

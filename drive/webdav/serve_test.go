@@ -37,10 +37,12 @@ type site struct {
 
 func serve(t *testing.T) *site {
 	t.Helper()
-	s := &site{t: t, dir: t.TempDir(), activity: &drivetest.Activity{}}
+	s := &site{t: t, dir: t.TempDir(), activity: newActivity()}
 	s.start()
 	return s
 }
+
+func newActivity() *drivetest.Activity { return &drivetest.Activity{} }
 
 // start starts the site on its folder, as a new process would.
 func (s *site) start() {

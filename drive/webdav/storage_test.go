@@ -1,0 +1,93 @@
+package webdav_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+)
+
+// TestFullDisk runs on a small file system of its own.
+func TestFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	s := &site{t: t, dir: t.TempDir(), activity: newActivity()}
+	if err := unix.Mount("tmpfs", s.dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("mounting is not allowed: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(s.dir, 0) })
+	s.start()
+	s.do("PUT", "/a", "old").is(201)
+	s.do("PUT", "/a", strings.Repeat("x", 2<<20)).is(507).says("insufficient_storage")
+	s.do("PUT", "/half", strings.Repeat("x", 600<<10)).is(201)
+	s.do("COPY", "/half", "", "Destination: "+prefix+"/other").is(507)
+	if got := s.content("a"); got != "old" || len(s.aside()) > 0 {
+		t.Errorf("content %q, aside %v", got, s.aside())
+	}
+	s.rows("create file a", "create file half")
+}
+
+func TestModificationTimeOfAnUpload(t *testing.T) {
+	s := serve(t)
+	s.do("PUT", "/a", "1", "X-OC-Mtime: 1136214245").is(201)
+	s.do("PUT", "/b", "1", "X-OC-Mtime: tomorrow").is(400)
+	if got := s.do("HEAD", "/a", "").is(200).header.Get("Last-Modified"); got != "Mon, 02 Jan 2006 15:04:05 GMT" {
+		t.Errorf("Last-Modified %q", got)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	s := serve(t)
+	s.do("PUT", "/a", "12345").is(201)
+	s.do("PUT", "/x/a", "1").is(409)
+	s.do("GET", "/a", "").is(200)
+	s.do("DELETE", "/a", "").is(204)
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(s.drives)
+	s.eventually(func() bool { return counted(t, registry)["read ok"] == 1 })
+	got := counted(t, registry)
+	for name, want := range map[string]float64{"in": 5, "out": 5, "create ok": 1, "delete ok": 1, "write no_parent": 1} {
+		if got[name] != want {
+			t.Errorf("%s: %v, want %v", name, got[name], want)
+		}
+	}
+}
+
+// counted gathers the counters by their labels.
+func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			var labels []string
+			for _, label := range metric.GetLabel() {
+				labels = append(labels, label.GetValue())
+			}
+			counts[strings.Join(labels, " ")] = metric.GetCounter().GetValue()
+		}
+	}
+	return counts
+}
+
+// TestLeftoversGoAtStart: what an earlier process left aside belongs to nobody.
+func TestLeftoversGoAtStart(t *testing.T) {
+	s := serve(t)
+	s.stop()
+	for _, name := range []string{"01leftover", "02leftover.trash/deep"} {
+		if err := os.MkdirAll(filepath.Join(s.dir, workspace, "tmp", name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.start()
+	s.do("PROPFIND", "/", "", "Depth: 0").is(http.StatusMultiStatus)
+	s.eventually(func() bool { return len(s.aside()) == 0 })
+}
