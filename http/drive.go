@@ -60,6 +60,7 @@ func (s *Server) serveDrive(c *call) error {
 	}
 	author := &activityv1.Author{Actor: entity.Actor(c.caller.principal), UserId: c.caller.principal.GetUserId()}
 	s.options.Drive.ServeDrive(c.w, r, c.workspace.id, "/v1/ws/"+c.workspace.slug+"/drive", author)
+	control.SetWriteDeadline(time.Now().Add(stall)) // what is still buffered leaves after this
 	return nil
 }
 

@@ -91,7 +91,7 @@ func fit(template, path []string) (map[string]string, bool) {
 		case i >= len(path):
 			return nil, false
 		case part == "{path}":
-			parameters["path"] = strings.Join(path[i:], "/")
+			parameters["path"] = max(strings.Join(path[i:], "/"), "/") // the validator takes an empty one for none
 			return parameters, true
 		case strings.HasPrefix(part, "{"):
 			parameters[strings.Trim(part, "{}")] = path[i]

@@ -35,11 +35,15 @@ func (w *response) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *response) Write(b []byte) (int, error) {
-	w.begin()
-	n, err := w.ResponseWriter.Write(b)
-	w.bytes += int64(n)
-	return n, err
+func (w *response) Write(b []byte) (total int, err error) {
+	for {
+		w.begin()
+		n, err := w.ResponseWriter.Write(b[:min(len(b), piece)])
+		total, w.bytes = total+n, w.bytes+int64(n)
+		if b = b[n:]; err != nil || len(b) == 0 {
+			return total, err
+		}
+	}
 }
 
 func (w *response) begin() {
@@ -51,8 +55,9 @@ func (w *response) begin() {
 	}
 }
 
-// piece bounds what is copied between two looks at the write deadline.
-const piece = 4 << 20
+// piece bounds what is written between two looks at the write deadline: the slowest client that is waited for takes one
+// in Limits.StallTime.
+const piece = 256 << 10
 
 // ReadFrom keeps the kernel's file-to-socket copy within reach.
 func (w *response) ReadFrom(src io.Reader) (int64, error) {

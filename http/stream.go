@@ -90,18 +90,20 @@ type sink struct {
 	w       *response
 	control *http.ResponseController
 	stall   time.Duration
-	// turn is held while something is written.
-	turn sync.Mutex
-	beat *time.Timer
+	// turn is full while something is written.
+	turn chan struct{}
 
 	// life guards what the end of the stream changes.
 	life   sync.Mutex
+	beat   *time.Timer
 	ending bool
 	over   bool
 }
 
 func newSink(w *response, stall time.Duration) *sink {
-	return &sink{w: w, control: http.NewResponseController(w.ResponseWriter), stall: stall}
+	return &sink{
+		w: w, control: http.NewResponseController(w.ResponseWriter), stall: stall, turn: make(chan struct{}, 1),
+	}
 }
 
 // open sends the head and starts the heartbeat. From here on errors have no way to the client.
@@ -112,24 +114,30 @@ func (s *sink) open(heartbeat time.Duration) error {
 	header["Cache-Control"] = []string{"no-cache, no-store"}
 	header["X-Accel-Buffering"] = []string{"no"}
 	s.w.WriteHeader(http.StatusOK)
-	s.turn.Lock()
-	defer s.turn.Unlock()
+	s.life.Lock()
 	s.beat = time.AfterFunc(heartbeat, func() { s.comment(heartbeat) })
-	return s.write(fmt.Appendf(nil, "retry: %d\n\n", 1000+rand.IntN(2001)))
+	s.life.Unlock()
+	return s.send(fmt.Appendf(nil, "retry: %d\n\n", 1000+rand.IntN(2001)))
 }
 
-// comment keeps an idle connection open.
+// comment keeps an idle connection open. One that is being written to needs none.
 func (s *sink) comment(heartbeat time.Duration) {
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	if s.write([]byte(":\n\n")) == nil {
+	select {
+	case s.turn <- struct{}{}:
+		s.write([]byte(":\n\n")) // where it fails, the next frame does too
+		<-s.turn
+	default:
+	}
+	s.life.Lock()
+	defer s.life.Unlock()
+	if !s.ending {
 		s.beat.Reset(heartbeat)
 	}
 }
 
 func (s *sink) send(frames []byte) error {
-	s.turn.Lock()
-	defer s.turn.Unlock()
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	return s.write(frames)
 }
 
@@ -165,10 +173,9 @@ func (s *sink) hurry() {
 // close waits for a heartbeat that is under way. After it the connection is the server's again.
 func (s *sink) close() {
 	s.hurry()
-	s.turn.Lock()
-	s.beat.Stop()
-	s.turn.Unlock()
+	s.turn <- struct{}{}
 	s.life.Lock()
+	defer s.life.Unlock()
+	s.beat.Stop()
 	s.over = true
-	s.life.Unlock()
 }
