@@ -132,6 +132,15 @@ type faultyJournal struct {
 	persistence.Journal
 	mu   sync.Mutex
 	fail func(persistence.Proposal) error
+	hold func(persistence.Proposal) bool
+	held chan func()
+}
+
+// holding keeps proposals back until their release is called.
+func (f *faultyJournal) holding(hold func(persistence.Proposal) bool, held chan func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hold, f.held = hold, held
 }
 
 func (f *faultyJournal) failing(fn func(persistence.Proposal) error) {
@@ -142,8 +151,12 @@ func (f *faultyJournal) failing(fn func(persistence.Proposal) error) {
 
 func (f *faultyJournal) Append(p persistence.Proposal, done func(persistence.Result)) {
 	f.mu.Lock()
-	fail := f.fail
+	fail, hold, held := f.fail, f.hold, f.held
 	f.mu.Unlock()
+	if hold != nil && hold(p) {
+		held <- func() { f.Journal.Append(p, done) }
+		return
+	}
 	if fail != nil {
 		if err := fail(p); err != nil {
 			done(persistence.Result{Err: err})

@@ -79,6 +79,9 @@ func (s *shard) start(ctx actor.Context) {
 }
 
 func (s *shard) scheduleSweep() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
 	self := s.self
 	s.timer = time.AfterFunc(s.node.sweepEvery, func() { s.node.root.Send(self, sweep{}) })
 }

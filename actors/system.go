@@ -233,6 +233,15 @@ func (s *System) Settle(ctx context.Context, p persistence.Partition) error {
 	}
 }
 
+// Sweep has every shard look for idle entities now.
+func (s *System) Sweep() {
+	for i := range s.shards {
+		if pid := s.shards[i].shard.Load(); pid != nil {
+			s.root.Send(pid, sweep{})
+		}
+	}
+}
+
 // Identities are the entities that an index says have something open, over all partitions; see activity.OpenIntents.
 func (s *System) Identities(index string) ([]string, error) {
 	var all []string

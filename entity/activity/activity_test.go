@@ -1,0 +1,287 @@
+package activity_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+var author = &activityv1.Author{Actor: "web:usr_1", UserId: "usr_1"}
+
+func TestRowsAsClientsSeeThem(t *testing.T) {
+	for want, op := range map[string]*activityv1.Operation{
+		`{"seq":7,"event":{"kind":"create","actor":"web:usr_1","at":5,"userId":"usr_1","entryKind":"file","path":"a/\"b\""}}`: {
+			Kind: activityv1.Kind_KIND_CREATE, EntryKind: activityv1.EntryKind_ENTRY_KIND_FILE, Path: `a/"b"`, Author: author},
+		`{"seq":7,"event":{"kind":"rename","actor":"system","at":5,"entryKind":"folder","path":"b","fromPath":"a"}}`: {
+			Kind: activityv1.Kind_KIND_RENAME, EntryKind: activityv1.EntryKind_ENTRY_KIND_FOLDER, Path: "b", FromPath: "a",
+			Author: &activityv1.Author{Actor: "system"}},
+		`{"seq":7,"event":{"kind":"changed-summary","actor":"terminal","at":5,"path":"x/.git","count":12}}`: {
+			Kind: activityv1.Kind_KIND_CHANGED_SUMMARY, Path: "x/.git", Count: 12, Author: &activityv1.Author{Actor: "terminal"}},
+		`{"seq":7,"event":{"kind":"restore","actor":"system","at":5}}`: {
+			Kind: activityv1.Kind_KIND_RESTORE, Author: &activityv1.Author{Actor: "system"}},
+	} {
+		row := activity.Encode(activity.Row{Seq: 7, At: 5, Operation: op})
+		if got := string(row.JSON()); got != want {
+			t.Errorf("%s\nnot %s", got, want)
+		}
+		if row.Kind() != op.GetKind() {
+			t.Errorf("the kind of %s is %v", want, row.Kind())
+		}
+	}
+}
+
+func TestAnyPathIsValidJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		path := rapid.String().Draw(t, "path")
+		if entity.CheckPath(path) != nil {
+			return
+		}
+		row := activity.Encode(activity.Row{Seq: 1, Operation: &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: path, Author: author}})
+		var decoded struct{ Event struct{ Path string } }
+		if err := json.Unmarshal(row.JSON(), &decoded); err != nil || decoded.Event.Path != path {
+			t.Fatalf("%s: %v", row.JSON(), err)
+		}
+		if strings.ContainsAny(string(row.JSON()), "\r\n") {
+			t.Fatalf("%s would break a frame", row.JSON())
+		}
+	})
+}
+
+func TestCursorsAreOpaqueAndAuthentic(t *testing.T) {
+	secret := []byte("0123456789abcdef0123456789abcdef")
+	cursor, other := activity.NewCursor(secret, "ws_1"), activity.NewCursor(secret, "ws_2")
+	rapid.Check(t, func(t *rapid.T) {
+		seq := rapid.Uint64().Draw(t, "seq")
+		text := string(cursor.Append(nil, seq))
+		if got, err := cursor.Position(text); err != nil || got != seq || len(text) != activity.CursorLength {
+			t.Fatalf("%q is %d, %v", text, got, err)
+		}
+		if _, err := other.Position(text); err == nil {
+			t.Fatalf("another workspace takes %q", text)
+		}
+		i := rapid.IntRange(0, len(text)-2).Draw(t, "edited")
+		edited := []byte(text)
+		edited[i] = "AB"[b2i(edited[i] == 'A')]
+		if _, err := cursor.Position(string(edited)); err == nil {
+			t.Fatalf("an edited cursor is taken: %q", edited)
+		}
+	})
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func FuzzCursor(f *testing.F) {
+	cursor := activity.NewCursor([]byte("secret"), "ws_1")
+	f.Add(string(cursor.Append(nil, 12)))
+	f.Add("")
+	f.Fuzz(func(t *testing.T, text string) {
+		seq, err := cursor.Position(text)
+		if err == nil && string(cursor.Append(nil, seq)) != text {
+			t.Errorf("%q is not the one cursor of %d", text, seq)
+		}
+	})
+}
+
+// model replays decisions as the indexes would keep them.
+type model struct {
+	state  *activity.State
+	totals map[string]*activityv1.Totals
+	order  map[string]map[uint64]bool
+	rows   []activity.Row
+	now    time.Time
+}
+
+func newModel() *model {
+	return &model{
+		state: activity.Zero("ws_1"), totals: map[string]*activityv1.Totals{},
+		order: map[string]map[uint64]bool{}, now: time.UnixMilli(1_700_000_000_000),
+	}
+}
+
+func (m *model) lookup(path string, a *activityv1.Author) *activityv1.Totals {
+	return m.totals[activity.SeenValue("ws_1", path, a)]
+}
+
+func (m *model) decide(c activityv1.Command) (*activity.Decision, error) {
+	d, err := activity.Decide(entity.Call{Now: m.now, Principal: entity.Platform()}, m.state, c, m.lookup)
+	if err != nil {
+		return nil, err
+	}
+	activity.Evolve(m.state, d)
+	m.rows = append(m.rows, d.Rows...)
+	for _, t := range d.Totals {
+		m.totals[activity.SeenValue("ws_1", t.Path, t.Totals.GetAuthor())] = t.Totals
+	}
+	for _, e := range d.Entries {
+		if e.Index != activity.Recency {
+			continue
+		}
+		if m.order[e.Value] == nil {
+			m.order[e.Value] = map[uint64]bool{}
+		}
+		if e.Remove {
+			delete(m.order[e.Value], e.Order)
+		} else {
+			m.order[e.Value][e.Order] = true
+		}
+	}
+	return d, nil
+}
+
+func (m *model) record(t *rapid.T, op *activityv1.Operation) {
+	if _, err := m.decide(&activityv1.Record{Operations: []*activityv1.Operation{op}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNothingIsLostOrCountedTwice records at random and compares with plain counting.
+func TestNothingIsLostOrCountedTwice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel()
+		var reads, writes, folded uint64
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			m.now = m.now.Add(time.Duration(rapid.IntRange(-5, 700_000).Draw(t, "pause")) * time.Millisecond)
+			op := &activityv1.Operation{Path: "d/f", Author: author}
+			switch rapid.IntRange(0, 3).Draw(t, "what") {
+			case 0:
+				op.Kind = activityv1.Kind_KIND_WRITE
+				writes++
+			case 1:
+				op.Kind = activityv1.Kind_KIND_READ
+				reads++
+			case 2:
+				op.Kind, op.Path, op.Tree = activityv1.Kind_KIND_DELETE, "d/.git/x", "d/.git"
+				folded++
+			case 3:
+				if _, err := m.decide(&activityv1.FlushSummaries{}); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			m.record(t, op)
+		}
+		m.now = m.now.Add(time.Hour)
+		if _, err := m.decide(&activityv1.FlushSummaries{}); err != nil {
+			t.Fatal(err)
+		}
+		m.verify(t, reads, writes, folded)
+	})
+}
+
+func (m *model) verify(t *rapid.T, reads, writes, folded uint64) {
+	totals := m.lookup("d/f", author)
+	if totals.GetReadCount() != reads || totals.GetWriteCount() != writes {
+		t.Fatalf("counted %v, not %d reads and %d writes", totals, reads, writes)
+	}
+	if got := m.lookup("d/.git", author).GetWriteCount(); got != folded || len(m.state.Folds) != 0 {
+		t.Fatalf("summaries count %d of %d, %d open", got, folded, len(m.state.Folds))
+	}
+	var marked int64
+	for i, r := range m.rows {
+		if r.Seq != uint64(i+1) || m.state.Seq != uint64(len(m.rows)) {
+			t.Fatalf("row %d has the seq %d", i+1, r.Seq)
+		}
+		if r.Operation.GetKind() == activityv1.Kind_KIND_READ {
+			if marked > 0 && r.At-marked < activity.MarkerWindow.Milliseconds() {
+				t.Fatalf("markers %d ms apart", r.At-marked)
+			}
+			marked = r.At
+		}
+		if strings.Contains(r.Operation.GetPath(), ".git/") {
+			t.Fatalf("a path below a generated tree is revealed: %v", r.Operation)
+		}
+	}
+	for value, orders := range m.order {
+		if len(orders) != 1 {
+			t.Fatalf("one author stands %d times in the order of %q", len(orders), value)
+		}
+	}
+}
+
+func TestRenamesAcrossAGeneratedTreeAreRows(t *testing.T) {
+	for name, c := range map[string]struct {
+		op    *activityv1.Operation
+		rows  int
+		folds int
+	}{
+		"out":     {&activityv1.Operation{Path: "a", FromPath: "t/.git/x", FromTree: "t/.git"}, 1, 0},
+		"in":      {&activityv1.Operation{Path: "t/.git/x", Tree: "t/.git", FromPath: "a"}, 1, 0},
+		"within":  {&activityv1.Operation{Path: "t/.git/x", Tree: "t/.git", FromPath: "t/.git/y", FromTree: "t/.git"}, 0, 1},
+		"between": {&activityv1.Operation{Path: "t/.git/x", Tree: "t/.git", FromPath: "u/dist/y", FromTree: "u/dist"}, 0, 2},
+	} {
+		m := newModel()
+		c.op.Kind, c.op.Author = activityv1.Kind_KIND_RENAME, author
+		if _, err := m.decide(&activityv1.Record{Operations: []*activityv1.Operation{c.op}}); err != nil {
+			t.Fatal(err)
+		}
+		if len(m.rows) != c.rows || len(m.state.Folds) != c.folds {
+			t.Errorf("%s: %d rows, %d folds", name, len(m.rows), len(m.state.Folds))
+		}
+	}
+}
+
+func TestWhatCannotBeRecorded(t *testing.T) {
+	ok := func() *activityv1.Operation {
+		return &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "a", Author: author}
+	}
+	for name, change := range map[string]func(*activityv1.Operation){
+		"no path":     func(o *activityv1.Operation) { o.Path = "" },
+		"escape":      func(o *activityv1.Operation) { o.Path = "../a" },
+		"no author":   func(o *activityv1.Operation) { o.Author = nil },
+		"long author": func(o *activityv1.Operation) { o.Author = &activityv1.Author{Actor: strings.Repeat("a", 257)} },
+		"summary":     func(o *activityv1.Operation) { o.Kind = activityv1.Kind_KIND_CHANGED_SUMMARY },
+		"no kind":     func(o *activityv1.Operation) { o.Kind = 0 },
+		"rename from nowhere": func(o *activityv1.Operation) {
+			o.Kind = activityv1.Kind_KIND_RENAME
+		},
+	} {
+		op := ok()
+		change(op)
+		m := newModel()
+		d, err := m.decide(&activityv1.Record{Operations: []*activityv1.Operation{ok(), op}})
+		if err == nil || d != nil || m.state.Seq != 0 {
+			t.Errorf("%s: %v, %v", name, d, err)
+		}
+	}
+	person := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1"}
+	if _, err := activity.Decide(entity.Call{Principal: person}, activity.Zero("ws_1"), &activityv1.Record{}, nil); err == nil {
+		t.Error("a person records activity")
+	}
+}
+
+func TestOpenIntentsAreBounded(t *testing.T) {
+	m := newModel()
+	intend := func(i int) error {
+		_, err := m.decide(&activityv1.Intend{Intent: &activityv1.Intent{Id: fmt.Sprint(i),
+			Operation: &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "a", Author: author}}})
+		return err
+	}
+	for i := range activity.MaxIntents {
+		if err := intend(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if intend(-1) == nil {
+		t.Error("one more intent is taken")
+	}
+	if _, err := m.decide(&activityv1.Abandon{IntentId: "7"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := intend(-1); err != nil {
+		t.Error(err)
+	}
+}
