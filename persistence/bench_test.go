@@ -205,6 +205,47 @@ func BenchmarkView(b *testing.B) {
 	}
 }
 
+// BenchmarkPage opens a view, reads the last 100 rows of a long stream, and closes it.
+func BenchmarkPage(b *testing.B) {
+	s := openBenchmark(b, b.TempDir())
+	fillForReplay(b, s, 100_000, 10)
+	b.ReportAllocs()
+	for b.Loop() {
+		v, err := s.View()
+		if err != nil {
+			b.Fatal(err)
+		}
+		n := 0
+		for _, err := range v.Read(0, streamOf(0), ^uint64(0), Descending) {
+			if n++; err != nil || n == 100 {
+				break
+			}
+		}
+		v.Close()
+	}
+}
+
+// BenchmarkHead looks up a stream that exists and one that does not.
+func BenchmarkHead(b *testing.B) {
+	s := openBenchmark(b, b.TempDir())
+	fillForReplay(b, s, 100_000, 10)
+	v, err := s.View()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer v.Close()
+	for name, stream := range map[string]Stream{"present": streamOf(0), "absent": "workspace/none"} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := v.Head(0, stream); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkReplay reads rows of about 300 bytes; ns/op is a row's.
 func BenchmarkReplay(b *testing.B) {
 	const rows, streams = 200_000, 10
@@ -225,6 +266,18 @@ func BenchmarkReplay(b *testing.B) {
 				n++
 			}
 			return n
+		})
+	})
+	b.Run("passed over", func(b *testing.B) {
+		replay(b, func() int {
+			last := uint64(0)
+			for e, err := range v.Feed(0, 0, func(Stream) bool { return false }) {
+				if err != nil {
+					b.Fatal(err)
+				}
+				last = e.Sequence
+			}
+			return int(last)
 		})
 	})
 	b.Run("feed", func(b *testing.B) {

@@ -41,6 +41,10 @@ func TestKeys(t *testing.T) {
 			key = appendSnapshotKey(nil, Partition(p), Stream(stream))
 		case "term":
 			key = appendHeader(nil, Partition(p), tagTerm)
+		case "applied":
+			key = appendHeader(nil, Partition(p), tagApplied)
+		case "configuration":
+			key = appendHeader(nil, Partition(p), tagConfiguration)
 		default:
 			d.Fatalf(t, "unknown key %s", d.Cmd)
 		}

@@ -53,6 +53,7 @@ func Run(t *testing.T, make func(t *testing.T) Harness) {
 		{"view includes what is done", testViewIncludes},
 		{"snapshot", testSnapshot},
 		{"checkpoint", testCheckpoint},
+		{"checkpoint while appending", testCheckpointWhileAppending},
 		{"watch", testWatch},
 		{"watch ends", testWatchEnds},
 		{"close", testClose},

@@ -180,3 +180,53 @@ func testCheckpoint(t *testing.T, h Harness) {
 		equal(t, "original", names(t, v.Feed(0, 3, nil)), "a/3#3 later")
 	})
 }
+
+// testCheckpointWhileAppending copies a journal that does not stand still: the copy has at least what was done when it
+// was asked for, and no more than was ever appended.
+func testCheckpointWhileAppending(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	dir := h.Directory()
+	stop, done := make(chan struct{}), make(chan uint64)
+	busy := make(chan struct{})
+	go func() {
+		version := uint64(0)
+		for {
+			select {
+			case <-stop:
+				done <- version
+				return
+			default:
+			}
+			p := c.proposal(0, "a", version, "e")
+			p.Entries = []persistence.Change{put("i", "v", version, "")}
+			if r := c.one(p); r.Err != nil {
+				t.Error(r.Err)
+			}
+			if version++; version == 20 {
+				close(busy)
+			}
+		}
+	}()
+	<-busy
+	least := c.head(0, "a")
+	err := c.Checkpoint(dir)
+	close(stop)
+	most := <-done
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := newClient(t, h.OpenCopy(dir))
+	defer copied.close()
+	copied.look(func(v persistence.View) {
+		version := head(t, v, 0, "a")
+		if version < least || version > most {
+			t.Fatalf("version %d, want %d to %d", version, least, most)
+		}
+		events := names(t, v.Feed(0, 0, nil))
+		entries := rows(t, v, 0, persistence.Query{Index: "i", Value: "v"})
+		if uint64(len(events)) != version || uint64(len(entries)) != version {
+			t.Fatalf("%d events, %d entries, version %d", len(events), len(entries), version)
+		}
+	})
+}

@@ -1,0 +1,122 @@
+package persistence
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+)
+
+func memoryDB(t *testing.T) *pebble.DB {
+	o := Options{FS: vfs.NewMem(), Logger: quiet, CacheBytes: minCache}.withDefaults()
+	db, err := pebble.Open("db", o.pebble(&background{failure: newFailure(quiet), metrics: newMetrics()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// replica applies batches as a member of a cluster would.
+type replica struct {
+	db      *pebble.DB
+	applier *applier
+	results []string
+}
+
+func newReplica(t *testing.T) *replica {
+	db := memoryDB(t)
+	return &replica{db: db, applier: newApplier(db, []share{{epoch: 7}, {epoch: 9}}, 0)}
+}
+
+func (r *replica) apply(t *testing.T, proposals []Proposal) {
+	b := r.db.NewBatch()
+	defer b.Close()
+	results := make([]Result, len(proposals))
+	if err := r.applier.apply(b, proposals, results); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range results {
+		r.results = append(r.results, fmt.Sprint(one.Version, one.Err))
+	}
+	if err := r.db.Apply(b, pebble.NoSync); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *replica) rows(t *testing.T) string {
+	var out strings.Builder
+	it, err := r.db.NewIter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		fmt.Fprintf(&out, "%x %x\n", it.Key(), it.Value())
+	}
+	return out.String()
+}
+
+// TestApplyIsDeterministic applies the same proposals in one batch and in many: rows and results are the same.
+func TestApplyIsDeterministic(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		one, many := newReplica(t), newReplica(t)
+		defer one.db.Close()
+		defer many.db.Close()
+		proposals := make([]Proposal, rapid.IntRange(1, 30).Draw(rt, "proposals"))
+		for i := range proposals {
+			p := &proposals[i]
+			p.Partition = Partition(rapid.IntRange(0, 2).Draw(rt, "partition"))
+			p.Stream = Stream(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "stream"))
+			p.Epoch = rapid.SampledFrom([]uint64{7, 9}).Draw(rt, "epoch")
+			if h := many.applier.heads.find(streamKey{p.Partition, p.Stream}); h != nil {
+				p.Expected = h.version
+			}
+			p.Expected += uint64(rapid.IntRange(0, 3).Draw(rt, "ahead"))
+			for range rapid.IntRange(0, 2).Draw(rt, "events") {
+				p.Events = append(p.Events, Event{Name: "e", At: time.UnixMilli(5), Payload: []byte{byte(i)}})
+			}
+			for range rapid.IntRange(0, 2).Draw(rt, "entries") {
+				order := rapid.Uint64Range(0, 3).Draw(rt, "order")
+				p.Entries = append(p.Entries, Change{Entry: Entry{Index: "i", Order: order, Data: []byte{byte(i)}}, Remove: rapid.Bool().Draw(rt, "remove")})
+			}
+		}
+		one.apply(t, proposals)
+		for i := range proposals {
+			many.apply(t, proposals[i:i+1])
+		}
+		if fmt.Sprint(one.results) != fmt.Sprint(many.results) {
+			rt.Fatalf("results differ:\n%v\n%v", one.results, many.results)
+		}
+		if a, b := one.rows(t), many.rows(t); a != b {
+			rt.Fatalf("rows differ:\n%s\n%s", a, b)
+		}
+	})
+}
+
+// TestForgottenHeads has more streams than the cache holds.
+func TestForgottenHeads(t *testing.T) {
+	r := newReplica(t)
+	defer r.db.Close()
+	streams := r.applier.heads.limit + 100
+	for version := range uint64(2) {
+		for from := 0; from < streams; from += maxBatchProposals {
+			var proposals []Proposal
+			for i := from; i < min(from+maxBatchProposals, streams); i++ {
+				proposals = append(proposals, Proposal{Stream: Stream(fmt.Sprint("s", i)), Expected: version, Epoch: 7, Events: []Event{{Name: "e"}}})
+			}
+			r.apply(t, proposals)
+		}
+	}
+	for i, result := range r.results {
+		if want := fmt.Sprint(1+i/streams, nil); result != want {
+			t.Fatalf("%d: %s, want %s", i, result, want)
+		}
+	}
+	if n := len(r.applier.heads.known); n != r.applier.heads.limit || n != r.applier.heads.order.Len() {
+		t.Fatalf("%d heads are known", n)
+	}
+}
