@@ -5,7 +5,33 @@
 // under; the journal refuses it when either is stale. Events and their index entries become durable together or not
 // at all.
 //
-// Nothing is shown before it is durable: a View is the journal as it stood after a commit that is on disk.
+// Nothing is shown before it is durable: a View is the journal as it stood after a commit that is on disk. It holds
+// everything whose done was called before the view was opened; a snapshot of an entity's state alone may be shown
+// before it is durable, since it may be lost anyway.
+//
+// # One machine
+//
+// Open makes a Store, a journal on Pebble that leads every partition. One goroutine drains a bounded queue, up to 1024
+// proposals or 1 MiB at a time and without waiting for more, and commits them as one batch with one sync; under load
+// batches grow by themselves. A proposal that is refused leaves the rest of its batch alone. Callbacks of a commit run
+// in the order of the proposals, and one at a time with all others. Those of proposals that never came to the writer
+// (the queue is full, the journal is closed) may run before those of earlier ones.
+//
+// What a caller hands over belongs to the journal until it is written: payloads and states are not copied. What it
+// reads is the journal's: an Event's Payload and an Entry's Data are valid until the next step; strings may be kept.
+//
+// # When the disk is at fault
+//
+// With less free space than Options.MinFreeBytes, appends are refused with ErrRefused until there is room again. An
+// error of the log ends the journal: what was in flight is answered with ErrUnknown, and everything after with
+// ErrClosed; views go on with what was durable; Failed tells the process to end, so that its supervisor starts it anew
+// and it reads from the disk what became of the rest. Flushes and compactions that fail are tried again, and end the
+// journal when they keep failing for another reason than want of room.
+//
+// # Data directory
+//
+// A data directory is opened by one process at a time. Its number of partitions is fixed when it is made, and it has an
+// id that no other has. Each opening takes a new epoch for every partition. Checkpoint makes another data directory.
 package persistence
 
 import (
