@@ -1,0 +1,199 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/actors"
+	"github.com/atelier-run/atelier/cluster"
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
+	"github.com/atelier-run/atelier/entity/workspace"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+const inFlight = 256
+
+// BenchmarkActor records operations through the workspace's actor. raw appends the very proposals that the actor made to
+// a journal of its own, as many at a time; rows leaves their index entries out.
+func BenchmarkActor(b *testing.B) {
+	for _, workspaces := range []int{1, inFlight} {
+		b.Run(fmt.Sprint("workspaces=", workspaces), func(b *testing.B) {
+			a := newActivityActors(b, workspaces)
+			captured := a.capture(4096)
+			raw, rows := newAppender(b, workspaces, captured, true), newAppender(b, workspaces, captured, false)
+			variants := []Variant{
+				{"actor", func(d time.Duration) (float64, time.Duration) { return atOnce(b, d, a.record) }},
+				{"raw", func(d time.Duration) (float64, time.Duration) { return atOnce(b, d, raw.append) }},
+				{"rows", func(d time.Duration) (float64, time.Duration) { return atOnce(b, d, rows.append) }},
+			}
+			Rounds(b, time.Second, variants...).Report(b, "events/s", variants...)
+		})
+	}
+}
+
+// atOnce keeps as many calls going as are in flight.
+func atOnce(b *testing.B, d time.Duration, call func(worker int) error) (calls float64, took time.Duration) {
+	var total atomic.Int64
+	var workers sync.WaitGroup
+	began := time.Now()
+	for w := range inFlight {
+		workers.Go(func() {
+			n := int64(0)
+			for ; time.Since(began) < d; n++ {
+				if err := call(w); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+			total.Add(n)
+		})
+	}
+	workers.Wait()
+	return float64(total.Load()), time.Since(began)
+}
+
+// activityActors are a node's actors over a journal that remembers proposals.
+type activityActors struct {
+	b          testing.TB
+	router     *cluster.Router
+	journal    *capturing
+	workspaces []string
+	operations []*Operations
+}
+
+type capturing struct {
+	*persistence.Store
+	mu        sync.Mutex
+	wanted    int
+	proposals []persistence.Proposal
+}
+
+func (c *capturing) Append(p persistence.Proposal, done func(persistence.Result)) {
+	if c.wanted > 0 {
+		c.mu.Lock()
+		if len(c.proposals) < c.wanted && len(p.Events) == 1 {
+			c.proposals = append(c.proposals, p)
+		}
+		c.mu.Unlock()
+	}
+	c.Store.Append(p, done)
+}
+
+func newActivityActors(b testing.TB, workspaces int) *activityActors {
+	store, _ := openJournal(b)
+	a := &activityActors{b: b, journal: &capturing{Store: store}, router: cluster.NewRouter(store.Partitions(), false)}
+	for w := range workspaces {
+		a.workspaces = append(a.workspaces, fmt.Sprintf("ws_01jd%022d", w))
+	}
+	for w := range inFlight {
+		a.operations = append(a.operations, NewOperations(uint64(w), 10_000, true))
+	}
+	system := actors.New(actors.Options{
+		Journal: a.journal, Partitions: store.Partitions(), Clock: time.Now, Log: slog.New(slog.DiscardHandler),
+		IdleAfter: time.Hour, Ask: a.router.Ask,
+		Kinds: []actors.Kind{actors.Guard(actors.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
+			Kind: entity.KindWorkspace, Zero: workspace.Zero, Decide: workspace.Decide, Evolve: workspace.Evolve,
+			Reply: workspace.Reply,
+		}, workspace.Check).WithActivity(a.journal, make([]byte, 32))},
+	})
+	a.router.Attach(system)
+	system.Start()
+	b.Cleanup(func() { system.Stop(context.Background()) })
+	return a
+}
+
+func (a *activityActors) record(worker int) error {
+	_, err := a.router.Ask(context.Background(), record(a.workspaces[worker%len(a.workspaces)], a.operations[worker].Next()))
+	return err
+}
+
+// capture records until the journal has seen that many proposals of one event each.
+func (a *activityActors) capture(n int) []persistence.Proposal {
+	a.journal.wanted = n
+	for done := 0; done < 2*n; done += inFlight {
+		var batch sync.WaitGroup
+		for w := range inFlight {
+			batch.Go(func() {
+				if err := a.record(w); err != nil {
+					a.b.Error(err)
+				}
+			})
+		}
+		batch.Wait()
+	}
+	a.journal.wanted = 0
+	return a.journal.proposals
+}
+
+// appender appends captured proposals to streams of its own.
+type appender struct {
+	store     *persistence.Store
+	captured  []persistence.Proposal
+	entries   bool
+	streams   []*appendedTo
+	waiting   []chan persistence.Result
+	positions []int
+}
+
+type appendedTo struct {
+	mu        sync.Mutex
+	name      persistence.Stream
+	partition persistence.Partition
+	epoch     uint64
+	version   uint64
+}
+
+func newAppender(b testing.TB, workspaces int, captured []persistence.Proposal, entries bool) *appender {
+	store, epochs := openJournal(b)
+	a := &appender{store: store, captured: captured, entries: entries}
+	for w := range workspaces {
+		p := persistence.Partition(w % len(epochs))
+		a.streams = append(a.streams, &appendedTo{
+			name: persistence.Stream(fmt.Sprintf("activity/ws_01jd%022d", w)), partition: p, epoch: epochs[p],
+		})
+	}
+	for w := range inFlight {
+		a.waiting = append(a.waiting, make(chan persistence.Result, 1))
+		a.positions = append(a.positions, w)
+	}
+	return a
+}
+
+func (a *appender) append(worker int) error {
+	a.positions[worker] = (a.positions[worker] + inFlight) % len(a.captured)
+	p := a.captured[a.positions[worker]]
+	if a.entries {
+		p.Entries = slices.Clone(p.Entries)
+	} else {
+		p.Entries = nil
+	}
+	s, result := a.streams[worker%len(a.streams)], a.waiting[worker]
+	s.mu.Lock()
+	s.stamp(&p)
+	a.store.Append(p, func(r persistence.Result) { result <- r })
+	s.mu.Unlock()
+	return (<-result).Err
+}
+
+// stamp makes the proposal the stream's next. Entries by seq get the new one, so that they are as new as the actor's.
+func (s *appendedTo) stamp(p *persistence.Proposal) {
+	p.Partition, p.Stream, p.Epoch, p.Expected = s.partition, s.name, s.epoch, s.version
+	s.version++
+	for i := range p.Entries {
+		switch e := &p.Entries[i]; e.Index {
+		case activity.ByPath, activity.Below, activity.Restores:
+			e.Order = s.version
+		case activity.Recency:
+			e.Order += s.version
+		}
+	}
+}
+
