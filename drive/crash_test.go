@@ -2,6 +2,7 @@ package drive_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/drivetest"
+	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
@@ -282,4 +284,40 @@ func TestRecoverWhileServing(t *testing.T) {
 		t.Fatal(err)
 	}
 	agree(t, dir, activity, nil, done(t, operations["write"]))
+}
+
+// TestCrashOfMoveOntoALink: source and destination are one inode before, which is no evidence that the move happened.
+func TestCrashOfMoveOntoALink(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		dir, activity := t.TempDir(), &drivetest.Activity{}
+		first := open(t, dir, activity)
+		prepare(t, dir)
+		files := filepath.Join(dir, workspace, "files")
+		if err := errors.Join(os.Remove(filepath.Join(files, "other")), os.Link(filepath.Join(files, "file"), filepath.Join(files, "other"))); err != nil {
+			t.Fatal(err)
+		}
+		command := map[bool]string{false: "Intend", true: "Complete"}[after]
+		stopped := stopAt(t, activity, command, !after)
+		go operations["move over file"](context.Background(), of(t, first))
+		<-stopped
+		if err := open(t, dir, activity).Recover(t.Context(), workspace); err != nil {
+			t.Fatal(err)
+		}
+		_, err := os.Stat(filepath.Join(files, "file"))
+		if rows := len(activity.Rows()); after != (rows == 1) || after != errors.Is(err, os.ErrNotExist) {
+			t.Errorf("happened %t, %d rows, source %v", after, rows, err)
+		}
+	}
+}
+
+func TestAnnouncedSizeIsHeld(t *testing.T) {
+	dir, activity := t.TempDir(), &drivetest.Activity{}
+	d := of(t, open(t, dir, activity))
+	for _, size := range []int64{2, 4} {
+		_, _, err := d.Put(t.Context(), "a", drive.Upload{Body: strings.NewReader("abc"), Size: size}, change)
+		if refusal, is := errors.AsType[*entity.Error](err); !is || refusal.Code != drive.Broken {
+			t.Errorf("3 of %d bytes: %v", size, err)
+		}
+	}
+	agree(t, dir, activity, map[string]string{}, nil)
 }
