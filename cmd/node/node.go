@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"google.golang.org/protobuf/proto"
@@ -126,9 +125,6 @@ func (o Options) complete() Options {
 func openJournal(o Options) (*persistence.Store, error) {
 	settings := o.Journal
 	settings.Dir, settings.Logger = filepath.Join(o.Dir, "journal"), o.Log
-	if settings.FS == nil {
-		settings.FS = vfs.Default
-	}
 	return persistence.Open(settings)
 }
 

@@ -1,0 +1,90 @@
+// Command atelier runs a node of Atelier and administers it.
+//
+//	atelier serve              run a node over a data directory
+//	atelier admin user create  create a person with a first API key
+//	atelier admin key create   issue a further API key for a person
+//	atelier reference          print every setting of serve as Markdown
+//	atelier version            tell what this program was built from
+//
+// Each setting of serve is a flag, an environment variable and a key of a YAML file; the first of them that is given
+// counts, in this order. The exit code is 0 after a clean end, 1 after a failure, 2 where the command line or the
+// settings are wrong, and 3 where another process has the data directory.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+)
+
+const (
+	exitFailure = 1
+	exitUsage   = 2
+	exitInUse   = 3
+)
+
+type commands struct {
+	Serve     serveCommand     `cmd:"" help:"Run a node."`
+	Admin     adminCommands    `cmd:"" help:"Administer the node that runs on this machine."`
+	Reference referenceCommand `cmd:"" help:"Print every setting of serve as Markdown."`
+	Version   versionCommand   `cmd:"" help:"Tell what this program was built from."`
+}
+
+// console is where a command writes: what was asked for, and all else.
+type console struct {
+	out, errors io.Writer
+}
+
+func main() { os.Exit(run(os.Args[1:], console{os.Stdout, os.Stderr})) }
+
+func run(arguments []string, c console) int {
+	parser, err := newParser(c)
+	if err != nil {
+		return report(c, err, exitFailure)
+	}
+	chosen, err := parser.Parse(arguments)
+	if err != nil {
+		code := report(c, err, exitUsage)
+		fmt.Fprintln(c.errors, "Run with --help for what is possible.")
+		return code
+	}
+	interrupted, stop := untilSignal()
+	defer stop()
+	chosen.Bind(c)
+	chosen.BindTo(interrupted, (*context.Context)(nil))
+	return report(c, chosen.Run(), exitFailure)
+}
+
+func newParser(c console) (*kong.Kong, error) {
+	return kong.New(&commands{},
+		kong.Name("atelier"),
+		kong.Description("Workspaces with a drive whose every change is a row of one sequence."),
+		kong.Writers(c.out, c.errors),
+		kong.DefaultEnvars("ATELIER"),
+		kong.Resolvers(&file{}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+	)
+}
+
+// coded is an error with an exit code of its own.
+type coded struct {
+	error
+	code int
+}
+
+func (c coded) Unwrap() error { return c.error }
+
+func report(c console, err error, code int) int {
+	if err == nil {
+		return 0
+	}
+	if own := (coded{}); errors.As(err, &own) {
+		code = own.code
+	}
+	fmt.Fprintln(c.errors, "atelier:", err)
+	return code
+}

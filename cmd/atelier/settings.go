@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+// dataFlag names the directory that holds all of a node.
+type dataFlag struct {
+	Data string `default:"data" type:"path" placeholder:"DIR" help:"Directory that holds everything; made where it is missing."`
+}
+
+// serveCommand is every setting of a node: the one place where they are named, explained and bounded.
+type serveCommand struct {
+	Config string `type:"path" placeholder:"FILE" help:"YAML file with settings: the flags' names without the dashes."`
+	dataFlag
+	Listen     string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the API. Port 0: a free one."`
+	Quickstart bool   `help:"At the first start, make an owner and a workspace; print the address, a key and what to try. On a loopback address alone."`
+
+	LogLevel  string `group:"Log" default:"info" enum:"debug,info,warn,error" help:"Least level that is logged: ${enum}."`
+	LogFormat string `group:"Log" default:"text" enum:"text,json" help:"Form of a line: ${enum}."`
+
+	DrainDeadline time.Duration `group:"Time" default:"30s" help:"What is under way has this long to finish after SIGTERM."`
+	RequestTime   time.Duration `group:"Time" default:"30s" help:"Bound of an ordinary request. Transfers and streams have none."`
+	StallTime     time.Duration `group:"Time" default:"1m" help:"A transfer or a stream that moves no byte for this long is cut off."`
+	HeaderTime    time.Duration `group:"Time" default:"10s" help:"Bound of the arrival of a request's head."`
+	IdleTime      time.Duration `group:"Time" default:"2m" help:"A connection without a request is closed after this long."`
+	StreamSegment time.Duration `group:"Time" default:"15m" help:"A stream ends after this long, give or take 20 %, for its client to resume it."`
+	Heartbeat     time.Duration `group:"Time" default:"15s" help:"Time between the comments that keep an idle stream open."`
+
+	Rate                 int `group:"Limits" default:"5000" help:"Requests a second with one credential; more are answered 429. 0: no limit."`
+	Burst                int `group:"Limits" default:"0" help:"Requests that a credential may save up. 0: twice the rate."`
+	MaxConnections       int `group:"Limits" default:"20000" help:"Connections, beyond which requests are answered 503."`
+	MaxRequests          int `group:"Limits" default:"4096" help:"Requests under way, streams apart, beyond which more are answered 503."`
+	MaxStreams           int `group:"Limits" default:"10000" help:"Open streams, beyond which more are answered 503."`
+	MaxCredentialStreams int `group:"Limits" default:"5000" help:"Open streams with one credential, beyond which more are answered 429."`
+
+	CacheSize    size          `group:"Resources" default:"0" help:"Memory for the journal's blocks and tables, as 256MiB. 0: 256 MiB, or a quarter of GOMEMLIMIT where that is less."`
+	MinFreeSpace size          `group:"Resources" default:"64MiB" help:"Free space on the disk below which changes are refused."`
+	IdleAfter    time.Duration `group:"Resources" default:"5m" help:"An entity that nobody uses leaves memory after this long."`
+
+	GeneratedTrees []string `group:"Drive" default:"node_modules,.git,target,dist,build,.venv,__pycache__,.cache" help:"Names of folders whose content is generated: operations below them are recorded in summaries."`
+}
+
+// Validate is called by the parser once every setting has its value.
+func (c *serveCommand) Validate() error {
+	return errors.Join(
+		c.checkListen(),
+		between("drain-deadline", c.DrainDeadline, time.Second, time.Hour),
+		between("request-time", c.RequestTime, time.Second, time.Hour),
+		between("stall-time", c.StallTime, time.Second, time.Hour),
+		between("header-time", c.HeaderTime, time.Second, time.Hour),
+		between("idle-time", c.IdleTime, time.Second, 24*time.Hour),
+		between("stream-segment", c.StreamSegment, time.Second, 24*time.Hour),
+		between("heartbeat", c.Heartbeat, time.Second, time.Hour),
+		between("idle-after", c.IdleAfter, time.Second, 24*time.Hour),
+		between("rate", c.Rate, 0, 1_000_000),
+		between("burst", c.Burst, 0, 10_000_000),
+		between("max-connections", c.MaxConnections, 1, 1_000_000),
+		between("max-requests", c.MaxRequests, 1, 1_000_000),
+		between("max-streams", c.MaxStreams, 1, 1_000_000),
+		between("max-credential-streams", c.MaxCredentialStreams, 1, 1_000_000),
+		c.checkSizes(),
+		c.checkTrees(),
+	)
+}
+
+func (c *serveCommand) checkListen() error {
+	host, port, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %q is not HOST:PORT", c.Listen)
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return fmt.Errorf("listen: %q is no port", port)
+	}
+	if c.Quickstart && !loopback(host) {
+		return fmt.Errorf("quickstart: it prints a key for whoever sees the terminal, so it wants a loopback address and not %q", c.Listen)
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	address, err := netip.ParseAddr(host)
+	return err == nil && address.IsLoopback()
+}
+
+const (
+	minCacheSize = 4 << 20
+	maxCacheSize = 1 << 40
+)
+
+func (c *serveCommand) checkSizes() error {
+	var errs []error
+	if c.CacheSize != 0 {
+		errs = append(errs, between("cache-size", c.CacheSize, minCacheSize, maxCacheSize))
+	}
+	return errors.Join(append(errs, between("min-free-space", c.MinFreeSpace, 1, maxCacheSize))...)
+}
+
+func (c *serveCommand) checkTrees() error {
+	for _, name := range c.GeneratedTrees {
+		if err := entity.CheckPath(name); err != nil || strings.Contains(name, "/") {
+			return fmt.Errorf("generated-trees: %q is no name of a folder", name)
+		}
+	}
+	return nil
+}
+
+func between[N int | size | time.Duration](setting string, value, least, most N) error {
+	if value < least || value > most {
+		return fmt.Errorf("%s: %v is not between %v and %v", setting, value, least, most)
+	}
+	return nil
+}
