@@ -31,7 +31,8 @@ type Drive struct {
 
 	locks pathLocks
 
-	recovering sync.Mutex
+	// recovering has room for the one who recovers.
+	recovering chan struct{}
 	recovered  atomic.Bool
 
 	mu sync.Mutex
@@ -42,7 +43,9 @@ type Drive struct {
 }
 
 func (d *Drives) openDrive(workspaceID string) (_ *Drive, err error) {
-	drive := &Drive{drives: d, workspaceID: workspaceID, live: map[string]struct{}{}}
+	drive := &Drive{
+		drives: d, workspaceID: workspaceID, live: map[string]struct{}{}, recovering: make(chan struct{}, 1),
+	}
 	defer func() {
 		if err != nil {
 			drive.close()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/entity"
 )
 
 // An Entry is a file or a folder as it was when it was looked at.
@@ -98,8 +100,8 @@ func (d *Drive) OpenFolder(path string) (*Folder, error) {
 	return &Folder{drive: d, path: path, handle: handle{file}}, nil
 }
 
-// Each hands the entries to visit in no order, in constant memory. Links that lead nowhere are left out, and so is what
-// vanishes meanwhile.
+// Each hands the entries to visit in no order, in constant memory. Left out are links that lead nowhere, names that
+// processes gave and that no path of the drive can have, and what vanishes meanwhile.
 func (f *Folder) Each(ctx context.Context, visit func(Entry) error) error {
 	return f.names(func(name string) error {
 		if err := ctx.Err(); err != nil {
@@ -114,6 +116,9 @@ func (f *Folder) Each(ctx context.Context, visit func(Entry) error) error {
 }
 
 func (f *Folder) entry(name string) (Entry, bool, error) {
+	if entity.CheckPath(name) != nil {
+		return Entry{}, false, nil
+	}
 	st, err := f.stat(name)
 	if err != nil || st == nil {
 		return Entry{}, false, fromOS(err)

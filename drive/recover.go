@@ -10,18 +10,28 @@ import (
 
 // recoverOnce recovers for the first of those who wait for it.
 func (d *Drive) recoverOnce(ctx context.Context) error {
-	d.recovering.Lock()
-	defer d.recovering.Unlock()
-	if d.recovered.Load() {
-		return nil
-	}
-	return d.resolve(ctx)
+	return d.alone(ctx, func() error {
+		if d.recovered.Load() {
+			return nil
+		}
+		return d.resolve(ctx)
+	})
 }
 
 func (d *Drive) recover(ctx context.Context) error {
-	d.recovering.Lock()
-	defer d.recovering.Unlock()
-	return d.resolve(ctx)
+	return d.alone(ctx, func() error { return d.resolve(ctx) })
+}
+
+func (d *Drive) alone(ctx context.Context, work func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case d.recovering <- struct{}{}:
+		defer func() { <-d.recovering }()
+		return work()
+	case <-ctx.Done():
+		return unavailable("the drive is being recovered")
+	}
 }
 
 func (d *Drive) resolve(ctx context.Context) error {

@@ -117,7 +117,7 @@ func (h *Handler) table(workspaceID string, d *drive.Drive) (*locks, error) {
 	if t := h.tables[workspaceID]; t != nil {
 		return t, nil
 	}
-	t, err := loadLocks(d)
+	t, err := loadLocks(d, h.log)
 	if err != nil {
 		return nil, err
 	}

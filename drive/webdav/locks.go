@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -46,14 +47,16 @@ type locks struct {
 	held  []*lock
 }
 
-func loadLocks(d *drive.Drive) (*locks, error) {
+// loadLocks reads what an earlier process left. A file that cannot be understood is as good as none: locks are short.
+func loadLocks(d *drive.Drive, log *slog.Logger) (*locks, error) {
 	l := &locks{drive: d}
 	content, err := d.ReadState(locksFile)
 	if err != nil || content == nil {
 		return l, err
 	}
 	if err := json.Unmarshal(content, &l.held); err != nil {
-		return nil, fmt.Errorf("webdav: %s: %w", locksFile, err)
+		log.Error("the locks of a drive are lost", "error", err)
+		l.held = nil
 	}
 	return l, nil
 }

@@ -207,8 +207,13 @@ func TestLinksDoNotLeadOut(t *testing.T) {
 func TestSpecialFilesAreNotOpened(t *testing.T) {
 	s := serve(t)
 	pipe(t, s.files("pipe"))
+	if err := os.WriteFile(s.files("line\nbreak"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	s.do("GET", "/pipe", "").is(404)
-	s.do("GET", "/", "").is(200)
+	if got := s.do("GET", "/", "").is(200).body; got != "" {
+		t.Errorf("listing %q", got)
+	}
 	s.do("COPY", "/pipe", "", "Destination: "+prefix+"/p").is(404)
 	s.do("PROPFIND", "/", "", "Depth: 1").is(207)
 	s.do("DELETE", "/pipe", "").is(204)
