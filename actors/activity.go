@@ -14,7 +14,7 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// Activity makes a workspace's activity live in the workspace's actor: the workspace's people decide who may follow it,
+// WithActivity makes a workspace's activity live in the workspace's actor: the workspace's people decide who may follow it,
 // and one mailbox gives its rows their order. secret is what the cursors in frames are made with.
 func (k Kind) WithActivity(journal persistence.Journal, secret []byte) Kind {
 	k.parts = map[string]part{entity.KindActivity: {
@@ -32,7 +32,12 @@ func (k Kind) WithActivity(journal persistence.Journal, secret []byte) Kind {
 				return ""
 			}
 		},
-		open: []string{activity.OpenFolds},
+		reads: func(m proto.Message) bool {
+			_, ok := m.(activityv1.Query)
+			return ok
+		},
+		answer: answerActivity,
+		open:   []string{activity.OpenFolds},
 	}}
 	return k
 }
@@ -183,7 +188,13 @@ func first(v persistence.View, p persistence.Partition, q persistence.Query) ([]
 
 func (a *activityMachine) snapshot() proto.Message { return nil }
 
-func (a *activityMachine) due() time.Time { return a.state.NextFlush() }
+func (a *activityMachine) due() (time.Time, proto.Message) {
+	at := a.state.NextFlush()
+	if at.IsZero() {
+		return at, nil
+	}
+	return at, &activityv1.FlushSummaries{}
+}
 
 // committed passes rows on to those who follow the workspace.
 func (a *activityMachine) committed(d decision) {

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -20,8 +20,11 @@ type (
 	passivate struct{}
 	// stay answers passivate when the entity is not idle after all.
 	stay struct{ key string }
-	// wake tells a part that its time has come.
-	wake struct{ kind string }
+	// wake has a part carry out what was due.
+	wake struct {
+		kind    string
+		command proto.Message
+	}
 )
 
 // entityActor hosts one entity: its own pipeline, and those of the parts that live with it.
@@ -49,7 +52,7 @@ func (e *entityActor) Receive(ctx actor.Context) {
 	case settled:
 		e.settle(m.pipeline)
 	case wake:
-		e.wake(m.kind)
+		e.wake(m)
 	case passivate:
 		e.passivate(ctx)
 	case *actor.Restarting:
@@ -115,8 +118,8 @@ func (e *entityActor) handle(r *request) {
 		return
 	}
 	p := e.part(r.command.Kind)
-	if q, ok := r.command.Message.(activityv1.Query); ok {
-		e.query(p, r, q)
+	if e.kind.parts[r.command.Kind].reads(r.command.Message) {
+		e.query(p, r)
 		return
 	}
 	p.handle(r)
@@ -163,25 +166,25 @@ func (e *entityActor) settle(p *pipeline) {
 
 // schedule wakes a part that has something due later.
 func (e *entityActor) schedule(kind string, p *pipeline) {
-	due, ok := p.machine.(interface{ due() time.Time })
+	m, ok := p.machine.(interface{ due() (time.Time, proto.Message) })
 	if !ok || e.wakes[kind] != nil || !p.known {
 		return
 	}
-	at := due.due()
-	if at.IsZero() {
+	at, command := m.due()
+	if command == nil {
 		return
 	}
 	self := e.self
-	e.wakes[kind] = time.AfterFunc(max(at.Sub(e.node.clock()), 0), func() { e.node.root.Send(self, wake{kind}) })
+	e.wakes[kind] = time.AfterFunc(max(at.Sub(e.node.clock()), 0), func() { e.node.root.Send(self, wake{kind, command}) })
 }
 
-func (e *entityActor) wake(kind string) {
-	delete(e.wakes, kind)
-	p := e.part(kind)
+func (e *entityActor) wake(w wake) {
+	delete(e.wakes, w.kind)
+	p := e.part(w.kind)
 	p.handle(e.node.newRequest(entity.Command{
-		Kind: kind, Identity: e.identity, Principal: entity.Platform(), Message: &activityv1.FlushSummaries{},
+		Kind: w.kind, Identity: e.identity, Principal: entity.Platform(), Message: w.command,
 	}))
-	e.schedule(kind, p)
+	e.schedule(w.kind, p)
 }
 
 func (e *entityActor) idle() bool {

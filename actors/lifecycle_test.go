@@ -195,11 +195,12 @@ func TestStoppingAnswersEverything(t *testing.T) {
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")
 	ctx, cancel := context.WithCancel(context.Background())
+	router := b.router
 	var wg sync.WaitGroup
 	for range 16 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := b.router.Ask(ctx, record("ws_1", operation(activityv1.Kind_KIND_WRITE, "a"))); err != nil {
+				if _, err := router.Ask(ctx, record("ws_1", operation(activityv1.Kind_KIND_WRITE, "a"))); err != nil {
 					return
 				}
 			}

@@ -51,12 +51,24 @@ type Kind struct {
 	parts map[string]part
 }
 
-// part is a kind inside another's actor, with the capability that each of its messages needs.
+// part is a kind inside another's actor.
 type part struct {
-	machine    func(identity string) machine
+	machine func(identity string) machine
+	// capability is what the sender of a message needs; empty: only the platform may send it.
 	capability func(proto.Message) string
+	// reads tells messages that are answered from a view, off the actor, by answer.
+	reads  func(proto.Message) bool
+	answer func(place, proto.Message) (proto.Message, error)
 	// open names the indexes whose rows make a shard activate their entity: work that was under way.
 	open []string
+}
+
+// place is where an entity's rows are read.
+type place struct {
+	view      persistence.View
+	partition persistence.Partition
+	stream    persistence.Stream
+	identity  string
 }
 
 // Define makes a kind of pure rules.

@@ -3,6 +3,7 @@ package actors
 import (
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	"github.com/atelier-run/atelier/persistence"
@@ -12,22 +13,16 @@ import (
 const scanBudget = 4096
 
 // query answers from the journal, off the actor: what is in a view is durable, and waits behind nothing.
-func (e *entityActor) query(p *pipeline, r *request, q activityv1.Query) {
-	if _, ok := q.(*activityv1.ListIntents); ok && !p.known {
-		if err := p.learn(); err != nil {
-			p.refuse(r, err)
-			return
-		}
-	}
+func (e *entityActor) query(p *pipeline, r *request) {
+	answer := e.kind.parts[r.command.Kind].answer
 	go func() {
 		v, err := e.node.journal.View()
 		if err != nil {
-			r.answer(nil, unavailable("the journal cannot be read for now"))
+			p.refuse(r, err)
 			return
 		}
 		defer v.Close()
-		reader := activityReader{view: v, partition: e.partition, stream: p.stream, workspaceID: e.identity}
-		reply, err := reader.answer(q)
+		reply, err := answer(place{v, e.partition, p.stream, e.identity}, r.command.Message)
 		if err != nil {
 			p.refuse(r, err)
 			return
@@ -37,15 +32,11 @@ func (e *entityActor) query(p *pipeline, r *request, q activityv1.Query) {
 }
 
 // activityReader reads one workspace's activity from one view.
-type activityReader struct {
-	view        persistence.View
-	partition   persistence.Partition
-	stream      persistence.Stream
-	workspaceID string
-}
+type activityReader struct{ place }
 
-func (a activityReader) answer(q activityv1.Query) (proto.Message, error) {
-	switch q := q.(type) {
+func answerActivity(at place, m proto.Message) (proto.Message, error) {
+	a := activityReader{at}
+	switch q := m.(type) {
 	case *activityv1.ReadFeed:
 		return a.feed(q)
 	case *activityv1.ReadHistory:
@@ -57,7 +48,7 @@ func (a activityReader) answer(q activityv1.Query) (proto.Message, error) {
 	case *activityv1.ListIntents:
 		return a.intents()
 	}
-	return nil, nil
+	return nil, entity.Errorf(entity.InvalidRequest, "activity answers no %s", m.ProtoReflect().Descriptor().Name())
 }
 
 // page is what a walk of rows is asked for.
@@ -118,13 +109,13 @@ func (a activityReader) sequence(p page) (*activityv1.Page, error) {
 
 // places are the index walks that together select a path's rows.
 func (a activityReader) places(path string, subtree, restores bool) []persistence.Query {
-	value := activity.PathValue(a.workspaceID, path)
+	value := activity.PathValue(a.identity, path)
 	queries := []persistence.Query{{Index: activity.ByPath, Value: value}}
 	if subtree {
 		queries = append(queries, persistence.Query{Index: activity.Below, Value: value})
 	}
 	if restores {
-		queries = append(queries, persistence.Query{Index: activity.Restores, Value: activity.Prefix(a.workspaceID)})
+		queries = append(queries, persistence.Query{Index: activity.Restores, Value: activity.Prefix(a.identity)})
 	}
 	return queries
 }
@@ -197,7 +188,7 @@ func (a activityReader) seenBy(q *activityv1.ReadSeenBy) (proto.Message, error) 
 	p := pageOf(q.GetBefore(), q.GetLimit(), true, persistence.Descending)
 	out := &activityv1.SeenBy{}
 	query := persistence.Query{
-		Index: activity.Recency, Value: activity.PathValue(a.workspaceID, q.GetPath()),
+		Index: activity.Recency, Value: activity.PathValue(a.identity, q.GetPath()),
 		From: p.from, Direction: persistence.Descending,
 	}
 	var last uint64
@@ -226,7 +217,7 @@ func (a activityReader) latestWriters(q *activityv1.ReadLatestWriters) (proto.Me
 	out := &activityv1.LatestWriters{}
 	for _, name := range q.GetNames() {
 		data, err := first(a.view, a.partition, persistence.Query{
-			Index: activity.LatestWriter, Value: activity.WriterValue(a.workspaceID, q.GetDir(), name),
+			Index: activity.LatestWriter, Value: activity.WriterValue(a.identity, q.GetDir(), name),
 		})
 		if err != nil {
 			return nil, err
@@ -244,7 +235,7 @@ func (a activityReader) latestWriters(q *activityv1.ReadLatestWriters) (proto.Me
 }
 
 func (a activityReader) intents() (proto.Message, error) {
-	found, err := open(a.view, a.partition, activity.OpenIntents, activity.Prefix(a.workspaceID),
+	found, err := open(a.view, a.partition, activity.OpenIntents, activity.Prefix(a.identity),
 		func() *activityv1.Intent { return new(activityv1.Intent) })
 	if err != nil {
 		return nil, err
