@@ -13,7 +13,7 @@ import (
 
 func memoryDB(t *testing.T) *pebble.DB {
 	o := Options{FS: vfs.NewMem(), Logger: quiet, CacheBytes: minCache}.withDefaults()
-	db, err := pebble.Open("db", o.pebble(&background{failure: newFailure(quiet), metrics: newMetrics()}))
+	db, err := pebble.Open("db", o.pebble(o.FS, &background{failure: newFailure(quiet), metrics: newMetrics()}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,13 +3,10 @@ package persistence
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // maxBackgroundErrors in a row are more than a passing trouble.
@@ -52,24 +49,3 @@ func (b *background) listener() *pebble.EventListener {
 		WriteStallBegin: func(pebble.WriteStallBeginInfo) { b.metrics.stalls.Inc() },
 	}
 }
-
-// paced slows down the making of tables after errors, since Pebble tries again without a pause, and has its locks held
-// wherever else it could be slowed.
-type paced struct {
-	vfs.FS
-	background *background
-}
-
-const (
-	pace    = 5 * time.Millisecond // for each error in a row
-	maxPace = 50 * pace
-)
-
-func (p paced) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if n := p.background.errors.Load(); n > 0 && strings.HasSuffix(name, ".sst") {
-		time.Sleep(min(time.Duration(n)*pace, maxPace))
-	}
-	return p.FS.Create(name, category)
-}
-
-func (p paced) Unwrap() vfs.FS { return p.FS }

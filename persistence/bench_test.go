@@ -132,7 +132,7 @@ type bareWrite struct {
 // newBareWriter writes rows that are ready, and checks nothing.
 func newBareWriter(b *testing.B) appender {
 	o := Options{Logger: slog.New(slog.DiscardHandler)}.withDefaults()
-	db, err := pebble.Open(b.TempDir(), o.pebble(&background{failure: newFailure(o.Logger), metrics: newMetrics()}))
+	db, err := pebble.Open(b.TempDir(), o.pebble(o.FS, &background{failure: newFailure(o.Logger), metrics: newMetrics()}))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -31,9 +31,22 @@ func (s *Store) checkpoint(dir string) error {
 	}
 	copied := &directory{fs: fs, path: dir, format: s.directory.format}
 	copied.format.disk = newDisk()
-	err := s.failure.guard(func() error { return s.db.Checkpoint(copied.name(storeName), pebble.WithFlushedWAL()) })
-	if err != nil {
+	if err := s.copyStore(copied.name(storeName)); err != nil {
 		return err
 	}
 	return copied.write()
+}
+
+// copyStore does not outlast the journal: Pebble writes to its log first, and may stay there.
+func (s *Store) copyStore(dir string) error {
+	done := make(chan error, 1)
+	go func() {
+		done <- s.failure.guard(func() error { return s.db.Checkpoint(dir, pebble.WithFlushedWAL()) })
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-s.failure.ended:
+		return ErrClosed
+	}
 }

@@ -52,7 +52,8 @@ func parseFormat(text string) (format, error) {
 	if f.version != formatVersion {
 		return f, fmt.Errorf("format %d; this program reads %d", f.version, formatVersion)
 	}
-	if _, err := fmt.Sscanf(text, "atelier journal %d\npartitions %d\ndisk %s\n", &f.version, &f.partitions, &f.disk); err != nil {
+	_, err := fmt.Sscanf(text, "atelier journal %d\npartitions %d\ndisk %s\n", &f.version, &f.partitions, &f.disk)
+	if err != nil {
 		return f, fmt.Errorf("malformed format file: %w", err)
 	}
 	if f.partitions < 1 || f.partitions > maxPartitions {
@@ -100,7 +101,8 @@ func (d *directory) identify(partitions int) error {
 		return err
 	}
 	if partitions != 0 && partitions != d.format.partitions {
-		return fmt.Errorf("it has %d partitions, not %d: the number is fixed when it is made", d.format.partitions, partitions)
+		return fmt.Errorf("it has %d partitions, not %d: the number is fixed when it is made",
+			d.format.partitions, partitions)
 	}
 	return nil
 }

@@ -33,12 +33,12 @@ func (f *failure) then(abandon func()) {
 	}
 }
 
+// fail answers what waits before it tells that the journal has failed, so that who was told is in no doubt.
 func (f *failure) fail(err error) {
 	f.mu.Lock()
 	first, abandon := f.err == nil, f.abandon
 	if first {
 		f.err = err
-		close(f.ended)
 	}
 	f.mu.Unlock()
 	if !first {
@@ -48,6 +48,7 @@ func (f *failure) fail(err error) {
 	if abandon != nil {
 		abandon()
 	}
+	close(f.ended)
 }
 
 // cause is the error of a journal that has failed, else nil.
@@ -60,9 +61,9 @@ func (f *failure) cause() error {
 // fatal unwinds from Pebble to guard.
 type fatal struct{ err error }
 
-// guard turns what Pebble considers the end of the process into an error. Pebble panics with the error of a write to
-// its log, and calls Fatalf, which must not return, with that of a sync. The store is not to be written or closed after
-// that: Pebble may have unwound with its locks held.
+// guard turns what Pebble considers the end of the process into an error: panics, and Fatalf, which must not return.
+// (Errors of the log do not get that far: see disk.) The store is not to be written or closed after that: Pebble may
+// have unwound with its locks held.
 //
 //go:noinline
 func (f *failure) guard(write func() error) (err error) {

@@ -382,3 +382,66 @@ func TestWatchersOutliveFailure(t *testing.T) {
 		t.Fatalf("the feed is told to be at %d", last)
 	}
 }
+
+// TestEachWriteFails breaks the first, second, third ... thing that is written, and looks after a loss of power for what
+// was acknowledged.
+func TestEachWriteFails(t *testing.T) {
+	for n := range int64(60) {
+		f := newFaulty(t, Options{})
+		f.must("a", 0)
+		var left atomic.Int64
+		left.Store(n)
+		f.inject(func(op errorfs.Op) error {
+			if left.Add(-1) == -1 {
+				return errors.New("broken")
+			}
+			return nil
+		})
+		least, most := uint64(1), uint64(1)
+		for most < 20 {
+			if most == 5 {
+				go func() { _, _ = f.db.AsyncFlush() }() // may stay at the fault
+			}
+			most++
+			if r := f.append("a", most-1); r.Err != nil {
+				if f.Err() == nil {
+					t.Fatalf("fault %d: %v without an end", n, r.Err)
+				}
+				break
+			}
+			least = most
+		}
+		f.fault.Store(nil)
+		reopenAfter(t, f, least, most)
+		_ = f.Close()
+	}
+}
+
+// TestNextLogFails fills memtables until Pebble begins another log, and cannot.
+func TestNextLogFails(t *testing.T) {
+	f := newFaulty(t, Options{})
+	f.must("a", 0)
+	f.inject(failing(syscall.ENOSPC, ".log", errorfs.OpCreate, errorfs.OpReuseForWrite))
+	version := uint64(1)
+	for {
+		results := make(chan Result, 1)
+		e := Event{Name: "e", Payload: make([]byte, 100<<10)}
+		f.Append(Proposal{Stream: "a", Expected: version, Epoch: f.epoch, Events: []Event{e}}, func(r Result) { results <- r })
+		if r := <-results; r.Err != nil {
+			if !errors.Is(r.Err, ErrUnknown) {
+				t.Fatalf("got %+v", r)
+			}
+			break
+		}
+		version++
+	}
+	<-f.Failed()
+	if n := headOf(t, f.Store, "a"); n != version {
+		t.Fatalf("version %d, want %d", n, version)
+	}
+	if err := f.Close(); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("closed with %v", err)
+	}
+	f.fault.Store(nil)
+	reopenAfter(t, f, version, version+1)
+}

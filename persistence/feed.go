@@ -121,8 +121,9 @@ func (f *follower) open() error {
 		return nil
 	}
 	lower := appendHeader(nil, f.partition, tagEvent)
+	bounds := &pebble.IterOptions{LowerBound: lower, UpperBound: successor(nil, lower)}
 	var err error
-	f.events, err = f.view.shown.snapshot.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: successor(nil, lower)})
+	f.events, err = f.view.shown.snapshot.NewIter(bounds)
 	return err
 }
 

@@ -35,7 +35,8 @@ func newMetrics() *metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "atelier_journal_" + name, Help: help})
 	}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "atelier_journal_" + name, Help: help, Buckets: buckets})
+		o := prometheus.HistogramOpts{Name: "atelier_journal_" + name, Help: help, Buckets: buckets}
+		return prometheus.NewHistogram(o)
 	}
 	return &metrics{
 		batch:     histogram("batch_proposals", "Proposals in a commit.", prometheus.ExponentialBuckets(1, 2, 11)),

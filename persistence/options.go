@@ -76,9 +76,9 @@ func positive[N int | uint64](n, otherwise N) N {
 	return n
 }
 
-func (o Options) pebble(b *background) *pebble.Options {
+func (o Options) pebble(fs vfs.FS, b *background) *pebble.Options {
 	p := &pebble.Options{
-		FS:                          paced{o.FS, b},
+		FS:                          fs,
 		Comparer:                    comparer,
 		CacheSize:                   o.CacheBytes,
 		MemTableSize:                uint64(o.MemtableBytes),

@@ -15,6 +15,7 @@ import (
 type Store struct {
 	options   Options
 	directory *directory
+	disk      *disk
 	db        *pebble.DB
 	views     *views
 	queue     *queue
@@ -60,7 +61,8 @@ func (s *Store) giveUp() {
 
 func (s *Store) start() error {
 	b := &background{failure: s.failure, metrics: s.metrics}
-	db, err := pebble.Open(s.directory.name(storeName), s.options.pebble(b))
+	s.disk = &disk{FS: s.options.FS, store: s.directory.name(storeName), background: b}
+	db, err := pebble.Open(s.disk.store, s.options.pebble(s.disk, b))
 	if err != nil {
 		return err
 	}
@@ -84,6 +86,7 @@ func (s *Store) start() error {
 		finished:  make(chan struct{}),
 	}
 	s.failure.then(s.writer.abandon)
+	s.disk.armed.Store(true)
 	go s.writer.run()
 	return s.failure.cause()
 }
@@ -224,6 +227,7 @@ func (s *Store) close() error {
 	if err := s.failure.cause(); err != nil {
 		return err
 	}
+	s.disk.armed.Store(false)
 	if err := s.failure.guard(s.db.Close); err != nil {
 		return errors.Join(err, s.directory.lock.Close())
 	}
