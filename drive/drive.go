@@ -97,7 +97,7 @@ func (d *Drive) Hold(ctx context.Context, path string) (release func(), err erro
 
 // RecordRead records that content of a file was sent.
 func (d *Drive) RecordRead(ctx context.Context, path string, author *activityv1.Author) error {
-	op := d.operation(activityv1.Kind_KIND_READ, activityv1.EntryKind_ENTRY_KIND_FILE, path, author)
+	op := d.operation(activityv1.Kind_KIND_READ, activityv1.EntryKind_ENTRY_KIND_UNSPECIFIED, path, author)
 	_, err := d.ask(ctx, &activityv1.Record{Operations: []*activityv1.Operation{op}}, "")
 	d.drives.metrics.ended("read", err)
 	return err

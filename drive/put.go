@@ -81,12 +81,13 @@ func (a *attempt) place(ctx context.Context, file *os.File, at *place, path stri
 	if err != nil {
 		return Entry{}, fromOS(err)
 	}
-	kind := activityv1.Kind_KIND_WRITE
+	// A row of a write names no kind of entry: it is of a file.
+	kind, entryKind := activityv1.Kind_KIND_WRITE, activityv1.EntryKind_ENTRY_KIND_UNSPECIFIED
 	if !at.exists() {
-		kind = activityv1.Kind_KIND_CREATE
+		kind, entryKind = activityv1.Kind_KIND_CREATE, activityv1.EntryKind_ENTRY_KIND_FILE
 	}
 	d, entry := a.drive, entryOf(at.name, info)
-	op := d.operation(kind, activityv1.EntryKind_ENTRY_KIND_FILE, path, a.change.Author)
+	op := d.operation(kind, entryKind, path, a.change.Author)
 	return entry, a.settle(ctx, op, entry.inode, func() (bool, error) {
 		if err := d.aside.rename(a.staged(), at.parent, at.name, at.exists()); err != nil {
 			return false, err

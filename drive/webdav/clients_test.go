@@ -174,5 +174,5 @@ func TestCurl(t *testing.T) {
 	if got := run(t, curl, "-fsS", s.url("/docs/")); got != "r t.txt\n" {
 		t.Errorf("listing %q", got)
 	}
-	s.rows("create file report.txt", "create folder docs", "rename file docs/r t.txt from report.txt", "read file docs/r t.txt")
+	s.rows("create file report.txt", "create folder docs", "rename file docs/r t.txt from report.txt", "read docs/r t.txt")
 }

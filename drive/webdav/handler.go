@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
@@ -136,5 +135,3 @@ func (c *call) options() error {
 	c.w.WriteHeader(http.StatusOK)
 	return nil
 }
-
-func now() time.Time { return time.Now() }

@@ -151,7 +151,9 @@ func (s *site) rows(want ...string) {
 func row(op *activityv1.Operation) string {
 	var b strings.Builder
 	b.WriteString(strings.ToLower(strings.TrimPrefix(op.GetKind().String(), "KIND_")))
-	b.WriteString(" " + strings.ToLower(strings.TrimPrefix(op.GetEntryKind().String(), "ENTRY_KIND_")))
+	if op.GetEntryKind() != activityv1.EntryKind_ENTRY_KIND_UNSPECIFIED {
+		b.WriteString(" " + strings.ToLower(strings.TrimPrefix(op.GetEntryKind().String(), "ENTRY_KIND_")))
+	}
 	b.WriteString(" " + op.GetPath())
 	if from := op.GetFromPath(); from != "" {
 		b.WriteString(" from " + from)

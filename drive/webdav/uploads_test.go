@@ -87,7 +87,7 @@ func TestSlowUploadHoldsNothing(t *testing.T) {
 	if got := s.content("a"); got != "first part, second part" {
 		t.Errorf("content %q", got)
 	}
-	s.rows("create file a", "create file other", "delete file other", "write file a")
+	s.rows("create file a", "create file other", "delete file other", "write a")
 }
 
 func isTrash(name string) bool { return strings.HasSuffix(name, ".trash") }
@@ -132,9 +132,9 @@ func TestActivityThatDoesNotAnswer(t *testing.T) {
 				// The path is free again only when the outcome is known.
 				s.do("PUT", "/a", "newer", "X-Author: web:2").is(204)
 				if command == "Complete" {
-					s.rows("create file a", "write file a", "write file a")
+					s.rows("create file a", "write a", "write a")
 				} else {
-					s.rows("create file a", "write file a")
+					s.rows("create file a", "write a")
 				}
 				s.eventually(func() bool { return len(s.aside()) == 0 })
 			})
