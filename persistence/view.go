@@ -41,14 +41,20 @@ func newViews(db *pebble.DB) *views {
 
 // hold is called before a batch is applied. What is durable by now has then been taken, so that nobody who asks for a
 // view waits for the disk, and so that it can still be read if the batch fails.
-func (v *views) hold() {
+// It gives ErrClosed when the journal has failed and is closed already, which the writer may be the last to learn.
+func (v *views) hold() error {
 	v.mu.Lock()
+	if v.closed {
+		v.mu.Unlock()
+		return ErrClosed
+	}
 	old := v.refresh()
 	v.flying = true
 	v.mu.Unlock()
 	if old != nil {
 		go v.discard(old) // while the disk is busy: Pebble looks for compactions each time
 	}
+	return nil
 }
 
 // release is called when the batch is durable.

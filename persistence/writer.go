@@ -81,7 +81,9 @@ func (l *local) commit(r *round) ([]Partition, error) {
 	if l.batch.Empty() {
 		return nil, nil
 	}
-	l.views.hold()
+	if err := l.views.hold(); err != nil {
+		return nil, err
+	}
 	if err := l.failure.guard(func() error { return l.db.Apply(l.batch, durable) }); err != nil {
 		return nil, err
 	}
