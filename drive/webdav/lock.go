@@ -30,6 +30,9 @@ func (c *call) lock() error {
 		return err
 	}
 	held, created, err := c.takeLock(wanted, timeout)
+	if path, is := conflictPath(err); is && path != c.path && drive.Within(path, c.path) {
+		return c.lockedBelow(path)
+	}
 	if err != nil {
 		return err
 	}
@@ -38,6 +41,15 @@ func (c *call) lock() error {
 		return c.discovery(http.StatusCreated, held)
 	}
 	return c.discovery(http.StatusOK, held)
+}
+
+// lockedBelow names what keeps a folder from being locked with all below it (RFC 4918, section 9.10.3).
+func (c *call) lockedBelow(path string) error {
+	entry, err := c.drive.Stat(path)
+	out := c.multistatus()
+	out.verdict(c.href(path, err == nil && entry.Folder), http.StatusLocked)
+	out.verdict(c.href(c.path, true), http.StatusFailedDependency)
+	return c.finish(out.end())
 }
 
 func (c *call) refresh(timeout time.Duration) error {

@@ -69,7 +69,7 @@ func TestLocksOfFolders(t *testing.T) {
 	deep := s.lock("/d", exclusive, 200)
 	s.do("PUT", "/d/a", "3", stranger).is(423)
 	s.do("LOCK", "/d/a", exclusive, stranger).is(423).says("no-conflicting-lock")
-	s.do("LOCK", "/", exclusive, "Depth: infinity").is(423)
+	s.do("LOCK", "/", exclusive, "Depth: infinity").is(207).says("423 Locked", prefix+"/d/<", "424 Failed Dependency", prefix+"/<")
 	s.do("PUT", "/d/a", "3", "If: <"+s.url("/d/")+"> ("+deep+")").is(204)
 	s.do("UNLOCK", "/d/a", "", "Lock-Token: "+deep).is(204)
 

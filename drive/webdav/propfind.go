@@ -207,6 +207,11 @@ func (m *multistatus) response(href string, groups ...propstat) error {
 	return err
 }
 
+// verdict writes what became of one path.
+func (m *multistatus) verdict(href string, status int) {
+	m.out.WriteString("\n<D:response><D:href>" + escape(href) + "</D:href>" + statusElement(status) + "</D:response>")
+}
+
 func (m *multistatus) end() error {
 	m.out.WriteString("\n</D:multistatus>\n")
 	return m.out.Flush()
