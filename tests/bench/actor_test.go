@@ -196,4 +196,3 @@ func (s *appendedTo) stamp(p *persistence.Proposal) {
 		}
 	}
 }
-

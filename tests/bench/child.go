@@ -1,6 +1,139 @@
 package bench
 
-import "io"
+import (
+	"encoding/gob"
+	"errors"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
 
-func serveMember(in io.Reader, out io.Writer) error { return nil }
-func removeDatabases()                               {}
+// wish is sent to a child that is a member.
+type wish struct {
+	// Start opens the data directory.
+	Start string
+	// Events to record.
+	Events int
+	Stop   bool
+}
+
+// state is how a child that is a member answers.
+type state struct {
+	Address, Key, Slug string
+	// Took is how long the start lasted.
+	Took time.Duration
+	// Resident is the memory of the process, in bytes, after what is garbage has been given back.
+	Resident int64
+	Failed   string
+}
+
+// Child is a member in a process of its own.
+type Child struct {
+	b      testing.TB
+	wishes *gob.Encoder
+	states *gob.Decoder
+	stop   func() error
+}
+
+// NewChild starts the process; the member starts when it is told to.
+func NewChild(b testing.TB) *Child {
+	in, out, wait := startChild(b, "member")
+	return &Child{b: b, wishes: gob.NewEncoder(in), states: gob.NewDecoder(out), stop: func() error {
+		in.Close()
+		return wait()
+	}}
+}
+
+func (c *Child) ask(w wish) state {
+	if err := c.wishes.Encode(w); err != nil {
+		c.b.Fatal(err)
+	}
+	var s state
+	if err := c.states.Decode(&s); err != nil {
+		c.b.Fatal(err)
+	}
+	if s.Failed != "" {
+		c.b.Fatal(s.Failed)
+	}
+	return s
+}
+
+// serveMember is the child's side.
+func serveMember(in io.Reader, out io.Writer) error {
+	wishes, states := gob.NewDecoder(in), gob.NewEncoder(out)
+	var m *Member
+	operations := NewOperations(1, 10_000, false)
+	for {
+		var w wish
+		if err := wishes.Decode(&w); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			if m != nil {
+				err = errors.Join(err, m.Stop())
+			}
+			return err
+		}
+		s, err := grant(&m, w, operations)
+		if err != nil {
+			s.Failed = err.Error()
+		}
+		if err := states.Encode(s); err != nil {
+			return err
+		}
+	}
+}
+
+func grant(m **Member, w wish, operations *Operations) (s state, err error) {
+	began := time.Now()
+	if w.Start != "" {
+		if *m, err = StartMember(w.Start); err != nil {
+			return s, err
+		}
+		s = state{Address: (*m).Address, Key: (*m).Key, Slug: (*m).Slug, Took: time.Since(began)}
+	}
+	for left := w.Events; left > 0 && err == nil; left -= 1000 {
+		err = (*m).Record(operations.Take(min(left, 1000))...)
+	}
+	runtime.GC()
+	debug.FreeOSMemory()
+	if s.Resident = resident(); s.Resident == 0 {
+		err = errors.Join(err, errors.New("the process's memory cannot be read"))
+	}
+	return s, err
+}
+
+// resident is this process's memory, in bytes; 0: unknown.
+func resident() int64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(b))
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// kernelTCP is the memory of all TCP sockets of the machine, in bytes; 0: unknown.
+func kernelTCP() int64 {
+	b, err := os.ReadFile("/proc/net/sockstat")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(b), "TCP:")
+	_, rest, _ = strings.Cut(rest, "mem ")
+	number, _, _ := strings.Cut(rest, "\n")
+	pages, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}

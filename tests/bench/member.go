@@ -27,6 +27,7 @@ type Member struct {
 	Slug      string
 	Workspace string
 
+	dir    string
 	served chan error
 }
 
@@ -38,7 +39,7 @@ func StartMember(dir string) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{Node: n, Slug: "bench", served: make(chan error, 1)}
+	m := &Member{Node: n, Slug: "bench", dir: dir, served: make(chan error, 1)}
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, errors.Join(err, m.Stop())

@@ -16,8 +16,12 @@ type Operations struct {
 	mixed bool
 }
 
-// hot files get a tenth of the operations, each a hundredth, however many files there are.
-const hot = 10
+const (
+	// hot files get a tenth of the operations, each a hundredth, however many files there are; everyone works on them.
+	hot = 10
+	// authors share the work; seven of eight operations on another file are by whose it is.
+	authors = 8
+)
 
 // NewOperations of writes alone, or mixed.
 func NewOperations(seed uint64, files int, mixed bool) *Operations {
@@ -36,14 +40,18 @@ func path(i int) string {
 
 // Next is one operation.
 func (o *Operations) Next() *activityv1.Operation {
-	op := &activityv1.Operation{
-		Kind: activityv1.Kind_KIND_WRITE, EntryKind: activityv1.EntryKind_ENTRY_KIND_FILE, Author: author(o.random.IntN(8)),
-	}
+	op := &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, EntryKind: activityv1.EntryKind_ENTRY_KIND_FILE}
+	who := o.random.IntN(authors)
 	if o.random.IntN(10) == 0 {
 		op.Path = HotPath(o.random.IntN(hot))
 	} else {
-		op.Path = path(o.random.IntN(o.files))
+		file := o.random.IntN(o.files)
+		op.Path = path(file)
+		if o.random.IntN(8) > 0 {
+			who = file % authors
+		}
 	}
+	op.Author = author(who)
 	if !o.mixed {
 		return op
 	}
