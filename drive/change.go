@@ -153,7 +153,7 @@ func (a *attempt) keep(outcome proto.Message, cause error) {
 	})
 }
 
-// strand leaves the intent and the trash for the next recovery to put right.
+// strand leaves the intent and the trash for the recovery of the next start to put right.
 func (a *attempt) strand(err error) {
 	a.kept = true
 	a.unlock()
