@@ -1,8 +1,6 @@
 package http
 
 import (
-	"encoding/binary"
-
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -98,11 +96,8 @@ func (s *Server) decodeSeenBy(c *call) (*activityv1.ReadSeenBy, error) {
 	in := &activityv1.ReadSeenBy{Path: q.path("path"), Limit: q.limit()}
 	q.cursor(func(cursor string) error {
 		place, err := s.cursors.place(cursor, seenByWalk(c, in))
-		if err != nil || len(place) != 8 {
-			return errInvalid
-		}
-		in.Before = binary.BigEndian.Uint64([]byte(place))
-		return nil
+		in.After = []byte(place)
+		return err
 	})
 	return in, q.err
 }
@@ -124,8 +119,8 @@ func (s *Server) readSeenBy(c *call, in *activityv1.ReadSeenBy) (collection[read
 			LastWriteAt: r.GetLastWriteAt(),
 		}
 	}
-	if found.GetNext() != 0 {
-		next := s.cursors.text(string(binary.BigEndian.AppendUint64(nil, found.GetNext())), seenByWalk(c, in))
+	if len(found.GetNext()) > 0 {
+		next := s.cursors.text(string(found.GetNext()), seenByWalk(c, in))
 		list.NextCursor = &next
 	}
 	return list, nil

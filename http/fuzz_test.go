@@ -1,0 +1,128 @@
+package http_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/url"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/http"
+)
+
+func TestKeys(t *testing.T) {
+	seen := map[string]bool{}
+	for range 1000 {
+		id := http.NewID("key_")
+		text, hash := http.NewKey(id)
+		back, secret, ok := http.ParseKey(text)
+		if !ok || back != id || len(hash) != 32 || len(secret) != 40 || seen[secret] {
+			t.Fatalf("%s: %s %s %v", text, back, secret, ok)
+		}
+		if prefix := http.KeyPrefix(id); prefix != "atl_"+id[4:12] || !strings.HasPrefix(text, prefix) {
+			t.Fatalf("prefix %s of %s", prefix, text)
+		}
+		seen[secret] = true
+	}
+}
+
+func FuzzKey(f *testing.F) {
+	good, _ := http.NewKey(http.NewID("key_"))
+	for _, seed := range []string{"", "atl_", good, good[1:], good + "_", strings.ToUpper(good), strings.Replace(good, "_", "-", 2)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		id, secret, ok := http.ParseKey(text)
+		if ok && "atl_"+strings.TrimPrefix(id, "key_")+"_"+secret != text {
+			t.Errorf("%q is %q and %q", text, id, secret)
+		}
+		if !ok && (id != "" || secret != "") {
+			t.Errorf("%q is refused and parsed", text)
+		}
+	})
+}
+
+// TestCursors has every cursor come back for its walk alone, and no edited one at all.
+func TestCursors(t *testing.T) {
+	s := newWorld().server(t)
+	rapid.Check(t, func(t *rapid.T) {
+		place := rapid.String().Draw(t, "place")
+		walk := rapid.SliceOfN(rapid.String(), 1, 4).Draw(t, "walk")
+		other := rapid.SliceOfN(rapid.String(), 1, 4).Draw(t, "other")
+		text := s.CursorText(place, walk...)
+		if len(text) <= 1024 {
+			if back, err := s.CursorPlace(text, walk...); err != nil || back != place {
+				t.Fatalf("%q came back as %q, %v", place, back, err)
+			}
+		}
+		if strings.Join(walk, "\x00") != strings.Join(other, "\x00") || len(walk) != len(other) {
+			if _, err := s.CursorPlace(text, other...); err == nil {
+				t.Fatalf("a cursor of %q was taken for %q", walk, other)
+			}
+		}
+		edited := []byte(text)
+		edited[rapid.IntRange(0, len(edited)-1).Draw(t, "at")] ^= byte(rapid.IntRange(1, 255).Draw(t, "by"))
+		if _, err := s.CursorPlace(string(edited), walk...); err == nil {
+			t.Fatalf("an edited cursor was taken")
+		}
+	})
+}
+
+func FuzzCursor(f *testing.F) {
+	s := newWorld().server(f)
+	f.Add(s.CursorText("key_1", "api-keys", alice))
+	f.Add("")
+	f.Add("AAAA\nAAAA")
+	f.Fuzz(func(t *testing.T, text string) {
+		if place, err := s.CursorPlace(text, "api-keys", alice); err == nil && s.CursorText(place, "api-keys", alice) != text {
+			t.Errorf("%q is a second text of %q", text, place)
+		}
+	})
+}
+
+func FuzzQuery(f *testing.F) {
+	for _, seed := range []string{"", "limit=5&order=desc", "path=a%2Fb&scope=subtree", "&&=&", "limit=5&limit=5", "a;b", "%", "path=%00"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		decoded, err := http.DecodeFeed(raw)
+		if err != nil {
+			if decoded != "" {
+				t.Errorf("%q is refused and decoded", raw)
+			}
+			return
+		}
+		values, err := url.ParseQuery(raw)
+		if err != nil && !strings.Contains(raw, ";") {
+			t.Fatalf("%q was accepted: %v", raw, err)
+		}
+		for name, given := range values {
+			if len(given) > 1 || !utf8.ValidString(given[0]) || !strings.Contains(" cursor limit reads order path scope ", " "+name+" ") {
+				t.Errorf("%q was accepted", raw)
+			}
+		}
+	})
+}
+
+func FuzzBody(f *testing.F) {
+	for _, seed := range []string{`{}`, `{"name":"x"}`, `{"name":null}`, `{"name":"x","name":"y"}`, `{"name":"\ud800"}`, `{"x":1}`, `[1]`, `{"name":"x"} x`, "\xff"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		name, err := http.DecodeName(text)
+		if err != nil {
+			return
+		}
+		var loose map[string]string
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		if err := decoder.Decode(&loose); err != nil || decoder.More() || !utf8.Valid(text) {
+			t.Fatalf("%q was accepted: %v", text, err)
+		}
+		if len(loose) > 1 || loose["name"] != name || loose == nil {
+			t.Errorf("%q was read as %q", text, name)
+		}
+	})
+}

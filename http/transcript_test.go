@@ -1,0 +1,365 @@
+package http_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	nethttp "net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// TestTranscripts plays the files of testdata against a whole node. -rewrite writes what is answered into them.
+//
+//	person NAME                creates a person through the operators' API and goes on as them
+//	as NAME                    goes on as another person, or as nobody
+//	http                       METHOD PATH, header lines, and a body after them or an empty line
+//	admin                      the same over the operators' socket
+//	key NAME                   goes on with a key that was answered: <secret-N>
+//	open NAME [cursor=C] [reads] follows the workspace acme; read NAME N prints N frames; end NAME waits for its end
+//	close NAME                 leaves a stream
+//	advance DURATION           lets the rules' time pass
+//	restart, crash             ends the node, in order or with the loss of what was not synced, and starts another
+//
+// Ids, keys and cursors have labels, numbered as they come; in requests a label stands for what it was given for.
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if strings.Contains(path, "/fuzz") {
+			t.Skip()
+		}
+		s := newStage(t)
+		datadriven.RunTest(t, path, s.play)
+	})
+}
+
+// stage is a node and who uses it.
+type stage struct {
+	*testing.T
+	disk    *vfs.MemFS
+	dir     string
+	clock   *clock
+	ids     atomic.Int64
+	node    *node.Node
+	live    *httptest.Server
+	keys    map[string]string
+	as      string
+	labels  map[string]string
+	meaning map[string]string
+	counts  map[string]int
+	streams map[string]*follower
+}
+
+func newStage(t *testing.T) *stage {
+	s := &stage{
+		T: t, disk: vfs.NewCrashableMem(), dir: t.TempDir(), clock: newClock(), keys: map[string]string{},
+		labels: map[string]string{}, meaning: map[string]string{}, counts: map[string]int{}, streams: map[string]*follower{},
+	}
+	for at := s.dir; ; at = s.disk.PathDir(at) { // a machine's folders were there long before
+		s.sync(s.disk.MkdirAll(s.dir, 0o750), at)
+		if at == "/" {
+			break
+		}
+	}
+	s.start()
+	t.Cleanup(s.stop)
+	return s
+}
+
+func (s *stage) sync(made error, dir string) {
+	folder, err := s.disk.OpenDir(dir)
+	if err := errors.Join(made, err); err != nil {
+		s.Fatal(err)
+	}
+	if err := errors.Join(folder.Sync(), folder.Close()); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *stage) start() {
+	s.Helper()
+	var err error
+	s.node, err = node.Start(s.Context(), node.Options{
+		Dir: s.dir, Clock: s.clock.Now, Wire: true,
+		Journal: persistence.Options{FS: s.disk, CacheBytes: 4 << 20, Partitions: 4},
+		HTTP:    http.Options{NewID: s.newID, Limits: http.Limits{Rate: -1}},
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.live = httptest.NewServer(s.node.Server)
+}
+
+func (s *stage) stop() {
+	for _, f := range s.streams {
+		f.body.Close()
+	}
+	clear(s.streams)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := s.node.Stop(ctx); err != nil {
+		s.Error(err)
+	}
+	s.live.Close()
+}
+
+// newID numbers ids, so that their order is that of their making.
+func (s *stage) newID(prefix string) string { return fmt.Sprintf("%s01j%023d", prefix, s.ids.Add(1)) }
+
+func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
+	argument := func(i int) string {
+		if i < len(d.CmdArgs) {
+			return d.CmdArgs[i].Key
+		}
+		d.Fatalf(t, "%s lacks an argument", d.Cmd)
+		return ""
+	}
+	switch d.Cmd {
+	case "person":
+		s.as = argument(0)
+		return s.person(s.as)
+	case "as":
+		s.as = argument(0)
+	case "key":
+		s.as = argument(0)
+		s.keys[s.as] = s.unlabel(strings.TrimSpace(d.Input))
+	case "http":
+		return s.exchange(s.node.Server, d.Input)
+	case "admin":
+		return s.exchange(s.node.Server.Admin(), d.Input)
+	case "advance":
+		pause, err := time.ParseDuration(argument(0))
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		s.clock.advance(pause)
+	case "restart":
+		s.stop()
+		s.start()
+	case "crash":
+		survivor := s.disk.CrashClone(vfs.CrashCloneCfg{})
+		s.stop()
+		s.disk = survivor
+		s.start()
+	case "open", "read", "end", "close":
+		return s.stream(d.Cmd, argument(0), d)
+	default:
+		d.Fatalf(t, "no such command: %s", d.Cmd)
+	}
+	return ""
+}
+
+func (s *stage) person(name string) string {
+	body := fmt.Sprintf(`{"email":"%s@example.com","name":"%s"}`, name, name)
+	answer := request(s, s.node.Server.Admin(), "POST", "/admin/users", "", body)
+	var created struct{ Key string }
+	if err := json.Unmarshal(answer.Body.Bytes(), &created); err != nil {
+		s.Fatal(err)
+	}
+	s.keys[name] = created.Key
+	return s.render(answer.Result())
+}
+
+// exchange sends what the input says and prints what comes back.
+func (s *stage) exchange(h nethttp.Handler, input string) string {
+	input = s.unlabel(input)
+	line, rest, _ := strings.Cut(input, "\n")
+	method, target, ok := strings.Cut(line, " ")
+	if !ok {
+		s.Fatalf("no request: %q", line)
+	}
+	headers := map[string]string{}
+	for rest != "" && !strings.HasPrefix(rest, "{") {
+		line, rest, _ = strings.Cut(rest, "\n")
+		name, value, ok := strings.Cut(line, ": ")
+		if !ok {
+			break
+		}
+		headers[name] = value
+	}
+	if rest != "" && headers["Content-Type"] == "" {
+		headers["Content-Type"] = "application/json"
+	}
+	rest = expand(rest)
+	r := httptest.NewRequest(method, expand(target), strings.NewReader(rest))
+	if key := s.keys[s.as]; key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	for name, value := range headers {
+		r.Header.Set(name, value)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	s.node.Server.Flush()
+	conforms(s, r, []byte(rest), w.Result())
+	return s.render(w.Result())
+}
+
+var repetition = regexp.MustCompile(`\[([^\]]+)\]\*(\d+)`)
+
+// expand writes [text]*3 out as texttexttext.
+func expand(text string) string {
+	return repetition.ReplaceAllStringFunc(text, func(m string) string {
+		parts := repetition.FindStringSubmatch(m)
+		n, _ := strconv.Atoi(parts[2])
+		return strings.Repeat(parts[1], n)
+	})
+}
+
+// shown are the headers that a transcript holds.
+var shown = []string{"Allow", "Www-Authenticate", "Retry-After"}
+
+func (s *stage) render(r *nethttp.Response) string {
+	var out strings.Builder
+	fmt.Fprintln(&out, r.StatusCode)
+	for _, name := range shown {
+		for _, value := range r.Header[name] {
+			fmt.Fprintf(&out, "%s: %s\n", name, value)
+		}
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	var pretty bytes.Buffer
+	if json.Indent(&pretty, body, "", "  ") == nil {
+		body = pretty.Bytes()
+	}
+	if len(body) > 0 {
+		fmt.Fprintf(&out, "%s\n", bytes.TrimRight(body, "\n"))
+	}
+	return s.label(out.String())
+}
+
+var labelled = []struct {
+	name string
+	text *regexp.Regexp
+}{
+	{"secret", regexp.MustCompile(`\batl_[0-9a-z]{26}_[a-z2-7]{40}\b`)},
+	{"prefix", regexp.MustCompile(`\batl_[0-9a-z]{8}\b`)},
+	{"", regexp.MustCompile(`\b(usr|ws|key|req)_[0-9a-z]{26}\b`)},
+	{"cursor", regexp.MustCompile(`("nextCursor": "|\nid: )([A-Za-z0-9_-]+)`)},
+}
+
+func (s *stage) label(text string) string {
+	for _, l := range labelled {
+		text = l.text.ReplaceAllStringFunc(text, func(m string) string {
+			groups := l.text.FindStringSubmatch(m)
+			switch {
+			case l.name == "cursor":
+				return groups[1] + s.labelOf("cursor", groups[2])
+			case l.name == "":
+				return s.labelOf(groups[1], m)
+			}
+			return s.labelOf(l.name, m)
+		})
+	}
+	return text
+}
+
+func (s *stage) labelOf(name, text string) string {
+	label := s.labels[text]
+	if label == "" {
+		s.counts[name]++
+		label = fmt.Sprintf("<%s-%d>", name, s.counts[name])
+		s.labels[text], s.meaning[label] = label, text
+	}
+	return label
+}
+
+var labels = regexp.MustCompile(`<[a-z]+-\d+>`)
+
+func (s *stage) unlabel(text string) string {
+	return labels.ReplaceAllStringFunc(text, func(label string) string {
+		if s.meaning[label] == "" {
+			s.Fatalf("nothing was labelled %s", label)
+		}
+		return s.meaning[label]
+	})
+}
+
+// follower is an open stream.
+type follower struct {
+	body  io.ReadCloser
+	lines *bufio.Scanner
+}
+
+func (s *stage) stream(command, name string, d *datadriven.TestData) string {
+	if command == "open" {
+		return s.open(name, d)
+	}
+	f := s.streams[name]
+	if f == nil {
+		s.Fatalf("no stream %s", name)
+	}
+	switch command {
+	case "read":
+		n, _ := strconv.Atoi(d.CmdArgs[1].Key)
+		return s.label("\n" + f.frames(n))[1:]
+	case "end":
+		left := f.frames(1 << 30)
+		if err := f.lines.Err(); err != nil {
+			left += "not clean: " + err.Error() + "\n"
+		}
+		delete(s.streams, name)
+		return s.label("\n" + left)[1:]
+	}
+	f.body.Close()
+	delete(s.streams, name)
+	return ""
+}
+
+func (s *stage) open(name string, d *datadriven.TestData) string {
+	r, err := nethttp.NewRequestWithContext(s.Context(), "GET", s.live.URL+events, nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+s.keys[s.as])
+	if cursor := strings.TrimSpace(d.Input); cursor != "" {
+		r.Header.Set("Last-Event-ID", s.unlabel(cursor))
+	}
+	if d.HasArg("reads") {
+		r.URL.RawQuery = "reads=1"
+	}
+	response, err := s.live.Client().Do(r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if response.StatusCode != 200 {
+		defer response.Body.Close()
+		return s.render(response)
+	}
+	s.streams[name] = &follower{response.Body, bufio.NewScanner(response.Body)}
+	return "200\n"
+}
+
+// frames reads n frames, or as many as come before the end; comments and retry are passed over.
+func (f *follower) frames(n int) string {
+	var out strings.Builder
+	for n > 0 && f.lines.Scan() {
+		line := f.lines.Text()
+		if line == "" || strings.HasPrefix(line, ":") || strings.HasPrefix(line, "retry:") {
+			continue
+		}
+		fmt.Fprintln(&out, line)
+		if strings.HasPrefix(line, "data:") {
+			n--
+		}
+	}
+	return out.String()
+}
