@@ -1,0 +1,181 @@
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience is how long anything may take that should come at once; a test that waits longer has failed.
+const patience = 30 * time.Second
+
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "atelier-process-")
+	if err != nil {
+		panic(err)
+	}
+	binary = filepath.Join(dir, "atelier")
+	build := exec.Command("go", "build", "-o", binary, "../../cmd/atelier")
+	build.Stdout, build.Stderr = os.Stdout, os.Stderr
+	if err := build.Run(); err != nil {
+		panic(fmt.Sprint("go build: ", err))
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// node is a running process.
+type node struct {
+	dir     string
+	address string
+	command *exec.Cmd
+	logs    *logs
+	// exited is closed when the process has ended; code is its exit code then, -1 where a signal ended it.
+	exited chan struct{}
+	code   int
+}
+
+// start runs a node over a directory and waits until it says that it is ready.
+func start(t *testing.T, dir string, settings ...string) *node {
+	t.Helper()
+	n, err := launch(dir, settings...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.kill)
+	if !n.ready() {
+		t.Fatalf("the node did not start:\n%s", n.logs)
+	}
+	return n
+}
+
+func launch(dir string, settings ...string) (*node, error) {
+	arguments := append([]string{"serve", "--data=" + dir, "--listen=127.0.0.1:0", "--log-format=json", "--log-level=info"}, settings...)
+	n := &node{dir: dir, command: exec.Command(binary, arguments...), exited: make(chan struct{})}
+	stderr, err := n.command.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	n.logs = newLogs()
+	if err := n.command.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		n.logs.read(stderr)
+		_ = n.command.Wait() // the exit code says it
+		n.code = n.command.ProcessState.ExitCode()
+		close(n.exited)
+	}()
+	return n, nil
+}
+
+func (n *node) ready() bool {
+	select {
+	case n.address = <-n.logs.address:
+		return true
+	case <-n.exited:
+		return false
+	case <-time.After(patience):
+		return false
+	}
+}
+
+func (n *node) kill() {
+	_ = n.command.Process.Kill() // it may have ended
+	<-n.exited
+}
+
+// terminate asks the process to end and gives its exit code.
+func (n *node) terminate(t *testing.T) int {
+	t.Helper()
+	signal(t, n)
+	return n.end(t)
+}
+
+func (n *node) end(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-n.exited:
+		return n.code
+	case <-time.After(patience):
+		t.Fatalf("the node does not end:\n%s", n.logs)
+		return 0
+	}
+}
+
+// atelier runs a command to its end.
+func atelier(arguments ...string) (stdout, stderr string, code int) {
+	command := exec.Command(binary, arguments...)
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
+	err := command.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return "", err.Error(), -1
+	}
+	return out.String(), errs.String(), command.ProcessState.ExitCode()
+}
+
+// logs keep the last lines that a node wrote.
+type logs struct {
+	address chan string
+
+	mu      sync.Mutex
+	lines   []string
+	waiting map[string]chan struct{}
+}
+
+const keptLines = 200
+
+func newLogs() *logs {
+	return &logs{address: make(chan string, 1), waiting: map[string]chan struct{}{}}
+}
+
+// wait gives a channel that is closed when the node says something.
+func (l *logs) wait(message string) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting[message] = make(chan struct{})
+	return l.waiting[message]
+}
+
+func (l *logs) keep(message, line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines[max(0, len(l.lines)-keptLines):], line)
+	if said := l.waiting[message]; said != nil {
+		delete(l.waiting, message)
+		close(said)
+	}
+}
+
+func (l *logs) read(from io.Reader) {
+	for lines := bufio.NewScanner(from); lines.Scan(); {
+		var line struct{ Msg, Address string }
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "ready" {
+			l.address <- line.Address
+		}
+		l.keep(line.Msg, lines.Text())
+	}
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var b bytes.Buffer
+	for _, line := range l.lines {
+		fmt.Fprintln(&b, line)
+	}
+	return b.String()
+}

@@ -1,0 +1,2 @@
+// Package rules holds the house rules that a machine can check, as tests.
+package rules
