@@ -1,8 +1,6 @@
 package actors
 
 import (
-	"encoding/binary"
-	"math"
 	"strings"
 	"time"
 
@@ -149,25 +147,8 @@ func (a *activityMachine) totals(path string, author *activityv1.Author) (*activ
 		return nil, err
 	}
 	defer v.Close()
-	newest := persistence.Query{
-		Index: activity.Recency, Value: activity.PathValue(a.workspaceID, path),
-		From: math.MaxUint64, Direction: persistence.Descending,
-	}
-	for entry, err := range v.Index(a.partition, newest) {
-		if err != nil {
-			return nil, err
-		}
-		a.state.Observe(entry.Order)
-		break
-	}
-	place, err := first(v, a.partition, persistence.Query{Index: activity.Seen, Value: value})
-	if err != nil || place == nil {
-		return nil, err
-	}
-	data, err := first(v, a.partition, persistence.Query{
-		Index: activity.Recency, Value: newest.Value, From: binary.BigEndian.Uint64(place),
-	})
-	if err != nil || data == nil {
+	data, ok, err := v.Lookup(a.partition, activity.Seen, value, 0)
+	if err != nil || !ok {
 		return nil, err
 	}
 	var t activityv1.Totals
@@ -176,14 +157,6 @@ func (a *activityMachine) totals(path string, author *activityv1.Author) (*activ
 	}
 	a.tallies.put(value, &t)
 	return &t, nil
-}
-
-// first is the data of the first entry that a query selects; nil without one.
-func first(v persistence.View, p persistence.Partition, q persistence.Query) ([]byte, error) {
-	for entry, err := range v.Index(p, q) {
-		return append([]byte{}, entry.Data...), err
-	}
-	return nil, nil
 }
 
 func (a *activityMachine) snapshot() proto.Message { return nil }

@@ -166,7 +166,9 @@ func (e *entityActor) settle(p *pipeline) {
 
 // schedule wakes a part that has something due later.
 func (e *entityActor) schedule(kind string, p *pipeline) {
-	m, ok := p.machine.(interface{ due() (time.Time, proto.Message) })
+	m, ok := p.machine.(interface {
+		due() (time.Time, proto.Message)
+	})
 	if !ok || e.wakes[kind] != nil || !p.known {
 		return
 	}

@@ -217,16 +217,14 @@ func (p *pipeline) repeated(r *request) bool {
 		return true
 	}
 	defer v.Close()
-	query := persistence.Query{Index: commandIndex, Value: p.commandValue(id)}
-	for entry, err := range v.Index(p.partition, query) {
-		if err != nil {
-			p.refuse(r, err)
-			return true
-		}
-		r.answer(decodeReply(entry.Data))
-		return true
+	data, done, err := v.Lookup(p.partition, commandIndex, p.commandValue(id), 0)
+	switch {
+	case err != nil:
+		p.refuse(r, err)
+	case done:
+		r.answer(decodeReply(data))
 	}
-	return false
+	return err != nil || done
 }
 
 // settle gives the replies that have become true, and fails those that will not.

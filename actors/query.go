@@ -185,26 +185,30 @@ func (w *pageWriter) end() *activityv1.Page {
 }
 
 func (a activityReader) seenBy(q *activityv1.ReadSeenBy) (proto.Message, error) {
-	p := pageOf(q.GetBefore(), q.GetLimit(), true, persistence.Descending)
+	limit := pageOf(0, q.GetLimit(), true, persistence.Ascending).limit
 	out := &activityv1.SeenBy{}
-	query := persistence.Query{
-		Index: activity.Recency, Value: activity.PathValue(a.identity, q.GetPath()),
-		From: p.from, Direction: persistence.Descending,
+	query := persistence.Query{Index: activity.Recency, Value: activity.PathValue(a.identity, q.GetPath()), Prefix: true}
+	if len(q.GetAfter()) > 0 {
+		query.After = query.Value + string(q.GetAfter())
 	}
-	var last uint64
+	var last string
 	for entry, err := range a.view.Index(a.partition, query) {
 		if err != nil {
 			return nil, err
 		}
-		if len(out.Readers) == p.limit {
-			out.Next = last
+		if len(out.Readers) == limit {
+			out.Next = []byte(last)
 			break
 		}
+		place, seen, ok := activity.RecencyAuthor(a.identity, q.GetPath(), entry.Value)
+		if !ok {
+			continue
+		}
 		var t activityv1.Totals
-		if err := proto.Unmarshal(entry.Data, &t); err != nil {
+		if found, err := a.lookup(activity.Seen, seen, &t); err != nil || !found {
 			return nil, err
 		}
-		last = entry.Order
+		last = place
 		out.Readers = append(out.Readers, &activityv1.Reader{
 			Author: t.GetAuthor(), FirstAt: t.GetFirstAt(), LastAt: t.GetLastAt(),
 			ReadCount: t.GetReadCount(), WriteCount: t.GetWriteCount(), LastWriteAt: t.GetLastWriteAt(),
@@ -216,22 +220,25 @@ func (a activityReader) seenBy(q *activityv1.ReadSeenBy) (proto.Message, error) 
 func (a activityReader) latestWriters(q *activityv1.ReadLatestWriters) (proto.Message, error) {
 	out := &activityv1.LatestWriters{}
 	for _, name := range q.GetNames() {
-		data, err := first(a.view, a.partition, persistence.Query{
-			Index: activity.LatestWriter, Value: activity.WriterValue(a.identity, q.GetDir(), name),
-		})
+		var w activityv1.Writer
+		found, err := a.lookup(activity.LatestWriter, activity.WriterValue(a.identity, q.GetDir(), name), &w)
 		if err != nil {
 			return nil, err
 		}
-		if data == nil {
-			continue
+		if found {
+			out.Writers = append(out.Writers, &w)
 		}
-		var w activityv1.Writer
-		if err := proto.Unmarshal(data, &w); err != nil {
-			return nil, err
-		}
-		out.Writers = append(out.Writers, &w)
 	}
 	return out, nil
+}
+
+// lookup decodes one entry; found is false where there is none.
+func (a activityReader) lookup(index, value string, m proto.Message) (found bool, err error) {
+	data, found, err := a.view.Lookup(a.partition, index, value, 0)
+	if err != nil || !found {
+		return false, err
+	}
+	return true, proto.Unmarshal(data, m)
 }
 
 func (a activityReader) intents() (proto.Message, error) {

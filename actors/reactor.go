@@ -103,11 +103,11 @@ func (r *reactor) recall() error {
 		return err
 	}
 	defer v.Close()
-	place, err := first(v, r.partition, persistence.Query{Index: cursorIndex, Value: reactorKind})
+	place, ok, err := v.Lookup(r.partition, cursorIndex, reactorKind, 0)
 	if err != nil {
 		return err
 	}
-	if place != nil {
+	if ok {
 		r.cursor = binary.BigEndian.Uint64(place)
 	}
 	r.written, r.known = r.cursor, true

@@ -75,6 +75,8 @@ type View interface {
 	// selects. Events of other streams are passed over without being read: yield sees them with Stream and Sequence
 	// alone, once every thousand or so, so that a follower's cursor can move on.
 	Feed(p Partition, from uint64, want func(Stream) bool) iter.Seq2[Event, error]
+	// Lookup is the data of one entry, the caller's to keep; ok is false where there is none.
+	Lookup(p Partition, index, value string, order uint64) (data []byte, ok bool, err error)
 	// Index yields the entries that a query selects.
 	Index(p Partition, q Query) iter.Seq2[Entry, error]
 	// Snapshot is the stream's last snapshot; the zero Snapshot where there is none.
@@ -135,6 +137,8 @@ type Query struct {
 	Value string
 	// Prefix selects every value that begins with Value, ordered by value and then order; From is ignored.
 	Prefix bool
+	// After leaves out the values up to and including it; for ascending queries with Prefix.
+	After string
 	// From is the first order: at least (ascending) or at most (descending) it.
 	From      uint64
 	Direction Direction

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -35,6 +36,24 @@ func (v *view) Snapshot(p Partition, s Stream) (Snapshot, error) {
 		return Snapshot{}, fmt.Errorf("snapshot of %s: %w", s, err)
 	}
 	return Snapshot{Version: version, State: bytes.Clone(state)}, nil
+}
+
+// Lookup is a point read, which bloom filters make cheap where there is nothing.
+func (v *view) Lookup(p Partition, index, value string, order uint64) ([]byte, bool, error) {
+	if err := v.begin(); err != nil {
+		return nil, false, err
+	}
+	defer v.end()
+	var buf [256]byte
+	data, closer, err := v.shown.snapshot.Get(appendEntryKey(buf[:0], p, index, value, order))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer closer.Close()
+	return bytes.Clone(data), true, nil
 }
 
 // walk steps through the rows between lower and upper until row gives an error or false. Rows of one prefix are found
@@ -147,7 +166,14 @@ func (v *view) Index(p Partition, q Query) iter.Seq2[Entry, error] {
 func selected(p Partition, q Query) walk {
 	prefix := appendValuesPrefix(nil, p, q.Index, q.Value)
 	if q.Prefix {
-		return walk{lower: prefix, upper: successor(nil, prefix), direction: q.Direction}
+		w := walk{lower: prefix, upper: successor(nil, prefix), direction: q.Direction}
+		if q.After != "" && q.Direction == Ascending && q.After >= q.Value {
+			// The terminator and the order sort before whatever may continue the value.
+			last := append(appendValuesPrefix(nil, p, q.Index, q.After), 0)
+			w.lower = appendNumber(last, math.MaxUint64)
+			w.lower = append(w.lower, 0)
+		}
+		return w
 	}
 	return within(append(prefix, 0), q.From, q.Direction)
 }

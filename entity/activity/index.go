@@ -2,6 +2,7 @@ package activity
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"strings"
 
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -16,9 +17,9 @@ const (
 	Below = "activity.below"
 	// Restores has the restore rows, by seq.
 	Restores = "activity.restore"
-	// Seen finds an author's place in Recency, by path and author.
+	// Seen has an author's Totals on a path.
 	Seen = "activity.seen"
-	// Recency has the authors' Totals of a path in the order of their last activity.
+	// Recency has the authors of a path, the most recently active first.
 	Recency = "activity.recency"
 	// LatestWriter has the Writer of a folder's entry.
 	LatestWriter = "activity.writer"
@@ -49,6 +50,23 @@ func PathValue(workspaceID, path string) string {
 // SeenValue is the Seen index value of a path and an author.
 func SeenValue(workspaceID, path string, author *activityv1.Author) string {
 	return PathValue(workspaceID, path) + authorKey(author)
+}
+
+// RecencyValue is the Recency index value of an author who was last active on a path at a time: it sorts before those of
+// earlier times. RecencyAuthor finds the author again.
+func RecencyValue(workspaceID, path string, at int64, author *activityv1.Author) string {
+	newestFirst := binary.BigEndian.AppendUint64(nil, ^uint64(at))
+	return PathValue(workspaceID, path) + string(newestFirst) + authorKey(author)
+}
+
+// RecencyAuthor is what a Recency value holds behind its path: where it stands, and the Seen value of its author.
+func RecencyAuthor(workspaceID, path, value string) (place, seen string, ok bool) {
+	prefix := PathValue(workspaceID, path)
+	place, ok = strings.CutPrefix(value, prefix)
+	if !ok || len(place) < 8 {
+		return "", "", false
+	}
+	return place, prefix + place[8:], true
 }
 
 // WriterValue is the LatestWriter index value of an entry of a folder.

@@ -22,15 +22,14 @@ const (
 	MaxActorBytes = 256
 )
 
-// State is what the rules remember of a workspace: its open intents and folds, and the clock of recency. The rest lies
-// in the indexes; what a decision needs of it is looked up through Totals.
+// State is what the rules remember of a workspace: its open intents and folds. The rest lies in
+// the indexes; what a decision needs of it is looked up through Totals.
 type State struct {
 	WorkspaceID string
 	// Seq is the last row's.
 	Seq     uint64
 	Intents map[string]*activityv1.Intent
 	Folds   map[string]*activityv1.Fold
-	recency uint64
 }
 
 // Totals finds what an author did to a path so far; nil for nothing. The result is left unchanged.
@@ -54,7 +53,6 @@ type Decision struct {
 	// Intents and Folds changed; nil removes.
 	Intents map[string]*activityv1.Intent
 	Folds   map[string]*activityv1.Fold
-	recency uint64
 }
 
 // Tally is the totals of an author on a path.
@@ -71,7 +69,7 @@ func Decide(call entity.Call, s *State, c activityv1.Command, totals Totals) (*D
 	if !entity.IsPlatform(call.Principal) {
 		return nil, entity.Errorf(entity.Forbidden, "activity is recorded by the platform")
 	}
-	d := &draft{call: call, state: s, lookup: totals, Decision: Decision{recency: s.recency}}
+	d := &draft{call: call, state: s, lookup: totals}
 	switch c := c.(type) {
 	case *activityv1.Intend:
 		return d.intend(c.GetIntent())
@@ -90,7 +88,6 @@ func Decide(call entity.Call, s *State, c activityv1.Command, totals Totals) (*D
 // Evolve is the state after a decision. It changes its argument, which grows with what is open and not with history.
 func Evolve(s *State, d *Decision) {
 	s.Seq += uint64(len(d.Rows))
-	s.recency = d.recency
 	for id, intent := range d.Intents {
 		if intent == nil {
 			delete(s.Intents, id)
@@ -106,10 +103,6 @@ func Evolve(s *State, d *Decision) {
 		}
 	}
 }
-
-// Observe tells of a place in an order of recency that is taken, so that the next is behind it even where the clock was
-// set back.
-func (s *State) Observe(recency uint64) { s.recency = max(s.recency, recency) }
 
 // NextFlush is when the oldest fold is due; the zero time without folds.
 func (s *State) NextFlush() time.Time {
@@ -144,7 +137,7 @@ func (d *draft) intend(intent *activityv1.Intent) (*Decision, error) {
 		return &d.Decision, nil
 	}
 	d.Intents = map[string]*activityv1.Intent{intent.GetId(): intent}
-	d.put(OpenIntents, Prefix(d.state.WorkspaceID)+intent.GetId(), 0, intent)
+	d.put(OpenIntents, Prefix(d.state.WorkspaceID)+intent.GetId(), intent)
 	return &d.Decision, nil
 }
 
@@ -163,7 +156,7 @@ func (d *draft) forget(id string) {
 		return
 	}
 	d.Intents = map[string]*activityv1.Intent{id: nil}
-	d.remove(OpenIntents, Prefix(d.state.WorkspaceID)+id, 0)
+	d.remove(OpenIntents, Prefix(d.state.WorkspaceID)+id)
 }
 
 func (d *draft) record(operations []*activityv1.Operation) (*Decision, error) {
@@ -245,14 +238,14 @@ func (d *draft) rowAt(op *activityv1.Operation, at int64) {
 	d.Entries = append(d.Entries, rowEntries(d.state.WorkspaceID, r)...)
 }
 
-func (d *draft) put(index, value string, order uint64, m proto.Message) {
+func (d *draft) put(index, value string, m proto.Message) {
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
 		panic("activity: " + err.Error()) // only for strings that are not UTF-8, which check refuses
 	}
-	d.Entries = append(d.Entries, Entry{Index: index, Value: value, Order: order, Data: data})
+	d.Entries = append(d.Entries, Entry{Index: index, Value: value, Data: data})
 }
 
-func (d *draft) remove(index, value string, order uint64) {
-	d.Entries = append(d.Entries, Entry{Index: index, Value: value, Order: order, Remove: true})
+func (d *draft) remove(index, value string) {
+	d.Entries = append(d.Entries, Entry{Index: index, Value: value, Remove: true})
 }

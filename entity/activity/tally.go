@@ -1,7 +1,6 @@
 package activity
 
 import (
-	"encoding/binary"
 	"slices"
 	"strings"
 
@@ -22,7 +21,7 @@ func (d *draft) wrote(path string, author *activityv1.Author, count uint64, at i
 		t.LastWriteAt = at
 	})
 	dir, name := split(path)
-	d.put(LatestWriter, WriterValue(d.state.WorkspaceID, dir, name), 0,
+	d.put(LatestWriter, WriterValue(d.state.WorkspaceID, dir, name),
 		&activityv1.Writer{Path: path, Author: author, LastWriteAt: at})
 }
 
@@ -44,34 +43,28 @@ func (d *draft) read(op *activityv1.Operation) {
 	})
 }
 
-// count changes an author's totals on a path and moves them to the front of its order of recency.
+// count changes an author's totals on a path, and moves them to their place in its order of recency.
 func (d *draft) count(path string, author *activityv1.Author, at int64, change func(*activityv1.Totals)) {
 	before := d.totals(path, author)
 	after := &activityv1.Totals{
-		Author: author, FirstAt: at,
+		Author: author, FirstAt: at, LastAt: max(at, before.GetLastAt()),
 		ReadCount: before.GetReadCount(), WriteCount: before.GetWriteCount(),
 		LastWriteAt: before.GetLastWriteAt(), MarkedAt: before.GetMarkedAt(),
 	}
-	value := PathValue(d.state.WorkspaceID, path)
 	if before != nil {
 		after.FirstAt = before.GetFirstAt()
-		d.remove(Recency, value, before.GetRecency())
 	}
-	after.LastAt = max(at, before.GetLastAt())
 	change(after)
-	d.recency = max(d.recency, d.state.recency)
-	d.recency = max(d.recency+1, uint64(at)<<recencyBits)
-	after.Recency = d.recency
-	d.put(Recency, value, after.GetRecency(), after)
-	d.Entries = append(d.Entries, Entry{
-		Index: Seen, Value: value + authorKey(author),
-		Data: binary.BigEndian.AppendUint64(nil, after.GetRecency()),
-	})
+	id := d.state.WorkspaceID
+	if before != nil && before.GetLastAt() != after.GetLastAt() {
+		d.remove(Recency, RecencyValue(id, path, before.GetLastAt(), author))
+	}
+	if before == nil || before.GetLastAt() != after.GetLastAt() {
+		d.Entries = append(d.Entries, Entry{Index: Recency, Value: RecencyValue(id, path, after.GetLastAt(), author)})
+	}
+	d.put(Seen, SeenValue(id, path, author), after)
 	d.Totals = append(d.Totals, Tally{Path: path, Totals: after})
 }
-
-// recencyBits leaves room for 4096 changes of one workspace's totals a millisecond before their order runs ahead of time.
-const recencyBits = 12
 
 // totals are those of this decision, or those before it.
 func (d *draft) totals(path string, author *activityv1.Author) *activityv1.Totals {
@@ -104,7 +97,7 @@ func (d *draft) fold(op *activityv1.Operation, tree string) {
 		Count: before.GetCount() + 1, At: max(d.call.At(), before.GetAt()), Since: since,
 	}
 	d.setFold(key, after)
-	d.put(OpenFolds, Prefix(d.state.WorkspaceID)+key, 0, after)
+	d.put(OpenFolds, Prefix(d.state.WorkspaceID)+key, after)
 }
 
 func (d *draft) setFold(key string, f *activityv1.Fold) {
@@ -119,7 +112,7 @@ func (d *draft) flush() {
 	for _, key := range d.state.due(d.call.At()) {
 		f := d.state.Folds[key]
 		d.setFold(key, nil)
-		d.remove(OpenFolds, Prefix(d.state.WorkspaceID)+key, 0)
+		d.remove(OpenFolds, Prefix(d.state.WorkspaceID)+key)
 		d.rowAt(&activityv1.Operation{Kind: f.GetKind(), Path: f.GetTree(), Count: f.GetCount(), Author: f.GetAuthor(),
 			EntryKind: activityv1.EntryKind_ENTRY_KIND_FOLDER}, f.GetAt())
 		if f.GetKind() == activityv1.Kind_KIND_CHANGED_SUMMARY {

@@ -84,3 +84,40 @@ func testIndexPrefix(t *testing.T, h Harness) {
 		equal(t, "all", rows(t, v, 0, persistence.Query{Index: "i", Prefix: true}), append(append([]string{"a/6 "}, up...), "a0/7 ")...)
 	})
 }
+
+func testIndexAfter(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	const last = ^uint64(0)
+	c.must(c.change(0, put("i", "a", 1, ""), put("i", "a", last, ""), put("i", "a\x00", 2, ""), put("i", "a\x01", 3, ""),
+		put("i", "ab", 4, ""), put("i", "b", 5, "")))
+	c.look(func(v persistence.View) {
+		after := func(value, after string) []string {
+			return rows(t, v, 0, persistence.Query{Index: "i", Value: value, Prefix: true, After: after})
+		}
+		equal(t, "after a", after("", "a"), "a\x00/2 ", "a\x01/3 ", "ab/4 ", "b/5 ")
+		equal(t, "of a after a with 00", after("a", "a\x00"), "a\x01/3 ", "ab/4 ")
+		equal(t, "after what is not there", after("a", "aa"), "ab/4 ")
+		equal(t, "after the last", after("a", "ab"))
+	})
+}
+
+func testLookup(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	c.must(c.change(0, put("i", "a\x00b", 7, "here"), put("i", "empty", 0, "")))
+	c.look(func(v persistence.View) {
+		for _, want := range []struct {
+			partition persistence.Partition
+			value     string
+			order     uint64
+			data      string
+			ok        bool
+		}{{0, "a\x00b", 7, "here", true}, {0, "empty", 0, "", true}, {0, "a\x00b", 8, "", false}, {0, "a", 7, "", false}, {1, "a\x00b", 7, "", false}} {
+			data, ok, err := v.Lookup(want.partition, "i", want.value, want.order)
+			if err != nil || ok != want.ok || string(data) != want.data {
+				t.Errorf("%q %d of partition %d is %q, %v, %v", want.value, want.order, want.partition, data, ok, err)
+			}
+		}
+	})
+}

@@ -46,6 +46,8 @@ func Run(t *testing.T, make func(t *testing.T) Harness) {
 		{"index changes", testIndexChanges},
 		{"index queries", testIndexQueries},
 		{"index prefix", testIndexPrefix},
+		{"index after", testIndexAfter},
+		{"lookup", testLookup},
 		{"read", testRead},
 		{"feed", testFeed},
 		{"feed passes over", testFeedPasses},

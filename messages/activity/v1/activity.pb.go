@@ -778,8 +778,8 @@ func (x *ReadFeed) GetSubtree() bool {
 type ReadSeenBy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Path  string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// The position of the last row of the page before; 0: from the most recent.
-	Before        uint64 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`
+	// Where the page before ended; empty: from the most recent.
+	After         []byte `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	Limit         int32  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -822,11 +822,11 @@ func (x *ReadSeenBy) GetPath() string {
 	return ""
 }
 
-func (x *ReadSeenBy) GetBefore() uint64 {
+func (x *ReadSeenBy) GetAfter() []byte {
 	if x != nil {
-		return x.Before
+		return x.After
 	}
-	return 0
+	return nil
 }
 
 func (x *ReadSeenBy) GetLimit() int32 {
@@ -1033,9 +1033,10 @@ func (x *Page) GetNext() uint64 {
 }
 
 type SeenBy struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Readers       []*Reader              `protobuf:"bytes,1,rep,name=readers,proto3" json:"readers,omitempty"`
-	Next          uint64                 `protobuf:"varint,2,opt,name=next,proto3" json:"next,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Readers []*Reader              `protobuf:"bytes,1,rep,name=readers,proto3" json:"readers,omitempty"`
+	// Where the page ended, if more may follow; else empty.
+	Next          []byte `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1077,11 +1078,11 @@ func (x *SeenBy) GetReaders() []*Reader {
 	return nil
 }
 
-func (x *SeenBy) GetNext() uint64 {
+func (x *SeenBy) GetNext() []byte {
 	if x != nil {
 		return x.Next
 	}
-	return 0
+	return nil
 }
 
 type Reader struct {
@@ -1282,10 +1283,8 @@ type Totals struct {
 	ReadCount   uint64                 `protobuf:"varint,4,opt,name=read_count,json=readCount,proto3" json:"read_count,omitempty"`
 	WriteCount  uint64                 `protobuf:"varint,5,opt,name=write_count,json=writeCount,proto3" json:"write_count,omitempty"`
 	LastWriteAt int64                  `protobuf:"varint,6,opt,name=last_write_at,json=lastWriteAt,proto3" json:"last_write_at,omitempty"`
-	// Where the totals stand in the order of recency.
-	Recency uint64 `protobuf:"varint,7,opt,name=recency,proto3" json:"recency,omitempty"`
 	// The last read marker's time; 0: none.
-	MarkedAt      int64 `protobuf:"varint,8,opt,name=marked_at,json=markedAt,proto3" json:"marked_at,omitempty"`
+	MarkedAt      int64 `protobuf:"varint,7,opt,name=marked_at,json=markedAt,proto3" json:"marked_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1358,13 +1357,6 @@ func (x *Totals) GetWriteCount() uint64 {
 func (x *Totals) GetLastWriteAt() int64 {
 	if x != nil {
 		return x.LastWriteAt
-	}
-	return 0
-}
-
-func (x *Totals) GetRecency() uint64 {
-	if x != nil {
-		return x.Recency
 	}
 	return 0
 }
@@ -1511,11 +1503,11 @@ const file_messages_activity_v1_activity_proto_rawDesc = "" +
 	"descending\x18\x04 \x01(\bR\n" +
 	"descending\x12\x12\n" +
 	"\x04path\x18\x05 \x01(\tR\x04path\x12\x18\n" +
-	"\asubtree\x18\x06 \x01(\bR\asubtree\"N\n" +
+	"\asubtree\x18\x06 \x01(\bR\asubtree\"L\n" +
 	"\n" +
 	"ReadSeenBy\x12\x12\n" +
-	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
-	"\x06before\x18\x02 \x01(\x04R\x06before\x12\x14\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\fR\x05after\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\";\n" +
 	"\x11ReadLatestWriters\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x14\n" +
@@ -1529,7 +1521,7 @@ const file_messages_activity_v1_activity_proto_rawDesc = "" +
 	"\x04next\x18\x02 \x01(\x04R\x04next\"S\n" +
 	"\x06SeenBy\x125\n" +
 	"\areaders\x18\x01 \x03(\v2\x1b.atelier.activity.v1.ReaderR\areaders\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\x04R\x04next\"\xd5\x01\n" +
+	"\x04next\x18\x02 \x01(\fR\x04next\"\xd5\x01\n" +
 	"\x06Reader\x123\n" +
 	"\x06author\x18\x01 \x01(\v2\x1b.atelier.activity.v1.AuthorR\x06author\x12\x19\n" +
 	"\bfirst_at\x18\x02 \x01(\x03R\afirstAt\x12\x17\n" +
@@ -1544,7 +1536,7 @@ const file_messages_activity_v1_activity_proto_rawDesc = "" +
 	"\x06Writer\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x123\n" +
 	"\x06author\x18\x02 \x01(\v2\x1b.atelier.activity.v1.AuthorR\x06author\x12\"\n" +
-	"\rlast_write_at\x18\x03 \x01(\x03R\vlastWriteAt\"\x8c\x02\n" +
+	"\rlast_write_at\x18\x03 \x01(\x03R\vlastWriteAt\"\xf2\x01\n" +
 	"\x06Totals\x123\n" +
 	"\x06author\x18\x01 \x01(\v2\x1b.atelier.activity.v1.AuthorR\x06author\x12\x19\n" +
 	"\bfirst_at\x18\x02 \x01(\x03R\afirstAt\x12\x17\n" +
@@ -1553,9 +1545,8 @@ const file_messages_activity_v1_activity_proto_rawDesc = "" +
 	"read_count\x18\x04 \x01(\x04R\treadCount\x12\x1f\n" +
 	"\vwrite_count\x18\x05 \x01(\x04R\n" +
 	"writeCount\x12\"\n" +
-	"\rlast_write_at\x18\x06 \x01(\x03R\vlastWriteAt\x12\x18\n" +
-	"\arecency\x18\a \x01(\x04R\arecency\x12\x1b\n" +
-	"\tmarked_at\x18\b \x01(\x03R\bmarkedAt\"\xba\x01\n" +
+	"\rlast_write_at\x18\x06 \x01(\x03R\vlastWriteAt\x12\x1b\n" +
+	"\tmarked_at\x18\a \x01(\x03R\bmarkedAt\"\xba\x01\n" +
 	"\x04Fold\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.atelier.activity.v1.KindR\x04kind\x12\x12\n" +
 	"\x04tree\x18\x02 \x01(\tR\x04tree\x123\n" +
