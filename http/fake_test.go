@@ -184,6 +184,9 @@ func request(t testing.TB, h nethttp.Handler, method, target, key, body string, 
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
+	if s, ok := h.(*http.Server); ok {
+		s.Flush()
+	}
 	conforms(t, r, []byte(body), w.Result())
 	return w
 }

@@ -22,8 +22,8 @@ func (s *Server) operate(op *operation, w *response, r *http.Request) {
 		ctx, cancel := context.WithTimeout(c.ctx, s.options.Limits.RequestTime)
 		defer cancel()
 		c.ctx = ctx
-		w.limitBody(r, s.options.Limits.RequestTime)
 	}
+	w.limitBody(r, s.options.Limits.RequestTime)
 	err := c.admit()
 	if err == nil {
 		err = op.handler(c)
@@ -34,7 +34,7 @@ func (s *Server) operate(op *operation, w *response, r *http.Request) {
 	}
 }
 
-// limitBody bounds the time that a body may take to arrive. Requests without one keep no read deadline, which would
+// limitBody bounds the time that a body may take to arrive; transfers extend it. Requests without one keep no read deadline, which would
 // end them early: the server reads ahead to notice that a client has gone.
 func (w *response) limitBody(r *http.Request, d time.Duration) {
 	if r.ContentLength != 0 {

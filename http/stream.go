@@ -37,7 +37,7 @@ func (s *Server) streamActivity(c *call) error {
 	// A timer and not a deadline: what takes a deadline for its own would retry for that long.
 	defer time.AfterFunc(jitter(s.options.StreamSegment), func() { end(errSegment) }).Stop()
 
-	out := newSink(c.w, s.options.Limits.StallTime)
+	out := newSink(c.w, s.options.Limits.StallTime, func() { end(errEnded) })
 	subscription.Send = func(frames []byte) error {
 		s.metrics.sent(frames)
 		return out.send(frames)
@@ -90,6 +90,8 @@ type sink struct {
 	w       *response
 	control *http.ResponseController
 	stall   time.Duration
+	// broken is called when a heartbeat does not reach the client.
+	broken func()
 	// turn is full while something is written.
 	turn chan struct{}
 
@@ -100,9 +102,10 @@ type sink struct {
 	over   bool
 }
 
-func newSink(w *response, stall time.Duration) *sink {
+func newSink(w *response, stall time.Duration, broken func()) *sink {
 	return &sink{
-		w: w, control: http.NewResponseController(w.ResponseWriter), stall: stall, turn: make(chan struct{}, 1),
+		w: w, control: http.NewResponseController(w.ResponseWriter), stall: stall, broken: broken,
+		turn: make(chan struct{}, 1),
 	}
 }
 
@@ -124,7 +127,9 @@ func (s *sink) open(heartbeat time.Duration) error {
 func (s *sink) comment(heartbeat time.Duration) {
 	select {
 	case s.turn <- struct{}{}:
-		s.write([]byte(":\n\n")) // where it fails, the next frame does too
+		if s.write([]byte(":\n\n")) != nil {
+			s.broken()
+		}
 		<-s.turn
 	default:
 	}

@@ -31,8 +31,9 @@ type watch struct {
 	mu       sync.Mutex
 	streams  map[string]*watched
 	open     int
-	draining bool
 	sweeping bool
+	// drained is closed when no more streams are admitted.
+	drained chan struct{}
 }
 
 type watched struct {
@@ -41,7 +42,9 @@ type watched struct {
 }
 
 func newWatch(a *authenticator, limits Limits, gauge prometheus.Gauge) *watch {
-	return &watch{authenticator: a, limits: limits, gauge: gauge, streams: map[string]*watched{}}
+	return &watch{
+		authenticator: a, limits: limits, gauge: gauge, streams: map[string]*watched{}, drained: make(chan struct{}),
+	}
 }
 
 // add admits a stream, which end ends. The caller removes it when it is over.
@@ -51,7 +54,7 @@ func (w *watch) add(c *credential, end context.CancelCauseFunc) (remove func(), 
 	id := c.principal.GetCredentialId()
 	of := w.streams[id]
 	switch {
-	case w.draining:
+	case w.closed():
 		return nil, &entity.Error{Code: entity.Unavailable, Message: errDraining.Error(), RetryAfter: time.Second}
 	case w.open >= w.limits.Streams:
 		return nil, &entity.Error{Code: entity.Unavailable, Message: "too many open streams", RetryAfter: 5 * time.Second}
@@ -101,7 +104,9 @@ func (w *watch) finish(id string, cause error) {
 func (w *watch) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.draining = true
+	if !w.closed() {
+		close(w.drained)
+	}
 	for _, of := range w.streams {
 		for end := range of.ends {
 			(*end)(errDraining)
@@ -110,15 +115,24 @@ func (w *watch) close() {
 }
 
 func (w *watch) closed() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.draining
+	select {
+	case <-w.drained:
+		return true
+	default:
+		return false
+	}
 }
 
 // sweep goes on while there are streams.
 func (w *watch) sweep() {
+	pause := time.NewTicker(sweepEvery)
+	defer pause.Stop()
 	for {
-		time.Sleep(sweepEvery)
+		select {
+		case <-pause.C:
+		case <-w.drained:
+			return
+		}
 		credentials := w.distinct()
 		if credentials == nil {
 			return
