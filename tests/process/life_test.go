@@ -123,26 +123,28 @@ func TestQuickstartKeepsItsKey(t *testing.T) {
 	var keys [2]string
 	for i := range keys {
 		n := start(t, dir, "--quickstart")
-		c := newClient(n.address, quickstartKey(t, dir))
-		c.expect(t, http.StatusOK, "GET", "/v1/ws/demo/file-activity/feed", "")
+		keys[i] = quickstartKey(t, n)
 		if code := n.terminate(t); code != 0 {
 			t.Errorf("exit %d", code)
 		}
-		keys[i] = c.key
 	}
 	if keys[0] != keys[1] {
 		t.Errorf("another start made another key")
 	}
 }
 
-// quickstartKey waits for the file to appear: the node says that it is ready before the owner is made.
-func quickstartKey(t *testing.T, dir string) string {
+// quickstartKey waits for the workspace: the node says that it is ready before the owner is made.
+func quickstartKey(t *testing.T, n *node) string {
 	t.Helper()
 	var key string
 	eventually(t, "the quickstart's workspace", func() bool {
-		text, err := os.ReadFile(filepath.Join(dir, "quickstart.key"))
+		text, err := os.ReadFile(filepath.Join(n.dir, "quickstart.key"))
+		if err != nil {
+			return false
+		}
 		key = strings.TrimSpace(string(text))
-		return err == nil
+		status, _, err := newClient(n.address, key).do(t.Context(), "GET", "/v1/ws/demo/file-activity/feed", nil)
+		return err == nil && status == http.StatusOK
 	})
 	return key
 }
