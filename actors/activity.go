@@ -96,8 +96,8 @@ func (a *activityMachine) decide(call entity.Call, command proto.Message) (decis
 		return decision{}, entity.Errorf(entity.InvalidRequest, "activity takes no %s", command.ProtoReflect().Descriptor().Name())
 	}
 	var failed error
-	made, err := activity.Decide(call, a.state, c, func(path string, author *activityv1.Author) *activityv1.Totals {
-		t, err := a.totals(path, author)
+	made, err := activity.Decide(call, a.state, c, func(seen string) *activityv1.Totals {
+		t, err := a.totals(seen)
 		if err != nil {
 			failed = err
 		}
@@ -111,7 +111,7 @@ func (a *activityMachine) decide(call entity.Call, command proto.Message) (decis
 	}
 	activity.Evolve(a.state, made)
 	for _, t := range made.Totals {
-		a.tallies.put(activity.SeenValue(a.workspaceID, t.Path, t.Totals.GetAuthor()), t.Totals)
+		a.tallies.put(t.Seen, t.Totals)
 	}
 	return a.stored(call, made), nil
 }
@@ -137,9 +137,8 @@ func (a *activityMachine) stored(call entity.Call, made *activity.Decision) deci
 }
 
 // totals are what an author did to a path so far: as remembered, else as the journal has it.
-func (a *activityMachine) totals(path string, author *activityv1.Author) (*activityv1.Totals, error) {
-	value := activity.SeenValue(a.workspaceID, path, author)
-	if t, ok := a.tallies.find(value); ok {
+func (a *activityMachine) totals(seen string) (*activityv1.Totals, error) {
+	if t, ok := a.tallies.find(seen); ok {
 		return t, nil
 	}
 	v, err := a.journal.View()
@@ -147,7 +146,7 @@ func (a *activityMachine) totals(path string, author *activityv1.Author) (*activ
 		return nil, err
 	}
 	defer v.Close()
-	data, ok, err := v.Lookup(a.partition, activity.Seen, value, 0)
+	data, ok, err := v.Lookup(a.partition, activity.Seen, seen, 0)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -155,7 +154,7 @@ func (a *activityMachine) totals(path string, author *activityv1.Author) (*activ
 	if err := proto.Unmarshal(data, &t); err != nil {
 		return nil, err
 	}
-	a.tallies.put(value, &t)
+	a.tallies.put(seen, &t)
 	return &t, nil
 }
 

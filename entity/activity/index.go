@@ -44,7 +44,7 @@ func Prefix(workspaceID string) string { return workspaceID + "\x00" }
 // PathValue is the index value of a path.
 func PathValue(workspaceID, path string) string {
 	sum := sha256.Sum256([]byte(path))
-	return Prefix(workspaceID) + string(sum[:16])
+	return workspaceID + "\x00" + string(sum[:16])
 }
 
 // SeenValue is the Seen index value of a path and an author.
@@ -52,11 +52,12 @@ func SeenValue(workspaceID, path string, author *activityv1.Author) string {
 	return PathValue(workspaceID, path) + authorKey(author)
 }
 
-// RecencyValue is the Recency index value of an author who was last active on a path at a time: it sorts before those of
-// earlier times. RecencyAuthor finds the author again.
-func RecencyValue(workspaceID, path string, at int64, author *activityv1.Author) string {
-	newestFirst := binary.BigEndian.AppendUint64(nil, ^uint64(at))
-	return PathValue(workspaceID, path) + string(newestFirst) + authorKey(author)
+// recencyValue is the Recency index value of an author who was last active on a path at a time: it sorts before those of
+// earlier times.
+func recencyValue(pathValue string, at int64, author string) string {
+	var newestFirst [8]byte
+	binary.BigEndian.PutUint64(newestFirst[:], ^uint64(at))
+	return pathValue + string(newestFirst[:]) + author
 }
 
 // RecencyAuthor is what a Recency value holds behind its path: where it stands, and the Seen value of its author.
@@ -85,26 +86,46 @@ func split(path string) (dir, name string) {
 	return path[:i], path[i+1:]
 }
 
-// rowEntries are the places where a row is found again.
-func rowEntries(workspaceID string, r Row) []Entry {
+// places remembers the values of the paths of one decision, since most stand in several indexes.
+type places struct {
+	workspaceID string
+	known       []place
+}
+
+type place struct{ path, value string }
+
+func (p *places) value(path string) string {
+	for i := range p.known {
+		if p.known[i].path == path {
+			return p.known[i].value
+		}
+	}
+	value := PathValue(p.workspaceID, path)
+	if len(p.known) < 8 {
+		p.known = append(p.known, place{path, value})
+	}
+	return value
+}
+
+// find appends the places where a row is found again.
+func (d *draft) find(r Row) {
 	op := r.Operation
 	data := []byte{byte(op.GetKind())}
 	if op.GetKind() == activityv1.Kind_KIND_RESTORE {
-		return []Entry{{Index: Restores, Value: Prefix(workspaceID), Order: r.Seq, Data: data}}
+		d.Entries = append(d.Entries, Entry{Index: Restores, Value: Prefix(d.state.WorkspaceID), Order: r.Seq, Data: data})
+		return
 	}
-	entries := pathEntries(nil, workspaceID, op.GetPath(), r.Seq, data)
+	d.findPath(op.GetPath(), r.Seq, data)
 	if op.GetFromPath() != "" {
-		entries = pathEntries(entries, workspaceID, op.GetFromPath(), r.Seq, data)
+		d.findPath(op.GetFromPath(), r.Seq, data)
 	}
-	return entries
 }
 
-// pathEntries appends the entries of one of a row's paths. A folder shared by both paths of a rename gets its entry
-// twice, which is one.
-func pathEntries(entries []Entry, workspaceID, path string, seq uint64, data []byte) []Entry {
-	entries = append(entries, Entry{Index: ByPath, Value: PathValue(workspaceID, path), Order: seq, Data: data})
+// findPath appends the entries of one of a row's paths. A folder shared by both paths of a rename gets its entry twice,
+// which is one.
+func (d *draft) findPath(path string, seq uint64, data []byte) {
+	d.Entries = append(d.Entries, Entry{Index: ByPath, Value: d.places.value(path), Order: seq, Data: data})
 	for dir, _ := split(path); dir != ""; dir, _ = split(dir) {
-		entries = append(entries, Entry{Index: Below, Value: PathValue(workspaceID, dir), Order: seq, Data: data})
+		d.Entries = append(d.Entries, Entry{Index: Below, Value: d.places.value(dir), Order: seq, Data: data})
 	}
-	return entries
 }

@@ -35,6 +35,16 @@ var entryKindNames = map[activityv1.EntryKind]string{
 	activityv1.EntryKind_ENTRY_KIND_FOLDER: "folder",
 }
 
+// plain rows are of files alone, and do not say so.
+func plain(k activityv1.Kind) bool {
+	switch k {
+	case activityv1.Kind_KIND_WRITE, activityv1.Kind_KIND_READ, activityv1.Kind_KIND_RESTORE:
+		return true
+	default:
+		return false
+	}
+}
+
 // Stored is a row as the journal keeps it: one byte for the kind, then the JSON that pages and streams send.
 type Stored []byte
 
@@ -69,7 +79,7 @@ func Encode(r Row) Stored {
 		b = append(b, `,"userId":`...)
 		b = appendString(b, user)
 	}
-	if name := entryKindNames[op.GetEntryKind()]; name != "" {
+	if name := entryKindNames[op.GetEntryKind()]; name != "" && !plain(op.GetKind()) {
 		b = append(b, `,"entryKind":"`...)
 		b = append(b, name...)
 		b = append(b, '"')

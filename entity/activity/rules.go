@@ -32,8 +32,9 @@ type State struct {
 	Folds   map[string]*activityv1.Fold
 }
 
-// Totals finds what an author did to a path so far; nil for nothing. The result is left unchanged.
-type Totals func(path string, author *activityv1.Author) *activityv1.Totals
+// Totals finds what an author did to a path so far, by its value in the Seen index; nil for nothing. The result is left
+// unchanged.
+type Totals func(seen string) *activityv1.Totals
 
 // Zero is a workspace in which nothing happened.
 func Zero(workspaceID string) *State {
@@ -48,16 +49,16 @@ func Zero(workspaceID string) *State {
 type Decision struct {
 	Rows    []Row
 	Entries []Entry
-	// Totals changed, by path and author.
+	// Totals that have changed.
 	Totals []Tally
 	// Intents and Folds changed; nil removes.
 	Intents map[string]*activityv1.Intent
 	Folds   map[string]*activityv1.Fold
 }
 
-// Tally is the totals of an author on a path.
+// Tally is the totals of an author on a path, by their value in the Seen index.
 type Tally struct {
-	Path   string
+	Seen   string
 	Totals *activityv1.Totals
 }
 
@@ -69,7 +70,7 @@ func Decide(call entity.Call, s *State, c activityv1.Command, totals Totals) (*D
 	if !entity.IsPlatform(call.Principal) {
 		return nil, entity.Errorf(entity.Forbidden, "activity is recorded by the platform")
 	}
-	d := &draft{call: call, state: s, lookup: totals}
+	d := &draft{call: call, state: s, lookup: totals, places: places{workspaceID: s.WorkspaceID}}
 	switch c := c.(type) {
 	case *activityv1.Intend:
 		return d.intend(c.GetIntent())
@@ -121,6 +122,7 @@ type draft struct {
 	call   entity.Call
 	state  *State
 	lookup Totals
+	places places
 }
 
 func (d *draft) intend(intent *activityv1.Intent) (*Decision, error) {
@@ -235,7 +237,10 @@ func (d *draft) row(op *activityv1.Operation) {
 func (d *draft) rowAt(op *activityv1.Operation, at int64) {
 	r := Row{Seq: d.state.Seq + uint64(len(d.Rows)) + 1, At: at, Operation: op}
 	d.Rows = append(d.Rows, r)
-	d.Entries = append(d.Entries, rowEntries(d.state.WorkspaceID, r)...)
+	if d.Entries == nil {
+		d.Entries = make([]Entry, 0, 12)
+	}
+	d.find(r)
 }
 
 func (d *draft) put(index, value string, m proto.Message) {

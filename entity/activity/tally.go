@@ -21,7 +21,7 @@ func (d *draft) wrote(path string, author *activityv1.Author, count uint64, at i
 		t.LastWriteAt = at
 	})
 	dir, name := split(path)
-	d.put(LatestWriter, WriterValue(d.state.WorkspaceID, dir, name),
+	d.put(LatestWriter, d.places.value(dir)+name,
 		&activityv1.Writer{Path: path, Author: author, LastWriteAt: at})
 }
 
@@ -29,7 +29,7 @@ func (d *draft) wrote(path string, author *activityv1.Author, count uint64, at i
 func (d *draft) read(op *activityv1.Operation) {
 	at := d.call.At()
 	mark := !strings.HasPrefix(op.GetAuthor().GetActor(), "mirror:")
-	if before := d.totals(op.GetPath(), op.GetAuthor()); before.GetMarkedAt() > 0 {
+	if before := d.totals(d.places.value(op.GetPath()) + authorKey(op.GetAuthor())); before.GetMarkedAt() > 0 {
 		mark = mark && at-before.GetMarkedAt() >= MarkerWindow.Milliseconds()
 	}
 	if mark {
@@ -45,7 +45,9 @@ func (d *draft) read(op *activityv1.Operation) {
 
 // count changes an author's totals on a path, and moves them to their place in its order of recency.
 func (d *draft) count(path string, author *activityv1.Author, at int64, change func(*activityv1.Totals)) {
-	before := d.totals(path, author)
+	value, key := d.places.value(path), authorKey(author)
+	seen := value + key
+	before := d.totals(seen)
 	after := &activityv1.Totals{
 		Author: author, FirstAt: at, LastAt: max(at, before.GetLastAt()),
 		ReadCount: before.GetReadCount(), WriteCount: before.GetWriteCount(),
@@ -55,26 +57,24 @@ func (d *draft) count(path string, author *activityv1.Author, at int64, change f
 		after.FirstAt = before.GetFirstAt()
 	}
 	change(after)
-	id := d.state.WorkspaceID
 	if before != nil && before.GetLastAt() != after.GetLastAt() {
-		d.remove(Recency, RecencyValue(id, path, before.GetLastAt(), author))
+		d.remove(Recency, recencyValue(value, before.GetLastAt(), key))
 	}
 	if before == nil || before.GetLastAt() != after.GetLastAt() {
-		d.Entries = append(d.Entries, Entry{Index: Recency, Value: RecencyValue(id, path, after.GetLastAt(), author)})
+		d.Entries = append(d.Entries, Entry{Index: Recency, Value: recencyValue(value, after.GetLastAt(), key)})
 	}
-	d.put(Seen, SeenValue(id, path, author), after)
-	d.Totals = append(d.Totals, Tally{Path: path, Totals: after})
+	d.put(Seen, seen, after)
+	d.Totals = append(d.Totals, Tally{Seen: seen, Totals: after})
 }
 
 // totals are those of this decision, or those before it.
-func (d *draft) totals(path string, author *activityv1.Author) *activityv1.Totals {
+func (d *draft) totals(seen string) *activityv1.Totals {
 	for i := len(d.Totals) - 1; i >= 0; i-- {
-		t := d.Totals[i]
-		if t.Path == path && authorKey(t.Totals.GetAuthor()) == authorKey(author) {
-			return t.Totals
+		if d.Totals[i].Seen == seen {
+			return d.Totals[i].Totals
 		}
 	}
-	return d.lookup(path, author)
+	return d.lookup(seen)
 }
 
 // fold adds an operation to what the next summary of a generated tree tells.
