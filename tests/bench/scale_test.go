@@ -1,0 +1,135 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+func sizes() []int {
+	if Large() {
+		return []int{10_000, million, 10 * million}
+	}
+	return []int{10_000, million}
+}
+
+// question is a sort of request, made for a workspace with that many events.
+type question struct {
+	name string
+	make func(random *rand.Rand, events uint64) proto.Message
+}
+
+var questions = []question{
+	{"page", func(random *rand.Rand, events uint64) proto.Message {
+		return &activityv1.ReadFeed{Position: place(random, events), Limit: 100}
+	}},
+	{"history", func(random *rand.Rand, events uint64) proto.Message {
+		return &activityv1.ReadHistory{Path: HotPath(random.IntN(hot)), After: place(random, events), Limit: 20, Reads: true}
+	}},
+	{"subtree", func(random *rand.Rand, events uint64) proto.Message {
+		return &activityv1.ReadFeed{Path: HotFolder, Subtree: true, Position: place(random, events), Limit: 100}
+	}},
+	{"seen-by", func(random *rand.Rand, _ uint64) proto.Message {
+		return &activityv1.ReadSeenBy{Path: HotPath(random.IntN(hot)), Limit: 100}
+	}},
+}
+
+// place leaves room for a page behind it, at every size.
+func place(random *rand.Rand, events uint64) uint64 { return random.Uint64N(events * 3 / 4) }
+
+// BenchmarkScale asks workspaces of different sizes the same, in turns. first is of places that were never asked for,
+// again of those asked for a moment before.
+func BenchmarkScale(b *testing.B) {
+	var members []*Member
+	for _, events := range sizes() {
+		m := NewMember(b, filled(b, events))
+		m.find(b)
+		members = append(members, m)
+	}
+	for _, q := range questions {
+		b.Run(q.name, func(b *testing.B) {
+			first, again := map[int][]time.Duration{}, map[int][]time.Duration{}
+			random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+			for b.Loop() {
+				for i, events := range sizes() {
+					asked := make([]proto.Message, 64)
+					for k := range asked {
+						asked[k] = q.make(random, uint64(events))
+					}
+					first[events] = append(first[events], members[i].time(b, asked)...)
+					again[events] = append(again[events], members[i].time(b, asked)...)
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+			for _, events := range sizes() {
+				b.ReportMetric(micros(first[events]), fmt.Sprintf("first-%d-µs", events))
+				b.ReportMetric(micros(again[events]), fmt.Sprintf("again-%d-µs", events))
+				b.ReportMetric(micros(again[events])/micros(again[sizes()[0]]), fmt.Sprintf("of-%d-at-%d", sizes()[0], events))
+			}
+		})
+	}
+}
+
+func micros(d []time.Duration) float64 { return float64(Median(d).Nanoseconds()) / 1000 }
+
+func (m *Member) time(b *testing.B, questions []proto.Message) (took []time.Duration) {
+	for _, q := range questions {
+		began := time.Now()
+		reply, err := m.Node.Router.Ask(context.Background(), entity.Command{
+			Kind: entity.KindActivity, Identity: m.Workspace, Principal: entity.Platform(), Message: q,
+		})
+		took = append(took, time.Since(began))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if page, ok := reply.(*activityv1.Page); ok && page.GetNext() == 0 {
+			b.Fatalf("the page of %v is not full", q)
+		}
+	}
+	return took
+}
+
+// BenchmarkStart opens data directories of different sizes, each in a process of its own; empty ones in turn with them.
+func BenchmarkStart(b *testing.B) {
+	took, resident := map[int][]time.Duration{}, map[int][]float64{}
+	for b.Loop() {
+		for _, events := range append([]int{0}, sizes()...) {
+			dir := Disk(b)
+			if events > 0 {
+				dir = filled(b, events)
+			} else {
+				prepare(b, dir)
+			}
+			child := NewChild(b)
+			s := child.ask(wish{Start: dir})
+			took[events] = append(took[events], s.Took)
+			resident[events] = append(resident[events], float64(s.Resident)/(1<<20))
+			if err := child.stop(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	for _, events := range append([]int{0}, sizes()...) {
+		b.ReportMetric(float64(Median(took[events]).Milliseconds()), fmt.Sprintf("start-%d-ms", events))
+		b.ReportMetric(Median(resident[events]), fmt.Sprintf("resident-%d-MB", events))
+	}
+}
+
+// prepare makes a data directory with its person and workspace, so that only the events make the difference.
+func prepare(b *testing.B, dir string) {
+	m, err := StartMember(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := m.Stop(); err != nil {
+		b.Fatal(err)
+	}
+}
