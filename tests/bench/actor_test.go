@@ -191,8 +191,6 @@ func (s *appendedTo) stamp(p *persistence.Proposal) {
 		switch e := &p.Entries[i]; e.Index {
 		case activity.ByPath, activity.Below, activity.Restores:
 			e.Order = s.version
-		case activity.Recency:
-			e.Order += s.version
 		}
 	}
 }

@@ -76,16 +76,14 @@ func (p *proposer) propose(done func(activity.Row, error)) error {
 	now := time.Now()
 	d, err := activity.Decide(entity.Call{Now: now, Identity: rawWorkspace, Principal: entity.Platform()}, p.state,
 		&activityv1.Record{Operations: []*activityv1.Operation{p.operations.Next()}},
-		func(path string, author *activityv1.Author) *activityv1.Totals {
-			return p.totals[activity.SeenValue(rawWorkspace, path, author)]
-		})
+		func(seen string) *activityv1.Totals { return p.totals[seen] })
 	if err != nil {
 		return err
 	}
 	expected := p.state.Seq
 	activity.Evolve(p.state, d)
 	for _, t := range d.Totals {
-		p.totals[activity.SeenValue(rawWorkspace, t.Path, t.Totals.GetAuthor())] = t.Totals
+		p.totals[t.Seen] = t.Totals
 	}
 	proposal := persistence.Proposal{Stream: "activity/" + rawWorkspace, Expected: expected, Epoch: p.epoch}
 	row := d.Rows[0]
