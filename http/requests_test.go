@@ -289,3 +289,29 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+func TestForOperators(t *testing.T) {
+	w := newWorld()
+	ready := errors.New("recovering")
+	s := w.server(t, func(o *http.Options) { o.Ready = func() error { return ready } })
+	wants(t, request(t, s, "GET", "/healthz", "", ""), 200, `{"status":"ok"}`)
+	wants(t, request(t, s, "GET", "/readyz", "", ""), 503, `{"error":"unavailable","message":"the server is not ready"}`)
+	ready = nil
+	wants(t, request(t, s, "GET", "/readyz", "", ""), 200, `{"status":"ok"}`)
+	wants(t, request(t, s, "GET", "/v1/openapi.json", "", ""), 200, `"openapi": "3.1.0"`)
+	key := w.key(alice)
+	request(t, s, "GET", "/v1/ws/acme/file-activity/feed", key, "")
+	exported := request(t, s, "GET", "/metrics", "", "").Body.String()
+	for _, want := range []string{
+		`atelier_http_requests_total{method="GET",route="/v1/ws/{workspaceSlug}/file-activity/feed",status="2xx"} 1`,
+		`atelier_http_lookups_total{kind="credential",result="asked"} 1`,
+		`atelier_http_requests_total{method="GET",route="/readyz",status="5xx"} 1`,
+	} {
+		if !strings.Contains(exported, want+"\n") {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+	if strings.Contains(exported, "key_") || strings.Contains(exported, alice) {
+		t.Error("/metrics has ids")
+	}
+}
