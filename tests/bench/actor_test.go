@@ -21,7 +21,7 @@ import (
 
 const inFlight = 256
 
-// BenchmarkActor records operations through the workspace's actor. raw appends the very proposals that the actor made to
+// BenchmarkActor records operations through the workspace's actor, on ten thousand files in all. raw appends the very proposals that the actor made to
 // a journal of its own, as many at a time; rows leaves their index entries out.
 func BenchmarkActor(b *testing.B) {
 	for _, workspaces := range []int{1, inFlight} {
@@ -94,7 +94,7 @@ func newActivityActors(b testing.TB, workspaces int) *activityActors {
 		a.workspaces = append(a.workspaces, fmt.Sprintf("ws_01jd%022d", w))
 	}
 	for w := range inFlight {
-		a.operations = append(a.operations, NewOperations(uint64(w), 10_000, true))
+		a.operations = append(a.operations, NewOperations(uint64(w), max(10_000/workspaces, 50), true))
 	}
 	system := actors.New(actors.Options{
 		Journal: a.journal, Partitions: store.Partitions(), Clock: time.Now, Log: slog.New(slog.DiscardHandler),
