@@ -90,8 +90,11 @@ func (o operator) createKey(ctx context.Context, email string) (p person, err er
 }
 
 func (o operator) explain(err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no node runs there: nobody answers at %s", o.socket)
+	case refusedAs(err, "not_found"):
+		return errors.New("nobody has this address")
 	}
 	return err
 }

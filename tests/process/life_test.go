@@ -133,19 +133,16 @@ func TestQuickstartKeepsItsKey(t *testing.T) {
 	}
 }
 
-// quickstartKey waits for the workspace: the node says that it is ready before the owner is made.
+// quickstartKey is the key that the node prints, which opens the workspace.
 func quickstartKey(t *testing.T, n *node) string {
 	t.Helper()
-	var key string
-	eventually(t, "the quickstart's workspace", func() bool {
-		text, err := os.ReadFile(filepath.Join(n.dir, "quickstart.key"))
-		if err != nil {
-			return false
-		}
-		key = strings.TrimSpace(string(text))
-		status, _, err := newClient(n.address, key).do(t.Context(), "GET", "/v1/ws/demo/file-activity/feed", nil)
-		return err == nil && status == http.StatusOK
-	})
+	eventually(t, "the quickstart's text", func() bool { return strings.Contains(n.logs.String(), "Ctrl+C") })
+	text, err := os.ReadFile(filepath.Join(n.dir, "quickstart.key"))
+	key := strings.TrimSpace(string(text))
+	if err != nil || !strings.Contains(n.logs.String(), key) {
+		t.Fatalf("the key that is kept is not the one that is printed: %v", err)
+	}
+	newClient(n.address, key).expect(t, http.StatusOK, "GET", "/v1/ws/demo/file-activity/feed", "")
 	return key
 }
 

@@ -68,6 +68,7 @@ func launch(dir string, settings ...string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.command.Stdout = n.command.Stderr
 	n.logs = newLogs()
 	if err := n.command.Start(); err != nil {
 		return nil, err

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"atelier": main})
+}
+
+// TestCommandLine runs the transcripts in testdata.
+func TestCommandLine(t *testing.T) {
+	testscript.Run(t, testscript.Params{Dir: "testdata", Cmds: map[string]func(*testscript.TestScript, bool, []string){
+		"waitfile": waitFile, "modes": checkModes,
+	}})
+}
+
+// waitFile waits for a file to appear.
+func waitFile(ts *testscript.TestScript, _ bool, arguments []string) {
+	path := ts.MkAbs(arguments[0])
+	given := time.After(20 * time.Second)
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-given:
+			ts.Fatalf("%s does not appear", arguments[0])
+		}
+	}
+}
+
+// checkModes wants a data directory to be its owner's alone.
+func checkModes(ts *testscript.TestScript, _ bool, arguments []string) {
+	dir := ts.MkAbs(arguments[0])
+	for name, mode := range map[string]fs.FileMode{".": 0o700, socketName: 0o600, quickstartKey: 0o600, "secret": 0o600} {
+		at, err := os.Stat(filepath.Join(dir, name))
+		ts.Check(err)
+		if at.Mode().Perm() != mode {
+			ts.Fatalf("%s has mode %o", name, at.Mode().Perm())
+		}
+	}
+}
+
+func TestReferenceIsFresh(t *testing.T) {
+	kept, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	if code := run([]string{"reference"}, console{&out, &errs}); code != 0 {
+		t.Fatal(errs.String())
+	}
+	if out.String() != string(kept) {
+		t.Error("docs/configuration.md is stale: run make generate")
+	}
+}
+
+func parse(t *testing.T, arguments ...string) (*serveCommand, error) {
+	t.Helper()
+	var all commands
+	parser, err := kong.New(&all, kong.DefaultEnvars("ATELIER"), kong.Resolvers(&file{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = parser.Parse(append([]string{"serve"}, arguments...))
+	return &all.Serve, err
+}
+
+// The flag wins over the environment, and the environment over the file.
+func TestPrecedence(t *testing.T) {
+	path := t.TempDir() + "/atelier.yaml"
+	content := "rate: 1\nburst: 1\nmax-streams: 1\ncache-size: 8MiB\ngenerated-trees: [a, b]\nheartbeat: 3s\n"
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("ATELIER_CONFIG", path)
+	t.Setenv("ATELIER_RATE", "2")
+	t.Setenv("ATELIER_BURST", "2")
+	got, err := parse(t, "--rate=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Rate != 3 || got.Burst != 2 || got.MaxStreams != 1 || got.CacheSize != 8<<20 ||
+		got.Heartbeat.String() != "3s" || strings.Join(got.GeneratedTrees, " ") != "a b" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]size{"0": 0, "12": 12, "1KiB": 1 << 10, "3 MiB": 3 << 20, "2GiB": 2 << 30} {
+		var got size
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("%s: %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "-1", "1MB", "MiB", "99999999999GiB", "1.5GiB"} {
+		var got size
+		if err := got.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is a size of %d", text, got)
+		}
+	}
+}
