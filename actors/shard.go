@@ -89,7 +89,7 @@ func (s *shard) scheduleSweep() {
 func (s *shard) spawn(ctx actor.Context, name string, m *kindMetrics, produce func(*mailbox) actor.Actor) *actor.PID {
 	box := newMailbox(m)
 	props := actor.PropsFromProducer(func() actor.Actor { return produce(box) },
-		actor.WithMailbox(func() actor.Mailbox { return box }),
+		actor.WithMailbox(func() actor.Mailbox { return box }), actor.WithDispatcher(s.node.dispatcher),
 		actor.WithSupervisor(newBackoff(s.node.childFailed)))
 	pid, err := ctx.SpawnNamed(props, name)
 	if err != nil {

@@ -62,8 +62,9 @@ type System struct {
 	idleAfter  time.Duration
 	sweepEvery time.Duration
 
-	actors *actor.ActorSystem
-	root   *actor.RootContext
+	actors     *actor.ActorSystem
+	root       *actor.RootContext
+	dispatcher *dispatcher
 	// directory finds an active entity's entry by its key, so that commands go to it directly.
 	directory sync.Map
 	shards    []led
@@ -117,6 +118,7 @@ func New(o Options) *System {
 		return slog.New(levelled{o.Log.Handler()})
 	})))
 	s.root = s.actors.Root
+	s.dispatcher = newDispatcher()
 	s.actors.EventStream.Subscribe(func(event any) {
 		if dead, ok := event.(*actor.DeadLetterEvent); ok {
 			bounce(dead.Message)
@@ -153,6 +155,7 @@ func (s *System) Stop(ctx context.Context) {
 		}
 	}
 	s.actors.Shutdown()
+	s.dispatcher.end()
 }
 
 // newRequest is a command that counts against no limit.
@@ -280,7 +283,7 @@ func (s *System) startShard(p persistence.Partition, epoch uint64) *actor.PID {
 	box := newMailbox(s.metrics.kinds[shardKind])
 	props := actor.PropsFromProducer(func() actor.Actor {
 		return &shard{node: s, partition: p, epoch: epoch, mailbox: box}
-	}, actor.WithMailbox(func() actor.Mailbox { return box }), actor.WithGuardian(tireless(s.childFailed)))
+	}, actor.WithMailbox(func() actor.Mailbox { return box }), actor.WithDispatcher(s.dispatcher), actor.WithGuardian(tireless(s.childFailed)))
 	pid, err := s.root.SpawnNamed(props, shardName(p, epoch))
 	if err != nil {
 		s.log.Error("a shard cannot be started", slog.Int("partition", int(p)), slog.Any("error", err))
