@@ -34,7 +34,7 @@ func BenchmarkActor(b *testing.B) {
 				{"raw", func(d time.Duration) (float64, time.Duration) { return atOnce(b, d, raw.append) }},
 				{"rows", func(d time.Duration) (float64, time.Duration) { return atOnce(b, d, rows.append) }},
 			}
-			Rounds(b, time.Second, variants...).Report(b, "events/s", variants...)
+			Rounds(b, time.Second, variants...).Report(b, "event", variants...)
 		})
 	}
 }

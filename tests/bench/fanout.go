@@ -15,14 +15,12 @@ type Broadcast struct {
 	Publish func() error
 
 	published uint64
-	processor time.Duration
-	frames    float64
 }
 
 // Slice keeps w events in flight for about d: the next is published when all connections have received one. It returns
 // the frames that arrived.
 func (c *Broadcast) Slice(b *testing.B, w int, d time.Duration) (frames float64, took time.Duration) {
-	began, used := time.Now(), processorTime()
+	began := time.Now()
 	before := c.published
 	var next atomic.Uint64
 	next.Store(before)
@@ -44,28 +42,16 @@ func (c *Broadcast) Slice(b *testing.B, w int, d time.Duration) (frames float64,
 	workers.Wait()
 	c.published = next.Load()
 	c.Connections.Await(c.published)
-	took = time.Since(began)
-	frames = float64(c.published-before) * float64(c.Connections.Connections)
-	c.frames += frames
-	c.processor += processorTime() - used
-	return frames, took
+	return float64(c.published-before) * float64(c.Connections.Connections), time.Since(began)
 }
 
-// FanOut measures broadcasts with w events in flight, in frames a second: the first against each other one. Beside it
-// tells what a frame costs the server's process.
+// FanOut measures broadcasts with w events in flight: the first against each other one.
 func FanOut(b *testing.B, w int, broadcasts ...*Broadcast) {
 	var variants []Variant
 	for _, c := range broadcasts {
 		variants = append(variants, Variant{c.Name, func(d time.Duration) (float64, time.Duration) { return c.Slice(b, w, d) }})
 	}
-	for _, c := range broadcasts {
-		c.frames, c.processor = 0, 0
-	}
-	rates := Rounds(b, time.Second, variants...)
-	rates.Report(b, "frames/s", variants...)
-	for _, c := range broadcasts {
-		b.ReportMetric(float64(c.processor.Nanoseconds())/c.frames, c.Name+"-cpu-ns/frame")
-	}
+	Rounds(b, time.Second, variants...).Report(b, "frame", variants...)
 }
 
 // Latency publishes a hundred events a second for about d, and returns how long each took to each connection.
@@ -107,7 +93,7 @@ func Latencies(b *testing.B, broadcasts ...*Broadcast) {
 		b.ReportMetric(Median(p50[c.Name]), c.Name+"-p50-µs")
 		b.ReportMetric(Median(p99[c.Name]), c.Name+"-p99-µs")
 		if i > 0 {
-			b.ReportMetric(Rates(p99).Ratio(broadcasts[0].Name, c.Name), "p99-of-"+c.Name)
+			b.ReportMetric(ratio(p99[broadcasts[0].Name], p99[c.Name]), "p99-of-"+c.Name)
 		}
 	}
 }

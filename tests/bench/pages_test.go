@@ -26,7 +26,7 @@ func BenchmarkPage(b *testing.B) {
 		{"memory", query(serveRaw(b, constant(page)), [][]byte{rawRequest})},
 		{"hello", query(serveRaw(b, constant([]byte("hello"))), [][]byte{rawRequest})},
 	}
-	Rounds(b, time.Second, variants...).Report(b, "requests/s", variants...)
+	Rounds(b, time.Second, variants...).Report(b, "request", variants...)
 }
 
 func constant(body []byte) http.Handler {

@@ -30,7 +30,7 @@ func BenchmarkReplay(b *testing.B) {
 	variants := []Variant{
 		{"atelier", replay(m.Address, m.Request("/events"))}, {"memory", replay(memory, rawRequest)},
 	}
-	Rounds(b, 0, variants...).Report(b, "events/s", variants...)
+	Rounds(b, 0, variants...).Report(b, "event", variants...)
 }
 
 func replayMemory(w http.ResponseWriter, _ *http.Request) {

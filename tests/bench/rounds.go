@@ -13,42 +13,50 @@ type Variant struct {
 	Slice func(d time.Duration) (units float64, took time.Duration)
 }
 
-// Rates are the units a second of each variant, one a round.
-type Rates map[string][]float64
+// Rates are the units a second of each variant, one a round, and the processor time of this process that a unit took.
+type Rates struct {
+	rates map[string][]float64
+	costs map[string][]float64
+}
 
 // Rounds lets the variants take turns, one slice each a round, in an order that changes. The first round warms up.
 func Rounds(b *testing.B, slice time.Duration, variants ...Variant) Rates {
-	rates := Rates{}
+	r := Rates{map[string][]float64{}, map[string][]float64{}}
 	for _, v := range variants {
 		v.Slice(slice / 4)
 	}
 	for round := 0; b.Loop(); round++ {
 		for i := range variants {
 			v := variants[(i+round)%len(variants)]
+			used := processorTime()
 			units, took := v.Slice(slice)
-			rates[v.Name] = append(rates[v.Name], units/took.Seconds())
+			r.rates[v.Name] = append(r.rates[v.Name], units/took.Seconds())
+			r.costs[v.Name] = append(r.costs[v.Name], float64((processorTime()-used).Nanoseconds())/units)
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	return rates
+	return r
 }
 
 // Median is a variant's median rate.
-func (r Rates) Median(name string) float64 { return Median(r[name]) }
+func (r Rates) Median(name string) float64 { return Median(r.rates[name]) }
 
 // Ratio is the median of the rounds' ratios of two variants.
-func (r Rates) Ratio(name, of string) float64 {
-	ratios := make([]float64, 0, len(r[name]))
-	for i := range r[name] {
-		ratios = append(ratios, r[name][i]/r[of][i])
+func (r Rates) Ratio(name, of string) float64 { return ratio(r.rates[name], r.rates[of]) }
+
+func ratio(values, of []float64) float64 {
+	ratios := make([]float64, len(values))
+	for i := range values {
+		ratios[i] = values[i] / of[i]
 	}
 	return Median(ratios)
 }
 
-// Report reports the median rate of every variant, and its first one's ratio to each other.
+// Report reports the median rate and cost of every variant, and the first one's ratio to each other.
 func (r Rates) Report(b *testing.B, unit string, variants ...Variant) {
 	for i, v := range variants {
-		b.ReportMetric(r.Median(v.Name), v.Name+"-"+unit)
+		b.ReportMetric(r.Median(v.Name), v.Name+"-"+unit+"/s")
+		b.ReportMetric(Median(r.costs[v.Name]), v.Name+"-cpu-ns/"+unit)
 		if i > 0 {
 			b.ReportMetric(r.Ratio(variants[0].Name, v.Name), "of-"+v.Name)
 		}
