@@ -12,9 +12,12 @@ import (
 )
 
 const (
-	// Above manyConnections, wake-ups are at least wakePause apart: rows that come meanwhile share one write a stream.
+	// Above manyConnections, a wake-up is followed by a pause of about what the writes of those woken cost: rows that come
+	// meanwhile share one write a stream. Where rows are so few that all are written long before the next comes, the
+	// pause is over too, and holds nothing up.
 	manyConnections = 64
-	wakePause       = 10 * time.Millisecond
+	wakePause       = 10 * time.Microsecond
+	longestPause    = 25 * time.Millisecond
 )
 
 // hub is where the streams of one workspace meet its rows: it keeps the ring of frames while somebody listens, and wakes
@@ -143,7 +146,7 @@ func (h *hub) wakeConnections(root *actor.RootContext, signal <-chan struct{}) {
 			root.Send(c.pid, proceed{})
 		}
 		if len(idle) > manyConnections {
-			time.Sleep(wakePause)
+			time.Sleep(min(time.Duration(len(idle))*wakePause, longestPause))
 		}
 		clear(idle)
 	}
