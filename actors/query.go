@@ -9,6 +9,9 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
+// rowBytes is more than most rows have with their comma, so that a page is written without being copied.
+const rowBytes = 256
+
 // scanBudget bounds the rows that one page passes over in search of those it wants; such a page is short.
 const scanBudget = 4096
 
@@ -167,7 +170,7 @@ type pageWriter struct {
 }
 
 func newPage(limit int) *pageWriter {
-	return &pageWriter{Page: &activityv1.Page{Items: make([]byte, 0, limit*192)}}
+	return &pageWriter{Page: &activityv1.Page{Items: make([]byte, 0, limit*rowBytes)}}
 }
 
 func (w *pageWriter) add(row activity.Stored) {
