@@ -65,7 +65,7 @@ func BenchmarkStalledConnection(b *testing.B) {
 func settled(value func() int64) int64 {
 	last, same := value(), 0
 	for same < 10 {
-		time.Sleep(50 * time.Millisecond)
+		<-time.After(50 * time.Millisecond)
 		now := value()
 		if same++; now > last {
 			last, same = now, 0
