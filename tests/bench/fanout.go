@@ -82,8 +82,9 @@ func (c *Broadcast) Latency(b *testing.B, d time.Duration) []time.Duration {
 func Latencies(b *testing.B, broadcasts ...*Broadcast) {
 	p50, p99 := map[string][]float64{}, map[string][]float64{}
 	for b.Loop() {
-		for _, c := range broadcasts {
-			took := c.Latency(b, 3*time.Second)
+		for i := range Turns * len(broadcasts) {
+			c := broadcasts[i%len(broadcasts)]
+			took := c.Latency(b, 2*time.Second)
 			p50[c.Name] = append(p50[c.Name], float64(Quantile(took, 0.5).Microseconds()))
 			p99[c.Name] = append(p99[c.Name], float64(Quantile(took, 0.99).Microseconds()))
 		}

@@ -58,7 +58,9 @@ func BenchmarkScale(b *testing.B) {
 			first, again := map[int][]time.Duration{}, map[int][]time.Duration{}
 			random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 			for b.Loop() {
-				for i, events := range sizes() {
+				for turn := range Turns * len(members) {
+					i := turn % len(members)
+					events := sizes()[i]
 					asked := make([]proto.Message, 64)
 					for k := range asked {
 						asked[k] = q.make(random, uint64(events))
@@ -100,8 +102,9 @@ func (m *Member) time(b *testing.B, questions []proto.Message) (took []time.Dura
 func BenchmarkStart(b *testing.B) {
 	took, resident := map[int][]time.Duration{}, map[int][]float64{}
 	for b.Loop() {
-		for _, events := range append([]int{0}, sizes()...) {
-			dir := Disk(b)
+		all := append([]int{0}, sizes()...)
+		for turn := range Turns * len(all) {
+			events, dir := all[turn%len(all)], Disk(b)
 			if events > 0 {
 				dir = filled(b, events)
 			} else {
