@@ -21,8 +21,8 @@ var databases struct {
 	temporary string
 }
 
-// filled is a data directory whose workspace has that many events. It is made once a run, or found again.
-func filled(b testing.TB, events int) string {
+// Filled is a data directory whose workspace has that many events. It is made once a run, or found again.
+func Filled(b testing.TB, events int) string {
 	databases.Lock()
 	defer databases.Unlock()
 	root := os.Getenv(databaseDir)

@@ -257,7 +257,9 @@ func (l *loop) read(s *socket) error {
 
 // begin checks the head of an answer.
 func (l *loop) begin(s *socket, data []byte) error {
-	if !bytes.HasPrefix(data, []byte("HTTP/1.1 200 ")) {
+	if greeting := s.group.Greeting; greeting != nil && !bytes.Contains(data, greeting) {
+		return nil
+	} else if greeting == nil && !bytes.HasPrefix(data, []byte("HTTP/1.1 200 ")) {
 		return fmt.Errorf("unexpected answer: %.400q", data)
 	}
 	s.begun = true

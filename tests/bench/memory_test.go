@@ -39,18 +39,16 @@ func (s state) request(rest string) []byte {
 func BenchmarkStalledConnection(b *testing.B) {
 	const connections, events = 500, 20_000
 	readers := NewReaders(b)
-	var kernel, process []float64
+	var kernel []float64
 	for b.Loop() {
 		child := NewChild(b)
 		started := child.ask(wish{Start: Disk(b)})
 		open := readers.Open(Group{Address: started.Address, Connections: connections, Manner: Ignore,
 			Requests: [][]byte{started.request("/events")}, ReceiveBuffer: 1})
-		before, resting := kernelTCP(), child.ask(wish{})
+		before := kernelTCP()
 		child.ask(wish{Events: events})
 		full := settled(kernelTCP)
-		after := child.ask(wish{})
 		kernel = append(kernel, float64(full-before)/connections/1024)
-		process = append(process, float64(after.Resident-resting.Resident)/connections/1024)
 		open.Close()
 		if err := child.stop(); err != nil {
 			b.Fatal(err)
@@ -58,7 +56,6 @@ func BenchmarkStalledConnection(b *testing.B) {
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(Median(kernel), "kernel-KB/connection")
-	b.ReportMetric(Median(process), "process-KB/connection")
 }
 
 // settled is a value once it no longer grows.

@@ -13,7 +13,7 @@ import (
 // BenchmarkPage asks for pages of a hundred rows over sixteen connections. memory answers with the bytes of one such
 // page, hello with five; both over net/http alone.
 func BenchmarkPage(b *testing.B) {
-	m, readers := NewMember(b, filled(b, million)), NewReaders(b)
+	m, readers := NewMember(b, Filled(b, million)), NewReaders(b)
 	m.find(b)
 	requests := m.pages(b, 64)
 	page := fetch(b, m.Address, requests[0])

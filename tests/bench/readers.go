@@ -31,6 +31,8 @@ type Group struct {
 	Manner      Manner
 	// Requests are sent as they are: the first of them by connections that follow, all in turn by those that query.
 	Requests [][]byte
+	// Greeting is in what a server of another protocol answers when a connection is ready; empty: HTTP's 200.
+	Greeting []byte
 	// ReceiveBuffer of the sockets, in bytes; 0: the system's.
 	ReceiveBuffer int
 }

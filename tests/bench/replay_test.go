@@ -14,7 +14,7 @@ const million = 1_000_000
 // BenchmarkReplay sends a million events from the beginning to one client. memory sends as many frames of the same size
 // from memory, 64 KB a write.
 func BenchmarkReplay(b *testing.B) {
-	m, readers := NewMember(b, filled(b, million)), NewReaders(b)
+	m, readers := NewMember(b, Filled(b, million)), NewReaders(b)
 	m.find(b)
 	memory := serveRaw(b, http.HandlerFunc(replayMemory))
 	replay := func(address string, request []byte) func(time.Duration) (float64, time.Duration) {

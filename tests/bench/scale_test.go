@@ -49,7 +49,7 @@ func place(random *rand.Rand, events uint64) uint64 { return random.Uint64N(even
 func BenchmarkScale(b *testing.B) {
 	var members []*Member
 	for _, events := range sizes() {
-		m := NewMember(b, filled(b, events))
+		m := NewMember(b, Filled(b, events))
 		m.find(b)
 		members = append(members, m)
 	}
@@ -106,7 +106,7 @@ func BenchmarkStart(b *testing.B) {
 		for turn := range Turns * len(all) {
 			events, dir := all[turn%len(all)], Disk(b)
 			if events > 0 {
-				dir = filled(b, events)
+				dir = Filled(b, events)
 			} else {
 				prepare(b, dir)
 			}

@@ -16,13 +16,13 @@ import (
 	"github.com/atelier-run/atelier/tests/bench"
 )
 
-// BenchmarkFanOut sends durable events to a thousand connections, ours beside those of a Mercure hub over Bolt.
+// BenchmarkFanOut sends durable events to a thousand connections, ours beside those of a Mercure hub over Bolt and of NATS JetStream.
 func BenchmarkFanOut(b *testing.B) {
 	for _, w := range []int{1, 8, 256} {
 		b.Run(fmt.Sprint("inflight=", w), func(b *testing.B) {
 			m := bench.NewMember(b, bench.Disk(b))
 			readers := bench.NewReaders(b)
-			bench.FanOut(b, w, bench.Ours(m, readers, 1000), hub(b, readers, 1000))
+			bench.FanOut(b, w, bench.Ours(m, readers, 1000), hub(b, readers, 1000), stream(b, readers, 1000))
 		})
 	}
 }
@@ -31,7 +31,7 @@ func BenchmarkFanOut(b *testing.B) {
 func BenchmarkLatency(b *testing.B) {
 	m := bench.NewMember(b, bench.Disk(b))
 	readers := bench.NewReaders(b)
-	bench.Latencies(b, bench.Ours(m, readers, 100), hub(b, readers, 100))
+	bench.Latencies(b, bench.Ours(m, readers, 100), hub(b, readers, 100), stream(b, readers, 100))
 }
 
 const topic = "https://example.com/activity"
