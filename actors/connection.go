@@ -32,7 +32,7 @@ type connection struct {
 	reads     bool
 	send      func([]byte) error
 
-	hub       *hub
+	hub       atomic.Pointer[hub]
 	ring      *ring
 	partition persistence.Partition
 	stream    persistence.Stream
@@ -108,8 +108,9 @@ func (c *connection) Receive(ctx actor.Context) {
 		c.err = m.err
 		ctx.Stop(ctx.Self())
 	case *actor.Stopping:
-		if c.hub != nil {
-			c.hub.remove(c)
+		c.ended.Store(true)
+		if h := c.hub.Load(); h != nil {
+			h.remove(c)
 		}
 		close(c.done)
 	}
@@ -117,6 +118,7 @@ func (c *connection) Receive(ctx actor.Context) {
 
 // pump sends until the stream has caught up.
 func (c *connection) pump() error {
+	h := c.hub.Load()
 	for !c.ended.Load() {
 		frames, next, ok := c.ring.read(c.next)
 		if !ok {
@@ -134,11 +136,11 @@ func (c *connection) pump() error {
 			}
 		}
 		c.next = max(c.next, next)
-		if c.hub.head.Load() >= c.next {
+		if h.head.Load() >= c.next {
 			continue
 		}
 		c.armed.Store(true)
-		if c.hub.head.Load() < c.next || !c.armed.CompareAndSwap(true, false) {
+		if h.head.Load() < c.next || !c.armed.CompareAndSwap(true, false) {
 			return nil // either nothing is new, or the waker has seen that something is
 		}
 	}
@@ -187,7 +189,7 @@ func (c *connection) frames(b []byte) (_ []byte, caughtUp bool, err error) {
 			return b, false, nil
 		}
 		if row := activity.Stored(event.Payload); c.reads || !activity.Read(row.Kind()) {
-			b = activity.AppendFrame(b, c.hub.cursor, event.Version, row)
+			b = activity.AppendFrame(b, c.hub.Load().cursor, event.Version, row)
 		}
 		c.next = event.Version + 1
 	}

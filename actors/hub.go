@@ -84,15 +84,19 @@ func (h *hub) wake() {
 
 // add makes a connection one of those that are woken. What is not in the ring by then is in the journal.
 func (h *hub) add(root *actor.RootContext, c *connection) {
+	c.hub.Store(h) // before ended is read: whoever ends the connection reads them the other way round
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if c.ended.Load() {
+		return
+	}
 	i := lane(c.reads)
 	if h.listeners[i] == 0 {
 		h.rings[i] = newRing(c.reads, h.head.Load()+1)
 	}
 	h.listeners[i]++
 	h.connections[c] = struct{}{}
-	c.hub, c.ring = h, h.rings[i]
+	c.ring = h.rings[i]
 	c.next = min(c.next, h.head.Load()+1)
 	if h.signal == nil {
 		h.signal = make(chan struct{}, 1)

@@ -117,6 +117,7 @@ func (b *inbox) collect() (upTo uint64, failures map[uint64]error) {
 
 // outcome runs in the journal's goroutine.
 func (p *pipeline) outcome(ticket uint64, r persistence.Result) {
+	p.node.underWay.done(p.stream)
 	if r.Err != nil {
 		p.metrics.appendFailures.Inc()
 	}
@@ -125,12 +126,13 @@ func (p *pipeline) outcome(ticket uint64, r persistence.Result) {
 	}
 }
 
-// learn makes the state known. While earlier proposals are under way the journal may still move, so it refuses.
+// learn makes the state known. While earlier proposals are under way, of this actor or of one that failed before it, the
+// journal may still move, so it refuses.
 func (p *pipeline) learn() error {
 	if p.known {
 		return nil
 	}
-	if p.settled != p.proposed {
+	if p.settled != p.proposed || p.node.underWay.has(p.stream) {
 		return ErrRetry
 	}
 	v, err := p.node.journal.View()
@@ -196,6 +198,7 @@ func (p *pipeline) propose(next *pending) {
 		next.snapshot = p.machine.snapshot()
 		p.kept = p.version
 	}
+	p.node.underWay.add(p.stream)
 	p.node.journal.Append(proposal, func(result persistence.Result) { p.outcome(ticket, result) })
 }
 

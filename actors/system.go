@@ -70,6 +70,7 @@ type System struct {
 	shards    []led
 	inFlight  map[string]*atomic.Int64
 	streams   atomic.Uint64
+	underWay  underWay
 	unwatch   context.CancelFunc
 }
 
