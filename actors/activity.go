@@ -51,27 +51,27 @@ type activityMachine struct {
 	hub         *hub
 }
 
-func (a *activityMachine) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (uint64, error) {
+func (a *activityMachine) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (version, kept uint64, err error) {
 	a.partition = p
 	a.tallies = tallies{}
 	a.state = activity.Zero(a.workspaceID)
 	head, err := v.Head(p, s)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	a.state.Seq = head
 	prefix := activity.Prefix(a.workspaceID)
 	intents, err := open(v, p, activity.OpenIntents, prefix, func() *activityv1.Intent { return new(activityv1.Intent) })
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	folds, err := open(v, p, activity.OpenFolds, prefix, func() *activityv1.Fold { return new(activityv1.Fold) })
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	a.state.Intents, a.state.Folds = intents, folds
 	a.hub.resume(head)
-	return head, nil
+	return head, head, nil
 }
 
 // open reads what an index holds of a workspace, by the part of the value behind the prefix.

@@ -69,10 +69,11 @@ func (s *System) Subscribe(ctx context.Context, p persistence.Partition, sub act
 	}, nil
 }
 
+// stopFailed is one for all connections: protoactor keeps every strategy that it is given.
+var stopFailed = actor.NewOneForOneStrategy(0, 0, func(any) actor.Directive { return actor.StopDirective })
+
 func (c *connection) spawn() error {
-	props := actor.PropsFromProducer(func() actor.Actor { return c }, actor.WithGuardian(actor.NewOneForOneStrategy(0, 0, func(any) actor.Directive {
-		return actor.StopDirective
-	})))
+	props := actor.PropsFromProducer(func() actor.Actor { return c }, actor.WithGuardian(stopFailed))
 	pid, err := c.node.root.SpawnNamed(props, "stream/"+strconv.FormatUint(c.node.streams.Add(1), 10))
 	c.pid = pid
 	return err
@@ -181,13 +182,15 @@ func (c *connection) frames(b []byte) (_ []byte, caughtUp bool, err error) {
 		return b, false, err
 	}
 	defer v.Close()
+	scanned := 0
 	for event, err := range v.Read(c.partition, c.stream, c.next, persistence.Ascending) {
 		if err != nil {
 			return b, false, err
 		}
-		if len(b) >= sendBytes {
+		if len(b) >= sendBytes || scanned == scanBudget {
 			return b, false, nil
 		}
+		scanned++
 		if row := activity.Stored(event.Payload); c.reads || !activity.Read(row.Kind()) {
 			b = activity.AppendFrame(b, c.hub.Load().cursor, event.Version, row)
 		}

@@ -18,9 +18,12 @@ type (
 	settled struct{ pipeline *pipeline }
 	// passivate asks an idle entity to leave memory.
 	passivate struct{}
+	// blank tells the shard of an entity to which nothing ever happened, so that asking for what is not there leaves
+	// nothing in memory.
+	blank struct{ key string }
 	// stay answers passivate when the entity is not idle after all.
 	stay struct{ key string }
-	// wake has a part carry out what was due.
+	// wake has a part carry out what was due; without a command, look for it again.
 	wake struct {
 		kind    string
 		command proto.Message
@@ -49,6 +52,9 @@ func (e *entityActor) Receive(ctx actor.Context) {
 		e.start(ctx)
 	case *request:
 		e.handle(m)
+		if e.blank() {
+			ctx.Send(ctx.Parent(), blank{key(e.kind.name, e.identity)})
+		}
 	case settled:
 		e.settle(m.pipeline)
 	case wake:
@@ -69,9 +75,7 @@ func (e *entityActor) start(ctx actor.Context) {
 	e.own = e.pipeline(e.kind.name, e.kind.machine(e.identity))
 	// What a part left open when the entity last left memory is taken up without being asked for.
 	for name := range e.kind.parts {
-		if p := e.part(name); p.learn() == nil {
-			e.schedule(name, p)
-		}
+		e.takeUp(name, e.part(name))
 	}
 }
 
@@ -159,10 +163,27 @@ func (e *entityActor) settle(p *pipeline) {
 	}
 	for kind, part := range e.parts {
 		if part == p {
-			e.schedule(kind, p)
+			e.takeUp(kind, p)
 		}
 	}
 }
+
+// takeUp sees to it that what a part has open is carried out in time, also after a failure.
+func (e *entityActor) takeUp(kind string, p *pipeline) {
+	if p.known || !p.idle() {
+		e.schedule(kind, p)
+		return
+	}
+	if p.learn() == nil {
+		e.schedule(kind, p)
+		return
+	}
+	if e.wakes[kind] == nil {
+		e.later(kind, relearnAfter, nil)
+	}
+}
+
+const relearnAfter = time.Second
 
 // schedule wakes a part that has something due later.
 func (e *entityActor) schedule(kind string, p *pipeline) {
@@ -176,17 +197,32 @@ func (e *entityActor) schedule(kind string, p *pipeline) {
 	if command == nil {
 		return
 	}
+	e.later(kind, max(at.Sub(e.node.clock()), 0), command)
+}
+
+func (e *entityActor) later(kind string, pause time.Duration, command proto.Message) {
 	self := e.self
-	e.wakes[kind] = time.AfterFunc(max(at.Sub(e.node.clock()), 0), func() { e.node.root.Send(self, wake{kind, command}) })
+	e.wakes[kind] = time.AfterFunc(pause, func() { e.node.root.Send(self, wake{kind, command}) })
 }
 
 func (e *entityActor) wake(w wake) {
 	delete(e.wakes, w.kind)
 	p := e.part(w.kind)
-	p.handle(e.node.newRequest(entity.Command{
-		Kind: w.kind, Identity: e.identity, Principal: entity.Platform(), Message: w.command,
-	}))
-	e.schedule(w.kind, p)
+	if w.command != nil {
+		p.handle(e.node.newRequest(entity.Command{
+			Kind: w.kind, Identity: e.identity, Principal: entity.Platform(), Message: w.command,
+		}))
+	}
+	e.takeUp(w.kind, p)
+}
+
+func (e *entityActor) blank() bool {
+	for _, p := range e.parts {
+		if p.known && !p.blank() {
+			return false
+		}
+	}
+	return e.own.blank() && e.idle()
 }
 
 func (e *entityActor) idle() bool {

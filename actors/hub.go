@@ -97,7 +97,6 @@ func (h *hub) add(root *actor.RootContext, c *connection) {
 	h.listeners[i]++
 	h.connections[c] = struct{}{}
 	c.ring = h.rings[i]
-	c.next = min(c.next, h.head.Load()+1)
 	if h.signal == nil {
 		h.signal = make(chan struct{}, 1)
 		go h.wakeConnections(root, h.signal)

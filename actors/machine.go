@@ -12,8 +12,8 @@ import (
 
 // machine is one entity's rules with the state that they have come to. It lives inside one actor.
 type machine interface {
-	// recall learns the state from what is durable, and returns the stream's version.
-	recall(v persistence.View, p persistence.Partition, s persistence.Stream) (uint64, error)
+	// recall learns the state from what is durable, and returns the stream's version and that of its snapshot.
+	recall(v persistence.View, p persistence.Partition, s persistence.Stream) (version, kept uint64, err error)
 	// decide carries a command out against the state, which moves on at once.
 	decide(call entity.Call, command proto.Message) (decision, error)
 	// snapshot is the state as of the version last decided, or nil where the kind keeps none. The result may be
@@ -94,30 +94,30 @@ type ruled[S, C, E proto.Message] struct {
 	state    S
 }
 
-func (r *ruled[S, C, E]) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (uint64, error) {
+func (r *ruled[S, C, E]) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (version, kept uint64, err error) {
 	r.state = r.rules.Zero(r.identity)
 	snapshot, err := v.Snapshot(p, s)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if snapshot.Version > 0 {
 		if err := proto.Unmarshal(snapshot.State, r.state); err != nil {
-			return 0, fmt.Errorf("snapshot of %s: %w", s, err)
+			return 0, 0, fmt.Errorf("snapshot of %s: %w", s, err)
 		}
 	}
-	version := snapshot.Version
+	version = snapshot.Version
 	for event, err := range v.Read(p, s, version+1, persistence.Ascending) {
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		e, err := decode[E](event)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		r.state = r.rules.Evolve(r.state, e)
 		version = event.Version
 	}
-	return version, nil
+	return version, snapshot.Version, nil
 }
 
 func (r *ruled[S, C, E]) decide(call entity.Call, command proto.Message) (decision, error) {

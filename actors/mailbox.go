@@ -23,6 +23,14 @@ func (m *mailbox) PostUserMessage(message any) {
 	m.Mailbox.PostUserMessage(message)
 }
 
+// PostSystemMessage lets an actor that is stopped while it is suspended, after a failure, go through what waits for it.
+func (m *mailbox) PostSystemMessage(message any) {
+	m.Mailbox.PostSystemMessage(message)
+	if _, ok := message.(*actor.Stop); ok {
+		m.Mailbox.PostSystemMessage(&actor.ResumeMailbox{})
+	}
+}
+
 func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher actor.Dispatcher) {
 	m.Mailbox.RegisterHandlers(&deadLettering{invoker, m}, dispatcher)
 }

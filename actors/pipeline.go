@@ -37,8 +37,8 @@ type pipeline struct {
 	wake func()
 
 	// known tells whether state and version are those of the journal and what is under way.
-	known   bool
-	version uint64
+	known             bool
+	version, revision uint64
 	// kept is the version of the last snapshot.
 	kept uint64
 	// proposed and settled count proposals: those made, and those whose outcome is known.
@@ -140,11 +140,13 @@ func (p *pipeline) learn() error {
 		return err
 	}
 	defer v.Close()
-	p.version, err = p.machine.recall(v, p.partition, p.stream)
-	if err != nil {
+	if p.revision, err = v.Revision(p.partition, p.stream); err != nil {
 		return err
 	}
-	p.kept, p.known = p.version, true
+	if p.version, p.kept, err = p.machine.recall(v, p.partition, p.stream); err != nil {
+		return err
+	}
+	p.known = true
 	p.byID = map[string]uint64{}
 	return nil
 }
@@ -189,10 +191,11 @@ func (p *pipeline) propose(next *pending) {
 		}})
 	}
 	proposal := persistence.Proposal{
-		Partition: p.partition, Stream: p.stream, Expected: p.version, Epoch: p.epoch,
+		Partition: p.partition, Stream: p.stream, Expected: p.version, Revision: p.revision + 1, Epoch: p.epoch,
 		Events: next.decision.events, Entries: next.decision.changes,
 	}
 	p.version += uint64(len(next.decision.events))
+	p.revision++
 	next.version = p.version
 	if p.version-p.kept >= snapshotEvery {
 		next.snapshot = p.machine.snapshot()
@@ -243,13 +246,15 @@ func (p *pipeline) settle() {
 	p.waiting = p.waiting[n:]
 	if len(p.waiting) == 0 {
 		p.waiting = nil
-		clear(p.byID)
 	}
 }
 
-// conclude ends one wait. After a failure, a later proposal that the journal took is as durable as any; an answer that
-// changes nothing was given on a state that did not come to be.
+// conclude ends one wait. After a failure the journal takes none of the proposals behind it, and an answer that changes
+// nothing was given on a state that did not come to be.
 func (p *pipeline) conclude(next pending, failure error) {
+	if id := next.request.command.ID; id != "" && p.byID[id] == next.ticket {
+		delete(p.byID, id)
+	}
 	if failure != nil && p.known {
 		p.known = false
 		p.node.log.Warn("an append failed", slog.String("stream", string(p.stream)), slog.Any("error", failure))
@@ -317,6 +322,9 @@ func (p *pipeline) refuse(r *request, err error) {
 		r.answer(nil, unavailable("the entity cannot be read for now"))
 	}
 }
+
+// blank tells whether the stream is one of which there is nothing.
+func (p *pipeline) blank() bool { return p.known && p.version == 0 && p.revision == 0 }
 
 // idle tells whether nothing is under way.
 func (p *pipeline) idle() bool { return len(p.waiting) == 0 && p.proposed == p.settled }

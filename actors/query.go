@@ -1,6 +1,9 @@
 package actors
 
 import (
+	"log/slog"
+	"runtime/debug"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -25,6 +28,12 @@ func (e *entityActor) query(p *pipeline, r *request) {
 			return
 		}
 		defer v.Close()
+		defer func() {
+			if reason := recover(); reason != nil {
+				e.node.log.Error("a query panicked", slog.String("kind", r.command.Kind), slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
+				r.answer(nil, entity.Errorf(entity.Internal, "the query failed"))
+			}
+		}()
 		reply, err := answer(place{v, e.partition, p.stream, e.identity}, r.command.Message)
 		if err != nil {
 			p.refuse(r, err)
@@ -208,8 +217,10 @@ func (a activityReader) seenBy(q *activityv1.ReadSeenBy) (proto.Message, error) 
 			continue
 		}
 		var t activityv1.Totals
-		if found, err := a.lookup(activity.Seen, seen, &t); err != nil || !found {
+		if found, err := a.lookup(activity.Seen, seen, &t); err != nil {
 			return nil, err
+		} else if !found {
+			continue
 		}
 		last = place
 		out.Readers = append(out.Readers, &activityv1.Reader{

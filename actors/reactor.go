@@ -31,6 +31,9 @@ const (
 // commands that tell others of the outcome. An error is tried again.
 type Reaction func(ctx context.Context, identity string, event proto.Message) ([]entity.Command, error)
 
+// retry has a reactor try again after its pause.
+type retry struct{}
+
 // settle asks to be told when everything recorded so far has been reacted to.
 type settle struct{ done chan error }
 
@@ -41,9 +44,12 @@ type reactor struct {
 	partition persistence.Partition
 	epoch     uint64
 
+	mailbox *mailbox
+
 	cursor  uint64
 	written uint64
 	known   bool
+	// pause is the last one before a retry; retry is set while one is to come.
 	pause   time.Duration
 	retry   *time.Timer
 	waiting []*settle
@@ -54,19 +60,34 @@ func (r *reactor) Receive(ctx actor.Context) {
 	case *actor.Started:
 		r.follow(ctx)
 	case advanced:
+		r.node.shards[r.partition].told.Store(false)
+		if r.retry == nil {
+			r.follow(ctx)
+		}
+	case retry:
+		r.retry = nil
 		r.follow(ctx)
 	case *settle:
 		r.waiting = append(r.waiting, m)
-		r.follow(ctx)
-	case *actor.Restarting, *actor.Stopping:
-		if r.retry != nil {
-			r.retry.Stop()
+		if r.retry == nil {
+			r.follow(ctx)
 		}
-		for _, w := range r.waiting {
-			w.done <- ErrRetry
-		}
-		r.waiting = nil
+	case *actor.Restarting:
+		r.end()
+	case *actor.Stopping:
+		r.mailbox.closed.Store(true)
+		r.end()
 	}
+}
+
+func (r *reactor) end() {
+	if r.retry != nil {
+		r.retry.Stop()
+	}
+	for _, w := range r.waiting {
+		w.done <- ErrRetry
+	}
+	r.waiting = nil
 }
 
 // follow reacts to everything that is in the feed, and tries again later where that fails.
@@ -87,11 +108,8 @@ func (r *reactor) follow(ctx actor.Context) {
 	r.node.metrics.reactions.WithLabelValues("retried").Inc()
 	r.node.log.Warn("a reaction is tried again", slog.Int("partition", int(r.partition)), slog.Any("error", err))
 	r.pause = min(max(2*r.pause, 20*time.Millisecond), longestRetry)
-	if r.retry != nil {
-		r.retry.Stop()
-	}
 	self := ctx.Self()
-	r.retry = time.AfterFunc(r.pause, func() { r.node.root.Send(self, advanced{}) })
+	r.retry = time.AfterFunc(r.pause, func() { r.node.root.Send(self, retry{}) })
 }
 
 func (r *reactor) recall() error {
@@ -148,7 +166,7 @@ func (r *reactor) wants(s persistence.Stream) bool {
 }
 
 func (r *reactor) carryOut(reaction Reaction, event persistence.Event) error {
-	ctx, cancel := context.WithTimeout(context.Background(), reactionTimeout)
+	ctx, cancel := context.WithTimeout(r.node.running, reactionTimeout)
 	defer cancel()
 	m, err := entity.Message(event.Name, event.Payload)
 	if err != nil {

@@ -58,6 +58,10 @@ func (s *shard) Receive(ctx actor.Context) {
 		s.sweep(ctx)
 	case stay:
 		s.stay(ctx, m.key)
+	case blank:
+		if h := s.entities[m.key]; h != nil && !h.leaving {
+			s.dismiss(ctx, h)
+		}
 	case *actor.Terminated:
 		s.ended(ctx, m.Who)
 	case *actor.Restarting:
@@ -71,8 +75,8 @@ func (s *shard) Receive(ctx actor.Context) {
 func (s *shard) start(ctx actor.Context) {
 	s.self = ctx.Self()
 	s.entities, s.byPID = map[string]*handle{}, map[string]*handle{}
-	s.reactor = s.spawn(ctx, "reactor", s.node.metrics.kinds[reactorKind], func(*mailbox) actor.Actor {
-		return &reactor{node: s.node, partition: s.partition, epoch: s.epoch}
+	s.reactor = s.spawn(ctx, reactorKind, s.node.metrics.kinds[reactorKind], func(box *mailbox) actor.Actor {
+		return &reactor{node: s.node, partition: s.partition, epoch: s.epoch, mailbox: box}
 	})
 	s.takeUp(ctx)
 	s.scheduleSweep()
@@ -89,8 +93,7 @@ func (s *shard) scheduleSweep() {
 func (s *shard) spawn(ctx actor.Context, name string, m *kindMetrics, produce func(*mailbox) actor.Actor) *actor.PID {
 	box := newMailbox(m)
 	props := actor.PropsFromProducer(func() actor.Actor { return produce(box) },
-		actor.WithMailbox(func() actor.Mailbox { return box }), actor.WithDispatcher(s.node.dispatcher),
-		actor.WithSupervisor(newBackoff(s.node.childFailed)))
+		actor.WithMailbox(func() actor.Mailbox { return box }), actor.WithDispatcher(s.node.dispatcher))
 	pid, err := ctx.SpawnNamed(props, name)
 	if err != nil {
 		panic(fmt.Errorf("actor %s: %w", name, err)) // a name is given out once Terminated has told that it is free
@@ -161,11 +164,15 @@ func (s *shard) sweep(ctx actor.Context) {
 		if h.leaving || !ok || found.(*entry).lastUsed().After(oldest) {
 			continue
 		}
-		h.leaving = true
-		s.node.directory.Delete(h.key)
-		ctx.Send(h.pid, passivate{})
+		s.dismiss(ctx, h)
 	}
 	s.scheduleSweep()
+}
+
+func (s *shard) dismiss(ctx actor.Context, h *handle) {
+	h.leaving = true
+	s.node.directory.Delete(h.key)
+	ctx.Send(h.pid, passivate{})
 }
 
 // stay takes back an entity that was not idle.
@@ -198,12 +205,15 @@ func (s *shard) ended(ctx actor.Context, who *actor.PID) {
 }
 
 func (s *shard) stop() {
-	s.timer.Stop()
+	if s.timer != nil {
+		s.timer.Stop()
+	}
 	for _, h := range s.entities {
 		s.node.directory.Delete(h.key)
 		for _, r := range h.waiting {
 			r.answer(nil, ErrRetry)
 		}
+		h.waiting = nil // a child's end must not bring it back
 	}
 }
 

@@ -22,6 +22,22 @@ func newBackoff(restarted func(child *actor.PID, reason any, stopped bool)) *bac
 	}
 }
 
+// supervision is how a shard treats its children: an entity that keeps failing is stopped, and activated anew when it is
+// next asked; the reactor goes on.
+type supervision struct{ entities, reactor *backoff }
+
+func (s *System) supervision() supervision {
+	return supervision{newBackoff(s.childFailed), tireless(s.childFailed)}
+}
+
+func (s supervision) HandleFailure(system *actor.ActorSystem, supervisor actor.Supervisor, child *actor.PID, rs *actor.RestartStatistics, reason, message any) {
+	strategy := s.entities
+	if kindOf(child.Id) == reactorKind {
+		strategy = s.reactor
+	}
+	strategy.HandleFailure(system, supervisor, child, rs, reason, message)
+}
+
 // tireless never gives a child up: without its shard, a partition would be out of reach until the next term.
 func tireless(restarted func(child *actor.PID, reason any, stopped bool)) *backoff {
 	b := newBackoff(restarted)

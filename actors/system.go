@@ -71,13 +71,17 @@ type System struct {
 	inFlight  map[string]*atomic.Int64
 	streams   atomic.Uint64
 	underWay  underWay
-	unwatch   context.CancelFunc
+	// running ends when the system stops.
+	running context.Context
+	end     context.CancelFunc
 }
 
 // led is a partition as this process sees it.
 type led struct {
 	shard    atomic.Pointer[actor.PID]
 	sequence atomic.Uint64
+	// told is set while the reactor has a message that the feed has grown.
+	told atomic.Bool
 }
 
 // entry is an active entity.
@@ -119,6 +123,7 @@ func New(o Options) *System {
 		return slog.New(levelled{o.Log.Handler()})
 	})))
 	s.root = s.actors.Root
+	s.running, s.end = context.WithCancel(context.Background())
 	s.dispatcher = newDispatcher()
 	s.actors.EventStream.Subscribe(func(event any) {
 		if dead, ok := event.(*actor.DeadLetterEvent); ok {
@@ -130,9 +135,7 @@ func New(o Options) *System {
 
 // Start runs shards for the partitions that the journal says are led here, now and later.
 func (s *System) Start() {
-	var watching context.Context
-	watching, s.unwatch = context.WithCancel(context.Background())
-	s.journal.Watch(watching, s.notice)
+	s.journal.Watch(s.running, s.notice)
 }
 
 // host is the kind whose actors carry out the commands of a kind.
@@ -141,9 +144,10 @@ func (s *System) host(kind string) (Kind, bool) {
 	return k, ok
 }
 
-// Stop ends all actors. Commands that are under way are finished as long as ctx lets them be; the journal stays open.
+// Stop ends all actors. Whoever asks must have stopped before: the outcome of a command that is still under way is
+// answered as not known. The journal stays open.
 func (s *System) Stop(ctx context.Context) {
-	s.unwatch()
+	s.end()
 	for i := range s.shards {
 		if pid := s.shards[i].shard.Swap(nil); pid != nil {
 			stopped := s.root.StopFuture(pid)
@@ -274,7 +278,7 @@ func (s *System) notice(n persistence.Notice) {
 	case !n.Owned && pid != nil:
 		l.shard.Store(nil)
 		s.root.Stop(pid)
-	case pid != nil:
+	case pid != nil && l.told.CompareAndSwap(false, true):
 		s.root.Send(pid, advanced{})
 	}
 }
@@ -284,7 +288,8 @@ func (s *System) startShard(p persistence.Partition, epoch uint64) *actor.PID {
 	box := newMailbox(s.metrics.kinds[shardKind])
 	props := actor.PropsFromProducer(func() actor.Actor {
 		return &shard{node: s, partition: p, epoch: epoch, mailbox: box}
-	}, actor.WithMailbox(func() actor.Mailbox { return box }), actor.WithDispatcher(s.dispatcher), actor.WithGuardian(tireless(s.childFailed)))
+	}, actor.WithMailbox(func() actor.Mailbox { return box }), actor.WithDispatcher(s.dispatcher),
+		actor.WithGuardian(tireless(s.childFailed)), actor.WithSupervisor(s.supervision()))
 	pid, err := s.root.SpawnNamed(props, shardName(p, epoch))
 	if err != nil {
 		s.log.Error("a shard cannot be started", slog.Int("partition", int(p)), slog.Any("error", err))

@@ -56,7 +56,7 @@ func (a *applier) one(b *pebble.Batch, p *Proposal) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if p.Expected != h.version {
+	if p.Expected != h.version || p.Revision != 0 && p.Revision != h.revision+1 {
 		return Result{Err: &ConflictError{Actual: h.version}}, nil
 	}
 	for i := range p.Events {
@@ -66,8 +66,13 @@ func (a *applier) one(b *pebble.Batch, p *Proposal) (Result, error) {
 			return Result{}, err
 		}
 	}
+	if p.Revision != 0 {
+		h.revision = p.Revision
+		a.move(h)
+	}
 	if len(p.Events) > 0 {
-		a.touch(p.Partition, s, h)
+		a.move(h)
+		a.advance(p.Partition, s)
 	}
 	for i := range p.Entries {
 		if err := setEntry(b, p.Partition, &p.Entries[i]); err != nil {
@@ -81,18 +86,21 @@ func (a *applier) head(k streamKey) (*head, error) {
 	if h := a.heads.find(k); h != nil {
 		return h, nil
 	}
-	version, err := readHead(a.db, k.partition, k.stream)
+	version, revision, err := readHead(a.db, k.partition, k.stream)
 	if err != nil {
 		return nil, err
 	}
-	return a.heads.add(k, version), nil
+	return a.heads.add(k, version, revision), nil
 }
 
-func (a *applier) touch(p Partition, s *share, h *head) {
+func (a *applier) move(h *head) {
 	if !h.dirty {
 		h.dirty = true
 		a.moved = append(a.moved, h)
 	}
+}
+
+func (a *applier) advance(p Partition, s *share) {
 	if !s.advanced {
 		s.advanced = true
 		a.advanced = append(a.advanced, p)
@@ -114,8 +122,9 @@ func (a *applier) finish(b *pebble.Batch) error {
 }
 
 func setHead(b *pebble.Batch, h *head) error {
-	var value [binary.MaxVarintLen64]byte
+	var value [2 * binary.MaxVarintLen64]byte
 	n := binary.PutUvarint(value[:], h.version)
+	n += binary.PutUvarint(value[n:], h.revision)
 	// Without its terminator, an event prefix is a head's key but for the tag.
 	op := b.SetDeferred(len(h.events)-1, n)
 	copy(op.Key, h.events)
@@ -148,9 +157,23 @@ func setEntry(b *pebble.Batch, p Partition, c *Change) error {
 	return b.Set(key, c.Data, nil)
 }
 
-func readHead(r pebble.Reader, p Partition, s Stream) (uint64, error) {
+func readHead(r pebble.Reader, p Partition, s Stream) (version, revision uint64, err error) {
 	var buf [128]byte
-	return readNumber(r, appendHeadKey(buf[:0], p, s))
+	key := appendHeadKey(buf[:0], p, s)
+	value, closer, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return 0, 0, nil
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	defer closer.Close()
+	version, n := binary.Uvarint(value)
+	revision, m := binary.Uvarint(value[max(n, 0):])
+	if n <= 0 || m <= 0 || n+m != len(value) {
+		return 0, 0, fmt.Errorf("head %q is damaged", key)
+	}
+	return version, revision, nil
 }
 
 // readNumber is a row's uvarint; 0: no row.

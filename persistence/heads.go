@@ -9,8 +9,9 @@ type streamKey struct {
 
 // head is what the applier knows of a stream.
 type head struct {
-	key     streamKey
-	version uint64
+	key streamKey
+	// version and revision are those of the stream.
+	version, revision uint64
 	// events is the prefix of the stream's event keys.
 	events []byte
 	// dirty tells that the batch being applied has moved version, and that its row is still to be written.
@@ -38,13 +39,13 @@ func (h *heads) find(k streamKey) *head {
 	return e.Value.(*head)
 }
 
-func (h *heads) add(k streamKey, version uint64) *head {
+func (h *heads) add(k streamKey, version, revision uint64) *head {
 	if h.order.Len() >= h.limit {
 		oldest := h.order.Back()
 		delete(h.known, oldest.Value.(*head).key)
 		h.order.Remove(oldest)
 	}
-	n := &head{key: k, version: version, events: appendEventPrefix(nil, k.partition, k.stream)}
+	n := &head{key: k, version: version, revision: revision, events: appendEventPrefix(nil, k.partition, k.stream)}
 	h.known[k] = h.order.PushFront(n)
 	return n
 }

@@ -69,6 +69,8 @@ type Journal interface {
 type View interface {
 	// Head is the stream's last version; 0: no events.
 	Head(p Partition, s Stream) (uint64, error)
+	// Revision is the last of the stream's proposals that carried one; 0: none.
+	Revision(p Partition, s Stream) (uint64, error)
 	// Read yields a stream's events with versions of at least from, ascending; or, descending, at most from.
 	Read(p Partition, s Stream, from uint64, d Direction) iter.Seq2[Event, error]
 	// Feed yields the events of a partition with sequences of at least from, ascending, of the streams that want
@@ -98,6 +100,9 @@ type Proposal struct {
 	Stream    Stream
 	// Expected is the stream's version that the proposal was decided on.
 	Expected uint64
+	// Revision is the count of the stream's proposals with this one, of those that carry it; 0: not checked. It orders
+	// proposals that change entries alone, and refuses what was decided on one that the journal did not take.
+	Revision uint64
 	// Epoch is the term under which the proposer leads the partition.
 	Epoch   uint64
 	Events  []Event
@@ -169,7 +174,7 @@ type Notice struct {
 	Sequence uint64
 }
 
-// ConflictError refuses a proposal whose expected version is not the stream's.
+// ConflictError refuses a proposal whose expected version or revision is not the stream's.
 type ConflictError struct{ Actual uint64 }
 
 func (e *ConflictError) Error() string {

@@ -15,7 +15,17 @@ func (v *view) Head(p Partition, s Stream) (uint64, error) {
 		return 0, err
 	}
 	defer v.end()
-	return readHead(v.shown.snapshot, p, s)
+	version, _, err := readHead(v.shown.snapshot, p, s)
+	return version, err
+}
+
+func (v *view) Revision(p Partition, s Stream) (uint64, error) {
+	if err := v.begin(); err != nil {
+		return 0, err
+	}
+	defer v.end()
+	_, revision, err := readHead(v.shown.snapshot, p, s)
+	return revision, err
 }
 
 func (v *view) Snapshot(p Partition, s Stream) (Snapshot, error) {

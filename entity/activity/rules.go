@@ -2,6 +2,7 @@ package activity
 
 import (
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -18,6 +19,8 @@ const (
 	MaxIntents = 4096
 	// MaxOperations bounds one Record.
 	MaxOperations = 1000
+	// maxFlushed bounds the summaries of one flush; the next follows at once.
+	maxFlushed = 500
 	// MaxActorBytes bounds an actor and a user id.
 	MaxActorBytes = 256
 )
@@ -199,8 +202,11 @@ func check(op *activityv1.Operation) error {
 }
 
 func checkAuthor(a *activityv1.Author) error {
-	if a.GetActor() == "" || len(a.GetActor()) > MaxActorBytes || len(a.GetUserId()) > MaxActorBytes {
+	switch {
+	case a.GetActor() == "", len(a.GetActor()) > MaxActorBytes, len(a.GetUserId()) > MaxActorBytes:
 		return entity.Errorf(entity.InvalidRequest, "the author is empty or too long")
+	case !utf8.ValidString(a.GetActor()), !utf8.ValidString(a.GetUserId()):
+		return entity.Errorf(entity.InvalidRequest, "the author is not UTF-8")
 	}
 	return nil
 }

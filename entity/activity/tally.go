@@ -132,5 +132,5 @@ func (s *State) due(now int64) []string {
 		}
 	}
 	slices.Sort(keys)
-	return keys
+	return keys[:min(len(keys), maxFlushed)]
 }

@@ -231,3 +231,31 @@ func testClose(t *testing.T, h Harness) {
 		t.Fatal(err)
 	}
 }
+
+// testRevision refuses everything behind a proposal that was refused, also where entries alone change.
+func testRevision(t *testing.T, h Harness) {
+	c := open(t, h)
+	defer c.close()
+	revised := func(revision uint64, data string) persistence.Proposal {
+		p := c.change(0, put("i", "a", 1, data))
+		p.Revision = revision
+		return p
+	}
+	c.must(revised(1, "first"), revised(2, "second"))
+	results := c.all(revised(4, "ahead"), revised(5, "behind it"), revised(3, "third"), revised(3, "again"))
+	for i, refused := range []bool{true, true, false, true} {
+		if refused {
+			actual(t, results[i])
+		} else if results[i].Err != nil {
+			t.Errorf("revision 3 is refused: %v", results[i].Err)
+		}
+	}
+	unchecked := c.change(0, put("i", "b", 1, "unchecked"))
+	c.must(unchecked)
+	c.look(func(v persistence.View) {
+		equal(t, "index", rows(t, v, 0, persistence.Query{Index: "i", Prefix: true}), "a/1 third", "b/1 unchecked")
+		if got, err := v.Revision(0, "indexed"); err != nil || got != 3 {
+			t.Errorf("the revision is %d, %v", got, err)
+		}
+	})
+}

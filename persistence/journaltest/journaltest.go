@@ -39,6 +39,7 @@ func Run(t *testing.T, make func(t *testing.T) Harness) {
 		{"conflict", testConflict},
 		{"refusals leave the batch alone", testRefusals},
 		{"epoch", testEpoch},
+		{"revision", testRevision},
 		{"order", testOrder},
 		{"any bytes", testAnyBytes},
 		{"reopen", testReopen},

@@ -1,0 +1,143 @@
+package actors_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+func TestWhatWaitsForAnEntityThatKeepsFailingIsAnswered(t *testing.T) {
+	b := newBench(t, withFragile)
+	var answered sync.WaitGroup
+	for range 40 {
+		answered.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := b.router.Ask(ctx, toFragile(&slugv1.ClaimSlug{})); err == nil {
+				t.Error("a panic is answered without an error")
+			}
+		})
+	}
+	answered.Wait()
+	if b.metric("atelier_actor_restarts_total", "fragile", "restart") == 0 {
+		t.Error("restarts are not counted")
+	}
+	b.stop()
+	b.eventually(func() bool { return b.metric("atelier_actor_in_flight", "fragile") == 0 })
+	b.start()
+}
+
+func TestTwoReadsOfWhichOneIsRefusedCountOnce(t *testing.T) {
+	b := newBench(t)
+	b.createWorkspace("ws_1", "usr_1")
+	b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_CREATE, "a")))
+	b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_READ, "a")))
+	held := make(chan func(), 8)
+	b.faults.holding(func(p persistence.Proposal) bool { return p.Stream == "activity/ws_1" }, held)
+	var acknowledged atomic.Uint64
+	var reads sync.WaitGroup
+	for range 2 {
+		b.clock.Advance(time.Second)
+		reads.Go(func() {
+			if _, err := b.ask(record("ws_1", operation(activityv1.Kind_KIND_READ, "a"))); err == nil {
+				acknowledged.Add(1)
+			}
+		})
+	}
+	first, second := <-held, <-held
+	b.faults.holding(nil, nil)
+	b.faults.failing(refuseOnce("activity/ws_1"))
+	first()
+	second()
+	reads.Wait()
+	seen := b.query(&activityv1.ReadSeenBy{Path: "a", Limit: 100}).(*activityv1.SeenBy).GetReaders()
+	if len(seen) != 1 || seen[0].GetReadCount() != 1+acknowledged.Load() {
+		t.Errorf("seen by %v, after %d reads were acknowledged", seen, acknowledged.Load())
+	}
+}
+
+func TestAFlushThatIsRefusedIsTriedAgain(t *testing.T) {
+	b := newBench(t)
+	b.createWorkspace("ws_1", "usr_1")
+	op := operation(activityv1.Kind_KIND_WRITE, ".git/x")
+	op.Tree = ".git"
+	var refused atomic.Int32
+	b.faults.failing(func(p persistence.Proposal) error {
+		if p.Stream == "activity/ws_1" && len(p.Events) > 0 && refused.Add(1) == 1 {
+			return persistence.ErrRefused
+		}
+		return nil
+	})
+	f := b.follow(t, "ws_1", 0, false)
+	b.mustAsk(record("ws_1", op))
+	b.clock.Advance(activity.FoldWindow)
+	f.wait(1)
+	if refused.Load() < 2 {
+		t.Error("nothing was refused")
+	}
+}
+
+func TestSnapshotsAreKeptOverActivations(t *testing.T) {
+	b := newBench(t, withFragile)
+	for i := range 6 {
+		for range 60 {
+			b.mustAsk(toFragile(&slugv1.ClaimSlug{WorkspaceId: "ws_1"}))
+		}
+		if i%2 == 0 {
+			b.restart()
+		}
+	}
+	b.stop()
+	b.start()
+	v, err := b.journal.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	snapshot, err := v.Snapshot(b.router.Partition("x"), "fragile/x")
+	if err != nil || snapshot.Version < 256 {
+		t.Errorf("the snapshot of 360 events is of version %d, %v", snapshot.Version, err)
+	}
+	if got := b.mustAsk(toFragile(&slugv1.ResolveSlug{})).(*slugv1.Slug).GetWorkspaceId(); got != "ws_1" {
+		t.Errorf("the state from the snapshot is %q", got)
+	}
+}
+
+func TestAskingForWhatIsNotThereLeavesNothingInMemory(t *testing.T) {
+	b := newBench(t)
+	for _, id := range []string{"one", "two", "three"} {
+		b.mustAsk(entity.Command{Kind: entity.KindSlug, Identity: id, Principal: entity.Platform(), Message: &slugv1.ResolveSlug{}})
+	}
+	b.eventually(func() bool { return b.metric("atelier_actor_active", "slug") == 0 })
+	b.createWorkspace("ws_1", "usr_1")
+	b.mustAsk(entity.Command{Kind: entity.KindWorkspace, Identity: "ws_1", Principal: person("usr_1"), Message: &workspacev1.DescribeWorkspace{}})
+	if got := b.metric("atelier_actor_active", "workspace"); got != 1 {
+		t.Errorf("%v workspaces are active", got)
+	}
+}
+
+func TestAStreamWhoseClientLeftIsForgotten(t *testing.T) {
+	b := newBench(t, func(b *bench) { b.idle = time.Minute })
+	b.createWorkspace("ws_1", "usr_1")
+	for range 20 {
+		ctx, cancel := context.WithCancel(context.Background())
+		go cancel()
+		if _, err := b.router.Subscribe(ctx, activity.Subscription{WorkspaceID: "ws_1", Principal: person("usr_1")}); err == nil {
+			cancel()
+		}
+	}
+	b.eventually(func() bool {
+		b.clock.Advance(2 * time.Minute)
+		b.system.Sweep()
+		return b.metric("atelier_actor_active", "workspace") == 0
+	})
+}
