@@ -110,13 +110,8 @@ func (a *attempt) settle(ctx context.Context, op *activityv1.Operation, inode ui
 }
 
 func (a *attempt) ask(ctx context.Context, message proto.Message) error {
-	_, err := a.drive.ask(ctx, message, a.commandID(message))
+	_, err := a.drive.ask(ctx, message)
 	return err
-}
-
-// commandID lets a command that is sent again take effect once.
-func (a *attempt) commandID(message proto.Message) string {
-	return a.id + "/" + string(message.ProtoReflect().Descriptor().Name())
 }
 
 // conclude completes or abandons the intent, if need be later.

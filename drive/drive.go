@@ -98,7 +98,7 @@ func (d *Drive) Hold(ctx context.Context, path string) (release func(), err erro
 // RecordRead records that content of a file was sent.
 func (d *Drive) RecordRead(ctx context.Context, path string, author *activityv1.Author) error {
 	op := d.operation(activityv1.Kind_KIND_READ, activityv1.EntryKind_ENTRY_KIND_UNSPECIFIED, path, author)
-	_, err := d.ask(ctx, &activityv1.Record{Operations: []*activityv1.Operation{op}}, "")
+	_, err := d.ask(ctx, &activityv1.Record{Operations: []*activityv1.Operation{op}})
 	d.drives.metrics.ended("read", err)
 	return err
 }
@@ -110,13 +110,14 @@ func (d *Drive) operation(kind activityv1.Kind, entry activityv1.EntryKind, path
 	return &activityv1.Operation{Kind: kind, EntryKind: entry, Path: path, Tree: d.drives.tree(path), Author: author}
 }
 
-// ask sends a command that the client's going away does not recall.
-func (d *Drive) ask(ctx context.Context, message proto.Message, id string) (proto.Message, error) {
+// ask sends a command that the client's going away does not recall. It needs no command id: what names an intent takes
+// effect once.
+func (d *Drive) ask(ctx context.Context, message proto.Message) (proto.Message, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
 	// Closing does end it: the next start then finds out what became of it.
 	defer context.AfterFunc(d.drives.running, cancel)()
 	return d.drives.asker.Ask(ctx, entity.Command{
-		Kind: entity.KindActivity, Identity: d.workspaceID, Principal: entity.Platform(), ID: id, Message: message,
+		Kind: entity.KindActivity, Identity: d.workspaceID, Principal: entity.Platform(), Message: message,
 	})
 }

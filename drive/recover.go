@@ -35,7 +35,7 @@ func (d *Drive) alone(ctx context.Context, work func() error) error {
 }
 
 func (d *Drive) resolve(ctx context.Context) error {
-	reply, err := d.ask(ctx, &activityv1.ListIntents{}, "")
+	reply, err := d.ask(ctx, &activityv1.ListIntents{})
 	if err != nil {
 		return unavailable("the drive cannot be recovered now: %v", err)
 	}
