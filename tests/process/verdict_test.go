@@ -18,7 +18,7 @@ func judge(t *testing.T, s *site, c crew) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d rows after %d kills", len(feed), s.life)
+	t.Logf("%d rows, %d kills", len(feed), s.life)
 	for i, r := range feed {
 		if r.Seq != uint64(i)+1 {
 			t.Fatalf("row %d has the sequence %d", i+1, r.Seq)
