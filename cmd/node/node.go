@@ -72,6 +72,12 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 			err = errors.Join(err, n.Stop(stopping))
 		}
 	}()
+	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return n, err
+	}
+	if err := makeDir(o.Dir); err != nil {
+		return n, err
+	}
 	if n.Journal, err = openJournal(o); err != nil {
 		return n, err
 	}

@@ -44,6 +44,18 @@ func WriteDurably(path string, content []byte) error {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
+	return syncDir(dir)
+}
+
+// makeDir makes the data directory, whose name in its parent is durable like what it will hold.
+func makeDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(dir))
+}
+
+func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
