@@ -162,7 +162,8 @@ func (n *Node) reactions() map[string]actors.Reaction {
 	return reactions
 }
 
-// recoverDrives makes drives and sequences agree where operations were cut off.
+// recoverDrives makes drives and sequences agree where operations were cut off. A drive for which that fails serves
+// nothing until it succeeds, and keeps the others from nothing.
 func (n *Node) recoverDrives(ctx context.Context) error {
 	workspaces, err := n.System.Identities(activity.OpenIntents)
 	if err != nil {
@@ -170,7 +171,8 @@ func (n *Node) recoverDrives(ctx context.Context) error {
 	}
 	for _, id := range workspaces {
 		if err := n.Drives.Recover(ctx, id); err != nil {
-			return fmt.Errorf("the drive of %s: %w", id, err)
+			n.log.Error("a drive cannot be recovered", slog.String("workspace", id), slog.Any("error", err))
+			continue
 		}
 		n.log.Info("a drive was recovered", slog.String("workspace", id))
 	}
