@@ -187,6 +187,7 @@ func (a *appender) append(worker int) error {
 func (s *appendedTo) stamp(p *persistence.Proposal) {
 	p.Partition, p.Stream, p.Epoch, p.Expected = s.partition, s.name, s.epoch, s.version
 	s.version++
+	p.Revision = s.version // each proposal is one event
 	for i := range p.Entries {
 		switch e := &p.Entries[i]; e.Index {
 		case activity.ByPath, activity.Below, activity.Restores:
