@@ -61,7 +61,8 @@ fuzz:
 	tests/fuzz $(FUZZTIME)
 
 bench:
-	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+	go test -run '^$$' -bench '$(BENCH)' -timeout 30m ./...
+	cd tests/peers && go test -run '^$$' -bench '$(BENCH)' -timeout 30m ./...
 
 clean:
 	rm -rf bin .tools

@@ -183,7 +183,7 @@ func (c *connection) frames(b []byte) (_ []byte, caughtUp bool, err error) {
 	}
 	defer v.Close()
 	scanned := 0
-	for event, err := range v.Read(c.partition, c.stream, c.next, persistence.Ascending) {
+	for event, err := range v.Payloads(c.partition, c.stream, c.next, persistence.Ascending) {
 		if err != nil {
 			return b, false, err
 		}
@@ -191,7 +191,7 @@ func (c *connection) frames(b []byte) (_ []byte, caughtUp bool, err error) {
 			return b, false, nil
 		}
 		scanned++
-		if row := activity.Stored(event.Payload); c.reads || !activity.Read(row.Kind()) {
+		if row := activity.Stored(event.Bytes); c.reads || !activity.Read(row.Kind()) {
 			b = activity.AppendFrame(b, c.hub.Load().cursor, event.Version, row)
 		}
 		c.next = event.Version + 1

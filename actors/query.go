@@ -103,7 +103,7 @@ func (a activityReader) sequence(p page) (*activityv1.Page, error) {
 		return out.Page, nil
 	}
 	scanned := 0
-	for event, err := range a.view.Read(a.partition, a.stream, p.from, p.direction) {
+	for event, err := range a.view.Payloads(a.partition, a.stream, p.from, p.direction) {
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +112,7 @@ func (a activityReader) sequence(p page) (*activityv1.Page, error) {
 		}
 		scanned++
 		out.last = event.Version
-		if row := activity.Stored(event.Payload); p.wants(row.Kind()) {
+		if row := activity.Stored(event.Bytes); p.wants(row.Kind()) {
 			out.add(row)
 		}
 	}
@@ -162,9 +162,9 @@ func (a activityReader) walk(queries []persistence.Query, p page) (*activityv1.P
 }
 
 func (a activityReader) row(out *pageWriter, seq uint64) error {
-	for event, err := range a.view.Read(a.partition, a.stream, seq, persistence.Ascending) {
+	for event, err := range a.view.Payloads(a.partition, a.stream, seq, persistence.Ascending) {
 		if err == nil {
-			out.add(activity.Stored(event.Payload))
+			out.add(activity.Stored(event.Bytes))
 		}
 		return err
 	}

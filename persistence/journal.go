@@ -73,6 +73,8 @@ type View interface {
 	Revision(p Partition, s Stream) (uint64, error)
 	// Read yields a stream's events with versions of at least from, ascending; or, descending, at most from.
 	Read(p Partition, s Stream, from uint64, d Direction) iter.Seq2[Event, error]
+	// Payloads is Read for who wants no more of an event than its payload.
+	Payloads(p Partition, s Stream, from uint64, d Direction) iter.Seq2[Payload, error]
 	// Feed yields the events of a partition with sequences of at least from, ascending, of the streams that want
 	// selects. Events of other streams are passed over without being read: yield sees them with Stream and Sequence
 	// alone, once every thousand or so, so that a follower's cursor can move on.
@@ -120,6 +122,12 @@ type Event struct {
 	Actor     string
 	CommandID string
 	RequestID string
+}
+
+// Payload is an event's own bytes.
+type Payload struct {
+	Version uint64
+	Bytes   []byte
 }
 
 // Entry is one row of an index. Rows of one index and value are ordered by Order. Value may hold any bytes.

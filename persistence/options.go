@@ -92,6 +92,8 @@ func (o Options) pebble(fs vfs.FS, b *background) *pebble.Options {
 	}
 	// A replay reads long runs of rows, for which fast decompression is worth more than a smaller disk.
 	p.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionFastest })
+	// Split would make Pebble keep most rows of a stream apart from their keys, though walks read both.
+	p.Experimental.EnableValueBlocks = func() bool { return false }
 	for i := range p.Levels {
 		p.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
 		p.Levels[i].BlockSize = blockSize

@@ -133,6 +133,26 @@ func (v *view) Read(p Partition, s Stream, from uint64, d Direction) iter.Seq2[E
 	}
 }
 
+// Payloads yields the payloads of a stream's events.
+func (v *view) Payloads(p Partition, s Stream, from uint64, d Direction) iter.Seq2[Payload, error] {
+	return func(yield func(Payload, error) bool) {
+		err := v.rows(within(appendEventPrefix(nil, p, s), from, d), func(key, value []byte) (bool, error) {
+			version, err := keyNumber(key)
+			if err != nil {
+				return false, err
+			}
+			_, _, payload, err := splitRecord(value)
+			if err != nil {
+				return false, fmt.Errorf("event %d of %s: %w", version, s, err)
+			}
+			return yield(Payload{version, payload}, nil), nil
+		})
+		if err != nil {
+			yield(Payload{}, err)
+		}
+	}
+}
+
 // within is the walk over the numbers that follow prefix, from one of them on.
 func within(prefix []byte, from uint64, d Direction) walk {
 	numbered := appendNumber(bytes.Clone(prefix), from)

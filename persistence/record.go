@@ -80,20 +80,27 @@ type decoder struct {
 }
 
 func (d *decoder) decode(record []byte, e *Event) error {
+	sequence, metadata, payload, err := splitRecord(record)
+	if err != nil {
+		return err
+	}
+	e.Sequence, e.Payload = sequence, payload
+	e.Name, e.Actor, e.CommandID, e.RequestID, e.At = "", "", "", "", time.UnixMilli(0).UTC()
+	return d.metadata(metadata, e)
+}
+
+func splitRecord(record []byte) (sequence uint64, metadata, payload []byte, err error) {
 	sequence, n := binary.Uvarint(record)
 	if n <= 0 {
-		return errRecord
+		return 0, nil, nil, errRecord
 	}
 	record = record[n:]
 	length, n := binary.Uvarint(record)
 	if n <= 0 || length > uint64(len(record)-n) {
-		return errRecord
+		return 0, nil, nil, errRecord
 	}
 	record = record[n:]
-	e.Sequence = sequence
-	e.Payload = record[length:]
-	e.Name, e.Actor, e.CommandID, e.RequestID, e.At = "", "", "", "", time.UnixMilli(0).UTC()
-	return d.metadata(record[:length], e)
+	return sequence, record[:length], record[length:], nil
 }
 
 func (d *decoder) metadata(b []byte, e *Event) error {

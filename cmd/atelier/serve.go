@@ -33,6 +33,7 @@ func (c *serveCommand) Run(ctx context.Context, out console) error {
 		return err
 	}
 	started := time.Now()
+	node.TuneMemory()
 	n, err := node.Start(ctx, c.options(log))
 	if err != nil {
 		return explain(err)

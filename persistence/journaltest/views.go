@@ -2,6 +2,7 @@ package journaltest
 
 import (
 	"fmt"
+	"iter"
 	"sync"
 	"testing"
 
@@ -20,6 +21,19 @@ func testRead(t *testing.T, h Harness) {
 		equal(t, "down", read(^uint64(0), persistence.Descending), "a/4#4 4", "a/3#3 3", "a/2#2 2", "a/1#1 1")
 		equal(t, "down from 2", read(2, persistence.Descending), "a/2#2 2", "a/1#1 1")
 		equal(t, "down from 0", read(0, persistence.Descending))
+		for _, d := range []persistence.Direction{persistence.Ascending, persistence.Descending} {
+			whole, stop := iter.Pull2(v.Read(0, "a", 3, d))
+			for payload, err := range v.Payloads(0, "a", 3, d) {
+				e, _, more := whole()
+				if err != nil || !more || payload.Version != e.Version || string(payload.Bytes) != string(e.Payload) {
+					t.Errorf("the payload of %+v is %+v, %v", e, payload, err)
+				}
+			}
+			if _, _, more := whole(); more {
+				t.Error("payloads end before the events")
+			}
+			stop()
+		}
 		for e := range v.Read(0, "a", 2, persistence.Ascending) {
 			if e.Name != "2" {
 				t.Fatalf("got %+v", e)

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/atelier-run/atelier/cmd/node"
 )
 
 // role names the part that a child process plays.
@@ -29,8 +31,10 @@ func Run(m *testing.M) int {
 	case "readers":
 		return exit(serveOrders(os.Stdin, os.Stdout))
 	case "member":
+		node.TuneMemory()
 		return exit(serveMember(os.Stdin, os.Stdout))
 	}
+	node.TuneMemory()
 	code := m.Run()
 	removeDatabases()
 	return code
