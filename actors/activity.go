@@ -110,8 +110,8 @@ func (a *activityMachine) decide(call entity.Call, command proto.Message) (decis
 		return decision{}, err
 	}
 	activity.Evolve(a.state, made)
-	for _, t := range made.Totals {
-		a.tallies.put(t.Seen, t.Totals)
+	for seen, t := range made.Totals {
+		a.tallies.put(seen, t)
 	}
 	return a.stored(call, made), nil
 }

@@ -3,6 +3,7 @@ package activity_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -125,9 +126,7 @@ func (m *model) decide(c activityv1.Command) (*activity.Decision, error) {
 	}
 	activity.Evolve(m.state, d)
 	m.rows = append(m.rows, d.Rows...)
-	for _, t := range d.Totals {
-		m.totals[t.Seen] = t.Totals
-	}
+	maps.Copy(m.totals, d.Totals)
 	for _, e := range d.Entries {
 		if e.Index != activity.Recency {
 			continue

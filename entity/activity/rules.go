@@ -52,17 +52,11 @@ func Zero(workspaceID string) *State {
 type Decision struct {
 	Rows    []Row
 	Entries []Entry
-	// Totals that have changed.
-	Totals []Tally
+	// Totals that have changed, by their value in the Seen index.
+	Totals map[string]*activityv1.Totals
 	// Intents and Folds changed; nil removes.
 	Intents map[string]*activityv1.Intent
 	Folds   map[string]*activityv1.Fold
-}
-
-// Tally is the totals of an author on a path, by their value in the Seen index.
-type Tally struct {
-	Seen   string
-	Totals *activityv1.Totals
 }
 
 // Empty tells that the command changes nothing.

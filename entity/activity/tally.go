@@ -64,15 +64,16 @@ func (d *draft) count(path string, author *activityv1.Author, at int64, change f
 		d.Entries = append(d.Entries, Entry{Index: Recency, Value: recencyValue(value, after.GetLastAt(), key)})
 	}
 	d.put(Seen, seen, after)
-	d.Totals = append(d.Totals, Tally{Seen: seen, Totals: after})
+	if d.Totals == nil {
+		d.Totals = map[string]*activityv1.Totals{}
+	}
+	d.Totals[seen] = after
 }
 
 // totals are those of this decision, or those before it.
 func (d *draft) totals(seen string) *activityv1.Totals {
-	for i := len(d.Totals) - 1; i >= 0; i-- {
-		if d.Totals[i].Seen == seen {
-			return d.Totals[i].Totals
-		}
+	if t, ok := d.Totals[seen]; ok {
+		return t
 	}
 	return d.lookup(seen)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -82,9 +83,7 @@ func (p *proposer) propose(done func(activity.Row, error)) error {
 	}
 	expected := p.state.Seq
 	activity.Evolve(p.state, d)
-	for _, t := range d.Totals {
-		p.totals[t.Seen] = t.Totals
-	}
+	maps.Copy(p.totals, d.Totals)
 	proposal := persistence.Proposal{Stream: "activity/" + rawWorkspace, Expected: expected, Epoch: p.epoch}
 	row := d.Rows[0]
 	proposal.Events = []persistence.Event{{
