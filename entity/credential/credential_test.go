@@ -2,7 +2,6 @@ package credential_test
 
 import (
 	"bytes"
-	"errors"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/credential"
+	"github.com/atelier-run/atelier/entity/entitytest"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
@@ -26,25 +26,16 @@ func platform(now time.Time) entity.Call {
 	return entity.Call{Now: now, Identity: identity, Principal: entity.Platform()}
 }
 
+var rules = entitytest.Rules[*credentialv1.Credential, credentialv1.Command, credentialv1.Event]{Decide: credential.Decide, Evolve: credential.Evolve}
+
 // ask carries a command out and fails the test where a law of rules is broken.
 func ask(
 	t rapid.TB, call entity.Call, s *credentialv1.Credential, c credentialv1.Command,
 ) (*credentialv1.Credential, []credentialv1.Event, error) {
 	t.Helper()
-	events, err := credential.Decide(call, s, c)
+	s, events, err := rules.Carry(t, call, s, c)
 	if err != nil {
-		if code(err) == "" || len(events) > 0 {
-			t.Fatalf("%T: refused with %v and %d events", c, err, len(events))
-		}
 		return s, nil, err
-	}
-	for _, e := range events {
-		before := proto.Clone(s)
-		next := credential.Evolve(s, e)
-		if !proto.Equal(before, s) {
-			t.Fatalf("%T changed the state before it", e)
-		}
-		s = next
 	}
 	var want proto.Message = &wirev1.Done{}
 	if _, describes := c.(*credentialv1.DescribeCredential); describes {
@@ -53,19 +44,7 @@ func ask(
 	if reply := credential.Reply(call, s, c, events); !proto.Equal(reply, want) {
 		t.Fatalf("%T: reply %v, want %v", c, reply, want)
 	}
-	if again, err := credential.Decide(call, s, c); err != nil || len(again) > 0 {
-		t.Fatalf("%T a second time: %v, %v", c, again, err)
-	}
 	return s, events, nil
-}
-
-func code(err error) entity.Code {
-	var refusal *entity.Error
-	errors.As(err, &refusal)
-	if refusal == nil {
-		return ""
-	}
-	return refusal.Code
 }
 
 func good() *credentialv1.Credential {
@@ -106,7 +85,7 @@ func TestLaws(t *testing.T) {
 			call := platform(now)
 			call.Principal.Kind = wirev1.CredentialKind(rapid.SampledFrom([]int32{1, 1, 1, 0, 2, 7, 8}).Draw(t, "kind"))
 			next, events, err := ask(t, call, s, commands().Draw(t, "command"))
-			if !entity.IsPlatform(call.Principal) && code(err) != entity.Forbidden {
+			if !entity.IsPlatform(call.Principal) && entitytest.Code(err) != entity.Forbidden {
 				t.Fatalf("%v was let in: %v", call.Principal, err)
 			}
 			checkStep(t, s, next, now)
@@ -168,7 +147,7 @@ func TestRegisterValidation(t *testing.T) {
 		c := good()
 		change(c)
 		for _, s := range []*credentialv1.Credential{credential.Zero(identity), registered} {
-			if _, _, err := ask(t, platform(noon), s, &credentialv1.RegisterCredential{Credential: c}); code(err) != entity.InvalidRequest {
+			if _, _, err := ask(t, platform(noon), s, &credentialv1.RegisterCredential{Credential: c}); entitytest.Code(err) != entity.InvalidRequest {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -179,11 +158,11 @@ func TestRegisterValidation(t *testing.T) {
 	} {
 		c := good()
 		change(c)
-		if _, _, err := ask(t, platform(noon), registered, &credentialv1.RegisterCredential{Credential: c}); code(err) != entity.InvalidRequest {
+		if _, _, err := ask(t, platform(noon), registered, &credentialv1.RegisterCredential{Credential: c}); entitytest.Code(err) != entity.InvalidRequest {
 			t.Errorf("another %s: %v", name, err)
 		}
 	}
-	if _, err := credential.Decide(platform(noon), registered, &credentialv1.RegisterCredential{}); code(err) != entity.InvalidRequest {
+	if _, err := credential.Decide(platform(noon), registered, &credentialv1.RegisterCredential{}); entitytest.Code(err) != entity.InvalidRequest {
 		t.Errorf("no credential: %v", err)
 	}
 }
@@ -203,7 +182,7 @@ func TestUse(t *testing.T) {
 		"revoked": {revoked, noon, entity.Unauthorized},
 		"unknown": {credential.Zero(identity), noon, entity.Unauthorized},
 	} {
-		if _, _, err := ask(t, platform(test.at), test.s, &credentialv1.UseCredential{}); code(err) != test.want {
+		if _, _, err := ask(t, platform(test.at), test.s, &credentialv1.UseCredential{}); entitytest.Code(err) != test.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

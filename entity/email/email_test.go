@@ -1,7 +1,6 @@
 package email_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/email"
+	"github.com/atelier-run/atelier/entity/entitytest"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
@@ -21,40 +21,21 @@ func platform(identity string) entity.Call {
 	return entity.Call{Now: noon, Identity: identity, Principal: entity.Platform()}
 }
 
+var rules = entitytest.Rules[*emailv1.Email, emailv1.Command, emailv1.Event]{Decide: email.Decide, Evolve: email.Evolve}
+
 // ask carries a command out and fails the test where a law of rules is broken.
-func ask(t rapid.TB, call entity.Call, s *emailv1.Email, c emailv1.Command) (*emailv1.Email, []emailv1.Event, error) {
+func ask(
+	t rapid.TB, call entity.Call, s *emailv1.Email, c emailv1.Command,
+) (*emailv1.Email, []emailv1.Event, error) {
 	t.Helper()
-	events, err := email.Decide(call, s, c)
+	s, events, err := rules.Carry(t, call, s, c)
 	if err != nil {
-		if code(err) == "" || len(events) > 0 {
-			t.Fatalf("%T: refused with %v and %d events", c, err, len(events))
-		}
 		return s, nil, err
-	}
-	for _, e := range events {
-		before := proto.Clone(s)
-		next := email.Evolve(s, e)
-		if !proto.Equal(before, s) {
-			t.Fatalf("%T changed the state before it", e)
-		}
-		s = next
 	}
 	if reply := email.Reply(call, s, c, events); !proto.Equal(reply, s) {
 		t.Fatalf("%T: reply %v, state %v", c, reply, s)
 	}
-	if again, err := email.Decide(call, s, c); err != nil || len(again) > 0 {
-		t.Fatalf("%T a second time: %v, %v", c, again, err)
-	}
 	return s, events, nil
-}
-
-func code(err error) entity.Code {
-	var refusal *entity.Error
-	errors.As(err, &refusal)
-	if refusal == nil {
-		return ""
-	}
-	return refusal.Code
 }
 
 func commands() *rapid.Generator[emailv1.Command] {
@@ -78,7 +59,7 @@ func TestLaws(t *testing.T) {
 			call := platform(identity)
 			call.Principal.Kind = wirev1.CredentialKind(rapid.SampledFrom([]int32{1, 1, 1, 0, 2, 7, 8}).Draw(t, "kind"))
 			next, events, err := ask(t, call, s, commands().Draw(t, "command"))
-			if !entity.IsPlatform(call.Principal) && code(err) != entity.Forbidden {
+			if !entity.IsPlatform(call.Principal) && entitytest.Code(err) != entity.Forbidden {
 				t.Fatalf("%v was let in: %v", call.Principal, err)
 			}
 			if s.GetUserId() != "" && next.GetUserId() != s.GetUserId() {
@@ -127,7 +108,7 @@ func TestCheck(t *testing.T) {
 		case want == "" && err != nil:
 			t.Errorf("%q: %v", address, err)
 		case want == "":
-		case code(err) != entity.InvalidRequest || !strings.HasPrefix(err.Message, "email") || !strings.Contains(err.Message, want):
+		case entitytest.Code(err) != entity.InvalidRequest || !strings.HasPrefix(err.Message, "email") || !strings.Contains(err.Message, want):
 			t.Errorf("%q: %v, want email and %q", address, err, want)
 		}
 	}
@@ -152,7 +133,7 @@ func TestClaim(t *testing.T) {
 		"no address": {email.Zero("alice"), &emailv1.ClaimEmail{UserId: "usr_1"}, entity.InvalidRequest},
 	} {
 		_, _, err := ask(t, platform(test.state.GetAddress()), test.state, test.command)
-		if code(err) != test.want {
+		if entitytest.Code(err) != test.want {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}

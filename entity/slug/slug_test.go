@@ -1,7 +1,6 @@
 package slug_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/entitytest"
 	"github.com/atelier-run/atelier/entity/slug"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -21,40 +21,21 @@ func platform(identity string) entity.Call {
 	return entity.Call{Now: noon, Identity: identity, Principal: entity.Platform()}
 }
 
+var rules = entitytest.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{Decide: slug.Decide, Evolve: slug.Evolve}
+
 // ask carries a command out and fails the test where a law of rules is broken.
-func ask(t rapid.TB, call entity.Call, s *slugv1.Slug, c slugv1.Command) (*slugv1.Slug, []slugv1.Event, error) {
+func ask(
+	t rapid.TB, call entity.Call, s *slugv1.Slug, c slugv1.Command,
+) (*slugv1.Slug, []slugv1.Event, error) {
 	t.Helper()
-	events, err := slug.Decide(call, s, c)
+	s, events, err := rules.Carry(t, call, s, c)
 	if err != nil {
-		if code(err) == "" || len(events) > 0 {
-			t.Fatalf("%T: refused with %v and %d events", c, err, len(events))
-		}
 		return s, nil, err
-	}
-	for _, e := range events {
-		before := proto.Clone(s)
-		next := slug.Evolve(s, e)
-		if !proto.Equal(before, s) {
-			t.Fatalf("%T changed the state before it", e)
-		}
-		s = next
 	}
 	if reply := slug.Reply(call, s, c, events); !proto.Equal(reply, s) {
 		t.Fatalf("%T: reply %v, state %v", c, reply, s)
 	}
-	if again, err := slug.Decide(call, s, c); err != nil || len(again) > 0 {
-		t.Fatalf("%T a second time: %v, %v", c, again, err)
-	}
 	return s, events, nil
-}
-
-func code(err error) entity.Code {
-	var refusal *entity.Error
-	errors.As(err, &refusal)
-	if refusal == nil {
-		return ""
-	}
-	return refusal.Code
 }
 
 func commands() *rapid.Generator[slugv1.Command] {
@@ -80,7 +61,7 @@ func TestLaws(t *testing.T) {
 			call := platform(identity)
 			call.Principal.Kind = wirev1.CredentialKind(rapid.SampledFrom([]int32{1, 1, 1, 0, 2, 7, 8}).Draw(t, "kind"))
 			next, events, err := ask(t, call, s, commands().Draw(t, "command"))
-			if !entity.IsPlatform(call.Principal) && code(err) != entity.Forbidden {
+			if !entity.IsPlatform(call.Principal) && entitytest.Code(err) != entity.Forbidden {
 				t.Fatalf("%v was let in: %v", call.Principal, err)
 			}
 			if s.GetWorkspaceId() != "" && next.GetWorkspaceId() != s.GetWorkspaceId() {
@@ -131,7 +112,7 @@ func TestCheck(t *testing.T) {
 		case want == "" && err != nil:
 			t.Errorf("%q: %v", text, err)
 		case want == "":
-		case code(err) != entity.InvalidRequest || !strings.Contains(err.Message, want) || !strings.Contains(err.Message, "slug"):
+		case entitytest.Code(err) != entity.InvalidRequest || !strings.Contains(err.Message, want) || !strings.Contains(err.Message, "slug"):
 			t.Errorf("%q: %v, want slug and %q", text, err, want)
 		}
 	}
@@ -178,7 +159,7 @@ func TestClaim(t *testing.T) {
 		"no slug":            {slug.Zero("-"), claim("ws_1", "Acme", "usr_1"), entity.InvalidRequest, "slug"},
 	} {
 		_, _, err := ask(t, platform(test.state.GetSlug()), test.state, test.command)
-		if code(err) != test.code || err != nil && !strings.Contains(err.Error(), test.text) {
+		if entitytest.Code(err) != test.code || err != nil && !strings.Contains(err.Error(), test.text) {
 			t.Errorf("%s: %v, want %q and %q", name, err, test.code, test.text)
 		}
 	}

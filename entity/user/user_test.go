@@ -2,7 +2,6 @@ package user_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/entitytest"
 	"github.com/atelier-run/atelier/entity/user"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -38,31 +38,20 @@ func by(p *wirev1.Principal) entity.Call {
 	return entity.Call{Now: noon, Identity: alice, Principal: p}
 }
 
+var rules = entitytest.Rules[*userv1.User, userv1.Command, userv1.Event]{Decide: user.Decide, Evolve: user.Evolve}
+
 // ask carries a command out and fails the test where a law of rules is broken.
-func ask(t rapid.TB, call entity.Call, s *userv1.User, c userv1.Command) (*userv1.User, []userv1.Event, error) {
+func ask(
+	t rapid.TB, call entity.Call, s *userv1.User, c userv1.Command,
+) (*userv1.User, []userv1.Event, error) {
 	t.Helper()
-	events, err := user.Decide(call, s, c)
+	s, events, err := rules.Carry(t, call, s, c)
 	if err != nil {
-		var refusal *entity.Error
-		if !errors.As(err, &refusal) || refusal == nil || refusal.Message == "" || len(events) > 0 {
-			t.Fatalf("%T: refused with %v and %d events", c, err, len(events))
-		}
 		return s, nil, err
 	}
-	for _, e := range events {
-		before := proto.Clone(s)
-		next := user.Evolve(s, e)
-		if !proto.Equal(before, s) {
-			t.Fatalf("%T changed the state before it", e)
-		}
-		s = next
-	}
-	reply, err := proto.Marshal(user.Reply(call, s, c, events))
-	if err != nil || bytes.Contains(reply, secret[:8]) {
-		t.Fatalf("%T: the reply shows a secret's hash or cannot be encoded: %v", c, err)
-	}
-	if again, err := user.Decide(call, s, c); err != nil || len(again) > 0 {
-		t.Fatalf("%T a second time: %v, %v", c, again, err)
+	encoded, failed := proto.Marshal(user.Reply(call, s, c, events))
+	if failed != nil || bytes.Contains(encoded, secret[:8]) {
+		t.Fatalf("%T: the reply shows a secret's hash or cannot be encoded: %v", c, failed)
 	}
 	return s, events, nil
 }
@@ -140,7 +129,7 @@ func TestLaws(t *testing.T) {
 			now = now.Add(time.Duration(rapid.IntRange(0, 60_000).Draw(t, "ms later")) * time.Millisecond)
 			call := entity.Call{Now: now, Identity: alice, Principal: principals().Draw(t, "principal")}
 			next, events, err := ask(t, call, s, commands(now).Draw(t, "command"))
-			if foreign(call.Principal) && code(err) != entity.NotFound {
+			if foreign(call.Principal) && entitytest.Code(err) != entity.NotFound {
 				t.Fatalf("%v was let at alice: %v", call.Principal, err)
 			}
 			for id, key := range s.GetApiKeys() {
@@ -165,15 +154,6 @@ func foreign(p *wirev1.Principal) bool {
 	default:
 		return p.GetUserId() != alice
 	}
-}
-
-func code(err error) entity.Code {
-	var refusal *entity.Error
-	errors.As(err, &refusal)
-	if refusal == nil {
-		return ""
-	}
-	return refusal.Code
 }
 
 func TestEvolveKeepsTheRest(t *testing.T) {
@@ -233,7 +213,7 @@ func TestAccess(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, c := range commands {
-			if _, _, err := ask(t, by(test.who), s, c); code(err) != test.want[i] {
+			if _, _, err := ask(t, by(test.who), s, c); entitytest.Code(err) != test.want[i] {
 				t.Errorf("%v, %T: %v, want %q", test.who, c, err, test.want[i])
 			}
 		}
@@ -243,13 +223,13 @@ func TestAccess(t *testing.T) {
 func TestNobodyYet(t *testing.T) {
 	for _, who := range []*wirev1.Principal{human(alice), entity.Platform()} {
 		for _, c := range []userv1.Command{&userv1.DescribeUser{}, &userv1.ListApiKeys{Limit: 1}, &userv1.IssueApiKey{}} {
-			if _, _, err := ask(t, by(who), user.Zero(alice), c); code(err) != entity.NotFound {
+			if _, _, err := ask(t, by(who), user.Zero(alice), c); entitytest.Code(err) != entity.NotFound {
 				t.Errorf("%T: %v", c, err)
 			}
 		}
 	}
 	empty := entity.Call{Now: noon, Principal: human("")}
-	if _, err := user.Decide(empty, &userv1.User{Email: "a@example.com"}, &userv1.DescribeUser{}); code(err) != entity.NotFound {
+	if _, err := user.Decide(empty, &userv1.User{Email: "a@example.com"}, &userv1.DescribeUser{}); entitytest.Code(err) != entity.NotFound {
 		t.Errorf("nobody asking for nobody: %v", err)
 	}
 }
@@ -284,7 +264,7 @@ func TestIssueApiKeyValidation(t *testing.T) {
 		switch {
 		case test.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
-		case test.want != "" && (code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), test.want)):
+		case test.want != "" && (entitytest.Code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), test.want)):
 			t.Errorf("%s: %v, want invalid_request with %q", name, err, test.want)
 		}
 	}
@@ -302,14 +282,14 @@ func TestKeyLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := issue(5000, 0); code(err) != entity.LimitReached {
+	if err := issue(5000, 0); entitytest.Code(err) != entity.LimitReached {
 		t.Fatalf("one more: %v", err)
 	}
 	s, _, _ = ask(t, call, s, &userv1.RevokeApiKey{KeyId: keyID(0)})
 	if err := issue(5000, 0); err != nil {
 		t.Fatalf("after a revocation: %v", err)
 	}
-	if err := issue(5001, 0); code(err) != entity.LimitReached {
+	if err := issue(5001, 0); entitytest.Code(err) != entity.LimitReached {
 		t.Fatalf("one more: %v", err)
 	}
 	call.Now = call.Now.Add(time.Hour)
@@ -374,7 +354,7 @@ func TestCreateUserValidation(t *testing.T) {
 		"name":  {Email: "alice@example.com", Name: "a\x00"},
 	} {
 		_, _, err := ask(t, by(entity.Platform()), user.Zero(alice), c)
-		if code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), name) {
+		if entitytest.Code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/entitytest"
 	"github.com/atelier-run/atelier/entity/workspace"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
@@ -55,7 +56,7 @@ func TestCheckAgreesWithAllow(t *testing.T) {
 
 func TestOutsidersCannotTell(t *testing.T) {
 	unknown := workspace.Check(by(person("owner")), workspace.Zero(acme), entity.Admin)
-	if code(unknown) != entity.NotFound {
+	if entitytest.Code(unknown) != entity.NotFound {
 		t.Fatal(unknown)
 	}
 	vm := wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM
@@ -124,7 +125,7 @@ func TestWhoMayWhat(t *testing.T) {
 			}
 		}
 		for _, capability := range test.mayNot {
-			if err := workspace.Check(by(test.who), peopled(), capability); code(err) != entity.Forbidden {
+			if err := workspace.Check(by(test.who), peopled(), capability); entitytest.Code(err) != entity.Forbidden {
 				t.Errorf("%s, %s: %v", name, capability, err)
 			}
 		}

@@ -1,7 +1,6 @@
 package workspace_test
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/entitytest"
 	"github.com/atelier-run/atelier/entity/workspace"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
@@ -24,42 +24,21 @@ func by(p *wirev1.Principal) entity.Call {
 	return entity.Call{Now: noon, Identity: acme, Principal: p}
 }
 
+var rules = entitytest.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{Decide: workspace.Decide, Evolve: workspace.Evolve}
+
 // ask carries a command out and fails the test where a law of rules is broken.
 func ask(
 	t rapid.TB, call entity.Call, s *workspacev1.Workspace, c workspacev1.Command,
 ) (*workspacev1.Workspace, []workspacev1.Event, error) {
 	t.Helper()
-	events, err := workspace.Decide(call, s, c)
+	s, events, err := rules.Carry(t, call, s, c)
 	if err != nil {
-		if code(err) == "" || len(events) > 0 {
-			t.Fatalf("%T: refused with %v and %d events", c, err, len(events))
-		}
 		return s, nil, err
-	}
-	for _, e := range events {
-		before := proto.Clone(s)
-		next := workspace.Evolve(s, e)
-		if !proto.Equal(before, s) {
-			t.Fatalf("%T changed the state before it", e)
-		}
-		s = next
 	}
 	if reply := workspace.Reply(call, s, c, events); reply == nil {
 		t.Fatalf("%T: no reply", c)
 	}
-	if again, err := workspace.Decide(call, s, c); err != nil || len(again) > 0 {
-		t.Fatalf("%T a second time: %v, %v", c, again, err)
-	}
 	return s, events, nil
-}
-
-func code(err error) entity.Code {
-	var refusal *entity.Error
-	errors.As(err, &refusal)
-	if refusal == nil {
-		return ""
-	}
-	return refusal.Code
 }
 
 // peopled is a workspace with a person of each role.
@@ -143,12 +122,12 @@ func TestCreate(t *testing.T) {
 		"name":      {Slug: "acme", CreatorId: "usr_1"},
 	} {
 		_, _, err := ask(t, by(entity.Platform()), workspace.Zero(acme), c)
-		if code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), name) {
+		if entitytest.Code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), name) {
 			t.Errorf("no %s: %v", name, err)
 		}
 	}
 	for _, c := range []workspacev1.Command{create, &workspacev1.ReportReady{}} {
-		if _, _, err := ask(t, by(person("owner")), peopled(), c); code(err) != entity.Forbidden {
+		if _, _, err := ask(t, by(person("owner")), peopled(), c); entitytest.Code(err) != entity.Forbidden {
 			t.Errorf("an owner's %T: %v", c, err)
 		}
 	}
@@ -171,7 +150,7 @@ func TestReportReady(t *testing.T) {
 		s := peopled()
 		s.Status = from
 		s, _, err := ask(t, by(entity.Platform()), s, &workspacev1.ReportReady{})
-		if s.GetStatus() != to || (code(err) == entity.NotFound) != (from == none) {
+		if s.GetStatus() != to || (entitytest.Code(err) == entity.NotFound) != (from == none) {
 			t.Errorf("from %v: %v, %v, want %v", from, s.GetStatus(), err, to)
 		}
 	}

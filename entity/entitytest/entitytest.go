@@ -1,0 +1,51 @@
+// Package entitytest holds rules against the laws that all rules keep.
+package entitytest
+
+import (
+	"errors"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+// Rules are those of one kind.
+type Rules[S, C, E proto.Message] struct {
+	Decide func(entity.Call, S, C) ([]E, error)
+	Evolve func(S, E) S
+}
+
+// Carry carries a command out, and fails the test where a law is broken: a refusal has a code and leaves no event,
+// Evolve leaves its argument alone, and what was carried out is already so a second time.
+func (r Rules[S, C, E]) Carry(t rapid.TB, call entity.Call, s S, c C) (S, []E, error) {
+	t.Helper()
+	events, err := r.Decide(call, s, c)
+	if err != nil {
+		if Code(err) == "" || len(events) > 0 {
+			t.Fatalf("%T: refused with %v and %d events", c, err, len(events))
+		}
+		return s, nil, err
+	}
+	for _, e := range events {
+		before := proto.Clone(s)
+		next := r.Evolve(s, e)
+		if !proto.Equal(before, s) {
+			t.Fatalf("%T changed the state before it", e)
+		}
+		s = next
+	}
+	if again, err := r.Decide(call, s, c); err != nil || len(again) > 0 {
+		t.Fatalf("%T a second time: %v, %v", c, again, err)
+	}
+	return s, events, nil
+}
+
+// Code is a refusal's code; empty: it is none.
+func Code(err error) entity.Code {
+	var refusal *entity.Error
+	if !errors.As(err, &refusal) || refusal == nil {
+		return ""
+	}
+	return refusal.Code
+}
