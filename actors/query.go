@@ -162,13 +162,11 @@ func (a activityReader) walk(queries []persistence.Query, p page) (*activityv1.P
 }
 
 func (a activityReader) row(out *pageWriter, seq uint64) error {
-	for event, err := range a.view.Payloads(a.partition, a.stream, seq, persistence.Ascending) {
-		if err == nil {
-			out.add(activity.Stored(event.Bytes))
-		}
-		return err
+	row, ok, err := a.view.Payload(a.partition, a.stream, seq)
+	if ok && err == nil {
+		out.add(activity.Stored(row))
 	}
-	return nil
+	return err
 }
 
 // pageWriter gathers a page's rows.

@@ -75,6 +75,8 @@ type View interface {
 	Read(p Partition, s Stream, from uint64, d Direction) iter.Seq2[Event, error]
 	// Payloads is Read for who wants no more of an event than its payload.
 	Payloads(p Partition, s Stream, from uint64, d Direction) iter.Seq2[Payload, error]
+	// Payload is the payload of one event, the caller's to keep; ok is false where there is no such event.
+	Payload(p Partition, s Stream, version uint64) (payload []byte, ok bool, err error)
 	// Feed yields the events of a partition with sequences of at least from, ascending, of the streams that want
 	// selects. Events of other streams are passed over without being read: yield sees them with Stream and Sequence
 	// alone, once every thousand or so, so that a follower's cursor can move on.

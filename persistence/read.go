@@ -49,21 +49,41 @@ func (v *view) Snapshot(p Partition, s Stream) (Snapshot, error) {
 }
 
 // Lookup is a point read, which bloom filters make cheap where there is nothing.
-func (v *view) Lookup(p Partition, index, value string, order uint64) ([]byte, bool, error) {
+func (v *view) Lookup(p Partition, index, value string, order uint64) (data []byte, ok bool, err error) {
+	var buf [256]byte
+	ok, err = v.point(appendEntryKey(buf[:0], p, index, value, order), func(value []byte) error {
+		data = bytes.Clone(value)
+		return nil
+	})
+	return data, ok, err
+}
+
+func (v *view) Payload(p Partition, s Stream, version uint64) (payload []byte, ok bool, err error) {
+	var buf [128]byte
+	key := appendNumber(appendEventPrefix(buf[:0], p, s), version)
+	ok, err = v.point(key, func(record []byte) error {
+		_, _, bare, err := splitRecord(record)
+		payload = bytes.Clone(bare)
+		return err
+	})
+	return payload, ok, err
+}
+
+// point reads one row, which is valid until row returns.
+func (v *view) point(key []byte, row func(value []byte) error) (found bool, err error) {
 	if err := v.begin(); err != nil {
-		return nil, false, err
+		return false, err
 	}
 	defer v.end()
-	var buf [256]byte
-	data, closer, err := v.shown.snapshot.Get(appendEntryKey(buf[:0], p, index, value, order))
+	value, closer, err := v.shown.snapshot.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, false, nil
+		return false, nil
 	}
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
 	defer closer.Close()
-	return bytes.Clone(data), true, nil
+	return true, row(value)
 }
 
 // walk steps through the rows between lower and upper until row gives an error or false. Rows of one prefix are found

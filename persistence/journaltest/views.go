@@ -21,6 +21,18 @@ func testRead(t *testing.T, h Harness) {
 		equal(t, "down", read(^uint64(0), persistence.Descending), "a/4#4 4", "a/3#3 3", "a/2#2 2", "a/1#1 1")
 		equal(t, "down from 2", read(2, persistence.Descending), "a/2#2 2", "a/1#1 1")
 		equal(t, "down from 0", read(0, persistence.Descending))
+		for version, want := range []bool{false, true, true, true, true, false} {
+			payload, ok, err := v.Payload(0, "a", uint64(version))
+			for e := range v.Read(0, "a", uint64(version), persistence.Ascending) {
+				if ok && string(payload) != string(e.Payload) {
+					t.Errorf("the payload of %d is %q", version, payload)
+				}
+				break
+			}
+			if ok != want || err != nil {
+				t.Errorf("version %d: %v, %v", version, ok, err)
+			}
+		}
 		for _, d := range []persistence.Direction{persistence.Ascending, persistence.Descending} {
 			whole, stop := iter.Pull2(v.Read(0, "a", 3, d))
 			for payload, err := range v.Payloads(0, "a", 3, d) {
