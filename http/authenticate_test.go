@@ -209,6 +209,10 @@ func TestScopes(t *testing.T) {
 		w.change(key, func(c *credentialv1.Credential) { c.Kind = kind })
 		wants(t, request(t, s, "GET", "/v1/user/api-keys", key, ""), want[0], "")
 		wants(t, request(t, s, "POST", "/v1/workspaces", key, `{"slug":"hello","name":"x"}`), want[1], "")
+		if want[1] == 403 { // it is not told what is wrong with its request
+			wants(t, request(t, s, "POST", "/v1/workspaces", key, "{"), 403, "")
+			wants(t, request(t, s, "POST", "/v1/workspaces?x=1", key, "{}", "Content-Type", "text/plain"), 403, "")
+		}
 		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	}
 }

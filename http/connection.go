@@ -34,8 +34,6 @@ func (s *Server) newListening(handler http.Handler) *http.Server {
 		WriteTimeout:   s.options.Limits.RequestTime + s.options.Limits.StallTime,
 		MaxHeaderBytes: maxHead,
 		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		ConnContext:    s.enter,
-		ConnState:      s.count,
 	}
 }
 
@@ -71,7 +69,8 @@ func (c *connection) forStream() {
 	}
 }
 
-// deadline extends a connection's deadline while bytes move, and seldom: it is asked before each of them.
+// deadline extends a connection's deadline while bytes move, and seldom: it is asked before each of them. So bytes have
+// seven eighths of stall at least.
 type deadline struct {
 	set   func(time.Time) error
 	stall time.Duration

@@ -53,14 +53,14 @@ func (s *Server) serveDrive(c *call) error {
 	c.w.pace = (&deadline{set: control.SetWriteDeadline, stall: stall}).extend
 	r := c.r
 	if r.ContentLength != 0 {
-		arriving := &deadline{set: control.SetReadDeadline, stall: stall}
-		arriving.extend()
+		body := &pacedBody{ReadCloser: r.Body, arriving: deadline{set: control.SetReadDeadline, stall: stall}}
+		defer body.leave()
 		r = r.WithContext(c.ctx)
-		r.Body = &pacedBody{r.Body, arriving}
+		r.Body = body
 	}
 	author := &activityv1.Author{Actor: entity.Actor(c.caller.principal), UserId: c.caller.principal.GetUserId()}
 	s.options.Drive.ServeDrive(c.w, r, c.workspace.id, "/v1/ws/"+c.workspace.slug+"/drive", author)
-	control.SetWriteDeadline(time.Now().Add(stall)) // what is still buffered leaves after this
+	control.SetWriteDeadline(time.Now().Add(2 * stall)) // what is buffered leaves after this, and after an unread body
 	return nil
 }
 
@@ -68,14 +68,26 @@ func (s *Server) serveDrive(c *call) error {
 // them takes its own time.
 type pacedBody struct {
 	io.ReadCloser
-	arriving *deadline
+	arriving deadline
+	whole    bool
 }
 
 func (b *pacedBody) Read(p []byte) (int, error) {
+	if b.whole {
+		return 0, io.EOF
+	}
 	b.arriving.extend()
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
+		b.whole = true
 		b.arriving.set(time.Time{})
 	}
 	return n, err
+}
+
+// leave bounds the time in which what the drive did not read may arrive: net/http reads it.
+func (b *pacedBody) leave() {
+	if !b.whole {
+		b.arriving.set(time.Now().Add(b.arriving.stall))
+	}
 }

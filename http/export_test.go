@@ -24,8 +24,10 @@ func (s *Server) Routes() []Route {
 
 func (s *Server) Document() []byte { return s.document }
 
-// Sweep looks at the credentials of open streams at once.
-func (s *Server) Sweep() { s.watch.check(s.watch.distinct()) }
+// HeadMemory is what the heads of as many connections as are let in can take, in bytes.
+func (s *Server) HeadMemory() int { return s.options.Limits.Connections * maxHead }
+
+func (s *Server) Limits() Limits { return s.options.Limits }
 
 // Flush waits until the uses of credentials are reported.
 func (s *Server) Flush() { s.authenticator.reports.Wait() }

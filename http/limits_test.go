@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -193,6 +194,160 @@ func TestConnections(t *testing.T) {
 			b.Errorf("afterwards: %d", got.StatusCode)
 		}
 	}, func(o *http.Options) { o.Limits.Connections = 1 })
+}
+
+// TestOperatorsGetIn has clients take every connection.
+func TestOperatorsGetIn(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		operators := newPipes()
+		served := make(chan error, 1)
+		go func() { served <- b.server.ServeAdmin(operators) }()
+		idle, err := b.pipes.dial(b.Context(), "", "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		synctest.Wait()
+		c, err := operators.dial(b.Context(), "", "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if answer := exchange(b, c, "GET /admin/keys HTTP/1.1\r\nHost: x\r\n\r\n"); answer.StatusCode != 405 || answer.Close {
+			b.Errorf("%d, closed: %v", answer.StatusCode, answer.Close)
+		}
+		idle.Close()
+		synctest.Wait()
+		if got := b.request("GET", "/healthz", nil); got.StatusCode != 200 { // an operator takes no client's place
+			b.Errorf("%d", got.StatusCode)
+		}
+		c.Close()
+	}, func(o *http.Options) { o.Limits.Connections = 1 })
+}
+
+// exchange sends a request as it is and reads the head of the answer.
+func exchange(b *bubble, c net.Conn, request string) *nethttp.Response {
+	b.Helper()
+	if _, err := io.WriteString(c, request); err != nil {
+		b.Fatal(err)
+	}
+	answer, err := nethttp.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return answer
+}
+
+// TestPromisedBodies has clients announce a body and send none: each is answered, and let go.
+func TestPromisedBodies(t *testing.T) {
+	const minute, request = time.Minute, 30 * time.Second
+	for _, test := range []struct {
+		name, line string
+		key        bool
+		limit      func(*http.Limits)
+		status     int
+		within     time.Duration
+	}{
+		{"no such path", "POST /nope", false, nil, 404, request},
+		{"no such method", "POST /v1/whoami", false, nil, 405, request},
+		{"no credential", "POST /v1/workspaces", false, nil, 401, request},
+		{"no credential for the drive", "PUT /v1/ws/acme/drive/a", false, nil, 401, request},
+		{"too many requests", "POST /v1/workspaces", true, func(l *http.Limits) { l.Requests = -1 }, 503, request},
+		{"too many connections", "GET /healthz", false, func(l *http.Limits) { l.Connections = -1 }, 503, request},
+		{"an answer that needs no body", "GET /v1/whoami", true, nil, 200, request},
+		{"a refusal by the drive", "PUT /v1/ws/acme/drive/a", true, nil, 412, minute},
+		{"a stream", "GET " + events, true, nil, 200, 19 * time.Minute},
+	} {
+		for _, body := range []string{"Content-Length: 10\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n3\r\n"} {
+			t.Run(test.name, func(t *testing.T) {
+				inBubble(t, func(b *bubble) {
+					b.world.drive = func(w nethttp.ResponseWriter, _ *nethttp.Request) {
+						time.Sleep(10 * time.Minute)
+						w.WriteHeader(412)
+					}
+					c, err := b.pipes.dial(b.Context(), "", "")
+					if err != nil {
+						b.Fatal(err)
+					}
+					head := test.line + " HTTP/1.1\r\nHost: x\r\n"
+					if test.key {
+						head += "Authorization: Bearer " + b.key + "\r\n"
+					}
+					began := time.Now()
+					if test.status == 412 {
+						began = began.Add(10 * time.Minute)
+					}
+					answer := exchange(b, c, head+body)
+					io.Copy(io.Discard, answer.Body)
+					c.SetReadDeadline(time.Now().Add(time.Hour))
+					_, err = io.Copy(io.Discard, c)
+					if took := time.Since(began); answer.StatusCode != test.status || err != nil || took > test.within+time.Second {
+						b.Errorf("%d, %v after %v", answer.StatusCode, err, took)
+					}
+				}, func(o *http.Options) {
+					if test.limit != nil {
+						test.limit(&o.Limits)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestBodiesThatComeLateForTheDrive has the drive refuse what is still on its way: the connection serves the next request.
+func TestBodiesThatComeLateForTheDrive(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
+			time.Sleep(10 * time.Minute)
+			w.WriteHeader(412)
+		}
+		c, err := b.pipes.dial(b.Context(), "", "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		head := " /v1/ws/acme/drive/a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + b.key + "\r\n"
+		go func() {
+			io.WriteString(c, "PUT"+head+"Content-Length: 10\r\n\r\n")
+			time.Sleep(10*time.Minute + 50*time.Second)
+			io.WriteString(c, "0123456789")
+		}()
+		reader := bufio.NewReader(c)
+		for _, next := range []string{"GET" + head + "\r\n", ""} {
+			answer, err := nethttp.ReadResponse(reader, nil)
+			if err != nil || answer.StatusCode != 412 || answer.Close {
+				b.Fatalf("%v, %v", answer, err)
+			}
+			io.WriteString(c, next)
+		}
+		c.Close()
+	})
+}
+
+// TestReadingOnAfterTheEnd has a drive that asks for more than there is, and then works for long.
+func TestReadingOnAfterTheEnd(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
+			for range 3 {
+				io.Copy(io.Discard, r.Body)
+				time.Sleep(10 * time.Minute)
+			}
+			if err := r.Context().Err(); err != nil {
+				t.Error(err)
+			}
+			w.WriteHeader(201)
+		}
+		if got := b.request("PUT", "/v1/ws/acme/drive/a", strings.NewReader("x")); got.StatusCode != 201 {
+			b.Errorf("%d", got.StatusCode)
+		}
+	})
+}
+
+func TestHeadsTakeBoundedMemory(t *testing.T) {
+	s := newWorld().server(t)
+	if n := s.HeadMemory(); n > 6<<30 {
+		t.Errorf("heads can take %d bytes", n)
+	}
+	if l := s.Limits(); l.Connections <= l.Streams {
+		t.Errorf("%d streams leave nothing of %d connections", l.Streams, l.Connections)
+	}
 }
 
 func TestLargeBodiesCostNoMemory(t *testing.T) {

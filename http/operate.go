@@ -23,7 +23,6 @@ func (s *Server) operate(op *operation, w *response, r *http.Request) {
 		defer cancel()
 		c.ctx = ctx
 	}
-	w.limitBody(r, s.options.Limits.RequestTime)
 	err := c.admit()
 	if err == nil {
 		err = op.handler(c)
@@ -34,8 +33,9 @@ func (s *Server) operate(op *operation, w *response, r *http.Request) {
 	}
 }
 
-// limitBody bounds the time that a body may take to arrive; transfers extend it. Requests without one keep no read deadline, which would
-// end them early: the server reads ahead to notice that a client has gone.
+// limitBody bounds the time that a body may take to arrive, also where nobody reads it: net/http then waits for it before
+// it sends the answer. Transfers extend it. Requests without one keep no read deadline, which would end them early: the
+// server reads ahead to notice that a client has gone.
 func (w *response) limitBody(r *http.Request, d time.Duration) {
 	if r.ContentLength != 0 {
 		http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Now().Add(d))

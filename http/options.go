@@ -36,7 +36,8 @@ type Options struct {
 
 // Limits bounds what clients can take. 0 stands for the default.
 type Limits struct {
-	// Connections, beyond which requests are answered 503.
+	// Connections, beyond which requests are answered 503. Each may take 448 KiB for a request's head before it is known
+	// whose it is; the default leaves room beside as many streams as there may be.
 	Connections int
 	// Requests under way, streams apart, beyond which more are answered 503.
 	Requests int
@@ -89,7 +90,7 @@ func (o Options) complete() (Options, error) {
 }
 
 func (l *Limits) complete() {
-	orDefault(&l.Connections, 20_000)
+	orDefault(&l.Connections, 12_000)
 	orDefault(&l.Requests, 4096)
 	orDefault(&l.Streams, 10_000)
 	orDefault(&l.CredentialStreams, 5000)

@@ -37,7 +37,7 @@ func parseQuery(raw string, known ...string) (*query, error) {
 		case err != nil:
 			return q, err
 		case slices.Contains(known, name+"*"):
-		case !slices.Contains(known, name):
+		case strings.HasSuffix(name, "*"), !slices.Contains(known, name):
 			return q, invalid("unknown query parameter %q", clip(name))
 		case q.has(name):
 			return q, invalid("query parameter %q is repeated", name)

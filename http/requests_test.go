@@ -95,6 +95,7 @@ func TestQueries(t *testing.T) {
 		{prefix + "/latest-writers?dir=", 400, "path must be given 1 to 500 times"},
 		{prefix + "/latest-writers?dir=&path=a/b", 400, "path must be the name of one entry"},
 		{prefix + "/latest-writers?dir=&path=..", 400, "path has a"},
+		{prefix + "/latest-writers?dir=&path=a&path*=b", 400, `unknown query parameter \"path*\"`},
 		{prefix + "/latest-writers?dir=a/&path=b", 400, "dir has an empty segment"},
 		{prefix + "/latest-writers?dir=x&path=" + long, 400, "path has a segment"},
 		{prefix + "/latest-writers?dir=&path=a" + strings.Repeat("&path=b", 499), 200, `{"writers":[]}`},

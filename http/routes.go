@@ -67,7 +67,7 @@ func (s *Server) routes() []route {
 	}
 	table = append(table, s.driveRoutes()...)
 	return append(table,
-		route{post, "/v1/workspaces", anyKey, false, "Create a workspace", answer(created, body[workspaceRequest], s.createWorkspace), brief},
+		route{post, "/v1/workspaces", anyKey, false, "Create a workspace", answer(created, decodeWorkspace, s.createWorkspace), brief},
 		route{get, "/v1/user/api-keys", human, false, "List the caller's API keys", answer(ok, s.decodeAPIKeyList, s.listAPIKeys), brief},
 		route{post, "/v1/user/api-keys", human, false, "Issue an API key", answer(created, body[apiKeyRequest], s.createAPIKey), brief},
 		route{del, "/v1/user/api-keys/{keyId}", human, true, "Revoke an API key of the caller", answer(ok, nothing, s.revokeAPIKey), brief},

@@ -52,6 +52,7 @@ func New(o Options) (*Server, error) {
 	s.watch = newWatch(s.authenticator, o.Limits, s.metrics.streams)
 	s.router, s.adminRouter = s.newRouter(s.routes()), s.newRouter(s.adminRoutes())
 	s.listening, s.administering = s.newListening(s), s.newListening(s.Admin())
+	s.listening.ConnContext, s.listening.ConnState = s.enter, s.count // operators get in however many clients there are
 	return s, nil
 }
 
@@ -68,6 +69,7 @@ func (s *Server) answer(router http.Handler, w http.ResponseWriter, r *http.Requ
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()
 	defer s.finish(res, r)
+	res.limitBody(r, s.options.Limits.RequestTime)
 	if c := connectionOf(r.Context()); c != nil && c.over {
 		res.Header()["Connection"] = []string{"close"}
 		res.fail(errOverloaded)

@@ -85,11 +85,10 @@ func jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
 
-// sink is the way to one stream's client. Frames and heartbeats take turns; each write has a deadline of its own.
+// sink is the way to one stream's client. Frames and heartbeats take turns; each write has a deadline ahead.
 type sink struct {
 	w       *response
 	control *http.ResponseController
-	stall   time.Duration
 	// broken is called when a heartbeat does not reach the client.
 	broken func()
 	// turn is full while something is written.
@@ -97,21 +96,22 @@ type sink struct {
 
 	// life guards what the end of the stream changes.
 	life   sync.Mutex
+	leave  deadline
 	beat   *time.Timer
 	ending bool
 	over   bool
 }
 
 func newSink(w *response, stall time.Duration, broken func()) *sink {
+	control := http.NewResponseController(w.ResponseWriter)
 	return &sink{
-		w: w, control: http.NewResponseController(w.ResponseWriter), stall: stall, broken: broken,
-		turn: make(chan struct{}, 1),
+		w: w, control: control, broken: broken, turn: make(chan struct{}, 1),
+		leave: deadline{set: control.SetWriteDeadline, stall: stall},
 	}
 }
 
 // open sends the head and starts the heartbeat. From here on errors have no way to the client.
 func (s *sink) open(heartbeat time.Duration) error {
-	s.control.SetReadDeadline(time.Time{})
 	header := s.w.Header()
 	header["Content-Type"] = []string{"text/event-stream"}
 	header["Cache-Control"] = []string{"no-cache, no-store"}
@@ -160,7 +160,7 @@ func (s *sink) extend() bool {
 	s.life.Lock()
 	defer s.life.Unlock()
 	if !s.ending {
-		s.control.SetWriteDeadline(time.Now().Add(s.stall))
+		s.leave.extend()
 	}
 	return !s.ending
 }

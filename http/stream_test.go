@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -125,6 +126,35 @@ func TestStreamEndsWithItsCredential(t *testing.T) {
 	}
 }
 
+// TestCredentialsThatNobodyAnswersForHoldUpNoOther has one key revoked among hundreds whose checks go unanswered.
+func TestCredentialsThatNobodyAnswersForHoldUpNoOther(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		revoked := b.key
+		first := b.request("GET", events, nil)
+		for range 300 {
+			b.key = b.world.key(alice)
+			defer b.request("GET", events, nil).Body.Close()
+		}
+		id, _, _ := http.ParseKey(revoked)
+		b.world.mu.Lock()
+		b.world.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
+			if _, ok := c.Message.(*credentialv1.DescribeCredential); ok && c.Identity != id {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return nil, nil
+		}
+		b.world.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		b.world.change(revoked, func(c *credentialv1.Credential) { c.RevokedAt = 1 })
+		ended := time.Now()
+		b.text(first)
+		if late := time.Since(ended); late > time.Second {
+			b.Errorf("ended %v late", late)
+		}
+	})
+}
+
 func TestStreamSurvivesFailedLookups(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		response := b.request("GET", events, nil)
@@ -213,6 +243,33 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 		began := time.Now()
 		if err := <-sent; err == nil || time.Since(began) != time.Minute {
 			b.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// armed counts how often a write deadline is set.
+type armed struct {
+	*httptest.ResponseRecorder
+	times int
+}
+
+func (a *armed) SetWriteDeadline(time.Time) error { a.times++; return nil }
+
+func TestDeadlinesAreSetSeldom(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.world.follow = func(_ context.Context, s activity.Subscription) error {
+			for range 1000 {
+				s.Send([]byte("data: x\n\n"))
+				time.Sleep(time.Millisecond)
+			}
+			return nil
+		}
+		r := httptest.NewRequest("GET", events, nil)
+		r.Header.Set("Authorization", "Bearer "+b.key)
+		w := &armed{ResponseRecorder: httptest.NewRecorder()}
+		b.server.ServeHTTP(w, r)
+		if w.times > 3 {
+			b.Errorf("%d times for 1000 frames in a second", w.times)
 		}
 	})
 }

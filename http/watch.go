@@ -7,12 +7,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/atelier-run/atelier/entity"
 )
 
-// sweepEvery is the least time between two looks at the credentials of open streams.
+// sweepEvery is the time between two looks at the credentials of open streams, and bounds each.
 const sweepEvery = 500 * time.Millisecond
 
 // Why a stream ends before its client leaves it.
@@ -21,8 +20,8 @@ var (
 	errRevoked  = errors.New("the credential is no longer valid")
 )
 
-// watch knows the open streams by credential, and ends those whose credential ends. While there are any, one sweep at a
-// time asks for each distinct credential, past what is remembered of it.
+// watch knows the open streams by credential, and ends those whose credential ends. While there are any, each distinct
+// credential is asked for again and again, past what is remembered of it.
 type watch struct {
 	authenticator *authenticator
 	limits        Limits
@@ -39,6 +38,8 @@ type watch struct {
 type watched struct {
 	credential *credential
 	ends       map[*context.CancelCauseFunc]struct{}
+	// asking tells that a check is under way.
+	asking bool
 }
 
 func newWatch(a *authenticator, limits Limits, gauge prometheus.Gauge) *watch {
@@ -63,7 +64,7 @@ func (w *watch) add(c *credential, end context.CancelCauseFunc) (remove func(), 
 			Code: entity.RateLimited, Message: "too many open streams with this credential", RetryAfter: 5 * time.Second,
 		}
 	case of == nil:
-		of = &watched{c, map[*context.CancelCauseFunc]struct{}{}}
+		of = &watched{credential: c, ends: map[*context.CancelCauseFunc]struct{}{}}
 		w.streams[id] = of
 	}
 	of.ends[&end] = struct{}{}
@@ -133,40 +134,37 @@ func (w *watch) sweep() {
 		case <-w.drained:
 			return
 		}
-		credentials := w.distinct()
-		if credentials == nil {
+		if !w.checkAll() {
 			return
 		}
-		w.check(credentials)
 	}
 }
 
-// distinct is the credentials of open streams; nil ends the sweep.
-func (w *watch) distinct() []*credential {
+// checkAll begins a check of each credential but those whose last one is still under way: one that is not answered holds
+// no other up. It tells whether there are any.
+func (w *watch) checkAll() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var credentials []*credential
 	for _, of := range w.streams {
-		credentials = append(credentials, of.credential)
+		if !of.asking {
+			of.asking = true
+			go w.check(of)
+		}
 	}
-	w.sweeping = credentials != nil
-	return credentials
+	w.sweeping = len(w.streams) > 0
+	return w.sweeping
 }
 
-// check ends the streams of credentials that are refused. Where nobody answers, they stay: nothing comes over them that
+// check ends the streams of a credential that is refused. Where nobody answers, they stay: nothing comes over them that
 // is not asked for elsewhere.
-func (w *watch) check(credentials []*credential) {
-	var group errgroup.Group
-	group.SetLimit(wide)
-	for _, c := range credentials {
-		group.Go(func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), sweepEvery)
-			defer cancel()
-			if errors.Is(w.authenticator.current(ctx, c), errUnauthorized) {
-				w.end(c.principal.GetCredentialId())
-			}
-			return nil
-		})
+func (w *watch) check(of *watched) {
+	ctx, cancel := context.WithTimeout(context.Background(), sweepEvery)
+	defer cancel()
+	err := w.authenticator.current(ctx, of.credential)
+	if errors.Is(err, errUnauthorized) {
+		w.end(of.credential.principal.GetCredentialId())
 	}
-	group.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	of.asking = false
 }

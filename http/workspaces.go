@@ -19,13 +19,20 @@ type workspaceCreated struct {
 	Status      string `json:"status"`
 }
 
+// decodeWorkspace refuses whoever acts for less than the whole of a person, to whom a workspace belongs, before it looks
+// at what they send.
+func decodeWorkspace(c *call) (workspaceRequest, error) {
+	if !entity.Human(c.caller.principal) {
+		return workspaceRequest{}, errForbidden
+	}
+	return body[workspaceRequest](c)
+}
+
 // createWorkspace claims the slug; the workspace and its creator's membership follow from that, and the answer waits for
-// them. A workspace belongs to a person: whoever acts for less than the whole of one creates none.
+// them.
 func (s *Server) createWorkspace(c *call, in workspaceRequest) (workspaceCreated, error) {
 	var none workspaceCreated
 	switch {
-	case !entity.Human(c.caller.principal):
-		return none, errForbidden
 	case in.Slug == "":
 		return none, invalid("slug is required")
 	case in.Name == "":
