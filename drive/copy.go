@@ -83,6 +83,13 @@ func (d *Drive) stageCopy(ctx context.Context, source *place, name, to string, s
 	if err != nil {
 		return 0, err
 	}
+	if source.isFolder() && !shallow {
+		leave, err := d.drives.copying.enter(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer leave()
+	}
 	copier := &copier{ctx: ctx, tmp: d.tmp, owner: owner, shallow: shallow}
 	if err := copier.entry(source.parent, source.name, source.st, name, 1); err != nil {
 		return 0, err

@@ -48,6 +48,8 @@ type Drives struct {
 	metrics   *metrics
 	// removing bounds how many drives remove their trash at once.
 	removing chan struct{}
+	// copying and counting have room for the walks of trees. Counting waits for no copy: it holds a path meanwhile.
+	copying, counting walks
 
 	// running ends when the drives are closed; background counts what must end first.
 	running    context.Context
@@ -79,7 +81,7 @@ func New(options Options) (*Drives, error) {
 	d := &Drives{
 		dir: dir, root: root, asker: options.Asker, generated: slices.Clone(generated),
 		log: cmp.Or(options.Log, slog.Default()), metrics: newMetrics(),
-		removing: make(chan struct{}, 2), open: map[string]*Drive{},
+		removing: make(chan struct{}, 2), copying: make(walks, maxWalks), counting: make(walks, maxWalks), open: map[string]*Drive{},
 	}
 	d.running, d.stop = context.WithCancel(context.Background())
 	return d, nil

@@ -140,7 +140,7 @@ func (f *Folder) entry(name string) (Entry, bool, error) {
 // Properties are the dead properties of an entry in the folder; nothing is opened for them.
 func (f *Folder) Properties(name string) ([]Property, error) {
 	props, err := readProps(f.handle, name)
-	return props, fromOS(err)
+	return props, unlessForbidden(err)
 }
 
 func orDot(path string) string {

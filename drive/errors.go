@@ -36,6 +36,7 @@ var (
 	errLinked   = entity.Errorf(Linked, "the path runs through a link")
 	errOverlap  = entity.Errorf(Overlap, "source and destination overlap")
 	errRoot     = entity.Errorf(entity.Forbidden, "the drive's root stays as it is")
+	errNoRight  = entity.Errorf(entity.Forbidden, "the server has no right to this on the disk")
 	errTooDeep  = entity.Errorf(entity.LimitReached, "folders are nested more than %d deep", maxDepth)
 
 	errUnprovisioned = unavailable("the drive is not provisioned yet")
@@ -69,6 +70,8 @@ func fromOS(err error) error {
 		return entity.Errorf(entity.InvalidRequest, "path is too long")
 	case errors.Is(err, fs.ErrExist), errors.Is(err, syscall.ENOTEMPTY):
 		return errExists
+	case errors.Is(err, fs.ErrPermission):
+		return errNoRight
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return unavailable("too many files are open")
 	}

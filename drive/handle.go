@@ -9,8 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDepth bounds how deep a tree may be that an operation walks; each level holds one descriptor.
-const maxDepth = 2048
+// maxDepth bounds how deep a tree may be that an operation walks; each level holds one descriptor. maxWalks bounds the
+// walks of one kind at a time, and so the descriptors of all.
+const (
+	maxDepth = 256
+	maxWalks = 16
+)
 
 // A handle is an open folder. Names below it are single segments, and no link is ever followed.
 type handle struct{ *os.File }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"strconv"
 
@@ -31,13 +32,21 @@ const (
 func (d *Drive) Properties(path string) ([]Property, error) {
 	file, err := d.inside.OpenFile(orDot(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fromOS(err)
+		return nil, unlessForbidden(err)
 	}
 	defer file.Close()
 	props, err := parseProps(func(into []byte) (int, error) {
 		return unix.Fgetxattr(int(file.Fd()), propsAttribute, into)
 	})
-	return props, fromOS(err)
+	return props, unlessForbidden(err)
+}
+
+// unlessForbidden is fromOS for reading properties: what cannot be read is listed without them.
+func unlessForbidden(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return fromOS(err)
 }
 
 // Patch changes the dead properties of a path as a whole, durably. It is Full where they cannot be kept.

@@ -169,7 +169,7 @@ func (a *attempt) discard() {
 	if st, err := a.drive.aside.stat(a.staged()); err != nil || st == nil {
 		return
 	}
-	if err := a.drive.tmp.RemoveAll(a.staged()); err != nil {
+	if err := a.drive.clear(a.staged()); err != nil {
 		a.drive.drives.log.Error("cannot remove what was made aside", "workspace", a.drive.workspaceID, "error", err)
 	}
 }

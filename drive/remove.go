@@ -32,7 +32,7 @@ func (d *Drive) Remove(ctx context.Context, path string, c Change) (err error) {
 		return err
 	}
 	op := d.operation(activityv1.Kind_KIND_DELETE, at.entryKind(), path, c.Author)
-	if op.Count, err = at.count(ctx); err != nil {
+	if op.Count, err = at.count(ctx, d.drives.counting); err != nil {
 		return fromOS(err)
 	}
 	return a.settle(ctx, op, 0, func() (bool, error) {
@@ -44,10 +44,15 @@ func (d *Drive) Remove(ctx context.Context, path string, c Change) (err error) {
 }
 
 // count tells how many entries a folder is with all below it; 0 for a file.
-func (p *place) count(ctx context.Context) (uint64, error) {
+func (p *place) count(ctx context.Context, walks walks) (uint64, error) {
 	if !p.isFolder() {
 		return 0, nil
 	}
+	leave, err := walks.enter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
 	return countBelow(ctx, p.parent, p.name, 1)
 }
 

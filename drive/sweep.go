@@ -44,7 +44,7 @@ func (d *Drive) removeLeftovers(ctx context.Context) {
 		if ctx.Err() != nil || d.isLive(strings.TrimSuffix(name, trashSuffix)) {
 			return ctx.Err()
 		}
-		if err := d.tmp.RemoveAll(name); err != nil {
+		if err := d.clear(name); err != nil {
 			d.drives.log.Error("cannot remove a leftover", "workspace", d.workspaceID, "name", name, "error", err)
 		}
 		return nil
@@ -70,7 +70,7 @@ func (d *Drive) hollow(name string) {
 	}
 	if folder, err := d.aside.folder(name); err == nil {
 		defer folder.Close()
-		err = folder.names(func(child string) error { return d.tmp.RemoveAll(name + "/" + child) })
+		err = folder.names(func(child string) error { return d.clear(name + "/" + child) })
 		if err != nil {
 			d.drives.log.Error("cannot free space", "workspace", d.workspaceID, "error", err)
 		}

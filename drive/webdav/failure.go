@@ -1,6 +1,7 @@
 package webdav
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,15 +79,16 @@ func code(err error) entity.Code {
 
 func (c *call) fail(err error) {
 	var e *entity.Error
-	if !errors.As(err, &e) {
+	if !errors.As(err, &e) || statuses[e.Code] == 0 {
 		e = c.unnamed(err)
 	}
-	status, known := statuses[e.Code]
-	if !known {
-		status = http.StatusInternalServerError
+	status := cmp.Or(statuses[e.Code], http.StatusInternalServerError)
+	wait := e.RetryAfter
+	if status == http.StatusServiceUnavailable {
+		wait = max(wait, time.Second)
 	}
-	if e.RetryAfter > 0 {
-		c.w.Header().Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
+	if wait > 0 {
+		c.w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
 	}
 	if element := conditions[e.Code]; element != "" {
 		c.condition(status, element, err)
@@ -100,8 +102,12 @@ func (c *call) unnamed(err error) *entity.Error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return &entity.Error{Code: entity.Unavailable, Message: "the request ended", RetryAfter: time.Second}
 	}
-	c.log.Error("a drive request failed", "method", c.r.Method, "error", err)
-	return entity.Errorf(entity.Internal, "something went wrong inside")
+	request := c.w.Header().Get("X-Request-Id")
+	c.log.Error("a drive request failed", "request", request, "method", c.r.Method, "error", err)
+	if request == "" {
+		return entity.Errorf(entity.Internal, "something went wrong inside")
+	}
+	return entity.Errorf(entity.Internal, "something went wrong inside; the request's id is %s", request)
 }
 
 func (c *call) answer(status int, e *entity.Error) {

@@ -24,8 +24,7 @@ func (c *call) get() error {
 	protect(header)
 	header.Set("Content-Type", contentType(c.path))
 	header.Set("ETag", entry.ETag())
-	sent := newCounter(c.w)
-	defer sent.rest()
+	sent := &counter{ResponseWriter: c.w}
 	http.ServeContent(sent, c.r, "", entry.Modified, file)
 	if c.r.Method == http.MethodGet && sent.n > 0 {
 		c.read(sent.n)

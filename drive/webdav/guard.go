@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/entity"
 )
 
 // A claim is what a method does to a path, as far as locks matter.
@@ -97,11 +98,15 @@ func parentOf(path string) string {
 // preconditions are those of RFC 9110, section 13, for methods that change; http.ServeContent has them for GET.
 func (c *call) preconditions() error {
 	header := c.r.Header
-	match, none, since := header.Get("If-Match"), header.Get("If-None-Match"), header.Get("If-Unmodified-Since")
+	match, none := strings.Join(header.Values("If-Match"), ","), strings.Join(header.Values("If-None-Match"), ",")
+	since := header.Get("If-Unmodified-Since")
 	if match == "" && none == "" && since == "" {
 		return nil
 	}
 	entry, err := c.drive.Stat(c.path)
+	if err != nil && code(err) != entity.NotFound {
+		return err
+	}
 	exists := err == nil
 	if match != "" && !(exists && matches(match, entry.ETag())) {
 		return errPrecondition
@@ -111,7 +116,7 @@ func (c *call) preconditions() error {
 			return errPrecondition
 		}
 	}
-	if none != "" && exists && matches(none, entry.ETag()) {
+	if none != "" && exists && matches(strings.ReplaceAll(none, `W/"`, `"`), entry.ETag()) {
 		return errPrecondition
 	}
 	return nil

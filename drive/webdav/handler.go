@@ -68,7 +68,8 @@ const Allow = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PRO
 func Writes(name string) bool { return methods[name].writes }
 
 // ServeDrive answers a request on a workspace's drive. prefix is the URL path of the drive's root, without a slash at its
-// end. The caller has authorised the request, for writing where Writes says so.
+// end. The caller has authorised the request, for writing where Writes says so, and keeps deadlines on the connection:
+// those of a body outlast the call, for a refusal leaves the body unread, which the server drains before it answers.
 func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, workspaceID, prefix string, author *activityv1.Author) {
 	c := &call{Handler: h, w: w, r: r, prefix: strings.TrimSuffix(prefix, "/"), author: author}
 	if err := c.serve(workspaceID); err != nil {

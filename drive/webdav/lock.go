@@ -83,10 +83,11 @@ func (c *call) wanted(body *element) (lock, error) {
 		return lock{}, errXML
 	}
 	wanted := lock{Path: c.path, Deep: depth != "0", Shared: shared, Creator: creator(c.author)}
-	if owner != nil {
-		wanted.Owner = owner.inner()
+	if owner == nil {
+		return wanted, nil
 	}
-	if len(wanted.Owner) > maxOwner {
+	var err error
+	if wanted.Owner, err = owner.inner(maxOwner); err != nil {
 		return lock{}, entity.Errorf(entity.InvalidRequest, "the lock's owner is longer than %d bytes", maxOwner)
 	}
 	return wanted, nil

@@ -5,13 +5,18 @@ import (
 	"encoding/xml"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
 )
 
-// maxNames bounds the properties that one request asks for.
-const maxNames = 256
+// maxNames bounds the properties that one request asks for, and maxNamed what their names take where they are written:
+// each entry's answer repeats them.
+const (
+	maxNames = 256
+	maxNamed = 16 << 10
+)
 
 // A question is what a PROPFIND asks of each entry.
 type question struct {
@@ -89,7 +94,7 @@ func (c *call) answerEntry(out *multistatus, ask question, r resource) error {
 	return out.response(c.href(r.path, r.entry.Folder), propstat{http.StatusOK, found}, propstat{http.StatusNotFound, missing})
 }
 
-func questionOf(body *element) (question, error) {
+func questionOf(body *element) (ask question, err error) {
 	if body == nil {
 		return question{all: true}, nil
 	}
@@ -99,7 +104,6 @@ func questionOf(body *element) (question, error) {
 	if body.child("propname") != nil {
 		return question{namesOnly: true}, nil
 	}
-	var ask question
 	named := body.child("prop")
 	if body.child("allprop") != nil {
 		ask.all = true
@@ -110,13 +114,23 @@ func questionOf(body *element) (question, error) {
 	if named == nil {
 		return ask, nil
 	}
+	ask.names, err = namesIn(named)
+	return ask, err
+}
+
+// namesIn lists the properties that are named, each once however often it is.
+func namesIn(named *element) (names []xml.Name, err error) {
+	room := maxNamed
 	for _, property := range named.children() {
-		ask.names = append(ask.names, property.name)
+		if slices.Contains(names, property.name) {
+			continue
+		}
+		names = append(names, property.name)
+		if room -= len(emptyElement(property.name)); room < 0 || len(names) > maxNames {
+			return nil, entity.Errorf(entity.InvalidRequest, "more than %d properties, or %d bytes of their names", maxNames, maxNamed)
+		}
 	}
-	if len(ask.names) > maxNames {
-		return question{}, entity.Errorf(entity.InvalidRequest, "more than %d properties", maxNames)
-	}
-	return ask, nil
+	return names, nil
 }
 
 var errGone = errors.New("webdav: the entry is gone")

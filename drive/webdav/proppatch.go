@@ -9,10 +9,15 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
+// maxEdits bounds what one PROPPATCH sets, in bytes: no resource has room for more.
+const maxEdits = 64 << 10
+
 // An edit sets a property or, without a value, removes it.
 type edit struct {
 	name  xml.Name
 	value *drive.Property
+	// excess: the value has no room.
+	excess bool
 }
 
 // proppatch answers PROPPATCH: all of its edits are made, in their order, or none.
@@ -35,6 +40,12 @@ func (c *call) proppatch() error {
 		}
 		return c.refuseEdits(edits)
 	}
+	if slices.ContainsFunc(edits, func(e edit) bool { return e.excess }) {
+		if err := change.Guard(); err != nil {
+			return err
+		}
+		return c.answerEdits(propstat{http.StatusInsufficientStorage, elementsOf(edits)})
+	}
 	err = c.drive.Patch(c.context(), c.path, change, func(props []drive.Property) []drive.Property {
 		return apply(props, edits)
 	})
@@ -51,6 +62,7 @@ func editsOf(body *element) (edits []edit, err error) {
 	if body == nil || !body.is("propertyupdate") {
 		return nil, errXML
 	}
+	room := maxEdits
 	for _, action := range body.children() {
 		set := action.is("set")
 		props := action.child("prop")
@@ -63,7 +75,7 @@ func editsOf(body *element) (edits []edit, err error) {
 		for _, property := range props.children() {
 			next := edit{name: property.name}
 			if set {
-				next.value = valueOf(property)
+				next.value, next.excess = valueOf(property, &room)
 			}
 			edits = append(edits, next)
 		}
@@ -75,16 +87,23 @@ func editsOf(body *element) (edits []edit, err error) {
 }
 
 // valueOf keeps the language in scope, as RFC 4918, section 4.3 demands.
-func valueOf(property *element) *drive.Property {
+func valueOf(property *element, room *int) (value *drive.Property, excess bool) {
 	attrs := slices.DeleteFunc(slices.Clone(property.attrs), func(a xml.Attr) bool {
 		return a.Name.Space == xmlNS && a.Name.Local == "lang"
 	})
 	if property.lang != "" {
 		attrs = append(attrs, xml.Attr{Name: xml.Name{Space: xmlNS, Local: "lang"}, Value: property.lang})
 	}
-	return &drive.Property{
-		Space: property.name.Space, Local: property.name.Local, Attrs: writeAttrs(attrs), Inner: property.inner(),
+	written, err := writeAttrs(attrs, *room)
+	if err != nil {
+		return nil, true
 	}
+	inner, err := property.inner(*room - len(written))
+	if err != nil {
+		return nil, true
+	}
+	*room -= len(written) + len(inner)
+	return &drive.Property{Space: property.name.Space, Local: property.name.Local, Attrs: written, Inner: inner}, false
 }
 
 func (e edit) isProtected() bool {

@@ -27,9 +27,7 @@ func (c *call) put() error {
 	if err != nil {
 		return err
 	}
-	body := &patientBody{ReadCloser: c.r.Body, control: http.NewResponseController(c.w)}
-	defer body.rest()
-	upload := drive.Upload{Body: body, Size: c.r.ContentLength, Modified: modified}
+	upload := drive.Upload{Body: c.r.Body, Size: c.r.ContentLength, Modified: modified}
 	entry, created, err := c.drive.Put(c.context(), c.path, upload, change)
 	if err != nil {
 		return err

@@ -19,6 +19,8 @@ const (
 
 	maxBody    = 1 << 20
 	maxNesting = 64
+	// maxSpace bounds the name of a namespace, which is written out again with each element in it.
+	maxSpace = 1 << 10
 )
 
 // An element of a request's body. Content holds strings and *elements.
@@ -103,16 +105,11 @@ func (p *parser) element(start xml.StartElement, lang string, depth int) (*eleme
 
 func (p *parser) open(start xml.StartElement, lang string) (*element, error) {
 	e := &element{name: start.Name, lang: lang}
-	for _, attr := range start.Attr {
-		if attr.Name.Space == "xmlns" || attr.Name.Space == "" && attr.Name.Local == "xmlns" {
-			if attr.Value == "" && attr.Name.Space == "xmlns" {
-				return nil, errXML
-			}
-			p.declared[attr.Value] = true
-		}
+	if err := p.declare(start.Attr); err != nil {
+		return nil, err
 	}
 	for _, attr := range start.Attr {
-		if attr.Name.Space == "xmlns" || attr.Name.Space == "" && attr.Name.Local == "xmlns" {
+		if declares(attr) {
 			continue
 		}
 		if attr.Name.Space != "" && !p.declared[attr.Name.Space] {
@@ -123,11 +120,34 @@ func (p *parser) open(start xml.StartElement, lang string) (*element, error) {
 		}
 		e.attrs = append(e.attrs, attr)
 	}
-	if start.Name.Space != "" && !p.declared[start.Name.Space] {
+	if start.Name.Space != "" && !p.declared[start.Name.Space] || hasColon(start.Name) {
 		return nil, errXML
 	}
 	return e, nil
 }
+
+func declares(attr xml.Attr) bool {
+	return attr.Name.Space == "xmlns" || attr.Name.Space == "" && attr.Name.Local == "xmlns"
+}
+
+func (p *parser) declare(attrs []xml.Attr) error {
+	for _, attr := range attrs {
+		if hasColon(attr.Name) {
+			return errXML
+		}
+		if !declares(attr) {
+			continue
+		}
+		if attr.Value == "" && attr.Name.Space == "xmlns" || len(attr.Value) > maxSpace {
+			return errXML
+		}
+		p.declared[attr.Value] = true
+	}
+	return nil
+}
+
+// hasColon finds names like ":a", which encoding/xml takes for names without a prefix.
+func hasColon(name xml.Name) bool { return strings.Contains(name.Local, ":") }
 
 // asXML keeps what is not about the XML: a body that is too large or broke off.
 func asXML(err error) error {
@@ -162,32 +182,72 @@ func (e *element) child(local string) *element {
 
 func (e *element) is(local string) bool { return e.name.Space == davNS && e.name.Local == local }
 
-// inner writes what is inside, each element with its own namespace, so that it can stand anywhere.
-func (e *element) inner() string {
-	var b strings.Builder
-	e.writeInner(&b)
-	return b.String()
+var errNoRoom = errors.New("webdav: what is written is too long")
+
+// A bounded text is written until its room is used up.
+type bounded struct {
+	strings.Builder
+	room int
 }
 
-func (e *element) writeInner(b *strings.Builder) {
-	for _, content := range e.content {
-		switch content := content.(type) {
-		case string:
-			xml.EscapeText(b, []byte(content))
-		case *element:
-			content.write(b)
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > b.room {
+		return 0, errNoRoom
+	}
+	return b.Builder.Write(p)
+}
+
+func (b *bounded) raw(parts ...string) error {
+	for _, part := range parts {
+		if _, err := b.Write([]byte(part)); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-func (e *element) write(b *strings.Builder) {
-	b.WriteString("<" + e.name.Local + ` xmlns="` + escape(e.name.Space) + `"` + writeAttrs(e.attrs) + ">")
-	e.writeInner(b)
-	b.WriteString("</" + e.name.Local + ">")
+func (b *bounded) escaped(text string) error { return xml.EscapeText(b, []byte(text)) }
+
+// inner writes what is inside, each element with its own namespace, so that it can stand anywhere.
+func (e *element) inner(room int) (string, error) {
+	b := &bounded{room: room}
+	if err := e.writeInner(b); err != nil {
+		return "", err
+	}
+	return b.String(), nil
 }
 
-func writeAttrs(attrs []xml.Attr) string {
-	var b strings.Builder
+func (e *element) writeInner(b *bounded) error {
+	for _, content := range e.content {
+		var err error
+		switch content := content.(type) {
+		case string:
+			err = b.escaped(content)
+		case *element:
+			err = content.write(b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *element) write(b *bounded) error {
+	if err := errors.Join(b.raw("<", e.name.Local), b.attr("xmlns", e.name.Space), b.attrs(e.attrs), b.raw(">")); err != nil {
+		return err
+	}
+	if err := e.writeInner(b); err != nil {
+		return err
+	}
+	return b.raw("</", e.name.Local, ">")
+}
+
+func (b *bounded) attr(name, value string) error {
+	return errors.Join(b.raw(" ", name, `="`), b.escaped(value), b.raw(`"`))
+}
+
+func (b *bounded) attrs(attrs []xml.Attr) error {
 	for i, attr := range attrs {
 		name := attr.Name.Local
 		switch attr.Name.Space {
@@ -196,12 +256,22 @@ func writeAttrs(attrs []xml.Attr) string {
 			name = "xml:" + name
 		default:
 			prefix := "a" + strconv.Itoa(i)
-			b.WriteString(" xmlns:" + prefix + `="` + escape(attr.Name.Space) + `"`)
+			if err := b.attr("xmlns:"+prefix, attr.Name.Space); err != nil {
+				return err
+			}
 			name = prefix + ":" + name
 		}
-		b.WriteString(" " + name + `="` + escape(attr.Value) + `"`)
+		if err := b.attr(name, attr.Value); err != nil {
+			return err
+		}
 	}
-	return b.String()
+	return nil
+}
+
+func writeAttrs(attrs []xml.Attr, room int) (string, error) {
+	b := &bounded{room: room}
+	err := b.attrs(attrs)
+	return b.String(), err
 }
 
 func escape(text string) string {

@@ -1,0 +1,20 @@
+package drive
+
+import (
+	"context"
+	"time"
+)
+
+// walks has room for the walks of one kind that may go on at once.
+type walks chan struct{}
+
+func (w walks) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case w <- struct{}{}:
+		return func() { <-w }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(patience):
+		return nil, unavailable("too many folders are being walked")
+	}
+}

@@ -1,0 +1,207 @@
+package webdav_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/drive/webdav"
+	"github.com/atelier-run/atelier/entity"
+)
+
+// within fails where a request makes the process allocate more than a body could account for.
+func (s *site) within(bytes uint64, request func()) {
+	s.t.Helper()
+	before := heap()
+	request()
+	if grown := heap() - before; grown > bytes {
+		s.t.Errorf("a request allocated %d bytes", grown)
+	}
+}
+
+func propertyUpdate(property string) string {
+	return `<D:propertyupdate xmlns:D="DAV:"><D:set><D:prop>` + property + `</D:prop></D:set></D:propertyupdate>`
+}
+
+func TestNamespacesAreNotMultiplied(t *testing.T) {
+	s := serve(t)
+	s.do("PUT", "/a", "1").is(201)
+	for _, size := range []int{50 << 10, 1 << 10} {
+		space := strings.Repeat("<", size)
+		declared := ` xmlns:a="` + strings.ReplaceAll(space, "<", "&lt;") + `"`
+		many := strings.Repeat("<a:b/>", 8000)
+		attributes := "<a:b " + strings.Repeat(`a:c="" `, 8000) + "/>"
+		s.within(64<<20, func() {
+			s.do("LOCK", "/a", strings.Replace(exclusive, "<owner>me", "<owner"+declared+">"+many, 1)).is(400)
+		})
+		s.within(64<<20, func() {
+			s.do("LOCK", "/a", strings.Replace(exclusive, "<owner>me", "<owner"+declared+">"+attributes, 1)).is(400)
+		})
+		want := 207
+		if size > 1<<10 {
+			want = 400
+		}
+		for _, inner := range []string{"<a:p" + declared + ">" + many + "</a:p>", strings.Replace(attributes, "<a:b", "<a:b"+declared, 1)} {
+			s.within(64<<20, func() {
+				answer := s.do("PROPPATCH", "/a", propertyUpdate(inner)).is(want)
+				if want == 207 {
+					answer.says("507 Insufficient Storage")
+				}
+			})
+		}
+	}
+}
+
+func TestAskedNamesAreBounded(t *testing.T) {
+	s := serve(t)
+	for i := range 50 {
+		s.do("PUT", fmt.Sprintf("/%d", i), "").is(201)
+	}
+	find := func(names string) string {
+		return `<propfind xmlns="DAV:"><prop>` + names + `</prop></propfind>`
+	}
+	huge := fmt.Sprintf(`<b xmlns="%s"/>`, strings.Repeat("&lt;", 50<<10))
+	s.do("PROPFIND", "/", find(huge), "Depth: 1").is(400)
+	var names strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&names, `<b%d xmlns="%s"/>`, i, strings.Repeat("&lt;", 1000))
+	}
+	s.do("PROPFIND", "/", find(names.String()), "Depth: 1").is(400)
+	// A property is answered once however often it is asked for.
+	s.do("PROPPATCH", "/1", propertyUpdate(`<x:v xmlns:x="urn:x">`+strings.Repeat("x", 3000)+`</x:v>`)).is(207)
+	got := s.do("PROPFIND", "/1", find(strings.Repeat(`<v xmlns="urn:x"/>`, 200)), "Depth: 0").is(207).says("200 OK")
+	if len(got.body) > 8<<10 {
+		t.Errorf("the answer has %d bytes", len(got.body))
+	}
+}
+
+func TestNamesWithColonsAreRefused(t *testing.T) {
+	s := serve(t)
+	s.do("PUT", "/a", "1").is(201)
+	for _, name := range []string{`<:b xmlns="urn:x"/>`, `<b: xmlns="urn:x"/>`, `<b xmlns="urn:x" :c="1"/>`, `<b xmlns="urn:x"><c:/></b>`} {
+		s.do("PROPPATCH", "/a", propertyUpdate(name)).is(400)
+		s.do("PROPFIND", "/a", `<propfind xmlns="DAV:"><prop>`+name+`</prop></propfind>`, "Depth: 0").is(400)
+	}
+}
+
+// TestUnsentBodyKeepsNoAnswer: the deadline that the server armed for a body still counts when the drive has refused.
+func TestUnsentBodyKeepsNoAnswer(t *testing.T) {
+	s := serve(t)
+	handler := webdav.New(s.drives, slog.New(slog.DiscardHandler))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		handler.ServeDrive(w, r, workspace, prefix, authorOf(r))
+	}))
+	defer server.Close()
+	for rest, want := range map[string]string{
+		"If-Match: \"x\"\r\n\r\n":      " 412 ",
+		"If-Match: \"x\"\r\n\r\nstart": " 412 ",
+		"\r\nsome of it, then no more": " 400 ",
+		"Content-Range: bytes\r\n\r\n": " 400 ",
+	} {
+		if got := statusOf(t, server, "PUT "+prefix+"/none HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n"+rest); !strings.Contains(got, want) {
+			t.Errorf("%q got %q, want %s", rest, got, want)
+		}
+	}
+	s.eventually(func() bool { return len(s.aside()) == 0 })
+}
+
+// statusOf sends part of a request and waits for the answer with the connection open.
+func statusOf(t *testing.T, server *httptest.Server, request string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	io.WriteString(conn, request)
+	status, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		return err.Error()
+	}
+	return status
+}
+
+func TestTreesThatAreTooDeep(t *testing.T) {
+	s := serve(t)
+	for name, depth := range map[string]int{"fits": 255, "deep": 300} {
+		if err := os.MkdirAll(s.files(name+strings.Repeat("/d", depth)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.do("COPY", "/deep", "", "Destination: "+prefix+"/copy").is(409).says("limit_reached", "256")
+	s.do("DELETE", "/deep", "").is(409).says("limit_reached", "256")
+	s.do("DELETE", "/deep"+strings.Repeat("/d", 100), "").is(204)
+	s.do("DELETE", "/deep", "").is(204)
+	s.do("COPY", "/fits", "", "Destination: "+prefix+"/copy").is(201)
+	s.do("DELETE", "/fits", "").is(204)
+	s.eventually(func() bool { return len(s.aside()) == 0 })
+}
+
+func TestConditionsOnSeveralLines(t *testing.T) {
+	s := serve(t)
+	etag := s.do("PUT", "/a", "1").is(201).header.Get("ETag")
+	put := func(want int, name string, values ...string) {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), "PUT", s.url("/a"), strings.NewReader("1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header[name] = values
+		response, err := s.server.Client().Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("%s %q: %d, want %d", name, values, response.StatusCode, want)
+		}
+	}
+	put(412, "If-None-Match", `"other"`, etag)
+	put(412, "If-None-Match", "W/"+etag)
+	put(412, "If-Match", "W/"+etag)
+	put(204, "If-Match", `"other"`, etag)
+}
+
+func TestFailuresTellTheirRequest(t *testing.T) {
+	s := serve(t)
+	s.do("PUT", "/a", "1").is(201)
+	var log strings.Builder
+	handler := webdav.New(s.drives, slog.New(slog.NewTextHandler(&log, nil)))
+	ask := func(method, path, body string) *httptest.ResponseRecorder {
+		recorder := httptest.NewRecorder()
+		recorder.Header().Set("X-Request-Id", "req-12345")
+		request := httptest.NewRequest(method, prefix+path, strings.NewReader(body))
+		handler.ServeDrive(recorder, request, workspace, prefix, authorOf(request))
+		return recorder
+	}
+	s.activity.Fail(func(proto.Message, bool) error { return entity.Errorf("unheard_of", "the inside story") })
+	got := ask("PUT", "/a", "1")
+	if body := got.Body.String(); got.Code != 500 || !strings.Contains(body, "req-12345") || strings.Contains(body, "inside story") {
+		t.Errorf("%d %s", got.Code, body)
+	}
+	if !strings.Contains(log.String(), "request=req-12345") || !strings.Contains(log.String(), "inside story") {
+		t.Errorf("the log is %s", log.String())
+	}
+}
+
+func TestUnavailableTellsWhenToComeBack(t *testing.T) {
+	s := serve(t)
+	s.activity.Fail(func(proto.Message, bool) error { return entity.Errorf(entity.Unavailable, "not now") })
+	if got := s.do("GET", "/", "").is(503).header.Get("Retry-After"); got == "" {
+		t.Error("Retry-After is missing")
+	}
+	s.activity.Fail(nil)
+	s.do("GET", "/", "").is(200)
+}
