@@ -69,25 +69,33 @@ func (s *Server) serveDrive(c *call) error {
 type pacedBody struct {
 	io.ReadCloser
 	arriving deadline
-	whole    bool
+	// over tells that no more bytes are waited for. A deadline would then end the request: the server reads ahead.
+	over bool
 }
 
 func (b *pacedBody) Read(p []byte) (int, error) {
-	if b.whole {
-		return 0, io.EOF
+	if b.over {
+		return b.ReadCloser.Read(p)
 	}
 	b.arriving.extend()
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
-		b.whole = true
+		b.over = true
 		b.arriving.set(time.Time{})
 	}
 	return n, err
 }
 
-// leave bounds the time in which what the drive did not read may arrive: net/http reads it.
+// Close waits for the rest of a body, where that is short.
+func (b *pacedBody) Close() error {
+	b.leave()
+	b.over = true
+	return b.ReadCloser.Close()
+}
+
+// leave bounds the time in which the rest of a body may arrive, which net/http reads.
 func (b *pacedBody) leave() {
-	if !b.whole {
+	if !b.over {
 		b.arriving.set(time.Now().Add(b.arriving.stall))
 	}
 }
