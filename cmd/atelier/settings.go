@@ -36,7 +36,7 @@ type serveCommand struct {
 
 	Rate                 int `group:"Limits" default:"5000" help:"Requests a second with one credential; more are answered 429. 0: no limit."`
 	Burst                int `group:"Limits" default:"0" help:"Requests that a credential may save up. 0: twice the rate."`
-	MaxConnections       int `group:"Limits" default:"20000" help:"Connections, beyond which requests are answered 503."`
+	MaxConnections       int `group:"Limits" default:"12000" help:"Connections, beyond which requests are answered 503."`
 	MaxRequests          int `group:"Limits" default:"4096" help:"Requests under way, streams apart, beyond which more are answered 503."`
 	MaxStreams           int `group:"Limits" default:"10000" help:"Open streams, beyond which more are answered 503."`
 	MaxCredentialStreams int `group:"Limits" default:"5000" help:"Open streams with one credential, beyond which more are answered 429."`
