@@ -37,7 +37,7 @@ func (d *Drive) alone(ctx context.Context, work func() error) error {
 func (d *Drive) resolve(ctx context.Context) error {
 	reply, err := d.ask(ctx, &activityv1.ListIntents{})
 	if err != nil {
-		return unavailable("the drive cannot be recovered now: %v", err)
+		return d.unrecovered(err)
 	}
 	intents, ok := reply.(*activityv1.Intents)
 	if !ok {
@@ -48,12 +48,18 @@ func (d *Drive) resolve(ctx context.Context) error {
 			continue
 		}
 		if err := d.resolveIntent(ctx, intent); err != nil {
-			return err
+			return d.unrecovered(err)
 		}
 	}
 	d.recovered.Store(true)
 	d.sweep()
 	return nil
+}
+
+// unrecovered logs what keeps a drive closed; clients are told no more than that.
+func (d *Drive) unrecovered(err error) error {
+	d.drives.log.Error("a drive cannot be recovered now", "workspace", d.workspaceID, "error", err)
+	return unavailable("the drive cannot be recovered now")
 }
 
 func (d *Drive) resolveIntent(ctx context.Context, intent *activityv1.Intent) error {
@@ -82,7 +88,7 @@ func settled(err error) error {
 	if err == nil || refused(err) {
 		return nil
 	}
-	return unavailable("the drive cannot be recovered now: %v", err)
+	return err
 }
 
 func touched(op *activityv1.Operation) []string {

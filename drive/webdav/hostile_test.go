@@ -199,8 +199,9 @@ func TestFailuresTellTheirRequest(t *testing.T) {
 func TestUnavailableTellsWhenToComeBack(t *testing.T) {
 	s := serve(t)
 	s.activity.Fail(func(proto.Message, bool) error { return entity.Errorf(entity.Unavailable, "not now") })
-	if got := s.do("GET", "/", "").is(503).header.Get("Retry-After"); got == "" {
-		t.Error("Retry-After is missing")
+	got := s.do("GET", "/", "").is(503)
+	if got.header.Get("Retry-After") == "" || strings.Contains(got.body, "not now") {
+		t.Errorf("%v %s", got.header, got.body)
 	}
 	s.activity.Fail(nil)
 	s.do("GET", "/", "").is(200)
