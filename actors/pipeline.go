@@ -117,7 +117,6 @@ func (b *inbox) collect() (upTo uint64, failures map[uint64]error) {
 
 // outcome runs in the journal's goroutine.
 func (p *pipeline) outcome(ticket uint64, r persistence.Result) {
-	p.node.underWay.done(p.stream)
 	if r.Err != nil {
 		p.metrics.appendFailures.Inc()
 	}
@@ -126,13 +125,13 @@ func (p *pipeline) outcome(ticket uint64, r persistence.Result) {
 	}
 }
 
-// learn makes the state known. While earlier proposals are under way, of this actor or of one that failed before it, the
-// journal may still move, so it refuses.
+// learn makes the state known. While earlier proposals are under way the journal may still move, so it refuses. Those of
+// an actor that failed before this one move the stream's revision, and make what was decided without them a conflict.
 func (p *pipeline) learn() error {
 	if p.known {
 		return nil
 	}
-	if p.settled != p.proposed || p.node.underWay.has(p.stream) {
+	if p.settled != p.proposed {
 		return ErrRetry
 	}
 	v, err := p.node.journal.View()
@@ -201,7 +200,6 @@ func (p *pipeline) propose(next *pending) {
 		next.snapshot = p.machine.snapshot()
 		p.kept = p.version
 	}
-	p.node.underWay.add(p.stream)
 	p.node.journal.Append(proposal, func(result persistence.Result) { p.outcome(ticket, result) })
 }
 

@@ -70,7 +70,6 @@ type System struct {
 	shards    []led
 	inFlight  map[string]*atomic.Int64
 	streams   atomic.Uint64
-	underWay  underWay
 	// running ends when the system stops.
 	running context.Context
 	end     context.CancelFunc
