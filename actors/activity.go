@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"maps"
 	"strings"
 	"time"
 
@@ -15,19 +16,23 @@ import (
 // WithActivity makes a workspace's activity live in the workspace's actor: the workspace's people decide who may follow it,
 // and one mailbox gives its rows their order. secret is what the cursors in frames are made with.
 func (k Kind) WithActivity(journal persistence.Journal, secret []byte) Kind {
-	k.parts = map[string]part{entity.KindActivity: {
+	parts := maps.Clone(k.parts)
+	if parts == nil {
+		parts = map[string]part{}
+	}
+	parts[entity.KindActivity] = part{
 		machine: func(identity string) machine {
 			return &activityMachine{
 				journal: journal, workspaceID: identity,
 				hub: newHub(activity.NewCursor(secret, identity)),
 			}
 		},
-		capability: func(m proto.Message) string {
+		need: func(m proto.Message) (entity.Need, bool) {
 			switch m.(type) {
 			case *activityv1.ReadHistory, *activityv1.ReadFeed, *activityv1.ReadSeenBy, *activityv1.ReadLatestWriters:
-				return entity.FilesRead
+				return follows, true
 			default:
-				return ""
+				return entity.Need{}, false
 			}
 		},
 		reads: func(m proto.Message) bool {
@@ -36,9 +41,13 @@ func (k Kind) WithActivity(journal persistence.Journal, secret []byte) Kind {
 		},
 		answer: answerActivity,
 		open:   []string{activity.OpenFolds},
-	}}
+	}
+	k.parts = parts
 	return k
 }
+
+// follows is what reading and following activity needs.
+var follows = entity.Reads(entity.FilesRead)
 
 // activityMachine decides by the rules of package activity. What they need of the indexes it looks up, and remembers as
 // long as it may not be in the journal yet.

@@ -217,8 +217,7 @@ func (e *entityActor) recheck() {
 		return
 	}
 	p.machine.(*activityMachine).hub.each(func(c *connection) {
-		call := entity.Call{Now: now(e.node.clock), Identity: e.identity, Principal: c.principal}
-		if err := e.guard(call, entity.FilesRead); err != nil && isRefusal(err) {
+		if err := e.guard(c.principal, follows); err != nil && isRefusal(err) {
 			c.stop(err)
 		}
 	})

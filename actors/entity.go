@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -74,8 +75,10 @@ func (e *entityActor) start(ctx actor.Context) {
 	e.parts, e.wakes = map[string]*pipeline{}, map[string]*time.Timer{}
 	e.own = e.pipeline(e.kind.name, e.kind.machine(e.identity))
 	// What a part left open when the entity last left memory is taken up without being asked for.
-	for name := range e.kind.parts {
-		e.takeUp(name, e.part(name))
+	for name, part := range e.kind.parts {
+		if len(part.open) > 0 {
+			e.takeUp(name, e.part(name))
+		}
 	}
 }
 
@@ -109,6 +112,10 @@ func (e *entityActor) handle(r *request) {
 			panic(reason)
 		}
 	}()
+	if l, ok := r.command.Message.(*wirev1.List); ok {
+		e.list(r, l)
+		return
+	}
 	if r.command.Kind == e.kind.name {
 		e.own.handle(r)
 		return
@@ -136,24 +143,30 @@ func (e *entityActor) allow(r *request) error {
 	if !ok {
 		return fmt.Errorf("a %s has no %s", e.kind.name, r.command.Kind)
 	}
-	if entity.IsPlatform(r.command.Principal) {
-		return nil
-	}
-	capability := entity.FilesRead
+	need, ok := follows, true
 	if r.connection == nil {
-		capability = part.capability(r.command.Message)
+		need, ok = part.need(r.command.Message)
 	}
-	return e.guard(entity.Call{Now: now(e.node.clock), Identity: e.identity, Principal: r.command.Principal}, capability)
+	if !ok && !entity.IsPlatform(r.command.Principal) {
+		return errPlatformOnly
+	}
+	return e.guard(r.command.Principal, need)
 }
 
-func (e *entityActor) guard(call entity.Call, capability string) error {
+var errPlatformOnly = entity.Errorf(entity.Forbidden, "only the platform may do this")
+
+// guard asks the entity's rules, of its speculative state.
+func (e *entityActor) guard(p *wirev1.Principal, need entity.Need) error {
+	if entity.IsPlatform(p) {
+		return nil
+	}
 	if err := e.own.learn(); err != nil {
 		return err
 	}
-	if capability == "" {
-		return entity.Errorf(entity.Forbidden, "only the platform may do this")
+	if e.kind.guard == nil {
+		return errPlatformOnly
 	}
-	return e.kind.guard(e.own.machine, call, capability)
+	return e.kind.guard(e.own.machine, entity.Call{Now: now(e.node.clock), Identity: e.identity, Principal: p}, need)
 }
 
 func (e *entityActor) settle(p *pipeline) {

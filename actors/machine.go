@@ -2,6 +2,7 @@ package actors
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -39,14 +40,18 @@ type Rules[S, C, E proto.Message] struct {
 	Decide func(entity.Call, S, C) ([]E, error)
 	Evolve func(S, E) S
 	Reply  func(entity.Call, S, C, []E) proto.Message
+	// Rows are the entries of lists that a command changes, beside its events or without any; may be nil.
+	Rows func(call entity.Call, before, after S, c C, events []E) []entity.Row
 }
 
 // Kind is a sort of entity that shards can activate.
 type Kind struct {
 	name    string
 	machine func(identity string) machine
-	// guard tells whether a principal may use a capability of what belongs to the entity.
-	guard func(m machine, call entity.Call, capability string) error
+	// guard tells whether a principal may do what needs something of what belongs to the entity.
+	guard func(m machine, call entity.Call, need entity.Need) error
+	// lists are the entity's, by name.
+	lists map[string]List
 	// parts are kinds that live inside the entity's actor, by name, each with a stream of its own.
 	parts map[string]part
 }
@@ -54,8 +59,9 @@ type Kind struct {
 // part is a kind inside another's actor.
 type part struct {
 	machine func(identity string) machine
-	// capability is what the sender of a message needs; empty: only the platform may send it.
-	capability func(proto.Message) string
+	// need is what the sender of a message needs; ok is false where only the platform may send it.
+	need  func(proto.Message) (need entity.Need, ok bool)
+	lists map[string]List
 	// reads tells messages that are answered from a view, off the actor, by answer.
 	reads  func(proto.Message) bool
 	answer func(place, proto.Message) (proto.Message, error)
@@ -79,11 +85,32 @@ func Define[S, C, E proto.Message](r Rules[S, C, E]) Kind {
 }
 
 // Guard makes an entity the guard of what belongs to it.
-func Guard[S, C, E proto.Message](r Rules[S, C, E], allow func(entity.Call, S, string) error) Kind {
+func Guard[S, C, E proto.Message](r Rules[S, C, E], allow func(entity.Call, S, entity.Need) error) Kind {
 	k := Define(r)
-	k.guard = func(m machine, call entity.Call, capability string) error {
-		return allow(call, m.(*ruled[S, C, E]).state, capability)
+	k.guard = func(m machine, call entity.Call, need entity.Need) error {
+		return allow(call, m.(*ruled[S, C, E]).state, need)
 	}
+	return k
+}
+
+// WithLists gives a guarded kind lists to be walked.
+func (k Kind) WithLists(lists map[string]List) Kind {
+	k.lists = lists
+	return k
+}
+
+// WithPart makes another kind, of the same identities, live in the entity's actor. need is what the sender of a message
+// needs of the entity; ok is false where only the platform may send it.
+func (k Kind) WithPart(other Kind, need func(proto.Message) (_ entity.Need, ok bool)) Kind {
+	parts := maps.Clone(k.parts)
+	if parts == nil {
+		parts = map[string]part{}
+	}
+	parts[other.name] = part{
+		machine: other.machine, need: need, lists: other.lists,
+		reads: func(proto.Message) bool { return false },
+	}
+	k.parts = parts
 	return k
 }
 
@@ -140,6 +167,11 @@ func (r *ruled[S, C, E]) decide(call entity.Call, command proto.Message) (decisi
 		state = r.rules.Evolve(state, e)
 	}
 	d.reply = r.rules.Reply(call, state, c, events)
+	if r.rules.Rows != nil {
+		if d.changes, err = changes(r.identity, r.rules.Rows(call, r.state, state, c, events)); err != nil {
+			return decision{}, err
+		}
+	}
 	r.state = state
 	return d, nil
 }

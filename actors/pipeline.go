@@ -159,7 +159,7 @@ func (p *pipeline) handle(r *request) {
 	if p.repeated(r) {
 		return
 	}
-	call := entity.Call{Now: now(p.node.clock), Identity: r.command.Identity, Principal: r.command.Principal}
+	call := entity.Call{Now: now(p.node.clock), Identity: r.command.Identity, Principal: r.command.Principal, Version: p.version + 1}
 	d, err := p.machine.decide(call, r.command.Message)
 	next := pending{ticket: p.proposed, request: r, decision: d, err: err}
 	if err == nil && !d.empty() {

@@ -21,6 +21,11 @@ const scanBudget = 4096
 // query answers from the journal, off the actor: what is in a view is durable, and waits behind nothing.
 func (e *entityActor) query(p *pipeline, r *request) {
 	answer := e.kind.parts[r.command.Kind].answer
+	e.answer(p, r, func(at place) (proto.Message, error) { return answer(at, r.command.Message) })
+}
+
+// answer reads a view off the actor.
+func (e *entityActor) answer(p *pipeline, r *request, read func(place) (proto.Message, error)) {
 	go func() {
 		v, err := e.node.journal.View()
 		if err != nil {
@@ -34,7 +39,7 @@ func (e *entityActor) query(p *pipeline, r *request) {
 				r.answer(nil, entity.Errorf(entity.Internal, "the query failed"))
 			}
 		}()
-		reply, err := answer(place{v, e.partition, p.stream, e.identity}, r.command.Message)
+		reply, err := read(place{v, e.partition, p.stream, e.identity})
 		if err != nil {
 			p.refuse(r, err)
 			return

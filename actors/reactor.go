@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -29,7 +30,18 @@ const (
 
 // Reaction is what follows from an event: side effects through a driver, idempotent since they may be repeated, and the
 // commands that tell others of the outcome. An error is tried again.
+// The commands are carried out side by side, those of one entity in their order.
 type Reaction func(ctx context.Context, identity string, event proto.Message) ([]entity.Command, error)
+
+// Trail has the activity of workspaces that have rows in a list reacted to. Without it a reactor passes over activity,
+// which is most of what a journal holds.
+type Trail struct {
+	// List is the list that says which workspaces; Begins is the event that puts the first row there.
+	List   string
+	Begins string
+	// React is called with each row, as it is stored. Errors are tried again.
+	React func(ctx context.Context, workspaceID string, row []byte) error
+}
 
 // retry has a reactor try again after its pause.
 type retry struct{}
@@ -45,6 +57,9 @@ type reactor struct {
 	epoch     uint64
 
 	mailbox *mailbox
+
+	// trailed are the workspaces whose activity is reacted to.
+	trailed map[string]bool
 
 	cursor  uint64
 	written uint64
@@ -128,6 +143,16 @@ func (r *reactor) recall() error {
 	if ok {
 		r.cursor = binary.BigEndian.Uint64(place)
 	}
+	if r.node.trail.React != nil {
+		r.trailed = map[string]bool{}
+		for entry, err := range v.Index(r.partition, persistence.Query{Index: listIndex(r.node.trail.List), Prefix: true}) {
+			if err != nil {
+				return err
+			}
+			workspaceID, _, _ := strings.Cut(entry.Value, "\x00")
+			r.trailed[workspaceID] = true
+		}
+	}
 	r.written, r.known = r.cursor, true
 	return nil
 }
@@ -142,6 +167,9 @@ func (r *reactor) react() error {
 	defer v.Close()
 	for event, err := range v.Feed(r.partition, r.cursor+1, r.wants) {
 		if err != nil {
+			return err
+		}
+		if err := r.trace(event); err != nil {
 			return err
 		}
 		if reaction := r.node.reactions[event.Name]; reaction != nil {
@@ -161,8 +189,26 @@ func (r *reactor) react() error {
 }
 
 func (r *reactor) wants(s persistence.Stream) bool {
-	kind, _, _ := strings.Cut(string(s), "/")
-	return kind != entity.KindActivity
+	kind, identity, _ := strings.Cut(string(s), "/")
+	return kind != entity.KindActivity || r.trailed[identity]
+}
+
+// trace passes on a row of a workspace whose activity is reacted to, and learns of further such workspaces. Rows are
+// older than the cursor that is written after them: a row may be passed on again.
+func (r *reactor) trace(event persistence.Event) error {
+	if r.node.trail.React == nil || event.Name == "" { // passed over
+		return nil
+	}
+	kind, identity, _ := strings.Cut(string(event.Stream), "/")
+	switch {
+	case event.Name == r.node.trail.Begins:
+		r.trailed[identity] = true
+	case kind == entity.KindActivity:
+		ctx, cancel := context.WithTimeout(r.node.running, reactionTimeout)
+		defer cancel()
+		return r.node.trail.React(ctx, identity, event.Payload)
+	}
+	return nil
 }
 
 func (r *reactor) carryOut(reaction Reaction, event persistence.Event) error {
@@ -178,18 +224,56 @@ func (r *reactor) carryOut(reaction Reaction, event persistence.Event) error {
 	if err != nil {
 		return err
 	}
-	for i, c := range commands {
-		c.Principal = entity.Platform()
-		c.RequestID = event.RequestID
-		c.ID = "reaction:" + stream + ":" + strconv.FormatUint(event.Version, 10) + ":" + strconv.Itoa(i)
+	for i := range commands {
+		if commands[i].Principal == nil {
+			commands[i].Principal = entity.Platform()
+		}
+		commands[i].RequestID = event.RequestID
+		commands[i].ID = "reaction:" + stream + ":" + strconv.FormatUint(event.Version, 10) + ":" + strconv.Itoa(i)
+	}
+	var group errgroup.Group
+	group.SetLimit(sideBySide)
+	for _, line := range lines(commands) {
+		group.Go(func() error { return r.tellAll(ctx, event, line) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	r.node.metrics.reactions.WithLabelValues("done").Inc()
+	return nil
+}
+
+// sideBySide bounds the commands of one reaction that are under way: a change of a person may concern every workspace
+// that they belong to.
+const sideBySide = 64
+
+// lines are commands by the entity that they are for, in their order.
+func lines(commands []entity.Command) [][]entity.Command {
+	var all [][]entity.Command
+	place := map[string]int{}
+	for _, c := range commands {
+		k := key(c.Kind, c.Identity)
+		i, ok := place[k]
+		if !ok {
+			i = len(all)
+			place[k], all = i, append(all, nil)
+		}
+		all[i] = append(all[i], c)
+	}
+	return all
+}
+
+// tellAll sends commands to one entity. What it refuses for good it would refuse again: that is not tried again.
+func (r *reactor) tellAll(ctx context.Context, event persistence.Event, commands []entity.Command) error {
+	for _, c := range commands {
 		if _, err := r.node.ask(ctx, c); err != nil && !isRefusal(err) {
 			return err
 		} else if err != nil {
 			r.node.metrics.reactions.WithLabelValues("refused").Inc()
-			r.node.log.Error("a reaction was refused", slog.String("stream", stream), slog.String("event", event.Name), slog.Any("error", err))
+			r.node.log.Error("a reaction was refused", slog.String("stream", string(event.Stream)), slog.String("event", event.Name),
+				slog.String("command", entity.MessageName(c.Message)), slog.Any("error", err))
 		}
 	}
-	r.node.metrics.reactions.WithLabelValues("done").Inc()
 	return nil
 }
 

@@ -40,6 +40,8 @@ type Options struct {
 	Kinds      []Kind
 	// Reactions by the full name of the event that they follow.
 	Reactions map[string]Reaction
+	// Trail has activity reacted to; may be zero.
+	Trail Trail
 	// Ask reaches entities of any partition, for reactions.
 	Ask        func(context.Context, entity.Command) (proto.Message, error)
 	Clock      func() time.Time
@@ -55,6 +57,7 @@ type System struct {
 	kinds      []Kind
 	hosts      map[string]Kind
 	reactions  map[string]Reaction
+	trail      Trail
 	ask        func(context.Context, entity.Command) (proto.Message, error)
 	clock      func() time.Time
 	log        *slog.Logger
@@ -101,7 +104,7 @@ func (e *entry) lastUsed() time.Time { return time.Unix(0, e.used.Load()) }
 // New makes a system that runs nothing yet.
 func New(o Options) *System {
 	s := &System{
-		journal: o.Journal, kinds: o.Kinds, hosts: map[string]Kind{}, reactions: o.Reactions, ask: o.Ask,
+		journal: o.Journal, kinds: o.Kinds, hosts: map[string]Kind{}, reactions: o.Reactions, trail: o.Trail, ask: o.Ask,
 		clock: o.Clock, log: o.Log, idleAfter: o.IdleAfter, sweepEvery: max(o.IdleAfter/4, time.Second),
 		shards: make([]led, o.Partitions), inFlight: map[string]*atomic.Int64{},
 	}

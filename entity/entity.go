@@ -22,6 +22,10 @@ const (
 	KindSlug       = "slug"
 	KindWorkspace  = "workspace"
 	KindActivity   = "activity"
+	KindComputer   = "computer"
+	KindDevice     = "device"
+	KindClient     = "client"
+	KindGrant      = "grant"
 )
 
 // Command is a message for one entity, with who sends it.
@@ -51,6 +55,17 @@ const (
 	UnsupportedMediaType Code = "unsupported_media_type"
 	SlugTaken            Code = "slug_taken"
 	EmailTaken           Code = "email_taken"
+	WorkspaceSuspended   Code = "workspace_suspended"
+	WorkspaceClosed      Code = "workspace_closed"
+	BillingUser          Code = "billing_user"
+	FinalOwner           Code = "final_owner"
+	AlreadyMember        Code = "already_member"
+	InvitationExpired    Code = "invitation_expired"
+	InvitationRevoked    Code = "invitation_revoked"
+	InvitationConsumed   Code = "invitation_consumed"
+	DeviceInUse          Code = "device_in_use"
+	LinkInvalid          Code = "link_invalid"
+	AnchorConflict       Code = "anchor_conflict"
 	LimitReached         Code = "limit_reached"
 	RateLimited          Code = "rate_limited"
 	Unavailable          Code = "unavailable"
@@ -83,6 +98,8 @@ type Call struct {
 	Now       time.Time
 	Identity  string
 	Principal *wirev1.Principal
+	// Version is the one that the stream's next event gets.
+	Version uint64
 }
 
 // At is the call's time in the API's unit, milliseconds since the Unix epoch.

@@ -11,6 +11,8 @@ import (
 // One error stands for all that keeps somebody out, so that nobody learns which workspaces there are.
 var (
 	errNotFound  = entity.Errorf(entity.NotFound, "no such workspace")
+	errSuspended = entity.Errorf(entity.WorkspaceSuspended, "the workspace is suspended")
+	errClosed    = entity.Errorf(entity.WorkspaceClosed, "the workspace is archived or retired")
 	errForbidden = entity.Errorf(entity.Forbidden, "your role or grant does not include this")
 )
 
@@ -23,22 +25,35 @@ var (
 	errNameLength     = entity.Errorf(entity.InvalidRequest, "name must have 1 to %d characters", MaxNameLength)
 )
 
-// Check refuses a call that may not use a capability in the workspace; an empty capability asks for membership alone.
-// It allocates nothing. Errors: not_found for who does not belong to it, forbidden for a member without the capability.
-func Check(call entity.Call, s *workspacev1.Workspace, capability string) error {
+// Check refuses a call that has not what an operation needs of the workspace. It allocates nothing.
+// Errors: not_found for who does not belong to it, forbidden for a member without the capability or one who only reads,
+// workspace_suspended and workspace_closed for changes of one that takes none.
+func Check(call entity.Call, s *workspacev1.Workspace, need entity.Need) error {
 	role := roleOf(call.Principal, s)
 	switch {
 	case role == workspacev1.Role_ROLE_UNSPECIFIED:
 		return errNotFound
-	case !has(call.Principal, role, capability):
+	case !hasAny(call.Principal, role, need.Any), need.Changes && role == workspacev1.Role_ROLE_VIEWER:
 		return errForbidden
+	case need.Changes && !entity.IsPlatform(call.Principal):
+		return takesChanges(s)
+	}
+	return nil
+}
+
+func takesChanges(s *workspacev1.Workspace) error {
+	switch {
+	case s.GetSuspension() != nil:
+		return errSuspended
+	case s.GetStatus() == workspacev1.Status_STATUS_ARCHIVED, s.GetStatus() == workspacev1.Status_STATUS_RETIRED:
+		return errClosed
 	}
 	return nil
 }
 
 // Allow is Check, and tells the principal's role and all of its capabilities.
-func Allow(call entity.Call, s *workspacev1.Workspace, capability string) (*workspacev1.Authorized, error) {
-	if err := Check(call, s, capability); err != nil {
+func Allow(call entity.Call, s *workspacev1.Workspace, need entity.Need) (*workspacev1.Authorized, error) {
+	if err := Check(call, s, need); err != nil {
 		return nil, err
 	}
 	return authorized(call, s), nil
@@ -77,11 +92,17 @@ func roleOf(p *wirev1.Principal, s *workspacev1.Workspace) workspacev1.Role {
 	}
 }
 
+func hasAny(p *wirev1.Principal, role workspacev1.Role, any []string) bool {
+	for _, capability := range any {
+		if has(p, role, capability) {
+			return true
+		}
+	}
+	return len(any) == 0
+}
+
 // has tells whether entity.Capabilities holds a capability, without making the list.
 func has(p *wirev1.Principal, role workspacev1.Role, capability string) bool {
-	if capability == "" {
-		return true
-	}
 	switch p.GetKind() {
 	case wirev1.CredentialKind_CREDENTIAL_KIND_APP:
 		if capability == entity.Admin || !slices.Contains(p.GetGrants(), capability) {
@@ -98,3 +119,11 @@ func has(p *wirev1.Principal, role workspacev1.Role, capability string) bool {
 
 // wholeRole has all that a role gives.
 var wholeRole = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER}
+
+func needOf(c *workspacev1.Authorize) entity.Need {
+	need := entity.Need{Any: c.GetOr(), Changes: c.GetChanges()}
+	if c.GetCapability() != "" {
+		need.Any = append([]string{c.GetCapability()}, need.Any...)
+	}
+	return need
+}

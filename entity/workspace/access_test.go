@@ -19,6 +19,13 @@ var capabilities = rapid.SampledFrom([]string{
 	entity.Integrations, entity.Apps, entity.Share, entity.Publish, entity.Members, "files:*", "no such",
 })
 
+func reads(capability string) entity.Need {
+	if capability == "" {
+		return entity.Need{}
+	}
+	return entity.Reads(capability)
+}
+
 func person(id string) *wirev1.Principal {
 	return &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: id}
 }
@@ -38,12 +45,12 @@ func TestCheckAgreesWithAllow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		call, capability := by(principals().Draw(t, "principal")), capabilities.Draw(t, "capability")
 		s := rapid.SampledFrom([]*workspacev1.Workspace{peopled(), workspace.Zero(acme)}).Draw(t, "workspace")
-		err := workspace.Check(call, s, capability)
-		access, refused := workspace.Allow(call, s, capability)
+		err := workspace.Check(call, s, reads(capability))
+		access, refused := workspace.Allow(call, s, reads(capability))
 		if !errors.Is(err, refused) || (err == nil) != (access != nil) {
 			t.Fatalf("Check says %v, Allow %v and %v", err, access, refused)
 		}
-		whole, outside := workspace.Allow(call, s, "")
+		whole, outside := workspace.Allow(call, s, entity.Need{})
 		granted := outside == nil && (capability == "" || slices.Contains(whole.GetCapabilities(), capability))
 		if granted != (err == nil) {
 			t.Fatalf("%q of %v: %v", capability, whole, err)
@@ -55,7 +62,7 @@ func TestCheckAgreesWithAllow(t *testing.T) {
 }
 
 func TestOutsidersCannotTell(t *testing.T) {
-	unknown := workspace.Check(by(person("owner")), workspace.Zero(acme), entity.Admin)
+	unknown := workspace.Check(by(person("owner")), workspace.Zero(acme), entity.Reads(entity.Admin))
 	if entitytest.Code(unknown) != entity.NotFound {
 		t.Fatal(unknown)
 	}
@@ -115,17 +122,17 @@ func TestWhoMayWhat(t *testing.T) {
 			[]string{entity.FilesRead}, []string{entity.Admin, entity.FilesWrite, entity.Apps},
 		},
 	} {
-		access, err := workspace.Allow(by(test.who), peopled(), "")
+		access, err := workspace.Allow(by(test.who), peopled(), entity.Need{})
 		if err != nil || access.GetRole() != test.role {
 			t.Errorf("%s: %v, %v", name, access, err)
 		}
 		for _, capability := range test.may {
-			if err := workspace.Check(by(test.who), peopled(), capability); err != nil {
+			if err := workspace.Check(by(test.who), peopled(), reads(capability)); err != nil {
 				t.Errorf("%s, %s: %v", name, capability, err)
 			}
 		}
 		for _, capability := range test.mayNot {
-			if err := workspace.Check(by(test.who), peopled(), capability); entitytest.Code(err) != entity.Forbidden {
+			if err := workspace.Check(by(test.who), peopled(), reads(capability)); entitytest.Code(err) != entity.Forbidden {
 				t.Errorf("%s, %s: %v", name, capability, err)
 			}
 		}
@@ -138,7 +145,8 @@ func TestCheckAllocatesNothing(t *testing.T) {
 		wirev1.CredentialKind_CREDENTIAL_KIND_USER, wirev1.CredentialKind_CREDENTIAL_KIND_APP,
 	} {
 		call := by(&wirev1.Principal{Kind: kind, UserId: "owner", Grants: []string{entity.FilesRead}})
-		if n := testing.AllocsPerRun(100, func() { _ = workspace.Check(call, s, entity.FilesRead) }); n != 0 {
+		need := entity.Reads(entity.FilesRead)
+		if n := testing.AllocsPerRun(100, func() { _ = workspace.Check(call, s, need) }); n != 0 {
 			t.Errorf("%v: %v allocations", kind, n)
 		}
 	}

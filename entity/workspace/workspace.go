@@ -38,9 +38,9 @@ func Decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) (
 	case *workspacev1.ReportReady:
 		return reportReady(call, s)
 	case *workspacev1.Authorize:
-		return nil, Check(call, s, c.GetCapability())
+		return nil, Check(call, s, needOf(c))
 	case *workspacev1.DescribeWorkspace:
-		return nil, Check(call, s, "")
+		return nil, Check(call, s, entity.Need{})
 	}
 	return nil, errUnknownCommand
 }

@@ -36,9 +36,15 @@ type Credential struct {
 	// 0: not revoked.
 	RevokedAt int64 `protobuf:"varint,7,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
 	// 0: never used. Moves at most once a minute.
-	LastUsedAt    int64 `protobuf:"varint,8,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LastUsedAt int64 `protobuf:"varint,8,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
+	// Capabilities that an app's credential names.
+	Grants []string `protobuf:"bytes,9,rep,name=grants,proto3" json:"grants,omitempty"`
+	// The only workspace of an app's or a computer's credential; empty: every workspace of the person.
+	WorkspaceId string `protobuf:"bytes,10,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// The operator who acts as the person, of an impersonation.
+	ImpersonatorId string `protobuf:"bytes,11,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Credential) Reset() {
@@ -125,6 +131,27 @@ func (x *Credential) GetLastUsedAt() int64 {
 		return x.LastUsedAt
 	}
 	return 0
+}
+
+func (x *Credential) GetGrants() []string {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *Credential) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *Credential) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
+	}
+	return ""
 }
 
 type RegisterCredential struct {
@@ -424,7 +451,7 @@ var File_messages_credential_v1_credential_proto protoreflect.FileDescriptor
 
 const file_messages_credential_v1_credential_proto_rawDesc = "" +
 	"\n" +
-	"'messages/credential/v1/credential.proto\x12\x15atelier.credential.v1\x1a\x1bmessages/wire/v1/wire.proto\"\x8e\x02\n" +
+	"'messages/credential/v1/credential.proto\x12\x15atelier.credential.v1\x1a\x1bmessages/wire/v1/wire.proto\"\xf2\x02\n" +
 	"\n" +
 	"Credential\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
@@ -438,7 +465,11 @@ const file_messages_credential_v1_credential_proto_rawDesc = "" +
 	"\n" +
 	"revoked_at\x18\a \x01(\x03R\trevokedAt\x12 \n" +
 	"\flast_used_at\x18\b \x01(\x03R\n" +
-	"lastUsedAt\"W\n" +
+	"lastUsedAt\x12\x16\n" +
+	"\x06grants\x18\t \x03(\tR\x06grants\x12!\n" +
+	"\fworkspace_id\x18\n" +
+	" \x01(\tR\vworkspaceId\x12'\n" +
+	"\x0fimpersonator_id\x18\v \x01(\tR\x0eimpersonatorId\"W\n" +
 	"\x12RegisterCredential\x12A\n" +
 	"\n" +
 	"credential\x18\x01 \x01(\v2!.atelier.credential.v1.CredentialR\n" +

@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: messages/email/v1/email.proto
 
-// An email address, which names at most one person.
+// An email address, which names at most one person, and the invitations that are addressed to it.
 
 package emailv1
 
@@ -27,7 +27,9 @@ type Email struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Address string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
 	// Empty: nobody's.
-	UserId        string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The workspace of each invitation, by invitation id. Whether one is pending its workspace knows.
+	Invitations   map[string]string `protobuf:"bytes,3,rep,name=invitations,proto3" json:"invitations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -76,7 +78,13 @@ func (x *Email) GetUserId() string {
 	return ""
 }
 
-// ClaimEmail makes the address a new person's, who is then created.
+func (x *Email) GetInvitations() map[string]string {
+	if x != nil {
+		return x.Invitations
+	}
+	return nil
+}
+
 type ClaimEmail struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -165,6 +173,59 @@ func (*ResolveEmail) Descriptor() ([]byte, []int) {
 	return file_messages_email_v1_email_proto_rawDescGZIP(), []int{2}
 }
 
+// AddInvitation notes that a workspace invited the address.
+type AddInvitation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
+	WorkspaceId   string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddInvitation) Reset() {
+	*x = AddInvitation{}
+	mi := &file_messages_email_v1_email_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddInvitation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddInvitation) ProtoMessage() {}
+
+func (x *AddInvitation) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_email_v1_email_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddInvitation.ProtoReflect.Descriptor instead.
+func (*AddInvitation) Descriptor() ([]byte, []int) {
+	return file_messages_email_v1_email_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AddInvitation) GetInvitationId() string {
+	if x != nil {
+		return x.InvitationId
+	}
+	return ""
+}
+
+func (x *AddInvitation) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
 type EmailClaimed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
@@ -177,7 +238,7 @@ type EmailClaimed struct {
 
 func (x *EmailClaimed) Reset() {
 	*x = EmailClaimed{}
-	mi := &file_messages_email_v1_email_proto_msgTypes[3]
+	mi := &file_messages_email_v1_email_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -189,7 +250,7 @@ func (x *EmailClaimed) String() string {
 func (*EmailClaimed) ProtoMessage() {}
 
 func (x *EmailClaimed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_email_v1_email_proto_msgTypes[3]
+	mi := &file_messages_email_v1_email_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -202,7 +263,7 @@ func (x *EmailClaimed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmailClaimed.ProtoReflect.Descriptor instead.
 func (*EmailClaimed) Descriptor() ([]byte, []int) {
-	return file_messages_email_v1_email_proto_rawDescGZIP(), []int{3}
+	return file_messages_email_v1_email_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *EmailClaimed) GetAddress() string {
@@ -233,24 +294,86 @@ func (x *EmailClaimed) GetAt() int64 {
 	return 0
 }
 
+type InvitationAdded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
+	WorkspaceId   string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InvitationAdded) Reset() {
+	*x = InvitationAdded{}
+	mi := &file_messages_email_v1_email_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InvitationAdded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InvitationAdded) ProtoMessage() {}
+
+func (x *InvitationAdded) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_email_v1_email_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InvitationAdded.ProtoReflect.Descriptor instead.
+func (*InvitationAdded) Descriptor() ([]byte, []int) {
+	return file_messages_email_v1_email_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *InvitationAdded) GetInvitationId() string {
+	if x != nil {
+		return x.InvitationId
+	}
+	return ""
+}
+
+func (x *InvitationAdded) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
 var File_messages_email_v1_email_proto protoreflect.FileDescriptor
 
 const file_messages_email_v1_email_proto_rawDesc = "" +
 	"\n" +
-	"\x1dmessages/email/v1/email.proto\x12\x10atelier.email.v1\":\n" +
+	"\x1dmessages/email/v1/email.proto\x12\x10atelier.email.v1\"\xc6\x01\n" +
 	"\x05Email\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x17\n" +
-	"\auser_id\x18\x02 \x01(\tR\x06userId\"9\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12J\n" +
+	"\vinvitations\x18\x03 \x03(\v2(.atelier.email.v1.Email.InvitationsEntryR\vinvitations\x1a>\n" +
+	"\x10InvitationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"9\n" +
 	"\n" +
 	"ClaimEmail\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x0e\n" +
-	"\fResolveEmail\"e\n" +
+	"\fResolveEmail\"W\n" +
+	"\rAddInvitation\x12#\n" +
+	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12!\n" +
+	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\"e\n" +
 	"\fEmailClaimed\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02at\x18\x04 \x01(\x03R\x02atB:Z8github.com/atelier-run/atelier/messages/email/v1;emailv1b\x06proto3"
+	"\x02at\x18\x04 \x01(\x03R\x02at\"Y\n" +
+	"\x0fInvitationAdded\x12#\n" +
+	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12!\n" +
+	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceIdB:Z8github.com/atelier-run/atelier/messages/email/v1;emailv1b\x06proto3"
 
 var (
 	file_messages_email_v1_email_proto_rawDescOnce sync.Once
@@ -264,19 +387,23 @@ func file_messages_email_v1_email_proto_rawDescGZIP() []byte {
 	return file_messages_email_v1_email_proto_rawDescData
 }
 
-var file_messages_email_v1_email_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_messages_email_v1_email_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_messages_email_v1_email_proto_goTypes = []any{
-	(*Email)(nil),        // 0: atelier.email.v1.Email
-	(*ClaimEmail)(nil),   // 1: atelier.email.v1.ClaimEmail
-	(*ResolveEmail)(nil), // 2: atelier.email.v1.ResolveEmail
-	(*EmailClaimed)(nil), // 3: atelier.email.v1.EmailClaimed
+	(*Email)(nil),           // 0: atelier.email.v1.Email
+	(*ClaimEmail)(nil),      // 1: atelier.email.v1.ClaimEmail
+	(*ResolveEmail)(nil),    // 2: atelier.email.v1.ResolveEmail
+	(*AddInvitation)(nil),   // 3: atelier.email.v1.AddInvitation
+	(*EmailClaimed)(nil),    // 4: atelier.email.v1.EmailClaimed
+	(*InvitationAdded)(nil), // 5: atelier.email.v1.InvitationAdded
+	nil,                     // 6: atelier.email.v1.Email.InvitationsEntry
 }
 var file_messages_email_v1_email_proto_depIdxs = []int32{
-	0, // [0:0] is the sub-list for method output_type
-	0, // [0:0] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	6, // 0: atelier.email.v1.Email.invitations:type_name -> atelier.email.v1.Email.InvitationsEntry
+	1, // [1:1] is the sub-list for method output_type
+	1, // [1:1] is the sub-list for method input_type
+	1, // [1:1] is the sub-list for extension type_name
+	1, // [1:1] is the sub-list for extension extendee
+	0, // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_messages_email_v1_email_proto_init() }
@@ -290,7 +417,7 @@ func file_messages_email_v1_email_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_email_v1_email_proto_rawDesc), len(file_messages_email_v1_email_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2,7 +2,7 @@ package emailv1
 
 import "google.golang.org/protobuf/proto"
 
-// Command is what an email address can be asked to do or to tell.
+// Command is what an address can be asked to do or to tell.
 //
 //sumtype:decl
 type Command interface {
@@ -10,10 +10,11 @@ type Command interface {
 	emailCommand()
 }
 
-func (*ClaimEmail) emailCommand()   {}
-func (*ResolveEmail) emailCommand() {}
+func (*ClaimEmail) emailCommand()    {}
+func (*ResolveEmail) emailCommand()  {}
+func (*AddInvitation) emailCommand() {}
 
-// Event is what happened to an email address.
+// Event is what happened to an address.
 //
 //sumtype:decl
 type Event interface {
@@ -21,4 +22,5 @@ type Event interface {
 	emailEvent()
 }
 
-func (*EmailClaimed) emailEvent() {}
+func (*EmailClaimed) emailEvent()    {}
+func (*InvitationAdded) emailEvent() {}

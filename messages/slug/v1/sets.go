@@ -11,6 +11,7 @@ type Command interface {
 }
 
 func (*ClaimSlug) slugCommand()   {}
+func (*ReleaseSlug) slugCommand() {}
 func (*ResolveSlug) slugCommand() {}
 
 // Event is what happened to a slug.
@@ -21,4 +22,5 @@ type Event interface {
 	slugEvent()
 }
 
-func (*SlugClaimed) slugEvent() {}
+func (*SlugClaimed) slugEvent()  {}
+func (*SlugReleased) slugEvent() {}

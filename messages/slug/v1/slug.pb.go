@@ -9,6 +9,7 @@
 package slugv1
 
 import (
+	v1 "github.com/atelier-run/atelier/messages/wire/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -26,8 +27,11 @@ const (
 type Slug struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Slug  string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
-	// Empty: free.
-	WorkspaceId   string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// Empty: free, or reserved.
+	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// The workspace that had it, which alone may take it again before reserved_until.
+	ReservedFor   string `protobuf:"bytes,3,opt,name=reserved_for,json=reservedFor,proto3" json:"reserved_for,omitempty"`
+	ReservedUntil int64  `protobuf:"varint,4,opt,name=reserved_until,json=reservedUntil,proto3" json:"reserved_until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -76,12 +80,29 @@ func (x *Slug) GetWorkspaceId() string {
 	return ""
 }
 
-// ClaimSlug takes the slug for a new workspace, which is then created.
+func (x *Slug) GetReservedFor() string {
+	if x != nil {
+		return x.ReservedFor
+	}
+	return ""
+}
+
+func (x *Slug) GetReservedUntil() int64 {
+	if x != nil {
+		return x.ReservedUntil
+	}
+	return 0
+}
+
+// ClaimSlug takes the slug for a new workspace, which is then created; or, with rename, for one that is there.
 type ClaimSlug struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	WorkspaceName string                 `protobuf:"bytes,2,opt,name=workspace_name,json=workspaceName,proto3" json:"workspace_name,omitempty"`
 	CreatorId     string                 `protobuf:"bytes,3,opt,name=creator_id,json=creatorId,proto3" json:"creator_id,omitempty"`
+	CreatorEmail  string                 `protobuf:"bytes,4,opt,name=creator_email,json=creatorEmail,proto3" json:"creator_email,omitempty"`
+	CreatorName   string                 `protobuf:"bytes,5,opt,name=creator_name,json=creatorName,proto3" json:"creator_name,omitempty"`
+	Rename        *Rename                `protobuf:"bytes,6,opt,name=rename,proto3" json:"rename,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -137,6 +158,135 @@ func (x *ClaimSlug) GetCreatorId() string {
 	return ""
 }
 
+func (x *ClaimSlug) GetCreatorEmail() string {
+	if x != nil {
+		return x.CreatorEmail
+	}
+	return ""
+}
+
+func (x *ClaimSlug) GetCreatorName() string {
+	if x != nil {
+		return x.CreatorName
+	}
+	return ""
+}
+
+func (x *ClaimSlug) GetRename() *Rename {
+	if x != nil {
+		return x.Rename
+	}
+	return nil
+}
+
+// Rename is what to do with a claimed slug: give it to the workspace, as the person who asked.
+type Rename struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Principal *v1.Principal          `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
+	// Empty: unchanged.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rename) Reset() {
+	*x = Rename{}
+	mi := &file_messages_slug_v1_slug_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rename) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rename) ProtoMessage() {}
+
+func (x *Rename) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_slug_v1_slug_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rename.ProtoReflect.Descriptor instead.
+func (*Rename) Descriptor() ([]byte, []int) {
+	return file_messages_slug_v1_slug_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Rename) GetPrincipal() *v1.Principal {
+	if x != nil {
+		return x.Principal
+	}
+	return nil
+}
+
+func (x *Rename) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// ReleaseSlug gives a slug up that the workspace holds.
+type ReleaseSlug struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// Until when nobody else may take it; 0: free at once.
+	ReservedUntil int64 `protobuf:"varint,2,opt,name=reserved_until,json=reservedUntil,proto3" json:"reserved_until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseSlug) Reset() {
+	*x = ReleaseSlug{}
+	mi := &file_messages_slug_v1_slug_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseSlug) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseSlug) ProtoMessage() {}
+
+func (x *ReleaseSlug) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_slug_v1_slug_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseSlug.ProtoReflect.Descriptor instead.
+func (*ReleaseSlug) Descriptor() ([]byte, []int) {
+	return file_messages_slug_v1_slug_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ReleaseSlug) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *ReleaseSlug) GetReservedUntil() int64 {
+	if x != nil {
+		return x.ReservedUntil
+	}
+	return 0
+}
+
 type ResolveSlug struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -145,7 +295,7 @@ type ResolveSlug struct {
 
 func (x *ResolveSlug) Reset() {
 	*x = ResolveSlug{}
-	mi := &file_messages_slug_v1_slug_proto_msgTypes[2]
+	mi := &file_messages_slug_v1_slug_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -157,7 +307,7 @@ func (x *ResolveSlug) String() string {
 func (*ResolveSlug) ProtoMessage() {}
 
 func (x *ResolveSlug) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_slug_v1_slug_proto_msgTypes[2]
+	mi := &file_messages_slug_v1_slug_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -170,7 +320,7 @@ func (x *ResolveSlug) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveSlug.ProtoReflect.Descriptor instead.
 func (*ResolveSlug) Descriptor() ([]byte, []int) {
-	return file_messages_slug_v1_slug_proto_rawDescGZIP(), []int{2}
+	return file_messages_slug_v1_slug_proto_rawDescGZIP(), []int{4}
 }
 
 type SlugClaimed struct {
@@ -180,13 +330,16 @@ type SlugClaimed struct {
 	WorkspaceName string                 `protobuf:"bytes,3,opt,name=workspace_name,json=workspaceName,proto3" json:"workspace_name,omitempty"`
 	CreatorId     string                 `protobuf:"bytes,4,opt,name=creator_id,json=creatorId,proto3" json:"creator_id,omitempty"`
 	At            int64                  `protobuf:"varint,5,opt,name=at,proto3" json:"at,omitempty"`
+	CreatorEmail  string                 `protobuf:"bytes,6,opt,name=creator_email,json=creatorEmail,proto3" json:"creator_email,omitempty"`
+	CreatorName   string                 `protobuf:"bytes,7,opt,name=creator_name,json=creatorName,proto3" json:"creator_name,omitempty"`
+	Rename        *Rename                `protobuf:"bytes,8,opt,name=rename,proto3" json:"rename,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SlugClaimed) Reset() {
 	*x = SlugClaimed{}
-	mi := &file_messages_slug_v1_slug_proto_msgTypes[3]
+	mi := &file_messages_slug_v1_slug_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -198,7 +351,7 @@ func (x *SlugClaimed) String() string {
 func (*SlugClaimed) ProtoMessage() {}
 
 func (x *SlugClaimed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_slug_v1_slug_proto_msgTypes[3]
+	mi := &file_messages_slug_v1_slug_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -211,7 +364,7 @@ func (x *SlugClaimed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlugClaimed.ProtoReflect.Descriptor instead.
 func (*SlugClaimed) Descriptor() ([]byte, []int) {
-	return file_messages_slug_v1_slug_proto_rawDescGZIP(), []int{3}
+	return file_messages_slug_v1_slug_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SlugClaimed) GetSlug() string {
@@ -249,27 +402,126 @@ func (x *SlugClaimed) GetAt() int64 {
 	return 0
 }
 
+func (x *SlugClaimed) GetCreatorEmail() string {
+	if x != nil {
+		return x.CreatorEmail
+	}
+	return ""
+}
+
+func (x *SlugClaimed) GetCreatorName() string {
+	if x != nil {
+		return x.CreatorName
+	}
+	return ""
+}
+
+func (x *SlugClaimed) GetRename() *Rename {
+	if x != nil {
+		return x.Rename
+	}
+	return nil
+}
+
+type SlugReleased struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	ReservedUntil int64                  `protobuf:"varint,2,opt,name=reserved_until,json=reservedUntil,proto3" json:"reserved_until,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlugReleased) Reset() {
+	*x = SlugReleased{}
+	mi := &file_messages_slug_v1_slug_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlugReleased) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlugReleased) ProtoMessage() {}
+
+func (x *SlugReleased) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_slug_v1_slug_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlugReleased.ProtoReflect.Descriptor instead.
+func (*SlugReleased) Descriptor() ([]byte, []int) {
+	return file_messages_slug_v1_slug_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SlugReleased) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *SlugReleased) GetReservedUntil() int64 {
+	if x != nil {
+		return x.ReservedUntil
+	}
+	return 0
+}
+
+func (x *SlugReleased) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 var File_messages_slug_v1_slug_proto protoreflect.FileDescriptor
 
 const file_messages_slug_v1_slug_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmessages/slug/v1/slug.proto\x12\x0fatelier.slug.v1\"=\n" +
+	"\x1bmessages/slug/v1/slug.proto\x12\x0fatelier.slug.v1\x1a\x1bmessages/wire/v1/wire.proto\"\x87\x01\n" +
 	"\x04Slug\x12\x12\n" +
 	"\x04slug\x18\x01 \x01(\tR\x04slug\x12!\n" +
-	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\"t\n" +
+	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12!\n" +
+	"\freserved_for\x18\x03 \x01(\tR\vreservedFor\x12%\n" +
+	"\x0ereserved_until\x18\x04 \x01(\x03R\rreservedUntil\"\xed\x01\n" +
 	"\tClaimSlug\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12%\n" +
 	"\x0eworkspace_name\x18\x02 \x01(\tR\rworkspaceName\x12\x1d\n" +
 	"\n" +
-	"creator_id\x18\x03 \x01(\tR\tcreatorId\"\r\n" +
-	"\vResolveSlug\"\x9a\x01\n" +
+	"creator_id\x18\x03 \x01(\tR\tcreatorId\x12#\n" +
+	"\rcreator_email\x18\x04 \x01(\tR\fcreatorEmail\x12!\n" +
+	"\fcreator_name\x18\x05 \x01(\tR\vcreatorName\x12/\n" +
+	"\x06rename\x18\x06 \x01(\v2\x17.atelier.slug.v1.RenameR\x06rename\"V\n" +
+	"\x06Rename\x128\n" +
+	"\tprincipal\x18\x01 \x01(\v2\x1a.atelier.wire.v1.PrincipalR\tprincipal\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"W\n" +
+	"\vReleaseSlug\x12!\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12%\n" +
+	"\x0ereserved_until\x18\x02 \x01(\x03R\rreservedUntil\"\r\n" +
+	"\vResolveSlug\"\x93\x02\n" +
 	"\vSlugClaimed\x12\x12\n" +
 	"\x04slug\x18\x01 \x01(\tR\x04slug\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12%\n" +
 	"\x0eworkspace_name\x18\x03 \x01(\tR\rworkspaceName\x12\x1d\n" +
 	"\n" +
 	"creator_id\x18\x04 \x01(\tR\tcreatorId\x12\x0e\n" +
-	"\x02at\x18\x05 \x01(\x03R\x02atB8Z6github.com/atelier-run/atelier/messages/slug/v1;slugv1b\x06proto3"
+	"\x02at\x18\x05 \x01(\x03R\x02at\x12#\n" +
+	"\rcreator_email\x18\x06 \x01(\tR\fcreatorEmail\x12!\n" +
+	"\fcreator_name\x18\a \x01(\tR\vcreatorName\x12/\n" +
+	"\x06rename\x18\b \x01(\v2\x17.atelier.slug.v1.RenameR\x06rename\"h\n" +
+	"\fSlugReleased\x12!\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12%\n" +
+	"\x0ereserved_until\x18\x02 \x01(\x03R\rreservedUntil\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02atB8Z6github.com/atelier-run/atelier/messages/slug/v1;slugv1b\x06proto3"
 
 var (
 	file_messages_slug_v1_slug_proto_rawDescOnce sync.Once
@@ -283,19 +535,26 @@ func file_messages_slug_v1_slug_proto_rawDescGZIP() []byte {
 	return file_messages_slug_v1_slug_proto_rawDescData
 }
 
-var file_messages_slug_v1_slug_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_messages_slug_v1_slug_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_messages_slug_v1_slug_proto_goTypes = []any{
-	(*Slug)(nil),        // 0: atelier.slug.v1.Slug
-	(*ClaimSlug)(nil),   // 1: atelier.slug.v1.ClaimSlug
-	(*ResolveSlug)(nil), // 2: atelier.slug.v1.ResolveSlug
-	(*SlugClaimed)(nil), // 3: atelier.slug.v1.SlugClaimed
+	(*Slug)(nil),         // 0: atelier.slug.v1.Slug
+	(*ClaimSlug)(nil),    // 1: atelier.slug.v1.ClaimSlug
+	(*Rename)(nil),       // 2: atelier.slug.v1.Rename
+	(*ReleaseSlug)(nil),  // 3: atelier.slug.v1.ReleaseSlug
+	(*ResolveSlug)(nil),  // 4: atelier.slug.v1.ResolveSlug
+	(*SlugClaimed)(nil),  // 5: atelier.slug.v1.SlugClaimed
+	(*SlugReleased)(nil), // 6: atelier.slug.v1.SlugReleased
+	(*v1.Principal)(nil), // 7: atelier.wire.v1.Principal
 }
 var file_messages_slug_v1_slug_proto_depIdxs = []int32{
-	0, // [0:0] is the sub-list for method output_type
-	0, // [0:0] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	2, // 0: atelier.slug.v1.ClaimSlug.rename:type_name -> atelier.slug.v1.Rename
+	7, // 1: atelier.slug.v1.Rename.principal:type_name -> atelier.wire.v1.Principal
+	2, // 2: atelier.slug.v1.SlugClaimed.rename:type_name -> atelier.slug.v1.Rename
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_messages_slug_v1_slug_proto_init() }
@@ -309,7 +568,7 @@ func file_messages_slug_v1_slug_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_slug_v1_slug_proto_rawDesc), len(file_messages_slug_v1_slug_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -10,12 +10,31 @@ type Command interface {
 	userCommand()
 }
 
-func (*CreateUser) userCommand()    {}
-func (*JoinWorkspace) userCommand() {}
-func (*IssueApiKey) userCommand()   {}
-func (*RevokeApiKey) userCommand()  {}
-func (*DescribeUser) userCommand()  {}
-func (*ListApiKeys) userCommand()   {}
+func (*CreateUser) userCommand()          {}
+func (*JoinWorkspace) userCommand()       {}
+func (*LeaveWorkspace) userCommand()      {}
+func (*IssueApiKey) userCommand()         {}
+func (*RevokeApiKey) userCommand()        {}
+func (*DescribeUser) userCommand()        {}
+func (*ListApiKeys) userCommand()         {}
+func (*ChangeProfile) userCommand()       {}
+func (*DescribeStanding) userCommand()    {}
+func (*Disable) userCommand()             {}
+func (*Enable) userCommand()              {}
+func (*SetInternalAdmin) userCommand()    {}
+func (*OfferOneTimeLink) userCommand()    {}
+func (*SetPassword) userCommand()         {}
+func (*DescribePassword) userCommand()    {}
+func (*StartBrowserSession) userCommand() {}
+func (*EndBrowserSession) userCommand()   {}
+func (*ListBrowserSessions) userCommand() {}
+func (*StartImpersonation) userCommand()  {}
+func (*AllowGrant) userCommand()          {}
+func (*RevokeGrant) userCommand()         {}
+func (*ListGrants) userCommand()          {}
+func (*RegisterMachine) userCommand()     {}
+func (*RemoveMachine) userCommand()       {}
+func (*ListMachines) userCommand()        {}
 
 // Event is what happened to a person.
 //
@@ -25,7 +44,22 @@ type Event interface {
 	userEvent()
 }
 
-func (*UserCreated) userEvent()     {}
-func (*WorkspaceJoined) userEvent() {}
-func (*ApiKeyIssued) userEvent()    {}
-func (*ApiKeyRevoked) userEvent()   {}
+func (*UserCreated) userEvent()           {}
+func (*WorkspaceJoined) userEvent()       {}
+func (*WorkspaceLeft) userEvent()         {}
+func (*ApiKeyIssued) userEvent()          {}
+func (*ApiKeyRevoked) userEvent()         {}
+func (*ProfileChanged) userEvent()        {}
+func (*UserDisabled) userEvent()          {}
+func (*UserEnabled) userEvent()           {}
+func (*InternalAdminSet) userEvent()      {}
+func (*OneTimeLinkOffered) userEvent()    {}
+func (*PasswordSet) userEvent()           {}
+func (*BrowserSessionStarted) userEvent() {}
+func (*BrowserSessionEnded) userEvent()   {}
+func (*ImpersonationStarted) userEvent()  {}
+func (*GrantAllowed) userEvent()          {}
+func (*GrantRevoked) userEvent()          {}
+func (*MachineRegistered) userEvent()     {}
+func (*MachineRenamed) userEvent()        {}
+func (*MachineRemoved) userEvent()        {}

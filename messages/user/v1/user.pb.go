@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: messages/user/v1/user.proto
 
-// A person: who they are, the workspaces they belong to, the keys they issued.
+// A person: who they are, the workspaces they belong to, and what they hold: keys, browser sessions, grants, machines.
 
 package userv1
 
@@ -24,14 +24,30 @@ const (
 )
 
 type User struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Email     string                 `protobuf:"bytes,2,opt,name=email,proto3" json:"email,omitempty"`
-	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	CreatedAt int64                  `protobuf:"varint,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Email string                 `protobuf:"bytes,2,opt,name=email,proto3" json:"email,omitempty"`
+	// As given when the person was made; see user.DisplayName.
+	Name      string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	CreatedAt int64  `protobuf:"varint,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// By workspace id, the time of joining.
-	Workspaces    map[string]int64   `protobuf:"bytes,5,rep,name=workspaces,proto3" json:"workspaces,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	ApiKeys       map[string]*ApiKey `protobuf:"bytes,6,rep,name=api_keys,json=apiKeys,proto3" json:"api_keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Workspaces map[string]int64   `protobuf:"bytes,5,rep,name=workspaces,proto3" json:"workspaces,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	ApiKeys    map[string]*ApiKey `protobuf:"bytes,6,rep,name=api_keys,json=apiKeys,proto3" json:"api_keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	FirstName  string             `protobuf:"bytes,7,opt,name=first_name,json=firstName,proto3" json:"first_name,omitempty"`
+	LastName   string             `protobuf:"bytes,8,opt,name=last_name,json=lastName,proto3" json:"last_name,omitempty"`
+	// 0: not disabled. A disabled person's credentials open nothing.
+	DisabledAt    int64 `protobuf:"varint,9,opt,name=disabled_at,json=disabledAt,proto3" json:"disabled_at,omitempty"`
+	InternalAdmin bool  `protobuf:"varint,10,opt,name=internal_admin,json=internalAdmin,proto3" json:"internal_admin,omitempty"`
+	// Argon2id in PHC form; empty: none is set.
+	PasswordHash string `protobuf:"bytes,11,opt,name=password_hash,json=passwordHash,proto3" json:"password_hash,omitempty"`
+	// The one-time link that sets a password; unset: none is open.
+	OneTimeLink *OneTimeLink `protobuf:"bytes,12,opt,name=one_time_link,json=oneTimeLink,proto3" json:"one_time_link,omitempty"`
+	// By credential id.
+	BrowserSessions map[string]*BrowserSession `protobuf:"bytes,13,rep,name=browser_sessions,json=browserSessions,proto3" json:"browser_sessions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// By grant id.
+	Grants map[string]*Grant `protobuf:"bytes,14,rep,name=grants,proto3" json:"grants,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// By machine id.
+	Machines      map[string]*Machine `protobuf:"bytes,15,rep,name=machines,proto3" json:"machines,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -104,6 +120,69 @@ func (x *User) GetWorkspaces() map[string]int64 {
 func (x *User) GetApiKeys() map[string]*ApiKey {
 	if x != nil {
 		return x.ApiKeys
+	}
+	return nil
+}
+
+func (x *User) GetFirstName() string {
+	if x != nil {
+		return x.FirstName
+	}
+	return ""
+}
+
+func (x *User) GetLastName() string {
+	if x != nil {
+		return x.LastName
+	}
+	return ""
+}
+
+func (x *User) GetDisabledAt() int64 {
+	if x != nil {
+		return x.DisabledAt
+	}
+	return 0
+}
+
+func (x *User) GetInternalAdmin() bool {
+	if x != nil {
+		return x.InternalAdmin
+	}
+	return false
+}
+
+func (x *User) GetPasswordHash() string {
+	if x != nil {
+		return x.PasswordHash
+	}
+	return ""
+}
+
+func (x *User) GetOneTimeLink() *OneTimeLink {
+	if x != nil {
+		return x.OneTimeLink
+	}
+	return nil
+}
+
+func (x *User) GetBrowserSessions() map[string]*BrowserSession {
+	if x != nil {
+		return x.BrowserSessions
+	}
+	return nil
+}
+
+func (x *User) GetGrants() map[string]*Grant {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *User) GetMachines() map[string]*Machine {
+	if x != nil {
+		return x.Machines
 	}
 	return nil
 }
@@ -194,6 +273,332 @@ func (x *ApiKey) GetRevokedAt() int64 {
 	return 0
 }
 
+type OneTimeLink struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SecretSha256  []byte                 `protobuf:"bytes,1,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	ExpiresAt     int64                  `protobuf:"varint,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OneTimeLink) Reset() {
+	*x = OneTimeLink{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OneTimeLink) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OneTimeLink) ProtoMessage() {}
+
+func (x *OneTimeLink) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OneTimeLink.ProtoReflect.Descriptor instead.
+func (*OneTimeLink) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *OneTimeLink) GetSecretSha256() []byte {
+	if x != nil {
+		return x.SecretSha256
+	}
+	return nil
+}
+
+func (x *OneTimeLink) GetExpiresAt() int64 {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return 0
+}
+
+type BrowserSession struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	SecretSha256 []byte                 `protobuf:"bytes,2,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	CreatedAt    int64                  `protobuf:"varint,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	ExpiresAt    int64                  `protobuf:"varint,4,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// What the browser says it is, cut to 200 bytes.
+	UserAgent     string `protobuf:"bytes,5,opt,name=user_agent,json=userAgent,proto3" json:"user_agent,omitempty"`
+	Address       string `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BrowserSession) Reset() {
+	*x = BrowserSession{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BrowserSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BrowserSession) ProtoMessage() {}
+
+func (x *BrowserSession) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BrowserSession.ProtoReflect.Descriptor instead.
+func (*BrowserSession) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *BrowserSession) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *BrowserSession) GetSecretSha256() []byte {
+	if x != nil {
+		return x.SecretSha256
+	}
+	return nil
+}
+
+func (x *BrowserSession) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+func (x *BrowserSession) GetExpiresAt() int64 {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return 0
+}
+
+func (x *BrowserSession) GetUserAgent() string {
+	if x != nil {
+		return x.UserAgent
+	}
+	return ""
+}
+
+func (x *BrowserSession) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+// Grant is what a person allowed an OAuth client.
+type Grant struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	ClientId     string                 `protobuf:"bytes,2,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	ClientName   string                 `protobuf:"bytes,3,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	RedirectHost string                 `protobuf:"bytes,4,opt,name=redirect_host,json=redirectHost,proto3" json:"redirect_host,omitempty"`
+	WorkspaceId  string                 `protobuf:"bytes,5,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// Capabilities.
+	Scopes    []string `protobuf:"bytes,6,rep,name=scopes,proto3" json:"scopes,omitempty"`
+	CreatedAt int64    `protobuf:"varint,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// 0: not revoked.
+	RevokedAt     int64 `protobuf:"varint,8,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Grant) Reset() {
+	*x = Grant{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Grant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Grant) ProtoMessage() {}
+
+func (x *Grant) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Grant.ProtoReflect.Descriptor instead.
+func (*Grant) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Grant) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Grant) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *Grant) GetClientName() string {
+	if x != nil {
+		return x.ClientName
+	}
+	return ""
+}
+
+func (x *Grant) GetRedirectHost() string {
+	if x != nil {
+		return x.RedirectHost
+	}
+	return ""
+}
+
+func (x *Grant) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *Grant) GetScopes() []string {
+	if x != nil {
+		return x.Scopes
+	}
+	return nil
+}
+
+func (x *Grant) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+func (x *Grant) GetRevokedAt() int64 {
+	if x != nil {
+		return x.RevokedAt
+	}
+	return 0
+}
+
+type Machine struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name         string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	SyncDeviceId string                 `protobuf:"bytes,3,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
+	CreatedAt    int64                  `protobuf:"varint,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	LastUsedAt   int64                  `protobuf:"varint,5,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
+	// 0: not removed.
+	RemovedAt     int64 `protobuf:"varint,6,opt,name=removed_at,json=removedAt,proto3" json:"removed_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Machine) Reset() {
+	*x = Machine{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Machine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Machine) ProtoMessage() {}
+
+func (x *Machine) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Machine.ProtoReflect.Descriptor instead.
+func (*Machine) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Machine) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Machine) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Machine) GetSyncDeviceId() string {
+	if x != nil {
+		return x.SyncDeviceId
+	}
+	return ""
+}
+
+func (x *Machine) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+func (x *Machine) GetLastUsedAt() int64 {
+	if x != nil {
+		return x.LastUsedAt
+	}
+	return 0
+}
+
+func (x *Machine) GetRemovedAt() int64 {
+	if x != nil {
+		return x.RemovedAt
+	}
+	return 0
+}
+
+// CreateUser is the platform's.
 type CreateUser struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Email         string                 `protobuf:"bytes,1,opt,name=email,proto3" json:"email,omitempty"`
@@ -204,7 +609,7 @@ type CreateUser struct {
 
 func (x *CreateUser) Reset() {
 	*x = CreateUser{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[2]
+	mi := &file_messages_user_v1_user_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -216,7 +621,7 @@ func (x *CreateUser) String() string {
 func (*CreateUser) ProtoMessage() {}
 
 func (x *CreateUser) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[2]
+	mi := &file_messages_user_v1_user_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -229,7 +634,7 @@ func (x *CreateUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateUser.ProtoReflect.Descriptor instead.
 func (*CreateUser) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{2}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CreateUser) GetEmail() string {
@@ -246,6 +651,7 @@ func (x *CreateUser) GetName() string {
 	return ""
 }
 
+// JoinWorkspace and LeaveWorkspace are the platform's: they follow from a membership.
 type JoinWorkspace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -255,7 +661,7 @@ type JoinWorkspace struct {
 
 func (x *JoinWorkspace) Reset() {
 	*x = JoinWorkspace{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[3]
+	mi := &file_messages_user_v1_user_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -267,7 +673,7 @@ func (x *JoinWorkspace) String() string {
 func (*JoinWorkspace) ProtoMessage() {}
 
 func (x *JoinWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[3]
+	mi := &file_messages_user_v1_user_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -280,10 +686,54 @@ func (x *JoinWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinWorkspace.ProtoReflect.Descriptor instead.
 func (*JoinWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{3}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *JoinWorkspace) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+type LeaveWorkspace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaveWorkspace) Reset() {
+	*x = LeaveWorkspace{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaveWorkspace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaveWorkspace) ProtoMessage() {}
+
+func (x *LeaveWorkspace) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaveWorkspace.ProtoReflect.Descriptor instead.
+func (*LeaveWorkspace) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *LeaveWorkspace) GetWorkspaceId() string {
 	if x != nil {
 		return x.WorkspaceId
 	}
@@ -302,7 +752,7 @@ type IssueApiKey struct {
 
 func (x *IssueApiKey) Reset() {
 	*x = IssueApiKey{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	mi := &file_messages_user_v1_user_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -314,7 +764,7 @@ func (x *IssueApiKey) String() string {
 func (*IssueApiKey) ProtoMessage() {}
 
 func (x *IssueApiKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	mi := &file_messages_user_v1_user_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -327,7 +777,7 @@ func (x *IssueApiKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueApiKey.ProtoReflect.Descriptor instead.
 func (*IssueApiKey) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{4}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *IssueApiKey) GetKeyId() string {
@@ -367,7 +817,7 @@ type RevokeApiKey struct {
 
 func (x *RevokeApiKey) Reset() {
 	*x = RevokeApiKey{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[5]
+	mi := &file_messages_user_v1_user_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -379,7 +829,7 @@ func (x *RevokeApiKey) String() string {
 func (*RevokeApiKey) ProtoMessage() {}
 
 func (x *RevokeApiKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[5]
+	mi := &file_messages_user_v1_user_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -392,7 +842,7 @@ func (x *RevokeApiKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeApiKey.ProtoReflect.Descriptor instead.
 func (*RevokeApiKey) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{5}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RevokeApiKey) GetKeyId() string {
@@ -410,7 +860,7 @@ type DescribeUser struct {
 
 func (x *DescribeUser) Reset() {
 	*x = DescribeUser{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[6]
+	mi := &file_messages_user_v1_user_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -422,7 +872,7 @@ func (x *DescribeUser) String() string {
 func (*DescribeUser) ProtoMessage() {}
 
 func (x *DescribeUser) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[6]
+	mi := &file_messages_user_v1_user_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -435,7 +885,7 @@ func (x *DescribeUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeUser.ProtoReflect.Descriptor instead.
 func (*DescribeUser) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{6}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{11}
 }
 
 type ListApiKeys struct {
@@ -449,7 +899,7 @@ type ListApiKeys struct {
 
 func (x *ListApiKeys) Reset() {
 	*x = ListApiKeys{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[7]
+	mi := &file_messages_user_v1_user_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +911,7 @@ func (x *ListApiKeys) String() string {
 func (*ListApiKeys) ProtoMessage() {}
 
 func (x *ListApiKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[7]
+	mi := &file_messages_user_v1_user_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +924,7 @@ func (x *ListApiKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApiKeys.ProtoReflect.Descriptor instead.
 func (*ListApiKeys) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{7}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListApiKeys) GetAfter() string {
@@ -491,6 +941,850 @@ func (x *ListApiKeys) GetLimit() int32 {
 	return 0
 }
 
+// ChangeProfile leaves a field that is not set unchanged.
+type ChangeProfile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	FirstName     *string                `protobuf:"bytes,1,opt,name=first_name,json=firstName,proto3,oneof" json:"first_name,omitempty"`
+	LastName      *string                `protobuf:"bytes,2,opt,name=last_name,json=lastName,proto3,oneof" json:"last_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeProfile) Reset() {
+	*x = ChangeProfile{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeProfile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeProfile) ProtoMessage() {}
+
+func (x *ChangeProfile) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeProfile.ProtoReflect.Descriptor instead.
+func (*ChangeProfile) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ChangeProfile) GetFirstName() string {
+	if x != nil && x.FirstName != nil {
+		return *x.FirstName
+	}
+	return ""
+}
+
+func (x *ChangeProfile) GetLastName() string {
+	if x != nil && x.LastName != nil {
+		return *x.LastName
+	}
+	return ""
+}
+
+// Standing asks whether the person's credentials open anything; the platform's.
+type DescribeStanding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeStanding) Reset() {
+	*x = DescribeStanding{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeStanding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeStanding) ProtoMessage() {}
+
+func (x *DescribeStanding) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeStanding.ProtoReflect.Descriptor instead.
+func (*DescribeStanding) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{14}
+}
+
+// Disable and Enable are an operator's.
+type Disable struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Disable) Reset() {
+	*x = Disable{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Disable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Disable) ProtoMessage() {}
+
+func (x *Disable) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Disable.ProtoReflect.Descriptor instead.
+func (*Disable) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{15}
+}
+
+type Enable struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Enable) Reset() {
+	*x = Enable{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Enable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Enable) ProtoMessage() {}
+
+func (x *Enable) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Enable.ProtoReflect.Descriptor instead.
+func (*Enable) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{16}
+}
+
+// SetInternalAdmin is an operator's.
+type SetInternalAdmin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InternalAdmin bool                   `protobuf:"varint,1,opt,name=internal_admin,json=internalAdmin,proto3" json:"internal_admin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetInternalAdmin) Reset() {
+	*x = SetInternalAdmin{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetInternalAdmin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetInternalAdmin) ProtoMessage() {}
+
+func (x *SetInternalAdmin) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetInternalAdmin.ProtoReflect.Descriptor instead.
+func (*SetInternalAdmin) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SetInternalAdmin) GetInternalAdmin() bool {
+	if x != nil {
+		return x.InternalAdmin
+	}
+	return false
+}
+
+// OfferOneTimeLink replaces the open one-time link; the platform's.
+type OfferOneTimeLink struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Link          *OneTimeLink           `protobuf:"bytes,1,opt,name=link,proto3" json:"link,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OfferOneTimeLink) Reset() {
+	*x = OfferOneTimeLink{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OfferOneTimeLink) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OfferOneTimeLink) ProtoMessage() {}
+
+func (x *OfferOneTimeLink) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OfferOneTimeLink.ProtoReflect.Descriptor instead.
+func (*OfferOneTimeLink) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *OfferOneTimeLink) GetLink() *OneTimeLink {
+	if x != nil {
+		return x.Link
+	}
+	return nil
+}
+
+// SetPassword uses the open one-time link up and ends every browser session; the platform's.
+type SetPassword struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	LinkSecretSha256 []byte                 `protobuf:"bytes,1,opt,name=link_secret_sha256,json=linkSecretSha256,proto3" json:"link_secret_sha256,omitempty"`
+	PasswordHash     string                 `protobuf:"bytes,2,opt,name=password_hash,json=passwordHash,proto3" json:"password_hash,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *SetPassword) Reset() {
+	*x = SetPassword{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPassword) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPassword) ProtoMessage() {}
+
+func (x *SetPassword) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPassword.ProtoReflect.Descriptor instead.
+func (*SetPassword) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SetPassword) GetLinkSecretSha256() []byte {
+	if x != nil {
+		return x.LinkSecretSha256
+	}
+	return nil
+}
+
+func (x *SetPassword) GetPasswordHash() string {
+	if x != nil {
+		return x.PasswordHash
+	}
+	return ""
+}
+
+// DescribePassword is the platform's: the answer holds the hash.
+type DescribePassword struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribePassword) Reset() {
+	*x = DescribePassword{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribePassword) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribePassword) ProtoMessage() {}
+
+func (x *DescribePassword) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribePassword.ProtoReflect.Descriptor instead.
+func (*DescribePassword) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{20}
+}
+
+// StartBrowserSession is the platform's, once somebody has proved who they are.
+type StartBrowserSession struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       *BrowserSession        `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartBrowserSession) Reset() {
+	*x = StartBrowserSession{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartBrowserSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartBrowserSession) ProtoMessage() {}
+
+func (x *StartBrowserSession) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartBrowserSession.ProtoReflect.Descriptor instead.
+func (*StartBrowserSession) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *StartBrowserSession) GetSession() *BrowserSession {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+type EndBrowserSession struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndBrowserSession) Reset() {
+	*x = EndBrowserSession{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndBrowserSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndBrowserSession) ProtoMessage() {}
+
+func (x *EndBrowserSession) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndBrowserSession.ProtoReflect.Descriptor instead.
+func (*EndBrowserSession) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *EndBrowserSession) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+type ListBrowserSessions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListBrowserSessions) Reset() {
+	*x = ListBrowserSessions{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListBrowserSessions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListBrowserSessions) ProtoMessage() {}
+
+func (x *ListBrowserSessions) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListBrowserSessions.ProtoReflect.Descriptor instead.
+func (*ListBrowserSessions) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{23}
+}
+
+// StartImpersonation is an operator's.
+type StartImpersonation struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	CredentialId string                 `protobuf:"bytes,1,opt,name=credential_id,json=credentialId,proto3" json:"credential_id,omitempty"`
+	SecretSha256 []byte                 `protobuf:"bytes,2,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	// An internal admin.
+	ImpersonatorId string `protobuf:"bytes,3,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	ExpiresAt      int64  `protobuf:"varint,4,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	Reason         string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *StartImpersonation) Reset() {
+	*x = StartImpersonation{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartImpersonation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartImpersonation) ProtoMessage() {}
+
+func (x *StartImpersonation) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartImpersonation.ProtoReflect.Descriptor instead.
+func (*StartImpersonation) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *StartImpersonation) GetCredentialId() string {
+	if x != nil {
+		return x.CredentialId
+	}
+	return ""
+}
+
+func (x *StartImpersonation) GetSecretSha256() []byte {
+	if x != nil {
+		return x.SecretSha256
+	}
+	return nil
+}
+
+func (x *StartImpersonation) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
+	}
+	return ""
+}
+
+func (x *StartImpersonation) GetExpiresAt() int64 {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return 0
+}
+
+func (x *StartImpersonation) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// AllowGrant is asked by the person, on the consent page.
+type AllowGrant struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Grant         *Grant                 `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllowGrant) Reset() {
+	*x = AllowGrant{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllowGrant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllowGrant) ProtoMessage() {}
+
+func (x *AllowGrant) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllowGrant.ProtoReflect.Descriptor instead.
+func (*AllowGrant) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *AllowGrant) GetGrant() *Grant {
+	if x != nil {
+		return x.Grant
+	}
+	return nil
+}
+
+type RevokeGrant struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GrantId       string                 `protobuf:"bytes,1,opt,name=grant_id,json=grantId,proto3" json:"grant_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeGrant) Reset() {
+	*x = RevokeGrant{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeGrant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeGrant) ProtoMessage() {}
+
+func (x *RevokeGrant) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeGrant.ProtoReflect.Descriptor instead.
+func (*RevokeGrant) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *RevokeGrant) GetGrantId() string {
+	if x != nil {
+		return x.GrantId
+	}
+	return ""
+}
+
+type ListGrants struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	After         string                 `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
+	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListGrants) Reset() {
+	*x = ListGrants{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListGrants) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListGrants) ProtoMessage() {}
+
+func (x *ListGrants) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListGrants.ProtoReflect.Descriptor instead.
+func (*ListGrants) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ListGrants) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListGrants) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// RegisterMachine is the platform's: it follows from the claim of the device.
+type RegisterMachine struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	SyncDeviceId  string                 `protobuf:"bytes,3,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterMachine) Reset() {
+	*x = RegisterMachine{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterMachine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterMachine) ProtoMessage() {}
+
+func (x *RegisterMachine) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterMachine.ProtoReflect.Descriptor instead.
+func (*RegisterMachine) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *RegisterMachine) GetMachineId() string {
+	if x != nil {
+		return x.MachineId
+	}
+	return ""
+}
+
+func (x *RegisterMachine) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RegisterMachine) GetSyncDeviceId() string {
+	if x != nil {
+		return x.SyncDeviceId
+	}
+	return ""
+}
+
+type RemoveMachine struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMachine) Reset() {
+	*x = RemoveMachine{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMachine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMachine) ProtoMessage() {}
+
+func (x *RemoveMachine) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMachine.ProtoReflect.Descriptor instead.
+func (*RemoveMachine) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *RemoveMachine) GetMachineId() string {
+	if x != nil {
+		return x.MachineId
+	}
+	return ""
+}
+
+type ListMachines struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	After         string                 `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
+	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListMachines) Reset() {
+	*x = ListMachines{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListMachines) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListMachines) ProtoMessage() {}
+
+func (x *ListMachines) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListMachines.ProtoReflect.Descriptor instead.
+func (*ListMachines) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ListMachines) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListMachines) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 type ApiKeyPage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Keys          []*ApiKey              `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
@@ -501,7 +1795,7 @@ type ApiKeyPage struct {
 
 func (x *ApiKeyPage) Reset() {
 	*x = ApiKeyPage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[8]
+	mi := &file_messages_user_v1_user_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -513,7 +1807,7 @@ func (x *ApiKeyPage) String() string {
 func (*ApiKeyPage) ProtoMessage() {}
 
 func (x *ApiKeyPage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[8]
+	mi := &file_messages_user_v1_user_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -526,7 +1820,7 @@ func (x *ApiKeyPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyPage.ProtoReflect.Descriptor instead.
 func (*ApiKeyPage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{8}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ApiKeyPage) GetKeys() []*ApiKey {
@@ -537,6 +1831,266 @@ func (x *ApiKeyPage) GetKeys() []*ApiKey {
 }
 
 func (x *ApiKeyPage) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+type Standing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Disabled      bool                   `protobuf:"varint,1,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	InternalAdmin bool                   `protobuf:"varint,2,opt,name=internal_admin,json=internalAdmin,proto3" json:"internal_admin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Standing) Reset() {
+	*x = Standing{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Standing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Standing) ProtoMessage() {}
+
+func (x *Standing) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Standing.ProtoReflect.Descriptor instead.
+func (*Standing) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Standing) GetDisabled() bool {
+	if x != nil {
+		return x.Disabled
+	}
+	return false
+}
+
+func (x *Standing) GetInternalAdmin() bool {
+	if x != nil {
+		return x.InternalAdmin
+	}
+	return false
+}
+
+type Password struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hash          string                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`
+	Link          *OneTimeLink           `protobuf:"bytes,2,opt,name=link,proto3" json:"link,omitempty"`
+	Disabled      bool                   `protobuf:"varint,3,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Password) Reset() {
+	*x = Password{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Password) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Password) ProtoMessage() {}
+
+func (x *Password) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Password.ProtoReflect.Descriptor instead.
+func (*Password) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Password) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+func (x *Password) GetLink() *OneTimeLink {
+	if x != nil {
+		return x.Link
+	}
+	return nil
+}
+
+func (x *Password) GetDisabled() bool {
+	if x != nil {
+		return x.Disabled
+	}
+	return false
+}
+
+type BrowserSessions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sessions      []*BrowserSession      `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BrowserSessions) Reset() {
+	*x = BrowserSessions{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BrowserSessions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BrowserSessions) ProtoMessage() {}
+
+func (x *BrowserSessions) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BrowserSessions.ProtoReflect.Descriptor instead.
+func (*BrowserSessions) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *BrowserSessions) GetSessions() []*BrowserSession {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+type GrantPage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Grants        []*Grant               `protobuf:"bytes,1,rep,name=grants,proto3" json:"grants,omitempty"`
+	More          bool                   `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrantPage) Reset() {
+	*x = GrantPage{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrantPage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrantPage) ProtoMessage() {}
+
+func (x *GrantPage) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrantPage.ProtoReflect.Descriptor instead.
+func (*GrantPage) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *GrantPage) GetGrants() []*Grant {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *GrantPage) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+type MachinePage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Machines      []*Machine             `protobuf:"bytes,1,rep,name=machines,proto3" json:"machines,omitempty"`
+	More          bool                   `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachinePage) Reset() {
+	*x = MachinePage{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachinePage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachinePage) ProtoMessage() {}
+
+func (x *MachinePage) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachinePage.ProtoReflect.Descriptor instead.
+func (*MachinePage) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *MachinePage) GetMachines() []*Machine {
+	if x != nil {
+		return x.Machines
+	}
+	return nil
+}
+
+func (x *MachinePage) GetMore() bool {
 	if x != nil {
 		return x.More
 	}
@@ -554,7 +2108,7 @@ type UserCreated struct {
 
 func (x *UserCreated) Reset() {
 	*x = UserCreated{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[9]
+	mi := &file_messages_user_v1_user_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -566,7 +2120,7 @@ func (x *UserCreated) String() string {
 func (*UserCreated) ProtoMessage() {}
 
 func (x *UserCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[9]
+	mi := &file_messages_user_v1_user_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -579,7 +2133,7 @@ func (x *UserCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserCreated.ProtoReflect.Descriptor instead.
 func (*UserCreated) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{9}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *UserCreated) GetEmail() string {
@@ -603,17 +2157,20 @@ func (x *UserCreated) GetAt() int64 {
 	return 0
 }
 
+// WorkspaceJoined carries who the person is, for the workspace.
 type WorkspaceJoined struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	Email         string                 `protobuf:"bytes,3,opt,name=email,proto3" json:"email,omitempty"`
+	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkspaceJoined) Reset() {
 	*x = WorkspaceJoined{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[10]
+	mi := &file_messages_user_v1_user_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +2182,7 @@ func (x *WorkspaceJoined) String() string {
 func (*WorkspaceJoined) ProtoMessage() {}
 
 func (x *WorkspaceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[10]
+	mi := &file_messages_user_v1_user_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +2195,7 @@ func (x *WorkspaceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceJoined.ProtoReflect.Descriptor instead.
 func (*WorkspaceJoined) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{10}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WorkspaceJoined) GetWorkspaceId() string {
@@ -655,18 +2212,85 @@ func (x *WorkspaceJoined) GetAt() int64 {
 	return 0
 }
 
+func (x *WorkspaceJoined) GetEmail() string {
+	if x != nil {
+		return x.Email
+	}
+	return ""
+}
+
+func (x *WorkspaceJoined) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type WorkspaceLeft struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkspaceLeft) Reset() {
+	*x = WorkspaceLeft{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceLeft) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceLeft) ProtoMessage() {}
+
+func (x *WorkspaceLeft) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceLeft.ProtoReflect.Descriptor instead.
+func (*WorkspaceLeft) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *WorkspaceLeft) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *WorkspaceLeft) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type ApiKeyIssued struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   *ApiKey                `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Carried for the credential that follows from this event.
-	UserId        string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	UserId        string   `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	WorkspaceIds  []string `protobuf:"bytes,3,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ApiKeyIssued) Reset() {
 	*x = ApiKeyIssued{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[11]
+	mi := &file_messages_user_v1_user_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +2302,7 @@ func (x *ApiKeyIssued) String() string {
 func (*ApiKeyIssued) ProtoMessage() {}
 
 func (x *ApiKeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[11]
+	mi := &file_messages_user_v1_user_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +2315,7 @@ func (x *ApiKeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyIssued.ProtoReflect.Descriptor instead.
 func (*ApiKeyIssued) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{11}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ApiKeyIssued) GetKey() *ApiKey {
@@ -708,17 +2332,26 @@ func (x *ApiKeyIssued) GetUserId() string {
 	return ""
 }
 
+func (x *ApiKeyIssued) GetWorkspaceIds() []string {
+	if x != nil {
+		return x.WorkspaceIds
+	}
+	return nil
+}
+
 type ApiKeyRevoked struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	KeyId         string                 `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
 	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	UserId        string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	WorkspaceIds  []string               `protobuf:"bytes,4,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ApiKeyRevoked) Reset() {
 	*x = ApiKeyRevoked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[12]
+	mi := &file_messages_user_v1_user_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +2363,7 @@ func (x *ApiKeyRevoked) String() string {
 func (*ApiKeyRevoked) ProtoMessage() {}
 
 func (x *ApiKeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[12]
+	mi := &file_messages_user_v1_user_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +2376,7 @@ func (x *ApiKeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyRevoked.ProtoReflect.Descriptor instead.
 func (*ApiKeyRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{12}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ApiKeyRevoked) GetKeyId() string {
@@ -760,11 +2393,908 @@ func (x *ApiKeyRevoked) GetAt() int64 {
 	return 0
 }
 
+func (x *ApiKeyRevoked) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ApiKeyRevoked) GetWorkspaceIds() []string {
+	if x != nil {
+		return x.WorkspaceIds
+	}
+	return nil
+}
+
+type ProfileChanged struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	FirstName string                 `protobuf:"bytes,1,opt,name=first_name,json=firstName,proto3" json:"first_name,omitempty"`
+	LastName  string                 `protobuf:"bytes,2,opt,name=last_name,json=lastName,proto3" json:"last_name,omitempty"`
+	At        int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	// Who the person is now, for the workspaces.
+	Email         string   `protobuf:"bytes,4,opt,name=email,proto3" json:"email,omitempty"`
+	Name          string   `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	WorkspaceIds  []string `protobuf:"bytes,6,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProfileChanged) Reset() {
+	*x = ProfileChanged{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProfileChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProfileChanged) ProtoMessage() {}
+
+func (x *ProfileChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProfileChanged.ProtoReflect.Descriptor instead.
+func (*ProfileChanged) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ProfileChanged) GetFirstName() string {
+	if x != nil {
+		return x.FirstName
+	}
+	return ""
+}
+
+func (x *ProfileChanged) GetLastName() string {
+	if x != nil {
+		return x.LastName
+	}
+	return ""
+}
+
+func (x *ProfileChanged) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *ProfileChanged) GetEmail() string {
+	if x != nil {
+		return x.Email
+	}
+	return ""
+}
+
+func (x *ProfileChanged) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ProfileChanged) GetWorkspaceIds() []string {
+	if x != nil {
+		return x.WorkspaceIds
+	}
+	return nil
+}
+
+type UserDisabled struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UserDisabled) Reset() {
+	*x = UserDisabled{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserDisabled) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserDisabled) ProtoMessage() {}
+
+func (x *UserDisabled) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserDisabled.ProtoReflect.Descriptor instead.
+func (*UserDisabled) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *UserDisabled) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type UserEnabled struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UserEnabled) Reset() {
+	*x = UserEnabled{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserEnabled) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserEnabled) ProtoMessage() {}
+
+func (x *UserEnabled) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserEnabled.ProtoReflect.Descriptor instead.
+func (*UserEnabled) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *UserEnabled) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type InternalAdminSet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InternalAdmin bool                   `protobuf:"varint,1,opt,name=internal_admin,json=internalAdmin,proto3" json:"internal_admin,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InternalAdminSet) Reset() {
+	*x = InternalAdminSet{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InternalAdminSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InternalAdminSet) ProtoMessage() {}
+
+func (x *InternalAdminSet) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InternalAdminSet.ProtoReflect.Descriptor instead.
+func (*InternalAdminSet) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *InternalAdminSet) GetInternalAdmin() bool {
+	if x != nil {
+		return x.InternalAdmin
+	}
+	return false
+}
+
+func (x *InternalAdminSet) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type OneTimeLinkOffered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Link          *OneTimeLink           `protobuf:"bytes,1,opt,name=link,proto3" json:"link,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OneTimeLinkOffered) Reset() {
+	*x = OneTimeLinkOffered{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OneTimeLinkOffered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OneTimeLinkOffered) ProtoMessage() {}
+
+func (x *OneTimeLinkOffered) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OneTimeLinkOffered.ProtoReflect.Descriptor instead.
+func (*OneTimeLinkOffered) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *OneTimeLinkOffered) GetLink() *OneTimeLink {
+	if x != nil {
+		return x.Link
+	}
+	return nil
+}
+
+func (x *OneTimeLinkOffered) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+// PasswordSet ends the sessions that it names.
+type PasswordSet struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	PasswordHash    string                 `protobuf:"bytes,1,opt,name=password_hash,json=passwordHash,proto3" json:"password_hash,omitempty"`
+	At              int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	EndedSessionIds []string               `protobuf:"bytes,3,rep,name=ended_session_ids,json=endedSessionIds,proto3" json:"ended_session_ids,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *PasswordSet) Reset() {
+	*x = PasswordSet{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PasswordSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PasswordSet) ProtoMessage() {}
+
+func (x *PasswordSet) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PasswordSet.ProtoReflect.Descriptor instead.
+func (*PasswordSet) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *PasswordSet) GetPasswordHash() string {
+	if x != nil {
+		return x.PasswordHash
+	}
+	return ""
+}
+
+func (x *PasswordSet) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *PasswordSet) GetEndedSessionIds() []string {
+	if x != nil {
+		return x.EndedSessionIds
+	}
+	return nil
+}
+
+// BrowserSessionStarted ends the oldest sessions where there are too many.
+type BrowserSessionStarted struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Session         *BrowserSession        `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	UserId          string                 `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	EndedSessionIds []string               `protobuf:"bytes,3,rep,name=ended_session_ids,json=endedSessionIds,proto3" json:"ended_session_ids,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *BrowserSessionStarted) Reset() {
+	*x = BrowserSessionStarted{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BrowserSessionStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BrowserSessionStarted) ProtoMessage() {}
+
+func (x *BrowserSessionStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BrowserSessionStarted.ProtoReflect.Descriptor instead.
+func (*BrowserSessionStarted) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *BrowserSessionStarted) GetSession() *BrowserSession {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *BrowserSessionStarted) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *BrowserSessionStarted) GetEndedSessionIds() []string {
+	if x != nil {
+		return x.EndedSessionIds
+	}
+	return nil
+}
+
+type BrowserSessionEnded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BrowserSessionEnded) Reset() {
+	*x = BrowserSessionEnded{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BrowserSessionEnded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BrowserSessionEnded) ProtoMessage() {}
+
+func (x *BrowserSessionEnded) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BrowserSessionEnded.ProtoReflect.Descriptor instead.
+func (*BrowserSessionEnded) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *BrowserSessionEnded) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *BrowserSessionEnded) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type ImpersonationStarted struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	CredentialId   string                 `protobuf:"bytes,1,opt,name=credential_id,json=credentialId,proto3" json:"credential_id,omitempty"`
+	SecretSha256   []byte                 `protobuf:"bytes,2,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	ImpersonatorId string                 `protobuf:"bytes,3,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	UserId         string                 `protobuf:"bytes,4,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	At             int64                  `protobuf:"varint,5,opt,name=at,proto3" json:"at,omitempty"`
+	ExpiresAt      int64                  `protobuf:"varint,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	Reason         string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	WorkspaceIds   []string               `protobuf:"bytes,8,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ImpersonationStarted) Reset() {
+	*x = ImpersonationStarted{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImpersonationStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImpersonationStarted) ProtoMessage() {}
+
+func (x *ImpersonationStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImpersonationStarted.ProtoReflect.Descriptor instead.
+func (*ImpersonationStarted) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *ImpersonationStarted) GetCredentialId() string {
+	if x != nil {
+		return x.CredentialId
+	}
+	return ""
+}
+
+func (x *ImpersonationStarted) GetSecretSha256() []byte {
+	if x != nil {
+		return x.SecretSha256
+	}
+	return nil
+}
+
+func (x *ImpersonationStarted) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
+	}
+	return ""
+}
+
+func (x *ImpersonationStarted) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ImpersonationStarted) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *ImpersonationStarted) GetExpiresAt() int64 {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return 0
+}
+
+func (x *ImpersonationStarted) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ImpersonationStarted) GetWorkspaceIds() []string {
+	if x != nil {
+		return x.WorkspaceIds
+	}
+	return nil
+}
+
+type GrantAllowed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Grant         *Grant                 `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
+	UserId        string                 `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrantAllowed) Reset() {
+	*x = GrantAllowed{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrantAllowed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrantAllowed) ProtoMessage() {}
+
+func (x *GrantAllowed) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrantAllowed.ProtoReflect.Descriptor instead.
+func (*GrantAllowed) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *GrantAllowed) GetGrant() *Grant {
+	if x != nil {
+		return x.Grant
+	}
+	return nil
+}
+
+func (x *GrantAllowed) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+type GrantRevoked struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GrantId       string                 `protobuf:"bytes,1,opt,name=grant_id,json=grantId,proto3" json:"grant_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	UserId        string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	WorkspaceId   string                 `protobuf:"bytes,4,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	ClientName    string                 `protobuf:"bytes,5,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrantRevoked) Reset() {
+	*x = GrantRevoked{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrantRevoked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrantRevoked) ProtoMessage() {}
+
+func (x *GrantRevoked) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrantRevoked.ProtoReflect.Descriptor instead.
+func (*GrantRevoked) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *GrantRevoked) GetGrantId() string {
+	if x != nil {
+		return x.GrantId
+	}
+	return ""
+}
+
+func (x *GrantRevoked) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *GrantRevoked) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *GrantRevoked) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *GrantRevoked) GetClientName() string {
+	if x != nil {
+		return x.ClientName
+	}
+	return ""
+}
+
+type MachineRegistered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Machine       *Machine               `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	UserId        string                 `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	WorkspaceIds  []string               `protobuf:"bytes,3,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineRegistered) Reset() {
+	*x = MachineRegistered{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineRegistered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineRegistered) ProtoMessage() {}
+
+func (x *MachineRegistered) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineRegistered.ProtoReflect.Descriptor instead.
+func (*MachineRegistered) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *MachineRegistered) GetMachine() *Machine {
+	if x != nil {
+		return x.Machine
+	}
+	return nil
+}
+
+func (x *MachineRegistered) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *MachineRegistered) GetWorkspaceIds() []string {
+	if x != nil {
+		return x.WorkspaceIds
+	}
+	return nil
+}
+
+type MachineRenamed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineRenamed) Reset() {
+	*x = MachineRenamed{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineRenamed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineRenamed) ProtoMessage() {}
+
+func (x *MachineRenamed) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineRenamed.ProtoReflect.Descriptor instead.
+func (*MachineRenamed) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *MachineRenamed) GetMachineId() string {
+	if x != nil {
+		return x.MachineId
+	}
+	return ""
+}
+
+func (x *MachineRenamed) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MachineRenamed) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type MachineRemoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	UserId        string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	SyncDeviceId  string                 `protobuf:"bytes,4,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
+	Name          string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	WorkspaceIds  []string               `protobuf:"bytes,6,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineRemoved) Reset() {
+	*x = MachineRemoved{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineRemoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineRemoved) ProtoMessage() {}
+
+func (x *MachineRemoved) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineRemoved.ProtoReflect.Descriptor instead.
+func (*MachineRemoved) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *MachineRemoved) GetMachineId() string {
+	if x != nil {
+		return x.MachineId
+	}
+	return ""
+}
+
+func (x *MachineRemoved) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *MachineRemoved) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *MachineRemoved) GetSyncDeviceId() string {
+	if x != nil {
+		return x.SyncDeviceId
+	}
+	return ""
+}
+
+func (x *MachineRemoved) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MachineRemoved) GetWorkspaceIds() []string {
+	if x != nil {
+		return x.WorkspaceIds
+	}
+	return nil
+}
+
 var File_messages_user_v1_user_proto protoreflect.FileDescriptor
 
 const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmessages/user/v1/user.proto\x12\x0fatelier.user.v1\"\xf9\x02\n" +
+	"\x1bmessages/user/v1/user.proto\x12\x0fatelier.user.v1\"\xc6\b\n" +
 	"\x04User\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05email\x18\x02 \x01(\tR\x05email\x12\x12\n" +
@@ -774,13 +3304,34 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\n" +
 	"workspaces\x18\x05 \x03(\v2%.atelier.user.v1.User.WorkspacesEntryR\n" +
 	"workspaces\x12=\n" +
-	"\bapi_keys\x18\x06 \x03(\v2\".atelier.user.v1.User.ApiKeysEntryR\aapiKeys\x1a=\n" +
+	"\bapi_keys\x18\x06 \x03(\v2\".atelier.user.v1.User.ApiKeysEntryR\aapiKeys\x12\x1d\n" +
+	"\n" +
+	"first_name\x18\a \x01(\tR\tfirstName\x12\x1b\n" +
+	"\tlast_name\x18\b \x01(\tR\blastName\x12\x1f\n" +
+	"\vdisabled_at\x18\t \x01(\x03R\n" +
+	"disabledAt\x12%\n" +
+	"\x0einternal_admin\x18\n" +
+	" \x01(\bR\rinternalAdmin\x12#\n" +
+	"\rpassword_hash\x18\v \x01(\tR\fpasswordHash\x12@\n" +
+	"\rone_time_link\x18\f \x01(\v2\x1c.atelier.user.v1.OneTimeLinkR\voneTimeLink\x12U\n" +
+	"\x10browser_sessions\x18\r \x03(\v2*.atelier.user.v1.User.BrowserSessionsEntryR\x0fbrowserSessions\x129\n" +
+	"\x06grants\x18\x0e \x03(\v2!.atelier.user.v1.User.GrantsEntryR\x06grants\x12?\n" +
+	"\bmachines\x18\x0f \x03(\v2#.atelier.user.v1.User.MachinesEntryR\bmachines\x1a=\n" +
 	"\x0fWorkspacesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aS\n" +
 	"\fApiKeysEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
-	"\x05value\x18\x02 \x01(\v2\x17.atelier.user.v1.ApiKeyR\x05value:\x028\x01\"\xae\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x17.atelier.user.v1.ApiKeyR\x05value:\x028\x01\x1ac\n" +
+	"\x14BrowserSessionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
+	"\x05value\x18\x02 \x01(\v2\x1f.atelier.user.v1.BrowserSessionR\x05value:\x028\x01\x1aQ\n" +
+	"\vGrantsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.atelier.user.v1.GrantR\x05value:\x028\x01\x1aU\n" +
+	"\rMachinesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
+	"\x05value\x18\x02 \x01(\v2\x18.atelier.user.v1.MachineR\x05value:\x028\x01\"\xae\x01\n" +
 	"\x06ApiKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12#\n" +
@@ -790,12 +3341,50 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\x05 \x01(\x03R\texpiresAt\x12\x1d\n" +
 	"\n" +
-	"revoked_at\x18\x06 \x01(\x03R\trevokedAt\"6\n" +
+	"revoked_at\x18\x06 \x01(\x03R\trevokedAt\"Q\n" +
+	"\vOneTimeLink\x12#\n" +
+	"\rsecret_sha256\x18\x01 \x01(\fR\fsecretSha256\x12\x1d\n" +
+	"\n" +
+	"expires_at\x18\x02 \x01(\x03R\texpiresAt\"\xbc\x01\n" +
+	"\x0eBrowserSession\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12#\n" +
+	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\x03 \x01(\x03R\tcreatedAt\x12\x1d\n" +
+	"\n" +
+	"expires_at\x18\x04 \x01(\x03R\texpiresAt\x12\x1d\n" +
+	"\n" +
+	"user_agent\x18\x05 \x01(\tR\tuserAgent\x12\x18\n" +
+	"\aaddress\x18\x06 \x01(\tR\aaddress\"\xf3\x01\n" +
+	"\x05Grant\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
+	"\tclient_id\x18\x02 \x01(\tR\bclientId\x12\x1f\n" +
+	"\vclient_name\x18\x03 \x01(\tR\n" +
+	"clientName\x12#\n" +
+	"\rredirect_host\x18\x04 \x01(\tR\fredirectHost\x12!\n" +
+	"\fworkspace_id\x18\x05 \x01(\tR\vworkspaceId\x12\x16\n" +
+	"\x06scopes\x18\x06 \x03(\tR\x06scopes\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\a \x01(\x03R\tcreatedAt\x12\x1d\n" +
+	"\n" +
+	"revoked_at\x18\b \x01(\x03R\trevokedAt\"\xb3\x01\n" +
+	"\aMachine\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12$\n" +
+	"\x0esync_device_id\x18\x03 \x01(\tR\fsyncDeviceId\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\x04 \x01(\x03R\tcreatedAt\x12 \n" +
+	"\flast_used_at\x18\x05 \x01(\x03R\n" +
+	"lastUsedAt\x12\x1d\n" +
+	"\n" +
+	"removed_at\x18\x06 \x01(\x03R\tremovedAt\"6\n" +
 	"\n" +
 	"CreateUser\x12\x14\n" +
 	"\x05email\x18\x01 \x01(\tR\x05email\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"2\n" +
 	"\rJoinWorkspace\x12!\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\"3\n" +
+	"\x0eLeaveWorkspace\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\"|\n" +
 	"\vIssueApiKey\x12\x15\n" +
 	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x12\n" +
@@ -808,24 +3397,165 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\fDescribeUser\"9\n" +
 	"\vListApiKeys\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\"r\n" +
+	"\rChangeProfile\x12\"\n" +
+	"\n" +
+	"first_name\x18\x01 \x01(\tH\x00R\tfirstName\x88\x01\x01\x12 \n" +
+	"\tlast_name\x18\x02 \x01(\tH\x01R\blastName\x88\x01\x01B\r\n" +
+	"\v_first_nameB\f\n" +
+	"\n" +
+	"_last_name\"\x12\n" +
+	"\x10DescribeStanding\"\t\n" +
+	"\aDisable\"\b\n" +
+	"\x06Enable\"9\n" +
+	"\x10SetInternalAdmin\x12%\n" +
+	"\x0einternal_admin\x18\x01 \x01(\bR\rinternalAdmin\"D\n" +
+	"\x10OfferOneTimeLink\x120\n" +
+	"\x04link\x18\x01 \x01(\v2\x1c.atelier.user.v1.OneTimeLinkR\x04link\"`\n" +
+	"\vSetPassword\x12,\n" +
+	"\x12link_secret_sha256\x18\x01 \x01(\fR\x10linkSecretSha256\x12#\n" +
+	"\rpassword_hash\x18\x02 \x01(\tR\fpasswordHash\"\x12\n" +
+	"\x10DescribePassword\"P\n" +
+	"\x13StartBrowserSession\x129\n" +
+	"\asession\x18\x01 \x01(\v2\x1f.atelier.user.v1.BrowserSessionR\asession\"2\n" +
+	"\x11EndBrowserSession\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\"\x15\n" +
+	"\x13ListBrowserSessions\"\xbe\x01\n" +
+	"\x12StartImpersonation\x12#\n" +
+	"\rcredential_id\x18\x01 \x01(\tR\fcredentialId\x12#\n" +
+	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\x12'\n" +
+	"\x0fimpersonator_id\x18\x03 \x01(\tR\x0eimpersonatorId\x12\x1d\n" +
+	"\n" +
+	"expires_at\x18\x04 \x01(\x03R\texpiresAt\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\":\n" +
+	"\n" +
+	"AllowGrant\x12,\n" +
+	"\x05grant\x18\x01 \x01(\v2\x16.atelier.user.v1.GrantR\x05grant\"(\n" +
+	"\vRevokeGrant\x12\x19\n" +
+	"\bgrant_id\x18\x01 \x01(\tR\agrantId\"8\n" +
+	"\n" +
+	"ListGrants\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\"j\n" +
+	"\x0fRegisterMachine\x12\x1d\n" +
+	"\n" +
+	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12$\n" +
+	"\x0esync_device_id\x18\x03 \x01(\tR\fsyncDeviceId\".\n" +
+	"\rRemoveMachine\x12\x1d\n" +
+	"\n" +
+	"machine_id\x18\x01 \x01(\tR\tmachineId\":\n" +
+	"\fListMachines\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\"M\n" +
 	"\n" +
 	"ApiKeyPage\x12+\n" +
 	"\x04keys\x18\x01 \x03(\v2\x17.atelier.user.v1.ApiKeyR\x04keys\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"M\n" +
+	"\bStanding\x12\x1a\n" +
+	"\bdisabled\x18\x01 \x01(\bR\bdisabled\x12%\n" +
+	"\x0einternal_admin\x18\x02 \x01(\bR\rinternalAdmin\"l\n" +
+	"\bPassword\x12\x12\n" +
+	"\x04hash\x18\x01 \x01(\tR\x04hash\x120\n" +
+	"\x04link\x18\x02 \x01(\v2\x1c.atelier.user.v1.OneTimeLinkR\x04link\x12\x1a\n" +
+	"\bdisabled\x18\x03 \x01(\bR\bdisabled\"N\n" +
+	"\x0fBrowserSessions\x12;\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1f.atelier.user.v1.BrowserSessionR\bsessions\"O\n" +
+	"\tGrantPage\x12.\n" +
+	"\x06grants\x18\x01 \x03(\v2\x16.atelier.user.v1.GrantR\x06grants\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"W\n" +
+	"\vMachinePage\x124\n" +
+	"\bmachines\x18\x01 \x03(\v2\x18.atelier.user.v1.MachineR\bmachines\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\"G\n" +
 	"\vUserCreated\x12\x14\n" +
 	"\x05email\x18\x01 \x01(\tR\x05email\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02at\"D\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"n\n" +
 	"\x0fWorkspaceJoined\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at\"R\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x14\n" +
+	"\x05email\x18\x03 \x01(\tR\x05email\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"B\n" +
+	"\rWorkspaceLeft\x12!\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"w\n" +
 	"\fApiKeyIssued\x12)\n" +
 	"\x03key\x18\x01 \x01(\v2\x17.atelier.user.v1.ApiKeyR\x03key\x12\x17\n" +
-	"\auser_id\x18\x02 \x01(\tR\x06userId\"6\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12#\n" +
+	"\rworkspace_ids\x18\x03 \x03(\tR\fworkspaceIds\"t\n" +
 	"\rApiKeyRevoked\x12\x15\n" +
 	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02atB8Z6github.com/atelier-run/atelier/messages/user/v1;userv1b\x06proto3"
+	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x17\n" +
+	"\auser_id\x18\x03 \x01(\tR\x06userId\x12#\n" +
+	"\rworkspace_ids\x18\x04 \x03(\tR\fworkspaceIds\"\xab\x01\n" +
+	"\x0eProfileChanged\x12\x1d\n" +
+	"\n" +
+	"first_name\x18\x01 \x01(\tR\tfirstName\x12\x1b\n" +
+	"\tlast_name\x18\x02 \x01(\tR\blastName\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\x12\x14\n" +
+	"\x05email\x18\x04 \x01(\tR\x05email\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\x12#\n" +
+	"\rworkspace_ids\x18\x06 \x03(\tR\fworkspaceIds\"\x1e\n" +
+	"\fUserDisabled\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"\x1d\n" +
+	"\vUserEnabled\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"I\n" +
+	"\x10InternalAdminSet\x12%\n" +
+	"\x0einternal_admin\x18\x01 \x01(\bR\rinternalAdmin\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"V\n" +
+	"\x12OneTimeLinkOffered\x120\n" +
+	"\x04link\x18\x01 \x01(\v2\x1c.atelier.user.v1.OneTimeLinkR\x04link\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"n\n" +
+	"\vPasswordSet\x12#\n" +
+	"\rpassword_hash\x18\x01 \x01(\tR\fpasswordHash\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\x12*\n" +
+	"\x11ended_session_ids\x18\x03 \x03(\tR\x0fendedSessionIds\"\x97\x01\n" +
+	"\x15BrowserSessionStarted\x129\n" +
+	"\asession\x18\x01 \x01(\v2\x1f.atelier.user.v1.BrowserSessionR\asession\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12*\n" +
+	"\x11ended_session_ids\x18\x03 \x03(\tR\x0fendedSessionIds\"D\n" +
+	"\x13BrowserSessionEnded\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"\x8e\x02\n" +
+	"\x14ImpersonationStarted\x12#\n" +
+	"\rcredential_id\x18\x01 \x01(\tR\fcredentialId\x12#\n" +
+	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\x12'\n" +
+	"\x0fimpersonator_id\x18\x03 \x01(\tR\x0eimpersonatorId\x12\x17\n" +
+	"\auser_id\x18\x04 \x01(\tR\x06userId\x12\x0e\n" +
+	"\x02at\x18\x05 \x01(\x03R\x02at\x12\x1d\n" +
+	"\n" +
+	"expires_at\x18\x06 \x01(\x03R\texpiresAt\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12#\n" +
+	"\rworkspace_ids\x18\b \x03(\tR\fworkspaceIds\"U\n" +
+	"\fGrantAllowed\x12,\n" +
+	"\x05grant\x18\x01 \x01(\v2\x16.atelier.user.v1.GrantR\x05grant\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\"\x96\x01\n" +
+	"\fGrantRevoked\x12\x19\n" +
+	"\bgrant_id\x18\x01 \x01(\tR\agrantId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x17\n" +
+	"\auser_id\x18\x03 \x01(\tR\x06userId\x12!\n" +
+	"\fworkspace_id\x18\x04 \x01(\tR\vworkspaceId\x12\x1f\n" +
+	"\vclient_name\x18\x05 \x01(\tR\n" +
+	"clientName\"\x85\x01\n" +
+	"\x11MachineRegistered\x122\n" +
+	"\amachine\x18\x01 \x01(\v2\x18.atelier.user.v1.MachineR\amachine\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12#\n" +
+	"\rworkspace_ids\x18\x03 \x03(\tR\fworkspaceIds\"S\n" +
+	"\x0eMachineRenamed\x12\x1d\n" +
+	"\n" +
+	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"\xb7\x01\n" +
+	"\x0eMachineRemoved\x12\x1d\n" +
+	"\n" +
+	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x17\n" +
+	"\auser_id\x18\x03 \x01(\tR\x06userId\x12$\n" +
+	"\x0esync_device_id\x18\x04 \x01(\tR\fsyncDeviceId\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\x12#\n" +
+	"\rworkspace_ids\x18\x06 \x03(\tR\fworkspaceIdsB8Z6github.com/atelier-run/atelier/messages/user/v1;userv1b\x06proto3"
 
 var (
 	file_messages_user_v1_user_proto_rawDescOnce sync.Once
@@ -839,35 +3569,99 @@ func file_messages_user_v1_user_proto_rawDescGZIP() []byte {
 	return file_messages_user_v1_user_proto_rawDescData
 }
 
-var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_messages_user_v1_user_proto_goTypes = []any{
-	(*User)(nil),            // 0: atelier.user.v1.User
-	(*ApiKey)(nil),          // 1: atelier.user.v1.ApiKey
-	(*CreateUser)(nil),      // 2: atelier.user.v1.CreateUser
-	(*JoinWorkspace)(nil),   // 3: atelier.user.v1.JoinWorkspace
-	(*IssueApiKey)(nil),     // 4: atelier.user.v1.IssueApiKey
-	(*RevokeApiKey)(nil),    // 5: atelier.user.v1.RevokeApiKey
-	(*DescribeUser)(nil),    // 6: atelier.user.v1.DescribeUser
-	(*ListApiKeys)(nil),     // 7: atelier.user.v1.ListApiKeys
-	(*ApiKeyPage)(nil),      // 8: atelier.user.v1.ApiKeyPage
-	(*UserCreated)(nil),     // 9: atelier.user.v1.UserCreated
-	(*WorkspaceJoined)(nil), // 10: atelier.user.v1.WorkspaceJoined
-	(*ApiKeyIssued)(nil),    // 11: atelier.user.v1.ApiKeyIssued
-	(*ApiKeyRevoked)(nil),   // 12: atelier.user.v1.ApiKeyRevoked
-	nil,                     // 13: atelier.user.v1.User.WorkspacesEntry
-	nil,                     // 14: atelier.user.v1.User.ApiKeysEntry
+	(*User)(nil),                  // 0: atelier.user.v1.User
+	(*ApiKey)(nil),                // 1: atelier.user.v1.ApiKey
+	(*OneTimeLink)(nil),           // 2: atelier.user.v1.OneTimeLink
+	(*BrowserSession)(nil),        // 3: atelier.user.v1.BrowserSession
+	(*Grant)(nil),                 // 4: atelier.user.v1.Grant
+	(*Machine)(nil),               // 5: atelier.user.v1.Machine
+	(*CreateUser)(nil),            // 6: atelier.user.v1.CreateUser
+	(*JoinWorkspace)(nil),         // 7: atelier.user.v1.JoinWorkspace
+	(*LeaveWorkspace)(nil),        // 8: atelier.user.v1.LeaveWorkspace
+	(*IssueApiKey)(nil),           // 9: atelier.user.v1.IssueApiKey
+	(*RevokeApiKey)(nil),          // 10: atelier.user.v1.RevokeApiKey
+	(*DescribeUser)(nil),          // 11: atelier.user.v1.DescribeUser
+	(*ListApiKeys)(nil),           // 12: atelier.user.v1.ListApiKeys
+	(*ChangeProfile)(nil),         // 13: atelier.user.v1.ChangeProfile
+	(*DescribeStanding)(nil),      // 14: atelier.user.v1.DescribeStanding
+	(*Disable)(nil),               // 15: atelier.user.v1.Disable
+	(*Enable)(nil),                // 16: atelier.user.v1.Enable
+	(*SetInternalAdmin)(nil),      // 17: atelier.user.v1.SetInternalAdmin
+	(*OfferOneTimeLink)(nil),      // 18: atelier.user.v1.OfferOneTimeLink
+	(*SetPassword)(nil),           // 19: atelier.user.v1.SetPassword
+	(*DescribePassword)(nil),      // 20: atelier.user.v1.DescribePassword
+	(*StartBrowserSession)(nil),   // 21: atelier.user.v1.StartBrowserSession
+	(*EndBrowserSession)(nil),     // 22: atelier.user.v1.EndBrowserSession
+	(*ListBrowserSessions)(nil),   // 23: atelier.user.v1.ListBrowserSessions
+	(*StartImpersonation)(nil),    // 24: atelier.user.v1.StartImpersonation
+	(*AllowGrant)(nil),            // 25: atelier.user.v1.AllowGrant
+	(*RevokeGrant)(nil),           // 26: atelier.user.v1.RevokeGrant
+	(*ListGrants)(nil),            // 27: atelier.user.v1.ListGrants
+	(*RegisterMachine)(nil),       // 28: atelier.user.v1.RegisterMachine
+	(*RemoveMachine)(nil),         // 29: atelier.user.v1.RemoveMachine
+	(*ListMachines)(nil),          // 30: atelier.user.v1.ListMachines
+	(*ApiKeyPage)(nil),            // 31: atelier.user.v1.ApiKeyPage
+	(*Standing)(nil),              // 32: atelier.user.v1.Standing
+	(*Password)(nil),              // 33: atelier.user.v1.Password
+	(*BrowserSessions)(nil),       // 34: atelier.user.v1.BrowserSessions
+	(*GrantPage)(nil),             // 35: atelier.user.v1.GrantPage
+	(*MachinePage)(nil),           // 36: atelier.user.v1.MachinePage
+	(*UserCreated)(nil),           // 37: atelier.user.v1.UserCreated
+	(*WorkspaceJoined)(nil),       // 38: atelier.user.v1.WorkspaceJoined
+	(*WorkspaceLeft)(nil),         // 39: atelier.user.v1.WorkspaceLeft
+	(*ApiKeyIssued)(nil),          // 40: atelier.user.v1.ApiKeyIssued
+	(*ApiKeyRevoked)(nil),         // 41: atelier.user.v1.ApiKeyRevoked
+	(*ProfileChanged)(nil),        // 42: atelier.user.v1.ProfileChanged
+	(*UserDisabled)(nil),          // 43: atelier.user.v1.UserDisabled
+	(*UserEnabled)(nil),           // 44: atelier.user.v1.UserEnabled
+	(*InternalAdminSet)(nil),      // 45: atelier.user.v1.InternalAdminSet
+	(*OneTimeLinkOffered)(nil),    // 46: atelier.user.v1.OneTimeLinkOffered
+	(*PasswordSet)(nil),           // 47: atelier.user.v1.PasswordSet
+	(*BrowserSessionStarted)(nil), // 48: atelier.user.v1.BrowserSessionStarted
+	(*BrowserSessionEnded)(nil),   // 49: atelier.user.v1.BrowserSessionEnded
+	(*ImpersonationStarted)(nil),  // 50: atelier.user.v1.ImpersonationStarted
+	(*GrantAllowed)(nil),          // 51: atelier.user.v1.GrantAllowed
+	(*GrantRevoked)(nil),          // 52: atelier.user.v1.GrantRevoked
+	(*MachineRegistered)(nil),     // 53: atelier.user.v1.MachineRegistered
+	(*MachineRenamed)(nil),        // 54: atelier.user.v1.MachineRenamed
+	(*MachineRemoved)(nil),        // 55: atelier.user.v1.MachineRemoved
+	nil,                           // 56: atelier.user.v1.User.WorkspacesEntry
+	nil,                           // 57: atelier.user.v1.User.ApiKeysEntry
+	nil,                           // 58: atelier.user.v1.User.BrowserSessionsEntry
+	nil,                           // 59: atelier.user.v1.User.GrantsEntry
+	nil,                           // 60: atelier.user.v1.User.MachinesEntry
 }
 var file_messages_user_v1_user_proto_depIdxs = []int32{
-	13, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
-	14, // 1: atelier.user.v1.User.api_keys:type_name -> atelier.user.v1.User.ApiKeysEntry
-	1,  // 2: atelier.user.v1.ApiKeyPage.keys:type_name -> atelier.user.v1.ApiKey
-	1,  // 3: atelier.user.v1.ApiKeyIssued.key:type_name -> atelier.user.v1.ApiKey
-	1,  // 4: atelier.user.v1.User.ApiKeysEntry.value:type_name -> atelier.user.v1.ApiKey
-	5,  // [5:5] is the sub-list for method output_type
-	5,  // [5:5] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	56, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
+	57, // 1: atelier.user.v1.User.api_keys:type_name -> atelier.user.v1.User.ApiKeysEntry
+	2,  // 2: atelier.user.v1.User.one_time_link:type_name -> atelier.user.v1.OneTimeLink
+	58, // 3: atelier.user.v1.User.browser_sessions:type_name -> atelier.user.v1.User.BrowserSessionsEntry
+	59, // 4: atelier.user.v1.User.grants:type_name -> atelier.user.v1.User.GrantsEntry
+	60, // 5: atelier.user.v1.User.machines:type_name -> atelier.user.v1.User.MachinesEntry
+	2,  // 6: atelier.user.v1.OfferOneTimeLink.link:type_name -> atelier.user.v1.OneTimeLink
+	3,  // 7: atelier.user.v1.StartBrowserSession.session:type_name -> atelier.user.v1.BrowserSession
+	4,  // 8: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
+	1,  // 9: atelier.user.v1.ApiKeyPage.keys:type_name -> atelier.user.v1.ApiKey
+	2,  // 10: atelier.user.v1.Password.link:type_name -> atelier.user.v1.OneTimeLink
+	3,  // 11: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
+	4,  // 12: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
+	5,  // 13: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
+	1,  // 14: atelier.user.v1.ApiKeyIssued.key:type_name -> atelier.user.v1.ApiKey
+	2,  // 15: atelier.user.v1.OneTimeLinkOffered.link:type_name -> atelier.user.v1.OneTimeLink
+	3,  // 16: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
+	4,  // 17: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
+	5,  // 18: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
+	1,  // 19: atelier.user.v1.User.ApiKeysEntry.value:type_name -> atelier.user.v1.ApiKey
+	3,  // 20: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
+	4,  // 21: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
+	5,  // 22: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_messages_user_v1_user_proto_init() }
@@ -875,13 +3669,14 @@ func file_messages_user_v1_user_proto_init() {
 	if File_messages_user_v1_user_proto != nil {
 		return
 	}
+	file_messages_user_v1_user_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_user_v1_user_proto_rawDesc), len(file_messages_user_v1_user_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -97,9 +97,11 @@ type Principal struct {
 	// Capabilities that an app or OAuth grant names. Unused for the kinds that have all of the person's.
 	Grants []string `protobuf:"bytes,4,rep,name=grants,proto3" json:"grants,omitempty"`
 	// The only workspace of an app or OAuth credential. Empty: every workspace of the person.
-	WorkspaceId   string `protobuf:"bytes,5,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	WorkspaceId string `protobuf:"bytes,5,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// The operator who acts as the person, of an impersonation.
+	ImpersonatorId string `protobuf:"bytes,6,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Principal) Reset() {
@@ -163,6 +165,13 @@ func (x *Principal) GetGrants() []string {
 func (x *Principal) GetWorkspaceId() string {
 	if x != nil {
 		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *Principal) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
 	}
 	return ""
 }
@@ -420,17 +429,145 @@ func (*Done) Descriptor() ([]byte, []int) {
 	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{4}
 }
 
+// List asks an entity for a page of one of its lists, which are rows of the journal's indexes.
+type List struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Where the page before ended; empty: from the first row.
+	After []byte `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	// 1 to 100.
+	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Where set, what rows must match; each list says how.
+	Search        string `protobuf:"bytes,4,opt,name=search,proto3" json:"search,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *List) Reset() {
+	*x = List{}
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *List) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*List) ProtoMessage() {}
+
+func (x *List) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use List.ProtoReflect.Descriptor instead.
+func (*List) Descriptor() ([]byte, []int) {
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *List) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *List) GetAfter() []byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *List) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *List) GetSearch() string {
+	if x != nil {
+		return x.Search
+	}
+	return ""
+}
+
+// Page is the answer to List. A page may be short or empty while more follow.
+type Page struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Each the bytes of the list's row message.
+	Rows [][]byte `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	// Where the page ended, if more may follow; else empty.
+	Next          []byte `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Page) Reset() {
+	*x = Page{}
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Page) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Page) ProtoMessage() {}
+
+func (x *Page) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Page.ProtoReflect.Descriptor instead.
+func (*Page) Descriptor() ([]byte, []int) {
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Page) GetRows() [][]byte {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *Page) GetNext() []byte {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
 var File_messages_wire_v1_wire_proto protoreflect.FileDescriptor
 
 const file_messages_wire_v1_wire_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmessages/wire/v1/wire.proto\x12\x0fatelier.wire.v1\"\xb9\x01\n" +
+	"\x1bmessages/wire/v1/wire.proto\x12\x0fatelier.wire.v1\"\xe2\x01\n" +
 	"\tPrincipal\x123\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1f.atelier.wire.v1.CredentialKindR\x04kind\x12#\n" +
 	"\rcredential_id\x18\x02 \x01(\tR\fcredentialId\x12\x17\n" +
 	"\auser_id\x18\x03 \x01(\tR\x06userId\x12\x16\n" +
 	"\x06grants\x18\x04 \x03(\tR\x06grants\x12!\n" +
-	"\fworkspace_id\x18\x05 \x01(\tR\vworkspaceId\"\xdf\x01\n" +
+	"\fworkspace_id\x18\x05 \x01(\tR\vworkspaceId\x12'\n" +
+	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\"\xdf\x01\n" +
 	"\aCommand\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\tR\bidentity\x12\x12\n" +
@@ -449,7 +586,15 @@ const file_messages_wire_v1_wire_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12$\n" +
 	"\x0eretry_after_ms\x18\x03 \x01(\x03R\fretryAfterMs\"\x06\n" +
-	"\x04Done*\x84\x02\n" +
+	"\x04Done\"^\n" +
+	"\x04List\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\fR\x05after\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x16\n" +
+	"\x06search\x18\x04 \x01(\tR\x06search\".\n" +
+	"\x04Page\x12\x12\n" +
+	"\x04rows\x18\x01 \x03(\fR\x04rows\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\fR\x04next*\x84\x02\n" +
 	"\x0eCredentialKind\x12\x1f\n" +
 	"\x1bCREDENTIAL_KIND_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CREDENTIAL_KIND_PLATFORM\x10\x01\x12\x18\n" +
@@ -473,7 +618,7 @@ func file_messages_wire_v1_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_wire_v1_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_messages_wire_v1_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_messages_wire_v1_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_messages_wire_v1_wire_proto_goTypes = []any{
 	(CredentialKind)(0), // 0: atelier.wire.v1.CredentialKind
 	(*Principal)(nil),   // 1: atelier.wire.v1.Principal
@@ -481,6 +626,8 @@ var file_messages_wire_v1_wire_proto_goTypes = []any{
 	(*Reply)(nil),       // 3: atelier.wire.v1.Reply
 	(*Error)(nil),       // 4: atelier.wire.v1.Error
 	(*Done)(nil),        // 5: atelier.wire.v1.Done
+	(*List)(nil),        // 6: atelier.wire.v1.List
+	(*Page)(nil),        // 7: atelier.wire.v1.Page
 }
 var file_messages_wire_v1_wire_proto_depIdxs = []int32{
 	0, // 0: atelier.wire.v1.Principal.kind:type_name -> atelier.wire.v1.CredentialKind
@@ -504,7 +651,7 @@ func file_messages_wire_v1_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_wire_v1_wire_proto_rawDesc), len(file_messages_wire_v1_wire_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -10,10 +10,32 @@ type Command interface {
 	workspaceCommand()
 }
 
-func (*CreateWorkspace) workspaceCommand()   {}
-func (*ReportReady) workspaceCommand()       {}
-func (*Authorize) workspaceCommand()         {}
-func (*DescribeWorkspace) workspaceCommand() {}
+func (*CreateWorkspace) workspaceCommand()    {}
+func (*ReportReady) workspaceCommand()        {}
+func (*ReportUnhealthy) workspaceCommand()    {}
+func (*Authorize) workspaceCommand()          {}
+func (*DescribeWorkspace) workspaceCommand()  {}
+func (*RenameWorkspace) workspaceCommand()    {}
+func (*Suspend) workspaceCommand()            {}
+func (*Resume) workspaceCommand()             {}
+func (*SetDefaultModel) workspaceCommand()    {}
+func (*ChangeRole) workspaceCommand()         {}
+func (*RemoveMember) workspaceCommand()       {}
+func (*Invite) workspaceCommand()             {}
+func (*RevokeInvitation) workspaceCommand()   {}
+func (*AcceptInvitation) workspaceCommand()   {}
+func (*DescribeInvitation) workspaceCommand() {}
+func (*UpdateMember) workspaceCommand()       {}
+func (*RecordAudit) workspaceCommand()        {}
+func (*ChangeStatus) workspaceCommand()       {}
+func (*CreateAnchor) workspaceCommand()       {}
+func (*RemoveAnchor) workspaceCommand()       {}
+func (*Reanchor) workspaceCommand()           {}
+func (*MoveAnchor) workspaceCommand()         {}
+func (*BreakAnchor) workspaceCommand()        {}
+func (*RepairAnchor) workspaceCommand()       {}
+func (*OrphanAnchors) workspaceCommand()      {}
+func (*ListAnchors) workspaceCommand()        {}
 
 // Event is what happened to a workspace.
 //
@@ -23,5 +45,24 @@ type Event interface {
 	workspaceEvent()
 }
 
-func (*WorkspaceCreated) workspaceEvent() {}
-func (*WorkspaceReady) workspaceEvent()   {}
+func (*WorkspaceCreated) workspaceEvent()    {}
+func (*WorkspaceReady) workspaceEvent()      {}
+func (*WorkspaceUnhealthy) workspaceEvent()  {}
+func (*WorkspaceRenamed) workspaceEvent()    {}
+func (*WorkspaceSuspended) workspaceEvent()  {}
+func (*WorkspaceResumed) workspaceEvent()    {}
+func (*StatusChanged) workspaceEvent()       {}
+func (*DefaultModelChanged) workspaceEvent() {}
+func (*MemberRoleChanged) workspaceEvent()   {}
+func (*MemberRemoved) workspaceEvent()       {}
+func (*MemberUpdated) workspaceEvent()       {}
+func (*InvitationCreated) workspaceEvent()   {}
+func (*InvitationRevoked) workspaceEvent()   {}
+func (*InvitationAccepted) workspaceEvent()  {}
+func (*AuditRecorded) workspaceEvent()       {}
+func (*AnchorCreated) workspaceEvent()       {}
+func (*AnchorRemoved) workspaceEvent()       {}
+func (*AnchorMoved) workspaceEvent()         {}
+func (*AnchorBroken) workspaceEvent()        {}
+func (*AnchorRepaired) workspaceEvent()      {}
+func (*AnchorOrphaned) workspaceEvent()      {}

@@ -4,11 +4,12 @@
 // 	protoc        (unknown)
 // source: messages/workspace/v1/workspace.proto
 
-// A workspace: its name, its people, its standing.
+// A workspace: its name, its people, its standing, what is bound to its paths.
 
 package workspacev1
 
 import (
+	v1 "github.com/atelier-run/atelier/messages/audit/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -136,6 +137,179 @@ func (Status) EnumDescriptor() ([]byte, []int) {
 	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{1}
 }
 
+type Tier int32
+
+const (
+	Tier_TIER_UNSPECIFIED        Tier = 0
+	Tier_TIER_FRONTIER           Tier = 1
+	Tier_TIER_BALANCED           Tier = 2
+	Tier_TIER_OPENAI_FRONTIER    Tier = 3
+	Tier_TIER_OPENAI_MAX         Tier = 4
+	Tier_TIER_ANTHROPIC_FRONTIER Tier = 5
+	Tier_TIER_ANTHROPIC_MAX      Tier = 6
+)
+
+// Enum value maps for Tier.
+var (
+	Tier_name = map[int32]string{
+		0: "TIER_UNSPECIFIED",
+		1: "TIER_FRONTIER",
+		2: "TIER_BALANCED",
+		3: "TIER_OPENAI_FRONTIER",
+		4: "TIER_OPENAI_MAX",
+		5: "TIER_ANTHROPIC_FRONTIER",
+		6: "TIER_ANTHROPIC_MAX",
+	}
+	Tier_value = map[string]int32{
+		"TIER_UNSPECIFIED":        0,
+		"TIER_FRONTIER":           1,
+		"TIER_BALANCED":           2,
+		"TIER_OPENAI_FRONTIER":    3,
+		"TIER_OPENAI_MAX":         4,
+		"TIER_ANTHROPIC_FRONTIER": 5,
+		"TIER_ANTHROPIC_MAX":      6,
+	}
+)
+
+func (x Tier) Enum() *Tier {
+	p := new(Tier)
+	*p = x
+	return p
+}
+
+func (x Tier) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Tier) Descriptor() protoreflect.EnumDescriptor {
+	return file_messages_workspace_v1_workspace_proto_enumTypes[2].Descriptor()
+}
+
+func (Tier) Type() protoreflect.EnumType {
+	return &file_messages_workspace_v1_workspace_proto_enumTypes[2]
+}
+
+func (x Tier) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Tier.Descriptor instead.
+func (Tier) EnumDescriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{2}
+}
+
+type AnchorKind int32
+
+const (
+	AnchorKind_ANCHOR_KIND_UNSPECIFIED AnchorKind = 0
+	AnchorKind_ANCHOR_KIND_APP         AnchorKind = 1
+	AnchorKind_ANCHOR_KIND_AGENT       AnchorKind = 2
+	AnchorKind_ANCHOR_KIND_PUBLISH     AnchorKind = 3
+	AnchorKind_ANCHOR_KIND_SHARE_ROOT  AnchorKind = 4
+	AnchorKind_ANCHOR_KIND_SHARE_MOUNT AnchorKind = 5
+)
+
+// Enum value maps for AnchorKind.
+var (
+	AnchorKind_name = map[int32]string{
+		0: "ANCHOR_KIND_UNSPECIFIED",
+		1: "ANCHOR_KIND_APP",
+		2: "ANCHOR_KIND_AGENT",
+		3: "ANCHOR_KIND_PUBLISH",
+		4: "ANCHOR_KIND_SHARE_ROOT",
+		5: "ANCHOR_KIND_SHARE_MOUNT",
+	}
+	AnchorKind_value = map[string]int32{
+		"ANCHOR_KIND_UNSPECIFIED": 0,
+		"ANCHOR_KIND_APP":         1,
+		"ANCHOR_KIND_AGENT":       2,
+		"ANCHOR_KIND_PUBLISH":     3,
+		"ANCHOR_KIND_SHARE_ROOT":  4,
+		"ANCHOR_KIND_SHARE_MOUNT": 5,
+	}
+)
+
+func (x AnchorKind) Enum() *AnchorKind {
+	p := new(AnchorKind)
+	*p = x
+	return p
+}
+
+func (x AnchorKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AnchorKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_messages_workspace_v1_workspace_proto_enumTypes[3].Descriptor()
+}
+
+func (AnchorKind) Type() protoreflect.EnumType {
+	return &file_messages_workspace_v1_workspace_proto_enumTypes[3]
+}
+
+func (x AnchorKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AnchorKind.Descriptor instead.
+func (AnchorKind) EnumDescriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{3}
+}
+
+type AnchorState int32
+
+const (
+	AnchorState_ANCHOR_STATE_UNSPECIFIED AnchorState = 0
+	AnchorState_ANCHOR_STATE_ACTIVE      AnchorState = 1
+	// What it names is gone; it repairs itself when that comes back to the same path.
+	AnchorState_ANCHOR_STATE_BROKEN AnchorState = 2
+	// Broken for so long that it is given up; only reanchoring repairs it.
+	AnchorState_ANCHOR_STATE_ORPHANED AnchorState = 3
+)
+
+// Enum value maps for AnchorState.
+var (
+	AnchorState_name = map[int32]string{
+		0: "ANCHOR_STATE_UNSPECIFIED",
+		1: "ANCHOR_STATE_ACTIVE",
+		2: "ANCHOR_STATE_BROKEN",
+		3: "ANCHOR_STATE_ORPHANED",
+	}
+	AnchorState_value = map[string]int32{
+		"ANCHOR_STATE_UNSPECIFIED": 0,
+		"ANCHOR_STATE_ACTIVE":      1,
+		"ANCHOR_STATE_BROKEN":      2,
+		"ANCHOR_STATE_ORPHANED":    3,
+	}
+)
+
+func (x AnchorState) Enum() *AnchorState {
+	p := new(AnchorState)
+	*p = x
+	return p
+}
+
+func (x AnchorState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AnchorState) Descriptor() protoreflect.EnumDescriptor {
+	return file_messages_workspace_v1_workspace_proto_enumTypes[4].Descriptor()
+}
+
+func (AnchorState) Type() protoreflect.EnumType {
+	return &file_messages_workspace_v1_workspace_proto_enumTypes[4]
+}
+
+func (x AnchorState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AnchorState.Descriptor instead.
+func (AnchorState) EnumDescriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{4}
+}
+
 type Workspace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -144,8 +318,18 @@ type Workspace struct {
 	Status        Status                 `protobuf:"varint,4,opt,name=status,proto3,enum=atelier.workspace.v1.Status" json:"status,omitempty"`
 	BillingUserId string                 `protobuf:"bytes,5,opt,name=billing_user_id,json=billingUserId,proto3" json:"billing_user_id,omitempty"`
 	// By user id.
-	Members       map[string]*Membership `protobuf:"bytes,6,rep,name=members,proto3" json:"members,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	CreatedAt     int64                  `protobuf:"varint,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	Members   map[string]*Membership `protobuf:"bytes,6,rep,name=members,proto3" json:"members,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	CreatedAt int64                  `protobuf:"varint,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// Unset: not suspended.
+	Suspension *Suspension `protobuf:"bytes,8,opt,name=suspension,proto3" json:"suspension,omitempty"`
+	// When servicing was last paused, banned or taken up again; 0: never.
+	ServicingChangedAt int64 `protobuf:"varint,9,opt,name=servicing_changed_at,json=servicingChangedAt,proto3" json:"servicing_changed_at,omitempty"`
+	// Unspecified: the platform's default.
+	DefaultTier Tier `protobuf:"varint,10,opt,name=default_tier,json=defaultTier,proto3,enum=atelier.workspace.v1.Tier" json:"default_tier,omitempty"`
+	// By invitation id.
+	Invitations map[string]*Invitation `protobuf:"bytes,11,rep,name=invitations,proto3" json:"invitations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// By anchor id.
+	Anchors       map[string]*Anchor `protobuf:"bytes,12,rep,name=anchors,proto3" json:"anchors,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -229,18 +413,120 @@ func (x *Workspace) GetCreatedAt() int64 {
 	return 0
 }
 
-type Membership struct {
+func (x *Workspace) GetSuspension() *Suspension {
+	if x != nil {
+		return x.Suspension
+	}
+	return nil
+}
+
+func (x *Workspace) GetServicingChangedAt() int64 {
+	if x != nil {
+		return x.ServicingChangedAt
+	}
+	return 0
+}
+
+func (x *Workspace) GetDefaultTier() Tier {
+	if x != nil {
+		return x.DefaultTier
+	}
+	return Tier_TIER_UNSPECIFIED
+}
+
+func (x *Workspace) GetInvitations() map[string]*Invitation {
+	if x != nil {
+		return x.Invitations
+	}
+	return nil
+}
+
+func (x *Workspace) GetAnchors() map[string]*Anchor {
+	if x != nil {
+		return x.Anchors
+	}
+	return nil
+}
+
+// Person is who somebody is, as their own entity knows it.
+type Person struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	Role          Role                   `protobuf:"varint,2,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
-	JoinedAt      int64                  `protobuf:"varint,3,opt,name=joined_at,json=joinedAt,proto3" json:"joined_at,omitempty"`
+	Email         string                 `protobuf:"bytes,2,opt,name=email,proto3" json:"email,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Person) Reset() {
+	*x = Person{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Person) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Person) ProtoMessage() {}
+
+func (x *Person) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Person.ProtoReflect.Descriptor instead.
+func (*Person) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Person) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *Person) GetEmail() string {
+	if x != nil {
+		return x.Email
+	}
+	return ""
+}
+
+func (x *Person) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// Membership is also the row of the list "members", in the order of joining.
+type Membership struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	UserId   string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	Role     Role                   `protobuf:"varint,2,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
+	JoinedAt int64                  `protobuf:"varint,3,opt,name=joined_at,json=joinedAt,proto3" json:"joined_at,omitempty"`
+	Email    string                 `protobuf:"bytes,4,opt,name=email,proto3" json:"email,omitempty"`
+	Name     string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	// The version of the stream that made it: its place in the list.
+	Position      uint64 `protobuf:"varint,6,opt,name=position,proto3" json:"position,omitempty"`
+	Billing       bool   `protobuf:"varint,7,opt,name=billing,proto3" json:"billing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[1]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -252,7 +538,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[1]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -265,7 +551,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{1}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Membership) GetUserId() string {
@@ -289,18 +575,345 @@ func (x *Membership) GetJoinedAt() int64 {
 	return 0
 }
 
+func (x *Membership) GetEmail() string {
+	if x != nil {
+		return x.Email
+	}
+	return ""
+}
+
+func (x *Membership) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Membership) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *Membership) GetBilling() bool {
+	if x != nil {
+		return x.Billing
+	}
+	return false
+}
+
+type Suspension struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	At     int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	Reason string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Set by an operator, who alone lifts it.
+	ByOperator    bool `protobuf:"varint,3,opt,name=by_operator,json=byOperator,proto3" json:"by_operator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Suspension) Reset() {
+	*x = Suspension{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Suspension) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Suspension) ProtoMessage() {}
+
+func (x *Suspension) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Suspension.ProtoReflect.Descriptor instead.
+func (*Suspension) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Suspension) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *Suspension) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Suspension) GetByOperator() bool {
+	if x != nil {
+		return x.ByOperator
+	}
+	return false
+}
+
+// Invitation is also the row of the list "invitations", newest first.
+type Invitation struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Id         string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Email      string                 `protobuf:"bytes,2,opt,name=email,proto3" json:"email,omitempty"`
+	Role       Role                   `protobuf:"varint,3,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
+	CreatedAt  int64                  `protobuf:"varint,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	ExpiresAt  int64                  `protobuf:"varint,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	RevokedAt  int64                  `protobuf:"varint,6,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
+	ConsumedAt int64                  `protobuf:"varint,7,opt,name=consumed_at,json=consumedAt,proto3" json:"consumed_at,omitempty"`
+	ConsumedBy string                 `protobuf:"bytes,8,opt,name=consumed_by,json=consumedBy,proto3" json:"consumed_by,omitempty"`
+	Inviter    *Person                `protobuf:"bytes,9,opt,name=inviter,proto3" json:"inviter,omitempty"`
+	// Of the secret in the link that was mailed or handed over last.
+	SecretSha256  []byte `protobuf:"bytes,10,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	Position      uint64 `protobuf:"varint,11,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Invitation) Reset() {
+	*x = Invitation{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Invitation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Invitation) ProtoMessage() {}
+
+func (x *Invitation) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
+func (*Invitation) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Invitation) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Invitation) GetEmail() string {
+	if x != nil {
+		return x.Email
+	}
+	return ""
+}
+
+func (x *Invitation) GetRole() Role {
+	if x != nil {
+		return x.Role
+	}
+	return Role_ROLE_UNSPECIFIED
+}
+
+func (x *Invitation) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+func (x *Invitation) GetExpiresAt() int64 {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return 0
+}
+
+func (x *Invitation) GetRevokedAt() int64 {
+	if x != nil {
+		return x.RevokedAt
+	}
+	return 0
+}
+
+func (x *Invitation) GetConsumedAt() int64 {
+	if x != nil {
+		return x.ConsumedAt
+	}
+	return 0
+}
+
+func (x *Invitation) GetConsumedBy() string {
+	if x != nil {
+		return x.ConsumedBy
+	}
+	return ""
+}
+
+func (x *Invitation) GetInviter() *Person {
+	if x != nil {
+		return x.Inviter
+	}
+	return nil
+}
+
+func (x *Invitation) GetSecretSha256() []byte {
+	if x != nil {
+		return x.SecretSha256
+	}
+	return nil
+}
+
+func (x *Invitation) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+// Anchor is also the row of the list "anchors", in the order of creation.
+type Anchor struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Path  string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Kind  AnchorKind             `protobuf:"varint,3,opt,name=kind,proto3,enum=atelier.workspace.v1.AnchorKind" json:"kind,omitempty"`
+	State AnchorState            `protobuf:"varint,4,opt,name=state,proto3,enum=atelier.workspace.v1.AnchorState" json:"state,omitempty"`
+	// JSON; empty: null.
+	Settings      []byte `protobuf:"bytes,5,opt,name=settings,proto3" json:"settings,omitempty"`
+	CreatedAt     int64  `protobuf:"varint,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt     int64  `protobuf:"varint,7,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	BrokenAt      int64  `protobuf:"varint,8,opt,name=broken_at,json=brokenAt,proto3" json:"broken_at,omitempty"`
+	Position      uint64 `protobuf:"varint,9,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Anchor) Reset() {
+	*x = Anchor{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Anchor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Anchor) ProtoMessage() {}
+
+func (x *Anchor) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Anchor.ProtoReflect.Descriptor instead.
+func (*Anchor) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Anchor) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Anchor) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Anchor) GetKind() AnchorKind {
+	if x != nil {
+		return x.Kind
+	}
+	return AnchorKind_ANCHOR_KIND_UNSPECIFIED
+}
+
+func (x *Anchor) GetState() AnchorState {
+	if x != nil {
+		return x.State
+	}
+	return AnchorState_ANCHOR_STATE_UNSPECIFIED
+}
+
+func (x *Anchor) GetSettings() []byte {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *Anchor) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+func (x *Anchor) GetUpdatedAt() int64 {
+	if x != nil {
+		return x.UpdatedAt
+	}
+	return 0
+}
+
+func (x *Anchor) GetBrokenAt() int64 {
+	if x != nil {
+		return x.BrokenAt
+	}
+	return 0
+}
+
+func (x *Anchor) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
 type CreateWorkspace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Slug          string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	CreatorId     string                 `protobuf:"bytes,3,opt,name=creator_id,json=creatorId,proto3" json:"creator_id,omitempty"`
+	CreatorEmail  string                 `protobuf:"bytes,4,opt,name=creator_email,json=creatorEmail,proto3" json:"creator_email,omitempty"`
+	CreatorName   string                 `protobuf:"bytes,5,opt,name=creator_name,json=creatorName,proto3" json:"creator_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateWorkspace) Reset() {
 	*x = CreateWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[2]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -312,7 +925,7 @@ func (x *CreateWorkspace) String() string {
 func (*CreateWorkspace) ProtoMessage() {}
 
 func (x *CreateWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[2]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -325,7 +938,7 @@ func (x *CreateWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateWorkspace.ProtoReflect.Descriptor instead.
 func (*CreateWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{2}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CreateWorkspace) GetSlug() string {
@@ -349,7 +962,21 @@ func (x *CreateWorkspace) GetCreatorId() string {
 	return ""
 }
 
-// ReportReady tells that the workspace's drive can be used.
+func (x *CreateWorkspace) GetCreatorEmail() string {
+	if x != nil {
+		return x.CreatorEmail
+	}
+	return ""
+}
+
+func (x *CreateWorkspace) GetCreatorName() string {
+	if x != nil {
+		return x.CreatorName
+	}
+	return ""
+}
+
+// ReportReady and ReportUnhealthy tell what became of the computer.
 type ReportReady struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -358,7 +985,7 @@ type ReportReady struct {
 
 func (x *ReportReady) Reset() {
 	*x = ReportReady{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[3]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -370,7 +997,7 @@ func (x *ReportReady) String() string {
 func (*ReportReady) ProtoMessage() {}
 
 func (x *ReportReady) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[3]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -383,20 +1010,60 @@ func (x *ReportReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReady.ProtoReflect.Descriptor instead.
 func (*ReportReady) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{3}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{7}
 }
 
-// Authorize asks whether the principal may use a capability here.
-type Authorize struct {
+type ReportUnhealthy struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Capability    string                 `protobuf:"bytes,1,opt,name=capability,proto3" json:"capability,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportUnhealthy) Reset() {
+	*x = ReportUnhealthy{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportUnhealthy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportUnhealthy) ProtoMessage() {}
+
+func (x *ReportUnhealthy) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportUnhealthy.ProtoReflect.Descriptor instead.
+func (*ReportUnhealthy) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{8}
+}
+
+// Authorize asks whether the caller has one of the capabilities; none: whether they belong to the workspace.
+type Authorize struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Capability string                 `protobuf:"bytes,1,opt,name=capability,proto3" json:"capability,omitempty"`
+	// Further ones, any of which will do.
+	Or []string `protobuf:"bytes,2,rep,name=or,proto3" json:"or,omitempty"`
+	// The capability would be used to change something.
+	Changes       bool `protobuf:"varint,3,opt,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Authorize) Reset() {
 	*x = Authorize{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[4]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -408,7 +1075,7 @@ func (x *Authorize) String() string {
 func (*Authorize) ProtoMessage() {}
 
 func (x *Authorize) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[4]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -421,7 +1088,7 @@ func (x *Authorize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorize.ProtoReflect.Descriptor instead.
 func (*Authorize) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{4}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Authorize) GetCapability() string {
@@ -431,7 +1098,20 @@ func (x *Authorize) GetCapability() string {
 	return ""
 }
 
-// DescribeWorkspace asks for the workspace as the principal may see it.
+func (x *Authorize) GetOr() []string {
+	if x != nil {
+		return x.Or
+	}
+	return nil
+}
+
+func (x *Authorize) GetChanges() bool {
+	if x != nil {
+		return x.Changes
+	}
+	return false
+}
+
 type DescribeWorkspace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -440,7 +1120,7 @@ type DescribeWorkspace struct {
 
 func (x *DescribeWorkspace) Reset() {
 	*x = DescribeWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[5]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -452,7 +1132,7 @@ func (x *DescribeWorkspace) String() string {
 func (*DescribeWorkspace) ProtoMessage() {}
 
 func (x *DescribeWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[5]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -465,7 +1145,1039 @@ func (x *DescribeWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeWorkspace.ProtoReflect.Descriptor instead.
 func (*DescribeWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{5}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{10}
+}
+
+// RenameWorkspace gives a claimed slug, a new name, or both. It is sent as the person who asked for it.
+type RenameWorkspace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Slug  string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
+	// Empty: unchanged.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenameWorkspace) Reset() {
+	*x = RenameWorkspace{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenameWorkspace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenameWorkspace) ProtoMessage() {}
+
+func (x *RenameWorkspace) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenameWorkspace.ProtoReflect.Descriptor instead.
+func (*RenameWorkspace) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *RenameWorkspace) GetSlug() string {
+	if x != nil {
+		return x.Slug
+	}
+	return ""
+}
+
+func (x *RenameWorkspace) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type Suspend struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Suspend) Reset() {
+	*x = Suspend{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Suspend) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Suspend) ProtoMessage() {}
+
+func (x *Suspend) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Suspend.ProtoReflect.Descriptor instead.
+func (*Suspend) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Suspend) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type Resume struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Resume) Reset() {
+	*x = Resume{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Resume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Resume) ProtoMessage() {}
+
+func (x *Resume) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Resume.ProtoReflect.Descriptor instead.
+func (*Resume) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{13}
+}
+
+type SetDefaultModel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tier          Tier                   `protobuf:"varint,1,opt,name=tier,proto3,enum=atelier.workspace.v1.Tier" json:"tier,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetDefaultModel) Reset() {
+	*x = SetDefaultModel{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetDefaultModel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetDefaultModel) ProtoMessage() {}
+
+func (x *SetDefaultModel) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetDefaultModel.ProtoReflect.Descriptor instead.
+func (*SetDefaultModel) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SetDefaultModel) GetTier() Tier {
+	if x != nil {
+		return x.Tier
+	}
+	return Tier_TIER_UNSPECIFIED
+}
+
+type ChangeRole struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	Role          Role                   `protobuf:"varint,2,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeRole) Reset() {
+	*x = ChangeRole{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeRole) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeRole) ProtoMessage() {}
+
+func (x *ChangeRole) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeRole.ProtoReflect.Descriptor instead.
+func (*ChangeRole) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ChangeRole) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ChangeRole) GetRole() Role {
+	if x != nil {
+		return x.Role
+	}
+	return Role_ROLE_UNSPECIFIED
+}
+
+type RemoveMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMember) Reset() {
+	*x = RemoveMember{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMember) ProtoMessage() {}
+
+func (x *RemoveMember) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMember.ProtoReflect.Descriptor instead.
+func (*RemoveMember) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RemoveMember) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+// Invite makes an invitation, or renews the pending one of the same address.
+type Invite struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
+	Email         string                 `protobuf:"bytes,2,opt,name=email,proto3" json:"email,omitempty"`
+	Role          Role                   `protobuf:"varint,3,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
+	SecretSha256  []byte                 `protobuf:"bytes,4,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	Inviter       *Person                `protobuf:"bytes,5,opt,name=inviter,proto3" json:"inviter,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Invite) Reset() {
+	*x = Invite{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Invite) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Invite) ProtoMessage() {}
+
+func (x *Invite) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Invite.ProtoReflect.Descriptor instead.
+func (*Invite) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Invite) GetInvitationId() string {
+	if x != nil {
+		return x.InvitationId
+	}
+	return ""
+}
+
+func (x *Invite) GetEmail() string {
+	if x != nil {
+		return x.Email
+	}
+	return ""
+}
+
+func (x *Invite) GetRole() Role {
+	if x != nil {
+		return x.Role
+	}
+	return Role_ROLE_UNSPECIFIED
+}
+
+func (x *Invite) GetSecretSha256() []byte {
+	if x != nil {
+		return x.SecretSha256
+	}
+	return nil
+}
+
+func (x *Invite) GetInviter() *Person {
+	if x != nil {
+		return x.Inviter
+	}
+	return nil
+}
+
+type RevokeInvitation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeInvitation) Reset() {
+	*x = RevokeInvitation{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeInvitation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeInvitation) ProtoMessage() {}
+
+func (x *RevokeInvitation) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeInvitation.ProtoReflect.Descriptor instead.
+func (*RevokeInvitation) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RevokeInvitation) GetInvitationId() string {
+	if x != nil {
+		return x.InvitationId
+	}
+	return ""
+}
+
+// AcceptInvitation makes the person a member. The caller is that person.
+type AcceptInvitation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
+	Person        *Person                `protobuf:"bytes,2,opt,name=person,proto3" json:"person,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptInvitation) Reset() {
+	*x = AcceptInvitation{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptInvitation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptInvitation) ProtoMessage() {}
+
+func (x *AcceptInvitation) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptInvitation.ProtoReflect.Descriptor instead.
+func (*AcceptInvitation) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *AcceptInvitation) GetInvitationId() string {
+	if x != nil {
+		return x.InvitationId
+	}
+	return ""
+}
+
+func (x *AcceptInvitation) GetPerson() *Person {
+	if x != nil {
+		return x.Person
+	}
+	return nil
+}
+
+// DescribeInvitation is the platform's: for who is invited and no member yet.
+type DescribeInvitation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeInvitation) Reset() {
+	*x = DescribeInvitation{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeInvitation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeInvitation) ProtoMessage() {}
+
+func (x *DescribeInvitation) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeInvitation.ProtoReflect.Descriptor instead.
+func (*DescribeInvitation) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *DescribeInvitation) GetInvitationId() string {
+	if x != nil {
+		return x.InvitationId
+	}
+	return ""
+}
+
+// UpdateMember passes on what a person's own entity says of them.
+type UpdateMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Person        *Person                `protobuf:"bytes,1,opt,name=person,proto3" json:"person,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateMember) Reset() {
+	*x = UpdateMember{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateMember) ProtoMessage() {}
+
+func (x *UpdateMember) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateMember.ProtoReflect.Descriptor instead.
+func (*UpdateMember) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *UpdateMember) GetPerson() *Person {
+	if x != nil {
+		return x.Person
+	}
+	return nil
+}
+
+// RecordAudit records what happened elsewhere and belongs to this workspace's log.
+type RecordAudit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Event         *v1.Event              `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordAudit) Reset() {
+	*x = RecordAudit{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordAudit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordAudit) ProtoMessage() {}
+
+func (x *RecordAudit) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordAudit.ProtoReflect.Descriptor instead.
+func (*RecordAudit) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *RecordAudit) GetEvent() *v1.Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+// ChangeStatus is an operator's: archived, retired, deleted, or active again.
+type ChangeStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Status        Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=atelier.workspace.v1.Status" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeStatus) Reset() {
+	*x = ChangeStatus{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeStatus) ProtoMessage() {}
+
+func (x *ChangeStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeStatus.ProtoReflect.Descriptor instead.
+func (*ChangeStatus) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ChangeStatus) GetStatus() Status {
+	if x != nil {
+		return x.Status
+	}
+	return Status_STATUS_UNSPECIFIED
+}
+
+type CreateAnchor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Kind          AnchorKind             `protobuf:"varint,3,opt,name=kind,proto3,enum=atelier.workspace.v1.AnchorKind" json:"kind,omitempty"`
+	Settings      []byte                 `protobuf:"bytes,4,opt,name=settings,proto3" json:"settings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateAnchor) Reset() {
+	*x = CreateAnchor{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateAnchor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateAnchor) ProtoMessage() {}
+
+func (x *CreateAnchor) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateAnchor.ProtoReflect.Descriptor instead.
+func (*CreateAnchor) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *CreateAnchor) GetAnchorId() string {
+	if x != nil {
+		return x.AnchorId
+	}
+	return ""
+}
+
+func (x *CreateAnchor) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *CreateAnchor) GetKind() AnchorKind {
+	if x != nil {
+		return x.Kind
+	}
+	return AnchorKind_ANCHOR_KIND_UNSPECIFIED
+}
+
+func (x *CreateAnchor) GetSettings() []byte {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+type RemoveAnchor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveAnchor) Reset() {
+	*x = RemoveAnchor{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveAnchor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveAnchor) ProtoMessage() {}
+
+func (x *RemoveAnchor) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveAnchor.ProtoReflect.Descriptor instead.
+func (*RemoveAnchor) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *RemoveAnchor) GetAnchorId() string {
+	if x != nil {
+		return x.AnchorId
+	}
+	return ""
+}
+
+// Reanchor names another path, which exists.
+type Reanchor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reanchor) Reset() {
+	*x = Reanchor{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reanchor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reanchor) ProtoMessage() {}
+
+func (x *Reanchor) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reanchor.ProtoReflect.Descriptor instead.
+func (*Reanchor) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Reanchor) GetAnchorId() string {
+	if x != nil {
+		return x.AnchorId
+	}
+	return ""
+}
+
+func (x *Reanchor) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+// MoveAnchor, BreakAnchor and RepairAnchor tell what the drive did to an anchor that stands at from_path or path.
+type MoveAnchor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	FromPath      string                 `protobuf:"bytes,2,opt,name=from_path,json=fromPath,proto3" json:"from_path,omitempty"`
+	ToPath        string                 `protobuf:"bytes,3,opt,name=to_path,json=toPath,proto3" json:"to_path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveAnchor) Reset() {
+	*x = MoveAnchor{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveAnchor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveAnchor) ProtoMessage() {}
+
+func (x *MoveAnchor) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveAnchor.ProtoReflect.Descriptor instead.
+func (*MoveAnchor) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *MoveAnchor) GetAnchorId() string {
+	if x != nil {
+		return x.AnchorId
+	}
+	return ""
+}
+
+func (x *MoveAnchor) GetFromPath() string {
+	if x != nil {
+		return x.FromPath
+	}
+	return ""
+}
+
+func (x *MoveAnchor) GetToPath() string {
+	if x != nil {
+		return x.ToPath
+	}
+	return ""
+}
+
+type BreakAnchor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BreakAnchor) Reset() {
+	*x = BreakAnchor{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BreakAnchor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BreakAnchor) ProtoMessage() {}
+
+func (x *BreakAnchor) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BreakAnchor.ProtoReflect.Descriptor instead.
+func (*BreakAnchor) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *BreakAnchor) GetAnchorId() string {
+	if x != nil {
+		return x.AnchorId
+	}
+	return ""
+}
+
+func (x *BreakAnchor) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+type RepairAnchor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairAnchor) Reset() {
+	*x = RepairAnchor{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairAnchor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairAnchor) ProtoMessage() {}
+
+func (x *RepairAnchor) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairAnchor.ProtoReflect.Descriptor instead.
+func (*RepairAnchor) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *RepairAnchor) GetAnchorId() string {
+	if x != nil {
+		return x.AnchorId
+	}
+	return ""
+}
+
+func (x *RepairAnchor) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+// OrphanAnchors gives up the anchors that have been broken for too long.
+type OrphanAnchors struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OrphanAnchors) Reset() {
+	*x = OrphanAnchors{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OrphanAnchors) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OrphanAnchors) ProtoMessage() {}
+
+func (x *OrphanAnchors) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OrphanAnchors.ProtoReflect.Descriptor instead.
+func (*OrphanAnchors) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{30}
+}
+
+// ListAnchors is the platform's: all of them at once.
+type ListAnchors struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAnchors) Reset() {
+	*x = ListAnchors{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAnchors) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAnchors) ProtoMessage() {}
+
+func (x *ListAnchors) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAnchors.ProtoReflect.Descriptor instead.
+func (*ListAnchors) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{31}
 }
 
 type Authorized struct {
@@ -479,7 +2191,7 @@ type Authorized struct {
 
 func (x *Authorized) Reset() {
 	*x = Authorized{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -491,7 +2203,7 @@ func (x *Authorized) String() string {
 func (*Authorized) ProtoMessage() {}
 
 func (x *Authorized) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -504,7 +2216,7 @@ func (x *Authorized) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorized.ProtoReflect.Descriptor instead.
 func (*Authorized) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{6}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Authorized) GetRole() Role {
@@ -532,7 +2244,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -544,7 +2256,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -557,7 +2269,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{7}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Description) GetWorkspace() *Workspace {
@@ -581,19 +2293,162 @@ func (x *Description) GetCapabilities() []string {
 	return nil
 }
 
+type Removed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Removed       bool                   `protobuf:"varint,1,opt,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Removed) Reset() {
+	*x = Removed{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Removed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Removed) ProtoMessage() {}
+
+func (x *Removed) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Removed.ProtoReflect.Descriptor instead.
+func (*Removed) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *Removed) GetRemoved() bool {
+	if x != nil {
+		return x.Removed
+	}
+	return false
+}
+
+type Invited struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Invitation *Invitation            `protobuf:"bytes,1,opt,name=invitation,proto3" json:"invitation,omitempty"`
+	// The invitation was there already.
+	Renewed       bool `protobuf:"varint,2,opt,name=renewed,proto3" json:"renewed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Invited) Reset() {
+	*x = Invited{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Invited) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Invited) ProtoMessage() {}
+
+func (x *Invited) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Invited.ProtoReflect.Descriptor instead.
+func (*Invited) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Invited) GetInvitation() *Invitation {
+	if x != nil {
+		return x.Invitation
+	}
+	return nil
+}
+
+func (x *Invited) GetRenewed() bool {
+	if x != nil {
+		return x.Renewed
+	}
+	return false
+}
+
+type Anchors struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Anchors       []*Anchor              `protobuf:"bytes,1,rep,name=anchors,proto3" json:"anchors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Anchors) Reset() {
+	*x = Anchors{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Anchors) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Anchors) ProtoMessage() {}
+
+func (x *Anchors) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Anchors.ProtoReflect.Descriptor instead.
+func (*Anchors) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *Anchors) GetAnchors() []*Anchor {
+	if x != nil {
+		return x.Anchors
+	}
+	return nil
+}
+
 type WorkspaceCreated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Slug          string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	CreatorId     string                 `protobuf:"bytes,3,opt,name=creator_id,json=creatorId,proto3" json:"creator_id,omitempty"`
 	At            int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	CreatorEmail  string                 `protobuf:"bytes,5,opt,name=creator_email,json=creatorEmail,proto3" json:"creator_email,omitempty"`
+	CreatorName   string                 `protobuf:"bytes,6,opt,name=creator_name,json=creatorName,proto3" json:"creator_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkspaceCreated) Reset() {
 	*x = WorkspaceCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -605,7 +2460,7 @@ func (x *WorkspaceCreated) String() string {
 func (*WorkspaceCreated) ProtoMessage() {}
 
 func (x *WorkspaceCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -618,7 +2473,7 @@ func (x *WorkspaceCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceCreated.ProtoReflect.Descriptor instead.
 func (*WorkspaceCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{8}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WorkspaceCreated) GetSlug() string {
@@ -649,6 +2504,20 @@ func (x *WorkspaceCreated) GetAt() int64 {
 	return 0
 }
 
+func (x *WorkspaceCreated) GetCreatorEmail() string {
+	if x != nil {
+		return x.CreatorEmail
+	}
+	return ""
+}
+
+func (x *WorkspaceCreated) GetCreatorName() string {
+	if x != nil {
+		return x.CreatorName
+	}
+	return ""
+}
+
 type WorkspaceReady struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
@@ -658,7 +2527,7 @@ type WorkspaceReady struct {
 
 func (x *WorkspaceReady) Reset() {
 	*x = WorkspaceReady{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +2539,7 @@ func (x *WorkspaceReady) String() string {
 func (*WorkspaceReady) ProtoMessage() {}
 
 func (x *WorkspaceReady) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,10 +2552,1011 @@ func (x *WorkspaceReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceReady.ProtoReflect.Descriptor instead.
 func (*WorkspaceReady) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{9}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WorkspaceReady) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type WorkspaceUnhealthy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkspaceUnhealthy) Reset() {
+	*x = WorkspaceUnhealthy{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceUnhealthy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceUnhealthy) ProtoMessage() {}
+
+func (x *WorkspaceUnhealthy) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceUnhealthy.ProtoReflect.Descriptor instead.
+func (*WorkspaceUnhealthy) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *WorkspaceUnhealthy) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type WorkspaceRenamed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	OldSlug       string                 `protobuf:"bytes,1,opt,name=old_slug,json=oldSlug,proto3" json:"old_slug,omitempty"`
+	NewSlug       string                 `protobuf:"bytes,2,opt,name=new_slug,json=newSlug,proto3" json:"new_slug,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	At            int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkspaceRenamed) Reset() {
+	*x = WorkspaceRenamed{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceRenamed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceRenamed) ProtoMessage() {}
+
+func (x *WorkspaceRenamed) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceRenamed.ProtoReflect.Descriptor instead.
+func (*WorkspaceRenamed) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *WorkspaceRenamed) GetOldSlug() string {
+	if x != nil {
+		return x.OldSlug
+	}
+	return ""
+}
+
+func (x *WorkspaceRenamed) GetNewSlug() string {
+	if x != nil {
+		return x.NewSlug
+	}
+	return ""
+}
+
+func (x *WorkspaceRenamed) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WorkspaceRenamed) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type WorkspaceSuspended struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Suspension    *Suspension            `protobuf:"bytes,1,opt,name=suspension,proto3" json:"suspension,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkspaceSuspended) Reset() {
+	*x = WorkspaceSuspended{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceSuspended) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceSuspended) ProtoMessage() {}
+
+func (x *WorkspaceSuspended) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceSuspended.ProtoReflect.Descriptor instead.
+func (*WorkspaceSuspended) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *WorkspaceSuspended) GetSuspension() *Suspension {
+	if x != nil {
+		return x.Suspension
+	}
+	return nil
+}
+
+type WorkspaceResumed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkspaceResumed) Reset() {
+	*x = WorkspaceResumed{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceResumed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceResumed) ProtoMessage() {}
+
+func (x *WorkspaceResumed) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceResumed.ProtoReflect.Descriptor instead.
+func (*WorkspaceResumed) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *WorkspaceResumed) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type StatusChanged struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Status Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=atelier.workspace.v1.Status" json:"status,omitempty"`
+	At     int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	// Carried for what follows from a deletion.
+	Slug          string `protobuf:"bytes,3,opt,name=slug,proto3" json:"slug,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatusChanged) Reset() {
+	*x = StatusChanged{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatusChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatusChanged) ProtoMessage() {}
+
+func (x *StatusChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
+func (*StatusChanged) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *StatusChanged) GetStatus() Status {
+	if x != nil {
+		return x.Status
+	}
+	return Status_STATUS_UNSPECIFIED
+}
+
+func (x *StatusChanged) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *StatusChanged) GetSlug() string {
+	if x != nil {
+		return x.Slug
+	}
+	return ""
+}
+
+type DefaultModelChanged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tier          Tier                   `protobuf:"varint,1,opt,name=tier,proto3,enum=atelier.workspace.v1.Tier" json:"tier,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefaultModelChanged) Reset() {
+	*x = DefaultModelChanged{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefaultModelChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefaultModelChanged) ProtoMessage() {}
+
+func (x *DefaultModelChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefaultModelChanged.ProtoReflect.Descriptor instead.
+func (*DefaultModelChanged) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *DefaultModelChanged) GetTier() Tier {
+	if x != nil {
+		return x.Tier
+	}
+	return Tier_TIER_UNSPECIFIED
+}
+
+func (x *DefaultModelChanged) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type MemberRoleChanged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	Role          Role                   `protobuf:"varint,2,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberRoleChanged) Reset() {
+	*x = MemberRoleChanged{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberRoleChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberRoleChanged) ProtoMessage() {}
+
+func (x *MemberRoleChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberRoleChanged.ProtoReflect.Descriptor instead.
+func (*MemberRoleChanged) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *MemberRoleChanged) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *MemberRoleChanged) GetRole() Role {
+	if x != nil {
+		return x.Role
+	}
+	return Role_ROLE_UNSPECIFIED
+}
+
+func (x *MemberRoleChanged) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type MemberRemoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberRemoved) Reset() {
+	*x = MemberRemoved{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberRemoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberRemoved) ProtoMessage() {}
+
+func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
+func (*MemberRemoved) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *MemberRemoved) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *MemberRemoved) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type MemberUpdated struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Person        *Person                `protobuf:"bytes,1,opt,name=person,proto3" json:"person,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberUpdated) Reset() {
+	*x = MemberUpdated{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberUpdated) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberUpdated) ProtoMessage() {}
+
+func (x *MemberUpdated) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberUpdated.ProtoReflect.Descriptor instead.
+func (*MemberUpdated) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *MemberUpdated) GetPerson() *Person {
+	if x != nil {
+		return x.Person
+	}
+	return nil
+}
+
+// InvitationCreated is also a renewal's.
+type InvitationCreated struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Invitation    *Invitation            `protobuf:"bytes,1,opt,name=invitation,proto3" json:"invitation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InvitationCreated) Reset() {
+	*x = InvitationCreated{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InvitationCreated) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InvitationCreated) ProtoMessage() {}
+
+func (x *InvitationCreated) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InvitationCreated.ProtoReflect.Descriptor instead.
+func (*InvitationCreated) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *InvitationCreated) GetInvitation() *Invitation {
+	if x != nil {
+		return x.Invitation
+	}
+	return nil
+}
+
+type InvitationRevoked struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InvitationRevoked) Reset() {
+	*x = InvitationRevoked{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InvitationRevoked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InvitationRevoked) ProtoMessage() {}
+
+func (x *InvitationRevoked) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InvitationRevoked.ProtoReflect.Descriptor instead.
+func (*InvitationRevoked) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *InvitationRevoked) GetInvitationId() string {
+	if x != nil {
+		return x.InvitationId
+	}
+	return ""
+}
+
+func (x *InvitationRevoked) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+// InvitationAccepted makes the person a member, unless they are one.
+type InvitationAccepted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
+	Person        *Person                `protobuf:"bytes,2,opt,name=person,proto3" json:"person,omitempty"`
+	Role          Role                   `protobuf:"varint,3,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
+	At            int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InvitationAccepted) Reset() {
+	*x = InvitationAccepted{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InvitationAccepted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InvitationAccepted) ProtoMessage() {}
+
+func (x *InvitationAccepted) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InvitationAccepted.ProtoReflect.Descriptor instead.
+func (*InvitationAccepted) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *InvitationAccepted) GetInvitationId() string {
+	if x != nil {
+		return x.InvitationId
+	}
+	return ""
+}
+
+func (x *InvitationAccepted) GetPerson() *Person {
+	if x != nil {
+		return x.Person
+	}
+	return nil
+}
+
+func (x *InvitationAccepted) GetRole() Role {
+	if x != nil {
+		return x.Role
+	}
+	return Role_ROLE_UNSPECIFIED
+}
+
+func (x *InvitationAccepted) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type AuditRecorded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Event         *v1.Event              `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRecorded) Reset() {
+	*x = AuditRecorded{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRecorded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRecorded) ProtoMessage() {}
+
+func (x *AuditRecorded) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRecorded.ProtoReflect.Descriptor instead.
+func (*AuditRecorded) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *AuditRecorded) GetEvent() *v1.Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+type AnchorCreated struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Anchor        *Anchor                `protobuf:"bytes,1,opt,name=anchor,proto3" json:"anchor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnchorCreated) Reset() {
+	*x = AnchorCreated{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnchorCreated) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnchorCreated) ProtoMessage() {}
+
+func (x *AnchorCreated) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnchorCreated.ProtoReflect.Descriptor instead.
+func (*AnchorCreated) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *AnchorCreated) GetAnchor() *Anchor {
+	if x != nil {
+		return x.Anchor
+	}
+	return nil
+}
+
+type AnchorRemoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnchorRemoved) Reset() {
+	*x = AnchorRemoved{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnchorRemoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnchorRemoved) ProtoMessage() {}
+
+func (x *AnchorRemoved) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnchorRemoved.ProtoReflect.Descriptor instead.
+func (*AnchorRemoved) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *AnchorRemoved) GetAnchorId() string {
+	if x != nil {
+		return x.AnchorId
+	}
+	return ""
+}
+
+func (x *AnchorRemoved) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+// AnchorMoved follows a rename on the drive.
+type AnchorMoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnchorMoved) Reset() {
+	*x = AnchorMoved{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnchorMoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnchorMoved) ProtoMessage() {}
+
+func (x *AnchorMoved) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnchorMoved.ProtoReflect.Descriptor instead.
+func (*AnchorMoved) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *AnchorMoved) GetAnchorId() string {
+	if x != nil {
+		return x.AnchorId
+	}
+	return ""
+}
+
+func (x *AnchorMoved) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *AnchorMoved) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type AnchorBroken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnchorBroken) Reset() {
+	*x = AnchorBroken{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnchorBroken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnchorBroken) ProtoMessage() {}
+
+func (x *AnchorBroken) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnchorBroken.ProtoReflect.Descriptor instead.
+func (*AnchorBroken) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *AnchorBroken) GetAnchorId() string {
+	if x != nil {
+		return x.AnchorId
+	}
+	return ""
+}
+
+func (x *AnchorBroken) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+// AnchorRepaired is by reappearance, or by naming another path.
+type AnchorRepaired struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnchorRepaired) Reset() {
+	*x = AnchorRepaired{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnchorRepaired) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnchorRepaired) ProtoMessage() {}
+
+func (x *AnchorRepaired) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnchorRepaired.ProtoReflect.Descriptor instead.
+func (*AnchorRepaired) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *AnchorRepaired) GetAnchorId() string {
+	if x != nil {
+		return x.AnchorId
+	}
+	return ""
+}
+
+func (x *AnchorRepaired) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *AnchorRepaired) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type AnchorOrphaned struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnchorOrphaned) Reset() {
+	*x = AnchorOrphaned{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnchorOrphaned) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnchorOrphaned) ProtoMessage() {}
+
+func (x *AnchorOrphaned) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnchorOrphaned.ProtoReflect.Descriptor instead.
+func (*AnchorOrphaned) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *AnchorOrphaned) GetAnchorId() string {
+	if x != nil {
+		return x.AnchorId
+	}
+	return ""
+}
+
+func (x *AnchorOrphaned) GetAt() int64 {
 	if x != nil {
 		return x.At
 	}
@@ -697,7 +3567,7 @@ var File_messages_workspace_v1_workspace_proto protoreflect.FileDescriptor
 
 const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\n" +
-	"%messages/workspace/v1/workspace.proto\x12\x14atelier.workspace.v1\"\xe6\x02\n" +
+	"%messages/workspace/v1/workspace.proto\x12\x14atelier.workspace.v1\x1a\x1dmessages/audit/v1/audit.proto\"\xf1\x06\n" +
 	"\tWorkspace\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04slug\x18\x02 \x01(\tR\x04slug\x12\x12\n" +
@@ -706,26 +3576,146 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x0fbilling_user_id\x18\x05 \x01(\tR\rbillingUserId\x12F\n" +
 	"\amembers\x18\x06 \x03(\v2,.atelier.workspace.v1.Workspace.MembersEntryR\amembers\x12\x1d\n" +
 	"\n" +
-	"created_at\x18\a \x01(\x03R\tcreatedAt\x1a\\\n" +
+	"created_at\x18\a \x01(\x03R\tcreatedAt\x12@\n" +
+	"\n" +
+	"suspension\x18\b \x01(\v2 .atelier.workspace.v1.SuspensionR\n" +
+	"suspension\x120\n" +
+	"\x14servicing_changed_at\x18\t \x01(\x03R\x12servicingChangedAt\x12=\n" +
+	"\fdefault_tier\x18\n" +
+	" \x01(\x0e2\x1a.atelier.workspace.v1.TierR\vdefaultTier\x12R\n" +
+	"\vinvitations\x18\v \x03(\v20.atelier.workspace.v1.Workspace.InvitationsEntryR\vinvitations\x12F\n" +
+	"\aanchors\x18\f \x03(\v2,.atelier.workspace.v1.Workspace.AnchorsEntryR\aanchors\x1a\\\n" +
 	"\fMembersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x126\n" +
-	"\x05value\x18\x02 \x01(\v2 .atelier.workspace.v1.MembershipR\x05value:\x028\x01\"r\n" +
+	"\x05value\x18\x02 \x01(\v2 .atelier.workspace.v1.MembershipR\x05value:\x028\x01\x1a`\n" +
+	"\x10InvitationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x126\n" +
+	"\x05value\x18\x02 \x01(\v2 .atelier.workspace.v1.InvitationR\x05value:\x028\x01\x1aX\n" +
+	"\fAnchorsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
+	"\x05value\x18\x02 \x01(\v2\x1c.atelier.workspace.v1.AnchorR\x05value:\x028\x01\"K\n" +
+	"\x06Person\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x14\n" +
+	"\x05email\x18\x02 \x01(\tR\x05email\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\xd2\x01\n" +
 	"\n" +
 	"Membership\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12.\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\x12\x1b\n" +
-	"\tjoined_at\x18\x03 \x01(\x03R\bjoinedAt\"X\n" +
+	"\tjoined_at\x18\x03 \x01(\x03R\bjoinedAt\x12\x14\n" +
+	"\x05email\x18\x04 \x01(\tR\x05email\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\x12\x1a\n" +
+	"\bposition\x18\x06 \x01(\x04R\bposition\x12\x18\n" +
+	"\abilling\x18\a \x01(\bR\abilling\"U\n" +
+	"\n" +
+	"Suspension\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1f\n" +
+	"\vby_operator\x18\x03 \x01(\bR\n" +
+	"byOperator\"\xfa\x02\n" +
+	"\n" +
+	"Invitation\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05email\x18\x02 \x01(\tR\x05email\x12.\n" +
+	"\x04role\x18\x03 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\x04 \x01(\x03R\tcreatedAt\x12\x1d\n" +
+	"\n" +
+	"expires_at\x18\x05 \x01(\x03R\texpiresAt\x12\x1d\n" +
+	"\n" +
+	"revoked_at\x18\x06 \x01(\x03R\trevokedAt\x12\x1f\n" +
+	"\vconsumed_at\x18\a \x01(\x03R\n" +
+	"consumedAt\x12\x1f\n" +
+	"\vconsumed_by\x18\b \x01(\tR\n" +
+	"consumedBy\x126\n" +
+	"\ainviter\x18\t \x01(\v2\x1c.atelier.workspace.v1.PersonR\ainviter\x12#\n" +
+	"\rsecret_sha256\x18\n" +
+	" \x01(\fR\fsecretSha256\x12\x1a\n" +
+	"\bposition\x18\v \x01(\x04R\bposition\"\xae\x02\n" +
+	"\x06Anchor\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x124\n" +
+	"\x04kind\x18\x03 \x01(\x0e2 .atelier.workspace.v1.AnchorKindR\x04kind\x127\n" +
+	"\x05state\x18\x04 \x01(\x0e2!.atelier.workspace.v1.AnchorStateR\x05state\x12\x1a\n" +
+	"\bsettings\x18\x05 \x01(\fR\bsettings\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\x06 \x01(\x03R\tcreatedAt\x12\x1d\n" +
+	"\n" +
+	"updated_at\x18\a \x01(\x03R\tupdatedAt\x12\x1b\n" +
+	"\tbroken_at\x18\b \x01(\x03R\bbrokenAt\x12\x1a\n" +
+	"\bposition\x18\t \x01(\x04R\bposition\"\xa0\x01\n" +
 	"\x0fCreateWorkspace\x12\x12\n" +
 	"\x04slug\x18\x01 \x01(\tR\x04slug\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
-	"creator_id\x18\x03 \x01(\tR\tcreatorId\"\r\n" +
-	"\vReportReady\"+\n" +
+	"creator_id\x18\x03 \x01(\tR\tcreatorId\x12#\n" +
+	"\rcreator_email\x18\x04 \x01(\tR\fcreatorEmail\x12!\n" +
+	"\fcreator_name\x18\x05 \x01(\tR\vcreatorName\"\r\n" +
+	"\vReportReady\"\x11\n" +
+	"\x0fReportUnhealthy\"U\n" +
 	"\tAuthorize\x12\x1e\n" +
 	"\n" +
 	"capability\x18\x01 \x01(\tR\n" +
-	"capability\"\x13\n" +
-	"\x11DescribeWorkspace\"`\n" +
+	"capability\x12\x0e\n" +
+	"\x02or\x18\x02 \x03(\tR\x02or\x12\x18\n" +
+	"\achanges\x18\x03 \x01(\bR\achanges\"\x13\n" +
+	"\x11DescribeWorkspace\"9\n" +
+	"\x0fRenameWorkspace\x12\x12\n" +
+	"\x04slug\x18\x01 \x01(\tR\x04slug\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"!\n" +
+	"\aSuspend\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\b\n" +
+	"\x06Resume\"A\n" +
+	"\x0fSetDefaultModel\x12.\n" +
+	"\x04tier\x18\x01 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\x04tier\"U\n" +
+	"\n" +
+	"ChangeRole\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12.\n" +
+	"\x04role\x18\x02 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\"'\n" +
+	"\fRemoveMember\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\"\xd0\x01\n" +
+	"\x06Invite\x12#\n" +
+	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12\x14\n" +
+	"\x05email\x18\x02 \x01(\tR\x05email\x12.\n" +
+	"\x04role\x18\x03 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\x12#\n" +
+	"\rsecret_sha256\x18\x04 \x01(\fR\fsecretSha256\x126\n" +
+	"\ainviter\x18\x05 \x01(\v2\x1c.atelier.workspace.v1.PersonR\ainviter\"7\n" +
+	"\x10RevokeInvitation\x12#\n" +
+	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\"m\n" +
+	"\x10AcceptInvitation\x12#\n" +
+	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x124\n" +
+	"\x06person\x18\x02 \x01(\v2\x1c.atelier.workspace.v1.PersonR\x06person\"9\n" +
+	"\x12DescribeInvitation\x12#\n" +
+	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\"D\n" +
+	"\fUpdateMember\x124\n" +
+	"\x06person\x18\x01 \x01(\v2\x1c.atelier.workspace.v1.PersonR\x06person\"<\n" +
+	"\vRecordAudit\x12-\n" +
+	"\x05event\x18\x01 \x01(\v2\x17.atelier.audit.v1.EventR\x05event\"D\n" +
+	"\fChangeStatus\x124\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x1c.atelier.workspace.v1.StatusR\x06status\"\x91\x01\n" +
+	"\fCreateAnchor\x12\x1b\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x124\n" +
+	"\x04kind\x18\x03 \x01(\x0e2 .atelier.workspace.v1.AnchorKindR\x04kind\x12\x1a\n" +
+	"\bsettings\x18\x04 \x01(\fR\bsettings\"+\n" +
+	"\fRemoveAnchor\x12\x1b\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\";\n" +
+	"\bReanchor\x12\x1b\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"_\n" +
+	"\n" +
+	"MoveAnchor\x12\x1b\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x1b\n" +
+	"\tfrom_path\x18\x02 \x01(\tR\bfromPath\x12\x17\n" +
+	"\ato_path\x18\x03 \x01(\tR\x06toPath\">\n" +
+	"\vBreakAnchor\x12\x1b\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"?\n" +
+	"\fRepairAnchor\x12\x1b\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"\x0f\n" +
+	"\rOrphanAnchors\"\r\n" +
+	"\vListAnchors\"`\n" +
 	"\n" +
 	"Authorized\x12.\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\x12\"\n" +
@@ -733,15 +3723,88 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\vDescription\x12=\n" +
 	"\tworkspace\x18\x01 \x01(\v2\x1f.atelier.workspace.v1.WorkspaceR\tworkspace\x12.\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\x12\"\n" +
-	"\fcapabilities\x18\x03 \x03(\tR\fcapabilities\"i\n" +
+	"\fcapabilities\x18\x03 \x03(\tR\fcapabilities\"#\n" +
+	"\aRemoved\x12\x18\n" +
+	"\aremoved\x18\x01 \x01(\bR\aremoved\"e\n" +
+	"\aInvited\x12@\n" +
+	"\n" +
+	"invitation\x18\x01 \x01(\v2 .atelier.workspace.v1.InvitationR\n" +
+	"invitation\x12\x18\n" +
+	"\arenewed\x18\x02 \x01(\bR\arenewed\"A\n" +
+	"\aAnchors\x126\n" +
+	"\aanchors\x18\x01 \x03(\v2\x1c.atelier.workspace.v1.AnchorR\aanchors\"\xb1\x01\n" +
 	"\x10WorkspaceCreated\x12\x12\n" +
 	"\x04slug\x18\x01 \x01(\tR\x04slug\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"creator_id\x18\x03 \x01(\tR\tcreatorId\x12\x0e\n" +
-	"\x02at\x18\x04 \x01(\x03R\x02at\" \n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\x12#\n" +
+	"\rcreator_email\x18\x05 \x01(\tR\fcreatorEmail\x12!\n" +
+	"\fcreator_name\x18\x06 \x01(\tR\vcreatorName\" \n" +
 	"\x0eWorkspaceReady\x12\x0e\n" +
-	"\x02at\x18\x01 \x01(\x03R\x02at*N\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"$\n" +
+	"\x12WorkspaceUnhealthy\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"l\n" +
+	"\x10WorkspaceRenamed\x12\x19\n" +
+	"\bold_slug\x18\x01 \x01(\tR\aoldSlug\x12\x19\n" +
+	"\bnew_slug\x18\x02 \x01(\tR\anewSlug\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\"V\n" +
+	"\x12WorkspaceSuspended\x12@\n" +
+	"\n" +
+	"suspension\x18\x01 \x01(\v2 .atelier.workspace.v1.SuspensionR\n" +
+	"suspension\"\"\n" +
+	"\x10WorkspaceResumed\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"i\n" +
+	"\rStatusChanged\x124\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x1c.atelier.workspace.v1.StatusR\x06status\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +
+	"\x04slug\x18\x03 \x01(\tR\x04slug\"U\n" +
+	"\x13DefaultModelChanged\x12.\n" +
+	"\x04tier\x18\x01 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\x04tier\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"l\n" +
+	"\x11MemberRoleChanged\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12.\n" +
+	"\x04role\x18\x02 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"8\n" +
+	"\rMemberRemoved\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"E\n" +
+	"\rMemberUpdated\x124\n" +
+	"\x06person\x18\x01 \x01(\v2\x1c.atelier.workspace.v1.PersonR\x06person\"U\n" +
+	"\x11InvitationCreated\x12@\n" +
+	"\n" +
+	"invitation\x18\x01 \x01(\v2 .atelier.workspace.v1.InvitationR\n" +
+	"invitation\"H\n" +
+	"\x11InvitationRevoked\x12#\n" +
+	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"\xaf\x01\n" +
+	"\x12InvitationAccepted\x12#\n" +
+	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x124\n" +
+	"\x06person\x18\x02 \x01(\v2\x1c.atelier.workspace.v1.PersonR\x06person\x12.\n" +
+	"\x04role\x18\x03 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\x12\x0e\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\">\n" +
+	"\rAuditRecorded\x12-\n" +
+	"\x05event\x18\x01 \x01(\v2\x17.atelier.audit.v1.EventR\x05event\"E\n" +
+	"\rAnchorCreated\x124\n" +
+	"\x06anchor\x18\x01 \x01(\v2\x1c.atelier.workspace.v1.AnchorR\x06anchor\"<\n" +
+	"\rAnchorRemoved\x12\x1b\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"N\n" +
+	"\vAnchorMoved\x12\x1b\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\";\n" +
+	"\fAnchorBroken\x12\x1b\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"Q\n" +
+	"\x0eAnchorRepaired\x12\x1b\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"=\n" +
+	"\x0eAnchorOrphaned\x12\x1b\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at*N\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -755,7 +3818,28 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x10STATUS_UNHEALTHY\x10\x03\x12\x13\n" +
 	"\x0fSTATUS_ARCHIVED\x10\x04\x12\x12\n" +
 	"\x0eSTATUS_RETIRED\x10\x05\x12\x12\n" +
-	"\x0eSTATUS_DELETED\x10\x06BBZ@github.com/atelier-run/atelier/messages/workspace/v1;workspacev1b\x06proto3"
+	"\x0eSTATUS_DELETED\x10\x06*\xa6\x01\n" +
+	"\x04Tier\x12\x14\n" +
+	"\x10TIER_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rTIER_FRONTIER\x10\x01\x12\x11\n" +
+	"\rTIER_BALANCED\x10\x02\x12\x18\n" +
+	"\x14TIER_OPENAI_FRONTIER\x10\x03\x12\x13\n" +
+	"\x0fTIER_OPENAI_MAX\x10\x04\x12\x1b\n" +
+	"\x17TIER_ANTHROPIC_FRONTIER\x10\x05\x12\x16\n" +
+	"\x12TIER_ANTHROPIC_MAX\x10\x06*\xa7\x01\n" +
+	"\n" +
+	"AnchorKind\x12\x1b\n" +
+	"\x17ANCHOR_KIND_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fANCHOR_KIND_APP\x10\x01\x12\x15\n" +
+	"\x11ANCHOR_KIND_AGENT\x10\x02\x12\x17\n" +
+	"\x13ANCHOR_KIND_PUBLISH\x10\x03\x12\x1a\n" +
+	"\x16ANCHOR_KIND_SHARE_ROOT\x10\x04\x12\x1b\n" +
+	"\x17ANCHOR_KIND_SHARE_MOUNT\x10\x05*x\n" +
+	"\vAnchorState\x12\x1c\n" +
+	"\x18ANCHOR_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13ANCHOR_STATE_ACTIVE\x10\x01\x12\x17\n" +
+	"\x13ANCHOR_STATE_BROKEN\x10\x02\x12\x19\n" +
+	"\x15ANCHOR_STATE_ORPHANED\x10\x03BBZ@github.com/atelier-run/atelier/messages/workspace/v1;workspacev1b\x06proto3"
 
 var (
 	file_messages_workspace_v1_workspace_proto_rawDescOnce sync.Once
@@ -769,36 +3853,121 @@ func file_messages_workspace_v1_workspace_proto_rawDescGZIP() []byte {
 	return file_messages_workspace_v1_workspace_proto_rawDescData
 }
 
-var file_messages_workspace_v1_workspace_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_messages_workspace_v1_workspace_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_messages_workspace_v1_workspace_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_messages_workspace_v1_workspace_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_messages_workspace_v1_workspace_proto_goTypes = []any{
-	(Role)(0),                 // 0: atelier.workspace.v1.Role
-	(Status)(0),               // 1: atelier.workspace.v1.Status
-	(*Workspace)(nil),         // 2: atelier.workspace.v1.Workspace
-	(*Membership)(nil),        // 3: atelier.workspace.v1.Membership
-	(*CreateWorkspace)(nil),   // 4: atelier.workspace.v1.CreateWorkspace
-	(*ReportReady)(nil),       // 5: atelier.workspace.v1.ReportReady
-	(*Authorize)(nil),         // 6: atelier.workspace.v1.Authorize
-	(*DescribeWorkspace)(nil), // 7: atelier.workspace.v1.DescribeWorkspace
-	(*Authorized)(nil),        // 8: atelier.workspace.v1.Authorized
-	(*Description)(nil),       // 9: atelier.workspace.v1.Description
-	(*WorkspaceCreated)(nil),  // 10: atelier.workspace.v1.WorkspaceCreated
-	(*WorkspaceReady)(nil),    // 11: atelier.workspace.v1.WorkspaceReady
-	nil,                       // 12: atelier.workspace.v1.Workspace.MembersEntry
+	(Role)(0),                   // 0: atelier.workspace.v1.Role
+	(Status)(0),                 // 1: atelier.workspace.v1.Status
+	(Tier)(0),                   // 2: atelier.workspace.v1.Tier
+	(AnchorKind)(0),             // 3: atelier.workspace.v1.AnchorKind
+	(AnchorState)(0),            // 4: atelier.workspace.v1.AnchorState
+	(*Workspace)(nil),           // 5: atelier.workspace.v1.Workspace
+	(*Person)(nil),              // 6: atelier.workspace.v1.Person
+	(*Membership)(nil),          // 7: atelier.workspace.v1.Membership
+	(*Suspension)(nil),          // 8: atelier.workspace.v1.Suspension
+	(*Invitation)(nil),          // 9: atelier.workspace.v1.Invitation
+	(*Anchor)(nil),              // 10: atelier.workspace.v1.Anchor
+	(*CreateWorkspace)(nil),     // 11: atelier.workspace.v1.CreateWorkspace
+	(*ReportReady)(nil),         // 12: atelier.workspace.v1.ReportReady
+	(*ReportUnhealthy)(nil),     // 13: atelier.workspace.v1.ReportUnhealthy
+	(*Authorize)(nil),           // 14: atelier.workspace.v1.Authorize
+	(*DescribeWorkspace)(nil),   // 15: atelier.workspace.v1.DescribeWorkspace
+	(*RenameWorkspace)(nil),     // 16: atelier.workspace.v1.RenameWorkspace
+	(*Suspend)(nil),             // 17: atelier.workspace.v1.Suspend
+	(*Resume)(nil),              // 18: atelier.workspace.v1.Resume
+	(*SetDefaultModel)(nil),     // 19: atelier.workspace.v1.SetDefaultModel
+	(*ChangeRole)(nil),          // 20: atelier.workspace.v1.ChangeRole
+	(*RemoveMember)(nil),        // 21: atelier.workspace.v1.RemoveMember
+	(*Invite)(nil),              // 22: atelier.workspace.v1.Invite
+	(*RevokeInvitation)(nil),    // 23: atelier.workspace.v1.RevokeInvitation
+	(*AcceptInvitation)(nil),    // 24: atelier.workspace.v1.AcceptInvitation
+	(*DescribeInvitation)(nil),  // 25: atelier.workspace.v1.DescribeInvitation
+	(*UpdateMember)(nil),        // 26: atelier.workspace.v1.UpdateMember
+	(*RecordAudit)(nil),         // 27: atelier.workspace.v1.RecordAudit
+	(*ChangeStatus)(nil),        // 28: atelier.workspace.v1.ChangeStatus
+	(*CreateAnchor)(nil),        // 29: atelier.workspace.v1.CreateAnchor
+	(*RemoveAnchor)(nil),        // 30: atelier.workspace.v1.RemoveAnchor
+	(*Reanchor)(nil),            // 31: atelier.workspace.v1.Reanchor
+	(*MoveAnchor)(nil),          // 32: atelier.workspace.v1.MoveAnchor
+	(*BreakAnchor)(nil),         // 33: atelier.workspace.v1.BreakAnchor
+	(*RepairAnchor)(nil),        // 34: atelier.workspace.v1.RepairAnchor
+	(*OrphanAnchors)(nil),       // 35: atelier.workspace.v1.OrphanAnchors
+	(*ListAnchors)(nil),         // 36: atelier.workspace.v1.ListAnchors
+	(*Authorized)(nil),          // 37: atelier.workspace.v1.Authorized
+	(*Description)(nil),         // 38: atelier.workspace.v1.Description
+	(*Removed)(nil),             // 39: atelier.workspace.v1.Removed
+	(*Invited)(nil),             // 40: atelier.workspace.v1.Invited
+	(*Anchors)(nil),             // 41: atelier.workspace.v1.Anchors
+	(*WorkspaceCreated)(nil),    // 42: atelier.workspace.v1.WorkspaceCreated
+	(*WorkspaceReady)(nil),      // 43: atelier.workspace.v1.WorkspaceReady
+	(*WorkspaceUnhealthy)(nil),  // 44: atelier.workspace.v1.WorkspaceUnhealthy
+	(*WorkspaceRenamed)(nil),    // 45: atelier.workspace.v1.WorkspaceRenamed
+	(*WorkspaceSuspended)(nil),  // 46: atelier.workspace.v1.WorkspaceSuspended
+	(*WorkspaceResumed)(nil),    // 47: atelier.workspace.v1.WorkspaceResumed
+	(*StatusChanged)(nil),       // 48: atelier.workspace.v1.StatusChanged
+	(*DefaultModelChanged)(nil), // 49: atelier.workspace.v1.DefaultModelChanged
+	(*MemberRoleChanged)(nil),   // 50: atelier.workspace.v1.MemberRoleChanged
+	(*MemberRemoved)(nil),       // 51: atelier.workspace.v1.MemberRemoved
+	(*MemberUpdated)(nil),       // 52: atelier.workspace.v1.MemberUpdated
+	(*InvitationCreated)(nil),   // 53: atelier.workspace.v1.InvitationCreated
+	(*InvitationRevoked)(nil),   // 54: atelier.workspace.v1.InvitationRevoked
+	(*InvitationAccepted)(nil),  // 55: atelier.workspace.v1.InvitationAccepted
+	(*AuditRecorded)(nil),       // 56: atelier.workspace.v1.AuditRecorded
+	(*AnchorCreated)(nil),       // 57: atelier.workspace.v1.AnchorCreated
+	(*AnchorRemoved)(nil),       // 58: atelier.workspace.v1.AnchorRemoved
+	(*AnchorMoved)(nil),         // 59: atelier.workspace.v1.AnchorMoved
+	(*AnchorBroken)(nil),        // 60: atelier.workspace.v1.AnchorBroken
+	(*AnchorRepaired)(nil),      // 61: atelier.workspace.v1.AnchorRepaired
+	(*AnchorOrphaned)(nil),      // 62: atelier.workspace.v1.AnchorOrphaned
+	nil,                         // 63: atelier.workspace.v1.Workspace.MembersEntry
+	nil,                         // 64: atelier.workspace.v1.Workspace.InvitationsEntry
+	nil,                         // 65: atelier.workspace.v1.Workspace.AnchorsEntry
+	(*v1.Event)(nil),            // 66: atelier.audit.v1.Event
 }
 var file_messages_workspace_v1_workspace_proto_depIdxs = []int32{
 	1,  // 0: atelier.workspace.v1.Workspace.status:type_name -> atelier.workspace.v1.Status
-	12, // 1: atelier.workspace.v1.Workspace.members:type_name -> atelier.workspace.v1.Workspace.MembersEntry
-	0,  // 2: atelier.workspace.v1.Membership.role:type_name -> atelier.workspace.v1.Role
-	0,  // 3: atelier.workspace.v1.Authorized.role:type_name -> atelier.workspace.v1.Role
-	2,  // 4: atelier.workspace.v1.Description.workspace:type_name -> atelier.workspace.v1.Workspace
-	0,  // 5: atelier.workspace.v1.Description.role:type_name -> atelier.workspace.v1.Role
-	3,  // 6: atelier.workspace.v1.Workspace.MembersEntry.value:type_name -> atelier.workspace.v1.Membership
-	7,  // [7:7] is the sub-list for method output_type
-	7,  // [7:7] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	63, // 1: atelier.workspace.v1.Workspace.members:type_name -> atelier.workspace.v1.Workspace.MembersEntry
+	8,  // 2: atelier.workspace.v1.Workspace.suspension:type_name -> atelier.workspace.v1.Suspension
+	2,  // 3: atelier.workspace.v1.Workspace.default_tier:type_name -> atelier.workspace.v1.Tier
+	64, // 4: atelier.workspace.v1.Workspace.invitations:type_name -> atelier.workspace.v1.Workspace.InvitationsEntry
+	65, // 5: atelier.workspace.v1.Workspace.anchors:type_name -> atelier.workspace.v1.Workspace.AnchorsEntry
+	0,  // 6: atelier.workspace.v1.Membership.role:type_name -> atelier.workspace.v1.Role
+	0,  // 7: atelier.workspace.v1.Invitation.role:type_name -> atelier.workspace.v1.Role
+	6,  // 8: atelier.workspace.v1.Invitation.inviter:type_name -> atelier.workspace.v1.Person
+	3,  // 9: atelier.workspace.v1.Anchor.kind:type_name -> atelier.workspace.v1.AnchorKind
+	4,  // 10: atelier.workspace.v1.Anchor.state:type_name -> atelier.workspace.v1.AnchorState
+	2,  // 11: atelier.workspace.v1.SetDefaultModel.tier:type_name -> atelier.workspace.v1.Tier
+	0,  // 12: atelier.workspace.v1.ChangeRole.role:type_name -> atelier.workspace.v1.Role
+	0,  // 13: atelier.workspace.v1.Invite.role:type_name -> atelier.workspace.v1.Role
+	6,  // 14: atelier.workspace.v1.Invite.inviter:type_name -> atelier.workspace.v1.Person
+	6,  // 15: atelier.workspace.v1.AcceptInvitation.person:type_name -> atelier.workspace.v1.Person
+	6,  // 16: atelier.workspace.v1.UpdateMember.person:type_name -> atelier.workspace.v1.Person
+	66, // 17: atelier.workspace.v1.RecordAudit.event:type_name -> atelier.audit.v1.Event
+	1,  // 18: atelier.workspace.v1.ChangeStatus.status:type_name -> atelier.workspace.v1.Status
+	3,  // 19: atelier.workspace.v1.CreateAnchor.kind:type_name -> atelier.workspace.v1.AnchorKind
+	0,  // 20: atelier.workspace.v1.Authorized.role:type_name -> atelier.workspace.v1.Role
+	5,  // 21: atelier.workspace.v1.Description.workspace:type_name -> atelier.workspace.v1.Workspace
+	0,  // 22: atelier.workspace.v1.Description.role:type_name -> atelier.workspace.v1.Role
+	9,  // 23: atelier.workspace.v1.Invited.invitation:type_name -> atelier.workspace.v1.Invitation
+	10, // 24: atelier.workspace.v1.Anchors.anchors:type_name -> atelier.workspace.v1.Anchor
+	8,  // 25: atelier.workspace.v1.WorkspaceSuspended.suspension:type_name -> atelier.workspace.v1.Suspension
+	1,  // 26: atelier.workspace.v1.StatusChanged.status:type_name -> atelier.workspace.v1.Status
+	2,  // 27: atelier.workspace.v1.DefaultModelChanged.tier:type_name -> atelier.workspace.v1.Tier
+	0,  // 28: atelier.workspace.v1.MemberRoleChanged.role:type_name -> atelier.workspace.v1.Role
+	6,  // 29: atelier.workspace.v1.MemberUpdated.person:type_name -> atelier.workspace.v1.Person
+	9,  // 30: atelier.workspace.v1.InvitationCreated.invitation:type_name -> atelier.workspace.v1.Invitation
+	6,  // 31: atelier.workspace.v1.InvitationAccepted.person:type_name -> atelier.workspace.v1.Person
+	0,  // 32: atelier.workspace.v1.InvitationAccepted.role:type_name -> atelier.workspace.v1.Role
+	66, // 33: atelier.workspace.v1.AuditRecorded.event:type_name -> atelier.audit.v1.Event
+	10, // 34: atelier.workspace.v1.AnchorCreated.anchor:type_name -> atelier.workspace.v1.Anchor
+	7,  // 35: atelier.workspace.v1.Workspace.MembersEntry.value:type_name -> atelier.workspace.v1.Membership
+	9,  // 36: atelier.workspace.v1.Workspace.InvitationsEntry.value:type_name -> atelier.workspace.v1.Invitation
+	10, // 37: atelier.workspace.v1.Workspace.AnchorsEntry.value:type_name -> atelier.workspace.v1.Anchor
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_messages_workspace_v1_workspace_proto_init() }
@@ -811,8 +3980,8 @@ func file_messages_workspace_v1_workspace_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_workspace_v1_workspace_proto_rawDesc), len(file_messages_workspace_v1_workspace_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   11,
+			NumEnums:      5,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,44 @@
+package computerv1
+
+import "google.golang.org/protobuf/proto"
+
+// Command is what a computer can be asked to do or to tell.
+//
+//sumtype:decl
+type Command interface {
+	proto.Message
+	computerCommand()
+}
+
+func (*RequestComputer) computerCommand()   {}
+func (*Reprovision) computerCommand()       {}
+func (*BackUp) computerCommand()            {}
+func (*Restore) computerCommand()           {}
+func (*RetireComputer) computerCommand()    {}
+func (*ReportProvisioned) computerCommand() {}
+func (*ReportBackedUp) computerCommand()    {}
+func (*ReportRestored) computerCommand()    {}
+func (*ReportRetired) computerCommand()     {}
+func (*ReportFailed) computerCommand()      {}
+func (*RecordSample) computerCommand()      {}
+func (*ReportMissing) computerCommand()     {}
+func (*ReportWork) computerCommand()        {}
+func (*DescribeComputer) computerCommand()  {}
+
+// Event is what happened to a computer.
+//
+//sumtype:decl
+type Event interface {
+	proto.Message
+	computerEvent()
+}
+
+func (*TaskRequested) computerEvent()       {}
+func (*ComputerProvisioned) computerEvent() {}
+func (*BackupTaken) computerEvent()         {}
+func (*BackupRestored) computerEvent()      {}
+func (*ComputerRetired) computerEvent()     {}
+func (*TaskFailed) computerEvent()          {}
+func (*ComputerLost) computerEvent()        {}
+func (*ComputerFound) computerEvent()       {}
+func (*WorkReported) computerEvent()        {}
