@@ -4,24 +4,19 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/webdav"
-	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
-	"github.com/atelier-run/atelier/entity/chain"
 	"github.com/atelier-run/atelier/http"
-	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -140,26 +135,6 @@ func (n *Node) serve(o Options, secret []byte) (*http.Server, error) {
 	settings.Secret, settings.Log, settings.Clock = secret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
 	return http.New(settings)
-}
-
-// reactions are the chain's steps, and the drive of a new workspace.
-func (n *Node) reactions() map[string]actors.Reaction {
-	reactions := map[string]actors.Reaction{}
-	for _, event := range chain.Events() {
-		reactions[entity.MessageName(event)] = func(_ context.Context, identity string, event proto.Message) ([]entity.Command, error) {
-			return chain.Next(identity, event), nil
-		}
-	}
-	created := entity.MessageName(&workspacev1.WorkspaceCreated{})
-	reactions[created] = func(ctx context.Context, identity string, event proto.Message) ([]entity.Command, error) {
-		if err := n.Drives.Provision(ctx, identity); err != nil {
-			return nil, fmt.Errorf("the drive of %s: %w", identity, err)
-		}
-		return append(chain.Next(identity, event), entity.Command{
-			Kind: entity.KindWorkspace, Identity: identity, Message: &workspacev1.ReportReady{},
-		}), nil
-	}
-	return reactions
 }
 
 // recoverDrives makes drives and sequences agree where operations were cut off. A drive for which that fails serves
