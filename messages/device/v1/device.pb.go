@@ -27,8 +27,10 @@ type Device struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	SyncDeviceId string                 `protobuf:"bytes,1,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
 	// Empty: nobody's.
-	UserId        string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	MachineId     string `protobuf:"bytes,3,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	UserId    string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	MachineId string `protobuf:"bytes,3,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	// As the newest claim gave it.
+	Name          string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -80,6 +82,13 @@ func (x *Device) GetUserId() string {
 func (x *Device) GetMachineId() string {
 	if x != nil {
 		return x.MachineId
+	}
+	return ""
+}
+
+func (x *Device) GetName() string {
+	if x != nil {
+		return x.Name
 	}
 	return ""
 }
@@ -358,12 +367,13 @@ var File_messages_device_v1_device_proto protoreflect.FileDescriptor
 
 const file_messages_device_v1_device_proto_rawDesc = "" +
 	"\n" +
-	"\x1fmessages/device/v1/device.proto\x12\x11atelier.device.v1\"f\n" +
+	"\x1fmessages/device/v1/device.proto\x12\x11atelier.device.v1\"z\n" +
 	"\x06Device\x12$\n" +
 	"\x0esync_device_id\x18\x01 \x01(\tR\fsyncDeviceId\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x1d\n" +
 	"\n" +
-	"machine_id\x18\x03 \x01(\tR\tmachineId\"Y\n" +
+	"machine_id\x18\x03 \x01(\tR\tmachineId\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"Y\n" +
 	"\vClaimDevice\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1d\n" +
 	"\n" +

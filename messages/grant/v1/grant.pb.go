@@ -41,10 +41,12 @@ type Grant struct {
 	// Those that open doors: the newest, and what is left of earlier ones.
 	Access []*Token `protobuf:"bytes,11,rep,name=access,proto3" json:"access,omitempty"`
 	// The one that is good; every other refresh token of the family is a replay.
-	Refresh       *Token `protobuf:"bytes,12,opt,name=refresh,proto3" json:"refresh,omitempty"`
-	CreatedAt     int64  `protobuf:"varint,13,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	RevokedAt     int64  `protobuf:"varint,14,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
-	LastUsedAt    int64  `protobuf:"varint,15,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
+	Refresh    *Token `protobuf:"bytes,12,opt,name=refresh,proto3" json:"refresh,omitempty"`
+	CreatedAt  int64  `protobuf:"varint,13,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	RevokedAt  int64  `protobuf:"varint,14,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
+	LastUsedAt int64  `protobuf:"varint,15,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
+	// SHA-256s of the refresh tokens that were exchanged last, oldest first.
+	Spent         [][]byte `protobuf:"bytes,16,rep,name=spent,proto3" json:"spent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -182,6 +184,13 @@ func (x *Grant) GetLastUsedAt() int64 {
 		return x.LastUsedAt
 	}
 	return 0
+}
+
+func (x *Grant) GetSpent() [][]byte {
+	if x != nil {
+		return x.Spent
+	}
+	return nil
 }
 
 type Token struct {
@@ -794,7 +803,7 @@ var File_messages_grant_v1_grant_proto protoreflect.FileDescriptor
 
 const file_messages_grant_v1_grant_proto_rawDesc = "" +
 	"\n" +
-	"\x1dmessages/grant/v1/grant.proto\x12\x10atelier.grant.v1\"\x81\x04\n" +
+	"\x1dmessages/grant/v1/grant.proto\x12\x10atelier.grant.v1\"\x97\x04\n" +
 	"\x05Grant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x1b\n" +
@@ -815,7 +824,8 @@ const file_messages_grant_v1_grant_proto_rawDesc = "" +
 	"\n" +
 	"revoked_at\x18\x0e \x01(\x03R\trevokedAt\x12 \n" +
 	"\flast_used_at\x18\x0f \x01(\x03R\n" +
-	"lastUsedAt\"K\n" +
+	"lastUsedAt\x12\x14\n" +
+	"\x05spent\x18\x10 \x03(\fR\x05spent\"K\n" +
 	"\x05Token\x12#\n" +
 	"\rsecret_sha256\x18\x01 \x01(\fR\fsecretSha256\x12\x1d\n" +
 	"\n" +

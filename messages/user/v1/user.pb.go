@@ -47,9 +47,11 @@ type User struct {
 	// By grant id.
 	Grants map[string]*Grant `protobuf:"bytes,14,rep,name=grants,proto3" json:"grants,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// By machine id.
-	Machines      map[string]*Machine `protobuf:"bytes,15,rep,name=machines,proto3" json:"machines,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Machines map[string]*Machine `protobuf:"bytes,15,rep,name=machines,proto3" json:"machines,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Those that were started and have not expired: by credential id, when they do.
+	Impersonations map[string]int64 `protobuf:"bytes,16,rep,name=impersonations,proto3" json:"impersonations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *User) Reset() {
@@ -183,6 +185,13 @@ func (x *User) GetGrants() map[string]*Grant {
 func (x *User) GetMachines() map[string]*Machine {
 	if x != nil {
 		return x.Machines
+	}
+	return nil
+}
+
+func (x *User) GetImpersonations() map[string]int64 {
+	if x != nil {
+		return x.Impersonations
 	}
 	return nil
 }
@@ -2282,10 +2291,13 @@ type ApiKeyIssued struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   *ApiKey                `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Carried for the credential that follows from this event.
-	UserId        string   `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	WorkspaceIds  []string `protobuf:"bytes,3,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	UserId       string   `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	WorkspaceIds []string `protobuf:"bytes,3,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
+	// The person who asked; empty: the platform. An impersonation's operator beside it.
+	By             string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
+	ImpersonatorId string `protobuf:"bytes,5,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ApiKeyIssued) Reset() {
@@ -2339,14 +2351,31 @@ func (x *ApiKeyIssued) GetWorkspaceIds() []string {
 	return nil
 }
 
+func (x *ApiKeyIssued) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *ApiKeyIssued) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
+	}
+	return ""
+}
+
 type ApiKeyRevoked struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	KeyId         string                 `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
-	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
-	UserId        string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	WorkspaceIds  []string               `protobuf:"bytes,4,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	KeyId        string                 `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	At           int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	UserId       string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	WorkspaceIds []string               `protobuf:"bytes,4,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
+	// The person who asked; empty: the platform. An impersonation's operator beside it.
+	By             string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
+	ImpersonatorId string `protobuf:"bytes,6,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ApiKeyRevoked) Reset() {
@@ -2405,6 +2434,20 @@ func (x *ApiKeyRevoked) GetWorkspaceIds() []string {
 		return x.WorkspaceIds
 	}
 	return nil
+}
+
+func (x *ApiKeyRevoked) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *ApiKeyRevoked) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
+	}
+	return ""
 }
 
 type ProfileChanged struct {
@@ -3011,14 +3054,17 @@ func (x *GrantAllowed) GetUserId() string {
 }
 
 type GrantRevoked struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	GrantId       string                 `protobuf:"bytes,1,opt,name=grant_id,json=grantId,proto3" json:"grant_id,omitempty"`
-	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
-	UserId        string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	WorkspaceId   string                 `protobuf:"bytes,4,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	ClientName    string                 `protobuf:"bytes,5,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	GrantId     string                 `protobuf:"bytes,1,opt,name=grant_id,json=grantId,proto3" json:"grant_id,omitempty"`
+	At          int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	UserId      string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	WorkspaceId string                 `protobuf:"bytes,4,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	ClientName  string                 `protobuf:"bytes,5,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	// The person who asked; empty: the platform. An impersonation's operator beside it.
+	By             string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
+	ImpersonatorId string `protobuf:"bytes,7,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GrantRevoked) Reset() {
@@ -3082,6 +3128,20 @@ func (x *GrantRevoked) GetWorkspaceId() string {
 func (x *GrantRevoked) GetClientName() string {
 	if x != nil {
 		return x.ClientName
+	}
+	return ""
+}
+
+func (x *GrantRevoked) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *GrantRevoked) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
 	}
 	return ""
 }
@@ -3207,15 +3267,18 @@ func (x *MachineRenamed) GetAt() int64 {
 }
 
 type MachineRemoved struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
-	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
-	UserId        string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	SyncDeviceId  string                 `protobuf:"bytes,4,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
-	Name          string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
-	WorkspaceIds  []string               `protobuf:"bytes,6,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	MachineId    string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	At           int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	UserId       string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	SyncDeviceId string                 `protobuf:"bytes,4,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
+	Name         string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	WorkspaceIds []string               `protobuf:"bytes,6,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
+	// The person who asked; empty: the platform. An impersonation's operator beside it.
+	By             string `protobuf:"bytes,7,opt,name=by,proto3" json:"by,omitempty"`
+	ImpersonatorId string `protobuf:"bytes,8,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *MachineRemoved) Reset() {
@@ -3290,11 +3353,25 @@ func (x *MachineRemoved) GetWorkspaceIds() []string {
 	return nil
 }
 
+func (x *MachineRemoved) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *MachineRemoved) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
+	}
+	return ""
+}
+
 var File_messages_user_v1_user_proto protoreflect.FileDescriptor
 
 const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmessages/user/v1/user.proto\x12\x0fatelier.user.v1\"\xc6\b\n" +
+	"\x1bmessages/user/v1/user.proto\x12\x0fatelier.user.v1\"\xdc\t\n" +
 	"\x04User\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05email\x18\x02 \x01(\tR\x05email\x12\x12\n" +
@@ -3316,7 +3393,8 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\rone_time_link\x18\f \x01(\v2\x1c.atelier.user.v1.OneTimeLinkR\voneTimeLink\x12U\n" +
 	"\x10browser_sessions\x18\r \x03(\v2*.atelier.user.v1.User.BrowserSessionsEntryR\x0fbrowserSessions\x129\n" +
 	"\x06grants\x18\x0e \x03(\v2!.atelier.user.v1.User.GrantsEntryR\x06grants\x12?\n" +
-	"\bmachines\x18\x0f \x03(\v2#.atelier.user.v1.User.MachinesEntryR\bmachines\x1a=\n" +
+	"\bmachines\x18\x0f \x03(\v2#.atelier.user.v1.User.MachinesEntryR\bmachines\x12Q\n" +
+	"\x0eimpersonations\x18\x10 \x03(\v2).atelier.user.v1.User.ImpersonationsEntryR\x0eimpersonations\x1a=\n" +
 	"\x0fWorkspacesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aS\n" +
@@ -3331,7 +3409,10 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x16.atelier.user.v1.GrantR\x05value:\x028\x01\x1aU\n" +
 	"\rMachinesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
-	"\x05value\x18\x02 \x01(\v2\x18.atelier.user.v1.MachineR\x05value:\x028\x01\"\xae\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x18.atelier.user.v1.MachineR\x05value:\x028\x01\x1aA\n" +
+	"\x13ImpersonationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xae\x01\n" +
 	"\x06ApiKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12#\n" +
@@ -3479,16 +3560,20 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\"B\n" +
 	"\rWorkspaceLeft\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at\"w\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"\xb0\x01\n" +
 	"\fApiKeyIssued\x12)\n" +
 	"\x03key\x18\x01 \x01(\v2\x17.atelier.user.v1.ApiKeyR\x03key\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12#\n" +
-	"\rworkspace_ids\x18\x03 \x03(\tR\fworkspaceIds\"t\n" +
+	"\rworkspace_ids\x18\x03 \x03(\tR\fworkspaceIds\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\x12'\n" +
+	"\x0fimpersonator_id\x18\x05 \x01(\tR\x0eimpersonatorId\"\xad\x01\n" +
 	"\rApiKeyRevoked\x12\x15\n" +
 	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x17\n" +
 	"\auser_id\x18\x03 \x01(\tR\x06userId\x12#\n" +
-	"\rworkspace_ids\x18\x04 \x03(\tR\fworkspaceIds\"\xab\x01\n" +
+	"\rworkspace_ids\x18\x04 \x03(\tR\fworkspaceIds\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\x12'\n" +
+	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\"\xab\x01\n" +
 	"\x0eProfileChanged\x12\x1d\n" +
 	"\n" +
 	"first_name\x18\x01 \x01(\tR\tfirstName\x12\x1b\n" +
@@ -3531,14 +3616,16 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\rworkspace_ids\x18\b \x03(\tR\fworkspaceIds\"U\n" +
 	"\fGrantAllowed\x12,\n" +
 	"\x05grant\x18\x01 \x01(\v2\x16.atelier.user.v1.GrantR\x05grant\x12\x17\n" +
-	"\auser_id\x18\x02 \x01(\tR\x06userId\"\x96\x01\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\"\xcf\x01\n" +
 	"\fGrantRevoked\x12\x19\n" +
 	"\bgrant_id\x18\x01 \x01(\tR\agrantId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x17\n" +
 	"\auser_id\x18\x03 \x01(\tR\x06userId\x12!\n" +
 	"\fworkspace_id\x18\x04 \x01(\tR\vworkspaceId\x12\x1f\n" +
 	"\vclient_name\x18\x05 \x01(\tR\n" +
-	"clientName\"\x85\x01\n" +
+	"clientName\x12\x0e\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\x12'\n" +
+	"\x0fimpersonator_id\x18\a \x01(\tR\x0eimpersonatorId\"\x85\x01\n" +
 	"\x11MachineRegistered\x122\n" +
 	"\amachine\x18\x01 \x01(\v2\x18.atelier.user.v1.MachineR\amachine\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12#\n" +
@@ -3547,7 +3634,7 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02at\"\xb7\x01\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"\xf0\x01\n" +
 	"\x0eMachineRemoved\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x0e\n" +
@@ -3555,7 +3642,9 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\auser_id\x18\x03 \x01(\tR\x06userId\x12$\n" +
 	"\x0esync_device_id\x18\x04 \x01(\tR\fsyncDeviceId\x12\x12\n" +
 	"\x04name\x18\x05 \x01(\tR\x04name\x12#\n" +
-	"\rworkspace_ids\x18\x06 \x03(\tR\fworkspaceIdsB8Z6github.com/atelier-run/atelier/messages/user/v1;userv1b\x06proto3"
+	"\rworkspace_ids\x18\x06 \x03(\tR\fworkspaceIds\x12\x0e\n" +
+	"\x02by\x18\a \x01(\tR\x02by\x12'\n" +
+	"\x0fimpersonator_id\x18\b \x01(\tR\x0eimpersonatorIdB8Z6github.com/atelier-run/atelier/messages/user/v1;userv1b\x06proto3"
 
 var (
 	file_messages_user_v1_user_proto_rawDescOnce sync.Once
@@ -3569,7 +3658,7 @@ func file_messages_user_v1_user_proto_rawDescGZIP() []byte {
 	return file_messages_user_v1_user_proto_rawDescData
 }
 
-var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_messages_user_v1_user_proto_goTypes = []any{
 	(*User)(nil),                  // 0: atelier.user.v1.User
 	(*ApiKey)(nil),                // 1: atelier.user.v1.ApiKey
@@ -3632,6 +3721,7 @@ var file_messages_user_v1_user_proto_goTypes = []any{
 	nil,                           // 58: atelier.user.v1.User.BrowserSessionsEntry
 	nil,                           // 59: atelier.user.v1.User.GrantsEntry
 	nil,                           // 60: atelier.user.v1.User.MachinesEntry
+	nil,                           // 61: atelier.user.v1.User.ImpersonationsEntry
 }
 var file_messages_user_v1_user_proto_depIdxs = []int32{
 	56, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
@@ -3640,28 +3730,29 @@ var file_messages_user_v1_user_proto_depIdxs = []int32{
 	58, // 3: atelier.user.v1.User.browser_sessions:type_name -> atelier.user.v1.User.BrowserSessionsEntry
 	59, // 4: atelier.user.v1.User.grants:type_name -> atelier.user.v1.User.GrantsEntry
 	60, // 5: atelier.user.v1.User.machines:type_name -> atelier.user.v1.User.MachinesEntry
-	2,  // 6: atelier.user.v1.OfferOneTimeLink.link:type_name -> atelier.user.v1.OneTimeLink
-	3,  // 7: atelier.user.v1.StartBrowserSession.session:type_name -> atelier.user.v1.BrowserSession
-	4,  // 8: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
-	1,  // 9: atelier.user.v1.ApiKeyPage.keys:type_name -> atelier.user.v1.ApiKey
-	2,  // 10: atelier.user.v1.Password.link:type_name -> atelier.user.v1.OneTimeLink
-	3,  // 11: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
-	4,  // 12: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
-	5,  // 13: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
-	1,  // 14: atelier.user.v1.ApiKeyIssued.key:type_name -> atelier.user.v1.ApiKey
-	2,  // 15: atelier.user.v1.OneTimeLinkOffered.link:type_name -> atelier.user.v1.OneTimeLink
-	3,  // 16: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
-	4,  // 17: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
-	5,  // 18: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
-	1,  // 19: atelier.user.v1.User.ApiKeysEntry.value:type_name -> atelier.user.v1.ApiKey
-	3,  // 20: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
-	4,  // 21: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
-	5,  // 22: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	61, // 6: atelier.user.v1.User.impersonations:type_name -> atelier.user.v1.User.ImpersonationsEntry
+	2,  // 7: atelier.user.v1.OfferOneTimeLink.link:type_name -> atelier.user.v1.OneTimeLink
+	3,  // 8: atelier.user.v1.StartBrowserSession.session:type_name -> atelier.user.v1.BrowserSession
+	4,  // 9: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
+	1,  // 10: atelier.user.v1.ApiKeyPage.keys:type_name -> atelier.user.v1.ApiKey
+	2,  // 11: atelier.user.v1.Password.link:type_name -> atelier.user.v1.OneTimeLink
+	3,  // 12: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
+	4,  // 13: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
+	5,  // 14: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
+	1,  // 15: atelier.user.v1.ApiKeyIssued.key:type_name -> atelier.user.v1.ApiKey
+	2,  // 16: atelier.user.v1.OneTimeLinkOffered.link:type_name -> atelier.user.v1.OneTimeLink
+	3,  // 17: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
+	4,  // 18: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
+	5,  // 19: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
+	1,  // 20: atelier.user.v1.User.ApiKeysEntry.value:type_name -> atelier.user.v1.ApiKey
+	3,  // 21: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
+	4,  // 22: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
+	5,  // 23: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_messages_user_v1_user_proto_init() }
@@ -3676,7 +3767,7 @@ func file_messages_user_v1_user_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_user_v1_user_proto_rawDesc), len(file_messages_user_v1_user_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   61,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
