@@ -22,10 +22,33 @@ const knownSlugs = 50_000
 // admit authenticates the request and holds it against the operation's scope. What a capability in the workspace
 // allows is refused by the entity that is asked, or by authorize where none is.
 func (c *call) admit() error {
-	if c.operation.scope == public || c.operation.scope == operator {
+	switch c.operation.scope {
+	case operator, probe:
+		return nil
+	case public:
+		return c.stranger()
+	}
+	if err := c.identify(); err != nil {
+		return err
+	}
+	if c.operation.scope == human && !entity.Human(c.caller.principal) {
+		return errForbidden
+	}
+	if !c.operation.inWorkspace {
 		return nil
 	}
-	caller, err := c.server.authenticator.authenticate(c.r, c.w.overDrive())
+	var err error
+	c.workspace, err = c.server.findWorkspace(c.ctx, c.variable("workspaceSlug"))
+	return err
+}
+
+// identify authenticates the request and counts it against its credential's rate.
+func (c *call) identify() error {
+	k, err := c.presented()
+	if err != nil {
+		return err
+	}
+	caller, err := c.server.authenticator.authenticate(c.ctx, k, c.stranger)
 	if err != nil {
 		return err
 	}
@@ -34,21 +57,15 @@ func (c *call) admit() error {
 	if wait := caller.rate.take(c.server.now(), limits.Rate, limits.Burst); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many requests with this credential", RetryAfter: wait}
 	}
-	if c.operation.scope == human && !entity.Human(caller.principal) {
-		return errForbidden
-	}
-	if c.operation.scope.capability() == "" {
-		return nil
-	}
-	c.workspace, err = c.server.findWorkspace(c.ctx, c.variable("workspaceSlug"))
-	return err
+	return nil
 }
 
-// authorize asks the workspace whether the caller may use a capability.
-func (c *call) authorize(capability string) error {
+// authorize asks the workspace whether the caller has what the operation needs.
+func (c *call) authorize() error {
+	need := c.operation.need
 	_, err := ask[*workspacev1.Authorized](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: c.workspace.id,
-		Message: &workspacev1.Authorize{Capability: capability},
+		Message: &workspacev1.Authorize{Or: need.Any, Changes: need.Changes},
 	})
 	return err
 }

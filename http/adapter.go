@@ -49,8 +49,8 @@ func answer[In, Out any](status int, decode func(*call) (In, error), run func(*c
 // withhold keeps what is wrong with an input from those without access. Entities check it with the question itself, so
 // that valid requests are not checked twice.
 func (c *call) withhold(err error) error {
-	if capability := c.operation.scope.capability(); capability != "" {
-		if denied := c.authorize(capability); denied != nil {
+	if c.operation.inWorkspace {
+		if denied := c.authorize(); denied != nil {
 			return denied
 		}
 	}

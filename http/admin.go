@@ -1,6 +1,7 @@
 package http
 
 import (
+	"net/http"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -9,6 +10,14 @@ import (
 	"github.com/atelier-run/atelier/entity/email"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 )
+
+// adminRoutes is the table of the Unix socket.
+func (s *Server) adminRoutes() []route {
+	return []route{
+		{http.MethodPost, "/admin/users", operator, false, "Create a person with a first API key", answer(http.StatusCreated, body[personRequest], s.createPerson), brief, false},
+		{http.MethodPost, "/admin/keys", operator, false, "Issue a further API key for a person", answer(http.StatusCreated, body[personKeyRequest], s.createPersonKey), brief, false},
+	}
+}
 
 type personRequest struct {
 	Email string `json:"email"`

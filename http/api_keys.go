@@ -68,7 +68,7 @@ func (s *Server) createAPIKey(c *call, in apiKeyRequest) (apiKeyCreated, error) 
 // issueKey makes a key for the user that the command names, and waits until it opens doors.
 func (c *call) issueKey(command entity.Command, name string, expiresAt int64) (string, *userv1.ApiKey, error) {
 	keyID := c.server.options.NewID(keyKind)
-	text, hash := newKey(keyID)
+	text, hash := newKey(keyStart, keyID)
 	command.Kind, command.ID = entity.KindUser, c.server.options.NewID("cmd_")
 	command.Message = &userv1.IssueApiKey{KeyId: keyID, Name: name, SecretSha256: hash, ExpiresAt: expiresAt}
 	key, err := ask[*userv1.ApiKey](c, command)

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,16 +12,26 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
+	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 // credential is what a key was found to stand for. It is shared by requests and never changes.
 type credential struct {
 	principal *wirev1.Principal
-	hash      []byte
-	// expiresAt in milliseconds; 0: never.
-	expiresAt int64
+	// secrets are those that it is opened with: one, or the live access tokens of a grant.
+	secrets []secret
+	// audience is the resource that an OAuth token is for.
+	audience      string
+	internalAdmin bool
 	*standing
+}
+
+// secret is the hash of one, and when it expires in milliseconds since the Unix epoch; 0: never.
+type secret struct {
+	hash      []byte
+	expiresAt int64
 }
 
 // standing outlives what is asked about a credential anew each second.
@@ -32,13 +41,28 @@ type standing struct {
 	rate bucket
 }
 
-func (c *credential) expired(now time.Time) bool {
-	return c.expiresAt != 0 && now.UnixMilli() >= c.expiresAt
+func (s secret) expired(now time.Time) bool {
+	return s.expiresAt != 0 && now.UnixMilli() >= s.expiresAt
 }
 
-func (c *credential) matches(secret string) bool {
-	sum := sha256.Sum256([]byte(secret))
-	return subtle.ConstantTimeCompare(sum[:], c.hash) == 1
+// expired tells whether nothing opens the credential any more.
+func (c *credential) expired(now time.Time) bool {
+	for _, s := range c.secrets {
+		if !s.expired(now) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *credential) matches(k key, now time.Time) bool {
+	sum := sha256.Sum256([]byte(k.secret))
+	for _, s := range c.secrets {
+		if subtle.ConstantTimeCompare(sum[:], s.hash) == 1 && !s.expired(now) {
+			return c.principal.GetKind() == k.kind
+		}
+	}
+	return false
 }
 
 // authenticator tells who asks. Missing, malformed, unknown, revoked and expired are one error.
@@ -59,41 +83,33 @@ func newAuthenticator(asker Asker, now func() time.Time, counted func(bool)) *au
 	return a
 }
 
-// authenticate finds the credential of a request; basic also admits it as the password of HTTP Basic.
-func (a *authenticator) authenticate(r *http.Request, basic bool) (*credential, error) {
-	keyID, secret, ok := parseKey(presented(r, basic))
-	if !ok {
-		return nil, errUnauthorized
+// authenticate finds the credential of a key. stranger is asked before anything is looked up for a key that is not
+// remembered, and before a wrong secret is answered: guesses are for it to count.
+func (a *authenticator) authenticate(ctx context.Context, k key, stranger func() error) (*credential, error) {
+	if a.known.find(k.id) == nil {
+		if err := stranger(); err != nil {
+			return nil, err
+		}
 	}
-	c, err := a.known.lookup(r.Context(), keyID)
+	c, err := a.known.lookup(ctx, k.id)
 	if err != nil {
 		return nil, unauthorizedIfUnknown(err)
 	}
 	now := a.now()
-	if !c.matches(secret) || c.expired(now) {
+	if !c.matches(k, now) && k.kind == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
+		// The token may be newer than what is remembered of its grant.
+		if c, err = a.describe(ctx, k.id, c); err != nil {
+			return nil, unauthorizedIfUnknown(err)
+		}
+	}
+	if !c.matches(k, now) {
+		if err := stranger(); err != nil {
+			return nil, err
+		}
 		return nil, errUnauthorized
 	}
 	a.report(c, now)
 	return c, nil
-}
-
-// presented is the key that a request carries, if any.
-func presented(r *http.Request, basic bool) string {
-	header := r.Header["Authorization"]
-	if len(header) != 1 {
-		return ""
-	}
-	if _, password, ok := r.BasicAuth(); ok {
-		if basic {
-			return password
-		}
-		return ""
-	}
-	scheme, key, _ := strings.Cut(header[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.Trim(key, " ")
 }
 
 func unauthorizedIfUnknown(err error) error {
@@ -104,28 +120,83 @@ func unauthorizedIfUnknown(err error) error {
 	return err
 }
 
-// describe asks what a key stands for. One that is revoked is as good as unknown.
-func (a *authenticator) describe(ctx context.Context, keyID string, old *credential) (*credential, error) {
+// describe asks what an id stands for. What is revoked, or a disabled person's, is as good as unknown.
+func (a *authenticator) describe(ctx context.Context, id string, old *credential) (*credential, error) {
+	find := a.describeCredential
+	if strings.HasPrefix(id, grantKind) {
+		find = a.describeGrant
+	}
+	c, err := find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil {
+		c.standing = old.standing
+	}
+	if c.principal.GetUserId() == "" { // a computer's own
+		return c, nil
+	}
+	person, err := asked[*userv1.Standing](a.asker.Ask(ctx, entity.Command{
+		Kind: entity.KindUser, Identity: c.principal.GetUserId(), Principal: entity.Platform(),
+		Message: &userv1.DescribeStanding{},
+	}))
+	switch {
+	case err != nil:
+		return nil, err
+	case person.GetDisabled():
+		return nil, errNotFound
+	}
+	c.internalAdmin = person.GetInternalAdmin()
+	return c, nil
+}
+
+func (a *authenticator) describeCredential(ctx context.Context, id string) (*credential, error) {
 	found, err := asked[*credentialv1.Credential](a.asker.Ask(ctx, entity.Command{
-		Kind: entity.KindCredential, Identity: keyID, Principal: entity.Platform(),
+		Kind: entity.KindCredential, Identity: id, Principal: entity.Platform(),
 		Message: &credentialv1.DescribeCredential{},
 	}))
 	switch {
 	case err != nil:
 		return nil, err
-	case found.GetId() != keyID || found.GetRevokedAt() != 0 || len(found.GetSecretSha256()) != sha256.Size:
+	case found.GetId() != id || found.GetRevokedAt() != 0 || len(found.GetSecretSha256()) != sha256.Size:
 		return nil, errNotFound
 	}
 	c := &credential{
-		principal: &wirev1.Principal{Kind: found.GetKind(), CredentialId: keyID, UserId: found.GetUserId()},
-		hash:      found.GetSecretSha256(),
-		expiresAt: found.GetExpiresAt(),
-		standing:  &standing{},
+		principal: &wirev1.Principal{
+			Kind: found.GetKind(), CredentialId: id, UserId: found.GetUserId(), Grants: found.GetGrants(),
+			WorkspaceId: found.GetWorkspaceId(), ImpersonatorId: found.GetImpersonatorId(),
+		},
+		secrets:  []secret{{found.GetSecretSha256(), found.GetExpiresAt()}},
+		standing: &standing{},
 	}
 	c.used.Store(found.GetLastUsedAt())
-	if old != nil {
-		c.standing = old.standing
+	return c, nil
+}
+
+// describeGrant is the credential of a grant's access tokens. It is known by the grant, so that limits and streams
+// outlive a token.
+func (a *authenticator) describeGrant(ctx context.Context, id string) (*credential, error) {
+	found, err := asked[*grantv1.Grant](a.asker.Ask(ctx, entity.Command{
+		Kind: entity.KindGrant, Identity: id, Principal: entity.Platform(), Message: &grantv1.DescribeGrant{},
+	}))
+	switch {
+	case err != nil:
+		return nil, err
+	case found.GetId() != id || found.GetRevokedAt() != 0 || len(found.GetAccess()) == 0:
+		return nil, errNotFound
 	}
+	c := &credential{
+		principal: &wirev1.Principal{
+			Kind: wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, CredentialId: id, UserId: found.GetUserId(),
+			Grants: found.GetScopes(), WorkspaceId: found.GetWorkspaceId(),
+		},
+		audience: found.GetAudience(),
+		standing: &standing{},
+	}
+	for _, token := range found.GetAccess() {
+		c.secrets = append(c.secrets, secret{token.GetSecretSha256(), token.GetExpiresAt()})
+	}
+	c.used.Store(found.GetLastUsedAt())
 	return c, nil
 }
 
@@ -154,9 +225,13 @@ func (a *authenticator) report(c *credential, now time.Time) {
 		defer func() { <-a.slots }()
 		ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
 		defer cancel()
-		a.asker.Ask(ctx, entity.Command{ // what fails is reported again in a minute
+		use := entity.Command{
 			Kind: entity.KindCredential, Identity: c.principal.GetCredentialId(), Principal: entity.Platform(),
 			Message: &credentialv1.UseCredential{},
-		})
+		}
+		if c.principal.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
+			use.Kind, use.Message = entity.KindGrant, &grantv1.Use{}
+		}
+		a.asker.Ask(ctx, use) // what fails is reported again in a minute
 	})
 }

@@ -201,12 +201,14 @@ func TestScopes(t *testing.T) {
 	w := newWorld()
 	s := w.server(t)
 	for kind, want := range map[wirev1.CredentialKind][2]int{
-		wirev1.CredentialKind_CREDENTIAL_KIND_USER:  {200, 201},
-		wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH: {403, 403},
-		wirev1.CredentialKind_CREDENTIAL_KIND_APP:   {403, 403},
+		wirev1.CredentialKind_CREDENTIAL_KIND_USER:      {200, 201},
+		wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM: {403, 403},
+		wirev1.CredentialKind_CREDENTIAL_KIND_APP:       {403, 403},
 	} {
 		key := w.key(alice)
 		w.change(key, func(c *credentialv1.Credential) { c.Kind = kind })
+		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), map[bool]int{true: 200, false: 401}[want[0] == 200], "")
+		key = http.Retold(key, kind)
 		wants(t, request(t, s, "GET", "/v1/user/api-keys", key, ""), want[0], "")
 		wants(t, request(t, s, "POST", "/v1/workspaces", key, `{"slug":"hello","name":"x"}`), want[1], "")
 		if want[1] == 403 { // it is not told what is wrong with its request

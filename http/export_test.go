@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/atelier-run/atelier/entity/activity"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 // Route is a row of the table, for tests of what it says.
@@ -34,7 +35,11 @@ func (s *Server) Flush() { s.authenticator.reports.Wait() }
 
 // Authenticate is what a request with that header costs first.
 func (s *Server) Authenticate(r *http.Request) error {
-	_, err := s.authenticator.authenticate(r, false)
+	c := &call{ctx: r.Context(), server: s, operation: &operation{}, w: &response{}, r: r}
+	k, err := c.presented()
+	if err == nil {
+		_, err = s.authenticator.authenticate(c.ctx, k, c.stranger)
+	}
 	return err
 }
 
@@ -49,8 +54,6 @@ func (s *Server) CursorPlace(text string, parts ...string) (string, error) {
 }
 
 var (
-	NewKey      = newKey
-	ParseKey    = parseKey
 	KeyPrefix   = keyPrefix
 	NewID       = newID
 	RequestLike = requestIDLike
@@ -73,4 +76,22 @@ func DecodeFeed(raw string) (string, error) {
 		return "", err
 	}
 	return strings.TrimSpace(in.String()), nil
+}
+
+// NewKey makes a personal key; ParseKey splits one.
+func NewKey(id string) (string, []byte) { return newKey(keyStart, id) }
+
+func ParseKey(text string) (id, secret string, ok bool) {
+	k, ok := parseKey(text)
+	return k.id, k.secret, ok
+}
+
+// Retold is a key that says to be of another kind.
+func Retold(text string, kind wirev1.CredentialKind) string {
+	for _, s := range starts {
+		if s.kind == kind {
+			return s.start + strings.TrimPrefix(text, keyStart)
+		}
+	}
+	panic("no keys of the kind " + kind.String())
 }

@@ -101,6 +101,8 @@ func (w *world) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 			return &slugv1.Slug{Slug: "acme", WorkspaceId: acme}, nil
 		}
 		return &slugv1.Slug{Slug: c.Identity}, nil
+	case *userv1.DescribeStanding:
+		return &userv1.Standing{}, nil
 	case *userv1.DescribeUser:
 		return &userv1.User{Id: c.Identity, Email: "alice@example.com", Workspaces: map[string]int64{acme: 1}}, nil
 	case *userv1.ListApiKeys:

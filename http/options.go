@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 
@@ -29,6 +31,11 @@ type Options struct {
 	Clock func() time.Time
 	// StreamSegment is how long a stream lasts, ± 20 %.
 	StreamSegment time.Duration
+	// PublicURL is where clients reach the server, without a path: "https://atelier.example.com". Links and cookies follow
+	// from it.
+	PublicURL *url.URL
+	// TrustedProxies may tell in X-Forwarded-For whom they ask for.
+	TrustedProxies []netip.Prefix
 	// Heartbeat is the time between a stream's comments.
 	Heartbeat time.Duration
 	Limits    Limits
@@ -47,6 +54,9 @@ type Limits struct {
 	CredentialStreams int
 	// Rate of requests a second with one credential, of which Burst may be saved up; beyond it 429. Negative: none.
 	Rate, Burst int
+	// AddressRate of requests a second without a known credential from one address, of which AddressBurst may be saved up;
+	// beyond it 429. Negative: none.
+	AddressRate, AddressBurst int
 	// RequestTime bounds an ordinary request.
 	RequestTime time.Duration
 	// StallTime is how long a transfer or a stream may go without moving a byte.
@@ -83,6 +93,9 @@ func (o Options) complete() (Options, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
+	if o.PublicURL == nil {
+		o.PublicURL = &url.URL{Scheme: "http", Host: "localhost:8080"}
+	}
 	orDefault(&o.StreamSegment, 15*time.Minute)
 	orDefault(&o.Heartbeat, 15*time.Second)
 	o.Limits.complete()
@@ -96,6 +109,8 @@ func (l *Limits) complete() {
 	orDefault(&l.CredentialStreams, 5000)
 	orDefault(&l.Rate, 5000)
 	orDefault(&l.Burst, 2*max(l.Rate, 0))
+	orDefault(&l.AddressRate, 50)
+	orDefault(&l.AddressBurst, 20*max(l.AddressRate, 0))
 	orDefault(&l.RequestTime, 30*time.Second)
 	orDefault(&l.StallTime, time.Minute)
 	orDefault(&l.HeaderTime, 10*time.Second)

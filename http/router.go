@@ -14,7 +14,20 @@ import (
 type operation struct {
 	route
 	meter meter
+	// need is what the caller needs of the path's workspace, where it names one.
+	need        entity.Need
+	inWorkspace bool
 }
+
+func (s *Server) newOperation(r route) *operation {
+	op := &operation{route: r, meter: s.metrics.meter(r)}
+	op.need, op.inWorkspace = r.scope.need()
+	op.need.Changes = !slices.Contains(readingMethods, r.method) && !r.evenSuspended
+	return op
+}
+
+// readingMethods change nothing.
+var readingMethods = []string{http.MethodGet, http.MethodHead, http.MethodOptions, "PROPFIND"}
 
 // newRouter matches the path as the client wrote it: nothing is decoded, cleaned or redirected on the way.
 func (s *Server) newRouter(table []route) *mux.Router {
@@ -27,7 +40,7 @@ func (s *Server) newRouter(table []route) *mux.Router {
 			paths = append(paths, r.path)
 			resources[r.path] = resource{}
 		}
-		resources[r.path][r.method] = &operation{r, s.metrics.meter(r)}
+		resources[r.path][r.method] = s.newOperation(r)
 	}
 	for _, path := range paths {
 		resource := resources[path]

@@ -21,6 +21,8 @@ type Server struct {
 	now           func() time.Time
 	log           *slog.Logger
 	metrics       *metrics
+	addresses     *addresses
+	crossOrigin   *http.CrossOriginProtection
 	authenticator *authenticator
 	workspaces    *cache[*workspace]
 	cursors       cursors
@@ -40,7 +42,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, now: o.Clock, log: o.Log, cursors: newCursors(o.Secret)}
+	s := &Server{options: o, now: o.Clock, log: o.Log, cursors: newCursors(o.Secret), addresses: newAddresses(), crossOrigin: http.NewCrossOriginProtection()}
 	if s.metrics, err = newMetrics(o.Registerer, o.Gatherer); err != nil {
 		return nil, err
 	}

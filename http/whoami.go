@@ -33,7 +33,8 @@ type versionsView struct {
 }
 
 type credentialView struct {
-	Kind string `json:"kind"`
+	Kind     string `json:"kind"`
+	Audience string `json:"audience,omitzero"`
 }
 
 type workspaceView struct {
@@ -94,11 +95,12 @@ func (s *Server) whoami(c *call, _ none) (whoamiView, error) {
 		return whoamiView{}, err
 	}
 	view := whoamiView{
-		User:       personView{user.GetId(), user.GetEmail(), user.GetName()},
-		Workspaces: make([]workspaceView, 0, len(workspaces)),
-		Scopes:     scopes(c.caller.principal, workspaces),
-		Versions:   versionsView{API: 1},
-		Credential: credentialView{credentialNames[c.caller.principal.GetKind()]},
+		User:          personView{user.GetId(), user.GetEmail(), user.GetName()},
+		Workspaces:    make([]workspaceView, 0, len(workspaces)),
+		Scopes:        scopes(c.caller.principal, workspaces),
+		Versions:      versionsView{API: 1},
+		Credential:    credentialView{credentialNames[c.caller.principal.GetKind()], c.caller.audience},
+		InternalAdmin: c.caller.internalAdmin,
 	}
 	for _, w := range workspaces {
 		view.Workspaces = append(view.Workspaces, viewWorkspace(w))
