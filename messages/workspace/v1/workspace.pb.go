@@ -3130,11 +3130,13 @@ func (x *InvitationRevoked) GetAt() int64 {
 
 // InvitationAccepted makes the person a member, unless they are one.
 type InvitationAccepted struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
-	Person        *Person                `protobuf:"bytes,2,opt,name=person,proto3" json:"person,omitempty"`
-	Role          Role                   `protobuf:"varint,3,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
-	At            int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	InvitationId string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
+	Person       *Person                `protobuf:"bytes,2,opt,name=person,proto3" json:"person,omitempty"`
+	Role         Role                   `protobuf:"varint,3,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
+	At           int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	// The version of the stream that this event gets: a new member's place in the list.
+	Position      uint64 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3193,6 +3195,13 @@ func (x *InvitationAccepted) GetRole() Role {
 func (x *InvitationAccepted) GetAt() int64 {
 	if x != nil {
 		return x.At
+	}
+	return 0
+}
+
+func (x *InvitationAccepted) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
 	}
 	return 0
 }
@@ -3778,12 +3787,13 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"invitation\"H\n" +
 	"\x11InvitationRevoked\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at\"\xaf\x01\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"\xcb\x01\n" +
 	"\x12InvitationAccepted\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x124\n" +
 	"\x06person\x18\x02 \x01(\v2\x1c.atelier.workspace.v1.PersonR\x06person\x12.\n" +
 	"\x04role\x18\x03 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\x12\x0e\n" +
-	"\x02at\x18\x04 \x01(\x03R\x02at\">\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\x12\x1a\n" +
+	"\bposition\x18\x05 \x01(\x04R\bposition\">\n" +
 	"\rAuditRecorded\x12-\n" +
 	"\x05event\x18\x01 \x01(\v2\x17.atelier.audit.v1.EventR\x05event\"E\n" +
 	"\rAnchorCreated\x124\n" +
