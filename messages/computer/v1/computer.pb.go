@@ -153,7 +153,11 @@ type Computer struct {
 	ActiveSessions uint32 `protobuf:"varint,7,opt,name=active_sessions,json=activeSessions,proto3" json:"active_sessions,omitempty"`
 	ActiveJobs     uint32 `protobuf:"varint,8,opt,name=active_jobs,json=activeJobs,proto3" json:"active_jobs,omitempty"`
 	// Checks in a row that did not find it.
-	Missed        uint32 `protobuf:"varint,9,opt,name=missed,proto3" json:"missed,omitempty"`
+	Missed uint32 `protobuf:"varint,9,opt,name=missed,proto3" json:"missed,omitempty"`
+	// When the last of them was.
+	MissedAt int64 `protobuf:"varint,10,opt,name=missed_at,json=missedAt,proto3" json:"missed_at,omitempty"`
+	// The last task that could not succeed; unset: none since the last that did.
+	Failed        *TaskFailed `protobuf:"bytes,11,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -251,13 +255,72 @@ func (x *Computer) GetMissed() uint32 {
 	return 0
 }
 
-// Task is the row of the index "computer-task".
+func (x *Computer) GetMissedAt() int64 {
+	if x != nil {
+		return x.MissedAt
+	}
+	return 0
+}
+
+func (x *Computer) GetFailed() *TaskFailed {
+	if x != nil {
+		return x.Failed
+	}
+	return nil
+}
+
+// Present is the row of the list "computer.present", for each computer that is to be checked.
+type Present struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Present) Reset() {
+	*x = Present{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Present) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Present) ProtoMessage() {}
+
+func (x *Present) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Present.ProtoReflect.Descriptor instead.
+func (*Present) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Present) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+// Task is the row of the list "computer.task".
 type Task struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Id       string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Kind     TaskKind               `protobuf:"varint,2,opt,name=kind,proto3,enum=atelier.computer.v1.TaskKind" json:"kind,omitempty"`
 	BackupId string                 `protobuf:"bytes,3,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
-	// Whether the computer is there once it has ended well, as a new one.
+	// What the computer is called that a provision or a replacement makes.
 	VmName      string `protobuf:"bytes,4,opt,name=vm_name,json=vmName,proto3" json:"vm_name,omitempty"`
 	RequestedAt int64  `protobuf:"varint,5,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
 	// The person who asked; empty: the platform.
@@ -268,7 +331,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[1]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -280,7 +343,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[1]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -293,7 +356,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{1}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Task) GetId() string {
@@ -355,7 +418,7 @@ type Backup struct {
 
 func (x *Backup) Reset() {
 	*x = Backup{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[2]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -367,7 +430,7 @@ func (x *Backup) String() string {
 func (*Backup) ProtoMessage() {}
 
 func (x *Backup) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[2]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -380,7 +443,7 @@ func (x *Backup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backup.ProtoReflect.Descriptor instead.
 func (*Backup) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{2}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Backup) GetId() string {
@@ -441,7 +504,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[3]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -453,7 +516,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[3]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -466,7 +529,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{3}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Sample) GetAt() int64 {
@@ -521,7 +584,7 @@ type RequestComputer struct {
 
 func (x *RequestComputer) Reset() {
 	*x = RequestComputer{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[4]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -533,7 +596,7 @@ func (x *RequestComputer) String() string {
 func (*RequestComputer) ProtoMessage() {}
 
 func (x *RequestComputer) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[4]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -546,7 +609,7 @@ func (x *RequestComputer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestComputer.ProtoReflect.Descriptor instead.
 func (*RequestComputer) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{4}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RequestComputer) GetTaskId() string {
@@ -569,7 +632,7 @@ type Reprovision struct {
 
 func (x *Reprovision) Reset() {
 	*x = Reprovision{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[5]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +644,7 @@ func (x *Reprovision) String() string {
 func (*Reprovision) ProtoMessage() {}
 
 func (x *Reprovision) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[5]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +657,7 @@ func (x *Reprovision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reprovision.ProtoReflect.Descriptor instead.
 func (*Reprovision) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{5}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Reprovision) GetTaskId() string {
@@ -629,7 +692,7 @@ type BackUp struct {
 
 func (x *BackUp) Reset() {
 	*x = BackUp{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[6]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +704,7 @@ func (x *BackUp) String() string {
 func (*BackUp) ProtoMessage() {}
 
 func (x *BackUp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[6]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +717,7 @@ func (x *BackUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackUp.ProtoReflect.Descriptor instead.
 func (*BackUp) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{6}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BackUp) GetTaskId() string {
@@ -681,7 +744,7 @@ type Restore struct {
 
 func (x *Restore) Reset() {
 	*x = Restore{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[7]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +756,7 @@ func (x *Restore) String() string {
 func (*Restore) ProtoMessage() {}
 
 func (x *Restore) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[7]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +769,7 @@ func (x *Restore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restore.ProtoReflect.Descriptor instead.
 func (*Restore) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{7}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Restore) GetTaskId() string {
@@ -732,7 +795,7 @@ type RetireComputer struct {
 
 func (x *RetireComputer) Reset() {
 	*x = RetireComputer{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[8]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -744,7 +807,7 @@ func (x *RetireComputer) String() string {
 func (*RetireComputer) ProtoMessage() {}
 
 func (x *RetireComputer) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[8]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -757,7 +820,7 @@ func (x *RetireComputer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetireComputer.ProtoReflect.Descriptor instead.
 func (*RetireComputer) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{8}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RetireComputer) GetTaskId() string {
@@ -778,7 +841,7 @@ type ReportProvisioned struct {
 
 func (x *ReportProvisioned) Reset() {
 	*x = ReportProvisioned{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[9]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -790,7 +853,7 @@ func (x *ReportProvisioned) String() string {
 func (*ReportProvisioned) ProtoMessage() {}
 
 func (x *ReportProvisioned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[9]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -803,7 +866,7 @@ func (x *ReportProvisioned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportProvisioned.ProtoReflect.Descriptor instead.
 func (*ReportProvisioned) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{9}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReportProvisioned) GetTaskId() string {
@@ -837,7 +900,7 @@ type ReportBackedUp struct {
 
 func (x *ReportBackedUp) Reset() {
 	*x = ReportBackedUp{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[10]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +912,7 @@ func (x *ReportBackedUp) String() string {
 func (*ReportBackedUp) ProtoMessage() {}
 
 func (x *ReportBackedUp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[10]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +925,7 @@ func (x *ReportBackedUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBackedUp.ProtoReflect.Descriptor instead.
 func (*ReportBackedUp) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{10}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReportBackedUp) GetTaskId() string {
@@ -888,7 +951,7 @@ type ReportRestored struct {
 
 func (x *ReportRestored) Reset() {
 	*x = ReportRestored{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[11]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +963,7 @@ func (x *ReportRestored) String() string {
 func (*ReportRestored) ProtoMessage() {}
 
 func (x *ReportRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[11]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +976,7 @@ func (x *ReportRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestored.ProtoReflect.Descriptor instead.
 func (*ReportRestored) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{11}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReportRestored) GetTaskId() string {
@@ -932,7 +995,7 @@ type ReportRetired struct {
 
 func (x *ReportRetired) Reset() {
 	*x = ReportRetired{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[12]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1007,7 @@ func (x *ReportRetired) String() string {
 func (*ReportRetired) ProtoMessage() {}
 
 func (x *ReportRetired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[12]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1020,7 @@ func (x *ReportRetired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRetired.ProtoReflect.Descriptor instead.
 func (*ReportRetired) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{12}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReportRetired) GetTaskId() string {
@@ -978,7 +1041,7 @@ type ReportFailed struct {
 
 func (x *ReportFailed) Reset() {
 	*x = ReportFailed{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[13]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1053,7 @@ func (x *ReportFailed) String() string {
 func (*ReportFailed) ProtoMessage() {}
 
 func (x *ReportFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[13]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1066,7 @@ func (x *ReportFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportFailed.ProtoReflect.Descriptor instead.
 func (*ReportFailed) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{13}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportFailed) GetTaskId() string {
@@ -1030,7 +1093,7 @@ type RecordSample struct {
 
 func (x *RecordSample) Reset() {
 	*x = RecordSample{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[14]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1105,7 @@ func (x *RecordSample) String() string {
 func (*RecordSample) ProtoMessage() {}
 
 func (x *RecordSample) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[14]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1118,7 @@ func (x *RecordSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordSample.ProtoReflect.Descriptor instead.
 func (*RecordSample) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{14}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RecordSample) GetSample() *Sample {
@@ -1065,16 +1128,17 @@ func (x *RecordSample) GetSample() *Sample {
 	return nil
 }
 
-// ReportMissing tells that a check did not find the computer. It is lost after the second in a row.
+// ReportMissing tells that the check of a time did not find the computer. It is lost after the second in a row.
 type ReportMissing struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportMissing) Reset() {
 	*x = ReportMissing{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[15]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1150,7 @@ func (x *ReportMissing) String() string {
 func (*ReportMissing) ProtoMessage() {}
 
 func (x *ReportMissing) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[15]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1163,14 @@ func (x *ReportMissing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMissing.ProtoReflect.Descriptor instead.
 func (*ReportMissing) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{15}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ReportMissing) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
 }
 
 // ReportWork tells how much is running that a replacement would interrupt.
@@ -1113,7 +1184,7 @@ type ReportWork struct {
 
 func (x *ReportWork) Reset() {
 	*x = ReportWork{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[16]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1196,7 @@ func (x *ReportWork) String() string {
 func (*ReportWork) ProtoMessage() {}
 
 func (x *ReportWork) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[16]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1209,7 @@ func (x *ReportWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportWork.ProtoReflect.Descriptor instead.
 func (*ReportWork) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{16}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReportWork) GetActiveSessions() uint32 {
@@ -1155,7 +1226,7 @@ func (x *ReportWork) GetActiveJobs() uint32 {
 	return 0
 }
 
-// DescribeComputer and ListBackups are the platform's.
+// DescribeComputer is the platform's.
 type DescribeComputer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1164,7 +1235,7 @@ type DescribeComputer struct {
 
 func (x *DescribeComputer) Reset() {
 	*x = DescribeComputer{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[17]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1247,7 @@ func (x *DescribeComputer) String() string {
 func (*DescribeComputer) ProtoMessage() {}
 
 func (x *DescribeComputer) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[17]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1260,7 @@ func (x *DescribeComputer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeComputer.ProtoReflect.Descriptor instead.
 func (*DescribeComputer) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{17}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{18}
 }
 
 type Reprovisioned struct {
@@ -1208,7 +1279,7 @@ type Reprovisioned struct {
 
 func (x *Reprovisioned) Reset() {
 	*x = Reprovisioned{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[18]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1220,7 +1291,7 @@ func (x *Reprovisioned) String() string {
 func (*Reprovisioned) ProtoMessage() {}
 
 func (x *Reprovisioned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[18]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1233,7 +1304,7 @@ func (x *Reprovisioned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reprovisioned.ProtoReflect.Descriptor instead.
 func (*Reprovisioned) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{18}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Reprovisioned) GetStatus() string {
@@ -1294,7 +1365,7 @@ type TaskRequested struct {
 
 func (x *TaskRequested) Reset() {
 	*x = TaskRequested{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1377,7 @@ func (x *TaskRequested) String() string {
 func (*TaskRequested) ProtoMessage() {}
 
 func (x *TaskRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1390,7 @@ func (x *TaskRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskRequested.ProtoReflect.Descriptor instead.
 func (*TaskRequested) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{19}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TaskRequested) GetTask() *Task {
@@ -1342,7 +1413,7 @@ type ComputerProvisioned struct {
 
 func (x *ComputerProvisioned) Reset() {
 	*x = ComputerProvisioned{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1354,7 +1425,7 @@ func (x *ComputerProvisioned) String() string {
 func (*ComputerProvisioned) ProtoMessage() {}
 
 func (x *ComputerProvisioned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1367,7 +1438,7 @@ func (x *ComputerProvisioned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerProvisioned.ProtoReflect.Descriptor instead.
 func (*ComputerProvisioned) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{20}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ComputerProvisioned) GetTaskId() string {
@@ -1406,16 +1477,18 @@ func (x *ComputerProvisioned) GetOldVmName() string {
 }
 
 type BackupTaken struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	Backup        *Backup                `protobuf:"bytes,2,opt,name=backup,proto3" json:"backup,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	TaskId string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	Backup *Backup                `protobuf:"bytes,2,opt,name=backup,proto3" json:"backup,omitempty"`
+	// What there is no more room for.
+	Dropped       []*Backup `protobuf:"bytes,3,rep,name=dropped,proto3" json:"dropped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BackupTaken) Reset() {
 	*x = BackupTaken{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1500,7 @@ func (x *BackupTaken) String() string {
 func (*BackupTaken) ProtoMessage() {}
 
 func (x *BackupTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1513,7 @@ func (x *BackupTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupTaken.ProtoReflect.Descriptor instead.
 func (*BackupTaken) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{21}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BackupTaken) GetTaskId() string {
@@ -1457,6 +1530,13 @@ func (x *BackupTaken) GetBackup() *Backup {
 	return nil
 }
 
+func (x *BackupTaken) GetDropped() []*Backup {
+	if x != nil {
+		return x.Dropped
+	}
+	return nil
+}
+
 type BackupRestored struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -1468,7 +1548,7 @@ type BackupRestored struct {
 
 func (x *BackupRestored) Reset() {
 	*x = BackupRestored{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1560,7 @@ func (x *BackupRestored) String() string {
 func (*BackupRestored) ProtoMessage() {}
 
 func (x *BackupRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1573,7 @@ func (x *BackupRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRestored.ProtoReflect.Descriptor instead.
 func (*BackupRestored) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{22}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *BackupRestored) GetTaskId() string {
@@ -1527,7 +1607,7 @@ type ComputerRetired struct {
 
 func (x *ComputerRetired) Reset() {
 	*x = ComputerRetired{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1539,7 +1619,7 @@ func (x *ComputerRetired) String() string {
 func (*ComputerRetired) ProtoMessage() {}
 
 func (x *ComputerRetired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1552,7 +1632,7 @@ func (x *ComputerRetired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerRetired.ProtoReflect.Descriptor instead.
 func (*ComputerRetired) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{23}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ComputerRetired) GetTaskId() string {
@@ -1580,7 +1660,7 @@ type TaskFailed struct {
 
 func (x *TaskFailed) Reset() {
 	*x = TaskFailed{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1672,7 @@ func (x *TaskFailed) String() string {
 func (*TaskFailed) ProtoMessage() {}
 
 func (x *TaskFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1685,7 @@ func (x *TaskFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFailed.ProtoReflect.Descriptor instead.
 func (*TaskFailed) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{24}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TaskFailed) GetTaskId() string {
@@ -1629,6 +1709,51 @@ func (x *TaskFailed) GetAt() int64 {
 	return 0
 }
 
+// ComputerMissed tells of the first check that did not find it.
+type ComputerMissed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ComputerMissed) Reset() {
+	*x = ComputerMissed{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ComputerMissed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ComputerMissed) ProtoMessage() {}
+
+func (x *ComputerMissed) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ComputerMissed.ProtoReflect.Descriptor instead.
+func (*ComputerMissed) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ComputerMissed) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type ComputerLost struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
@@ -1638,7 +1763,7 @@ type ComputerLost struct {
 
 func (x *ComputerLost) Reset() {
 	*x = ComputerLost{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +1775,7 @@ func (x *ComputerLost) String() string {
 func (*ComputerLost) ProtoMessage() {}
 
 func (x *ComputerLost) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +1788,7 @@ func (x *ComputerLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerLost.ProtoReflect.Descriptor instead.
 func (*ComputerLost) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{25}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ComputerLost) GetAt() int64 {
@@ -1673,6 +1798,7 @@ func (x *ComputerLost) GetAt() int64 {
 	return 0
 }
 
+// ComputerFound tells that a check found it after others had not.
 type ComputerFound struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
@@ -1682,7 +1808,7 @@ type ComputerFound struct {
 
 func (x *ComputerFound) Reset() {
 	*x = ComputerFound{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1820,7 @@ func (x *ComputerFound) String() string {
 func (*ComputerFound) ProtoMessage() {}
 
 func (x *ComputerFound) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1833,7 @@ func (x *ComputerFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerFound.ProtoReflect.Descriptor instead.
 func (*ComputerFound) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{26}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ComputerFound) GetAt() int64 {
@@ -1727,7 +1853,7 @@ type WorkReported struct {
 
 func (x *WorkReported) Reset() {
 	*x = WorkReported{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +1865,7 @@ func (x *WorkReported) String() string {
 func (*WorkReported) ProtoMessage() {}
 
 func (x *WorkReported) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +1878,7 @@ func (x *WorkReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkReported.ProtoReflect.Descriptor instead.
 func (*WorkReported) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{27}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WorkReported) GetActiveSessions() uint32 {
@@ -1773,7 +1899,7 @@ var File_messages_computer_v1_computer_proto protoreflect.FileDescriptor
 
 const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\n" +
-	"#messages/computer/v1/computer.proto\x12\x13atelier.computer.v1\"\xc8\x03\n" +
+	"#messages/computer/v1/computer.proto\x12\x13atelier.computer.v1\"\x9e\x04\n" +
 	"\bComputer\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x123\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1b.atelier.computer.v1.StatusR\x06status\x12\x17\n" +
@@ -1784,10 +1910,15 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\x0factive_sessions\x18\a \x01(\rR\x0eactiveSessions\x12\x1f\n" +
 	"\vactive_jobs\x18\b \x01(\rR\n" +
 	"activeJobs\x12\x16\n" +
-	"\x06missed\x18\t \x01(\rR\x06missed\x1aW\n" +
+	"\x06missed\x18\t \x01(\rR\x06missed\x12\x1b\n" +
+	"\tmissed_at\x18\n" +
+	" \x01(\x03R\bmissedAt\x127\n" +
+	"\x06failed\x18\v \x01(\v2\x1f.atelier.computer.v1.TaskFailedR\x06failed\x1aW\n" +
 	"\fBackupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
-	"\x05value\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x05value:\x028\x01\"\xc5\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x05value:\x028\x01\",\n" +
+	"\aPresent\x12!\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\"\xc5\x01\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1d.atelier.computer.v1.TaskKindR\x04kind\x12\x1b\n" +
@@ -1842,8 +1973,9 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"C\n" +
 	"\fRecordSample\x123\n" +
-	"\x06sample\x18\x01 \x01(\v2\x1b.atelier.computer.v1.SampleR\x06sample\"\x0f\n" +
-	"\rReportMissing\"V\n" +
+	"\x06sample\x18\x01 \x01(\v2\x1b.atelier.computer.v1.SampleR\x06sample\"\x1f\n" +
+	"\rReportMissing\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"V\n" +
 	"\n" +
 	"ReportWork\x12'\n" +
 	"\x0factive_sessions\x18\x01 \x01(\rR\x0eactiveSessions\x12\x1f\n" +
@@ -1866,10 +1998,11 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\avm_name\x18\x02 \x01(\tR\x06vmName\x12\x1b\n" +
 	"\timage_ref\x18\x03 \x01(\tR\bimageRef\x12\x0e\n" +
 	"\x02at\x18\x04 \x01(\x03R\x02at\x12\x1e\n" +
-	"\vold_vm_name\x18\x05 \x01(\tR\toldVmName\"[\n" +
+	"\vold_vm_name\x18\x05 \x01(\tR\toldVmName\"\x92\x01\n" +
 	"\vBackupTaken\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x123\n" +
-	"\x06backup\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x06backup\"V\n" +
+	"\x06backup\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x06backup\x125\n" +
+	"\adropped\x18\x03 \x03(\v2\x1b.atelier.computer.v1.BackupR\adropped\"V\n" +
 	"\x0eBackupRestored\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
 	"\tbackup_id\x18\x02 \x01(\tR\bbackupId\x12\x0e\n" +
@@ -1881,7 +2014,9 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"TaskFailed\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02at\"\x1e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\" \n" +
+	"\x0eComputerMissed\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"\x1e\n" +
 	"\fComputerLost\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\"\x1f\n" +
 	"\rComputerFound\x12\x0e\n" +
@@ -1917,55 +2052,59 @@ func file_messages_computer_v1_computer_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_computer_v1_computer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_messages_computer_v1_computer_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_messages_computer_v1_computer_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_messages_computer_v1_computer_proto_goTypes = []any{
 	(Status)(0),                 // 0: atelier.computer.v1.Status
 	(TaskKind)(0),               // 1: atelier.computer.v1.TaskKind
 	(*Computer)(nil),            // 2: atelier.computer.v1.Computer
-	(*Task)(nil),                // 3: atelier.computer.v1.Task
-	(*Backup)(nil),              // 4: atelier.computer.v1.Backup
-	(*Sample)(nil),              // 5: atelier.computer.v1.Sample
-	(*RequestComputer)(nil),     // 6: atelier.computer.v1.RequestComputer
-	(*Reprovision)(nil),         // 7: atelier.computer.v1.Reprovision
-	(*BackUp)(nil),              // 8: atelier.computer.v1.BackUp
-	(*Restore)(nil),             // 9: atelier.computer.v1.Restore
-	(*RetireComputer)(nil),      // 10: atelier.computer.v1.RetireComputer
-	(*ReportProvisioned)(nil),   // 11: atelier.computer.v1.ReportProvisioned
-	(*ReportBackedUp)(nil),      // 12: atelier.computer.v1.ReportBackedUp
-	(*ReportRestored)(nil),      // 13: atelier.computer.v1.ReportRestored
-	(*ReportRetired)(nil),       // 14: atelier.computer.v1.ReportRetired
-	(*ReportFailed)(nil),        // 15: atelier.computer.v1.ReportFailed
-	(*RecordSample)(nil),        // 16: atelier.computer.v1.RecordSample
-	(*ReportMissing)(nil),       // 17: atelier.computer.v1.ReportMissing
-	(*ReportWork)(nil),          // 18: atelier.computer.v1.ReportWork
-	(*DescribeComputer)(nil),    // 19: atelier.computer.v1.DescribeComputer
-	(*Reprovisioned)(nil),       // 20: atelier.computer.v1.Reprovisioned
-	(*TaskRequested)(nil),       // 21: atelier.computer.v1.TaskRequested
-	(*ComputerProvisioned)(nil), // 22: atelier.computer.v1.ComputerProvisioned
-	(*BackupTaken)(nil),         // 23: atelier.computer.v1.BackupTaken
-	(*BackupRestored)(nil),      // 24: atelier.computer.v1.BackupRestored
-	(*ComputerRetired)(nil),     // 25: atelier.computer.v1.ComputerRetired
-	(*TaskFailed)(nil),          // 26: atelier.computer.v1.TaskFailed
-	(*ComputerLost)(nil),        // 27: atelier.computer.v1.ComputerLost
-	(*ComputerFound)(nil),       // 28: atelier.computer.v1.ComputerFound
-	(*WorkReported)(nil),        // 29: atelier.computer.v1.WorkReported
-	nil,                         // 30: atelier.computer.v1.Computer.BackupsEntry
+	(*Present)(nil),             // 3: atelier.computer.v1.Present
+	(*Task)(nil),                // 4: atelier.computer.v1.Task
+	(*Backup)(nil),              // 5: atelier.computer.v1.Backup
+	(*Sample)(nil),              // 6: atelier.computer.v1.Sample
+	(*RequestComputer)(nil),     // 7: atelier.computer.v1.RequestComputer
+	(*Reprovision)(nil),         // 8: atelier.computer.v1.Reprovision
+	(*BackUp)(nil),              // 9: atelier.computer.v1.BackUp
+	(*Restore)(nil),             // 10: atelier.computer.v1.Restore
+	(*RetireComputer)(nil),      // 11: atelier.computer.v1.RetireComputer
+	(*ReportProvisioned)(nil),   // 12: atelier.computer.v1.ReportProvisioned
+	(*ReportBackedUp)(nil),      // 13: atelier.computer.v1.ReportBackedUp
+	(*ReportRestored)(nil),      // 14: atelier.computer.v1.ReportRestored
+	(*ReportRetired)(nil),       // 15: atelier.computer.v1.ReportRetired
+	(*ReportFailed)(nil),        // 16: atelier.computer.v1.ReportFailed
+	(*RecordSample)(nil),        // 17: atelier.computer.v1.RecordSample
+	(*ReportMissing)(nil),       // 18: atelier.computer.v1.ReportMissing
+	(*ReportWork)(nil),          // 19: atelier.computer.v1.ReportWork
+	(*DescribeComputer)(nil),    // 20: atelier.computer.v1.DescribeComputer
+	(*Reprovisioned)(nil),       // 21: atelier.computer.v1.Reprovisioned
+	(*TaskRequested)(nil),       // 22: atelier.computer.v1.TaskRequested
+	(*ComputerProvisioned)(nil), // 23: atelier.computer.v1.ComputerProvisioned
+	(*BackupTaken)(nil),         // 24: atelier.computer.v1.BackupTaken
+	(*BackupRestored)(nil),      // 25: atelier.computer.v1.BackupRestored
+	(*ComputerRetired)(nil),     // 26: atelier.computer.v1.ComputerRetired
+	(*TaskFailed)(nil),          // 27: atelier.computer.v1.TaskFailed
+	(*ComputerMissed)(nil),      // 28: atelier.computer.v1.ComputerMissed
+	(*ComputerLost)(nil),        // 29: atelier.computer.v1.ComputerLost
+	(*ComputerFound)(nil),       // 30: atelier.computer.v1.ComputerFound
+	(*WorkReported)(nil),        // 31: atelier.computer.v1.WorkReported
+	nil,                         // 32: atelier.computer.v1.Computer.BackupsEntry
 }
 var file_messages_computer_v1_computer_proto_depIdxs = []int32{
 	0,  // 0: atelier.computer.v1.Computer.status:type_name -> atelier.computer.v1.Status
-	3,  // 1: atelier.computer.v1.Computer.task:type_name -> atelier.computer.v1.Task
-	30, // 2: atelier.computer.v1.Computer.backups:type_name -> atelier.computer.v1.Computer.BackupsEntry
-	1,  // 3: atelier.computer.v1.Task.kind:type_name -> atelier.computer.v1.TaskKind
-	4,  // 4: atelier.computer.v1.ReportBackedUp.backup:type_name -> atelier.computer.v1.Backup
-	5,  // 5: atelier.computer.v1.RecordSample.sample:type_name -> atelier.computer.v1.Sample
-	3,  // 6: atelier.computer.v1.TaskRequested.task:type_name -> atelier.computer.v1.Task
-	4,  // 7: atelier.computer.v1.BackupTaken.backup:type_name -> atelier.computer.v1.Backup
-	4,  // 8: atelier.computer.v1.Computer.BackupsEntry.value:type_name -> atelier.computer.v1.Backup
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	4,  // 1: atelier.computer.v1.Computer.task:type_name -> atelier.computer.v1.Task
+	32, // 2: atelier.computer.v1.Computer.backups:type_name -> atelier.computer.v1.Computer.BackupsEntry
+	27, // 3: atelier.computer.v1.Computer.failed:type_name -> atelier.computer.v1.TaskFailed
+	1,  // 4: atelier.computer.v1.Task.kind:type_name -> atelier.computer.v1.TaskKind
+	5,  // 5: atelier.computer.v1.ReportBackedUp.backup:type_name -> atelier.computer.v1.Backup
+	6,  // 6: atelier.computer.v1.RecordSample.sample:type_name -> atelier.computer.v1.Sample
+	4,  // 7: atelier.computer.v1.TaskRequested.task:type_name -> atelier.computer.v1.Task
+	5,  // 8: atelier.computer.v1.BackupTaken.backup:type_name -> atelier.computer.v1.Backup
+	5,  // 9: atelier.computer.v1.BackupTaken.dropped:type_name -> atelier.computer.v1.Backup
+	5,  // 10: atelier.computer.v1.Computer.BackupsEntry.value:type_name -> atelier.computer.v1.Backup
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_messages_computer_v1_computer_proto_init() }
@@ -1979,7 +2118,7 @@ func file_messages_computer_v1_computer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_computer_v1_computer_proto_rawDesc), len(file_messages_computer_v1_computer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -39,6 +39,7 @@ func (*BackupTaken) computerEvent()         {}
 func (*BackupRestored) computerEvent()      {}
 func (*ComputerRetired) computerEvent()     {}
 func (*TaskFailed) computerEvent()          {}
+func (*ComputerMissed) computerEvent()      {}
 func (*ComputerLost) computerEvent()        {}
 func (*ComputerFound) computerEvent()       {}
 func (*WorkReported) computerEvent()        {}
