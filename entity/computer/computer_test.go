@@ -1,0 +1,345 @@
+package computer_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/computer"
+	"github.com/atelier-run/atelier/entity/entitytest"
+	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+var rules = entitytest.Rules[*computerv1.Computer, computerv1.Command, computerv1.Event]{
+	Decide: computer.Decide, Evolve: computer.Evolve,
+}
+
+var owner = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1"}
+
+// life is a computer and the rows that its commands left.
+type life struct {
+	t       rapid.TB
+	now     time.Time
+	version uint64
+	state   *computerv1.Computer
+	events  []computerv1.Event
+	rows    map[string]map[string]proto.Message
+	audit   []*auditv1.Event
+}
+
+func newLife(t rapid.TB) *life {
+	return &life{t: t, now: time.UnixMilli(1_700_000_000_000), state: computer.Zero("ws_1"), rows: map[string]map[string]proto.Message{}}
+}
+
+func (l *life) call(p *wirev1.Principal) entity.Call {
+	return entity.Call{Now: l.now, Identity: "ws_1", Principal: p, Version: l.version + 1}
+}
+
+func (l *life) as(p *wirev1.Principal, c computerv1.Command) (proto.Message, error) {
+	l.t.Helper()
+	before := l.state
+	after, events, err := rules.Carry(l.t, l.call(p), before, c)
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range computer.Rows(l.call(p), before, after, c, events) {
+		l.put(row)
+	}
+	reply := computer.Reply(l.call(p), after, c, events)
+	l.state, l.version = after, l.version+uint64(len(events))
+	l.events = append(l.events, events...)
+	l.now = l.now.Add(time.Second)
+	return reply, nil
+}
+
+func (l *life) put(row entity.Row) {
+	if l.rows[row.List] == nil {
+		l.rows[row.List] = map[string]proto.Message{}
+	}
+	if row.Message == nil {
+		delete(l.rows[row.List], row.Key)
+		return
+	}
+	if e, ok := row.Message.(*auditv1.Event); ok {
+		if l.rows[row.List][row.Key] != nil {
+			l.t.Fatalf("two audit rows of one key")
+		}
+		l.audit = append(l.audit, e)
+	}
+	l.rows[row.List][row.Key] = row.Message
+}
+
+func (l *life) must(c computerv1.Command) proto.Message {
+	l.t.Helper()
+	reply, err := l.as(entity.Platform(), c)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return reply
+}
+
+// lively is a computer that was provisioned.
+func lively(t rapid.TB) *life {
+	l := newLife(t)
+	l.must(&computerv1.RequestComputer{TaskId: "tsk_1"})
+	l.must(&computerv1.ReportProvisioned{TaskId: "tsk_1", VmName: "vm-1", ImageRef: "local"})
+	return l
+}
+
+// command draws one of any kind, about few ids, so that they meet.
+func command(t *rapid.T, at int64) computerv1.Command {
+	task := rapid.SampledFrom([]string{"tsk_1", "tsk_2", "tsk_3", ""}).Draw(t, "task")
+	backup := rapid.SampledFrom([]string{"bak_1", "bak_2", ""}).Draw(t, "backup")
+	return rapid.SampledFrom([]computerv1.Command{
+		&computerv1.RequestComputer{TaskId: task},
+		&computerv1.Reprovision{TaskId: task, BackupId: backup, DriveReadable: rapid.Bool().Draw(t, "readable")},
+		&computerv1.BackUp{TaskId: task, BackupId: backup},
+		&computerv1.Restore{TaskId: task, BackupId: backup},
+		&computerv1.RetireComputer{TaskId: task},
+		&computerv1.ReportProvisioned{TaskId: task, VmName: "vm-" + task, ImageRef: "local"},
+		&computerv1.ReportBackedUp{TaskId: task, Backup: &computerv1.Backup{SizeBytes: 1}},
+		&computerv1.ReportRestored{TaskId: task},
+		&computerv1.ReportRetired{TaskId: task},
+		&computerv1.ReportFailed{TaskId: task, Reason: "broken"},
+		&computerv1.RecordSample{Sample: &computerv1.Sample{At: at}},
+		&computerv1.ReportMissing{At: at},
+		&computerv1.ReportWork{ActiveSessions: rapid.Uint32Range(0, 1).Draw(t, "sessions")},
+		&computerv1.DescribeComputer{},
+	}).Draw(t, "command")
+}
+
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLife(t)
+		for range rapid.IntRange(1, 40).Draw(t, "commands") {
+			before := l.state
+			_, err := l.as(entity.Platform(), command(t, l.now.UnixMilli()))
+			if err != nil {
+				continue
+			}
+			l.invariants(before)
+		}
+		replayed := computer.Zero("ws_1")
+		for _, e := range l.events {
+			replayed = computer.Evolve(replayed, e)
+		}
+		if !proto.Equal(replayed, l.state) {
+			t.Fatalf("replayed %v, lived %v", replayed, l.state)
+		}
+	})
+}
+
+// invariants hold the lists against the state.
+func (l *life) invariants(before *computerv1.Computer) {
+	l.t.Helper()
+	s := l.state
+	if (s.GetTask() != nil) != (len(l.rows[computer.TaskList]) == 1) || s.GetTask() != nil && !proto.Equal(s.GetTask(), l.rows[computer.TaskList]["task"]) {
+		l.t.Fatalf("task %v, rows %v", s.GetTask(), l.rows[computer.TaskList])
+	}
+	stands := s.GetStatus() == computerv1.Status_STATUS_ACTIVE || s.GetStatus() == computerv1.Status_STATUS_LOST
+	if stands != (len(l.rows[computer.PresentList]) == 1) {
+		l.t.Fatalf("status %v, rows %v", s.GetStatus(), l.rows[computer.PresentList])
+	}
+	if len(s.GetBackups()) != len(l.rows[computer.Backups]) {
+		l.t.Fatalf("backups %v, rows %v", s.GetBackups(), l.rows[computer.Backups])
+	}
+	if s.GetStatus() == computerv1.Status_STATUS_PROVISIONING && s.GetTask() == nil {
+		l.t.Fatalf("provisioning without the task: %v", s)
+	}
+	if before.GetTask() != nil && s.GetTask() != nil && before.GetTask().GetId() != s.GetTask().GetId() &&
+		s.GetTask().GetKind() != computerv1.TaskKind_TASK_KIND_RETIRE {
+		l.t.Fatalf("a task took the place of another: %v, %v", before.GetTask(), s.GetTask())
+	}
+	if want := changes(l.events); want != len(l.audit) {
+		l.t.Fatalf("%d audit rows of %d changes", len(l.audit), want)
+	}
+}
+
+// changes counts the events that an audit log tells of.
+func changes(events []computerv1.Event) int {
+	n, halves := 0, 0
+	for _, e := range events {
+		switch e := e.(type) {
+		case *computerv1.BackupTaken, *computerv1.BackupRestored:
+			n++
+		case *computerv1.TaskRequested:
+			switch e.GetTask().GetKind() {
+			case computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE:
+				n++
+			case computerv1.TaskKind_TASK_KIND_REPLACE:
+				n++
+				if e.GetTask().GetBackupId() != "" {
+					halves++
+				}
+			}
+		}
+	}
+	return n - halves
+}
+
+func TestReprovisionAnswers(t *testing.T) {
+	ask := &computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bak_1", DriveReadable: true}
+	blind := &computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bak_1"}
+	for name, test := range map[string]struct {
+		before []computerv1.Command
+		ask    *computerv1.Reprovision
+		want   *computerv1.Reprovisioned
+		events int
+	}{
+		"nothing yet":  {nil, ask, &computerv1.Reprovisioned{Status: "provisioning"}, 0},
+		"provisioning": {[]computerv1.Command{&computerv1.RequestComputer{TaskId: "tsk_1"}}, ask, &computerv1.Reprovisioned{Status: "provisioning"}, 0},
+		"readable":     {provisioned(), ask, &computerv1.Reprovisioned{Status: "backup_pending", BackupId: "bak_1"}, 1},
+		"not readable": {provisioned(), blind, &computerv1.Reprovisioned{
+			Status: "provisioning", Scheduled: true, OldVmName: "vm-1", ImageRef: "local"}, 1},
+		"busy": {append(provisioned(), &computerv1.ReportWork{ActiveSessions: 2, ActiveJobs: 1}), ask,
+			&computerv1.Reprovisioned{Status: "deferred", ActiveSessions: 2, ActiveJobs: 1}, 0},
+		"a task is open": {append(provisioned(), &computerv1.BackUp{TaskId: "tsk_9", BackupId: "bak_9"}), ask,
+			&computerv1.Reprovisioned{Status: "provisioning"}, 0},
+	} {
+		l := newLife(t)
+		for _, c := range test.before {
+			l.must(c)
+		}
+		events, logged := len(l.events), len(l.audit)
+		reply, err := l.as(owner, test.ask)
+		if err != nil || !proto.Equal(reply, test.want) {
+			t.Errorf("%s: %v, %v; want %v", name, reply, err, test.want)
+		}
+		if len(l.events)-events != test.events || len(l.audit)-logged != test.events {
+			t.Errorf("%s: %d events, %d audit rows", name, len(l.events)-events, len(l.audit)-logged)
+		}
+	}
+}
+
+func provisioned() []computerv1.Command {
+	return []computerv1.Command{&computerv1.RequestComputer{TaskId: "tsk_1"}, &computerv1.ReportProvisioned{TaskId: "tsk_1", VmName: "vm-1", ImageRef: "local"}}
+}
+
+// The backup comes first, and the replacement follows from it without being asked for again.
+func TestReplacementAfterBackup(t *testing.T) {
+	l := lively(t)
+	if _, err := l.as(owner, &computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bak_1", DriveReadable: true}); err != nil {
+		t.Fatal(err)
+	}
+	l.must(&computerv1.ReportBackedUp{TaskId: "tsk_2", Backup: &computerv1.Backup{SizeBytes: 7}})
+	if k := l.state.GetTask().GetKind(); k != computerv1.TaskKind_TASK_KIND_REPLACE {
+		t.Fatalf("the task is %v", k)
+	}
+	l.must(&computerv1.ReportProvisioned{TaskId: "tsk_2", VmName: l.state.GetTask().GetVmName(), ImageRef: "local"})
+	if l.state.GetVmName() != "vm-2" || l.state.GetTask() != nil || l.state.GetBackups()["bak_1"].GetSizeBytes() != 7 {
+		t.Errorf("state %v", l.state)
+	}
+	want := []string{
+		`workspace.reprovisioned usr_1 imageRef:local lifecycleBackupId:bak_1 previousVmName:vm-1 vmName:vm-2`,
+		`backup.created usr_1 imageRef: lifecycleBackupId:bak_1 previousVmName: vmName:`,
+	}
+	for i, e := range l.audit {
+		p := e.GetProvenance()
+		got := fmt.Sprintf("%s %s imageRef:%s lifecycleBackupId:%s previousVmName:%s vmName:%s", e.GetEvent(), e.GetActorId(),
+			p.GetImageRef(), p.GetLifecycleBackupId(), p.GetPreviousVmName(), p.GetVmName())
+		if i >= len(want) || got != want[i] {
+			t.Errorf("audit %d: %s", i, got)
+		}
+	}
+}
+
+func TestLostAndFound(t *testing.T) {
+	l := lively(t)
+	step := func(c computerv1.Command, want computerv1.Status) {
+		t.Helper()
+		if l.must(c); l.state.GetStatus() != want {
+			t.Errorf("after %v: %v", c, l.state.GetStatus())
+		}
+	}
+	active, lost := computerv1.Status_STATUS_ACTIVE, computerv1.Status_STATUS_LOST
+	step(&computerv1.ReportMissing{At: 1}, active)
+	step(&computerv1.ReportMissing{At: 1}, active) // the same check, told again
+	step(&computerv1.RecordSample{Sample: &computerv1.Sample{At: 2}}, active)
+	step(&computerv1.ReportMissing{At: 3}, active) // a sample came between
+	step(&computerv1.ReportMissing{At: 4}, lost)
+	step(&computerv1.ReportMissing{At: 5}, lost)
+	step(&computerv1.RecordSample{Sample: &computerv1.Sample{At: 6}}, active)
+	if len(l.audit) > 0 {
+		t.Errorf("audit %v", l.audit)
+	}
+}
+
+// A day's samples take the place of the day's before.
+func TestTelemetryIsKeptForADay(t *testing.T) {
+	l := lively(t)
+	for i := range 2*int64(computer.Slots) + 3 {
+		l.must(&computerv1.RecordSample{Sample: &computerv1.Sample{At: i * 15_000}})
+	}
+	rows := l.rows[computer.Telemetry]
+	oldest := int64(1 << 62)
+	for _, row := range rows {
+		oldest = min(oldest, row.(*computerv1.Sample).GetAt())
+	}
+	if len(rows) != 5760 || oldest != (int64(computer.Slots)+3)*15_000 {
+		t.Errorf("%d rows from %d", len(rows), oldest)
+	}
+}
+
+func TestOneTaskAtATime(t *testing.T) {
+	l := lively(t)
+	l.must(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bak_1"})
+	for _, c := range []computerv1.Command{
+		&computerv1.BackUp{TaskId: "tsk_3", BackupId: "bak_2"},
+	} {
+		if _, err := l.as(entity.Platform(), c); entitytest.Code(err) != entity.Unavailable || err.(*entity.Error).RetryAfter == 0 {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+	if _, err := l.as(entity.Platform(), &computerv1.Restore{TaskId: "tsk_3", BackupId: "bak_2"}); entitytest.Code(err) != entity.NotFound {
+		t.Errorf("a backup that there is none of: %v", err)
+	}
+	l.must(&computerv1.ReportFailed{TaskId: "tsk_1", Reason: "late"})
+	if l.state.GetTask() == nil {
+		t.Error("another task's failure ended it")
+	}
+	l.must(&computerv1.ReportFailed{TaskId: "tsk_2", Reason: "no bucket"})
+	if l.state.GetTask() != nil || l.state.GetFailed().GetReason() != "no bucket" {
+		t.Errorf("state %v", l.state)
+	}
+	l.must(&computerv1.BackUp{TaskId: "tsk_4", BackupId: "bak_1"})
+	l.must(&computerv1.RetireComputer{TaskId: "tsk_5"})
+	l.must(&computerv1.ReportBackedUp{TaskId: "tsk_4", Backup: &computerv1.Backup{}})
+	l.must(&computerv1.ReportRetired{TaskId: "tsk_5"})
+	if l.state.GetStatus() != computerv1.Status_STATUS_UNSPECIFIED || len(l.state.GetBackups()) > 0 {
+		t.Errorf("retired: %v", l.state)
+	}
+}
+
+func TestOldestBackupsMakeRoom(t *testing.T) {
+	l := lively(t)
+	for i := range computer.MaxBackups + 2 {
+		task := fmt.Sprintf("tsk_b%d", i)
+		l.must(&computerv1.BackUp{TaskId: task, BackupId: fmt.Sprintf("bak_%d", i)})
+		l.must(&computerv1.ReportBackedUp{TaskId: task, Backup: &computerv1.Backup{}})
+	}
+	if n := len(l.state.GetBackups()); n != computer.MaxBackups || l.state.GetBackups()["bak_1"] != nil || l.state.GetBackups()["bak_2"] == nil {
+		t.Errorf("%d backups", n)
+	}
+	if n := len(l.rows[computer.Backups]); n != computer.MaxBackups {
+		t.Errorf("%d rows", n)
+	}
+	last := l.events[len(l.events)-1].(*computerv1.BackupTaken)
+	if len(last.GetDropped()) != 1 || last.GetDropped()[0].GetId() != "bak_1" {
+		t.Errorf("dropped %v", last.GetDropped())
+	}
+}
+
+func TestNeeds(t *testing.T) {
+	if need, ok := computer.Need(&computerv1.Reprovision{}); !ok || !need.Changes || len(need.Any) != 1 || need.Any[0] != "admin" {
+		t.Errorf("reprovision needs %v, %t", need, ok)
+	}
+	if _, ok := computer.Need(&computerv1.BackUp{}); ok {
+		t.Error("anybody may back up")
+	}
+}

@@ -1,0 +1,91 @@
+package computer
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+)
+
+// report ends the open task, if it is the one that the report is of.
+func report(call entity.Call, s *computerv1.Computer, c computerv1.Command) []computerv1.Event {
+	switch c := c.(type) {
+	case *computerv1.ReportProvisioned:
+		if ends(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_PROVISION, computerv1.TaskKind_TASK_KIND_REPLACE) {
+			return one(&computerv1.ComputerProvisioned{
+				TaskId: c.GetTaskId(), VmName: c.GetVmName(), ImageRef: c.GetImageRef(), At: call.At(), OldVmName: s.GetVmName(),
+			})
+		}
+	case *computerv1.ReportBackedUp:
+		if ends(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_BACK_UP, computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE) {
+			return backedUp(call, s, c)
+		}
+	case *computerv1.ReportRestored:
+		if ends(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_RESTORE) {
+			return one(&computerv1.BackupRestored{TaskId: c.GetTaskId(), BackupId: s.GetTask().GetBackupId(), At: call.At()})
+		}
+	case *computerv1.ReportRetired:
+		if ends(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_RETIRE) {
+			return one(&computerv1.ComputerRetired{TaskId: c.GetTaskId(), At: call.At()})
+		}
+	case *computerv1.ReportFailed:
+		if c.GetTaskId() != "" && s.GetTask().GetId() == c.GetTaskId() {
+			return one(&computerv1.TaskFailed{TaskId: c.GetTaskId(), Reason: c.GetReason(), At: call.At()})
+		}
+	}
+	return nil
+}
+
+// ends tells whether a report is of the open task, which is of one of the kinds.
+func ends(s *computerv1.Computer, taskID string, kinds ...computerv1.TaskKind) bool {
+	return s.GetTask() != nil && s.GetTask().GetId() == taskID && slices.Contains(kinds, s.GetTask().GetKind())
+}
+
+func one(e computerv1.Event) []computerv1.Event { return []computerv1.Event{e} }
+
+// backedUp keeps the backup, and goes on to the replacement that it was taken for.
+func backedUp(call entity.Call, s *computerv1.Computer, c *computerv1.ReportBackedUp) []computerv1.Event {
+	task := s.GetTask()
+	backup := proto.CloneOf(c.GetBackup())
+	if backup == nil {
+		backup = &computerv1.Backup{}
+	}
+	backup.Id = task.GetBackupId()
+	if backup.CreatedAt == 0 {
+		backup.CreatedAt = call.At()
+	}
+	events := one(&computerv1.BackupTaken{TaskId: task.GetId(), Backup: backup, Dropped: oldest(s.GetBackups(), backup.Id)})
+	if task.GetKind() != computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE {
+		return events
+	}
+	replace := proto.CloneOf(task)
+	replace.Kind = computerv1.TaskKind_TASK_KIND_REPLACE
+	return append(events, &computerv1.TaskRequested{Task: replace})
+}
+
+func found(call entity.Call, s *computerv1.Computer) []computerv1.Event {
+	if !present(s) || s.GetStatus() == computerv1.Status_STATUS_ACTIVE && s.GetMissed() == 0 {
+		return nil
+	}
+	return one(&computerv1.ComputerFound{At: call.At()})
+}
+
+// missing counts a check; one that was told of before changes nothing.
+func missing(s *computerv1.Computer, c *computerv1.ReportMissing) []computerv1.Event {
+	switch {
+	case s.GetStatus() != computerv1.Status_STATUS_ACTIVE, s.GetMissed() > 0 && c.GetAt() <= s.GetMissedAt():
+		return nil
+	case s.GetMissed() == 0:
+		return one(&computerv1.ComputerMissed{At: c.GetAt()})
+	}
+	return one(&computerv1.ComputerLost{At: c.GetAt()})
+}
+
+func work(s *computerv1.Computer, c *computerv1.ReportWork) []computerv1.Event {
+	if s.GetActiveSessions() == c.GetActiveSessions() && s.GetActiveJobs() == c.GetActiveJobs() {
+		return nil
+	}
+	return one(&computerv1.WorkReported{ActiveSessions: c.GetActiveSessions(), ActiveJobs: c.GetActiveJobs()})
+}

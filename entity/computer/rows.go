@@ -1,0 +1,127 @@
+package computer
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/audit"
+	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// The lists of a computer.
+const (
+	// TaskList has the open task.
+	TaskList = "computer.task"
+	// PresentList has the computers that are to be checked.
+	PresentList = "computer.present"
+	// Telemetry has the samples of a day, each in its slot, not in the order of their times.
+	Telemetry = "telemetry"
+	// Backups has what can be restored.
+	Backups = "backups"
+)
+
+const (
+	taskKey    = "task"
+	presentKey = "computer"
+)
+
+// SampleEvery is the pause between two samples; Slots is how many of them a day has.
+const (
+	SampleEvery = 15 * time.Second
+	Slots       = uint64(24 * time.Hour / SampleEvery)
+)
+
+// Reply is what the asker gets; s is the state after the events.
+func Reply(_ entity.Call, s *computerv1.Computer, c computerv1.Command, events []computerv1.Event) proto.Message {
+	switch c := c.(type) {
+	case *computerv1.Reprovision:
+		return answer(s, c, events)
+	case *computerv1.DescribeComputer, *computerv1.BackUp, *computerv1.Restore, *computerv1.RetireComputer:
+		return s
+	case *computerv1.RequestComputer, *computerv1.ReportProvisioned, *computerv1.ReportBackedUp, *computerv1.ReportRestored,
+		*computerv1.ReportRetired, *computerv1.ReportFailed, *computerv1.RecordSample, *computerv1.ReportMissing,
+		*computerv1.ReportWork:
+	}
+	return &wirev1.Done{}
+}
+
+// Rows are the entries of lists that a command changes.
+func Rows(call entity.Call, before, after *computerv1.Computer, c computerv1.Command, events []computerv1.Event) []entity.Row {
+	var rows []entity.Row
+	if c, ok := c.(*computerv1.RecordSample); ok && present(after) {
+		slot := uint64(c.GetSample().GetAt()/SampleEvery.Milliseconds()) % Slots
+		rows = append(rows, entity.Row{List: Telemetry, Key: entity.Ascending(slot), Message: c.GetSample()})
+	}
+	if task := after.GetTask(); task != before.GetTask() {
+		row := entity.Row{List: TaskList, Key: taskKey}
+		if task != nil {
+			row.Message = task
+		}
+		rows = append(rows, row)
+	}
+	for i, e := range events {
+		rows = append(rows, changed(e)...)
+		if logged := logged(call, before, e); logged != nil {
+			rows = append(rows, audit.Row(entity.KindComputer, call, i, logged))
+		}
+	}
+	if p := present(after); p != present(before) {
+		row := entity.Row{List: PresentList, Key: presentKey}
+		if p {
+			row.Message = &computerv1.Present{WorkspaceId: after.GetWorkspaceId()}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func changed(e computerv1.Event) []entity.Row {
+	taken, ok := e.(*computerv1.BackupTaken)
+	if !ok {
+		return nil
+	}
+	rows := []entity.Row{{List: Backups, Key: taken.GetBackup().GetId(), Message: taken.GetBackup()}}
+	for _, old := range taken.GetDropped() {
+		rows = append(rows, entity.Row{List: Backups, Key: old.GetId()})
+	}
+	return rows
+}
+
+// logged is what the audit log says of an event; nil: nothing. s is the state before the command.
+func logged(call entity.Call, s *computerv1.Computer, e computerv1.Event) *auditv1.Event {
+	switch e := e.(type) {
+	case *computerv1.TaskRequested:
+		// The second half of a replacement was logged with the first, and the platform's own tasks with their end.
+		if s.GetTask() != nil || !replaces(e.GetTask().GetKind()) {
+			return nil
+		}
+		return audit.Event(call, "workspace.reprovisioned", &auditv1.Provenance{
+			PreviousVmName: s.GetVmName(), VmName: e.GetTask().GetVmName(), ImageRef: s.GetImageRef(),
+			LifecycleBackupId: e.GetTask().GetBackupId(),
+		})
+	case *computerv1.BackupTaken:
+		return byTask(call, s, "backup.created", e.GetBackup().GetId())
+	case *computerv1.BackupRestored:
+		return byTask(call, s, "backup.restored", e.GetBackupId())
+	case *computerv1.ComputerProvisioned, *computerv1.ComputerRetired, *computerv1.TaskFailed, *computerv1.ComputerMissed,
+		*computerv1.ComputerLost, *computerv1.ComputerFound, *computerv1.WorkReported:
+	}
+	return nil
+}
+
+func replaces(k computerv1.TaskKind) bool {
+	return k == computerv1.TaskKind_TASK_KIND_REPLACE || k == computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE
+}
+
+// byTask is an audit event of who asked for the open task, whose end the platform reports.
+func byTask(call entity.Call, s *computerv1.Computer, name, backupID string) *auditv1.Event {
+	logged := audit.Event(call, name, &auditv1.Provenance{LifecycleBackupId: backupID})
+	if who := s.GetTask().GetRequestedBy(); who != "" {
+		logged.ActorId = who
+	}
+	return logged
+}
