@@ -30,6 +30,8 @@ var (
 	errOther          = entity.Errorf(entity.InvalidRequest, "credential id has another secret or person")
 	errID             = entity.Errorf(entity.InvalidRequest, "credential id is another one's")
 	errKind           = entity.Errorf(entity.InvalidRequest, "credential kind is none")
+	errUnbound        = entity.Errorf(entity.InvalidRequest, "credential of an app or a computer names no workspace")
+	errNoImpersonator = entity.Errorf(entity.InvalidRequest, "credential of an impersonation names no operator")
 	errSecret         = entity.Errorf(entity.InvalidRequest, "credential secret is no SHA-256")
 )
 
@@ -102,6 +104,10 @@ func register(call entity.Call, s, c *credentialv1.Credential) ([]credentialv1.E
 		return nil, errKind
 	case len(c.GetSecretSha256()) != sha256.Size:
 		return nil, errSecret
+	case bound(c.GetKind()) && c.GetWorkspaceId() == "":
+		return nil, errUnbound
+	case c.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION && c.GetImpersonatorId() == "":
+		return nil, errNoImpersonator
 	case registered(s):
 		return nil, checkSame(s, c)
 	case s.GetRevokedAt() != 0:
@@ -140,6 +146,11 @@ func use(call entity.Call, s *credentialv1.Credential) ([]credentialv1.Event, er
 	return []credentialv1.Event{&credentialv1.CredentialUsed{At: call.At()}}, nil
 }
 
+// bound tells whether credentials of a kind are good in one workspace alone.
+func bound(kind wirev1.CredentialKind) bool {
+	return kind == wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM || kind == wirev1.CredentialKind_CREDENTIAL_KIND_APP
+}
+
 func registered(s *credentialv1.Credential) bool { return len(s.GetSecretSha256()) > 0 }
 
 func copyOf(s *credentialv1.Credential) *credentialv1.Credential {
@@ -152,5 +163,9 @@ func copyOf(s *credentialv1.Credential) *credentialv1.Credential {
 		ExpiresAt:    s.GetExpiresAt(),
 		RevokedAt:    s.GetRevokedAt(),
 		LastUsedAt:   s.GetLastUsedAt(),
+
+		Grants:         s.GetGrants(),
+		WorkspaceId:    s.GetWorkspaceId(),
+		ImpersonatorId: s.GetImpersonatorId(),
 	}
 }

@@ -9,7 +9,21 @@ import (
 var (
 	errNotFound  = entity.Errorf(entity.NotFound, "no such user")
 	errForbidden = entity.Errorf(entity.Forbidden, "this credential may not do that for its person")
+	errDisabled  = entity.Errorf(entity.Forbidden, "the person is disabled")
 )
+
+// Check refuses who is neither the person nor the platform. A person has no capability over themselves: what needs one
+// is the platform's. Errors: not_found, forbidden.
+func Check(call entity.Call, s *userv1.User, need entity.Need) error {
+	platform, person := entity.IsPlatform(call.Principal), actsFor(call.Principal, call.Identity)
+	switch {
+	case !exists(s), !platform && !person:
+		return errNotFound
+	case !platform && (len(need.Any) > 0 || !entity.Human(call.Principal)):
+		return errForbidden
+	}
+	return nil
+}
 
 // authorize refuses who may not send the command, whether or not the person exists.
 func authorize(call entity.Call, c userv1.Command) error {
@@ -20,12 +34,16 @@ func authorize(call entity.Call, c userv1.Command) error {
 	human := person && entity.Human(call.Principal)
 	allowed := false
 	switch c.(type) {
-	case *userv1.CreateUser, *userv1.JoinWorkspace:
+	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.DescribeStanding, *userv1.Disable,
+		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.OfferOneTimeLink, *userv1.SetPassword,
+		*userv1.DescribePassword, *userv1.StartBrowserSession, *userv1.StartImpersonation, *userv1.RegisterMachine:
 		allowed = platform
-	case *userv1.IssueApiKey, *userv1.ListApiKeys:
+	case *userv1.IssueApiKey, *userv1.AllowGrant, *userv1.EndBrowserSession:
+		// What would outlive an impersonation, or change how the person gets in.
+		allowed = platform || human && call.Principal.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION
+	case *userv1.RevokeApiKey, *userv1.ListApiKeys, *userv1.ChangeProfile, *userv1.ListBrowserSessions,
+		*userv1.RevokeGrant, *userv1.ListGrants, *userv1.RemoveMachine, *userv1.ListMachines:
 		allowed = platform || human
-	case *userv1.RevokeApiKey:
-		allowed = human
 	case *userv1.DescribeUser:
 		allowed = true
 	}
@@ -33,6 +51,26 @@ func authorize(call entity.Call, c userv1.Command) error {
 		return errForbidden
 	}
 	return nil
+}
+
+// needsStanding tells what a disabled person is refused: whatever would let somebody in.
+func needsStanding(c userv1.Command) bool {
+	switch c.(type) {
+	case *userv1.IssueApiKey, *userv1.AllowGrant, *userv1.StartBrowserSession, *userv1.SetPassword,
+		*userv1.OfferOneTimeLink:
+		return true
+	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.DescribeStanding, *userv1.Disable,
+		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.DescribePassword, *userv1.StartImpersonation,
+		*userv1.RegisterMachine, *userv1.EndBrowserSession, *userv1.RevokeApiKey, *userv1.ListApiKeys,
+		*userv1.ChangeProfile, *userv1.ListBrowserSessions, *userv1.RevokeGrant, *userv1.ListGrants,
+		*userv1.RemoveMachine, *userv1.ListMachines, *userv1.DescribeUser:
+	}
+	return false
+}
+
+// asked is who sent a command, for the audit log: the person, none for the platform, and an impersonation's operator.
+func asked(call entity.Call) (by, impersonator string) {
+	return call.Principal.GetUserId(), call.Principal.GetImpersonatorId()
 }
 
 // actsFor tells whether the principal is a credential of the person, of whichever kind.

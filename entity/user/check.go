@@ -11,11 +11,14 @@ import (
 const (
 	// MaxNameLength is the longest name of a person or a key, in characters.
 	MaxNameLength = 200
+	// MaxPartLength is the longest first or last name, in characters.
+	MaxPartLength = 100
 	// MaxTime is the greatest timestamp (specification, Limits), in milliseconds since the Unix epoch.
 	MaxTime = 9007199254740991
 	// KeyPrefix begins a key's id; a lower-case ULID follows.
 	KeyPrefix = "key_"
 
+	maxIDLength  = 128
 	ulidLength   = 26
 	ulidAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 )
@@ -44,7 +47,8 @@ func CheckName(name string) *entity.Error {
 	return nil
 }
 
-func checkKeyName(name string) error {
+// CheckLabel tells why a text names no key, machine or client: it must be a name, and not blank. Errors: invalid_request.
+func CheckLabel(name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
@@ -54,8 +58,24 @@ func checkKeyName(name string) error {
 	return nil
 }
 
-// isKeyID wants a ULID's first character to be at most 7: 26 characters of 5 bits hold 130, a ULID has 128.
-func isKeyID(id string) bool {
-	ulid, found := strings.CutPrefix(id, KeyPrefix)
+// checkPart is CheckName for a part of a person's name, with a length of its own.
+func checkPart(field, name string) error {
+	switch {
+	case !utf8.ValidString(name), strings.ContainsFunc(name, unicode.IsControl):
+		return entity.Errorf(entity.InvalidRequest, "%s has a control character or is not UTF-8", field)
+	case utf8.RuneCountInString(name) > MaxPartLength:
+		return entity.Errorf(entity.InvalidRequest, "%s must have at most %d characters", field, MaxPartLength)
+	}
+	return nil
+}
+
+// isULID wants a ULID's first character to be at most 7: 26 characters of 5 bits hold 130, a ULID has 128.
+func isULID(id, prefix string) bool {
+	ulid, found := strings.CutPrefix(id, prefix)
 	return found && len(ulid) == ulidLength && ulid[0] <= '7' && strings.Trim(ulid, ulidAlphabet) == ""
+}
+
+// isID tells whether a text may be the id of something that is made elsewhere.
+func isID(id string) bool {
+	return id != "" && len(id) <= maxIDLength && strings.IndexFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
 }

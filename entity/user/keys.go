@@ -2,8 +2,6 @@ package user
 
 import (
 	"crypto/sha256"
-	"maps"
-	"slices"
 
 	"github.com/atelier-run/atelier/entity"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -34,8 +32,9 @@ func issueKey(call entity.Call, s *userv1.User, c *userv1.IssueApiKey) ([]userv1
 	if usableKeys(s, call.At()) >= MaxKeys {
 		return nil, errTooManyKeys
 	}
+	by, impersonator := asked(call)
 	return []userv1.Event{&userv1.ApiKeyIssued{
-		UserId: call.Identity,
+		UserId: call.Identity, WorkspaceIds: workspaceIDs(s), By: by, ImpersonatorId: impersonator,
 		Key: &userv1.ApiKey{
 			Id:           c.GetKeyId(),
 			Name:         c.GetName(),
@@ -47,7 +46,7 @@ func issueKey(call entity.Call, s *userv1.User, c *userv1.IssueApiKey) ([]userv1
 }
 
 func checkKey(call entity.Call, c *userv1.IssueApiKey) error {
-	if err := checkKeyName(c.GetName()); err != nil {
+	if err := CheckLabel(c.GetName()); err != nil {
 		return err
 	}
 	switch at := c.GetExpiresAt(); {
@@ -55,7 +54,7 @@ func checkKey(call entity.Call, c *userv1.IssueApiKey) error {
 		return errExpiryPast
 	case at > MaxTime:
 		return errExpiryLate
-	case !isKeyID(c.GetKeyId()):
+	case !isULID(c.GetKeyId(), KeyPrefix):
 		return errKeyID
 	case len(c.GetSecretSha256()) != sha256.Size:
 		return errSecret
@@ -71,27 +70,18 @@ func revokeKey(call entity.Call, s *userv1.User, c *userv1.RevokeApiKey) ([]user
 	case key.GetRevokedAt() != 0:
 		return nil, nil
 	}
-	return []userv1.Event{&userv1.ApiKeyRevoked{KeyId: c.GetKeyId(), At: call.At()}}, nil
+	by, impersonator := asked(call)
+	return []userv1.Event{&userv1.ApiKeyRevoked{
+		KeyId: c.GetKeyId(), At: call.At(), UserId: call.Identity, WorkspaceIds: workspaceIDs(s),
+		By: by, ImpersonatorId: impersonator,
+	}}, nil
 }
 
-func checkPage(c *userv1.ListApiKeys) error {
-	if c.GetLimit() < 1 || c.GetLimit() > MaxPage {
-		return errPageLimit
-	}
-	return nil
-}
-
-// pageOfKeys walks by key id, which is the order of creation.
 func pageOfKeys(s *userv1.User, c *userv1.ListApiKeys) *userv1.ApiKeyPage {
-	ids := slices.Sorted(maps.Keys(s.GetApiKeys()))
-	from, found := slices.BinarySearch(ids, c.GetAfter())
-	if found {
-		from++
-	}
-	ids = ids[from:]
-	page := &userv1.ApiKeyPage{More: len(ids) > int(c.GetLimit())}
-	for _, id := range ids[:min(len(ids), int(c.GetLimit()))] {
-		page.Keys = append(page.Keys, shownKey(s.GetApiKeys()[id]))
+	keys, more := pageOf(s.GetApiKeys(), c)
+	page := &userv1.ApiKeyPage{More: more}
+	for _, key := range keys {
+		page.Keys = append(page.Keys, shownKey(key))
 	}
 	return page
 }
@@ -122,12 +112,4 @@ func copyOfKey(key *userv1.ApiKey) *userv1.ApiKey {
 		ExpiresAt:    key.GetExpiresAt(),
 		RevokedAt:    key.GetRevokedAt(),
 	}
-}
-
-// with is a map with one entry more or replaced, and leaves its argument alone.
-func with[V any](m map[string]V, key string, value V) map[string]V {
-	next := make(map[string]V, len(m)+1)
-	maps.Copy(next, m)
-	next[key] = value
-	return next
 }

@@ -1,13 +1,19 @@
-// Package user holds the rules of a person: who they are, the workspaces they belong to, the API keys they issued.
+// Package user holds the rules of a person: who they are, the workspaces they belong to, and what they hold.
 //
-//	(none) ──CreateUser──► a person ──JoinWorkspace──► belongs to one workspace more
+//	(none) ──CreateUser──► a person ──Disable──► disabled ──Enable──► a person
+//	                          └─JoinWorkspace, LeaveWorkspace, ChangeProfile, SetInternalAdmin
 //
-//	API key: (none) ──IssueApiKey──► usable ──RevokeApiKey──► revoked
-//	                                   └─────expiresAt──────► expired
+//	API key:         (none) ──IssueApiKey──► usable ──RevokeApiKey, expiresAt──► closed
+//	password:        (none) ──OfferOneTimeLink──► link open ──SetPassword──► set, every browser session ended
+//	browser session: (none) ──StartBrowserSession──► usable ──EndBrowserSession, SetPassword, expiresAt──► gone
+//	grant:           (none) ──AllowGrant──► live ──RevokeGrant──► revoked
+//	machine:         (none) ──RegisterMachine──► active (again: renamed) ──RemoveMachine──► removed
 //
-// The platform creates people and tells them what they joined. Keys are the person's own business: a credential that
-// acts as the person (entity.Human) issues, lists and revokes them; one that merely acts for the person reads who they
-// are. To everybody else there is no such person. Secrets come in as hashes and never go out again.
+// The platform creates people, proves who they are and tells them what they joined. What they hold is the person's own
+// business: a credential that acts as the person (entity.Human) lists and ends it; one that merely acts for the person
+// reads who they are. An impersonation makes nothing that would outlive it. To everybody else there is no such person.
+// Secrets come in as hashes and never go out again; a disabled person keeps everything, and is asked for by whoever
+// authenticates (DescribeStanding).
 package user
 
 import (
@@ -24,7 +30,7 @@ func Zero(identity string) *userv1.User {
 }
 
 // Decide turns a command into events. No events and no error: already so, or a query.
-// Errors: not_found, forbidden, invalid_request, limit_reached.
+// Errors: not_found, forbidden, invalid_request, link_invalid, limit_reached.
 func Decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event, error) {
 	if err := authorize(call, c); err != nil {
 		return nil, err
@@ -32,18 +38,53 @@ func Decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event,
 	if _, creates := c.(*userv1.CreateUser); !creates && !exists(s) {
 		return nil, errNotFound
 	}
+	if s.GetDisabledAt() != 0 && needsStanding(c) {
+		return nil, errDisabled
+	}
 	switch c := c.(type) {
 	case *userv1.CreateUser:
 		return createUser(call, s, c)
 	case *userv1.JoinWorkspace:
 		return joinWorkspace(call, s, c)
+	case *userv1.LeaveWorkspace:
+		return leaveWorkspace(call, s, c)
+	case *userv1.ChangeProfile:
+		return changeProfile(call, s, c)
+	case *userv1.Disable:
+		return disable(call, s)
+	case *userv1.Enable:
+		return enable(call, s)
+	case *userv1.SetInternalAdmin:
+		return setInternalAdmin(call, s, c)
 	case *userv1.IssueApiKey:
 		return issueKey(call, s, c)
 	case *userv1.RevokeApiKey:
 		return revokeKey(call, s, c)
+	case *userv1.OfferOneTimeLink:
+		return offerLink(call, s, c)
+	case *userv1.SetPassword:
+		return setPassword(call, s, c)
+	case *userv1.StartBrowserSession:
+		return startSession(call, s, c)
+	case *userv1.EndBrowserSession:
+		return endSession(call, s, c)
+	case *userv1.StartImpersonation:
+		return startImpersonation(call, s, c)
+	case *userv1.AllowGrant:
+		return allowGrant(call, s, c)
+	case *userv1.RevokeGrant:
+		return revokeGrant(call, s, c)
+	case *userv1.RegisterMachine:
+		return registerMachine(call, s, c)
+	case *userv1.RemoveMachine:
+		return removeMachine(call, s, c)
 	case *userv1.ListApiKeys:
 		return nil, checkPage(c)
-	case *userv1.DescribeUser:
+	case *userv1.ListGrants:
+		return nil, checkPage(c)
+	case *userv1.ListMachines:
+		return nil, checkPage(c)
+	case *userv1.DescribeUser, *userv1.DescribeStanding, *userv1.DescribePassword, *userv1.ListBrowserSessions:
 	}
 	return nil, nil
 }
@@ -56,12 +97,45 @@ func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
 		next.Email, next.Name, next.CreatedAt = e.GetEmail(), e.GetName(), e.GetAt()
 	case *userv1.WorkspaceJoined:
 		next.Workspaces = with(s.GetWorkspaces(), e.GetWorkspaceId(), e.GetAt())
+	case *userv1.WorkspaceLeft:
+		next.Workspaces = without(s.GetWorkspaces(), e.GetWorkspaceId())
+	case *userv1.ProfileChanged:
+		next.FirstName, next.LastName = e.GetFirstName(), e.GetLastName()
+	case *userv1.UserDisabled:
+		next.DisabledAt = e.GetAt()
+	case *userv1.UserEnabled:
+		next.DisabledAt = 0
+	case *userv1.InternalAdminSet:
+		next.InternalAdmin = e.GetInternalAdmin()
 	case *userv1.ApiKeyIssued:
 		next.ApiKeys = with(s.GetApiKeys(), e.GetKey().GetId(), e.GetKey())
 	case *userv1.ApiKeyRevoked:
 		revoked := copyOfKey(s.GetApiKeys()[e.GetKeyId()])
 		revoked.Id, revoked.RevokedAt = e.GetKeyId(), e.GetAt()
 		next.ApiKeys = with(s.GetApiKeys(), e.GetKeyId(), revoked)
+	case *userv1.OneTimeLinkOffered:
+		next.OneTimeLink = e.GetLink()
+	case *userv1.PasswordSet:
+		next.PasswordHash, next.OneTimeLink = e.GetPasswordHash(), nil
+		next.BrowserSessions = without(s.GetBrowserSessions(), e.GetEndedSessionIds()...)
+	case *userv1.BrowserSessionStarted:
+		next.BrowserSessions = sessionsAfter(s, e)
+	case *userv1.BrowserSessionEnded:
+		next.BrowserSessions = without(s.GetBrowserSessions(), e.GetSessionId())
+	case *userv1.ImpersonationStarted:
+		next.Impersonations = with(running(s, e.GetAt()), e.GetCredentialId(), e.GetExpiresAt())
+	case *userv1.GrantAllowed:
+		next.Grants = with(s.GetGrants(), e.GetGrant().GetId(), e.GetGrant())
+	case *userv1.GrantRevoked:
+		next.Grants = grantsAfter(s, e)
+	case *userv1.MachineRegistered:
+		next.Machines = with(s.GetMachines(), e.GetMachine().GetId(), e.GetMachine())
+	case *userv1.MachineRenamed:
+		renamed := copyOfMachine(s.GetMachines()[e.GetMachineId()])
+		renamed.Name, renamed.LastUsedAt = e.GetName(), e.GetAt()
+		next.Machines = with(s.GetMachines(), e.GetMachineId(), renamed)
+	case *userv1.MachineRemoved:
+		next.Machines = machinesAfter(s, e)
 	}
 	return next
 }
@@ -73,60 +147,33 @@ func Reply(call entity.Call, s *userv1.User, c userv1.Command, _ []userv1.Event)
 		return shownKey(s.GetApiKeys()[c.GetKeyId()])
 	case *userv1.RevokeApiKey:
 		return shownKey(s.GetApiKeys()[c.GetKeyId()])
-	case *userv1.DescribeUser:
-		return describe(call, s)
 	case *userv1.ListApiKeys:
 		return pageOfKeys(s, c)
-	case *userv1.CreateUser, *userv1.JoinWorkspace:
+	case *userv1.DescribeUser:
+		return describe(call, s)
+	case *userv1.ChangeProfile:
+		return describe(call, s)
+	case *userv1.DescribeStanding:
+		return &userv1.Standing{Disabled: s.GetDisabledAt() != 0, InternalAdmin: s.GetInternalAdmin()}
+	case *userv1.DescribePassword:
+		return &userv1.Password{Hash: s.GetPasswordHash(), Link: s.GetOneTimeLink(), Disabled: s.GetDisabledAt() != 0}
+	case *userv1.ListBrowserSessions:
+		return shownSessions(call, s)
+	case *userv1.AllowGrant:
+		return s.GetGrants()[c.GetGrant().GetId()]
+	case *userv1.RevokeGrant:
+		return s.GetGrants()[c.GetGrantId()]
+	case *userv1.ListGrants:
+		return pageOfGrants(s, c)
+	case *userv1.RegisterMachine:
+		return machineOf(s, c)
+	case *userv1.RemoveMachine:
+		return s.GetMachines()[c.GetMachineId()]
+	case *userv1.ListMachines:
+		return pageOfMachines(s, c)
+	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.Disable, *userv1.Enable,
+		*userv1.SetInternalAdmin, *userv1.OfferOneTimeLink, *userv1.SetPassword, *userv1.StartBrowserSession,
+		*userv1.EndBrowserSession, *userv1.StartImpersonation:
 	}
 	return &wirev1.Done{}
-}
-
-func createUser(call entity.Call, s *userv1.User, c *userv1.CreateUser) ([]userv1.Event, error) {
-	switch {
-	case exists(s):
-		return nil, nil
-	case c.GetEmail() == "":
-		return nil, errNoEmail
-	}
-	if err := CheckName(c.GetName()); err != nil {
-		return nil, err
-	}
-	return []userv1.Event{&userv1.UserCreated{Email: c.GetEmail(), Name: c.GetName(), At: call.At()}}, nil
-}
-
-func joinWorkspace(call entity.Call, s *userv1.User, c *userv1.JoinWorkspace) ([]userv1.Event, error) {
-	if c.GetWorkspaceId() == "" {
-		return nil, errNoWorkspace
-	}
-	if _, joined := s.GetWorkspaces()[c.GetWorkspaceId()]; joined {
-		return nil, nil
-	}
-	return []userv1.Event{&userv1.WorkspaceJoined{WorkspaceId: c.GetWorkspaceId(), At: call.At()}}, nil
-}
-
-// describe leaves the keys out, which only the person lists, and every workspace but the one a credential is bound to.
-func describe(call entity.Call, s *userv1.User) *userv1.User {
-	shown := copyOf(s)
-	shown.ApiKeys = nil
-	if only := call.Principal.GetWorkspaceId(); only != "" {
-		shown.Workspaces = nil
-		if at, joined := s.GetWorkspaces()[only]; joined {
-			shown.Workspaces = map[string]int64{only: at}
-		}
-	}
-	return shown
-}
-
-func exists(s *userv1.User) bool { return s.GetEmail() != "" }
-
-func copyOf(s *userv1.User) *userv1.User {
-	return &userv1.User{
-		Id:         s.GetId(),
-		Email:      s.GetEmail(),
-		Name:       s.GetName(),
-		CreatedAt:  s.GetCreatedAt(),
-		Workspaces: s.GetWorkspaces(),
-		ApiKeys:    s.GetApiKeys(),
-	}
 }
