@@ -1,6 +1,10 @@
 // Package slug holds the rules of a workspace's address segment, which names at most one workspace.
 //
-//	free ──ClaimSlug──► taken
+//	free ──ClaimSlug──► taken ──ReleaseSlug──► reserved ──(time)──► free
+//
+// A released slug is reserved for the workspace that had it, which may take it again at any time; for everybody else it
+// is taken until then, so that nobody receives traffic that is meant for its owner. A reservation outlives that its
+// owner takes the slug again, for the case that the slug comes back at once.
 //
 // A slug's identity is the slug itself, so that its one stream settles who of several claimants wins. The platform
 // alone asks it; the person on whose behalf it does is inside the claim.
@@ -20,6 +24,8 @@ var (
 	errTaken          = entity.Errorf(entity.SlugTaken, "slug is taken")
 	errNoWorkspace    = entity.Errorf(entity.InvalidRequest, "workspaceId is empty")
 	errNoCreator      = entity.Errorf(entity.InvalidRequest, "creatorId is empty")
+	errNoPrincipal    = entity.Errorf(entity.InvalidRequest, "a rename names nobody who asks for it")
+	errReservedUntil  = entity.Errorf(entity.InvalidRequest, "reservedUntil is before 1970")
 )
 
 // Zero is the state before the first event.
@@ -36,6 +42,8 @@ func Decide(call entity.Call, s *slugv1.Slug, c slugv1.Command) ([]slugv1.Event,
 	switch c := c.(type) {
 	case *slugv1.ClaimSlug:
 		return claim(call, s, c)
+	case *slugv1.ReleaseSlug:
+		return release(call, s, c)
 	case *slugv1.ResolveSlug:
 		return nil, nil
 	}
@@ -46,7 +54,17 @@ func Decide(call entity.Call, s *slugv1.Slug, c slugv1.Command) ([]slugv1.Event,
 func Evolve(s *slugv1.Slug, e slugv1.Event) *slugv1.Slug {
 	switch e := e.(type) {
 	case *slugv1.SlugClaimed:
-		return &slugv1.Slug{Slug: e.GetSlug(), WorkspaceId: e.GetWorkspaceId()}
+		next := &slugv1.Slug{Slug: e.GetSlug(), WorkspaceId: e.GetWorkspaceId()}
+		if s.GetReservedFor() == e.GetWorkspaceId() {
+			next.ReservedFor, next.ReservedUntil = s.GetReservedFor(), s.GetReservedUntil()
+		}
+		return next
+	case *slugv1.SlugReleased:
+		next := &slugv1.Slug{Slug: s.GetSlug()}
+		if until := max(e.GetReservedUntil(), s.GetReservedUntil()); until > 0 {
+			next.ReservedFor, next.ReservedUntil = e.GetWorkspaceId(), until
+		}
+		return next
 	}
 	return s
 }
@@ -54,7 +72,7 @@ func Evolve(s *slugv1.Slug, e slugv1.Event) *slugv1.Slug {
 // Reply is the state for every command.
 func Reply(_ entity.Call, s *slugv1.Slug, c slugv1.Command, _ []slugv1.Event) proto.Message {
 	switch c.(type) {
-	case *slugv1.ClaimSlug, *slugv1.ResolveSlug:
+	case *slugv1.ClaimSlug, *slugv1.ReleaseSlug, *slugv1.ResolveSlug:
 	}
 	return s
 }
@@ -65,16 +83,11 @@ func claim(call entity.Call, s *slugv1.Slug, c *slugv1.ClaimSlug) ([]slugv1.Even
 		return nil, errNoWorkspace
 	case c.GetWorkspaceId() == s.GetWorkspaceId():
 		return nil, nil
-	case c.GetCreatorId() == "":
-		return nil, errNoCreator
 	}
-	if err := Check(call.Identity); err != nil {
+	if err := checkClaim(call.Identity, c); err != nil {
 		return nil, err
 	}
-	if err := workspace.CheckName(c.GetWorkspaceName()); err != nil {
-		return nil, err
-	}
-	if s.GetWorkspaceId() != "" {
+	if s.GetWorkspaceId() != "" || keptFrom(call, s, c.GetWorkspaceId()) {
 		return nil, errTaken
 	}
 	return []slugv1.Event{&slugv1.SlugClaimed{
@@ -82,6 +95,51 @@ func claim(call entity.Call, s *slugv1.Slug, c *slugv1.ClaimSlug) ([]slugv1.Even
 		WorkspaceId:   c.GetWorkspaceId(),
 		WorkspaceName: c.GetWorkspaceName(),
 		CreatorId:     c.GetCreatorId(),
+		CreatorEmail:  c.GetCreatorEmail(),
+		CreatorName:   c.GetCreatorName(),
+		Rename:        c.GetRename(),
 		At:            call.At(),
+	}}, nil
+}
+
+// checkClaim wants of a new workspace its name and its creator, of a rename who asks for it.
+func checkClaim(slug string, c *slugv1.ClaimSlug) error {
+	name, mayBeEmpty := c.GetWorkspaceName(), false
+	switch {
+	case c.GetRename() == nil && c.GetCreatorId() == "":
+		return errNoCreator
+	case c.GetRename() != nil && c.GetRename().GetPrincipal() == nil:
+		return errNoPrincipal
+	case c.GetRename() != nil:
+		name, mayBeEmpty = c.GetRename().GetName(), true
+	}
+	if err := Check(slug); err != nil {
+		return err
+	}
+	if name == "" && mayBeEmpty {
+		return nil
+	}
+	if err := workspace.CheckName(name); err != nil {
+		return err
+	}
+	return nil
+}
+
+// keptFrom tells whether a slug is kept for another workspace.
+func keptFrom(call entity.Call, s *slugv1.Slug, workspace string) bool {
+	return s.GetReservedFor() != "" && s.GetReservedFor() != workspace && call.At() < s.GetReservedUntil()
+}
+
+func release(call entity.Call, s *slugv1.Slug, c *slugv1.ReleaseSlug) ([]slugv1.Event, error) {
+	switch {
+	case c.GetWorkspaceId() == "":
+		return nil, errNoWorkspace
+	case c.GetReservedUntil() < 0:
+		return nil, errReservedUntil
+	case c.GetWorkspaceId() != s.GetWorkspaceId():
+		return nil, nil
+	}
+	return []slugv1.Event{&slugv1.SlugReleased{
+		WorkspaceId: c.GetWorkspaceId(), ReservedUntil: c.GetReservedUntil(), At: call.At(),
 	}}, nil
 }

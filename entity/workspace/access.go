@@ -13,16 +13,14 @@ var (
 	errNotFound  = entity.Errorf(entity.NotFound, "no such workspace")
 	errSuspended = entity.Errorf(entity.WorkspaceSuspended, "the workspace is suspended")
 	errClosed    = entity.Errorf(entity.WorkspaceClosed, "the workspace is archived or retired")
+	errDeleted   = entity.Errorf(entity.WorkspaceClosed, "the workspace is deleted")
 	errForbidden = entity.Errorf(entity.Forbidden, "your role or grant does not include this")
 )
 
-// Refusals of commands that only the platform sends, or that name too little.
+// Refusals of commands that only the platform sends, or nobody.
 var (
 	errPlatformOnly   = entity.Errorf(entity.Forbidden, "only the platform does this")
 	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of a workspace")
-	errNoCreator      = entity.Errorf(entity.InvalidRequest, "creatorId is empty")
-	errNameText       = entity.Errorf(entity.InvalidRequest, "name has a control character or is not UTF-8")
-	errNameLength     = entity.Errorf(entity.InvalidRequest, "name must have 1 to %d characters", MaxNameLength)
 )
 
 // Check refuses a call that has not what an operation needs of the workspace. It allocates nothing.
@@ -64,13 +62,16 @@ func authorized(call entity.Call, s *workspacev1.Workspace) *workspacev1.Authori
 	return &workspacev1.Authorized{Role: role, Capabilities: entity.Capabilities(call.Principal, role)}
 }
 
-// roleOf is the role that a principal acts in; unspecified: none, or no such workspace.
+// roleOf is the role that a principal acts in; unspecified: none, no such workspace, or one that is deleted.
 //
 // The platform acts as an owner. The workspace's own computer acts as an editor, which is an owner without admin,
 // whoever its members are; a computer's credential that is bound to no workspace acts nowhere. Every other principal
 // acts for its person, whose role may change or end while the credential lives.
 func roleOf(p *wirev1.Principal, s *workspacev1.Workspace) workspacev1.Role {
 	if !exists(s) || p.GetWorkspaceId() != "" && p.GetWorkspaceId() != s.GetId() {
+		return workspacev1.Role_ROLE_UNSPECIFIED
+	}
+	if deleted(s) && !entity.IsPlatform(p) {
 		return workspacev1.Role_ROLE_UNSPECIFIED
 	}
 	switch p.GetKind() {
@@ -90,6 +91,14 @@ func roleOf(p *wirev1.Principal, s *workspacev1.Workspace) workspacev1.Role {
 	default:
 		return workspacev1.Role_ROLE_UNSPECIFIED
 	}
+}
+
+func exists(s *workspacev1.Workspace) bool {
+	return s.GetStatus() != workspacev1.Status_STATUS_UNSPECIFIED
+}
+
+func deleted(s *workspacev1.Workspace) bool {
+	return s.GetStatus() == workspacev1.Status_STATUS_DELETED
 }
 
 func hasAny(p *wirev1.Principal, role workspacev1.Role, any []string) bool {

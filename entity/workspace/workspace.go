@@ -1,28 +1,28 @@
-// Package workspace holds the rules of a workspace: how it comes to be, who belongs to it, and who may do what in it.
+// Package workspace holds the rules of a workspace: how it comes to be, who belongs to it, who may do what in it, and
+// what is bound to the paths of its drive.
 //
-//	(none) ──CreateWorkspace──► provisioning ──ReportReady──► active
-//	                            unhealthy    ──ReportReady──►
+//	(none) ──CreateWorkspace──► provisioning ──ReportReady──► active ◄─ReportReady──ReportUnhealthy─► unhealthy
 //
-// The creator is its owner and billing user from the first event on. ReportReady changes no other status: what an
-// operator has archived, retired or deleted does not come back because its computer does.
+//	any ──ChangeStatus──► archived, retired, deleted      archived, retired, unhealthy ──ChangeStatus──► active
 //
-// Whatever belongs to a workspace is guarded by Check or Allow (access.go), on the principal of the call.
+// Only an operator archives, retires or deletes, and opens again; what the computer reports changes none of these. A
+// deleted workspace is there for the platform alone and never changes again. Beside its status, a workspace may be
+// suspended (suspension.go): it can then be read, and changed by the platform alone.
+//
+// The creator is its owner and billing user from the first event on, and stays both (members.go). People come in by
+// invitation (invitations.go). Anchors bind what stands at a path of the drive (anchors.go).
+//
+// Whatever belongs to a workspace is guarded by Check or Allow (access.go), on the principal of the call. What each
+// command needs is one table (terms.go). Beside the events lie the entries of five lists, members, invitations, anchors,
+// those of them that are broken, and the audit log, which has one row for each change (rows.go, log.go).
 package workspace
 
 import (
-	"strings"
-	"unicode"
-	"unicode/utf8"
-
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
-
-// MaxNameLength is the longest name, in characters (specification, Limits: 1 to 200).
-const MaxNameLength = 200
 
 // Zero is the state before the first event.
 func Zero(identity string) *workspacev1.Workspace {
@@ -30,17 +30,60 @@ func Zero(identity string) *workspacev1.Workspace {
 }
 
 // Decide turns a command into events. No events and no error: already so, or a query.
-// Errors: not_found, forbidden, invalid_request.
+// Errors: those of Check, forbidden for what only the platform does, invalid_request, and what each command says.
 func Decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) ([]workspacev1.Event, error) {
+	if rest, err := admit(call, s, c); err != nil || rest {
+		return nil, err
+	}
 	switch c := c.(type) {
 	case *workspacev1.CreateWorkspace:
 		return create(call, s, c)
 	case *workspacev1.ReportReady:
 		return reportReady(call, s)
-	case *workspacev1.Authorize:
-		return nil, Check(call, s, needOf(c))
-	case *workspacev1.DescribeWorkspace:
-		return nil, Check(call, s, entity.Need{})
+	case *workspacev1.ReportUnhealthy:
+		return reportUnhealthy(call, s)
+	case *workspacev1.RenameWorkspace:
+		return rename(call, s, c)
+	case *workspacev1.ChangeStatus:
+		return changeStatus(call, s, c)
+	case *workspacev1.SetDefaultModel:
+		return setDefaultModel(call, s, c)
+	case *workspacev1.Suspend:
+		return suspend(call, s, c)
+	case *workspacev1.Resume:
+		return resume(call, s)
+	case *workspacev1.ChangeRole:
+		return changeRole(call, s, c)
+	case *workspacev1.RemoveMember:
+		return removeMember(call, s, c)
+	case *workspacev1.UpdateMember:
+		return updateMember(s, c)
+	case *workspacev1.Invite:
+		return invite(call, s, c)
+	case *workspacev1.RevokeInvitation:
+		return revokeInvitation(call, s, c)
+	case *workspacev1.AcceptInvitation:
+		return acceptInvitation(call, s, c)
+	case *workspacev1.DescribeInvitation:
+		return nil, known(s.GetInvitations(), c.GetInvitationId(), errNoInvitation)
+	case *workspacev1.RecordAudit:
+		return recordAudit(call, c)
+	case *workspacev1.CreateAnchor:
+		return createAnchor(call, s, c)
+	case *workspacev1.RemoveAnchor:
+		return removeAnchor(call, s, c)
+	case *workspacev1.Reanchor:
+		return reanchor(call, s, c)
+	case *workspacev1.MoveAnchor:
+		return moveAnchor(call, s, c)
+	case *workspacev1.BreakAnchor:
+		return breakAnchor(call, s, c)
+	case *workspacev1.RepairAnchor:
+		return repairAnchor(call, s, c)
+	case *workspacev1.OrphanAnchors:
+		return orphanAnchors(call, s)
+	case *workspacev1.Authorize, *workspacev1.DescribeWorkspace, *workspacev1.ListAnchors:
+		return nil, nil
 	}
 	return nil, errUnknownCommand
 }
@@ -50,105 +93,91 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 	next := copyOf(s)
 	switch e := e.(type) {
 	case *workspacev1.WorkspaceCreated:
-		next.Slug = e.GetSlug()
-		next.Name = e.GetName()
-		next.Status = workspacev1.Status_STATUS_PROVISIONING
-		next.BillingUserId = e.GetCreatorId()
-		next.CreatedAt = e.GetAt()
-		next.Members = map[string]*workspacev1.Membership{e.GetCreatorId(): {
-			UserId:   e.GetCreatorId(),
-			Role:     workspacev1.Role_ROLE_OWNER,
-			JoinedAt: e.GetAt(),
-		}}
+		created(next, e)
 	case *workspacev1.WorkspaceReady:
 		next.Status = workspacev1.Status_STATUS_ACTIVE
+	case *workspacev1.WorkspaceUnhealthy:
+		next.Status = workspacev1.Status_STATUS_UNHEALTHY
+	case *workspacev1.WorkspaceRenamed:
+		next.Slug, next.Name = e.GetNewSlug(), e.GetName()
+	case *workspacev1.StatusChanged:
+		next.Status = e.GetStatus()
+	case *workspacev1.DefaultModelChanged:
+		next.DefaultTier = e.GetTier()
+	case *workspacev1.WorkspaceSuspended:
+		next.Suspension, next.ServicingChangedAt = e.GetSuspension(), e.GetSuspension().GetAt()
+	case *workspacev1.WorkspaceResumed:
+		next.Suspension, next.ServicingChangedAt = nil, e.GetAt()
+	case *workspacev1.MemberRoleChanged:
+		next.Members = altered(s.GetMembers(), e.GetUserId(), func(m *workspacev1.Membership) { m.Role = e.GetRole() })
+	case *workspacev1.MemberRemoved:
+		next.Members = without(s.GetMembers(), e.GetUserId())
+	case *workspacev1.MemberUpdated:
+		next.Members = altered(s.GetMembers(), e.GetPerson().GetUserId(), func(m *workspacev1.Membership) {
+			m.Email, m.Name = e.GetPerson().GetEmail(), e.GetPerson().GetName()
+		})
+	case *workspacev1.InvitationCreated:
+		next.Invitations = invited(s.GetInvitations(), e.GetInvitation())
+	case *workspacev1.InvitationRevoked:
+		next.Invitations = altered(s.GetInvitations(), e.GetInvitationId(), func(i *workspacev1.Invitation) { i.RevokedAt = e.GetAt() })
+	case *workspacev1.InvitationAccepted:
+		accepted(next, e)
+	case *workspacev1.AnchorCreated:
+		next.Anchors = with(s.GetAnchors(), e.GetAnchor().GetId(), e.GetAnchor())
+	case *workspacev1.AnchorRemoved:
+		next.Anchors = without(s.GetAnchors(), e.GetAnchorId())
+	case *workspacev1.AnchorMoved:
+		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
+			a.Path, a.UpdatedAt = e.GetPath(), e.GetAt()
+		})
+	case *workspacev1.AnchorBroken:
+		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
+			a.State, a.BrokenAt, a.UpdatedAt = broken, e.GetAt(), e.GetAt()
+		})
+	case *workspacev1.AnchorRepaired:
+		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
+			a.Path, a.State, a.BrokenAt, a.UpdatedAt = e.GetPath(), active, 0, e.GetAt()
+		})
+	case *workspacev1.AnchorOrphaned:
+		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
+			a.State, a.UpdatedAt = orphaned, e.GetAt()
+		})
+	case *workspacev1.AuditRecorded:
 	}
 	return next
 }
 
-// Reply is what the asker gets; s is the state after the events.
-func Reply(
-	call entity.Call, s *workspacev1.Workspace, c workspacev1.Command, _ []workspacev1.Event,
-) proto.Message {
-	switch c.(type) {
-	case *workspacev1.Authorize:
-		return authorized(call, s)
-	case *workspacev1.DescribeWorkspace:
-		return describe(call, s)
-	case *workspacev1.CreateWorkspace, *workspacev1.ReportReady:
-	}
-	return &wirev1.Done{}
-}
-
-// CheckName tells why a name is no workspace's; nil where it may be one.
-func CheckName(name string) *entity.Error {
-	switch {
-	case !utf8.ValidString(name):
-		return errNameText
-	case strings.ContainsFunc(name, unicode.IsControl):
-		return errNameText
-	case name == "" || utf8.RuneCountInString(name) > MaxNameLength:
-		return errNameLength
-	}
-	return nil
-}
-
-func create(
-	call entity.Call, s *workspacev1.Workspace, c *workspacev1.CreateWorkspace,
-) ([]workspacev1.Event, error) {
-	switch {
-	case !entity.IsPlatform(call.Principal):
-		return nil, errPlatformOnly
-	case exists(s):
-		return nil, nil
-	case c.GetCreatorId() == "":
-		return nil, errNoCreator
-	}
-	if err := CheckName(c.GetName()); err != nil {
-		return nil, err
-	}
-	return []workspacev1.Event{&workspacev1.WorkspaceCreated{
-		Slug:      c.GetSlug(),
-		Name:      c.GetName(),
-		CreatorId: c.GetCreatorId(),
-		At:        call.At(),
-	}}, nil
-}
-
-func reportReady(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.Event, error) {
-	if !entity.IsPlatform(call.Principal) {
-		return nil, errPlatformOnly
-	}
-	switch s.GetStatus() {
-	case workspacev1.Status_STATUS_UNSPECIFIED:
-		return nil, errNotFound
-	case workspacev1.Status_STATUS_PROVISIONING, workspacev1.Status_STATUS_UNHEALTHY:
-		return []workspacev1.Event{&workspacev1.WorkspaceReady{At: call.At()}}, nil
-	default:
-		return nil, nil
-	}
-}
-
-// describe leaves the members out: who may see them is another capability's question.
-func describe(call entity.Call, s *workspacev1.Workspace) *workspacev1.Description {
-	shown := copyOf(s)
-	shown.Members = nil
-	access := authorized(call, s)
-	return &workspacev1.Description{Workspace: shown, Role: access.Role, Capabilities: access.Capabilities}
-}
-
-func exists(s *workspacev1.Workspace) bool {
-	return s.GetStatus() != workspacev1.Status_STATUS_UNSPECIFIED
-}
-
 func copyOf(s *workspacev1.Workspace) *workspacev1.Workspace {
 	return &workspacev1.Workspace{
-		Id:            s.GetId(),
-		Slug:          s.GetSlug(),
-		Name:          s.GetName(),
-		Status:        s.GetStatus(),
-		BillingUserId: s.GetBillingUserId(),
-		Members:       s.GetMembers(),
-		CreatedAt:     s.GetCreatedAt(),
+		Id:                 s.GetId(),
+		Slug:               s.GetSlug(),
+		Name:               s.GetName(),
+		Status:             s.GetStatus(),
+		BillingUserId:      s.GetBillingUserId(),
+		Members:            s.GetMembers(),
+		CreatedAt:          s.GetCreatedAt(),
+		Suspension:         s.GetSuspension(),
+		ServicingChangedAt: s.GetServicingChangedAt(),
+		DefaultTier:        s.GetDefaultTier(),
+		Invitations:        s.GetInvitations(),
+		Anchors:            s.GetAnchors(),
 	}
+}
+
+// altered is a map in which one message is changed; the map given and what is in it are left alone.
+func altered[V proto.Message](all map[string]V, id string, alter func(V)) map[string]V {
+	one, found := all[id]
+	if !found {
+		return all
+	}
+	one = proto.CloneOf(one)
+	alter(one)
+	return with(all, id, one)
+}
+
+func known[V any](all map[string]V, id string, refusal error) error {
+	if _, found := all[id]; !found {
+		return refusal
+	}
+	return nil
 }
