@@ -73,7 +73,7 @@ func revokeKey(call entity.Call, s *userv1.User, c *userv1.RevokeApiKey) ([]user
 	by, impersonator := asked(call)
 	return []userv1.Event{&userv1.ApiKeyRevoked{
 		KeyId: c.GetKeyId(), At: call.At(), UserId: call.Identity, WorkspaceIds: workspaceIDs(s),
-		By: by, ImpersonatorId: impersonator,
+		Name: key.GetName(), By: by, ImpersonatorId: impersonator,
 	}}, nil
 }
 

@@ -2374,6 +2374,7 @@ type ApiKeyRevoked struct {
 	// The person who asked; empty: the platform. An impersonation's operator beside it.
 	By             string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
 	ImpersonatorId string `protobuf:"bytes,6,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	Name           string `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2446,6 +2447,13 @@ func (x *ApiKeyRevoked) GetBy() string {
 func (x *ApiKeyRevoked) GetImpersonatorId() string {
 	if x != nil {
 		return x.ImpersonatorId
+	}
+	return ""
+}
+
+func (x *ApiKeyRevoked) GetName() string {
+	if x != nil {
+		return x.Name
 	}
 	return ""
 }
@@ -3566,14 +3574,15 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12#\n" +
 	"\rworkspace_ids\x18\x03 \x03(\tR\fworkspaceIds\x12\x0e\n" +
 	"\x02by\x18\x04 \x01(\tR\x02by\x12'\n" +
-	"\x0fimpersonator_id\x18\x05 \x01(\tR\x0eimpersonatorId\"\xad\x01\n" +
+	"\x0fimpersonator_id\x18\x05 \x01(\tR\x0eimpersonatorId\"\xc1\x01\n" +
 	"\rApiKeyRevoked\x12\x15\n" +
 	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x17\n" +
 	"\auser_id\x18\x03 \x01(\tR\x06userId\x12#\n" +
 	"\rworkspace_ids\x18\x04 \x03(\tR\fworkspaceIds\x12\x0e\n" +
 	"\x02by\x18\x05 \x01(\tR\x02by\x12'\n" +
-	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\"\xab\x01\n" +
+	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\x12\x12\n" +
+	"\x04name\x18\a \x01(\tR\x04name\"\xab\x01\n" +
 	"\x0eProfileChanged\x12\x1d\n" +
 	"\n" +
 	"first_name\x18\x01 \x01(\tR\tfirstName\x12\x1b\n" +
