@@ -98,6 +98,10 @@ func (w *response) fail(err error) {
 	case entity.Unavailable, entity.RateLimited:
 		header.Set("Retry-After", seconds(refused.RetryAfter))
 	}
+	if w.route != nil && w.route.manner == paged {
+		w.failPage(refused)
+		return
+	}
 	w.json(statuses[refused.Code], body)
 }
 

@@ -18,7 +18,7 @@ func (s *Server) operate(op *operation, w *response, r *http.Request) {
 		}
 	}
 	c := &call{ctx: r.Context(), server: s, operation: op, w: w, r: r}
-	if op.manner == brief {
+	if op.manner == brief || op.manner == paged {
 		ctx, cancel := context.WithTimeout(c.ctx, s.options.Limits.RequestTime)
 		defer cancel()
 		c.ctx = ctx
@@ -29,7 +29,7 @@ func (s *Server) operate(op *operation, w *response, r *http.Request) {
 	}
 	if err != nil {
 		w.failed = err
-		w.fail(err)
+		c.fail(err)
 	}
 }
 

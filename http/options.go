@@ -36,6 +36,8 @@ type Options struct {
 	PublicURL *url.URL
 	// TrustedProxies may tell in X-Forwarded-For whom they ask for.
 	TrustedProxies []netip.Prefix
+	// Mail sends links to whom they are for; nil: who asked for one hands it over.
+	Mail Mail
 	// Heartbeat is the time between a stream's comments.
 	Heartbeat time.Duration
 	Limits    Limits

@@ -1,0 +1,91 @@
+package http
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// Mail sends messages to people.
+type Mail interface {
+	// Send hands a message over, or fails; it does not wait longer than ctx, and retries nothing.
+	Send(ctx context.Context, to, subject, text string) error
+}
+
+const (
+	// linkTime is how long a one-time link is good.
+	linkTime = 72 * time.Hour
+	// mailTime bounds the hand-over of a message.
+	mailTime = 10 * time.Second
+)
+
+// deliverInvitation sends an invitation to whom it is for and returns "", or returns the link for the inviter to hand
+// over. Without mail operators find it in the log too.
+func (c *call) deliverInvitation(w *workspacev1.Workspace, i *workspacev1.Invitation, secret string) (link string) {
+	link = c.server.link("/invitations/" + ulidOf(w.GetId()) + "." + ulidOf(i.GetId()) + "." + secret)
+	log := c.server.log.With("request", c.w.id, "workspace", w.GetId(), "invitation", i.GetId())
+	if c.server.options.Mail == nil {
+		log.Warn("without mail, an invitation's link is to be handed over", "link", link)
+		return link
+	}
+	text := fmt.Sprintf("%s invites you to work in %s.\n\nAccept here, before %s:\n\n%s\n\nIf you do not know what this is about, leave it be: nothing happens.\n",
+		inviterName(i.GetInviter()), w.GetName(), time.UnixMilli(i.GetExpiresAt()).UTC().Format("2 January 2006, 15:04 UTC"), link)
+	if !c.send(log, i.GetEmail(), "Invitation to "+w.GetName(), text) {
+		return link
+	}
+	return ""
+}
+
+func inviterName(p *workspacev1.Person) string {
+	switch {
+	case p.GetName() != "" && p.GetEmail() != "" && p.GetName() != p.GetEmail():
+		return p.GetName() + " (" + p.GetEmail() + ")"
+	case p.GetName() != "":
+		return p.GetName()
+	case p.GetEmail() != "":
+		return p.GetEmail()
+	}
+	return "Somebody"
+}
+
+// send tells whether a message was handed over. What failed is logged, without the message.
+func (c *call) send(log *slog.Logger, to, subject, text string) bool {
+	ctx, cancel := context.WithTimeout(c.ctx, mailTime)
+	defer cancel()
+	if err := c.server.options.Mail.Send(ctx, to, subject, text); err != nil {
+		log.Error("mail was not sent", "error", err)
+		return false
+	}
+	return true
+}
+
+// offerLink makes a link that sets a person's password, once, and replaces the one before.
+func (c *call) offerLink(userID string) (url string, err error) {
+	secret, hash := newSecret()
+	_, err = ask[proto.Message](c, entity.Command{
+		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: c.server.options.NewID("cmd_"),
+		Message: &userv1.OfferOneTimeLink{Link: &userv1.OneTimeLink{
+			SecretSha256: hash, ExpiresAt: c.server.now().Add(linkTime).UnixMilli(),
+		}},
+	})
+	if err != nil {
+		return "", err
+	}
+	return c.server.link("/set-password?token=" + ulidOf(userID) + "." + secret), nil
+}
+
+// link is where clients find a path of this server.
+func (s *Server) link(path string) string {
+	return strings.TrimSuffix(s.options.PublicURL.String(), "/") + path
+}
+
+// ulidOf is an id without its kind.
+func ulidOf(id string) string { return id[max(0, len(id)-ulidLength):] }
