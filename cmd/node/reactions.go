@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -16,9 +17,7 @@ import (
 func (n *Node) reactions() map[string]actors.Reaction {
 	reactions := map[string]actors.Reaction{}
 	for _, event := range chain.Events() {
-		reactions[entity.MessageName(event)] = func(_ context.Context, identity string, event proto.Message) ([]entity.Command, error) {
-			return chain.Next(identity, event), nil
-		}
+		reactions[entity.MessageName(event)] = n.follow
 	}
 	created := entity.MessageName(&workspacev1.WorkspaceCreated{})
 	reactions[created] = func(ctx context.Context, identity string, event proto.Message) ([]entity.Command, error) {
@@ -30,4 +29,27 @@ func (n *Node) reactions() map[string]actors.Reaction {
 		}), nil
 	}
 	return reactions
+}
+
+// follow is the chain's step. What was claimed for somebody who refuses it is given up again.
+func (n *Node) follow(ctx context.Context, identity string, event proto.Message) ([]entity.Command, error) {
+	claim, claimed := chain.Claimed(identity, event)
+	if !claimed {
+		return chain.Next(identity, event), nil
+	}
+	_, err := n.Router.Ask(ctx, claim.Then)
+	switch {
+	case err == nil:
+		return nil, nil
+	case refused(err):
+		return []entity.Command{claim.Otherwise}, nil
+	default:
+		return nil, err
+	}
+}
+
+// refused tells whether an entity refused a command for good.
+func refused(err error) bool {
+	var refusal *entity.Error
+	return errors.As(err, &refusal) && refusal.Code != entity.Unavailable && refusal.Code != entity.Internal
 }

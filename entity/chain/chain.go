@@ -1,30 +1,53 @@
 // Package chain tells what follows from an event for other entities. What spans entities is a chain of such steps, each
 // a command that changes nothing when it is repeated.
 //
-//	EmailClaimed   → user: CreateUser
-//	SlugClaimed    → workspace: CreateWorkspace
-//	WorkspaceCreated → user: JoinWorkspace (and, once its drive is there, workspace: ReportReady)
-//	ApiKeyIssued   → credential: RegisterCredential
-//	ApiKeyRevoked  → credential: RevokeCredential
+//	EmailClaimed                      → user: CreateUser
+//	SlugClaimed, for a new workspace  → workspace: CreateWorkspace
+//	SlugClaimed, for one that is there → workspace: RenameWorkspace, or slug: ReleaseSlug (Claimed)
+//	WorkspaceCreated                  → user: JoinWorkspace; computer: RequestComputer
+//	WorkspaceRenamed                  → slug: ReleaseSlug of the old one
+//	StatusChanged, deleted            → slug: ReleaseSlug; computer: RetireComputer
+//	InvitationCreated                 → email: AddInvitation
+//	InvitationAccepted, MemberRemoved → user: JoinWorkspace, LeaveWorkspace
+//	WorkspaceJoined, ProfileChanged   → workspace: UpdateMember
+//	ApiKeyIssued, ApiKeyRevoked       → credential: RegisterCredential, RevokeCredential
+//	BrowserSessionStarted, ImpersonationStarted → credential: RegisterCredential
+//	BrowserSessionEnded, PasswordSet  → credential: RevokeCredential
+//	GrantRevoked, grant's Revoked     → grant: Revoke; user: RevokeGrant
+//	DeviceClaimed                     → user: RegisterMachine, or device: ReleaseDevice (Claimed)
+//	MachineRemoved                    → device: ReleaseDevice
+//	ComputerProvisioned, ComputerFound, ComputerLost → workspace: ReportReady, ReportUnhealthy
+//
+// What a person does with keys, grants and machines is recorded in the logs of their workspaces beside that (RecordAudit).
 package chain
 
 import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
-	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// Events are those that something follows from.
+// Events are those that something follows from, by Next or by Claimed.
 func Events() []proto.Message {
 	return []proto.Message{
-		&emailv1.EmailClaimed{}, &slugv1.SlugClaimed{}, &workspacev1.WorkspaceCreated{},
-		&userv1.ApiKeyIssued{}, &userv1.ApiKeyRevoked{},
+		&emailv1.EmailClaimed{}, &slugv1.SlugClaimed{}, &devicev1.DeviceClaimed{}, &grantv1.Revoked{},
+
+		&workspacev1.WorkspaceCreated{}, &workspacev1.WorkspaceRenamed{}, &workspacev1.StatusChanged{},
+		&workspacev1.InvitationCreated{}, &workspacev1.InvitationAccepted{}, &workspacev1.MemberRemoved{},
+
+		&userv1.WorkspaceJoined{}, &userv1.ProfileChanged{}, &userv1.ApiKeyIssued{}, &userv1.ApiKeyRevoked{},
+		&userv1.BrowserSessionStarted{}, &userv1.BrowserSessionEnded{}, &userv1.PasswordSet{},
+		&userv1.ImpersonationStarted{}, &userv1.GrantAllowed{}, &userv1.GrantRevoked{},
+		&userv1.MachineRegistered{}, &userv1.MachineRemoved{},
+
+		&computerv1.ComputerProvisioned{}, &computerv1.ComputerFound{}, &computerv1.ComputerLost{},
 	}
 }
 
@@ -34,20 +57,46 @@ func Next(identity string, event proto.Message) []entity.Command {
 	case *emailv1.EmailClaimed:
 		return to(entity.KindUser, e.GetUserId(), &userv1.CreateUser{Email: e.GetAddress(), Name: e.GetName()})
 	case *slugv1.SlugClaimed:
-		return to(entity.KindWorkspace, e.GetWorkspaceId(), &workspacev1.CreateWorkspace{
-			Slug: e.GetSlug(), Name: e.GetWorkspaceName(), CreatorId: e.GetCreatorId(),
-		})
-	case *workspacev1.WorkspaceCreated:
-		return to(entity.KindUser, e.GetCreatorId(), &userv1.JoinWorkspace{WorkspaceId: identity})
-	case *userv1.ApiKeyIssued:
-		return to(entity.KindCredential, e.GetKey().GetId(), &credentialv1.RegisterCredential{Credential: &credentialv1.Credential{
-			Id: e.GetKey().GetId(), Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: e.GetUserId(),
-			SecretSha256: e.GetKey().GetSecretSha256(), CreatedAt: e.GetKey().GetCreatedAt(), ExpiresAt: e.GetKey().GetExpiresAt(),
-		}})
-	case *userv1.ApiKeyRevoked:
-		return to(entity.KindCredential, e.GetKeyId(), &credentialv1.RevokeCredential{At: e.GetAt()})
+		return afterSlug(e)
+	case *grantv1.Revoked:
+		return afterFamily(identity, e)
+	case workspacev1.Event:
+		return ofWorkspace(identity, e)
+	case userv1.Event:
+		return ofUser(identity, e)
+	case computerv1.Event:
+		return ofComputer(identity, e)
 	}
 	return nil
+}
+
+// afterFamily tells the person whose list the grant is in; it is nobody's where it was revoked before it was opened.
+func afterFamily(identity string, e *grantv1.Revoked) []entity.Command {
+	if e.GetUserId() == "" {
+		return nil
+	}
+	return to(entity.KindUser, e.GetUserId(), &userv1.RevokeGrant{GrantId: identity})
+}
+
+func afterSlug(e *slugv1.SlugClaimed) []entity.Command {
+	if e.GetRename() != nil {
+		return nil
+	}
+	return to(entity.KindWorkspace, e.GetWorkspaceId(), &workspacev1.CreateWorkspace{
+		Slug: e.GetSlug(), Name: e.GetWorkspaceName(), CreatorId: e.GetCreatorId(),
+		CreatorEmail: e.GetCreatorEmail(), CreatorName: e.GetCreatorName(),
+	})
+}
+
+func ofComputer(identity string, event computerv1.Event) []entity.Command {
+	switch event.(type) {
+	case *computerv1.ComputerProvisioned, *computerv1.ComputerFound:
+		return to(entity.KindWorkspace, identity, &workspacev1.ReportReady{})
+	case *computerv1.ComputerLost:
+		return to(entity.KindWorkspace, identity, &workspacev1.ReportUnhealthy{})
+	default:
+		return nil
+	}
 }
 
 func to(kind, identity string, m proto.Message) []entity.Command {

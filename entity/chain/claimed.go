@@ -1,0 +1,61 @@
+package chain
+
+import (
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// Claim is a name that was taken for somebody who may yet refuse it.
+type Claim struct {
+	// Then is sent first, once: it carries an id.
+	Then entity.Command
+	// Otherwise gives the name up again, where Then is refused for good.
+	Otherwise entity.Command
+}
+
+// Claimed is what follows from an event of the entity with that identity, where that may be refused.
+func Claimed(identity string, event proto.Message) (_ Claim, ok bool) {
+	switch e := event.(type) {
+	case *slugv1.SlugClaimed:
+		if e.GetRename() == nil {
+			return Claim{}, false
+		}
+		return Claim{
+			Then: entity.Command{
+				Kind: entity.KindWorkspace, Identity: e.GetWorkspaceId(), Principal: e.GetRename().GetPrincipal(),
+				ID:      claimID(entity.KindSlug, identity, e.GetAt()),
+				Message: &workspacev1.RenameWorkspace{Slug: e.GetSlug(), Name: e.GetRename().GetName()},
+			},
+			Otherwise: entity.Command{
+				Kind: entity.KindSlug, Identity: identity, Message: &slugv1.ReleaseSlug{WorkspaceId: e.GetWorkspaceId()},
+			},
+		}, true
+	case *devicev1.DeviceClaimed:
+		return Claim{
+			Then: entity.Command{
+				Kind: entity.KindUser, Identity: e.GetUserId(), Principal: entity.Platform(),
+				ID: claimID(entity.KindDevice, identity, e.GetAt()),
+				Message: &userv1.RegisterMachine{
+					MachineId: e.GetMachineId(), Name: e.GetName(), SyncDeviceId: e.GetSyncDeviceId(),
+				},
+			},
+			Otherwise: entity.Command{
+				Kind: entity.KindDevice, Identity: identity,
+				Message: &devicev1.ReleaseDevice{UserId: e.GetUserId(), MachineId: e.GetMachineId()},
+			},
+		}, true
+	default:
+		return Claim{}, false
+	}
+}
+
+func claimID(kind, identity string, at int64) string {
+	return "claim:" + kind + "/" + identity + ":" + strconv.FormatInt(at, 10)
+}
