@@ -41,6 +41,9 @@ func changes(identity string, rows []entity.Row) ([]persistence.Change, error) {
 
 func listIndex(name string) string { return "list." + name }
 
+// Listed are the entities that have rows in a list, over all partitions.
+func (s *System) Listed(list string) ([]string, error) { return s.Identities(listIndex(list)) }
+
 func listPrefix(identity string) string {
 	owner, _, _ := strings.Cut(identity, "/")
 	return owner + "\x00"

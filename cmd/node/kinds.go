@@ -4,6 +4,7 @@ import (
 	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/client"
+	"github.com/atelier-run/atelier/entity/computer"
 	"github.com/atelier-run/atelier/entity/credential"
 	"github.com/atelier-run/atelier/entity/device"
 	"github.com/atelier-run/atelier/entity/email"
@@ -51,6 +52,7 @@ func kinds(journal persistence.Journal, secret []byte) []actors.Kind {
 			Rows: workspace.Rows,
 		}, workspace.Check).
 			WithLists(workspaceLists()).
-			WithActivity(journal, secret),
+			WithActivity(journal, secret).
+			WithPart(computers(), computer.Need),
 	}
 }

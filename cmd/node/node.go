@@ -13,6 +13,7 @@ import (
 
 	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/cluster"
+	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/webdav"
 	"github.com/atelier-run/atelier/entity/activity"
@@ -35,6 +36,10 @@ type Options struct {
 	GeneratedTrees []string
 	// IdleAfter is when an unused entity leaves memory.
 	IdleAfter time.Duration
+	// BackupURL is the bucket of backups, as gocloud.dev/blob opens it; empty: a folder of Dir.
+	BackupURL string
+	// SampleEvery is the pause between samples of computers; 0: 15 s.
+	SampleEvery time.Duration
 	// Wire sends every command through the wire codec.
 	Wire bool
 	// Registry takes the metrics.
@@ -50,9 +55,12 @@ type Node struct {
 	System  *actors.System
 	Router  *cluster.Router
 	Drives  *drive.Drives
-	Server  *http.Server
+	// Computers looks after the workspaces' computers.
+	Computers *computer.Fleet
+	Server    *http.Server
 
-	log *slog.Logger
+	births births
+	log    *slog.Logger
 }
 
 // Start opens the data directory, recovers what was under way and returns a node that is ready to serve. What it has
@@ -86,6 +94,9 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}); err != nil {
 		return n, err
 	}
+	if n.Computers, err = n.fleet(o, nil); err != nil {
+		return n, err
+	}
 	n.System = actors.New(actors.Options{
 		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: kinds(n.Journal, secret),
 		Reactions: n.reactions(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: o.Registry,
@@ -96,7 +107,10 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if err := n.recoverDrives(ctx); err != nil {
 		return n, err
 	}
-	o.Registry.MustRegister(n.Journal.Collector(), n.Drives)
+	if err := n.Computers.Start(); err != nil {
+		return n, err
+	}
+	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers)
 	if n.Server, err = n.serve(o, secret); err != nil {
 		return n, err
 	}
@@ -131,7 +145,7 @@ func openJournal(o Options) (*persistence.Store, error) {
 
 func (n *Node) serve(o Options, secret []byte) (*http.Server, error) {
 	settings := o.HTTP
-	settings.Asker, settings.Streams, settings.Drive = n.Router, n.Router, webdav.New(n.Drives, o.Log)
+	settings.Asker, settings.Streams, settings.Drive = settler{n.Router, n}, n.Router, webdav.New(n.Drives, o.Log)
 	settings.Secret, settings.Log, settings.Clock = secret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
 	return http.New(settings)
@@ -154,11 +168,14 @@ func (n *Node) recoverDrives(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends what runs, in the order that lets commands under way finish: requests, drives, actors, journal.
+// Stop ends what runs, in the order that lets commands under way finish: requests, computers, drives, actors, journal.
 func (n *Node) Stop(ctx context.Context) error {
 	var errs []error
 	if n.Server != nil {
 		errs = append(errs, n.Server.Shutdown(ctx))
+	}
+	if n.Computers != nil {
+		n.Computers.Close()
 	}
 	if n.Drives != nil {
 		errs = append(errs, n.Drives.Close())

@@ -6,8 +6,9 @@
 //	  └──ReportRetired── active, lost                             └──ReportProvisioned (of a replacement)── active, lost
 //
 // What a driver has to do is a task: at most one at a time, carried out outside and told back with the task's id. A
-// report with another id than the open task's is of something that has ended, and changes nothing. Only giving the computer up takes another's place. A replacement with a
-// backup first is two tasks of one id, of which the second follows from the end of the first:
+// report with another id than the open task's is of something that has ended, and changes nothing. Only giving the
+// computer up takes another's place. A replacement with a backup first is two tasks of one id, of which the second
+// follows from the end of the first:
 //
 //	Reprovision ──► BACK_UP_AND_REPLACE ──ReportBackedUp──► REPLACE ──ReportProvisioned──► done
 //

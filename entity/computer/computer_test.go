@@ -231,12 +231,13 @@ func TestReplacementAfterBackup(t *testing.T) {
 	if k := l.state.GetTask().GetKind(); k != computerv1.TaskKind_TASK_KIND_REPLACE {
 		t.Fatalf("the task is %v", k)
 	}
-	l.must(&computerv1.ReportProvisioned{TaskId: "tsk_2", VmName: l.state.GetTask().GetVmName(), ImageRef: "local"})
-	if l.state.GetVmName() != "vm-2" || l.state.GetTask() != nil || l.state.GetBackups()["bak_1"].GetSizeBytes() != 7 {
+	next := l.state.GetTask().GetVmName()
+	l.must(&computerv1.ReportProvisioned{TaskId: "tsk_2", VmName: next, ImageRef: "local"})
+	if l.state.GetVmName() != next || next == "vm-1" || l.state.GetTask() != nil || l.state.GetBackups()["bak_1"].GetSizeBytes() != 7 {
 		t.Errorf("state %v", l.state)
 	}
 	want := []string{
-		`workspace.reprovisioned usr_1 imageRef:local lifecycleBackupId:bak_1 previousVmName:vm-1 vmName:vm-2`,
+		`workspace.reprovisioned usr_1 imageRef:local lifecycleBackupId:bak_1 previousVmName:vm-1 vmName:` + next,
 		`backup.created usr_1 imageRef: lifecycleBackupId:bak_1 previousVmName: vmName:`,
 	}
 	for i, e := range l.audit {

@@ -2,9 +2,10 @@ package computer
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
@@ -25,7 +26,7 @@ func request(call entity.Call, s *computerv1.Computer, c *computerv1.RequestComp
 		return nil, nil
 	}
 	return open(call, &computerv1.Task{
-		Id: c.GetTaskId(), Kind: computerv1.TaskKind_TASK_KIND_PROVISION, VmName: vmName(c.GetTaskId()),
+		Id: c.GetTaskId(), Kind: computerv1.TaskKind_TASK_KIND_PROVISION, VmName: vmName(call, c.GetTaskId()),
 	}), nil
 }
 
@@ -37,7 +38,7 @@ func reprovision(call entity.Call, s *computerv1.Computer, c *computerv1.Reprovi
 	if s.GetTask() != nil || !present(s) || busy(s) {
 		return nil, nil
 	}
-	t := &computerv1.Task{Id: c.GetTaskId(), Kind: computerv1.TaskKind_TASK_KIND_REPLACE, VmName: vmName(c.GetTaskId())}
+	t := &computerv1.Task{Id: c.GetTaskId(), Kind: computerv1.TaskKind_TASK_KIND_REPLACE, VmName: vmName(call, c.GetTaskId())}
 	if c.GetDriveReadable() {
 		if err := checkID(c.GetBackupId(), errBackupID); err != nil {
 			return nil, err
@@ -118,13 +119,11 @@ func open(call entity.Call, t *computerv1.Task) []computerv1.Event {
 	return []computerv1.Event{&computerv1.TaskRequested{Task: t}}
 }
 
-// vmName is a computer's, made from the id of the task that makes it: the same however often that is tried.
-func vmName(taskID string) string {
-	_, bare, found := strings.Cut(taskID, "_")
-	if !found {
-		bare = taskID
-	}
-	return "vm-" + strings.ToLower(bare)
+// vmName is a computer's, made from its workspace and the task that makes it: the same however often that is tried, and
+// no other's.
+func vmName(call entity.Call, taskID string) string {
+	sum := sha256.Sum256([]byte(call.Identity + "/" + taskID))
+	return "vm-" + hex.EncodeToString(sum[:8])
 }
 
 func busy(s *computerv1.Computer) bool { return s.GetActiveSessions() > 0 || s.GetActiveJobs() > 0 }

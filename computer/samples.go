@@ -1,0 +1,74 @@
+package computer
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+)
+
+const (
+	// checkTimeout bounds one sample; sideBySide those that are taken at once.
+	checkTimeout = 5 * time.Second
+	sideBySide   = 64
+)
+
+func (f *Fleet) sampleOnAndOn() {
+	ticker := time.NewTicker(f.o.SampleEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			f.Sample(f.running)
+		case <-f.running.Done():
+			return
+		}
+	}
+}
+
+// Sample checks every computer now. All at one time, so that the journal writes what comes of it in few batches.
+func (f *Fleet) Sample(ctx context.Context) {
+	f.mu.Lock()
+	all := slices.Sorted(maps.Keys(f.present))
+	f.mu.Unlock()
+	at := f.o.Clock().UnixMilli()
+	var group errgroup.Group
+	group.SetLimit(sideBySide)
+	for _, id := range all {
+		group.Go(func() error {
+			f.check(ctx, id, at)
+			return nil
+		})
+	}
+	_ = group.Wait() // a check has no error: its outcome is what it reports
+}
+
+func (f *Fleet) check(ctx context.Context, workspaceID string, at int64) {
+	measuring, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	sample, err := f.o.Driver.Sample(measuring, workspaceID)
+	if ctx.Err() != nil {
+		return
+	}
+	var told proto.Message
+	outcome := "found"
+	if err == nil {
+		sample.At = at
+		told = &computerv1.RecordSample{Sample: sample}
+	} else {
+		outcome = "missing"
+		f.o.Log.Warn("a computer was not found", slog.String("workspace", workspaceID), slog.Any("error", err))
+		told = &computerv1.ReportMissing{At: at}
+	}
+	if _, err := f.ask(ctx, workspaceID, told); err != nil {
+		outcome = "failed"
+		f.o.Log.Warn("a sample was not recorded", slog.String("workspace", workspaceID), slog.Any("error", err))
+	}
+	f.metrics.samples.WithLabelValues(outcome).Inc()
+}

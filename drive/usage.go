@@ -1,0 +1,42 @@
+package drive
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+// Usage reads a workspace's drive a little, and tells the bytes in use and in all where it lies. It opens nothing for
+// longer, and fails where the drive cannot be read.
+func (d *Drives) Usage(workspaceID string) (used, total uint64, err error) {
+	if err := checkID(workspaceID); err != nil {
+		return 0, 0, err
+	}
+	files, err := d.root.Open(workspaceID + "/files")
+	if err != nil {
+		return 0, 0, fromOS(err)
+	}
+	defer files.Close()
+	if _, err := files.Readdirnames(1); err != nil && !isEOF(err) {
+		return 0, 0, fromOS(err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(files.Fd()), &st); err != nil {
+		return 0, 0, fromOS(err)
+	}
+	size := uint64(st.Bsize)
+	return (st.Blocks - st.Bfree) * size, st.Blocks * size, nil
+}
+
+// Exists tells whether a path leads to a file or a folder now.
+func (d *Drive) Exists(_ context.Context, path string) (bool, error) {
+	_, err := d.Stat(path)
+	var refusal *entity.Error
+	if errors.As(err, &refusal) && refusal.Code == entity.NotFound {
+		return false, nil
+	}
+	return err == nil, err
+}
