@@ -1,0 +1,228 @@
+package workspace_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/workspace"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+func inviting(id, email, secretOf string) *workspacev1.Invite {
+	return &workspacev1.Invite{
+		InvitationId: id, Email: email, Role: editor, SecretSha256: secret(secretOf), Inviter: somebody("ann"),
+	}
+}
+
+func TestInvite(t *testing.T) {
+	w := founded(t)
+	reply, _ := w.must(person("ann"), inviting("inv_1", "Bob@Example.COM", "x"))
+	first := &workspacev1.Invitation{
+		Id: "inv_1", Email: "bob@example.com", Role: editor, CreatedAt: noon.UnixMilli(),
+		ExpiresAt: noon.Add(7 * day).UnixMilli(), Inviter: somebody("ann"), SecretSha256: secret("x"), Position: 3,
+	}
+	if want := (&workspacev1.Invited{Invitation: first}); !proto.Equal(reply, want) {
+		t.Fatalf("%v, want %v", reply, want)
+	}
+	w.now = w.now.Add(day)
+	if again := w.unchanged(person("ann"), inviting("inv_1", "bob@example.com", "x")); !proto.Equal(again, reply) {
+		t.Errorf("sent again: %v", again)
+	}
+	renewal := inviting("inv_2", "bob@example.com", "y")
+	renewal.Role, renewal.Inviter = viewer, nil
+	reply, _ = w.must(person("ann"), renewal)
+	renewed := proto.CloneOf(first)
+	renewed.Role, renewed.Inviter, renewed.SecretSha256 = viewer, nil, secret("y")
+	renewed.ExpiresAt = noon.Add(8 * day).UnixMilli()
+	if want := (&workspacev1.Invited{Invitation: renewed, Renewed: true}); !proto.Equal(reply, want) {
+		t.Errorf("%v, want %v", reply, want)
+	}
+	w.now = w.now.Add(7 * day)
+	reply, _ = w.must(person("ann"), inviting("inv_3", "bob@example.com", "z"))
+	if reply.(*workspacev1.Invited).GetRenewed() || len(w.s.GetInvitations()) != 2 {
+		t.Errorf("an expired one is renewed: %v", reply)
+	}
+}
+
+func TestInviteIsRefused(t *testing.T) {
+	w := founded(t)
+	w.must(person("ann"), inviting("inv_1", "bob@example.com", "x"))
+	w.must(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_1"})
+	changed := func(change func(*workspacev1.Invite)) *workspacev1.Invite {
+		c := inviting("inv_2", "cat@example.com", "x")
+		change(c)
+		return c
+	}
+	for name, test := range map[string]struct {
+		c    *workspacev1.Invite
+		code entity.Code
+	}{
+		"a member":         {inviting("inv_2", "ANN@example.com", "x"), entity.AlreadyMember},
+		"as owner":         {changed(func(c *workspacev1.Invite) { c.Role = owner }), entity.InvalidRequest},
+		"as nothing":       {changed(func(c *workspacev1.Invite) { c.Role = 0 }), entity.InvalidRequest},
+		"no address":       {changed(func(c *workspacev1.Invite) { c.Email = "" }), entity.InvalidRequest},
+		"a named address":  {changed(func(c *workspacev1.Invite) { c.Email = "Cat <cat@example.com>" }), entity.InvalidRequest},
+		"a long address":   {changed(func(c *workspacev1.Invite) { c.Email = strings.Repeat("c", 255) + "@example.com" }), entity.InvalidRequest},
+		"no id":            {changed(func(c *workspacev1.Invite) { c.InvitationId = "" }), entity.InvalidRequest},
+		"another's id":     {changed(func(c *workspacev1.Invite) { c.InvitationId = "inv_1" }), entity.InvalidRequest},
+		"a short checksum": {changed(func(c *workspacev1.Invite) { c.SecretSha256 = []byte{1} }), entity.InvalidRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.t = t
+			w.refused(person("ann"), test.c, test.code)
+		})
+	}
+}
+
+func TestInvitationsAreBounded(t *testing.T) {
+	s := open()
+	add := func(n int, i *workspacev1.Invitation) {
+		for range n {
+			one := proto.CloneOf(i)
+			one.Id = fmt.Sprintf("inv_x%d", len(s.Invitations))
+			one.Email = address(one.Id)
+			s.Invitations[one.Id] = one
+		}
+	}
+	clear(s.Invitations)
+	waiting := &workspacev1.Invitation{Role: editor, ExpiresAt: noon.UnixMilli() + 1}
+	revoked := &workspacev1.Invitation{Role: editor, ExpiresAt: noon.UnixMilli() + 1, RevokedAt: noon.UnixMilli() - 1}
+	forgotten := &workspacev1.Invitation{Role: editor, ExpiresAt: noon.Add(-31 * day).UnixMilli()}
+	add(workspace.MaxPending-1, waiting)
+	add(1000, forgotten)
+	add(workspace.MaxInvitations-workspace.MaxPending, revoked)
+	if code := decide(person("owner"), s, inviting("inv_9", "y@example.com", "y")); code != "" {
+		t.Fatalf("the last one: %q", code)
+	}
+	add(1, revoked)
+	if code := decide(person("owner"), s, inviting("inv_9", "y@example.com", "y")); code != entity.LimitReached {
+		t.Errorf("too many in all: %q", code)
+	}
+	clear(s.Invitations)
+	add(workspace.MaxPending, waiting)
+	if code := decide(person("owner"), s, inviting("inv_9", "y@example.com", "y")); code != entity.LimitReached {
+		t.Errorf("too many pending: %q", code)
+	}
+	if code := decide(person("owner"), s, inviting("inv_9", address("inv_x0"), "y")); code != "" {
+		t.Errorf("a renewal among many: %q", code)
+	}
+}
+
+// What has been settled for 30 days goes with the next new invitation, from the state and, by world.check, the list.
+func TestSettledInvitationsAreForgotten(t *testing.T) {
+	w := founded(t)
+	for _, id := range []string{"bob", "cat", "dan", "eve"} {
+		w.must(person("ann"), inviting("inv_"+id, address(id), "x"))
+	}
+	w.must(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_bob"})
+	w.must(person("cat"), &workspacev1.AcceptInvitation{InvitationId: "inv_cat", Person: somebody("cat")})
+	w.now = noon.Add(6 * day)
+	w.must(person("ann"), inviting("inv_x", address("eve"), "y"))
+	for _, step := range []struct {
+		after time.Duration
+		want  int
+	}{
+		{30 * day, 5}, {30*day + time.Millisecond, 4}, {37*day + time.Millisecond, 4}, {43*day + time.Millisecond, 4},
+	} {
+		w.now = noon.Add(step.after)
+		w.must(person("ann"), inviting("inv_f"+step.after.String(), fmt.Sprintf("f%d@example.com", step.after), "x"))
+		if n := len(w.s.GetInvitations()); n != step.want {
+			t.Errorf("after %v: %d, want %d", step.after, n, step.want)
+		}
+	}
+}
+
+func TestRevokeInvitation(t *testing.T) {
+	w := founded(t)
+	w.must(person("ann"), inviting("inv_1", address("bob"), "x"))
+	w.must(person("ann"), inviting("inv_2", address("cat"), "x"))
+	w.must(person("cat"), &workspacev1.AcceptInvitation{InvitationId: "inv_2", Person: somebody("cat")})
+	first, _ := w.must(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_1"})
+	w.now = w.now.Add(time.Hour)
+	again := w.unchanged(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_1"})
+	if first.(*workspacev1.Invitation).GetRevokedAt() != noon.UnixMilli() || !proto.Equal(first, again) {
+		t.Errorf("%v, again %v", first, again)
+	}
+	w.refused(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_2"}, entity.InvitationConsumed)
+	w.refused(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_3"}, entity.NotFound)
+	w.refused(person("bob"), &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("bob")}, entity.InvitationRevoked)
+}
+
+func TestAcceptInvitation(t *testing.T) {
+	w := founded(t)
+	w.must(person("ann"), inviting("inv_1", address("bob"), "x"))
+	accept := &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("bob")}
+	accept.Person.Email = "Bob@EXAMPLE.com"
+	reply, _ := w.must(person("bob"), accept)
+	where := &workspacev1.Description{Workspace: &workspacev1.Workspace{Id: acme, Slug: "acme"}}
+	if !proto.Equal(reply, where) {
+		t.Errorf("%v", reply)
+	}
+	if m := w.s.GetMembers()["bob"]; m.GetRole() != editor || m.GetPosition() != 4 || m.GetJoinedAt() != noon.UnixMilli() {
+		t.Errorf("%v", m)
+	}
+	w.now = w.now.Add(10 * day)
+	if again := w.unchanged(person("bob"), accept); !proto.Equal(again, where) {
+		t.Errorf("again: %v", again)
+	}
+	other := &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("eve")}
+	other.Person.Email = address("bob")
+	w.refused(person("eve"), other, entity.NotFound)
+}
+
+func TestAcceptInvitationIsRefused(t *testing.T) {
+	w := founded(t)
+	w.must(person("ann"), inviting("inv_1", address("bob"), "x"))
+	bob := func(id string) *workspacev1.AcceptInvitation {
+		return &workspacev1.AcceptInvitation{InvitationId: id, Person: somebody("bob")}
+	}
+	for _, p := range []*wirev1.Principal{
+		nil, person("eve"), {Kind: wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, UserId: "bob"},
+		{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_APP, UserId: "bob", WorkspaceId: acme},
+	} {
+		w.refused(p, bob("inv_1"), entity.Forbidden)
+	}
+	w.refused(entity.Platform(), &workspacev1.AcceptInvitation{InvitationId: "inv_1"}, entity.Forbidden)
+	w.refused(person("bob"), bob("inv_2"), entity.NotFound)
+	w.refused(person("eve"), &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("eve")}, entity.NotFound)
+	w.must(person("ann"), &workspacev1.Suspend{})
+	w.refused(person("bob"), bob("inv_1"), entity.WorkspaceSuspended)
+	w.must(person("ann"), &workspacev1.Resume{})
+	w.now = noon.Add(7 * day)
+	w.refused(person("bob"), bob("inv_1"), entity.InvitationExpired)
+	w.now = w.now.Add(-time.Millisecond)
+	w.must(entity.Platform(), bob("inv_1"))
+}
+
+// Who became a member while an invitation to another address of theirs was under way keeps the role they have.
+func TestAMemberWhoAcceptsKeepsTheirRole(t *testing.T) {
+	w := founded(t)
+	w.join("bob", owner)
+	joined := w.s.GetMembers()["bob"]
+	w.must(person("ann"), inviting("inv_1", "b@example.com", "x"))
+	w.must(person("bob"), &workspacev1.AcceptInvitation{
+		InvitationId: "inv_1", Person: &workspacev1.Person{UserId: "bob", Email: "b@example.com"},
+	})
+	if m := w.s.GetMembers()["bob"]; !proto.Equal(m, joined) {
+		t.Errorf("%v, was %v", m, joined)
+	}
+	if got := w.lastAudit().GetProvenance().GetRole(); got != "owner" {
+		t.Errorf("the log says %s", got)
+	}
+}
+
+func TestDescribeInvitation(t *testing.T) {
+	w := founded(t)
+	invited, _ := w.must(person("ann"), inviting("inv_1", address("bob"), "x"))
+	described := w.unchanged(entity.Platform(), &workspacev1.DescribeInvitation{InvitationId: "inv_1"})
+	if !proto.Equal(described, invited.(*workspacev1.Invited).GetInvitation()) {
+		t.Errorf("%v", described)
+	}
+	w.refused(entity.Platform(), &workspacev1.DescribeInvitation{InvitationId: "inv_2"}, entity.NotFound)
+}

@@ -1,0 +1,111 @@
+package workspace_test
+
+import (
+	"fmt"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/workspace"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+const (
+	owner  = workspacev1.Role_ROLE_OWNER
+	editor = workspacev1.Role_ROLE_EDITOR
+	viewer = workspacev1.Role_ROLE_VIEWER
+)
+
+func TestChangeRole(t *testing.T) {
+	w := founded(t)
+	w.join("bob", editor)
+	reply, events := w.must(person("ann"), &workspacev1.ChangeRole{UserId: "bob", Role: owner})
+	want := &workspacev1.Membership{
+		UserId: "bob", Role: owner, JoinedAt: noon.UnixMilli(), Email: address("bob"), Name: "Name of bob", Position: 4,
+	}
+	if !proto.Equal(reply, want) || len(events) != 1 {
+		t.Errorf("%v, %v", reply, events)
+	}
+	w.unchanged(person("ann"), &workspacev1.ChangeRole{UserId: "bob", Role: owner})
+	w.unchanged(person("bob"), &workspacev1.ChangeRole{UserId: "ann", Role: owner})
+	w.refused(person("bob"), &workspacev1.ChangeRole{UserId: "ann", Role: viewer}, entity.BillingUser)
+	w.refused(entity.Platform(), &workspacev1.ChangeRole{UserId: "ann", Role: viewer}, entity.BillingUser)
+	w.refused(person("ann"), &workspacev1.ChangeRole{UserId: "eve", Role: viewer}, entity.NotFound)
+	for _, role := range []workspacev1.Role{0, 4, -1} {
+		w.refused(person("ann"), &workspacev1.ChangeRole{UserId: "bob", Role: role}, entity.InvalidRequest)
+	}
+	w.must(person("bob"), &workspacev1.ChangeRole{UserId: "bob", Role: viewer})
+	w.refused(person("bob"), &workspacev1.ChangeRole{UserId: "bob", Role: owner}, entity.Forbidden)
+}
+
+func TestRemoveMember(t *testing.T) {
+	w := founded(t)
+	w.join("bob", owner)
+	w.refused(person("bob"), &workspacev1.RemoveMember{UserId: "ann"}, entity.BillingUser)
+	for _, removed := range []bool{true, false} {
+		reply, _ := w.must(person("ann"), &workspacev1.RemoveMember{UserId: "bob"})
+		if reply.(*workspacev1.Removed).GetRemoved() != removed {
+			t.Errorf("%v, want %v", reply, removed)
+		}
+	}
+	w.refused(person("bob"), &workspacev1.DescribeWorkspace{}, entity.NotFound)
+}
+
+// The payer is an owner, so that the last owner is hardly ever another; the rule does not rely on it.
+func TestTheLastOwnerStays(t *testing.T) {
+	s := peopled()
+	s.BillingUserId = "editor"
+	for _, c := range []workspacev1.Command{
+		&workspacev1.ChangeRole{UserId: "owner", Role: viewer}, &workspacev1.RemoveMember{UserId: "owner"},
+	} {
+		if code := decide(person("owner"), s, c); code != entity.FinalOwner {
+			t.Errorf("%T: %q", c, code)
+		}
+		two := peopled()
+		two.BillingUserId, two.Members["viewer"].Role = "editor", owner
+		if code := decide(person("owner"), two, c); code != "" {
+			t.Errorf("%T of one of two: %q", c, code)
+		}
+	}
+}
+
+func TestUpdateMember(t *testing.T) {
+	w := founded(t)
+	before := len(w.lists["audit"])
+	w.must(entity.Platform(), &workspacev1.UpdateMember{Person: &workspacev1.Person{UserId: "ann", Email: "a@example.com", Name: "Ann A."}})
+	if m := w.s.GetMembers()["ann"]; m.GetEmail() != "a@example.com" || m.GetName() != "Ann A." || m.GetRole() != owner {
+		t.Errorf("%v", m)
+	}
+	w.unchanged(entity.Platform(), &workspacev1.UpdateMember{Person: &workspacev1.Person{UserId: "ann", Email: "a@example.com", Name: "Ann A."}})
+	w.unchanged(entity.Platform(), &workspacev1.UpdateMember{Person: somebody("eve")})
+	w.unchanged(entity.Platform(), &workspacev1.UpdateMember{})
+	if len(w.lists["audit"]) != before {
+		t.Error("the log says so")
+	}
+}
+
+// Ten thousand members cost only what changes them.
+func TestMembersAreSharedByStatesThatDoNotChangeThem(t *testing.T) {
+	s := open()
+	for i := range 10_000 {
+		id := fmt.Sprintf("usr_%d", i)
+		s.Members[id] = &workspacev1.Membership{UserId: id, Role: viewer, Email: address(id)}
+	}
+	for _, e := range []workspacev1.Event{
+		&workspacev1.WorkspaceRenamed{NewSlug: "apex"}, &workspacev1.AuditRecorded{}, &workspacev1.WorkspaceResumed{At: 1},
+		&workspacev1.InvitationCreated{Invitation: &workspacev1.Invitation{Id: "inv_2"}},
+		&workspacev1.AnchorBroken{AnchorId: "anc_1"}, &workspacev1.DefaultModelChanged{},
+		&workspacev1.InvitationAccepted{InvitationId: "inv_1", Person: &workspacev1.Person{UserId: "owner"}},
+	} {
+		if n := testing.AllocsPerRun(10, func() { workspace.Evolve(s, e) }); n > 20 {
+			t.Errorf("%T: %v allocations", e, n)
+		}
+		next := workspace.Evolve(s, e)
+		next.Members["probe"] = &workspacev1.Membership{}
+		if _, shared := s.Members["probe"]; !shared {
+			t.Errorf("%T copied the members", e)
+		}
+		delete(s.Members, "probe")
+	}
+}

@@ -1,0 +1,260 @@
+package workspace_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/audit"
+	"github.com/atelier-run/atelier/entity/entitytest"
+	"github.com/atelier-run/atelier/entity/workspace"
+	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+const day = 24 * time.Hour
+
+// world is a workspace with its lists, as the journal would keep them.
+type world struct {
+	t      rapid.TB
+	s      *workspacev1.Workspace
+	now    time.Time
+	events []workspacev1.Event
+	// lists are by name, then by key.
+	lists map[string]map[string]proto.Message
+}
+
+// none is a world before its workspace is created.
+func none(t rapid.TB) *world {
+	return &world{t: t, s: workspace.Zero(acme), now: noon, lists: map[string]map[string]proto.Message{}}
+}
+
+// founded is a world whose workspace is ann's and ready.
+func founded(t rapid.TB) *world {
+	t.Helper()
+	w := none(t)
+	w.must(entity.Platform(), &workspacev1.CreateWorkspace{
+		Slug: "acme", Name: "Acme", CreatorId: "ann", CreatorEmail: address("ann"), CreatorName: "Ann",
+	})
+	w.must(entity.Platform(), &workspacev1.ReportReady{})
+	return w
+}
+
+func address(id string) string { return id + "@example.com" }
+
+func (w *world) call(p *wirev1.Principal) entity.Call {
+	return entity.Call{Now: w.now, Identity: acme, Principal: p, Version: uint64(len(w.events)) + 1}
+}
+
+// send carries a command out as an actor would, and fails the test where a law is broken.
+func (w *world) send(p *wirev1.Principal, c workspacev1.Command) (proto.Message, []workspacev1.Event, error) {
+	w.t.Helper()
+	call := w.call(p)
+	next, events, err := w.carry(call, c)
+	rows := workspace.Rows(call, w.s, next, c, events)
+	if len(events) == 0 && (len(rows) > 0 || !proto.Equal(w.s, next)) {
+		w.t.Fatalf("%T without events: %d rows, %v", c, len(rows), next)
+	}
+	before := w.s
+	w.s, w.events = next, append(w.events, events...)
+	w.keep(rows)
+	w.check()
+	if err != nil {
+		return nil, nil, err
+	}
+	if entity.IsPlatform(p) && before.GetStatus() == workspacev1.Status_STATUS_DELETED && len(events) > 0 {
+		w.t.Fatalf("%T changed a deleted workspace", c)
+	}
+	return workspace.Reply(call, next, c, events), events, nil
+}
+
+func (w *world) carry(call entity.Call, c workspacev1.Command) (*workspacev1.Workspace, []workspacev1.Event, error) {
+	w.t.Helper()
+	if !onceOnly(call.Principal, c) {
+		return rules.Carry(w.t, call, w.s, c)
+	}
+	events, err := workspace.Decide(call, w.s, c)
+	next := w.s
+	for _, e := range events {
+		next = workspace.Evolve(next, e)
+	}
+	return next, events, err
+}
+
+// onceOnly tells commands that may come to something else a second time: a fact is recorded again, and who has given
+// up their own role may not ask again.
+func onceOnly(p *wirev1.Principal, c workspacev1.Command) bool {
+	switch c := c.(type) {
+	case *workspacev1.RecordAudit:
+		return true
+	case *workspacev1.ChangeRole:
+		return c.GetUserId() == p.GetUserId()
+	case *workspacev1.RemoveMember:
+		return c.GetUserId() == p.GetUserId()
+	default:
+		return false
+	}
+}
+
+// must is send of what is not to be refused.
+func (w *world) must(p *wirev1.Principal, c workspacev1.Command) (proto.Message, []workspacev1.Event) {
+	w.t.Helper()
+	reply, events, err := w.send(p, c)
+	if err != nil {
+		w.t.Fatalf("%T by %v: %v", c, p, err)
+	}
+	return reply, events
+}
+
+func (w *world) keep(rows []entity.Row) {
+	w.t.Helper()
+	seen := map[string]bool{}
+	for _, row := range rows {
+		if seen[row.List+row.Key] {
+			w.t.Fatalf("two rows at one place of %s", row.List)
+		}
+		seen[row.List+row.Key] = true
+		list := w.lists[row.List]
+		if list == nil {
+			list = map[string]proto.Message{}
+			w.lists[row.List] = list
+		}
+		_, there := list[row.Key]
+		switch {
+		case row.Message == nil && !there:
+			w.t.Fatalf("a row of %s goes that is not there", row.List)
+		case row.Message == nil:
+			delete(list, row.Key)
+		case row.List == audit.List && there:
+			w.t.Fatal("an audit row is written over")
+		default:
+			list[row.Key] = row.Message
+		}
+	}
+}
+
+// check holds the lists against the state and the log, and the state against what always holds.
+func (w *world) check() {
+	w.t.Helper()
+	want := map[string]map[string]proto.Message{"members": {}, "invitations": {}, "anchors": {}, "anchors.broken": {}}
+	for _, m := range w.s.GetMembers() {
+		want["members"][entity.Ascending(m.GetPosition())] = m
+	}
+	for _, i := range w.s.GetInvitations() {
+		want["invitations"][entity.Descending(i.GetPosition())] = i
+	}
+	for _, a := range w.s.GetAnchors() {
+		want["anchors"][entity.Ascending(a.GetPosition())] = a
+		if a.GetState() == workspacev1.AnchorState_ANCHOR_STATE_BROKEN {
+			want["anchors.broken"][a.GetId()] = a
+		}
+	}
+	for name, rows := range want {
+		same := func(a, b proto.Message) bool { return proto.Equal(a, b) }
+		if !maps.EqualFunc(rows, w.lists[name], same) {
+			w.t.Fatalf("list %s is %v, want %v", name, w.lists[name], rows)
+		}
+	}
+	changes := 0
+	for _, e := range w.events {
+		if _, elsewhere := e.(*workspacev1.MemberUpdated); !elsewhere {
+			changes++
+		}
+	}
+	if len(w.lists[audit.List]) != changes {
+		w.t.Fatalf("%d changes, %d audit rows", changes, len(w.lists[audit.List]))
+	}
+	if err := sound(w.s); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// sound tells what is wrong with a state.
+func sound(s *workspacev1.Workspace) error {
+	if s.GetStatus() == workspacev1.Status_STATUS_UNSPECIFIED {
+		return nil
+	}
+	positions := map[uint64]bool{}
+	for id, m := range s.GetMembers() {
+		if m.GetUserId() != id || m.GetBilling() != (id == s.GetBillingUserId()) || positions[m.GetPosition()] {
+			return fmt.Errorf("member %s is %v", id, m)
+		}
+		positions[m.GetPosition()] = true
+	}
+	if payer := s.GetMembers()[s.GetBillingUserId()]; payer.GetRole() != workspacev1.Role_ROLE_OWNER {
+		return fmt.Errorf("the payer is %v", payer)
+	}
+	taken := map[string]string{}
+	for id, a := range s.GetAnchors() {
+		place := a.GetKind().String() + a.GetPath()
+		alone := a.GetKind() <= workspacev1.AnchorKind_ANCHOR_KIND_AGENT && a.GetState() == workspacev1.AnchorState_ANCHOR_STATE_ACTIVE
+		if alone && taken[place] != "" {
+			return fmt.Errorf("%s and %s are both at %s", id, taken[place], a.GetPath())
+		} else if alone {
+			taken[place] = id
+		}
+	}
+	return nil
+}
+
+// lastAudit is the newest row of the audit log.
+func (w *world) lastAudit() *auditv1.Event {
+	first := ""
+	for key := range w.lists[audit.List] {
+		if first == "" || key < first {
+			first = key
+		}
+	}
+	return w.lists[audit.List][first].(*auditv1.Event)
+}
+
+// join makes a person a member by invitation.
+func (w *world) join(id string, role workspacev1.Role) {
+	w.t.Helper()
+	inv := "inv_" + id
+	w.must(person("ann"), &workspacev1.Invite{
+		InvitationId: inv, Email: address(id), Role: workspacev1.Role_ROLE_EDITOR, SecretSha256: secret(inv),
+	})
+	w.must(person(id), &workspacev1.AcceptInvitation{InvitationId: inv, Person: somebody(id)})
+	w.must(person("ann"), &workspacev1.ChangeRole{UserId: id, Role: role})
+}
+
+func somebody(id string) *workspacev1.Person {
+	return &workspacev1.Person{UserId: id, Email: address(id), Name: "Name of " + id}
+}
+
+// secret is some 32 bytes.
+func secret(of string) []byte { return []byte(fmt.Sprintf("%-32.32s", of)) }
+
+// refused fails the test unless the command is refused with the code.
+func (w *world) refused(p *wirev1.Principal, c workspacev1.Command, code entity.Code) {
+	w.t.Helper()
+	if _, _, err := w.send(p, c); entitytest.Code(err) != code {
+		w.t.Errorf("%T %v by %v: %v, want %s", c, c, p.GetUserId(), err, code)
+	}
+}
+
+// unchanged fails the test unless the command is carried out without an event.
+func (w *world) unchanged(p *wirev1.Principal, c workspacev1.Command) proto.Message {
+	w.t.Helper()
+	reply, events := w.must(p, c)
+	if len(events) > 0 {
+		w.t.Errorf("%T: %v", c, events)
+	}
+	return reply
+}
+
+func TestAuditRowsOfOneMomentAreApart(t *testing.T) {
+	w := founded(t)
+	w.must(person("ann"), &workspacev1.Suspend{})
+	w.must(person("ann"), &workspacev1.Resume{})
+	if got := w.lastAudit().GetEvent(); got != "workspace.resumed" {
+		t.Errorf("the newest is %s", got)
+	}
+}
