@@ -1,8 +1,6 @@
 package http
 
 import (
-	"golang.org/x/sync/errgroup"
-
 	"github.com/atelier-run/atelier/entity"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -31,17 +29,6 @@ type apiKeyCreated struct {
 type apiKeyRevoked struct {
 	Prefix    string `json:"prefix"`
 	RevokedAt int64  `json:"revokedAt"`
-}
-
-// listing is the input of collections whose cursor is a place in their order.
-type listing struct {
-	after string
-	limit int32
-}
-
-type collection[Item any] struct {
-	Items      []Item  `json:"items"`
-	NextCursor *string `json:"nextCursor"`
 }
 
 // latestTime is the specification's bound of timestamps.
@@ -78,78 +65,50 @@ func (c *call) issueKey(command entity.Command, name string, expiresAt int64) (s
 	return text, key, c.settle(entity.KindUser, command.Identity)
 }
 
-func (s *Server) decodeAPIKeyList(c *call) (listing, error) {
-	q, err := parseQuery(c.r.URL.RawQuery, "cursor", "limit")
-	if err != nil {
-		return listing{}, err
-	}
-	in := listing{limit: q.limit()}
-	q.cursor(func(cursor string) (err error) {
-		in.after, err = s.cursors.place(cursor, apiKeyWalk(c))
-		return err
-	})
-	return in, q.err
-}
-
-func apiKeyWalk(c *call) []byte { return walk("api-keys", c.caller.principal.GetUserId()) }
-
 func (s *Server) listAPIKeys(c *call, in listing) (collection[apiKeyRecord], error) {
-	page, err := ask[*userv1.ApiKeyPage](c, entity.Command{
+	found, err := ask[*userv1.ApiKeyPage](c, entity.Command{
 		Kind: entity.KindUser, Identity: c.caller.principal.GetUserId(),
 		Message: &userv1.ListApiKeys{After: in.after, Limit: in.limit},
 	})
 	if err != nil {
 		return collection[apiKeyRecord]{}, err
 	}
-	list := collection[apiKeyRecord]{Items: make([]apiKeyRecord, len(page.GetKeys()))}
-	for i, key := range page.GetKeys() {
-		list.Items[i] = viewAPIKey(key)
+	items := make([]apiKeyRecord, len(found.GetKeys()))
+	for i, key := range found.GetKeys() {
+		items[i] = viewAPIKey(key)
 	}
-	if page.GetMore() && len(list.Items) > 0 {
-		next := s.cursors.text(list.Items[len(list.Items)-1].ID, apiKeyWalk(c))
-		list.NextCursor = &next
-	}
-	return list, c.addLastUses(list.Items)
+	return page(c, in, items, idAfter(found.GetKeys(), found.GetMore())), c.addLastUses(items)
 }
 
 // addLastUses asks each key's credential, which alone knows.
 func (c *call) addLastUses(records []apiKeyRecord) error {
-	var group errgroup.Group
-	group.SetLimit(wide)
-	for i := range records {
-		group.Go(func() error {
-			found, err := ask[*credentialv1.Credential](c, entity.Command{
-				Kind: entity.KindCredential, Identity: records[i].ID, Principal: entity.Platform(),
-				Message: &credentialv1.DescribeCredential{},
-			})
-			if hidden(err) { // issued a moment ago
-				return nil
-			}
-			records[i].LastUsedAt = found.GetLastUsedAt()
-			return err
+	return each(len(records), func(i int) error {
+		found, err := ask[*credentialv1.Credential](c, entity.Command{
+			Kind: entity.KindCredential, Identity: records[i].ID, Principal: entity.Platform(),
+			Message: &credentialv1.DescribeCredential{},
 		})
-	}
-	return group.Wait()
+		if hidden(err) { // issued a moment ago
+			return nil
+		}
+		records[i].LastUsedAt = found.GetLastUsedAt()
+		return err
+	})
 }
 
 // revokeAPIKey answers when the key opens nothing here any more, streams included; elsewhere it is a matter of a second.
 func (s *Server) revokeAPIKey(c *call, _ none) (apiKeyRevoked, error) {
-	keyID, userID := c.variable("keyId"), c.caller.principal.GetUserId()
+	keyID := c.variable("keyId")
 	if len(keyID) > len(keyKind)+ulidLength {
 		return apiKeyRevoked{}, errNotFound
 	}
-	key, err := ask[*userv1.ApiKey](c, entity.Command{
-		Kind: entity.KindUser, Identity: userID, ID: s.options.NewID("cmd_"),
-		Message: &userv1.RevokeApiKey{KeyId: keyID},
-	})
+	key, err := ask[*userv1.ApiKey](c, c.changeOwn(&userv1.RevokeApiKey{KeyId: keyID}))
 	if err != nil {
 		return apiKeyRevoked{}, err
 	}
-	if err := c.settle(entity.KindUser, userID); err != nil {
+	if err := c.settleOwn(); err != nil {
 		return apiKeyRevoked{}, err
 	}
-	s.authenticator.known.forget(keyID)
-	s.watch.end(keyID)
+	s.forgetCredential(keyID)
 	return apiKeyRevoked{keyPrefix(keyID), key.GetRevokedAt()}, nil
 }
 

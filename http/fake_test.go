@@ -41,6 +41,7 @@ type world struct {
 	before func(ctx context.Context, c entity.Command) (proto.Message, error)
 	follow func(ctx context.Context, s activity.Subscription) error
 	drive  func(w nethttp.ResponseWriter, r *nethttp.Request)
+	exists func(id, path string) (bool, error)
 }
 
 func newWorld() *world {
@@ -152,6 +153,13 @@ func (w *world) ServeDrive(rw nethttp.ResponseWriter, r *nethttp.Request, id, pr
 		return
 	}
 	fmt.Fprintf(rw, "%s %s %s %s %s", r.Method, id, strings.TrimPrefix(r.URL.EscapedPath(), prefix), author.GetActor()[:12], author.GetUserId())
+}
+
+func (w *world) Exists(_ context.Context, id, path string) (bool, error) {
+	if w.exists != nil {
+		return w.exists(id, path)
+	}
+	return true, nil
 }
 
 func (w *world) server(t testing.TB, edit ...func(*http.Options)) *http.Server {

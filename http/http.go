@@ -54,4 +54,7 @@ type Drive interface {
 	// ServeDrive answers a request that is authenticated and authorised. The URL is as the client sent it, with prefix
 	// before the path on the drive.
 	ServeDrive(w http.ResponseWriter, r *http.Request, workspaceID, prefix string, author *activityv1.Author)
+	// Exists tells whether a path leads to a file or a folder now; empty is the root. It fails where the drive cannot be
+	// read.
+	Exists(ctx context.Context, workspaceID, path string) (bool, error)
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/atelier-run/atelier/entity"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -38,16 +36,18 @@ type credentialView struct {
 }
 
 type workspaceView struct {
-	ID              string      `json:"id"`
-	Slug            string      `json:"slug"`
-	Name            string      `json:"name"`
-	Status          string      `json:"status"`
-	ServicingStatus string      `json:"servicingStatus"`
-	Role            string      `json:"role"`
-	BillingUserID   string      `json:"billingUserId"`
-	Funding         fundingView `json:"funding"`
-	CreditRecovery  *string     `json:"creditRecovery"`
-	DefaultTier     tierView    `json:"defaultTier"`
+	ID                       string      `json:"id"`
+	Slug                     string      `json:"slug"`
+	Name                     string      `json:"name"`
+	Status                   string      `json:"status"`
+	ServicingStatus          string      `json:"servicingStatus"`
+	ServicingStatusChangedAt int64       `json:"servicingStatusChangedAt,omitzero"`
+	Role                     string      `json:"role"`
+	BillingUserID            string      `json:"billingUserId"`
+	Funding                  fundingView `json:"funding"`
+	CreditRecovery           *string     `json:"creditRecovery"`
+	DefaultTier              tierView    `json:"defaultTier"`
+	AdminMessage             string      `json:"adminMessage,omitzero"`
 }
 
 type fundingView struct {
@@ -56,41 +56,15 @@ type fundingView struct {
 }
 
 type tierView struct {
-	Effective string `json:"effective"`
+	Effective  string `json:"effective"`
+	Configured string `json:"configured,omitzero"`
 }
 
-var statusNames = map[workspacev1.Status]string{
-	workspacev1.Status_STATUS_PROVISIONING: "provisioning",
-	workspacev1.Status_STATUS_ACTIVE:       "active",
-	workspacev1.Status_STATUS_UNHEALTHY:    "unhealthy",
-	workspacev1.Status_STATUS_ARCHIVED:     "archived",
-	workspacev1.Status_STATUS_RETIRED:      "retired",
-	workspacev1.Status_STATUS_DELETED:      "deleted",
-}
-
-var roleNames = map[workspacev1.Role]string{
-	workspacev1.Role_ROLE_OWNER:  "owner",
-	workspacev1.Role_ROLE_EDITOR: "editor",
-	workspacev1.Role_ROLE_VIEWER: "viewer",
-}
-
-var credentialNames = map[wirev1.CredentialKind]string{
-	wirev1.CredentialKind_CREDENTIAL_KIND_USER:            "user",
-	wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION: "browser_session",
-	wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH:           "oauth",
-	wirev1.CredentialKind_CREDENTIAL_KIND_APP:             "app",
-	wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM:       "system_vm",
-	wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION:   "impersonation",
-}
+// defaultTier serves where a workspace has configured none.
+const defaultTier = workspacev1.Tier_TIER_BALANCED
 
 func (s *Server) whoami(c *call, _ none) (whoamiView, error) {
-	user, err := ask[*userv1.User](c, entity.Command{
-		Kind: entity.KindUser, Identity: c.caller.principal.GetUserId(), Message: &userv1.DescribeUser{},
-	})
-	if err != nil {
-		return whoamiView{}, err
-	}
-	workspaces, err := c.describeWorkspaces(user)
+	user, workspaces, err := c.standsFor()
 	if err != nil {
 		return whoamiView{}, err
 	}
@@ -108,29 +82,61 @@ func (s *Server) whoami(c *call, _ none) (whoamiView, error) {
 	return view, nil
 }
 
+// standsFor is the person that the credential speaks for, and their workspaces that it reaches. A computer's own speaks
+// for whom its workspace is billed to.
+func (c *call) standsFor() (*userv1.User, []*workspacev1.Description, error) {
+	if c.caller.principal.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM {
+		return c.payer()
+	}
+	user, err := c.describeCaller()
+	if err != nil {
+		return nil, nil, err
+	}
+	workspaces, err := c.describeWorkspaces(user)
+	return user, workspaces, err
+}
+
+func (c *call) payer() (*userv1.User, []*workspacev1.Description, error) {
+	its, err := ask[*workspacev1.Description](c, entity.Command{
+		Kind: entity.KindWorkspace, Identity: c.caller.principal.GetWorkspaceId(), Message: &workspacev1.DescribeWorkspace{},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	user, err := ask[*userv1.User](c, entity.Command{
+		Kind: entity.KindUser, Identity: its.GetWorkspace().GetBillingUserId(), Principal: entity.Platform(),
+		Message: &userv1.DescribeUser{},
+	})
+	return user, []*workspacev1.Description{its}, err
+}
+
+// describeCaller is the person behind the credential.
+func (c *call) describeCaller() (*userv1.User, error) {
+	return ask[*userv1.User](c, entity.Command{
+		Kind: entity.KindUser, Identity: c.caller.principal.GetUserId(), Message: &userv1.DescribeUser{},
+	})
+}
+
 // wide bounds the questions that one request has under way.
 const wide = 16
 
-// describeWorkspaces asks each of a person's workspaces, in the order of joining. One that no longer knows the person,
-// or that the credential may not see, is left out.
+// describeWorkspaces asks each of a person's workspaces, in the order of joining. One that is deleted, no longer knows
+// the person, or may not be seen with the credential is left out.
 func (c *call) describeWorkspaces(user *userv1.User) ([]*workspacev1.Description, error) {
 	ids := joined(c.caller.principal, user)
 	found := make([]*workspacev1.Description, len(ids))
-	var group errgroup.Group
-	group.SetLimit(wide)
-	for i, id := range ids {
-		group.Go(func() (err error) {
-			found[i], err = ask[*workspacev1.Description](c, entity.Command{
-				Kind: entity.KindWorkspace, Identity: id, Message: &workspacev1.DescribeWorkspace{},
-			})
-			if hidden(err) {
-				return nil
-			}
-			return err
+	err := each(len(ids), func(i int) (err error) {
+		found[i], err = ask[*workspacev1.Description](c, entity.Command{
+			Kind: entity.KindWorkspace, Identity: ids[i], Message: &workspacev1.DescribeWorkspace{},
 		})
-	}
-	err := group.Wait()
-	return slices.DeleteFunc(found, func(d *workspacev1.Description) bool { return d == nil }), err
+		if hidden(err) {
+			return nil
+		}
+		return err
+	})
+	return slices.DeleteFunc(found, func(d *workspacev1.Description) bool {
+		return d == nil || d.GetWorkspace().GetStatus() == workspacev1.Status_STATUS_DELETED
+	}), err
 }
 
 func joined(p *wirev1.Principal, user *userv1.User) []string {
@@ -168,15 +174,26 @@ func scopes(p *wirev1.Principal, workspaces []*workspacev1.Description) []string
 
 func viewWorkspace(d *workspacev1.Description) workspaceView {
 	w := d.GetWorkspace()
-	return workspaceView{
-		ID:              w.GetId(),
-		Slug:            w.GetSlug(),
-		Name:            w.GetName(),
-		Status:          statusNames[w.GetStatus()],
-		ServicingStatus: "active",
-		Role:            roleNames[d.GetRole()],
-		BillingUserID:   w.GetBillingUserId(),
-		Funding:         fundingView{Active: true},
-		DefaultTier:     tierView{Effective: "balanced"},
+	view := workspaceView{
+		ID:                       w.GetId(),
+		Slug:                     w.GetSlug(),
+		Name:                     w.GetName(),
+		Status:                   statusNames[w.GetStatus()],
+		ServicingStatus:          "active",
+		ServicingStatusChangedAt: w.GetServicingChangedAt(),
+		Role:                     roleNames[d.GetRole()],
+		BillingUserID:            w.GetBillingUserId(),
+		Funding:                  fundingView{Active: true},
+		DefaultTier:              tierView{Effective: tierNames[defaultTier], Configured: tierNames[w.GetDefaultTier()]},
 	}
+	if view.DefaultTier.Configured != "" {
+		view.DefaultTier.Effective = view.DefaultTier.Configured
+	}
+	switch suspension := w.GetSuspension(); {
+	case suspension.GetByOperator():
+		view.ServicingStatus, view.AdminMessage = "banned", suspension.GetReason()
+	case suspension != nil:
+		view.ServicingStatus = "paused"
+	}
+	return view
 }

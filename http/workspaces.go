@@ -6,6 +6,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/slug"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 type workspaceRequest struct {
@@ -41,21 +42,31 @@ func (s *Server) createWorkspace(c *call, in workspaceRequest) (workspaceCreated
 	if err := slug.Check(in.Slug); err != nil { // no entity is woken for a name that no workspace can have
 		return none, err
 	}
+	creator, err := c.describeCaller()
+	if err != nil {
+		return none, err
+	}
 	id := s.options.NewID("ws_")
-	if _, err := ask[proto.Message](c, entity.Command{
-		Kind: entity.KindSlug, Identity: in.Slug, Principal: entity.Platform(), ID: s.options.NewID("cmd_"),
-		Message: &slugv1.ClaimSlug{
-			WorkspaceId: id, WorkspaceName: in.Name, CreatorId: c.caller.principal.GetUserId(),
-		},
+	if err := c.claimSlug(in.Slug, &slugv1.ClaimSlug{
+		WorkspaceId: id, WorkspaceName: in.Name, CreatorId: creator.GetId(),
+		CreatorEmail: creator.GetEmail(), CreatorName: creator.GetName(),
 	}); err != nil {
 		return none, err
 	}
-	s.workspaces.forget(in.Slug)
-	if err := c.settle(entity.KindSlug, in.Slug); err != nil {
-		return none, err
+	return workspaceCreated{id, in.Slug, statusNames[workspacev1.Status_STATUS_PROVISIONING]}, nil
+}
+
+// claimSlug takes a slug for a workspace, and waits for what follows from that for both.
+func (c *call) claimSlug(name string, claim *slugv1.ClaimSlug) error {
+	if _, err := ask[proto.Message](c, entity.Command{
+		Kind: entity.KindSlug, Identity: name, Principal: entity.Platform(), ID: c.server.options.NewID("cmd_"),
+		Message: claim,
+	}); err != nil {
+		return err
 	}
-	if err := c.settle(entity.KindWorkspace, id); err != nil {
-		return none, err
+	c.server.workspaces.forget(name)
+	if err := c.settle(entity.KindSlug, name); err != nil {
+		return err
 	}
-	return workspaceCreated{id, in.Slug, "provisioning"}, nil
+	return c.settle(entity.KindWorkspace, claim.GetWorkspaceId())
 }

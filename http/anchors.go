@@ -1,0 +1,71 @@
+package http
+
+import (
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/atelier-run/atelier/entity"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+type anchorView struct {
+	ID          string         `json:"id"`
+	WorkspaceID string         `json:"workspaceId"`
+	Path        string         `json:"path"`
+	Kind        string         `json:"kind"`
+	Settings    jsontext.Value `json:"settings"`
+	State       string         `json:"state"`
+	CreatedAt   int64          `json:"createdAt"`
+	UpdatedAt   int64          `json:"updatedAt"`
+}
+
+type reanchorRequest struct {
+	Path string `json:"path"`
+}
+
+type reanchored struct {
+	Anchor anchorView `json:"anchor"`
+}
+
+// listAnchors waits for what the drive did before: an anchor has followed it then.
+func (s *Server) listAnchors(c *call, in listing) (collection[anchorView], error) {
+	if err := c.authorize(); err != nil {
+		return collection[anchorView]{}, err
+	}
+	if err := c.settle(entity.KindWorkspace, c.workspace.id); err != nil {
+		return collection[anchorView]{}, err
+	}
+	return readList(c, entity.KindWorkspace, "anchors", in, c.viewAnchor)
+}
+
+func checkReanchor(in *reanchorRequest) error {
+	return checkPath("path", in.Path)
+}
+
+func (s *Server) reanchor(c *call, in reanchorRequest) (reanchored, error) {
+	if err := c.authorize(); err != nil {
+		return reanchored{}, err
+	}
+	there, err := s.options.Drive.Exists(c.ctx, c.workspace.id, in.Path)
+	switch {
+	case err != nil:
+		return reanchored{}, err
+	case !there:
+		return reanchored{}, invalid("path names nothing on the drive")
+	}
+	anchor, err := ask[*workspacev1.Anchor](c, c.change(&workspacev1.Reanchor{AnchorId: c.variable("anchorId"), Path: in.Path}))
+	if err != nil {
+		return reanchored{}, err
+	}
+	return reanchored{c.viewAnchor(anchor)}, nil
+}
+
+func (c *call) viewAnchor(a *workspacev1.Anchor) anchorView {
+	view := anchorView{
+		ID: a.GetId(), WorkspaceID: c.workspace.id, Path: a.GetPath(), Kind: anchorKindNames[a.GetKind()],
+		Settings: a.GetSettings(), State: anchorStateNames[a.GetState()], CreatedAt: a.GetCreatedAt(), UpdatedAt: a.GetUpdatedAt(),
+	}
+	if len(view.Settings) == 0 {
+		view.Settings = jsontext.Value("null")
+	}
+	return view
+}

@@ -1,0 +1,107 @@
+package http
+
+import (
+	"github.com/atelier-run/atelier/entity"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+type inviteRequest struct {
+	Email string  `json:"email"`
+	Role  *string `json:"role"`
+}
+
+type invitationView struct {
+	ID         string `json:"id"`
+	Email      string `json:"email"`
+	Role       string `json:"role"`
+	ExpiresAt  int64  `json:"expiresAt"`
+	RevokedAt  int64  `json:"revokedAt,omitzero"`
+	ConsumedAt int64  `json:"consumedAt,omitzero"`
+}
+
+type invitationRevoked struct {
+	RevokedAt int64 `json:"revokedAt"`
+}
+
+// checkInvite brings the address into the one form in which it names a person.
+func checkInvite(in *inviteRequest) (err error) {
+	if in.Email, err = checkEmail(in.Email); err != nil {
+		return err
+	}
+	if _, ok := invitedRole(in); !ok {
+		return invalid("role must be one of editor, viewer")
+	}
+	return nil
+}
+
+func invitedRole(in *inviteRequest) (workspacev1.Role, bool) {
+	if in.Role == nil {
+		return workspacev1.Role_ROLE_EDITOR, true
+	}
+	role, ok := named(roleNames, *in.Role)
+	return role, ok && role != workspacev1.Role_ROLE_OWNER
+}
+
+// invite makes an invitation or renews the pending one, and answers when the addressee finds it. The link goes by mail,
+// or else to the inviter.
+func (s *Server) invite(c *call, in inviteRequest) (view invitationView, made bool, err error) {
+	role, _ := invitedRole(&in)
+	inviter, err := c.inviter()
+	if err != nil {
+		return view, false, err
+	}
+	secret, hash := newSecret()
+	invited, err := ask[*workspacev1.Invited](c, c.change(&workspacev1.Invite{
+		InvitationId: s.options.NewID("inv_"), Email: in.Email, Role: role, SecretSha256: hash, Inviter: inviter,
+	}))
+	if err != nil {
+		return view, false, err
+	}
+	if err := c.settle(entity.KindWorkspace, c.workspace.id); err != nil {
+		return view, false, err
+	}
+	into, err := c.describeWorkspace()
+	if err != nil {
+		return view, false, err
+	}
+	if link := c.deliverInvitation(into, invited.GetInvitation(), secret); link != "" {
+		c.w.Header()["Link"] = []string{"<" + link + `>; rel="invitation"`}
+	}
+	return viewInvitation(invited.GetInvitation()), !invited.GetRenewed(), nil
+}
+
+// inviter is who asks; a computer is nobody.
+func (c *call) inviter() (*workspacev1.Person, error) {
+	if c.caller.principal.GetUserId() == "" {
+		return nil, nil
+	}
+	user, err := c.describeCaller()
+	if err != nil {
+		return nil, err
+	}
+	return personOf(user), nil
+}
+
+func personOf(user *userv1.User) *workspacev1.Person {
+	return &workspacev1.Person{UserId: user.GetId(), Email: user.GetEmail(), Name: user.GetName()}
+}
+
+func (s *Server) listInvitations(c *call, in listing) (collection[invitationView], error) {
+	return readList(c, entity.KindWorkspace, "invitations", in, viewInvitation)
+}
+
+func (s *Server) revokeInvitation(c *call, _ none) (invitationRevoked, error) {
+	revoked, err := ask[*workspacev1.Invitation](c, c.change(&workspacev1.RevokeInvitation{InvitationId: c.variable("inviteId")}))
+	if err != nil {
+		return invitationRevoked{}, err
+	}
+	return invitationRevoked{revoked.GetRevokedAt()}, nil
+}
+
+func viewInvitation(i *workspacev1.Invitation) invitationView {
+	return invitationView{
+		ID: i.GetId(), Email: i.GetEmail(), Role: roleNames[i.GetRole()], ExpiresAt: i.GetExpiresAt(),
+		RevokedAt: i.GetRevokedAt(), ConsumedAt: i.GetConsumedAt(),
+	}
+}

@@ -1,0 +1,88 @@
+package http
+
+import (
+	"cmp"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+type telemetryView struct {
+	Samples []sampleView `json:"samples"`
+}
+
+type sampleView struct {
+	At          int64    `json:"at"`
+	CPUPct      *float64 `json:"cpuPct,omitzero"`
+	MemUsedMb   *float64 `json:"memUsedMb,omitzero"`
+	MemTotalMb  *float64 `json:"memTotalMb,omitzero"`
+	DiskUsedMb  *float64 `json:"diskUsedMb,omitzero"`
+	DiskTotalMb *float64 `json:"diskTotalMb,omitzero"`
+}
+
+const (
+	// sampleTime is how long samples are kept.
+	sampleTime = 24 * time.Hour
+	// mostSamples is more than there are in that time.
+	mostSamples = 6000
+)
+
+// jsonNumber is a number of 0 or more as JSON writes it.
+var jsonNumber = regexp.MustCompile(`^(0|[1-9][0-9]{0,19})(\.[0-9]{1,20})?$`)
+
+// decodeSince is the time from which samples are asked for, in milliseconds, of which there may be fractions.
+func decodeSince(c *call) (float64, error) {
+	q, err := parseQuery(c.r.URL.RawQuery, "sinceAt")
+	if err != nil || !q.has("sinceAt") {
+		return 0, err
+	}
+	text := q.text("sinceAt")
+	since, err := strconv.ParseFloat(text, 64)
+	if err != nil || !jsonNumber.MatchString(text) {
+		return 0, invalid("sinceAt must be a number of 0 or more")
+	}
+	return since, nil
+}
+
+func (s *Server) readTelemetry(c *call, since float64) (telemetryView, error) {
+	found, err := ask[*wirev1.Page](c, entity.Command{
+		Kind: entity.KindComputer, Identity: c.workspace.id,
+		Message: &wirev1.List{Name: "telemetry", Limit: mostSamples},
+	})
+	if err != nil {
+		return telemetryView{}, err
+	}
+	from := math.Max(since, float64(s.now().Add(-sampleTime).UnixMilli()))
+	view := telemetryView{Samples: []sampleView{}}
+	for _, bytes := range found.GetRows() {
+		sample := &computerv1.Sample{}
+		if err := proto.Unmarshal(bytes, sample); err != nil {
+			return telemetryView{}, err
+		}
+		if float64(sample.GetAt()) >= from {
+			view.Samples = append(view.Samples, viewSample(sample))
+		}
+	}
+	slices.SortFunc(view.Samples, func(a, b sampleView) int { return cmp.Compare(a.At, b.At) })
+	return view, nil
+}
+
+// viewSample leaves out what was not measured: a total of 0 is none.
+func viewSample(s *computerv1.Sample) sampleView {
+	view := sampleView{At: s.GetAt(), CPUPct: proto.Float64(s.GetCpuPct())}
+	if s.GetMemTotalMb() > 0 {
+		view.MemUsedMb, view.MemTotalMb = proto.Float64(s.GetMemUsedMb()), proto.Float64(s.GetMemTotalMb())
+	}
+	if s.GetDiskTotalMb() > 0 {
+		view.DiskUsedMb, view.DiskTotalMb = proto.Float64(s.GetDiskUsedMb()), proto.Float64(s.GetDiskTotalMb())
+	}
+	return view
+}

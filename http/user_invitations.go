@@ -1,0 +1,142 @@
+package http
+
+import (
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+type addressedView struct {
+	ID        string       `json:"id"`
+	Workspace invitingView `json:"workspace"`
+	Inviter   *inviterView `json:"inviter"`
+	Role      string       `json:"role"`
+	ExpiresAt int64        `json:"expiresAt"`
+}
+
+type invitingView struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	Slug string `json:"slug"`
+}
+
+type inviterView struct {
+	Email string `json:"email"`
+	Name  string `json:"name,omitzero"`
+}
+
+type invitationAccepted struct {
+	WorkspaceID   string `json:"workspaceId"`
+	WorkspaceSlug string `json:"workspaceSlug"`
+}
+
+// addressed are the workspaces that invited an address, by invitation.
+func (c *call) addressed(address string) (map[string]string, error) {
+	found, err := ask[*emailv1.Email](c, entity.Command{
+		Kind: entity.KindEmail, Identity: address, Principal: entity.Platform(), Message: &emailv1.ResolveEmail{},
+	})
+	return found.GetInvitations(), err
+}
+
+// listUserInvitations goes through what the caller's address was sent, in the order of its making, and shows what is
+// pending: a page may be short or empty.
+func (s *Server) listUserInvitations(c *call, in listing) (collection[addressedView], error) {
+	var none collection[addressedView]
+	user, err := c.describeCaller()
+	if err != nil {
+		return none, err
+	}
+	from, err := c.addressed(user.GetEmail())
+	if err != nil {
+		return none, err
+	}
+	ids := slices.Sorted(maps.Keys(from))
+	begin, past := slices.BinarySearch(ids, in.after)
+	if past {
+		begin++
+	}
+	ids = ids[begin:]
+	next := ""
+	if len(ids) > int(in.limit) {
+		ids = ids[:in.limit]
+		next = ids[in.limit-1]
+	}
+	shown := make([]*addressedView, len(ids))
+	err = each(len(ids), func(i int) (err error) {
+		shown[i], err = c.describePending(from[ids[i]], ids[i])
+		return err
+	})
+	items := make([]addressedView, 0, len(ids))
+	for _, item := range shown {
+		if item != nil {
+			items = append(items, *item)
+		}
+	}
+	return page(c, in, items, next), err
+}
+
+// describePending is an invitation that can be accepted; nil: it cannot.
+func (c *call) describePending(workspaceID, id string) (*addressedView, error) {
+	w, err := c.workspaceOf(workspaceID)
+	if hidden(err) || err == nil && w.GetStatus() == workspacev1.Status_STATUS_DELETED {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	i, err := ask[*workspacev1.Invitation](c, entity.Command{
+		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: entity.Platform(),
+		Message: &workspacev1.DescribeInvitation{InvitationId: id},
+	})
+	if hidden(err) || err == nil && !c.pending(i) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	view := &addressedView{
+		ID: id, Workspace: invitingView{w.GetId(), w.GetName(), w.GetSlug()}, Role: roleNames[i.GetRole()], ExpiresAt: i.GetExpiresAt(),
+	}
+	if inviter := i.GetInviter(); inviter.GetEmail() != "" {
+		view.Inviter = &inviterView{inviter.GetEmail(), inviter.GetName()}
+	}
+	return view, nil
+}
+
+func (c *call) pending(i *workspacev1.Invitation) bool {
+	return i.GetRevokedAt() == 0 && i.GetConsumedAt() == 0 && c.server.now().UnixMilli() < i.GetExpiresAt()
+}
+
+// acceptInvitation answers when the workspace is among the caller's.
+func (s *Server) acceptInvitation(c *call, _ none) (invitationAccepted, error) {
+	var none invitationAccepted
+	user, err := c.describeCaller()
+	if err != nil {
+		return none, err
+	}
+	from, err := c.addressed(user.GetEmail())
+	if err != nil {
+		return none, err
+	}
+	id := c.variable("inviteId")
+	workspaceID := from[id]
+	if workspaceID == "" {
+		return none, errNotFound
+	}
+	if _, err := ask[proto.Message](c, entity.Command{
+		Kind: entity.KindWorkspace, Identity: workspaceID, ID: s.options.NewID("cmd_"),
+		Message: &workspacev1.AcceptInvitation{InvitationId: id, Person: personOf(user)},
+	}); err != nil {
+		return none, err
+	}
+	if err := c.settle(entity.KindWorkspace, workspaceID); err != nil {
+		return none, err
+	}
+	w, err := c.workspaceOf(workspaceID)
+	return invitationAccepted{workspaceID, w.GetSlug()}, err
+}
