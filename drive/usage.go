@@ -40,3 +40,17 @@ func (d *Drive) Exists(_ context.Context, path string) (bool, error) {
 	}
 	return err == nil, err
 }
+
+// Exists tells whether a path of a workspace's drive leads to a file or a folder now. The empty path is the root, which
+// is read anew: it is there unless the drive has been lost.
+func (d *Drives) Exists(ctx context.Context, workspaceID, path string) (bool, error) {
+	drive, err := d.Open(ctx, workspaceID)
+	if err != nil {
+		return false, err
+	}
+	if path == "" {
+		_, _, err := d.Usage(workspaceID)
+		return err == nil, err
+	}
+	return drive.Exists(ctx, path)
+}

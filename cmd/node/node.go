@@ -59,8 +59,9 @@ type Node struct {
 	Computers *computer.Fleet
 	Server    *http.Server
 
-	births births
-	log    *slog.Logger
+	anchors *anchors
+	births  births
+	log     *slog.Logger
 }
 
 // Start opens the data directory, recovers what was under way and returns a node that is ready to serve. What it has
@@ -68,6 +69,7 @@ type Node struct {
 func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	o = o.complete()
 	n := &Node{log: o.Log}
+	n.anchors = &anchors{node: n}
 	defer func() {
 		if err != nil {
 			stopping, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -99,7 +101,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}
 	n.System = actors.New(actors.Options{
 		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: kinds(n.Journal, secret),
-		Reactions: n.reactions(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: o.Registry,
+		Reactions: n.reactions(), Trail: n.anchors.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: o.Registry,
 		IdleAfter: o.IdleAfter,
 	})
 	n.Router.Attach(n.System)
@@ -110,6 +112,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if err := n.Computers.Start(); err != nil {
 		return n, err
 	}
+	n.anchors.start()
 	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers)
 	if n.Server, err = n.serve(o, secret); err != nil {
 		return n, err
@@ -174,6 +177,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	if n.Server != nil {
 		errs = append(errs, n.Server.Shutdown(ctx))
 	}
+	n.anchors.close()
 	if n.Computers != nil {
 		n.Computers.Close()
 	}

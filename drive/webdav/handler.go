@@ -67,6 +67,12 @@ const Allow = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PRO
 // Writes tells whether a method changes the drive, and so needs more than reading.
 func Writes(name string) bool { return methods[name].writes }
 
+// Exists tells whether a path of a workspace's drive leads to a file or a folder now; empty is the root. It fails where
+// the drive cannot be read.
+func (h *Handler) Exists(ctx context.Context, workspaceID, path string) (bool, error) {
+	return h.drives.Exists(ctx, workspaceID, path)
+}
+
 // ServeDrive answers a request on a workspace's drive. prefix is the URL path of the drive's root, without a slash at its
 // end. The caller has authorised the request, for writing where Writes says so, and keeps deadlines on the connection:
 // those of a body outlast the call, for a refusal leaves the body unread, which the server drains before it answers.

@@ -1,0 +1,121 @@
+package anchor_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/atelier-run/atelier/entity/activity"
+	"github.com/atelier-run/atelier/entity/anchor"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+const (
+	active   = workspacev1.AnchorState_ANCHOR_STATE_ACTIVE
+	broken   = workspacev1.AnchorState_ANCHOR_STATE_BROKEN
+	orphaned = workspacev1.AnchorState_ANCHOR_STATE_ORPHANED
+)
+
+func at(path string, state workspacev1.AnchorState, created int64) *workspacev1.Anchor {
+	return &workspacev1.Anchor{Id: "anc_" + path, Path: path, State: state, CreatedAt: created}
+}
+
+func told(steps []anchor.Step) string {
+	var all []string
+	for _, s := range steps {
+		switch c := s.Command.(type) {
+		case *workspacev1.MoveAnchor:
+			all = append(all, fmt.Sprintf("move %s %s", c.GetFromPath(), c.GetToPath()))
+		case *workspacev1.BreakAnchor:
+			all = append(all, "break "+c.GetPath())
+		case *workspacev1.RepairAnchor:
+			all = append(all, "repair "+c.GetPath())
+		default:
+			all = append(all, fmt.Sprintf("%T", c))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestFollow(t *testing.T) {
+	const (
+		write   = activityv1.Kind_KIND_WRITE
+		create  = activityv1.Kind_KIND_CREATE
+		remove  = activityv1.Kind_KIND_DELETE
+		rename  = activityv1.Kind_KIND_RENAME
+		summary = activityv1.Kind_KIND_CHANGED_SUMMARY
+		restore = activityv1.Kind_KIND_RESTORE
+	)
+	for name, test := range map[string]struct {
+		row     anchor.Row
+		anchors []*workspacev1.Anchor
+		exist   string
+		want    string
+	}{
+		"renamed itself":       {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a", active, 5)}, "b", "move a b"},
+		"a folder above":       {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "x/y"}, []*workspacev1.Anchor{at("a/b/c", active, 1)}, "", "move a/b/c x/y/b/c"},
+		"only a common prefix": {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("ab", active, 1)}, "", ""},
+		"made after a rename":  {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a", active, 6)}, "a b", ""},
+		"made after, and gone": {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a", active, 6)}, "b", "break a"},
+		"broken does not move": {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a/x", broken, 1)}, "b b/x", ""},
+		"renamed to repairs":   {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("b/x", broken, 1)}, "b b/x", "repair b/x"},
+		"renamed over breaks":  {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("b/x", active, 1)}, "b", "break b/x"},
+		"deleted":              {anchor.Row{Kind: remove, Path: "a"}, []*workspacev1.Anchor{at("a", active, 1), at("a/b", active, 1), at("c", active, 1)}, "c", "break a, break a/b"},
+		"deleted, there again": {anchor.Row{Kind: remove, Path: "a"}, []*workspacev1.Anchor{at("a", active, 1)}, "a", ""},
+		"deleted when broken":  {anchor.Row{Kind: remove, Path: "a"}, []*workspacev1.Anchor{at("a", broken, 1)}, "", ""},
+		"created":              {anchor.Row{Kind: create, Path: "a"}, []*workspacev1.Anchor{at("a", broken, 1)}, "a", "repair a"},
+		"created, gone again":  {anchor.Row{Kind: create, Path: "a"}, []*workspacev1.Anchor{at("a", broken, 1)}, "", ""},
+		"a tree was copied in": {anchor.Row{Kind: create, Path: "a"}, []*workspacev1.Anchor{at("a/b", broken, 1)}, "a a/b", "repair a/b"},
+		"written":              {anchor.Row{Kind: write, Path: "a"}, []*workspacev1.Anchor{at("a", broken, 1), at("b", broken, 1)}, "a b", "repair a"},
+		"orphaned stays":       {anchor.Row{Kind: create, Path: "a"}, []*workspacev1.Anchor{at("a", orphaned, 1)}, "a", ""},
+		"a generated tree":     {anchor.Row{Kind: summary, Path: "a/dist"}, []*workspacev1.Anchor{at("a/dist/x", active, 1), at("a/dist/y", broken, 1)}, "a/dist/y", "break a/dist/x, repair a/dist/y"},
+		"restored": {anchor.Row{Kind: restore}, []*workspacev1.Anchor{at("a", active, 1), at("b", active, 1), at("c", broken, 1), at("d", orphaned, 1)},
+			"a c d", "break b, repair c"},
+		"read": {anchor.Row{Kind: activityv1.Kind_KIND_READ, Path: "a"}, []*workspacev1.Anchor{at("a", active, 1)}, "", ""},
+	} {
+		steps, err := anchor.Follow(test.row, test.anchors, func(path string) (bool, error) {
+			return strings.Contains(" "+test.exist+" ", " "+path+" "), nil
+		})
+		if got := told(steps); err != nil || got != test.want {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, test.want)
+		}
+	}
+}
+
+func TestFollowEndsWithTheDrive(t *testing.T) {
+	away := errors.New("away")
+	steps, err := anchor.Follow(anchor.Row{Kind: activityv1.Kind_KIND_RESTORE}, []*workspacev1.Anchor{at("a", active, 1)},
+		func(string) (bool, error) { return false, away })
+	if !errors.Is(err, away) || len(steps) > 0 {
+		t.Errorf("%v, %v", steps, err)
+	}
+}
+
+// What Encode writes, Parse reads.
+func TestParse(t *testing.T) {
+	stored := activity.Encode(activity.Row{Seq: 7, At: 5, Operation: &activityv1.Operation{
+		Kind: activityv1.Kind_KIND_RENAME, Path: `b"\é`, FromPath: "a/ü", Author: &activityv1.Author{Actor: "system"},
+	}})
+	row, err := anchor.Parse(stored)
+	want := anchor.Row{Kind: activityv1.Kind_KIND_RENAME, Seq: 7, At: 5, Path: `b"\é`, FromPath: "a/ü"}
+	if err != nil || row != want {
+		t.Errorf("%+v, %v", row, err)
+	}
+	for _, bad := range []activity.Stored{nil, {4}, {4, '{'}} {
+		if _, err := anchor.Parse(bad); err == nil {
+			t.Errorf("%q is a row", bad)
+		}
+	}
+}
+
+func TestKinds(t *testing.T) {
+	for kind := range activityv1.Kind_name {
+		k := activityv1.Kind(kind)
+		reads := k == activityv1.Kind_KIND_READ || k == activityv1.Kind_KIND_VIEWED_SUMMARY || k == activityv1.Kind_KIND_UNSPECIFIED
+		if anchor.Moves(k) == reads {
+			t.Errorf("%v", k)
+		}
+	}
+}
