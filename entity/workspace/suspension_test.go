@@ -1,0 +1,67 @@
+package workspace_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// suspended fails the test unless the reply and the state tell of the suspension.
+func (w *world) suspended(reply proto.Message, want *workspacev1.Suspension, changedAt time.Time) {
+	w.t.Helper()
+	shown := reply.(*workspacev1.Description).GetWorkspace()
+	for _, s := range []*workspacev1.Workspace{shown, w.s} {
+		if !proto.Equal(s.GetSuspension(), want) || s.GetServicingChangedAt() != changedAt.UnixMilli() {
+			w.t.Errorf("%v since %d, want %v since %d", s.GetSuspension(), s.GetServicingChangedAt(), want, changedAt.UnixMilli())
+		}
+	}
+}
+
+func TestAnOwnersSuspension(t *testing.T) {
+	w := founded(t)
+	at := noon.UnixMilli()
+	w.unchanged(person("ann"), &workspacev1.Resume{})
+	reply, _ := w.must(person("ann"), &workspacev1.Suspend{Reason: "rent"})
+	w.suspended(reply, &workspacev1.Suspension{At: at, Reason: "rent"}, noon)
+	w.now = w.now.Add(time.Hour)
+	w.unchanged(person("ann"), &workspacev1.Suspend{Reason: "rent"})
+	reply, _ = w.must(person("ann"), &workspacev1.Suspend{Reason: "leave"})
+	w.suspended(reply, &workspacev1.Suspension{At: at, Reason: "leave"}, noon)
+	if last := w.lastAudit(); last.GetEvent() != "workspace.suspended" || last.GetActorId() != "ann" ||
+		!proto.Equal(last.GetProvenance(), &auditv1.Provenance{Reason: "leave"}) {
+		t.Errorf("%v", last)
+	}
+	reply, _ = w.must(person("ann"), &workspacev1.Resume{})
+	w.suspended(reply, nil, w.now)
+	if last := w.lastAudit(); last.GetEvent() != "workspace.resumed" {
+		t.Errorf("%v", last)
+	}
+}
+
+func TestAnOperatorsSuspension(t *testing.T) {
+	w := founded(t)
+	w.must(person("ann"), &workspacev1.Suspend{Reason: "rent"})
+	reply, _ := w.must(entity.Platform(), &workspacev1.Suspend{Reason: "rent"})
+	w.suspended(reply, &workspacev1.Suspension{At: noon.UnixMilli(), Reason: "rent", ByOperator: true}, noon)
+	if last := w.lastAudit(); last.GetActorId() != "system" {
+		t.Errorf("%v", last)
+	}
+	w.refused(person("ann"), &workspacev1.Resume{}, entity.Forbidden)
+	w.refused(person("ann"), &workspacev1.Suspend{Reason: "rent"}, entity.Forbidden)
+	w.refused(person("ann"), &workspacev1.Suspend{}, entity.Forbidden)
+	w.must(entity.Platform(), &workspacev1.Resume{})
+	w.must(person("ann"), &workspacev1.SetDefaultModel{Tier: workspacev1.Tier_TIER_BALANCED})
+}
+
+func TestReasons(t *testing.T) {
+	w := founded(t)
+	w.refused(person("ann"), &workspacev1.Suspend{Reason: strings.Repeat("é", 1001)}, entity.InvalidRequest)
+	w.refused(person("ann"), &workspacev1.Suspend{Reason: "\xff"}, entity.InvalidRequest)
+	w.must(person("ann"), &workspacev1.Suspend{Reason: strings.Repeat("é", 1000)})
+}
