@@ -32,15 +32,39 @@ func (c *serveCommand) Run(ctx context.Context, out console) error {
 	if err := makeData(c.Data, log); err != nil {
 		return err
 	}
+	reserved, err := c.reserve()
+	if err != nil {
+		return err
+	}
+	options, err := c.options(log, reserved)
+	if err != nil {
+		return errors.Join(err, closed(reserved))
+	}
 	started := time.Now()
 	node.TuneMemory()
-	n, err := node.Start(ctx, c.options(log))
+	n, err := node.Start(ctx, options)
 	if err != nil {
-		return explain(err)
+		return errors.Join(explain(err), closed(reserved))
 	}
 	log.Info("recovered", slog.String("data", c.Data), slog.Duration("duration", time.Since(started)),
 		slog.String("version", version().String()))
-	return c.serve(ctx, n, log, out)
+	return c.serve(ctx, n, reserved, log, out)
+}
+
+// reserve takes a free port before the node starts, which has to know where clients find it. A port that is given is
+// opened after recovery, so that connections are refused until then; nil: it is given.
+func (c *serveCommand) reserve() (net.Listener, error) {
+	if _, port, err := net.SplitHostPort(c.Listen); err != nil || port != "0" {
+		return nil, err
+	}
+	return net.Listen("tcp", c.Listen)
+}
+
+func closed(l net.Listener) error {
+	if l == nil {
+		return nil
+	}
+	return l.Close()
 }
 
 // explain gives an error of the start its exit code. EAGAIN is what fcntl(2) says of a lock that is another's.
@@ -51,23 +75,44 @@ func explain(err error) error {
 	return err
 }
 
-func (c *serveCommand) options(log *slog.Logger) node.Options {
-	rate := c.Rate
-	if rate == 0 {
-		rate = -1
-	}
+func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Options, error) {
+	settings, err := c.httpOptions(log, reserved)
 	return node.Options{
-		Dir: c.Data, Log: log, GeneratedTrees: c.GeneratedTrees, IdleAfter: c.IdleAfter,
+		Dir: c.Data, Log: log, GeneratedTrees: c.GeneratedTrees, IdleAfter: c.IdleAfter, BackupURL: c.BackupURL,
 		Journal: persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace)},
-		HTTP: http.Options{
-			StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat,
-			Limits: http.Limits{
-				Connections: c.MaxConnections, Requests: c.MaxRequests, Streams: c.MaxStreams,
-				CredentialStreams: c.MaxCredentialStreams, Rate: rate, Burst: c.Burst,
-				RequestTime: c.RequestTime, StallTime: c.StallTime, HeaderTime: c.HeaderTime, IdleTime: c.IdleTime,
-			},
-		},
+		HTTP:    settings,
+	}, err
+}
+
+func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (http.Options, error) {
+	address := c.Listen
+	if reserved != nil {
+		address = reserved.Addr().String()
 	}
+	public, local, err := c.publicURL(address)
+	if err != nil {
+		return http.Options{}, err
+	}
+	if local {
+		log.Warn("without public-url, links lead to this machine alone", slog.String("url", public.String()))
+	}
+	return http.Options{
+		StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat, PublicURL: public, TrustedProxies: c.proxies(),
+		Limits: http.Limits{
+			Connections: c.MaxConnections, Requests: c.MaxRequests, Streams: c.MaxStreams,
+			CredentialStreams: c.MaxCredentialStreams, Rate: unlimited(c.Rate), Burst: c.Burst,
+			AddressRate: unlimited(c.AddressRate), AddressBurst: c.AddressBurst,
+			RequestTime: c.RequestTime, StallTime: c.StallTime, HeaderTime: c.HeaderTime, IdleTime: c.IdleTime,
+		},
+	}, nil
+}
+
+// unlimited is a rate as the server has it, where 0 is its default and less is no limit.
+func unlimited(rate int) int {
+	if rate == 0 {
+		return -1
+	}
+	return rate
 }
 
 // cacheBytes leaves a process whose memory is bounded room for all else; 0 is the journal's own default.
@@ -79,8 +124,8 @@ func (c *serveCommand) cacheBytes() int64 {
 	return max(minCacheSize, min(256<<20, limit/4))
 }
 
-func (c *serveCommand) serve(ctx context.Context, n *node.Node, log *slog.Logger, out console) error {
-	listener, admin, err := c.open()
+func (c *serveCommand) serve(ctx context.Context, n *node.Node, reserved net.Listener, log *slog.Logger, out console) error {
+	listener, admin, err := c.open(reserved)
 	if err != nil {
 		return errors.Join(err, stop(n, afterFailure, log))
 	}
@@ -106,9 +151,12 @@ func (c *serveCommand) serve(ctx context.Context, n *node.Node, log *slog.Logger
 	return errors.Join(err, stop(n, afterFailure, log))
 }
 
-func (c *serveCommand) open() (api, admin net.Listener, err error) {
-	if api, err = net.Listen("tcp", c.Listen); err != nil {
-		return nil, nil, err
+// open opens the API's port, unless it is reserved, and the operators' socket.
+func (c *serveCommand) open(reserved net.Listener) (api, admin net.Listener, err error) {
+	if api = reserved; api == nil {
+		if api, err = net.Listen("tcp", c.Listen); err != nil {
+			return nil, nil, err
+		}
 	}
 	if admin, err = listenAdmin(c.Data); err != nil {
 		return nil, nil, errors.Join(err, api.Close())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 
@@ -23,6 +24,10 @@ type serveCommand struct {
 	Listen     string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the API. Port 0: a free one."`
 	Quickstart bool   `help:"At the first start, make an owner and a workspace; print the address, a key and what to try. On a loopback address alone."`
 
+	publicSettings
+	smtpSettings
+	oidcSettings
+
 	LogLevel  string `group:"Log" default:"info" enum:"debug,info,warn,error" help:"Least level that is logged: ${enum}."`
 	LogFormat string `group:"Log" default:"text" enum:"text,json" help:"Form of a line: ${enum}."`
 
@@ -36,6 +41,8 @@ type serveCommand struct {
 
 	Rate                 int `group:"Limits" default:"5000" help:"Requests a second with one credential; more are answered 429. 0: no limit."`
 	Burst                int `group:"Limits" default:"0" help:"Requests that a credential may save up. 0: twice the rate."`
+	AddressRate          int `group:"Limits" default:"50" help:"Requests a second without a known credential from one address; more are answered 429. 0: no limit."`
+	AddressBurst         int `group:"Limits" default:"0" help:"Such requests that an address may save up. 0: twenty times the rate."`
 	MaxConnections       int `group:"Limits" default:"12000" help:"Connections, beyond which requests are answered 503."`
 	MaxRequests          int `group:"Limits" default:"4096" help:"Requests under way, streams apart, beyond which more are answered 503."`
 	MaxStreams           int `group:"Limits" default:"10000" help:"Open streams, beyond which more are answered 503."`
@@ -45,6 +52,8 @@ type serveCommand struct {
 	MinFreeSpace size          `group:"Resources" default:"64MiB" help:"Free space on the disk below which changes are refused."`
 	IdleAfter    time.Duration `group:"Resources" default:"5m" help:"An entity that nobody uses leaves memory after this long."`
 
+	BackupURL string `name:"backup-url" group:"Drive" placeholder:"URL" help:"Bucket that keeps backups: s3://BUCKET?region=REGION, or file:///DIR. None: a folder of the data directory."`
+
 	GeneratedTrees []string `group:"Drive" default:"node_modules,.git,target,dist,build,.venv,__pycache__,.cache" help:"Names of folders whose content is generated: operations below them are recorded in summaries."`
 }
 
@@ -52,6 +61,10 @@ type serveCommand struct {
 func (c *serveCommand) Validate() error {
 	return errors.Join(
 		c.checkListen(),
+		c.publicSettings.check(),
+		c.smtpSettings.check(),
+		c.oidcSettings.check(),
+		c.checkBackup(),
 		between("drain-deadline", c.DrainDeadline, time.Second, time.Hour),
 		between("request-time", c.RequestTime, time.Second, time.Hour),
 		between("stall-time", c.StallTime, time.Second, time.Hour),
@@ -62,6 +75,8 @@ func (c *serveCommand) Validate() error {
 		between("idle-after", c.IdleAfter, time.Second, 24*time.Hour),
 		between("rate", c.Rate, 0, 1_000_000),
 		between("burst", c.Burst, 0, 10_000_000),
+		between("address-rate", c.AddressRate, 0, 1_000_000),
+		between("address-burst", c.AddressBurst, 0, 10_000_000),
 		between("max-connections", c.MaxConnections, 1, 1_000_000),
 		between("max-requests", c.MaxRequests, 1, 1_000_000),
 		between("max-streams", c.MaxStreams, 1, 1_000_000),
@@ -83,6 +98,18 @@ func (c *serveCommand) checkListen() error {
 		return fmt.Errorf("quickstart: it prints a key for whoever sees the terminal, so it wants a loopback address and not %q", c.Listen)
 	}
 	return nil
+}
+
+func (c *serveCommand) checkBackup() error {
+	at, err := url.Parse(c.BackupURL)
+	switch {
+	case c.BackupURL == "":
+		return nil
+	case err != nil:
+	case at.Scheme == "s3" && at.Host != "" && at.User == nil, at.Scheme == "file" && at.Host == "" && at.Path != "":
+		return nil
+	}
+	return fmt.Errorf("backup-url: %q is neither s3://BUCKET?region=REGION nor file:///DIR", c.BackupURL)
 }
 
 func loopback(host string) bool {

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+)
+
+// publicSettings say where clients find the node, and through whom they come.
+type publicSettings struct {
+	PublicURL      string    `name:"public-url" group:"Address" placeholder:"URL" help:"Where clients reach the API, as https://atelier.example.com; plain http on a loopback address alone. Links and cookies follow from it. None: the address that is listened on."`
+	TrustedProxies []network `group:"Address" placeholder:"NETWORK" help:"Networks of proxies that are believed in X-Forwarded-For, as 10.0.0.0/8."`
+}
+
+// network is a range of addresses, or one of them.
+type network struct{ netip.Prefix }
+
+func (n *network) UnmarshalText(text []byte) error {
+	if one, err := netip.ParseAddr(string(text)); err == nil && one.Zone() == "" {
+		n.Prefix = netip.PrefixFrom(one.Unmap(), one.Unmap().BitLen())
+		return nil
+	}
+	prefix, err := netip.ParsePrefix(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is no network: 10.0.0.0/8, fd00::/8 and 192.0.2.1 are", text)
+	}
+	n.Prefix = prefix.Masked()
+	return nil
+}
+
+func (s *publicSettings) check() error {
+	if s.PublicURL == "" {
+		return nil
+	}
+	at, err := checkURL("public-url", s.PublicURL)
+	if err == nil && (at.Path != "" && at.Path != "/" || at.RawQuery != "" || at.Fragment != "") {
+		return fmt.Errorf("public-url: %q has more than a scheme and a host", s.PublicURL)
+	}
+	return err
+}
+
+// checkURL wants what may not be read on the way: https, or a loopback address.
+func checkURL(setting, text string) (*url.URL, error) {
+	at, err := url.Parse(text)
+	switch {
+	case err != nil, at.Host == "", at.User != nil, at.Scheme != "https" && at.Scheme != "http":
+		return nil, fmt.Errorf("%s: %q is no URL of a server", setting, text)
+	case at.Scheme == "http" && !loopback(at.Hostname()):
+		return nil, fmt.Errorf("%s: %q is plain http, which is for loopback addresses alone", setting, text)
+	}
+	return at, nil
+}
+
+func (s *publicSettings) proxies() []netip.Prefix {
+	trusted := make([]netip.Prefix, len(s.TrustedProxies))
+	for i, n := range s.TrustedProxies {
+		trusted[i] = n.Prefix
+	}
+	return trusted
+}
+
+// publicURL is where clients reach what listens on an address. Unset, that is the address, where one machine may use it
+// without others reading along; local tells that other machines get nowhere by it.
+func (s *publicSettings) publicURL(listen string) (at *url.URL, local bool, err error) {
+	if s.PublicURL != "" {
+		at, err = url.Parse(s.PublicURL)
+		return &url.URL{Scheme: at.Scheme, Host: at.Host}, false, err
+	}
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return nil, false, err
+	}
+	if !loopback(host) {
+		host, local = "localhost", true
+	}
+	return &url.URL{Scheme: "http", Host: net.JoinHostPort(host, port)}, local, nil
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestPublicURL(t *testing.T) {
+	for _, of := range []struct {
+		set, listen, want string
+		local             bool
+	}{
+		{"", "127.0.0.1:8080", "http://127.0.0.1:8080", false},
+		{"", "[::1]:80", "http://[::1]:80", false},
+		{"", "localhost:1", "http://localhost:1", false},
+		{"", ":8080", "http://localhost:8080", true},
+		{"", "0.0.0.0:8080", "http://localhost:8080", true},
+		{"", "192.0.2.1:8080", "http://localhost:8080", true},
+		{"https://a.example.com/", ":8080", "https://a.example.com", false},
+		{"http://localhost:9", ":8080", "http://localhost:9", false},
+	} {
+		settings := publicSettings{PublicURL: of.set}
+		got, local, err := settings.publicURL(of.listen)
+		if err != nil || settings.check() != nil || got.String() != of.want || local != of.local {
+			t.Errorf("%q over %q: %v %v %v", of.set, of.listen, got, local, err)
+		}
+	}
+}
+
+func TestTrustedProxies(t *testing.T) {
+	got, err := parse(t, "--trusted-proxies=10.1.2.3/8,fd00::1,192.0.2.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128"), netip.MustParsePrefix("192.0.2.1/32"),
+	}
+	if !slices.Equal(got.proxies(), want) {
+		t.Errorf("%v", got.proxies())
+	}
+}
+
+func TestSecretFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	for content, want := range map[string]string{
+		"hunter2\n": "hunter2", "with space \r\n": "with space ", "": "", "\n": "", "two\nlines": "",
+		strings.Repeat("x", longestSecret+1): "",
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := secretOf("smtp-password-file", path)
+		var usage coded
+		switch {
+		case got != want:
+			t.Errorf("%.20q holds %.20q", content, got)
+		case want == "" && (!errors.As(err, &usage) || usage.code != exitUsage):
+			t.Errorf("%.20q: %v", content, err)
+		case err != nil && strings.Contains(err.Error(), "two"):
+			t.Errorf("the secret is told: %v", err)
+		}
+	}
+	if got, err := secretOf("smtp-password-file", ""); got != "" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := secretOf("smtp-password-file", path+".gone"); err == nil || !strings.Contains(err.Error(), "smtp-password-file") {
+		t.Error(err)
+	}
+}
+
+func TestSettingsOfOthers(t *testing.T) {
+	for _, arguments := range [][]string{
+		{"--smtp-address=localhost:25", "--smtp-tls=none", "--smtp-from=atelier@example.org"},
+		{"--smtp-address=mail.example.org:587", "--smtp-from=Atelier <a@example.org>", "--smtp-user=a", "--smtp-password-file=f"},
+		{"--oidc-issuer=https://id.example.org", "--oidc-client-id=a", "--oidc-client-secret-file=f"},
+		{"--backup-url=s3://bucket?region=eu-central-1"}, {"--backup-url=file:///srv/backups"},
+		{"--address-rate=0", "--address-burst=7"},
+	} {
+		if _, err := parse(t, arguments...); err != nil {
+			t.Errorf("%v: %v", arguments, err)
+		}
+	}
+}
