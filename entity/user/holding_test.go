@@ -1,0 +1,175 @@
+package user_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/entitytest"
+	"github.com/atelier-run/atelier/entity/user"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+)
+
+func TestAllowGrantValidation(t *testing.T) {
+	call := by(human(alice))
+	for name, change := range map[string]func(*userv1.Grant){
+		"id":          func(g *userv1.Grant) { g.Id = "ogr_1" },
+		"client":      func(g *userv1.Grant) { g.ClientId = "" },
+		"client name": func(g *userv1.Grant) { g.ClientName = " " },
+		"host":        func(g *userv1.Grant) { g.RedirectHost = strings.Repeat("a", 256) },
+		"workspace":   func(g *userv1.Grant) { g.WorkspaceId = "" },
+		"no scopes":   func(g *userv1.Grant) { g.Scopes = nil },
+		"scopes":      func(g *userv1.Grant) { g.Scopes = make([]string, 65) },
+		"empty scope": func(g *userv1.Grant) { g.Scopes = []string{"a", ""} },
+		"long scope":  func(g *userv1.Grant) { g.Scopes = []string{strings.Repeat("a", 129)} },
+		"two scopes":  func(g *userv1.Grant) { g.Scopes = []string{"a b"} },
+	} {
+		c := allow(1)
+		change(c.Grant)
+		if _, _, err := ask(t, call, created(t), c); entitytest.Code(err) != entity.InvalidRequest {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	most := allow(1)
+	most.Grant.Scopes = nil
+	for n := range 64 {
+		most.Grant.Scopes = append(most.Grant.Scopes, strings.Repeat("a", 64+n+1))
+	}
+	most.Grant.RevokedAt, most.Grant.CreatedAt = 1, 1
+	kept := must(t, call, created(t), most).GetGrants()[grantID(1)]
+	if kept.GetRevokedAt() != 0 || kept.GetCreatedAt() != call.At() {
+		t.Errorf("kept %v", kept)
+	}
+}
+
+func TestGrants(t *testing.T) {
+	s, call := created(t), by(human(alice))
+	for n := range user.MaxGrants {
+		s = must(t, call, s, allow(n))
+	}
+	if _, _, err := ask(t, call, s, allow(900)); entitytest.Code(err) != entity.LimitReached {
+		t.Fatalf("one more: %v", err)
+	}
+	operator := call
+	operator.Principal = as(7, alice)
+	operator.Principal.ImpersonatorId = "usr_bob"
+	s, events, err := ask(t, operator, s, &userv1.RevokeGrant{GrantId: grantID(0)})
+	want := &userv1.GrantRevoked{
+		GrantId: grantID(0), At: call.At(), UserId: alice, WorkspaceId: "ws_1", ClientName: "Editor", By: alice, ImpersonatorId: "usr_bob",
+	}
+	if err != nil || !proto.Equal(events[0], want) {
+		t.Fatalf("%v, %v", events, err)
+	}
+	s = must(t, call, s, allow(900))
+	call.Now = call.Now.Add(time.Second)
+	s = must(t, call, s, &userv1.RevokeGrant{GrantId: grantID(0)})
+	reply := user.Reply(call, s, &userv1.RevokeGrant{GrantId: grantID(0)}, nil).(*userv1.Grant)
+	if reply.GetRevokedAt() != noon.UnixMilli() || reply.GetClientName() != "Editor" {
+		t.Errorf("revoked again: %v", reply)
+	}
+	if _, _, err := ask(t, call, s, &userv1.RevokeGrant{GrantId: grantID(901)}); entitytest.Code(err) != entity.NotFound {
+		t.Errorf("revoking none: %v", err)
+	}
+	page := user.Reply(call, s, &userv1.ListGrants{After: grantID(198), Limit: 2}, nil).(*userv1.GrantPage)
+	if len(page.GetGrants()) != 2 || page.GetMore() || page.GetGrants()[0].GetId() != grantID(199) {
+		t.Errorf("the last page: %v", page)
+	}
+	for _, limit := range []int32{0, 101} {
+		if _, _, err := ask(t, call, s, &userv1.ListGrants{Limit: limit}); entitytest.Code(err) != entity.InvalidRequest {
+			t.Errorf("a page of %d: %v", limit, err)
+		}
+	}
+}
+
+// Whatever somebody makes and ends for ever, their state stays small.
+func TestWhatEndedIsForgotten(t *testing.T) {
+	s, call := created(t), by(entity.Platform())
+	for n := range user.MaxEnded + 5 {
+		call.Now = noon.Add(time.Duration(n) * time.Millisecond)
+		for _, c := range []userv1.Command{
+			allow(n), &userv1.RevokeGrant{GrantId: grantID(n)},
+			&userv1.RegisterMachine{MachineId: machineID(n), Name: "m", SyncDeviceId: "A"}, &userv1.RemoveMachine{MachineId: machineID(n)},
+		} {
+			events, err := user.Decide(call, s, c)
+			if err != nil || len(events) != 1 {
+				t.Fatalf("%v, %v", events, err)
+			}
+			s = user.Evolve(s, events[0])
+		}
+	}
+	if len(s.GetGrants()) != user.MaxEnded || s.GetGrants()[grantID(4)] != nil || s.GetGrants()[grantID(5)] == nil {
+		t.Errorf("%d grants", len(s.GetGrants()))
+	}
+	if len(s.GetMachines()) != user.MaxEnded || s.GetMachines()[machineID(4)] != nil || s.GetMachines()[machineID(5)] == nil {
+		t.Errorf("%d machines", len(s.GetMachines()))
+	}
+}
+
+func TestMachines(t *testing.T) {
+	s, call := created(t), by(entity.Platform())
+	register := &userv1.RegisterMachine{MachineId: machineID(1), Name: "laptop", SyncDeviceId: "A"}
+	s = must(t, call, must(t, call, s, &userv1.JoinWorkspace{WorkspaceId: "ws_1"}), register)
+	renamed := &userv1.RegisterMachine{MachineId: machineID(2), Name: "desk", SyncDeviceId: "A"}
+	s, events, err := ask(t, call, s, renamed)
+	reply := user.Reply(call, s, renamed, events).(*userv1.Machine)
+	if _, ok := events[0].(*userv1.MachineRenamed); !ok || err != nil || reply.GetId() != machineID(1) || reply.GetName() != "desk" {
+		t.Fatalf("%v, %v, %v", events, reply, err)
+	}
+	s, events, _ = ask(t, call, s, &userv1.RemoveMachine{MachineId: machineID(1)})
+	want := &userv1.MachineRemoved{
+		MachineId: machineID(1), At: call.At(), UserId: alice, SyncDeviceId: "A", Name: "desk", WorkspaceIds: []string{"ws_1"},
+	}
+	if !proto.Equal(events[0], want) {
+		t.Fatalf("%v", events)
+	}
+	call.Now = call.Now.Add(time.Second)
+	s = must(t, call, s, &userv1.RemoveMachine{MachineId: machineID(1)})
+	if s.GetMachines()[machineID(1)].GetRemovedAt() != noon.UnixMilli() {
+		t.Errorf("removed again: %v", s)
+	}
+	if s = must(t, call, s, register); s.GetMachines()[machineID(1)].GetRemovedAt() == 0 {
+		t.Error("a removed machine came back")
+	}
+	s = must(t, call, s, renamed)
+	page := user.Reply(call, s, &userv1.ListMachines{Limit: 1}, nil).(*userv1.MachinePage)
+	if len(page.GetMachines()) != 1 || !page.GetMore() || page.GetMachines()[0].GetRemovedAt() == 0 {
+		t.Errorf("the first page: %v", page)
+	}
+	for name, c := range map[string]*userv1.RegisterMachine{
+		"name":      {MachineId: machineID(3), SyncDeviceId: "B"},
+		"long name": {MachineId: machineID(3), SyncDeviceId: "B", Name: strings.Repeat("é", 201)},
+		"id":        {MachineId: "mch_", SyncDeviceId: "B", Name: "n"},
+		"device":    {MachineId: machineID(3), Name: "n"},
+	} {
+		if _, _, err := ask(t, call, s, c); entitytest.Code(err) != entity.InvalidRequest {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, _, err := ask(t, call, s, &userv1.RemoveMachine{MachineId: machineID(9)}); entitytest.Code(err) != entity.NotFound {
+		t.Errorf("removing none: %v", err)
+	}
+}
+
+func TestMachineLimit(t *testing.T) {
+	s, call := created(t), by(entity.Platform())
+	register := func(n int) ([]userv1.Event, error) {
+		return user.Decide(call, s, &userv1.RegisterMachine{MachineId: machineID(n), Name: "m", SyncDeviceId: machineID(n)})
+	}
+	for n := range user.MaxMachines {
+		events, err := register(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = user.Evolve(s, events[0])
+	}
+	if _, err := register(900); entitytest.Code(err) != entity.LimitReached {
+		t.Fatalf("one more: %v", err)
+	}
+	s = must(t, call, s, &userv1.RemoveMachine{MachineId: machineID(0)})
+	if _, err := register(900); err != nil {
+		t.Fatalf("after a removal: %v", err)
+	}
+}
