@@ -38,16 +38,31 @@ func ask(
 	return s, events, nil
 }
 
+func renaming(name string) *slugv1.Rename {
+	return &slugv1.Rename{
+		Principal: &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1"}, Name: name,
+	}
+}
+
 func commands() *rapid.Generator[slugv1.Command] {
 	workspace := rapid.SampledFrom([]string{"ws_1", "ws_2", "ws_3", ""})
 	return rapid.Custom(func(t *rapid.T) slugv1.Command {
-		if rapid.Bool().Draw(t, "resolve") {
+		switch rapid.IntRange(0, 5).Draw(t, "command") {
+		case 0:
 			return &slugv1.ResolveSlug{}
-		}
-		return &slugv1.ClaimSlug{
-			WorkspaceId:   workspace.Draw(t, "workspace"),
-			WorkspaceName: rapid.StringN(0, 3, -1).Draw(t, "name"),
-			CreatorId:     rapid.SampledFrom([]string{"usr_1", "usr_2", ""}).Draw(t, "creator"),
+		case 1, 2:
+			until := rapid.SampledFrom([]time.Duration{-noon.Sub(time.UnixMilli(0)), 0, time.Hour, 24 * time.Hour})
+			return &slugv1.ReleaseSlug{
+				WorkspaceId: workspace.Draw(t, "workspace"), ReservedUntil: noon.Add(until.Draw(t, "until")).UnixMilli(),
+			}
+		case 3:
+			return &slugv1.ClaimSlug{WorkspaceId: workspace.Draw(t, "workspace"), Rename: renaming("")}
+		default:
+			return &slugv1.ClaimSlug{
+				WorkspaceId:   workspace.Draw(t, "workspace"),
+				WorkspaceName: rapid.StringN(0, 3, -1).Draw(t, "name"),
+				CreatorId:     rapid.SampledFrom([]string{"usr_1", "usr_2", ""}).Draw(t, "creator"),
+			}
 		}
 	})
 }
@@ -55,18 +70,19 @@ func commands() *rapid.Generator[slugv1.Command] {
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		identity := rapid.SampledFrom([]string{"acme", "acme-2", "Acme", "root"}).Draw(t, "slug")
-		s := slug.Zero(identity)
+		s, now := slug.Zero(identity), noon
 		var log []slugv1.Event
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
 			call := platform(identity)
+			now = now.Add(time.Duration(rapid.IntRange(0, 30).Draw(t, "hours")) * time.Hour)
+			call.Now = now
 			call.Principal.Kind = wirev1.CredentialKind(rapid.SampledFrom([]int32{1, 1, 1, 0, 2, 7, 8}).Draw(t, "kind"))
-			next, events, err := ask(t, call, s, commands().Draw(t, "command"))
+			c := commands().Draw(t, "command")
+			next, events, err := ask(t, call, s, c)
 			if !entity.IsPlatform(call.Principal) && entitytest.Code(err) != entity.Forbidden {
 				t.Fatalf("%v was let in: %v", call.Principal, err)
 			}
-			if s.GetWorkspaceId() != "" && next.GetWorkspaceId() != s.GetWorkspaceId() {
-				t.Fatalf("%s went from %s to %s", identity, s.GetWorkspaceId(), next.GetWorkspaceId())
-			}
+			handedOver(t, call, s, next, c)
 			s, log = next, append(log, events...)
 		}
 		if s.GetWorkspaceId() != "" && slug.Check(identity) != nil {
@@ -80,6 +96,21 @@ func TestLaws(t *testing.T) {
 			t.Fatalf("replayed %v, lived %v", replayed, s)
 		}
 	})
+}
+
+// handedOver fails the test where a slug goes from one workspace to another, but for what its holder gave up and the
+// time of whose reservation is over.
+func handedOver(t *rapid.T, call entity.Call, before, after *slugv1.Slug, c slugv1.Command) {
+	t.Helper()
+	holder, next := before.GetWorkspaceId(), after.GetWorkspaceId()
+	release, given := c.(*slugv1.ReleaseSlug)
+	switch {
+	case next == holder:
+	case holder != "" && (!given || release.GetWorkspaceId() != holder || next != ""):
+		t.Fatalf("%T: %v became %v", c, before, after)
+	case next != "" && call.At() < before.GetReservedUntil() && before.GetReservedFor() != next:
+		t.Fatalf("%v at %d was taken by %s", before, call.At(), next)
+	}
 }
 
 func TestCheck(t *testing.T) {
@@ -161,6 +192,89 @@ func TestClaim(t *testing.T) {
 		_, _, err := ask(t, platform(test.state.GetSlug()), test.state, test.command)
 		if entitytest.Code(err) != test.code || err != nil && !strings.Contains(err.Error(), test.text) {
 			t.Errorf("%s: %v, want %q and %q", name, err, test.code, test.text)
+		}
+	}
+}
+
+func TestRename(t *testing.T) {
+	rename := func(name string) *slugv1.ClaimSlug {
+		return &slugv1.ClaimSlug{WorkspaceId: "ws_1", Rename: renaming(name)}
+	}
+	for _, name := range []string{"", "Apex"} {
+		_, events, err := ask(t, platform("apex"), slug.Zero("apex"), rename(name))
+		want := &slugv1.SlugClaimed{Slug: "apex", WorkspaceId: "ws_1", Rename: renaming(name), At: noon.UnixMilli()}
+		if err != nil || len(events) != 1 || !proto.Equal(events[0], want) {
+			t.Errorf("%v, %v, want %v", events, err, want)
+		}
+	}
+	for name, c := range map[string]*slugv1.ClaimSlug{
+		"name": rename("a\tb"), "nobody": {WorkspaceId: "ws_1", Rename: &slugv1.Rename{Name: "Apex"}},
+	} {
+		_, _, err := ask(t, platform("apex"), slug.Zero("apex"), c)
+		if entitytest.Code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAClaimCarriesTheCreator(t *testing.T) {
+	c := &slugv1.ClaimSlug{WorkspaceId: "ws_1", WorkspaceName: "Acme", CreatorId: "usr_1", CreatorEmail: "ann@example.com", CreatorName: "Ann"}
+	_, events, err := ask(t, platform("acme"), slug.Zero("acme"), c)
+	want := &slugv1.SlugClaimed{
+		Slug: "acme", WorkspaceId: "ws_1", WorkspaceName: "Acme", CreatorId: "usr_1", CreatorEmail: "ann@example.com",
+		CreatorName: "Ann", At: noon.UnixMilli(),
+	}
+	if err != nil || len(events) != 1 || !proto.Equal(events[0], want) {
+		t.Errorf("%v, %v", events, err)
+	}
+}
+
+func TestReservation(t *testing.T) {
+	until := noon.Add(30 * 24 * time.Hour)
+	at := func(now time.Time) entity.Call {
+		call := platform("acme")
+		call.Now = now
+		return call
+	}
+	must := func(now time.Time, s *slugv1.Slug, c slugv1.Command) *slugv1.Slug {
+		t.Helper()
+		next, _, err := ask(t, at(now), s, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return next
+	}
+	claim := func(workspace string) *slugv1.ClaimSlug {
+		return &slugv1.ClaimSlug{WorkspaceId: workspace, Rename: renaming("")}
+	}
+	taken := must(noon, slug.Zero("acme"), claim("ws_1"))
+	if same := must(noon, taken, &slugv1.ReleaseSlug{WorkspaceId: "ws_2"}); same.GetWorkspaceId() != "ws_1" {
+		t.Errorf("released by another: %v", same)
+	}
+	reserved := must(noon, taken, &slugv1.ReleaseSlug{WorkspaceId: "ws_1", ReservedUntil: until.UnixMilli()})
+	want := &slugv1.Slug{Slug: "acme", ReservedFor: "ws_1", ReservedUntil: until.UnixMilli()}
+	if !proto.Equal(reserved, want) {
+		t.Errorf("%v, want %v", reserved, want)
+	}
+	if _, _, err := ask(t, at(until.Add(-time.Millisecond)), reserved, claim("ws_2")); entitytest.Code(err) != entity.SlugTaken {
+		t.Errorf("while it is reserved: %v", err)
+	}
+	if next := must(until, reserved, claim("ws_2")); !proto.Equal(next, &slugv1.Slug{Slug: "acme", WorkspaceId: "ws_2"}) {
+		t.Errorf("after it was reserved: %v", next)
+	}
+	back := must(noon, reserved, claim("ws_1"))
+	if back.GetWorkspaceId() != "ws_1" {
+		t.Errorf("renamed back: %v", back)
+	}
+	if again := must(noon, back, &slugv1.ReleaseSlug{WorkspaceId: "ws_1"}); !proto.Equal(again, want) {
+		t.Errorf("renamed back in vain: %v, want %v", again, want)
+	}
+	if free := must(noon, taken, &slugv1.ReleaseSlug{WorkspaceId: "ws_1"}); !proto.Equal(free, slug.Zero("acme")) {
+		t.Errorf("released at once: %v", free)
+	}
+	for _, c := range []*slugv1.ReleaseSlug{{}, {WorkspaceId: "ws_1", ReservedUntil: -1}} {
+		if _, _, err := ask(t, platform("acme"), taken, c); entitytest.Code(err) != entity.InvalidRequest {
+			t.Errorf("%v: %v", c, err)
 		}
 	}
 }
