@@ -142,7 +142,12 @@ func TestRegisterValidation(t *testing.T) {
 		"no kind":      func(c *credentialv1.Credential) { c.Kind = 0 },
 		"the platform": func(c *credentialv1.Credential) { c.Kind = wirev1.CredentialKind_CREDENTIAL_KIND_PLATFORM },
 		"no secret":    func(c *credentialv1.Credential) { c.SecretSha256 = nil },
-		"long secret":  func(c *credentialv1.Credential) { c.SecretSha256 = append([]byte{1}, secret...) },
+		"an app's":     func(c *credentialv1.Credential) { c.Kind = wirev1.CredentialKind_CREDENTIAL_KIND_APP },
+		"a computer's": func(c *credentialv1.Credential) { c.Kind = wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM },
+		"an operator's": func(c *credentialv1.Credential) {
+			c.Kind = wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION
+		},
+		"long secret": func(c *credentialv1.Credential) { c.SecretSha256 = append([]byte{1}, secret...) },
 	} {
 		c := good()
 		change(c)
@@ -164,6 +169,20 @@ func TestRegisterValidation(t *testing.T) {
 	}
 	if _, err := credential.Decide(platform(noon), registered, &credentialv1.RegisterCredential{}); entitytest.Code(err) != entity.InvalidRequest {
 		t.Errorf("no credential: %v", err)
+	}
+}
+
+func TestRegisterBound(t *testing.T) {
+	for _, kind := range []wirev1.CredentialKind{
+		wirev1.CredentialKind_CREDENTIAL_KIND_APP, wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM,
+		wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION,
+	} {
+		c := good()
+		c.Kind, c.WorkspaceId, c.ImpersonatorId, c.Grants = kind, "ws_1", "usr_2", []string{"files:read"}
+		s, _, err := ask(t, platform(noon), credential.Zero(identity), &credentialv1.RegisterCredential{Credential: c})
+		if err != nil || !proto.Equal(s, c) {
+			t.Errorf("%s: %v, %v", kind, s, err)
+		}
 	}
 }
 
@@ -191,6 +210,7 @@ func TestUse(t *testing.T) {
 func TestEvolveKeepsTheRest(t *testing.T) {
 	s := good()
 	s.ExpiresAt, s.RevokedAt, s.LastUsedAt = 1, 2, 3
+	s.Grants, s.WorkspaceId, s.ImpersonatorId = []string{"files:read"}, "ws_1", "usr_2"
 	fields := s.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		if !s.ProtoReflect().Has(fields.Get(i)) {

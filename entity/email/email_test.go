@@ -1,6 +1,7 @@
 package email_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -40,8 +41,14 @@ func ask(
 
 func commands() *rapid.Generator[emailv1.Command] {
 	return rapid.Custom(func(t *rapid.T) emailv1.Command {
-		if rapid.Bool().Draw(t, "resolve") {
+		switch rapid.IntRange(0, 3).Draw(t, "command") {
+		case 0:
 			return &emailv1.ResolveEmail{}
+		case 1:
+			return &emailv1.AddInvitation{
+				InvitationId: rapid.SampledFrom([]string{"inv_1", "inv_2", ""}).Draw(t, "invitation"),
+				WorkspaceId:  rapid.SampledFrom([]string{"ws_1", "ws_2", ""}).Draw(t, "workspace"),
+			}
 		}
 		return &emailv1.ClaimEmail{
 			UserId: rapid.SampledFrom([]string{"usr_1", "usr_2", "usr_3", ""}).Draw(t, "user"),
@@ -67,7 +74,7 @@ func TestLaws(t *testing.T) {
 			}
 			s, log = next, append(log, events...)
 		}
-		if s.GetUserId() != "" && email.Check(identity) != nil {
+		if (s.GetUserId() != "" || len(s.GetInvitations()) > 0) && email.Check(identity) != nil {
 			t.Fatalf("%s was claimed", identity)
 		}
 		replayed := email.Zero(identity)
@@ -135,6 +142,41 @@ func TestClaim(t *testing.T) {
 		_, _, err := ask(t, platform(test.state.GetAddress()), test.state, test.command)
 		if entitytest.Code(err) != test.want {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}
+
+func TestInvitations(t *testing.T) {
+	const address = "alice@example.com"
+	s, call := email.Zero(address), platform(address)
+	add := func(n int) int {
+		t.Helper()
+		next, events, err := ask(t, call, s, &emailv1.AddInvitation{InvitationId: fmt.Sprintf("inv_%05d", n), WorkspaceId: "ws_1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = next
+		return len(events)
+	}
+	for n := range email.MaxInvitations {
+		add(10 + n)
+	}
+	if add(5000) != 1 || len(s.GetInvitations()) != email.MaxInvitations || s.GetInvitations()["inv_00010"] != "" {
+		t.Fatalf("%d invitations", len(s.GetInvitations()))
+	}
+	if add(5) != 0 || s.GetInvitations()["inv_00005"] != "" {
+		t.Fatal("one older than all was added")
+	}
+	s, _, err := ask(t, call, s, &emailv1.ClaimEmail{UserId: "usr_1"})
+	if err != nil || len(s.GetInvitations()) != email.MaxInvitations || s.GetUserId() != "usr_1" {
+		t.Fatalf("claimed with %d invitations: %v", len(s.GetInvitations()), err)
+	}
+	for name, c := range map[string]*emailv1.AddInvitation{
+		"invitation": {WorkspaceId: "ws_1"}, "workspace": {InvitationId: "inv_1"},
+		"long": {InvitationId: strings.Repeat("a", 129), WorkspaceId: "ws_1"},
+	} {
+		if _, _, err := ask(t, call, s, c); entitytest.Code(err) != entity.InvalidRequest {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

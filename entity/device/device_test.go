@@ -1,0 +1,133 @@
+package device_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/device"
+	"github.com/atelier-run/atelier/entity/entitytest"
+	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+const identity = "ABCDEFG-2345672"
+
+var (
+	noon  = time.UnixMilli(1_800_000_000_000)
+	rules = entitytest.Rules[*devicev1.Device, devicev1.Command, devicev1.Event]{Decide: device.Decide, Evolve: device.Evolve}
+)
+
+func platform() entity.Call {
+	return entity.Call{Now: noon, Identity: identity, Principal: entity.Platform()}
+}
+
+func ask(t rapid.TB, call entity.Call, s *devicev1.Device, c devicev1.Command) (*devicev1.Device, []devicev1.Event, error) {
+	t.Helper()
+	s, events, err := rules.Carry(t, call, s, c)
+	if err == nil && !proto.Equal(device.Reply(call, s, c, events), s) {
+		t.Fatalf("%T: the reply is not the state", c)
+	}
+	return s, events, err
+}
+
+func commands() *rapid.Generator[devicev1.Command] {
+	return rapid.Custom(func(t *rapid.T) devicev1.Command {
+		user := rapid.SampledFrom([]string{"usr_1", "usr_1", "usr_2", ""}).Draw(t, "user")
+		machine := rapid.SampledFrom([]string{"mch_1", "mch_2", ""}).Draw(t, "machine")
+		switch rapid.IntRange(0, 3).Draw(t, "command") {
+		case 0:
+			return &devicev1.DescribeDevice{}
+		case 1:
+			return &devicev1.ReleaseDevice{UserId: user, MachineId: machine}
+		default:
+			return &devicev1.ClaimDevice{UserId: user, MachineId: machine, Name: rapid.SampledFrom([]string{"a", "b", ""}).Draw(t, "name")}
+		}
+	})
+}
+
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := device.Zero(identity)
+		var log []devicev1.Event
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			call := platform()
+			call.Principal.Kind = wirev1.CredentialKind(rapid.SampledFrom([]int32{1, 1, 1, 0, 2, 7, 8}).Draw(t, "kind"))
+			c := commands().Draw(t, "command")
+			next, events, err := ask(t, call, s, c)
+			if !entity.IsPlatform(call.Principal) && entitytest.Code(err) != entity.Forbidden {
+				t.Fatalf("%v was let in: %v", call.Principal, err)
+			}
+			if next.GetUserId() != "" && s.GetUserId() != "" && (next.GetUserId() != s.GetUserId() || next.GetMachineId() != s.GetMachineId()) {
+				t.Fatalf("%v became %v", s, next)
+			}
+			s, log = next, append(log, events...)
+		}
+		replayed := device.Zero(identity)
+		for _, e := range log {
+			replayed = device.Evolve(replayed, e)
+		}
+		if !proto.Equal(replayed, s) {
+			t.Fatalf("replayed %v, lived %v", replayed, s)
+		}
+	})
+}
+
+func TestCheck(t *testing.T) {
+	group := "ABCDEFG"
+	for id, good := range map[string]bool{
+		group: true, "2345672": true, identity: true, strings.Repeat(group+"-", 15) + group: true,
+		"": false, "ABCDEF": false, "ABCDEFGH": false, "abcdefg": false, "ABCDEF1": false, "ABCDEF8": false,
+		group + "-": false, "-" + group: false, group + "--" + group: false, group + " " + group: false, group + "\n": false,
+		strings.Repeat(group+"-", 16) + group: false,
+	} {
+		if (device.Check(id) == nil) != good {
+			t.Errorf("%q: %v", id, device.Check(id))
+		}
+	}
+}
+
+func TestClaim(t *testing.T) {
+	claim := func(user, machine, name string) *devicev1.ClaimDevice {
+		return &devicev1.ClaimDevice{UserId: user, MachineId: machine, Name: name}
+	}
+	s, _, err := ask(t, platform(), device.Zero(identity), claim("usr_1", "mch_1", "laptop"))
+	if err != nil || s.GetMachineId() != "mch_1" {
+		t.Fatalf("%v, %v", s, err)
+	}
+	for name, test := range map[string]struct {
+		c    *devicev1.ClaimDevice
+		want entity.Code
+	}{
+		"another person": {claim("usr_2", "mch_2", "laptop"), entity.DeviceInUse},
+		"nobody":         {claim("", "mch_2", "laptop"), entity.InvalidRequest},
+		"no machine":     {claim("usr_1", "", "laptop"), entity.InvalidRequest},
+		"no name":        {claim("usr_1", "mch_1", ""), entity.InvalidRequest},
+		"again":          {claim("usr_1", "mch_2", "laptop"), ""},
+	} {
+		if _, _, err := ask(t, platform(), s, test.c); entitytest.Code(err) != test.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	elsewhere := platform()
+	elsewhere.Identity = "laptop"
+	if _, _, err := ask(t, elsewhere, device.Zero("laptop"), claim("usr_1", "mch_1", "laptop")); entitytest.Code(err) != entity.InvalidRequest {
+		t.Errorf("no device: %v", err)
+	}
+	s, events, _ := ask(t, platform(), s, claim("usr_1", "mch_2", "desk"))
+	want := &devicev1.DeviceClaimed{SyncDeviceId: identity, UserId: "usr_1", MachineId: "mch_1", Name: "desk", At: noon.UnixMilli()}
+	if len(events) != 1 || !proto.Equal(events[0], want) {
+		t.Fatalf("renamed: %v", events)
+	}
+	if _, events, _ := ask(t, platform(), s, &devicev1.ReleaseDevice{UserId: "usr_1", MachineId: "mch_2"}); len(events) > 0 {
+		t.Errorf("another machine's release: %v", events)
+	}
+	s, _, _ = ask(t, platform(), s, &devicev1.ReleaseDevice{UserId: "usr_1", MachineId: "mch_1"})
+	if _, _, err := ask(t, platform(), s, claim("usr_2", "mch_3", "n")); err != nil {
+		t.Errorf("after the release: %v", err)
+	}
+}
