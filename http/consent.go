@@ -1,0 +1,209 @@
+package http
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/oauth"
+	"github.com/atelier-run/atelier/http/pages"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+const (
+	// consentTime is how long a consent page may stay open.
+	consentTime = 10 * time.Minute
+	// maxChoices bounds the workspaces that a consent page offers: those that were joined first.
+	maxChoices = 200
+)
+
+// consent is an authorization request in front of the person who is to answer it.
+type consent struct {
+	*oauth.Request
+	user    *userv1.User
+	choices []choice
+}
+
+// choice is a workspace in which the person has some of what is asked for.
+type choice struct {
+	workspace *workspacev1.Workspace
+	scopes    []string
+}
+
+// askConsent shows who asks for what. Signing in comes first: nobody else is led to where a client chose.
+func (a *oauthServer) askConsent(c *call) (sheet, error) {
+	asked, away, err := a.consent(c)
+	if asked == nil {
+		return away, err
+	}
+	return asked.page(c, ""), nil
+}
+
+// answerConsent takes the person's answer, of the page that was shown to this session for this very request.
+func (a *oauthServer) answerConsent(c *call) (sheet, error) {
+	form, err := c.form()
+	if err != nil {
+		return sheet{}, err
+	}
+	asked, away, err := a.consent(c)
+	switch {
+	case asked == nil:
+		return away, err
+	case form.Get("decision") == "deny":
+		return sheet{to: asked.Refuse(oauth.Denied)}, nil
+	case form.Get("decision") != "allow":
+		return sheet{}, invalid("decision must be allow or deny")
+	case !asked.shown(c, form.Get("ticket")):
+		return asked.page(c, "The page was open for too long. Please answer once more."), nil
+	}
+	at := slices.IndexFunc(asked.choices, func(one choice) bool { return one.workspace.GetId() == form.Get("workspace") })
+	if at < 0 {
+		return asked.page(c, "Choose a workspace."), nil
+	}
+	granted := common(asked.choices[at].scopes, form["scope"])
+	if len(granted) == 0 {
+		return asked.page(c, "Nothing is left to allow: your role in that workspace has none of what is ticked."), nil
+	}
+	return asked.allow(c, asked.choices[at].workspace.GetId(), granted)
+}
+
+func (k *consent) allow(c *call, workspaceID string, granted []string) (sheet, error) {
+	to, err := k.Allow(c.ctx, c.w.id, oauth.Consent{Person: c.caller.principal, WorkspaceID: workspaceID, Scopes: granted})
+	var refused *entity.Error
+	switch {
+	case errors.As(err, &refused) && refused.Code == entity.LimitReached:
+		return k.page(c, sentence(refused.Message)), nil
+	case err != nil:
+		return sheet{}, err
+	}
+	return sheet{to: to}, nil
+}
+
+// consent finds who is signed in and what is asked of them; where it is nil, the sheet or the error is the answer.
+func (a *oauthServer) consent(c *call) (*consent, sheet, error) {
+	visitor, err := c.visitor()
+	switch {
+	case err != nil:
+		return nil, sheet{}, err
+	case visitor == nil:
+		return nil, sheet{to: signInFor(c.r.URL.RequestURI())}, nil
+	}
+	request, err := a.Begin(c.ctx, c.w.id, c.r.URL.RawQuery)
+	var refused *oauth.Error
+	switch {
+	case errors.As(err, &refused) && refused.Status >= http.StatusInternalServerError:
+		return nil, sheet{}, errors.Unwrap(refused)
+	case err != nil && request != nil:
+		return nil, sheet{to: request.Refuse(err)}, nil
+	case errors.As(err, &refused):
+		shown := pages.Problem{Title: "The application asked wrongly", Text: refused.Description}
+		return nil, sheet{name: "problem", data: shown, status: http.StatusBadRequest}, nil
+	case err != nil:
+		return nil, sheet{}, err
+	}
+	asked := &consent{Request: request}
+	asked.user, err = ask[*userv1.User](c, entity.Command{
+		Kind: entity.KindUser, Identity: visitor.principal.GetUserId(), Message: &userv1.DescribeUser{},
+	})
+	if err == nil {
+		err = asked.choose(c)
+	}
+	if err != nil {
+		return nil, sheet{}, err
+	}
+	return asked, sheet{}, nil
+}
+
+// choose finds the workspaces where the person has some of what is asked for.
+func (k *consent) choose(c *call) error {
+	ids := joined(c.caller.principal, k.user)
+	ids = ids[:min(len(ids), maxChoices)]
+	found := make([]choice, len(ids))
+	var group errgroup.Group
+	group.SetLimit(wide)
+	for i, id := range ids {
+		group.Go(func() error {
+			d, err := ask[*workspacev1.Description](c, entity.Command{
+				Kind: entity.KindWorkspace, Identity: id, Message: &workspacev1.DescribeWorkspace{},
+			})
+			if hidden(err) {
+				return nil
+			}
+			found[i] = choice{d.GetWorkspace(), common(k.Scopes(), d.GetCapabilities())}
+			return err
+		})
+	}
+	err := group.Wait()
+	k.choices = slices.DeleteFunc(found, func(one choice) bool { return len(one.scopes) == 0 })
+	return err
+}
+
+// common are the texts of the first that are in the second too.
+func common(texts, others []string) []string {
+	var both []string
+	for _, text := range texts {
+		if slices.Contains(others, text) {
+			both = append(both, text)
+		}
+	}
+	return both
+}
+
+func (k *consent) page(c *call, problem string) sheet {
+	if problem == "" && len(k.choices) == 0 {
+		problem = "You have no workspace where your role has any of what is asked for."
+	}
+	shown := pages.Consent{
+		Action: oauth.AuthorizePath + "?" + k.Query,
+		Hidden: []pages.Field{{Name: "ticket", Value: k.ticket(c)}},
+		Client: k.ClientName(), Host: k.Host(), Email: k.user.GetEmail(), Problem: problem,
+	}
+	for _, one := range k.choices {
+		shown.Workspaces = append(shown.Workspaces, pages.Choice{Value: one.workspace.GetId(), Label: k.label(one)})
+	}
+	for _, scope := range k.Scopes() {
+		shown.Scopes = append(shown.Scopes, pages.Choice{Value: scope, Label: oauth.Words(scope), Chosen: true})
+	}
+	c.w.Header().Set("Content-Security-Policy", pages.Policy(k.Origin()))
+	return sheet{name: "consent", data: shown}
+}
+
+// label names a workspace, and what the person cannot pass on there.
+func (k *consent) label(one choice) string {
+	text := one.workspace.GetName() + " (" + one.workspace.GetSlug() + ")"
+	var lacking []string
+	for _, scope := range k.Scopes() {
+		if !slices.Contains(one.scopes, scope) {
+			lacking = append(lacking, scope)
+		}
+	}
+	if len(lacking) > 0 {
+		text += ", without " + strings.Join(lacking, ", ")
+	}
+	return text
+}
+
+// ticket binds a page to the session that it is shown to, to its request and to its time.
+func (k *consent) ticket(c *call) string {
+	return c.server.cursors.text(strconv.FormatInt(c.server.now().UnixMilli(), 10), k.walk(c))
+}
+
+func (k *consent) walk(c *call) []byte {
+	return walk("consent", c.caller.principal.GetCredentialId(), k.Query)
+}
+
+func (k *consent) shown(c *call, ticket string) bool {
+	text, err := c.server.cursors.place(ticket, k.walk(c))
+	if err != nil {
+		return false
+	}
+	at, err := strconv.ParseInt(text, 10, 64)
+	return err == nil && c.server.now().Sub(time.UnixMilli(at)) < consentTime
+}
