@@ -1,0 +1,167 @@
+package chain_test
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/chain"
+	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
+	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
+	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+const month = 30 * 24 * 3600 * 1000
+
+func command(kind, identity string, m proto.Message) entity.Command {
+	return entity.Command{Kind: kind, Identity: identity, Message: m}
+}
+
+func record(workspace, event, actor string, p *auditv1.Provenance) entity.Command {
+	return command(entity.KindWorkspace, workspace, &workspacev1.RecordAudit{
+		Event: &auditv1.Event{Event: event, ActorId: actor, At: 5, Provenance: p},
+	})
+}
+
+var nexts = map[string]struct {
+	identity string
+	event    proto.Message
+	want     []entity.Command
+}{
+	"rename": {"ws_1", &workspacev1.WorkspaceRenamed{OldSlug: "a", NewSlug: "b", At: 5}, []entity.Command{
+		command(entity.KindSlug, "a", &slugv1.ReleaseSlug{WorkspaceId: "ws_1", ReservedUntil: 5 + month}),
+	}},
+	"name alone": {"ws_1", &workspacev1.WorkspaceRenamed{OldSlug: "a", NewSlug: "a", At: 5}, nil},
+	"deletion": {"ws_1", &workspacev1.StatusChanged{Status: workspacev1.Status_STATUS_DELETED, Slug: "a", At: 5}, []entity.Command{
+		command(entity.KindSlug, "a", &slugv1.ReleaseSlug{WorkspaceId: "ws_1", ReservedUntil: 5 + month}),
+		command(entity.KindComputer, "ws_1", &computerv1.RetireComputer{TaskId: "retire-5"}),
+	}},
+	"archive": {"ws_1", &workspacev1.StatusChanged{Status: workspacev1.Status_STATUS_ARCHIVED, Slug: "a", At: 5}, nil},
+	"creation": {"ws_1", &workspacev1.WorkspaceCreated{CreatorId: "usr_1", At: 5}, []entity.Command{
+		command(entity.KindUser, "usr_1", &userv1.JoinWorkspace{WorkspaceId: "ws_1"}),
+		command(entity.KindComputer, "ws_1", &computerv1.RequestComputer{TaskId: "provision-5"}),
+	}},
+	"slug": {"a", &slugv1.SlugClaimed{Slug: "a", WorkspaceId: "ws_1", CreatorId: "usr_1", CreatorEmail: "e", CreatorName: "n"}, []entity.Command{
+		command(entity.KindWorkspace, "ws_1", &workspacev1.CreateWorkspace{Slug: "a", CreatorId: "usr_1", CreatorEmail: "e", CreatorName: "n"}),
+	}},
+	"invitation": {"ws_1", &workspacev1.InvitationCreated{Invitation: &workspacev1.Invitation{Id: "inv_1", Email: "A@example.com"}}, []entity.Command{
+		command(entity.KindEmail, "a@example.com", &emailv1.AddInvitation{InvitationId: "inv_1", WorkspaceId: "ws_1"}),
+	}},
+	"acceptance": {"ws_1", &workspacev1.InvitationAccepted{Person: &workspacev1.Person{UserId: "usr_1"}}, []entity.Command{
+		command(entity.KindUser, "usr_1", &userv1.JoinWorkspace{WorkspaceId: "ws_1"}),
+	}},
+	"removal": {"ws_1", &workspacev1.MemberRemoved{UserId: "usr_1"}, []entity.Command{
+		command(entity.KindUser, "usr_1", &userv1.LeaveWorkspace{WorkspaceId: "ws_1"}),
+	}},
+	"profile": {"usr_1", &userv1.ProfileChanged{Email: "e", Name: "n", WorkspaceIds: []string{"ws_1", "ws_2"}}, []entity.Command{
+		command(entity.KindWorkspace, "ws_1", &workspacev1.UpdateMember{Person: &workspacev1.Person{UserId: "usr_1", Email: "e", Name: "n"}}),
+		command(entity.KindWorkspace, "ws_2", &workspacev1.UpdateMember{Person: &workspacev1.Person{UserId: "usr_1", Email: "e", Name: "n"}}),
+	}},
+	"key": {"usr_1", &userv1.ApiKeyIssued{Key: &userv1.ApiKey{Id: "key_1", Name: "n", CreatedAt: 5}, UserId: "usr_1", WorkspaceIds: []string{"ws_1"}, By: "usr_1"}, []entity.Command{
+		command(entity.KindCredential, "key_1", &credentialv1.RegisterCredential{Credential: &credentialv1.Credential{
+			Id: "key_1", Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1", CreatedAt: 5,
+		}}),
+		record("ws_1", "api_key.created", "usr_1", &auditv1.Provenance{Name: "n"}),
+	}},
+	"key by the platform": {"usr_1", &userv1.ApiKeyRevoked{KeyId: "key_1", Name: "n", At: 5, WorkspaceIds: []string{"ws_1"}}, []entity.Command{
+		command(entity.KindCredential, "key_1", &credentialv1.RevokeCredential{At: 5}),
+		record("ws_1", "api_key.revoked", "system", &auditv1.Provenance{Name: "n"}),
+	}},
+	"session": {"usr_1", &userv1.BrowserSessionStarted{Session: &userv1.BrowserSession{Id: "b", CreatedAt: 5, ExpiresAt: 9}, EndedSessionIds: []string{"a"}}, []entity.Command{
+		command(entity.KindCredential, "b", &credentialv1.RegisterCredential{Credential: &credentialv1.Credential{
+			Id: "b", Kind: wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION, UserId: "usr_1", CreatedAt: 5, ExpiresAt: 9,
+		}}),
+		command(entity.KindCredential, "a", &credentialv1.RevokeCredential{At: 5}),
+	}},
+	"password": {"usr_1", &userv1.PasswordSet{At: 5, EndedSessionIds: []string{"a"}}, []entity.Command{
+		command(entity.KindCredential, "a", &credentialv1.RevokeCredential{At: 5}),
+	}},
+	"impersonation": {"usr_1", &userv1.ImpersonationStarted{
+		CredentialId: "i", ImpersonatorId: "usr_2", UserId: "usr_1", At: 5, ExpiresAt: 9, Reason: "r", WorkspaceIds: []string{"ws_1"},
+	}, []entity.Command{
+		command(entity.KindCredential, "i", &credentialv1.RegisterCredential{Credential: &credentialv1.Credential{
+			Id: "i", Kind: wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION, UserId: "usr_1", CreatedAt: 5, ExpiresAt: 9, ImpersonatorId: "usr_2",
+		}}),
+		record("ws_1", "impersonation.started", "usr_2", &auditv1.Provenance{Actor: "usr_2", MemberUserId: "usr_1", Reason: "r", ExpiresAt: 9}),
+	}},
+	"grant": {"usr_1", &userv1.GrantAllowed{UserId: "usr_1", Grant: &userv1.Grant{Id: "g", ClientName: "n", WorkspaceId: "ws_1", Scopes: []string{"s"}, CreatedAt: 5}}, []entity.Command{
+		record("ws_1", "oauth_grant.created", "usr_1", &auditv1.Provenance{Name: "n", Scopes: []string{"s"}}),
+	}},
+	"grant revoked": {"usr_1", &userv1.GrantRevoked{GrantId: "g", ClientName: "n", WorkspaceId: "ws_1", At: 5, By: "usr_1", ImpersonatorId: "usr_2"}, []entity.Command{
+		command(entity.KindGrant, "g", &grantv1.Revoke{At: 5}),
+		record("ws_1", "oauth_grant.revoked", "usr_1", &auditv1.Provenance{Name: "n", Actor: "usr_2"}),
+	}},
+	"family revoked": {"g", &grantv1.Revoked{UserId: "usr_1", Reason: "refresh_replayed"}, []entity.Command{
+		command(entity.KindUser, "usr_1", &userv1.RevokeGrant{GrantId: "g"}),
+	}},
+	"machine": {"usr_1", &userv1.MachineRegistered{UserId: "usr_1", Machine: &userv1.Machine{SyncDeviceId: "D", Name: "n", CreatedAt: 5}, WorkspaceIds: []string{"ws_1"}}, []entity.Command{
+		record("ws_1", "sync_machine.registered", "usr_1", &auditv1.Provenance{DeviceId: "D", DeviceName: "n"}),
+	}},
+	"machine removed": {"usr_1", &userv1.MachineRemoved{MachineId: "m", UserId: "usr_1", SyncDeviceId: "D", Name: "n", At: 5, By: "usr_1", WorkspaceIds: []string{"ws_1"}}, []entity.Command{
+		command(entity.KindDevice, "D", &devicev1.ReleaseDevice{UserId: "usr_1", MachineId: "m"}),
+		record("ws_1", "sync_machine.removed", "usr_1", &auditv1.Provenance{DeviceId: "D", DeviceName: "n"}),
+	}},
+	"computer lost": {"ws_1", &computerv1.ComputerLost{}, []entity.Command{command(entity.KindWorkspace, "ws_1", &workspacev1.ReportUnhealthy{})}},
+}
+
+func TestNext(t *testing.T) {
+	for name, test := range nexts {
+		got := chain.Next(test.identity, test.event)
+		if len(got) != len(test.want) {
+			t.Errorf("%s: %v", name, got)
+			continue
+		}
+		for i := range got {
+			if got[i].Kind != test.want[i].Kind || got[i].Identity != test.want[i].Identity || !proto.Equal(got[i].Message, test.want[i].Message) {
+				t.Errorf("%s: %v, want %v", name, got[i], test.want[i])
+			}
+		}
+	}
+}
+
+func TestClaimed(t *testing.T) {
+	who := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1"}
+	for _, test := range []struct {
+		identity        string
+		event           proto.Message
+		then, otherwise entity.Command
+	}{
+		{
+			"b", &slugv1.SlugClaimed{Slug: "b", WorkspaceId: "ws_1", At: 5, Rename: &slugv1.Rename{Principal: who, Name: "n"}},
+			command(entity.KindWorkspace, "ws_1", &workspacev1.RenameWorkspace{Slug: "b", Name: "n"}),
+			command(entity.KindSlug, "b", &slugv1.ReleaseSlug{WorkspaceId: "ws_1"}),
+		},
+		{
+			"D", &devicev1.DeviceClaimed{SyncDeviceId: "D", UserId: "usr_1", MachineId: "m", Name: "n", At: 5},
+			command(entity.KindUser, "usr_1", &userv1.RegisterMachine{MachineId: "m", Name: "n", SyncDeviceId: "D"}),
+			command(entity.KindDevice, "D", &devicev1.ReleaseDevice{UserId: "usr_1", MachineId: "m"}),
+		},
+	} {
+		claim, ok := chain.Claimed(test.identity, test.event)
+		if !ok || claim.Then.ID == "" || claim.Then.Principal == nil {
+			t.Fatalf("%T: %v, %v", test.event, claim, ok)
+		}
+		if claim.Then.Kind != test.then.Kind || claim.Then.Identity != test.then.Identity || !proto.Equal(claim.Then.Message, test.then.Message) {
+			t.Errorf("%T: then %v", test.event, claim.Then)
+		}
+		if claim.Otherwise.Kind != test.otherwise.Kind || claim.Otherwise.Identity != test.otherwise.Identity ||
+			!proto.Equal(claim.Otherwise.Message, test.otherwise.Message) {
+			t.Errorf("%T: otherwise %v", test.event, claim.Otherwise)
+		}
+	}
+	renamed, _ := chain.Claimed("b", &slugv1.SlugClaimed{Rename: &slugv1.Rename{Principal: who}})
+	if !proto.Equal(renamed.Then.Principal, who) {
+		t.Errorf("renamed as %v", renamed.Then.Principal)
+	}
+	if _, ok := chain.Claimed("a", &slugv1.SlugClaimed{}); ok {
+		t.Error("a new workspace's slug is nobody's to refuse")
+	}
+}
