@@ -30,7 +30,7 @@ const (
 // deliverInvitation sends an invitation to whom it is for and returns "", or returns the link for the inviter to hand
 // over. Without mail operators find it in the log too.
 func (c *call) deliverInvitation(w *workspacev1.Workspace, i *workspacev1.Invitation, secret string) (link string) {
-	link = c.server.link("/invitations/" + ulidOf(w.GetId()) + "." + ulidOf(i.GetId()) + "." + secret)
+	link = c.server.link(invitationPath + ulidOf(w.GetId()) + "." + ulidOf(i.GetId()) + "." + secret)
 	log := c.server.log.With("request", c.w.id, "workspace", w.GetId(), "invitation", i.GetId())
 	if c.server.options.Mail == nil {
 		log.Warn("without mail, an invitation's link is to be handed over", "link", link)
@@ -69,17 +69,23 @@ func (c *call) send(log *slog.Logger, to, subject, text string) bool {
 
 // offerLink makes a link that sets a person's password, once, and replaces the one before.
 func (c *call) offerLink(userID string) (url string, err error) {
+	path, err := c.passwordPath(userID)
+	if err != nil {
+		return "", err
+	}
+	return c.server.link(path), nil
+}
+
+// passwordPath is offerLink for a browser that is here.
+func (c *call) passwordPath(userID string) (string, error) {
 	secret, hash := newSecret()
-	_, err = ask[proto.Message](c, entity.Command{
+	_, err := ask[proto.Message](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: c.server.options.NewID("cmd_"),
 		Message: &userv1.OfferOneTimeLink{Link: &userv1.OneTimeLink{
 			SecretSha256: hash, ExpiresAt: c.server.now().Add(linkTime).UnixMilli(),
 		}},
 	})
-	if err != nil {
-		return "", err
-	}
-	return c.server.link("/set-password?token=" + ulidOf(userID) + "." + secret), nil
+	return "/set-password?token=" + ulidOf(userID) + "." + secret, err
 }
 
 // link is where clients find a path of this server.

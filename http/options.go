@@ -18,6 +18,8 @@ type Options struct {
 	Asker   Asker
 	Streams Streams
 	Drive   Drive
+	// Directory is for operators; nil: it knows nobody.
+	Directory Directory
 	// Secret is the installation's: 32 bytes, the same on every member of a cluster.
 	Secret []byte
 	Log    *slog.Logger
@@ -38,6 +40,8 @@ type Options struct {
 	TrustedProxies []netip.Prefix
 	// Mail sends links to whom they are for; nil: who asked for one hands it over.
 	Mail Mail
+	// OIDC is the provider that people may sign in with beside a password; nil: none.
+	OIDC *OIDC
 	// Heartbeat is the time between a stream's comments.
 	Heartbeat time.Duration
 	Limits    Limits
@@ -74,6 +78,9 @@ func (o Options) complete() (Options, error) {
 	case len(o.Secret) != 32:
 		return o, errors.New("http: the secret must have 32 bytes")
 	}
+	if o.Directory == nil {
+		o.Directory = emptyDirectory{}
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -101,7 +108,7 @@ func (o Options) complete() (Options, error) {
 	orDefault(&o.StreamSegment, 15*time.Minute)
 	orDefault(&o.Heartbeat, 15*time.Second)
 	o.Limits.complete()
-	return o, nil
+	return o, o.OIDC.check()
 }
 
 func (l *Limits) complete() {

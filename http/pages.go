@@ -29,9 +29,21 @@ const (
 
 // pageRoutes is the table of pages for people.
 func (s *Server) pageRoutes() []route {
-	const get = http.MethodGet
+	const get, post = http.MethodGet, http.MethodPost
 	return []route{
 		{get, "/", public, false, "Lead to the account", onPage(s.openRoot), paged, false},
+		{get, signInPath, public, false, "Show the form to sign in", onPage(s.showSignIn), paged, false},
+		{post, signInPath, public, false, "Sign in with a password", onPage(s.openAccount), paged, false},
+		{get, oidcPath, public, false, "Sign in with the OpenID Connect provider", onPage(s.openProvider), paged, false},
+		{get, oidcPath + "/callback", public, false, "Come back from the OpenID Connect provider", onPage(s.closeProvider), paged, false},
+		{post, "/sign-out", public, false, "Sign out", onPage(s.signOut), paged, false},
+		{get, "/set-password", public, false, "Show the form to set a password", onPage(s.showSetPassword), paged, false},
+		{post, "/set-password", public, false, "Set a password with a one-time link", onPage(s.setPassword), paged, false},
+		{get, invitationPath + "{token}", public, false, "Show an invitation", onPage(s.showInvitation), paged, false},
+		{post, invitationPath + "{token}", public, false, "Accept an invitation", onPage(s.takeInvitation), paged, false},
+		{get, accountPath, human, false, "Show the account", onPage(s.showAccount), paged, false},
+		{post, accountPath + "/sessions/{sessionId}/end", human, false, "End a browser session", onPage(s.closeSession), paged, false},
+		{post, accountPath + "/grants/{grantId}/revoke", human, false, "Take an application's access back", onPage(s.closeGrant), paged, false},
 	}
 }
 
@@ -141,14 +153,18 @@ func (c *call) form() (url.Values, error) {
 
 // titles head the pages of refusals.
 var titles = map[entity.Code]string{
-	entity.NotFound:         "There is nothing here",
-	entity.Forbidden:        "This is not allowed",
-	entity.LinkInvalid:      "The link is no longer good",
-	entity.RateLimited:      "Too many tries",
-	entity.Unavailable:      "Too much to do just now",
-	entity.InvalidRequest:   "That cannot be done",
-	entity.PayloadTooLarge:  "That is too much",
-	entity.MethodNotAllowed: "That cannot be done here",
+	entity.NotFound:           "There is nothing here",
+	entity.Forbidden:          "This is not allowed",
+	entity.LinkInvalid:        "The link is no longer good",
+	entity.InvitationConsumed: "The invitation was accepted",
+	entity.InvitationRevoked:  "The invitation was taken back",
+	entity.InvitationExpired:  "The invitation has expired",
+	entity.WorkspaceSuspended: "The workspace is suspended",
+	entity.RateLimited:        "Too many tries",
+	entity.Unavailable:        "Too much to do just now",
+	entity.InvalidRequest:     "That cannot be done",
+	entity.PayloadTooLarge:    "That is too much",
+	entity.MethodNotAllowed:   "That cannot be done here",
 }
 
 // failPage is fail for who sees a page.
@@ -160,6 +176,8 @@ func (w *response) failPage(refused *entity.Error) {
 	case entity.NotFound:
 		shown.Text = "The address is wrong, or what was here is gone."
 		shown.Link, shown.LinkText = "/", "Go to your account"
+	case entity.InvitationConsumed:
+		shown.Link, shown.LinkText = signInPath, "Sign in"
 	case entity.RateLimited, entity.Unavailable:
 		shown.Text += " Try again in " + waiting(refused.RetryAfter) + "."
 	}

@@ -14,8 +14,12 @@ func (b *bucket) take(now time.Time, rate, burst int) time.Duration {
 	if rate <= 0 {
 		return 0
 	}
-	interval := int64(time.Second) / int64(rate)
-	at := now.UnixNano()
+	return b.takeEach(now, time.Second/time.Duration(rate), burst)
+}
+
+// takeEach is take with the time in which one token comes.
+func (b *bucket) takeEach(now time.Time, each time.Duration, burst int) time.Duration {
+	interval, at := int64(each), now.UnixNano()
 	for {
 		full := b.full.Load()
 		next := max(full, at) + interval

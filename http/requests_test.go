@@ -22,7 +22,7 @@ func TestPathsAndMethods(t *testing.T) {
 	w := newWorld()
 	s, key := w.server(t), w.key(alice)
 	for _, path := range []string{
-		"/", "/v1", "/v1/", "/v1/nothing", "/v1/whoami/", "//v1/whoami", "/v1//whoami", "/v1/./whoami", "/v1/x/../whoami",
+		"/v1", "/v1/", "/v1/nothing", "/v1/whoami/", "//v1/whoami", "/v1//whoami", "/v1/./whoami", "/v1/x/../whoami",
 		"/v1%2fwhoami", "/v1/ws/acme", "/v1/ws//drive", "/v1/ws/acme/file-activity/", "/v1/ws/a%2fb/file-activity/feed",
 		"/v1/ws/%61cme/file-activity/feed", "/v1/ws/ACME/file-activity/feed", "/v1/ws/acme%00/drive/x", "/admin/users",
 	} {

@@ -27,6 +27,9 @@ type Server struct {
 	workspaces    *cache[*workspace]
 	cursors       cursors
 	watch         *watch
+	guesses       *guesses
+	passwords     *passwords
+	oidc          *provider
 	router        *mux.Router
 	adminRouter   *mux.Router
 	document      []byte
@@ -49,6 +52,7 @@ func New(o Options) (*Server, error) {
 	if s.document, err = documentJSON(); err != nil {
 		return nil, err
 	}
+	s.guesses, s.passwords, s.oidc = newGuesses(), newPasswords(), newProvider(s)
 	s.authenticator = newAuthenticator(o.Asker, o.Clock, s.metrics.credentialLookup)
 	s.workspaces = newCache(o.Clock, knownSlugs, s.metrics.slugLookup, s.resolveSlug)
 	s.watch = newWatch(s.authenticator, o.Limits, s.metrics.streams)

@@ -35,6 +35,10 @@ type Invitation struct {
 	ExpiresAt                       int64
 	// Known tells that the address is a person's already.
 	Known bool
+	// Back tells that the visitor accepted it a moment ago, and has only to set a password.
+	Back bool
+	// Name is what a newcomer typed for theirs, and Problem what is wrong with it.
+	Name, Problem string
 	// SignedInAs is the address of the visitor; empty: nobody is signed in.
 	SignedInAs string
 	// Mine tells that the invitation is the visitor's.

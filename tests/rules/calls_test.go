@@ -7,7 +7,7 @@ import (
 )
 
 // libraries are the folders of which commands are made.
-var libraries = []string{"messages", "entity", "actors", "persistence", "cluster", "http", "drive", "computer", "runner", "edge", "client"}
+var libraries = []string{"messages", "entity", "actors", "persistence", "cluster", "http", "drive", "computer", "runner", "edge", "mail", "client"}
 
 func TestRulesHaveNoClockAndNoGoroutine(t *testing.T) {
 	clocks := map[string]bool{

@@ -22,6 +22,7 @@ var directions = map[string][]string{
 	"computer":    {"computer", "entity", "messages"},
 	"runner":      {"runner", "entity", "messages"},
 	"edge":        {"edge", "entity", "messages"},
+	"mail":        {"mail"},
 	"actors":      {"actors", "entity", "messages", "persistence", "drive", "computer", "runner", "edge"},
 	"cluster":     {"cluster", "actors", "entity", "messages", "persistence"},
 	"http":        {"http", "entity", "messages"},
@@ -37,6 +38,7 @@ var owners = map[string][]string{
 	"github.com/hashicorp":                      {"cluster"},
 	"github.com/gorilla/mux":                    {"http", "edge"},
 	"github.com/alecthomas/kong":                {"cmd", "client"},
+	"github.com/wneessen/go-mail":               {"mail"},
 }
 
 // impure are standard packages that bring a clock, randomness, concurrency or the outside world. net/mail parses.

@@ -1,0 +1,297 @@
+package http
+
+import (
+	"cmp"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-json-experiment/json"
+	"golang.org/x/oauth2"
+
+	"github.com/atelier-run/atelier/entity"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+)
+
+// OIDC is an OpenID Connect provider. Who it says owns an address of a person is let in as them; it makes nobody a
+// person.
+type OIDC struct {
+	// Issuer is its URL, below which its configuration is found.
+	Issuer, ClientID, ClientSecret string
+	// Name is what it is called on the page.
+	Name string
+}
+
+func (o *OIDC) check() error {
+	if o == nil {
+		return nil
+	}
+	issuer, err := url.Parse(o.Issuer)
+	switch {
+	case err != nil, issuer.Host == "", issuer.Scheme != "https" && issuer.Scheme != "http":
+		return errors.New("http: the OpenID Connect issuer must be a URL")
+	case o.ClientID == "":
+		return errors.New("http: the OpenID Connect client has no id")
+	}
+	return nil
+}
+
+func (o *OIDC) name() string {
+	if o == nil {
+		return ""
+	}
+	return cmp.Or(o.Name, "single sign-on")
+}
+
+const (
+	oidcPath = signInPath + "/oidc"
+	// oidcTime is how long a browser may be away at the provider.
+	oidcTime = 10 * time.Minute
+	// providerTime bounds one question to the provider, providerBytes its answer, and providerPause is how long one that
+	// did not answer is left alone.
+	providerTime  = 10 * time.Second
+	providerBytes = 1 << 20
+	providerPause = 3 * time.Second
+	// maxAway bounds the path that a browser carries along, in bytes: it is in a cookie.
+	maxAway = 2 << 10
+)
+
+// provider asks the one of the options. It is found when somebody first needs it, so that the server starts without it.
+type provider struct {
+	options *OIDC
+	now     func() time.Time
+	seal    cipher.AEAD
+	client  *http.Client
+	back    string
+
+	mu     sync.Mutex
+	found  *oidc.Provider
+	failed time.Time
+}
+
+func newProvider(s *Server) *provider {
+	block, err := aes.NewCipher(derive(s.options.Secret, "http oidc"))
+	if err != nil {
+		panic("http: " + err.Error()) // only for a key of a wrong length
+	}
+	seal, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic("http: " + err.Error()) // only for a block of a wrong size
+	}
+	return &provider{
+		options: s.options.OIDC, now: s.now, seal: seal, back: s.link(oidcPath + "/callback"),
+		client: &http.Client{Timeout: providerTime, Transport: bounded{http.DefaultTransport}},
+	}
+}
+
+// bounded cuts answers off.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		answer.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(answer.Body, providerBytes), answer.Body}
+	}
+	return answer, err
+}
+
+var errProvider = &entity.Error{
+	Code: entity.Unavailable, Message: "the provider does not answer", RetryAfter: providerPause,
+}
+
+// find asks the provider for its configuration, once it answers never again. Errors: unavailable.
+func (p *provider) find(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.found == nil {
+		if p.now().Sub(p.failed) < providerPause {
+			return nil, nil, errProvider
+		}
+		found, err := oidc.NewProvider(context.WithoutCancel(ctx), p.options.Issuer) // not only for who asks first
+		if err != nil {
+			p.failed = p.now()
+			return nil, nil, errors.Join(errProvider, err)
+		}
+		p.found = found
+	}
+	return p.found, &oauth2.Config{
+		ClientID: p.options.ClientID, ClientSecret: p.options.ClientSecret, Endpoint: p.found.Endpoint(),
+		RedirectURL: p.back, Scopes: []string{oidc.ScopeOpenID, "email"},
+	}, nil
+}
+
+// away is what a browser carries while it is at the provider, sealed.
+type away struct {
+	State    string `json:"state"`
+	Nonce    string `json:"nonce"`
+	Verifier string `json:"verifier"`
+	Next     string `json:"next"`
+	Until    int64  `json:"until"`
+}
+
+// openProvider sends the browser to the provider.
+func (s *Server) openProvider(c *call) (sheet, error) {
+	if s.options.OIDC == nil {
+		return sheet{}, errNotFound
+	}
+	_, config, err := s.oidc.find(oidc.ClientContext(c.ctx, s.oidc.client))
+	if err != nil {
+		return sheet{}, c.unanswered(err)
+	}
+	a := away{
+		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(),
+		Next: localPath(c.r.URL.Query().Get("next")), Until: s.now().Add(oidcTime).UnixMilli(),
+	}
+	if len(a.Next) > maxAway {
+		a.Next = accountPath
+	}
+	text, err := json.Marshal(a)
+	if err != nil {
+		return sheet{}, err
+	}
+	c.setCookie(s.awayCookie(), base64.RawURLEncoding.EncodeToString(s.oidc.seal.Seal(nil, nil, text, nil)), oidcTime)
+	return sheet{to: config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier))}, nil
+}
+
+func (s *Server) awayCookie() string { return s.cookieName() + "-oidc" }
+
+// unanswered logs why the provider could not be asked, and says no more than that.
+func (c *call) unanswered(err error) error {
+	if !errors.Is(err, errProvider) {
+		err = errors.Join(errProvider, err)
+	}
+	c.server.log.Error("the OpenID Connect provider does not answer", "request", c.w.id, "error", err)
+	return errProvider
+}
+
+// cameBack is what the browser carried.
+func (c *call) cameBack() (a away, ok bool) {
+	cookie, err := c.r.Cookie(c.server.awayCookie())
+	if err != nil {
+		return a, false
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(cookie.Value)
+	if err != nil {
+		return a, false
+	}
+	text, err := c.server.oidc.seal.Open(nil, nil, sealed, nil)
+	if err != nil || json.Unmarshal(text, &a) != nil {
+		return a, false
+	}
+	state := c.r.URL.Query().Get("state")
+	return a, subtle.ConstantTimeCompare([]byte(state), []byte(a.State)) == 1 && c.server.now().UnixMilli() < a.Until
+}
+
+var (
+	errAway     = entity.Errorf(entity.LinkInvalid, "signing in took too long, or began in another browser; begin again")
+	errDeclined = entity.Errorf(entity.Forbidden, "the provider did not sign you in")
+	errUnproven = entity.Errorf(entity.Forbidden, "the provider does not vouch for an email address of yours")
+	errUnknown  = entity.Errorf(entity.Forbidden, "nobody here has the email address that the provider vouches for; ask to be invited")
+)
+
+// closeProvider signs the person in whose address the provider vouches for.
+func (s *Server) closeProvider(c *call) (sheet, error) {
+	if s.options.OIDC == nil {
+		return sheet{}, errNotFound
+	}
+	a, ok := c.cameBack()
+	c.setCookie(s.awayCookie(), "", 0)
+	query := c.r.URL.Query()
+	switch {
+	case !ok:
+		return sheet{}, errAway
+	case query.Get("error") != "" || query.Get("code") == "":
+		return sheet{}, errDeclined
+	}
+	address, err := c.vouchedFor(a, query.Get("code"))
+	if err != nil {
+		return sheet{}, err
+	}
+	userID, err := c.standingAt(address)
+	if err != nil {
+		return sheet{}, err
+	}
+	if err := c.signIn(userID); err != nil {
+		return sheet{}, err
+	}
+	return sheet{to: a.Next}, nil
+}
+
+// vouchedFor trades the provider's code for the address that it vouches for. Errors: forbidden, unavailable.
+func (c *call) vouchedFor(a away, code string) (string, error) {
+	ctx := oidc.ClientContext(c.ctx, c.server.oidc.client)
+	found, config, err := c.server.oidc.find(ctx)
+	if err != nil {
+		return "", c.unanswered(err)
+	}
+	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))
+	var refused *oauth2.RetrieveError
+	switch {
+	case errors.As(err, &refused) && refused.Response.StatusCode < http.StatusInternalServerError:
+		c.distrust(fmt.Errorf("%d %s", refused.Response.StatusCode, refused.ErrorCode))
+		return "", errDeclined
+	case err != nil:
+		return "", c.unanswered(err)
+	}
+	raw, _ := token.Extra("id_token").(string)
+	verified, err := found.Verifier(&oidc.Config{ClientID: config.ClientID, Now: c.server.now}).Verify(ctx, raw)
+	if err == nil && subtle.ConstantTimeCompare([]byte(verified.Nonce), []byte(a.Nonce)) != 1 {
+		err = errors.New("the nonce is another one's")
+	}
+	if err != nil {
+		c.distrust(err)
+		return "", errDeclined
+	}
+	var claims struct {
+		Email    string `json:"email"`
+		Verified bool   `json:"email_verified"`
+	}
+	if err := verified.Claims(&claims); err != nil || !claims.Verified {
+		return "", errUnproven
+	}
+	address, err := checkEmail(claims.Email)
+	if err != nil {
+		return "", errUnproven
+	}
+	return address, nil
+}
+
+// distrust logs what was wrong with what the provider said.
+func (c *call) distrust(err error) {
+	c.server.log.Warn("the OpenID Connect provider is not believed", "request", c.w.id, "error", err)
+}
+
+// standingAt is whose an address is, unless they are disabled. Errors: forbidden.
+func (c *call) standingAt(address string) (string, error) {
+	userID, err := c.personAt(address)
+	if err != nil {
+		return "", err
+	}
+	if userID == "" {
+		return "", errUnknown
+	}
+	standing, err := ask[*userv1.Standing](c, entity.Command{
+		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeStanding{},
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case standing.GetDisabled():
+		return "", errUnknown
+	}
+	return userID, nil
+}

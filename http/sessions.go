@@ -1,0 +1,235 @@
+package http
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/pages"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+)
+
+const (
+	// sessionTime is how long a browser stays signed in.
+	sessionTime = 30 * 24 * time.Hour
+	// userAgentBytes is what is kept of what a browser says it is.
+	userAgentBytes = 200
+	// shownGrants is how many the account page lists.
+	shownGrants = 50
+)
+
+// notices say what was just done. A path names one, and no other text of a path is shown.
+var notices = map[string]string{
+	"session":  "The session has ended.",
+	"grant":    "The application has no access any more.",
+	"password": "Your password is set.",
+	"joined":   "You are a member of the workspace now.",
+}
+
+// signIn starts a session of a person, and has the browser keep its key. The browser's session before it ends.
+func (c *call) signIn(userID string) error {
+	before, err := c.visitor()
+	if err != nil {
+		return err
+	}
+	if before != nil {
+		if err := c.endSession(before.principal.GetUserId(), before.principal.GetCredentialId()); err != nil {
+			return err
+		}
+	}
+	s := c.server
+	id := s.options.NewID(keyKind)
+	text, hash := newKey(sessionStart, id)
+	_, err = ask[proto.Message](c, entity.Command{
+		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: s.options.NewID("cmd_"),
+		Message: &userv1.StartBrowserSession{Session: &userv1.BrowserSession{
+			Id: id, SecretSha256: hash, ExpiresAt: s.now().Add(sessionTime).UnixMilli(),
+			UserAgent: cut(c.r.UserAgent(), userAgentBytes), Address: c.address().String(),
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.settle(entity.KindUser, userID); err != nil {
+		return err
+	}
+	c.setCookie(s.cookieName(), text, sessionTime)
+	return nil
+}
+
+// setCookie has the browser keep a text for a time; without one it forgets it. Lax: a link from elsewhere finds its
+// visitor signed in, a form from elsewhere does not.
+func (c *call) setCookie(name, value string, age time.Duration) {
+	seconds := int(age / time.Second)
+	if value == "" {
+		seconds = -1
+	}
+	http.SetCookie(c.w, &http.Cookie{
+		Name: name, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true,
+		Secure: strings.HasPrefix(name, "__Host-"), SameSite: http.SameSiteLaxMode,
+	})
+}
+
+// endSession answers when the session opens nothing here any more; elsewhere it is a matter of a second. One that has
+// ended is no error.
+func (c *call) endSession(userID, sessionID string) error {
+	_, err := ask[proto.Message](c, entity.Command{
+		Kind: entity.KindUser, Identity: userID, Principal: c.caller.principal, ID: c.server.options.NewID("cmd_"),
+		Message: &userv1.EndBrowserSession{SessionId: sessionID},
+	})
+	if err != nil && !hidden(err) {
+		return err
+	}
+	if err := c.settle(entity.KindUser, userID); err != nil {
+		return err
+	}
+	c.shut(sessionID)
+	return nil
+}
+
+// sessionsOf are a person's.
+func (c *call) sessionsOf(userID string) ([]*userv1.BrowserSession, error) {
+	found, err := ask[*userv1.BrowserSessions](c, entity.Command{
+		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.ListBrowserSessions{},
+	})
+	return found.GetSessions(), err
+}
+
+// shut makes this member ask again what a credential opens, and ends its streams.
+func (c *call) shut(credentialID string) {
+	c.server.authenticator.known.forget(credentialID)
+	c.server.watch.end(credentialID)
+}
+
+// signOut ends the browser's session, if there is one.
+func (s *Server) signOut(c *call) (sheet, error) {
+	form, err := c.form()
+	if err != nil {
+		return sheet{}, err
+	}
+	visitor, err := c.visitor()
+	if err != nil {
+		return sheet{}, err
+	}
+	if visitor != nil {
+		if err := c.endSession(visitor.principal.GetUserId(), visitor.principal.GetCredentialId()); err != nil {
+			return sheet{}, err
+		}
+	}
+	c.setCookie(s.cookieName(), "", 0)
+	if next := form.Get("next"); next != "" {
+		return sheet{to: localPath(next)}, nil
+	}
+	return sheet{to: signInPath}, nil
+}
+
+// closeSession ends one of the visitor's sessions.
+func (s *Server) closeSession(c *call) (sheet, error) {
+	id := c.variable("sessionId")
+	if !isID(id, keyKind) {
+		return sheet{}, errNotFound
+	}
+	if err := c.endSession(c.caller.principal.GetUserId(), id); err != nil {
+		return sheet{}, err
+	}
+	if id == c.caller.principal.GetCredentialId() {
+		c.setCookie(s.cookieName(), "", 0)
+		return sheet{to: signInPath}, nil
+	}
+	return sheet{to: accountPath + "?done=session"}, nil
+}
+
+// closeGrant takes back what the visitor allowed an application.
+func (s *Server) closeGrant(c *call) (sheet, error) {
+	id, userID := c.variable("grantId"), c.caller.principal.GetUserId()
+	if !isID(id, grantKind) {
+		return sheet{}, errNotFound
+	}
+	if _, err := ask[proto.Message](c, entity.Command{
+		Kind: entity.KindUser, Identity: userID, ID: s.options.NewID("cmd_"), Message: &userv1.RevokeGrant{GrantId: id},
+	}); err != nil {
+		return sheet{}, err
+	}
+	if err := c.settle(entity.KindUser, userID); err != nil {
+		return sheet{}, err
+	}
+	c.shut(id)
+	return sheet{to: accountPath + "?done=grant"}, nil
+}
+
+// showAccount is who the visitor is and what they hold.
+func (s *Server) showAccount(c *call) (sheet, error) {
+	of := func(m proto.Message) entity.Command {
+		return entity.Command{Kind: entity.KindUser, Identity: c.caller.principal.GetUserId(), Message: m}
+	}
+	person, err := ask[*userv1.User](c, of(&userv1.DescribeUser{}))
+	if err != nil {
+		return sheet{}, err
+	}
+	sessions, err := ask[*userv1.BrowserSessions](c, of(&userv1.ListBrowserSessions{}))
+	if err != nil {
+		return sheet{}, err
+	}
+	grants, err := ask[*userv1.GrantPage](c, of(&userv1.ListGrants{Limit: shownGrants}))
+	if err != nil {
+		return sheet{}, err
+	}
+	shown := pages.Account{
+		Name: person.GetName(), Email: person.GetEmail(), MoreGrants: grants.GetMore(),
+		Notice: notices[c.r.URL.Query().Get("done")],
+	}
+	for _, one := range sessions.GetSessions() {
+		shown.Sessions = append(shown.Sessions, pages.Session{
+			ID: one.GetId(), Browser: browser(one.GetUserAgent()), Address: one.GetAddress(), StartedAt: one.GetCreatedAt(),
+			ExpiresAt: one.GetExpiresAt(), Current: one.GetId() == c.caller.principal.GetCredentialId(),
+		})
+	}
+	for _, one := range grants.GetGrants() {
+		if one.GetRevokedAt() == 0 {
+			shown.Grants = append(shown.Grants, pages.Grant{
+				ID: one.GetId(), Client: one.GetClientName(), Host: one.GetRedirectHost(), Scopes: one.GetScopes(),
+				CreatedAt: one.GetCreatedAt(),
+			})
+		}
+	}
+	return sheet{name: "account", data: shown}, nil
+}
+
+// browser is what people call what a browser says it is; where it is none of these, what it says.
+func browser(agent string) string {
+	name, system := "", ""
+	for _, known := range [][2]string{{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}} {
+		if name == "" && strings.Contains(agent, known[0]) {
+			name = known[1]
+		}
+	}
+	for _, known := range [][2]string{{"Android", "Android"}, {"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Windows", "Windows"}, {"Mac OS X", "macOS"}, {"CrOS", "ChromeOS"}, {"Linux", "Linux"}} {
+		if system == "" && strings.Contains(agent, known[0]) {
+			system = known[1]
+		}
+	}
+	switch {
+	case name != "" && system != "":
+		return name + " on " + system
+	case name != "":
+		return name
+	}
+	return agent
+}
+
+// isID tells whether text is an id of a kind.
+func isID(text, kind string) bool {
+	id, ok := strings.CutPrefix(text, kind)
+	return ok && isULID(id)
+}
+
+// cut is the longest valid text of at most so many bytes that a text begins with.
+func cut(text string, most int) string {
+	if len(text) > most {
+		text = text[:most]
+	}
+	return strings.ToValidUTF8(text, "")
+}

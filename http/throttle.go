@@ -1,0 +1,57 @@
+package http
+
+import (
+	"hash/maphash"
+	"net/netip"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+// guesses limits tries to sign in. The strict limit is on an address of the network with one of a person, so that who
+// guesses keeps nobody out but themselves; the wide ones slow down who guesses from many networks, or about many people.
+// The memory is fixed, however many of either there are: those whose hashes meet share a bucket.
+type guesses struct {
+	seed                   maphash.Seed
+	pairs, people, sources [1 << 13]bucket
+}
+
+// allowance is how many tries may come at once, and in what time one more.
+type allowance struct {
+	burst int
+	each  time.Duration
+}
+
+var (
+	perPair   = allowance{10, 10 * time.Second}
+	perPerson = allowance{300, 500 * time.Millisecond}
+	perSource = allowance{100, time.Second}
+)
+
+func newGuesses() *guesses { return &guesses{seed: maphash.MakeSeed()} }
+
+// try counts a try, or refuses it. What the strict limit refuses costs the wide ones nothing.
+func (g *guesses) try(now time.Time, source netip.Addr, email string) error {
+	from := network(source)
+	type pair struct {
+		from  netip.Prefix
+		email string
+	}
+	for _, limit := range []struct {
+		bucket *bucket
+		allowance
+	}{
+		{slot(g, &g.pairs, pair{from, email}), perPair},
+		{slot(g, &g.sources, from), perSource},
+		{slot(g, &g.people, email), perPerson},
+	} {
+		if wait := limit.bucket.takeEach(now, limit.each, limit.burst); wait > 0 {
+			return &entity.Error{Code: entity.RateLimited, Message: "there were too many tries to sign in", RetryAfter: wait}
+		}
+	}
+	return nil
+}
+
+func slot[Of comparable](g *guesses, buckets *[1 << 13]bucket, of Of) *bucket {
+	return &buckets[maphash.Comparable(g.seed, of)%uint64(len(buckets))]
+}

@@ -1,0 +1,130 @@
+package mail_test
+
+import (
+	"context"
+	"io"
+	"mime"
+	"mime/quotedprintable"
+	netmail "net/mail"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/mail"
+)
+
+const link = "https://atelier.example.com/invitations/01j0000000000000000000000w.01j0000000000000000000000i.abcdefghijklmnopqrstuvwxyz234567abcdefgh"
+
+func (s *server) options(tls string) mail.Options {
+	return mail.Options{
+		Address: s.listener.Addr().String(), From: "Atelier <atelier@example.com>", TLS: tls, Roots: s.roots, Timeout: 5 * time.Second,
+	}
+}
+
+func sender(t *testing.T, o mail.Options) *mail.Sender {
+	t.Helper()
+	s, err := mail.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestSend(t *testing.T) {
+	s := serve(t, false, func(s *server) { s.starttls, s.password = true, "secret" })
+	o := s.options(mail.StartTLS)
+	o.User, o.Password = "atelier", "secret"
+	const subject = "Einladung für Ürsula zu „Acme“"
+	if err := sender(t, o).Send(t.Context(), "ursula@example.com", subject, "Hello,\n\n"+link+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.letters()) != 1 {
+		t.Fatalf("%d messages came", len(s.letters()))
+	}
+	got := s.letters()[0]
+	if !got.private || !strings.Contains(got.from, "<atelier@example.com>") || !strings.Contains(got.to, "<ursula@example.com>") {
+		t.Errorf("envelope: %+v", got)
+	}
+	message, err := netmail.ReadMessage(strings.NewReader(got.text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, err := new(mime.WordDecoder).DecodeHeader(message.Header.Get("Subject"))
+	if err != nil || head != subject {
+		t.Errorf("subject %q, %v", head, err)
+	}
+	if message.Header.Get("Auto-Submitted") != "auto-generated" || message.Header.Get("Message-Id") == "" || message.Header.Get("Date") == "" {
+		t.Errorf("head: %v", message.Header)
+	}
+	text, err := io.ReadAll(quotedprintable.NewReader(message.Body))
+	if err != nil || !strings.Contains(string(text), link) {
+		t.Errorf("text %q, %v", text, err)
+	}
+}
+
+func TestImplicitTLS(t *testing.T) {
+	s := serve(t, true, func(*server) {})
+	if err := sender(t, s.options(mail.ImplicitTLS)).Send(t.Context(), "ursula@example.com", "a", "b"); err != nil || len(s.letters()) != 1 {
+		t.Errorf("%v, %d messages came", err, len(s.letters()))
+	}
+}
+
+func TestInTheClear(t *testing.T) {
+	s := serve(t, false, func(*server) {})
+	if err := sender(t, s.options(mail.NoTLS)).Send(t.Context(), "ursula@example.com", "a", "b"); err != nil || len(s.letters()) != 1 {
+		t.Errorf("%v, %d messages came", err, len(s.letters()))
+	}
+}
+
+func TestNothingIsSentWhere(t *testing.T) {
+	for name, test := range map[string]struct {
+		server  func(*server)
+		options func(*mail.Options)
+		to      string
+	}{
+		"the server has no TLS":        {func(*server) {}, func(*mail.Options) {}, ""},
+		"nobody vouches for it":        {func(s *server) { s.starttls, s.roots = true, nil }, func(*mail.Options) {}, ""},
+		"the password is wrong":        {func(s *server) { s.starttls, s.password = true, "right" }, func(o *mail.Options) { o.User, o.Password = "atelier", "wrong" }, ""},
+		"the recipient is refused":     {func(s *server) { s.starttls, s.refuse = true, true }, func(*mail.Options) {}, ""},
+		"the recipient is no address":  {func(s *server) { s.starttls = true }, func(*mail.Options) {}, "a@example.com\r\nRCPT TO:<b@example.com>"},
+		"the server does not speak up": {func(s *server) { s.silent = true }, func(o *mail.Options) { o.Timeout = 50 * time.Millisecond }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, false, test.server)
+			o := s.options(mail.StartTLS)
+			test.options(&o)
+			if test.to == "" {
+				test.to = "ursula@example.com"
+			}
+			if err := sender(t, o).Send(t.Context(), test.to, "a", link); err == nil || len(s.letters()) != 0 {
+				t.Errorf("%v, %d messages came", err, len(s.letters()))
+			} else if strings.Contains(err.Error(), "invitations") || strings.Contains(err.Error(), "right") {
+				t.Errorf("the error tells a secret: %v", err)
+			}
+		})
+	}
+}
+
+func TestSendEndsWithItsContext(t *testing.T) {
+	s := serve(t, false, func(s *server) { s.silent = true })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	o := s.options(mail.StartTLS)
+	o.Timeout = time.Hour
+	if err := sender(t, o).Send(ctx, "ursula@example.com", "a", "b"); err == nil {
+		t.Error("a silent server took a message")
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, o := range []mail.Options{
+		{}, {Address: "example.com", From: "a@example.com"}, {Address: "example.com:0", From: "a@example.com"},
+		{Address: "example.com:smtp", From: "a@example.com"}, {Address: ":25", From: "a@example.com"},
+		{Address: "example.com:25"}, {Address: "example.com:25", From: "nobody"},
+		{Address: "example.com:25", From: "a@example.com", TLS: "maybe"},
+	} {
+		if _, err := mail.New(o); err == nil {
+			t.Errorf("%+v was taken", o)
+		}
+	}
+}
