@@ -1,6 +1,7 @@
 package drive_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -73,6 +74,10 @@ var operations = map[string]func(ctx context.Context, d *drive.Drive) error{
 	"copy": func(ctx context.Context, d *drive.Drive) error {
 		_, err := d.Copy(ctx, "folder", "copy", true, false, change)
 		return err
+	},
+	"restore": func(ctx context.Context, d *drive.Drive) error {
+		archive := archived(entry{"folder/new", "restored"}, entry{"folder/", ""}, entry{"./", ""})
+		return d.Restore(ctx, "tsk_1", bytes.NewReader(archive), func(int64) error { return nil }, change)
 	},
 	"copy over folder": func(ctx context.Context, d *drive.Drive) error {
 		_, err := d.Copy(ctx, "other", "folder", true, false, change)

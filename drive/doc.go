@@ -30,6 +30,12 @@
 // Where the journal does not answer, the outcome of an Intend or a Complete is unknown. The client gets unavailable,
 // and the operation keeps its paths locked while it asks again, with growing pauses, until the outcome is known.
 //
+// # Backups
+//
+// Export writes a drive as an archive while it is in use. Restore makes an archive's tree aside, has all of it verified,
+// and swaps it with the drive's in one step, under a lock on the whole drive and with an intent like any operation. The
+// restored tree's root bears the restore's name, so that a repetition after a crash finds it done.
+//
 // # Links
 //
 // Reading follows a symbolic link that stays inside the drive. Nothing is changed through a linked folder, and an

@@ -22,12 +22,12 @@ type Drive struct {
 	drives      *Drives
 	workspaceID string
 
-	// home holds files and tmp; reading goes through inside, which keeps links from leading out.
-	home   *os.Root
-	inside *os.Root
-	tmp    *os.Root
-	files  handle
-	aside  handle
+	// home holds files and tmp.
+	home  *os.Root
+	tmp   *os.Root
+	aside handle
+	// tree is what lies in files now; a restore puts another in its place.
+	tree atomic.Pointer[tree]
 
 	locks pathLocks
 
@@ -40,7 +40,31 @@ type Drive struct {
 	live     map[string]struct{}
 	sweeping bool
 	dirty    bool
+	// replaced are the trees before. Readers may still go through them, so they are closed with the drive.
+	replaced []*tree
 }
+
+// A tree is an open drive's root. Reading goes through inside, which keeps links from leading out.
+type tree struct {
+	inside *os.Root
+	files  handle
+}
+
+func openTree(parent *os.Root, name string) (_ *tree, err error) {
+	t := &tree{}
+	if t.inside, err = parent.OpenRoot(name); err != nil {
+		return nil, err
+	}
+	if t.files.File, err = t.inside.Open("."); err != nil {
+		return nil, errors.Join(err, t.inside.Close())
+	}
+	return t, nil
+}
+
+func (t *tree) close() error { return errors.Join(t.inside.Close(), t.files.Close()) }
+
+func (d *Drive) inside() *os.Root { return d.tree.Load().inside }
+func (d *Drive) files() handle    { return d.tree.Load().files }
 
 func (d *Drives) openDrive(workspaceID string) (_ *Drive, err error) {
 	drive := &Drive{
@@ -56,17 +80,16 @@ func (d *Drives) openDrive(workspaceID string) (_ *Drive, err error) {
 	} else if err != nil {
 		return nil, fromOS(err)
 	}
-	if drive.inside, err = drive.home.OpenRoot("files"); errors.Is(err, fs.ErrNotExist) {
+	files, err := openTree(drive.home, "files")
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errUnprovisioned
 	} else if err != nil {
 		return nil, fromOS(err)
 	}
+	drive.tree.Store(files)
 	if drive.tmp, err = drive.home.OpenRoot("tmp"); errors.Is(err, fs.ErrNotExist) {
 		return nil, errUnprovisioned
 	} else if err != nil {
-		return nil, fromOS(err)
-	}
-	if drive.files.File, err = drive.inside.Open("."); err != nil {
 		return nil, fromOS(err)
 	}
 	if drive.aside.File, err = drive.tmp.Open("."); err != nil {
@@ -77,14 +100,17 @@ func (d *Drives) openDrive(workspaceID string) (_ *Drive, err error) {
 
 func (d *Drive) close() error {
 	var errs []error
-	for _, root := range []*os.Root{d.home, d.inside, d.tmp} {
+	for _, root := range []*os.Root{d.home, d.tmp} {
 		if root != nil {
 			errs = append(errs, root.Close())
 		}
 	}
-	for _, h := range []handle{d.files, d.aside} {
-		if h.File != nil {
-			errs = append(errs, h.Close())
+	if d.aside.File != nil {
+		errs = append(errs, d.aside.Close())
+	}
+	for _, t := range append(d.replaced, d.tree.Load()) {
+		if t != nil {
+			errs = append(errs, t.close())
 		}
 	}
 	return errors.Join(errs...)

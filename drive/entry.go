@@ -45,7 +45,7 @@ func shown(info fs.FileInfo) bool { return info.IsDir() || info.Mode().IsRegular
 
 // Stat tells about a path; a link counts as what it leads to.
 func (d *Drive) Stat(path string) (Entry, error) {
-	info, err := d.inside.Stat(orDot(path))
+	info, err := d.inside().Stat(orDot(path))
 	if err != nil {
 		return Entry{}, fromOS(err)
 	}
@@ -57,7 +57,7 @@ func (d *Drive) Stat(path string) (Entry, error) {
 
 // Open opens a file to read. What it reads stays the same when an upload replaces the file meanwhile.
 func (d *Drive) Open(path string) (*os.File, Entry, error) {
-	file, err := d.inside.OpenFile(orDot(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	file, err := d.inside().OpenFile(orDot(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, Entry{}, fromOS(err)
 	}
@@ -77,7 +77,7 @@ func (d *Drive) Open(path string) (*os.File, Entry, error) {
 // Space tells the bytes that are used and available where the drive lies.
 func (d *Drive) Space() (used, available uint64, err error) {
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(d.files.fd(), &st); err != nil {
+	if err := unix.Fstatfs(d.files().fd(), &st); err != nil {
 		return 0, 0, fromOS(err)
 	}
 	size := uint64(st.Bsize)
@@ -93,7 +93,7 @@ type Folder struct {
 
 // OpenFolder opens a folder to list.
 func (d *Drive) OpenFolder(path string) (*Folder, error) {
-	file, err := d.inside.OpenFile(orDot(path), os.O_RDONLY|unix.O_DIRECTORY, 0)
+	file, err := d.inside().OpenFile(orDot(path), os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, fromOS(err)
 	}

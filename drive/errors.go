@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"syscall"
 	"time"
 
@@ -78,8 +79,8 @@ func fromOS(err error) error {
 	return fmt.Errorf("drive: %w", err)
 }
 
-// escapes knows the error of os.Root for a link that leads outside, which has no name.
+// escapes knows the error of os.Root for a link that leads outside, which has no name and may be inside another.
 func escapes(err error) bool {
 	var p *fs.PathError
-	return errors.As(err, &p) && p.Err.Error() == "path escapes from parent"
+	return errors.As(err, &p) && strings.HasSuffix(p.Err.Error(), "path escapes from parent")
 }

@@ -101,7 +101,10 @@ func touched(op *activityv1.Operation) []string {
 // evidence tells whether the disk shows an intent's operation, and makes durable what shows it.
 func (d *Drive) evidence(a *attempt, intent *activityv1.Intent) (bool, error) {
 	op := intent.GetOperation()
-	if op.GetKind() == activityv1.Kind_KIND_DELETE {
+	switch op.GetKind() {
+	case activityv1.Kind_KIND_RESTORE:
+		return d.restored(intent.GetInode())
+	case activityv1.Kind_KIND_DELETE:
 		trash, err := d.aside.stat(a.trash())
 		if err != nil || trash == nil {
 			return false, err
