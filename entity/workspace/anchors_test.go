@@ -138,6 +138,19 @@ func TestAnAnchorMovesOntoAnother(t *testing.T) {
 	}
 }
 
+// Of many that have stood at a path, it is the active one that is in the way.
+func TestAnchorsMoveOntoOneAnother(t *testing.T) {
+	w, drive := founded(t), entity.Platform()
+	for i := range 10 {
+		id := fmt.Sprintf("anc_%d", i)
+		w.must(drive, anchoredAt(id, id, app))
+		w.must(drive, &workspacev1.MoveAnchor{AnchorId: id, FromPath: id, ToPath: "a"})
+		for j := range i {
+			w.unchanged(drive, &workspacev1.RepairAnchor{AnchorId: fmt.Sprintf("anc_%d", j), Path: "a"})
+		}
+	}
+}
+
 func TestAnchorsAreRefused(t *testing.T) {
 	w := founded(t)
 	for name, settings := range map[string]string{

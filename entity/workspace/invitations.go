@@ -134,13 +134,10 @@ func outdated(at int64, i *workspacev1.Invitation) bool {
 	return at-settled > invitationRetention.Milliseconds()
 }
 
-// invited are the invitations with a new or renewed one. A new one makes the outdated ones go.
+// invited are the invitations with a new or renewed one, without those that were outdated when it was made.
 func invited(all map[string]*workspacev1.Invitation, one *workspacev1.Invitation) map[string]*workspacev1.Invitation {
-	_, renewed := all[one.GetId()]
 	next := with(all, one.GetId(), one)
-	if !renewed {
-		maps.DeleteFunc(next, func(_ string, i *workspacev1.Invitation) bool { return outdated(one.GetCreatedAt(), i) })
-	}
+	maps.DeleteFunc(next, func(_ string, i *workspacev1.Invitation) bool { return outdated(one.GetCreatedAt(), i) })
 	return next
 }
 

@@ -67,15 +67,10 @@ func listed(before, after *workspacev1.Workspace, e workspacev1.Event) []entity.
 }
 
 func memberRow(before, after *workspacev1.Workspace, id string) []entity.Row {
-	was, is := before.GetMembers()[id], after.GetMembers()[id]
-	switch {
-	case is != nil && is == was:
-		return nil
-	case is != nil:
+	if is, member := after.GetMembers()[id]; member {
 		return []entity.Row{{List: MembersList, Key: entity.Ascending(is.GetPosition()), Message: is}}
-	default:
-		return []entity.Row{{List: MembersList, Key: entity.Ascending(was.GetPosition())}}
 	}
+	return []entity.Row{{List: MembersList, Key: entity.Ascending(before.GetMembers()[id].GetPosition())}}
 }
 
 func invitationRow(after *workspacev1.Workspace, id string) entity.Row {
