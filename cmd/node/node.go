@@ -10,10 +10,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"gocloud.dev/blob"
 
 	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/webdav"
 	"github.com/atelier-run/atelier/entity/activity"
@@ -59,6 +61,7 @@ type Node struct {
 	Computers *computer.Fleet
 	Server    *http.Server
 
+	backups *blob.Bucket
 	anchors *anchors
 	births  births
 	log     *slog.Logger
@@ -96,7 +99,10 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}); err != nil {
 		return n, err
 	}
-	if n.Computers, err = n.fleet(o, nil); err != nil {
+	if n.backups, err = openBucket(ctx, o); err != nil {
+		return n, err
+	}
+	if n.Computers, err = n.fleet(o, archive.New(n.backups, archived{n.Drives})); err != nil {
 		return n, err
 	}
 	n.System = actors.New(actors.Options{
@@ -149,6 +155,7 @@ func openJournal(o Options) (*persistence.Store, error) {
 func (n *Node) serve(o Options, secret []byte) (*http.Server, error) {
 	settings := o.HTTP
 	settings.Asker, settings.Streams, settings.Drive = settler{n.Router, n}, n.Router, webdav.New(n.Drives, o.Log)
+	settings.Directory = n.Router
 	settings.Secret, settings.Log, settings.Clock = secret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
 	return http.New(settings)
@@ -183,6 +190,9 @@ func (n *Node) Stop(ctx context.Context) error {
 	}
 	if n.Drives != nil {
 		errs = append(errs, n.Drives.Close())
+	}
+	if n.backups != nil {
+		errs = append(errs, n.backups.Close())
 	}
 	if n.System != nil {
 		n.System.Stop(ctx)

@@ -1,0 +1,54 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
+	_ "gocloud.dev/blob/s3blob" // s3:// in BackupURL
+
+	"github.com/atelier-run/atelier/computer/archive"
+	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+// openBucket opens the bucket of backups. The one in a folder makes each object beside its place and renames it there.
+func openBucket(ctx context.Context, o Options) (*blob.Bucket, error) {
+	if o.BackupURL == "" {
+		return fileblob.OpenBucket(filepath.Join(o.Dir, "backups"), &fileblob.Options{
+			CreateDir: true, DirFileMode: 0o700, NoTempDir: true, Metadata: fileblob.MetadataDontWrite,
+		})
+	}
+	bucket, err := blob.OpenBucket(ctx, o.BackupURL)
+	if err != nil {
+		return nil, fmt.Errorf("the bucket of backups: %w", err)
+	}
+	return bucket, nil
+}
+
+// archived are the drives as an archive of backups sees them.
+type archived struct{ *drive.Drives }
+
+var _ archive.Drives = archived{}
+
+// Export is of archive.Drives.
+func (a archived) Export(ctx context.Context, workspaceID string, to io.Writer) (int64, error) {
+	d, err := a.Open(ctx, workspaceID)
+	if err != nil {
+		return 0, err
+	}
+	return d.Export(ctx, to)
+}
+
+// Restore is of archive.Drives.
+func (a archived) Restore(ctx context.Context, workspaceID, mark string, from io.Reader, verify func(int64) error) error {
+	d, err := a.Open(ctx, workspaceID)
+	if err != nil {
+		return err
+	}
+	return d.Restore(ctx, mark, from, verify, drive.Change{Author: &activityv1.Author{Actor: entity.Actor(entity.Platform())}})
+}

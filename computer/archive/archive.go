@@ -1,0 +1,201 @@
+// Package archive keeps backups of drives in a bucket: a tar archive, compressed with Zstandard, for each.
+//
+//	<bucket>/<workspace>/<backup>.tar.zst
+//
+// A backup's size, SHA-256 and number of entries are in its record, which is the platform's own: a bucket that returns
+// something else is found out, and before anything of it is shown. Reading and writing stream; memory use does not
+// depend on the size of a drive.
+package archive
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/klauspost/compress/zstd"
+	"gocloud.dev/blob"
+	"gocloud.dev/gcerrors"
+
+	"github.com/atelier-run/atelier/entity"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+)
+
+// Drives are what an archive needs of them.
+type Drives interface {
+	// Export writes a workspace's drive as a tar archive and tells its entries.
+	Export(ctx context.Context, workspaceID string, to io.Writer) (entries int64, err error)
+	// Restore puts the content of a tar archive in the place of a drive, once for a mark. It asks verify when it has read
+	// all of it and before it replaces anything.
+	Restore(ctx context.Context, workspaceID, mark string, from io.Reader, verify func(entries int64) error) error
+}
+
+// Corrupt is the code of a refusal of a backup that is not what was saved.
+const Corrupt entity.Code = "corrupt_archive"
+
+// maxWindow bounds the memory that an archive may ask of whoever unpacks it, in bytes.
+const maxWindow = 32 << 20
+
+// Bucket keeps backups; it is a computer.Archive.
+type Bucket struct {
+	bucket *blob.Bucket
+	drives Drives
+}
+
+// New makes an archive of an open bucket, which stays the caller's to close.
+func New(bucket *blob.Bucket, drives Drives) *Bucket { return &Bucket{bucket, drives} }
+
+// object names a backup in the bucket.
+func object(workspaceID, backupID string) string { return workspaceID + "/" + backupID + ".tar.zst" }
+
+// Save is of computer.Archive. When it returns, the backup is as durable as the bucket makes it; one in files is on disk.
+func (b *Bucket) Save(ctx context.Context, workspaceID, backupID string) (*computerv1.Backup, error) {
+	// Cancelling what is not closed leaves no object behind.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	backup := &computerv1.Backup{Id: backupID, Object: object(workspaceID, backupID)}
+	var file *os.File
+	out, err := b.bucket.NewWriter(ctx, backup.Object, &blob.WriterOptions{
+		ContentType: "application/zstd",
+		BeforeWrite: func(as func(any) bool) error {
+			as(&file)
+			return nil
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("backup %s: %w", backupID, err)
+	}
+	sums := newSums(out)
+	if backup.Entries, err = b.write(ctx, workspaceID, sums); err == nil && file != nil {
+		err = file.Sync()
+	}
+	if err != nil {
+		cancel()
+		_ = out.Close() // says that it was cancelled
+		return nil, fmt.Errorf("backup %s: %w", backupID, err)
+	}
+	if err := out.Close(); err != nil {
+		return nil, fmt.Errorf("backup %s: %w", backupID, err)
+	}
+	if file != nil {
+		if err := syncFolders(filepath.Dir(file.Name())); err != nil {
+			return nil, fmt.Errorf("backup %s: %w", backupID, err)
+		}
+	}
+	backup.SizeBytes, backup.Sha256 = sums.size, sums.hash.Sum(nil)
+	return backup, nil
+}
+
+func (b *Bucket) write(ctx context.Context, workspaceID string, to io.Writer) (int64, error) {
+	compressor, err := zstd.NewWriter(to, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		return 0, err
+	}
+	entries, err := b.drives.Export(ctx, workspaceID, compressor)
+	return entries, errors.Join(err, compressor.Close())
+}
+
+// syncFolders makes a new file's name durable, and that of its folder.
+func syncFolders(dir string) error {
+	for _, name := range []string{dir, filepath.Dir(dir)} {
+		folder, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(folder.Sync(), folder.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Load is of computer.Archive.
+func (b *Bucket) Load(ctx context.Context, workspaceID, taskID string, backup *computerv1.Backup) error {
+	object, err := b.bucket.NewReader(ctx, backup.GetObject(), nil)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return entity.Errorf(entity.NotFound, "the backup is not in the bucket any more")
+	}
+	if err != nil {
+		return fmt.Errorf("backup %s: %w", backup.GetId(), err)
+	}
+	defer object.Close()
+	// More than was saved is not read.
+	source := &source{from: io.LimitReader(object, backup.GetSizeBytes()+1)}
+	sums := newSums(io.Discard)
+	summed := io.TeeReader(source, sums)
+	tarred, err := zstd.NewReader(summed, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(maxWindow))
+	if err != nil {
+		return err
+	}
+	defer tarred.Close()
+	err = b.drives.Restore(ctx, workspaceID, taskID, tarred, func(entries int64) error {
+		if _, err := io.Copy(io.Discard, summed); err != nil {
+			return err
+		}
+		return check(backup, sums, entries)
+	})
+	if source.err != nil {
+		// What cannot be fetched now may be later, whatever the archive looked like because of it.
+		return fmt.Errorf("backup %s: %w", backup.GetId(), source.err)
+	}
+	return err
+}
+
+func check(backup *computerv1.Backup, read *sums, entries int64) error {
+	switch {
+	case read.size != backup.GetSizeBytes():
+		return entity.Errorf(Corrupt, "the backup has another size than was saved")
+	case string(read.hash.Sum(nil)) != string(backup.GetSha256()):
+		return entity.Errorf(Corrupt, "the backup has another SHA-256 than was saved")
+	case entries != backup.GetEntries():
+		return entity.Errorf(Corrupt, "the backup has %d entries, of %d", entries, backup.GetEntries())
+	}
+	return nil
+}
+
+// Remove is of computer.Archive.
+func (b *Bucket) Remove(ctx context.Context, workspaceID string, backup *computerv1.Backup) error {
+	name := backup.GetObject()
+	if name == "" {
+		name = object(workspaceID, backup.GetId())
+	}
+	if err := b.bucket.Delete(ctx, name); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+		return fmt.Errorf("backup %s: %w", backup.GetId(), err)
+	}
+	return nil
+}
+
+// sums passes bytes on and keeps account of them.
+type sums struct {
+	to   io.Writer
+	hash hash.Hash
+	size int64
+}
+
+func newSums(to io.Writer) *sums { return &sums{to: to, hash: sha256.New()} }
+
+func (s *sums) Write(p []byte) (int, error) {
+	n, err := s.to.Write(p)
+	s.hash.Write(p[:n])
+	s.size += int64(n)
+	return n, err
+}
+
+// source remembers that fetching failed.
+type source struct {
+	from io.Reader
+	err  error
+}
+
+func (s *source) Read(into []byte) (int, error) {
+	n, err := s.from.Read(into)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
