@@ -7,89 +7,82 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/email"
-	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	"github.com/atelier-run/atelier/entity/slug"
 )
 
-// adminRoutes is the table of the Unix socket.
+const (
+	adminPeople     = "/admin/users"
+	adminWorkspaces = "/admin/workspaces"
+	adminWorkspace  = adminWorkspaces + "/{slug}"
+)
+
+// adminRoutes is the table of the Unix socket: JSON for the commands of the same machine, and no promise to others.
 func (s *Server) adminRoutes() []route {
+	const get, post, put, patch = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch
+	const ok, created = http.StatusOK, http.StatusCreated
 	return []route{
-		{http.MethodPost, "/admin/users", operator, false, "Create a person with a first API key", answer(http.StatusCreated, body[personRequest], s.createPerson), brief, false},
-		{http.MethodPost, "/admin/keys", operator, false, "Issue a further API key for a person", answer(http.StatusCreated, body[personKeyRequest], s.createPersonKey), brief, false},
+		{post, adminPeople, operator, false, "Create a person with a first API key", answer(created, body[personRequest], s.createPerson), brief, false},
+		{get, adminPeople, operator, false, "List the people", answer(ok, decodeOwners, s.listPeople), brief, false},
+		{patch, adminPeople, operator, true, "Disable or enable a person, or make one an internal admin", answer(ok, body[personChange], s.changePerson), brief, false},
+		{post, "/admin/keys", operator, false, "Issue a further API key for a person", answer(created, body[personNamed], s.createPersonKey), brief, false},
+		{post, "/admin/links", operator, false, "Make a link that sets a person's password", answer(created, body[personNamed], s.createLink), brief, false},
+		{post, "/admin/impersonations", operator, false, "Make a key with which an internal admin acts as a person", answer(created, body[impersonationRequest], s.impersonate), brief, false},
+		{get, adminWorkspaces, operator, false, "List the workspaces", answer(ok, decodeOwners, s.listWorkspaces), brief, false},
+		{get, adminWorkspace, operator, false, "Tell how a workspace and its computer are", answer(ok, nothing, s.describeTenant), brief, false},
+		{put, adminWorkspace + "/status", operator, true, "Archive, retire, delete or reopen a workspace", answer(ok, body[statusRequest], s.changeStatus), brief, false},
+		{put, adminWorkspace + "/suspension", operator, true, "Suspend a workspace, or take it up again", answer(ok, checked(checkSuspension), s.suspendTenant), brief, false},
+		{get, adminWorkspace + "/members", operator, false, "List a workspace's members", answer(ok, decodeRows, s.listTenantMembers), brief, false},
+		{get, adminWorkspace + "/backups", operator, false, "List a workspace's backups", answer(ok, nothing, s.listBackups), brief, false},
+		{post, adminWorkspace + "/backups", operator, false, "Back a workspace's drive up", answer(created, nothing, s.createBackup), brief, false},
+		{post, adminWorkspace + "/restores", operator, false, "Restore a workspace's drive from a backup", answer(created, body[restoreRequest], s.createRestore), brief, false},
+		{get, "/admin/audit", operator, false, "Export the audit logs", s.exportAudit, transfer, false},
 	}
 }
 
-type personRequest struct {
-	Email string `json:"email"`
-	Name  string `json:"name"`
+// roster is a page for operators.
+type roster[Item any] struct {
+	Items []Item `json:"items"`
+	// Next continues it; left out: this was the end.
+	Next string `json:"next,omitzero"`
 }
 
-type personKeyRequest struct {
-	Email string `json:"email"`
-}
-
-type personCreated struct {
-	UserID string `json:"userId"`
-	Email  string `json:"email"`
-	Key    string `json:"key"`
-}
-
-// createPerson claims the address; the person follows from that and gets a first key. Where the process ends between
-// the two, a further key finishes the work.
-func (s *Server) createPerson(c *call, in personRequest) (personCreated, error) {
-	address, err := checkEmail(in.Email)
+// decodeOwners reads which page of everybody is asked for; after is an id.
+func decodeOwners(c *call) (listing, error) {
+	q, err := parseQuery(c.r.URL.RawQuery, "after", "limit")
 	if err != nil {
-		return personCreated{}, err
+		return listing{}, err
 	}
-	userID := s.options.NewID("usr_")
-	if _, err := ask[proto.Message](c, entity.Command{
-		Kind: entity.KindEmail, Identity: address, Principal: entity.Platform(), ID: s.options.NewID("cmd_"),
-		Message: &emailv1.ClaimEmail{UserId: userID, Name: in.Name},
-	}); err != nil {
-		return personCreated{}, err
-	}
-	if err := c.settle(entity.KindEmail, address); err != nil {
-		return personCreated{}, err
-	}
-	return c.bootstrap(userID, address)
+	return listing{after: q.text("after"), limit: q.limit()}, q.err
 }
 
-func (s *Server) createPersonKey(c *call, in personKeyRequest) (personCreated, error) {
-	address, err := checkEmail(in.Email)
+// readOwners is a page of what has rows in a list.
+func readOwners[Item any](c *call, list string, in listing, view func(id string) (Item, error)) (roster[Item], error) {
+	ids, err := c.server.options.Directory.Owners(c.ctx, list, in.after, int(in.limit))
 	if err != nil {
-		return personCreated{}, err
+		return roster[Item]{}, err
 	}
-	found, err := ask[*emailv1.Email](c, entity.Command{
-		Kind: entity.KindEmail, Identity: address, Principal: entity.Platform(), Message: &emailv1.ResolveEmail{},
+	found := roster[Item]{Items: make([]Item, len(ids))}
+	if len(ids) == int(in.limit) {
+		found.Next = ids[len(ids)-1]
+	}
+	return found, each(len(ids), func(i int) (err error) {
+		found.Items[i], err = view(ids[i])
+		return err
 	})
-	switch {
-	case err != nil:
-		return personCreated{}, err
-	case found.GetUserId() == "":
-		return personCreated{}, errNotFound
-	}
-	if err := c.settle(entity.KindEmail, address); err != nil { // the person may be in the making
-		return personCreated{}, err
-	}
-	return c.bootstrap(found.GetUserId(), address)
 }
 
-func (c *call) bootstrap(userID, address string) (personCreated, error) {
-	key, _, err := c.issueKey(entity.Command{Identity: userID, Principal: entity.Platform()}, "bootstrap", 0)
-	if err != nil {
-		return personCreated{}, err
+// asPlatform is a command of an operator, who is on the server's own machine.
+func (c *call) asPlatform(kind, identity string, m proto.Message) entity.Command {
+	return entity.Command{
+		Kind: kind, Identity: identity, Principal: entity.Platform(), ID: c.server.options.NewID("cmd_"), Message: m,
 	}
-	return personCreated{userID, address, key}, nil
 }
 
-// checkEmail is an address in the one form in which it names a person.
-func checkEmail(text string) (string, error) {
-	if text == "" {
-		return "", invalid("email is required")
+// tenant is the workspace that the path names, as it is now.
+func (c *call) tenant() (*workspace, error) {
+	name := strings.ToLower(c.variable("slug"))
+	if slug.Check(name) != nil {
+		return nil, errNotFound
 	}
-	address := strings.ToLower(text)
-	if err := email.Check(address); err != nil {
-		return "", err
-	}
-	return address, nil
+	return c.server.resolveSlug(c.ctx, name, nil)
 }

@@ -10,148 +10,152 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/atelier-run/atelier/client"
 )
 
 type adminCommands struct {
-	User struct {
-		Create userCreateCommand `cmd:"" help:"Create a person with a first API key, and print both as JSON."`
-	} `cmd:"" help:"People."`
-	Key struct {
-		Create keyCreateCommand `cmd:"" help:"Issue a further API key for a person, and print it as JSON."`
-	} `cmd:"" help:"API keys."`
+	User      userCommands      `cmd:"" help:"People."`
+	Key       keyCommands       `cmd:"" help:"API keys."`
+	Workspace workspaceCommands `cmd:"" help:"Workspaces."`
+	Backup    backupCommands    `cmd:"" help:"Backups of workspaces' drives."`
+	Audit     auditCommands     `cmd:"" help:"Audit logs."`
 }
 
-type userCreateCommand struct {
-	dataFlag
-	Email string `required:"" help:"Address of the person; nobody else may have it."`
-	Name  string `help:"Name of the person."`
-}
-
-func (c *userCreateCommand) Run(ctx context.Context, out console) error {
-	person, err := newOperator(c.Data).createUser(ctx, c.Email, c.Name)
-	return printed(out, person, err)
-}
-
-type keyCreateCommand struct {
-	dataFlag
-	Email string `required:"" help:"Address of the person."`
-}
-
-func (c *keyCreateCommand) Run(ctx context.Context, out console) error {
-	person, err := newOperator(c.Data).createKey(ctx, c.Email)
-	return printed(out, person, err)
-}
-
-func printed(out console, p person, err error) error {
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(out.out).Encode(p)
-}
-
-type person struct {
-	UserID string `json:"userId"`
-	Email  string `json:"email"`
-	Key    string `json:"key"`
-}
-
-// operator speaks to the node that runs over a data directory.
+// operator speaks to the node that runs over a data directory. Its answers are JSON, which commands print as they are,
+// one value a line.
 type operator struct {
 	socket string
-	caller
+	http   *http.Client
 }
 
-const operatorTimeout = time.Minute
+const (
+	adminPeople     = "/admin/users"
+	adminWorkspaces = "/admin/workspaces"
+
+	// operatorTime bounds an ordinary call.
+	operatorTime = time.Minute
+	// longestAnswer bounds what is read of an answer, in bytes.
+	longestAnswer = 1 << 20
+)
 
 func newOperator(dir string) operator {
 	socket := filepath.Join(dir, socketName)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}
-	return operator{socket, caller{
-		client: &http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: operatorTimeout},
-		base:   "http://atelier",
-	}}
+	return operator{socket, &http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true}}}
 }
 
-func (o operator) createUser(ctx context.Context, email, name string) (p person, err error) {
-	request := map[string]string{"email": email}
-	if name != "" {
-		request["name"] = name
+// tell prints the answer to a call.
+func (o operator) tell(ctx context.Context, out console, method, path string, in any) error {
+	var answer json.RawMessage
+	if err := o.call(ctx, method, path, in, &answer); err != nil {
+		return err
 	}
-	return p, o.explain(o.call(ctx, http.MethodPost, "/admin/users", request, &p))
+	return line(out, answer)
 }
 
-func (o operator) createKey(ctx context.Context, email string) (p person, err error) {
-	return p, o.explain(o.call(ctx, http.MethodPost, "/admin/keys", map[string]string{"email": email}, &p))
-}
-
-func (o operator) explain(err error) error {
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no node runs there: nobody answers at %s", o.socket)
-	case refusedAs(err, "not_found"):
-		return errors.New("nobody has this address")
-	}
+func line(out console, value json.RawMessage) error {
+	_, err := fmt.Fprintf(out.out, "%s\n", bytes.TrimSpace(value))
 	return err
 }
 
-// caller sends JSON to the API.
-type caller struct {
-	client *http.Client
-	base   string
-	key    string
-}
-
-// refusal is an answer that is an error.
-type refusal struct {
-	status  int
-	Code    string `json:"error"`
-	Message string `json:"message"`
-}
-
-func (r *refusal) Error() string {
-	if r.Message == "" {
-		return fmt.Sprintf("the node answered %d %s", r.status, r.Code)
-	}
-	return fmt.Sprintf("%s (%s)", r.Message, r.Code)
-}
-
-// longestAnswer bounds what is read of an answer.
-const longestAnswer = 1 << 20
-
-func (c caller) call(ctx context.Context, method, path string, in, out any) error {
-	body := io.Reader(http.NoBody)
-	if in != nil {
-		text, err := json.Marshal(in)
-		if err != nil {
+// list prints the items of all pages, or as many as are wanted; 0: all.
+func (o operator) list(ctx context.Context, out console, path string, limit int) error {
+	const most = 100
+	query := url.Values{}
+	for printed := 0; ; {
+		size := most
+		if limit > 0 {
+			size = min(size, limit-printed)
+		}
+		query.Set("limit", strconv.Itoa(size))
+		var page struct {
+			Items []json.RawMessage
+			Next  string
+		}
+		if err := o.call(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &page); err != nil {
 			return err
 		}
-		body = bytes.NewReader(text)
+		for _, item := range page.Items {
+			if err := line(out, item); err != nil {
+				return err
+			}
+		}
+		printed += len(page.Items)
+		if page.Next == "" || limit > 0 && printed >= limit {
+			return nil
+		}
+		query.Set("after", page.Next)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
-	if err != nil {
-		return err
-	}
-	if in != nil {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	if c.key != "" {
-		request.Header.Set("Authorization", "Bearer "+c.key)
-	}
-	response, err := c.client.Do(request)
+}
+
+// call sends JSON and decodes the answer; out nil: it is dropped.
+func (o operator) call(ctx context.Context, method, path string, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, operatorTime)
+	defer cancel()
+	response, err := o.send(ctx, method, path, in)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
-	answer := json.NewDecoder(io.LimitReader(response.Body, longestAnswer))
-	if response.StatusCode >= http.StatusBadRequest {
-		refused := &refusal{status: response.StatusCode}
-		_ = answer.Decode(refused) // an answer of something else than a node has a status alone
-		return refused
+	text, err := io.ReadAll(io.LimitReader(response.Body, longestAnswer))
+	if err != nil || out == nil {
+		return err
 	}
-	return answer.Decode(out)
+	return json.Unmarshal(text, out)
+}
+
+// send gives an answer that is a success, whose body the caller closes.
+func (o operator) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
+	body := io.Reader(http.NoBody)
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://atelier"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	if in != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := o.http.Do(request)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("no node runs there: nobody answers at %s", o.socket)
+	case err != nil:
+		return nil, err
+	case response.StatusCode >= http.StatusBadRequest:
+		defer response.Body.Close()
+		return nil, refused(response, path)
+	}
+	return response, nil
+}
+
+// refused is an answer that is an error. What is not there is what the path names.
+func refused(r *http.Response, path string) error {
+	e := &client.Error{Status: r.StatusCode, RequestID: r.Header.Get("X-Request-Id")}
+	var body struct{ Error, Message string }
+	if err := json.NewDecoder(io.LimitReader(r.Body, longestAnswer)).Decode(&body); err == nil {
+		e.Code, e.Message = body.Error, body.Message
+	}
+	if e.Code != "not_found" {
+		return e
+	}
+	e.Message = "nobody has this address"
+	if strings.HasPrefix(path, adminWorkspaces) || strings.HasPrefix(path, "/admin/audit") {
+		e.Message = "there is no such workspace, or nothing of that name in it"
+	}
+	return e
 }

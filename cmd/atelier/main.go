@@ -1,10 +1,15 @@
 // Command atelier runs a node of Atelier and administers it.
 //
 //	atelier serve              run a node over a data directory
-//	atelier admin user create  create a person with a first API key
-//	atelier admin key create   issue a further API key for a person
+//	atelier admin user         create, list, disable people; one-time links; act as a person
+//	atelier admin key          issue a further API key for a person
+//	atelier admin workspace    list, suspend, archive, retire, delete workspaces
+//	atelier admin backup       take, list and restore backups of a workspace's drive
+//	atelier admin audit        export the audit logs
 //	atelier reference          print every setting of serve as Markdown
 //	atelier version            tell what this program was built from
+//
+// The admin commands speak to the node over a socket in its data directory, and print JSON, one value a line.
 //
 // Each setting of serve is a flag, an environment variable and a key of a YAML file; the first of them that is given
 // counts, in this order. The exit code is 0 after a clean end, 1 after a failure, 2 where the command line or the

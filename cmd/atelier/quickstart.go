@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/atelier-run/atelier/client"
 	"github.com/atelier-run/atelier/cmd/node"
 )
 
@@ -22,61 +23,77 @@ const (
 // quickstart makes an owner and a workspace where they are missing, and prints what to try. Each step may have been done
 // by an earlier start that was cut off after it.
 func quickstart(ctx context.Context, dir, address string, out console) error {
-	key, err := ownerKey(ctx, dir, address)
+	o := newOperator(dir)
+	key, err := ownerKey(ctx, o, dir, address)
 	if err != nil {
 		return err
 	}
-	api := caller{client: http.DefaultClient, base: address, key: key}
-	workspace := map[string]string{"slug": quickstartSlug, "name": "Demo"}
-	if err := api.call(ctx, http.MethodPost, "/v1/workspaces", workspace, &struct{}{}); err != nil && !refusedAs(err, "slug_taken") {
+	api, err := client.New(address, key)
+	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(out.out, whatToTry(dir, address, key))
+	defer api.Close()
+	demo := client.NewWorkspace{Slug: quickstartSlug, Name: "Demo"}
+	if _, err := api.CreateWorkspace(ctx, demo); err != nil && !client.HasCode(err, "slug_taken") {
+		return err
+	}
+	var owner person
+	if err := o.call(ctx, http.MethodPost, "/admin/links", personNamed{quickstartEmail}, &owner); err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(out.out, whatToTry(dir, address, key, owner.PasswordLink))
 	return err
 }
 
 // ownerKey is the key that an earlier start left, if it still opens doors, or a new one.
-func ownerKey(ctx context.Context, dir, address string) (string, error) {
+func ownerKey(ctx context.Context, o operator, dir, address string) (string, error) {
 	path := filepath.Join(dir, quickstartKey)
 	text, err := os.ReadFile(path)
 	switch {
 	case err == nil:
 		key := strings.TrimSpace(string(text))
-		api := caller{client: http.DefaultClient, base: address, key: key}
-		err := api.call(ctx, http.MethodGet, "/v1/whoami", nil, &struct{}{})
-		if !refusedAs(err, "unauthorized") {
+		if err := opens(ctx, address, key); !client.HasCode(err, "unauthorized") {
 			return key, err
 		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", err
 	}
-	owner, err := makeOwner(ctx, newOperator(dir))
+	owner, err := makeOwner(ctx, o)
 	if err != nil {
 		return "", err
 	}
 	return owner.Key, node.WriteDurably(path, []byte(owner.Key+"\n"))
 }
 
-func makeOwner(ctx context.Context, o operator) (person, error) {
-	owner, err := o.createUser(ctx, quickstartEmail, "Owner")
-	if refusedAs(err, "email_taken") {
-		return o.createKey(ctx, quickstartEmail)
+func opens(ctx context.Context, address, key string) error {
+	api, err := client.New(address, key)
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	_, err = api.Whoami(ctx)
+	return err
+}
+
+func makeOwner(ctx context.Context, o operator) (owner person, err error) {
+	err = o.call(ctx, http.MethodPost, adminPeople, newPerson{Email: quickstartEmail, Name: "Owner"}, &owner)
+	if client.HasCode(err, "email_taken") {
+		err = o.call(ctx, http.MethodPost, "/admin/keys", personNamed{quickstartEmail}, &owner)
 	}
 	return owner, err
 }
 
-func refusedAs(err error, code string) bool {
-	var refused *refusal
-	return errors.As(err, &refused) && refused.Code == code
-}
-
-func whatToTry(dir, address, key string) string {
-	return strings.NewReplacer("ADDRESS", address, "KEY", key, "SLUG", quickstartSlug, "DIR", dir).Replace(`
+func whatToTry(dir, address, key, link string) string {
+	return strings.NewReplacer("ADDRESS", address, "KEY", key, "SLUG", quickstartSlug, "DIR", dir,
+		"EMAIL", quickstartEmail, "LINK", link).Replace(`
 Atelier runs.
 
   Address  ADDRESS
   Key      KEY
   Data     DIR
+  Sign in  ADDRESS/sign-in as EMAIL,
+           once you have chosen a password at
+           LINK
 
 Try it in another terminal:
 

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+type userCommands struct {
+	Create      userCreateCommand      `cmd:"" help:"Create a person with a first API key, and a one-time link that sets a password; print them as one JSON object."`
+	List        userListCommand        `cmd:"" help:"Print everybody, one JSON object a line."`
+	Disable     userDisableCommand     `cmd:"" help:"Shut a person out: none of their keys, sessions and tokens opens anything."`
+	Enable      userEnableCommand      `cmd:"" help:"Let a person in again who was shut out."`
+	SetAdmin    userSetAdminCommand    `cmd:"" help:"Make a person an internal admin, who may act as others."`
+	Link        userLinkCommand        `cmd:"" help:"Make a one-time link that sets a person's password; it replaces the one before."`
+	Impersonate userImpersonateCommand `cmd:"" help:"Print a key with which an internal admin acts as a person. The log of each of the person's workspaces says so."`
+}
+
+type keyCommands struct {
+	Create keyCreateCommand `cmd:"" help:"Issue a further API key for a person, and print it as JSON."`
+}
+
+// personFlag names a person.
+type personFlag struct {
+	Email string `required:"" help:"Address of the person."`
+}
+
+type userCreateCommand struct {
+	dataFlag
+	Email string `required:"" help:"Address of the person; nobody else may have it."`
+	Name  string `help:"Name of the person."`
+	NoKey bool   `help:"Issue no API key: the person signs in with the link."`
+}
+
+func (c *userCreateCommand) Run(ctx context.Context, out console) error {
+	return newOperator(c.Data).tell(ctx, out, http.MethodPost, adminPeople, newPerson{c.Email, c.Name, c.NoKey, true})
+}
+
+// newPerson is a person to be made.
+type newPerson struct {
+	Email   string `json:"email"`
+	Name    string `json:"name,omitempty"`
+	Keyless bool   `json:"keyless,omitempty"`
+	Link    bool   `json:"link,omitempty"`
+}
+
+// person is one who was made, or got something new.
+type person struct {
+	Key          string `json:"key"`
+	PasswordLink string `json:"passwordLink"`
+}
+
+type personNamed struct {
+	Email string `json:"email"`
+}
+
+type userListCommand struct {
+	dataFlag
+	Limit int `help:"At most so many. 0: all."`
+}
+
+func (c *userListCommand) Run(ctx context.Context, out console) error {
+	return newOperator(c.Data).list(ctx, out, adminPeople, c.Limit)
+}
+
+type personChange struct {
+	Email         string `json:"email"`
+	Disabled      *bool  `json:"disabled,omitempty"`
+	InternalAdmin *bool  `json:"internalAdmin,omitempty"`
+}
+
+func (o operator) change(ctx context.Context, out console, change personChange) error {
+	return o.tell(ctx, out, http.MethodPatch, adminPeople, change)
+}
+
+type userDisableCommand struct {
+	dataFlag
+	personFlag
+}
+
+func (c *userDisableCommand) Run(ctx context.Context, out console) error {
+	return newOperator(c.Data).change(ctx, out, personChange{Email: c.Email, Disabled: new(true)})
+}
+
+type userEnableCommand struct {
+	dataFlag
+	personFlag
+}
+
+func (c *userEnableCommand) Run(ctx context.Context, out console) error {
+	return newOperator(c.Data).change(ctx, out, personChange{Email: c.Email, Disabled: new(false)})
+}
+
+type userSetAdminCommand struct {
+	dataFlag
+	personFlag
+	Revoke bool `help:"Take it from the person."`
+}
+
+func (c *userSetAdminCommand) Run(ctx context.Context, out console) error {
+	return newOperator(c.Data).change(ctx, out, personChange{Email: c.Email, InternalAdmin: new(!c.Revoke)})
+}
+
+type userLinkCommand struct {
+	dataFlag
+	personFlag
+}
+
+func (c *userLinkCommand) Run(ctx context.Context, out console) error {
+	return newOperator(c.Data).tell(ctx, out, http.MethodPost, "/admin/links", personNamed{c.Email})
+}
+
+type userImpersonateCommand struct {
+	dataFlag
+	Email   string        `required:"" help:"Address of the person to act as."`
+	AsAdmin string        `required:"" placeholder:"EMAIL" help:"Address of the internal admin who will."`
+	Reason  string        `required:"" help:"Why; the logs show it."`
+	For     time.Duration `default:"15m" help:"How long the key is good, an hour at the most."`
+}
+
+// Validate is called by the parser.
+func (c *userImpersonateCommand) Validate() error {
+	return between("for", c.For, time.Second, time.Hour)
+}
+
+func (c *userImpersonateCommand) Run(ctx context.Context, out console) error {
+	return newOperator(c.Data).tell(ctx, out, http.MethodPost, "/admin/impersonations", struct {
+		Email   string `json:"email"`
+		Admin   string `json:"admin"`
+		Reason  string `json:"reason"`
+		Seconds int64  `json:"seconds"`
+	}{c.Email, c.AsAdmin, c.Reason, int64(c.For / time.Second)})
+}
+
+type keyCreateCommand struct {
+	dataFlag
+	personFlag
+}
+
+func (c *keyCreateCommand) Run(ctx context.Context, out console) error {
+	return newOperator(c.Data).tell(ctx, out, http.MethodPost, "/admin/keys", personNamed{c.Email})
+}
