@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -51,7 +52,7 @@ func (p *Provider) Begin(ctx context.Context, requestID, query string) (*Request
 		err = p.checkAuthorization(form, asked)
 	}
 	found, known := asked.GetClient().(*client)
-	if !known || !asked.IsRedirectURIValid() {
+	if !known || !asked.IsRedirectURIValid() || !registered(found.RedirectURIs, asked.GetRedirectURI()) {
 		return nil, asError(orElse(err, fosite.ErrInvalidRequest))
 	}
 	r := &Request{p, asked, found, form.Encode()}
@@ -70,6 +71,24 @@ func fositeRequest(form url.Values) *http.Request {
 		}
 	}
 	return &http.Request{Method: http.MethodGet, Header: http.Header{}, URL: &url.URL{Path: AuthorizePath, RawQuery: plain.Encode()}}
+}
+
+// registered tells whether answers may go to a redirect URI: one that is registered, but for the port where it is http on
+// a loopback address (RFC 8252, section 7.3). fosite lets more of such a URI differ: its scheme, or the name of a user.
+func registered(uris []string, asked *url.URL) bool {
+	return slices.ContainsFunc(uris, func(uri string) bool {
+		one, err := url.Parse(uri)
+		return err == nil && (uri == asked.String() || withoutPort(one) == withoutPort(asked))
+	})
+}
+
+func withoutPort(u *url.URL) string {
+	if address, err := netip.ParseAddr(u.Hostname()); u.Scheme != "http" || err != nil || !address.IsLoopback() {
+		return u.String()
+	}
+	same := *u
+	same.Host = u.Hostname()
+	return same.String()
 }
 
 // checkAuthorization checks what fosite leaves open, or looks at too late for a consent page.

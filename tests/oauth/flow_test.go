@@ -1,0 +1,159 @@
+package oauth
+
+import (
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+)
+
+func TestGrant(t *testing.T) {
+	w := newWorld(t)
+	alice := w.person("alice")
+	w.workspace(alice, "acme")
+	other := w.workspace(alice, "other")
+	client := w.register(callback)
+
+	response, page := w.open(alice, asking(client, "files:read", "members"))
+	for _, want := range []string{"Tester", "client.example", "alice@example.com", "ACME (acme)", "OTHER (other)", "Read files", "Invite people"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	if policy := response.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "form-action 'self' https://client.example;") {
+		t.Error(policy)
+	}
+	to, _ := w.answer(alice, asking(client, "files:read", "members", "files:write"), func(form url.Values) {
+		form.Set("workspace", other)
+		form["scope"] = slices.DeleteFunc(form["scope"], func(s string) bool { return s == "members" })
+	})
+	granted := w.exchange(redeeming(client, to.Query().Get("code")))
+
+	status, text := w.api("GET", "/v1/whoami", granted.access, "")
+	var who struct {
+		User       struct{ ID string }
+		Workspaces []struct{ Slug string }
+		Scopes     []string
+		Credential struct{ Kind, Audience string }
+	}
+	if err := json.Unmarshal([]byte(text), &who); err != nil || status != 200 {
+		t.Fatal(status, text)
+	}
+	if who.User.ID != alice.id || len(who.Workspaces) != 1 || who.Workspaces[0].Slug != "other" ||
+		strings.Join(who.Scopes, " ") != "api_key ws:other:files:read ws:other:files:write" ||
+		who.Credential.Kind != "oauth" || who.Credential.Audience != w.url {
+		t.Errorf("whoami: %s", text)
+	}
+	for target, want := range map[string]int{
+		"/v1/ws/other/file-activity/feed": 200, "/v1/ws/acme/file-activity/feed": 404, "/v1/ws/other/admin/suspension": 403,
+		"/v1/user/api-keys": 403,
+	} {
+		if status, text := w.api("GET", target, granted.access, ""); status != want {
+			t.Errorf("%s: %d %s", target, status, text)
+		}
+	}
+	if status, text := w.api("GET", "/v1/user/oauth-grants", alice.key, ""); status != 200 || !strings.Contains(text, `"Tester"`) {
+		t.Errorf("grants: %d %s", status, text)
+	}
+	w.audited(alice, "other", "oauth_grant.created", 1)
+	w.audited(alice, "acme", "oauth_grant.created", 0)
+}
+
+// audited counts an event in a workspace's log.
+func (w *world) audited(p person, slug, event string, want int) {
+	w.Helper()
+	status, text := w.api("GET", "/v1/ws/"+slug+"/audit", p.key, "")
+	if got := strings.Count(text, `"`+event+`"`); status != 200 || got != want {
+		w.Errorf("audit of %s: %d %s: %d of %s, want %d", slug, status, text, got, event, want)
+	}
+}
+
+// TestCrashes has the process end between each two steps.
+func TestCrashes(t *testing.T) {
+	w := newWorld(t)
+	alice := w.person("alice")
+	w.workspace(alice, "acme")
+	client := w.register(callback)
+	w.crash()
+	code := w.code(alice, asking(client, "files:read"))
+	w.crash()
+	first := w.exchange(redeeming(client, code))
+	w.crash()
+	if !w.opens(first.access) {
+		t.Error("the access token is forgotten")
+	}
+	second := w.exchange(refreshing(client, first.refresh))
+	w.crash()
+	w.refused(refreshing(client, first.refresh), 400, "invalid_grant")
+	w.crash()
+	if w.opens(first.access) || w.opens(second.access) {
+		t.Error("the replay is forgotten")
+	}
+	w.refused(refreshing(client, second.refresh), 400, "invalid_grant")
+}
+
+// TestConsentSurvivesACrash answers a page that another process showed.
+func TestConsentSurvivesACrash(t *testing.T) {
+	w := newWorld(t)
+	alice := w.person("alice")
+	w.workspace(alice, "acme")
+	client := w.register(callback)
+	_, page := w.open(alice, asking(client, "files:read"))
+	w.crash()
+	action, form := w.form(page)
+	response, _ := w.submit(alice, action, form)
+	w.exchange(redeeming(client, w.led(response).Query().Get("code")))
+}
+
+func TestTokensExpire(t *testing.T) {
+	w := newWorld(t)
+	alice := w.person("alice")
+	w.workspace(alice, "acme")
+	client := w.register(callback)
+	first := w.exchange(redeeming(client, w.code(alice, asking(client, "files:read"))))
+	w.advance(14 * time.Minute)
+	second := w.exchange(refreshing(client, first.refresh))
+	if !w.opens(first.access) || !w.opens(second.access) {
+		t.Error("a refresh ends what is left of the last access token")
+	}
+	w.advance(time.Minute)
+	if w.opens(first.access) || !w.opens(second.access) {
+		t.Error("an access token is good for 15 minutes")
+	}
+	w.advance(14 * time.Minute)
+	if w.opens(second.access) {
+		t.Error("an access token is good for 15 minutes")
+	}
+	w.advance(30*24*time.Hour - 29*time.Minute)
+	third := w.exchange(refreshing(client, second.refresh))
+	w.advance(30 * 24 * time.Hour)
+	w.refused(refreshing(client, third.refresh), 400, "invalid_grant")
+	late := w.code(alice, asking(client, "files:read"))
+	w.advance(time.Minute)
+	w.refused(redeeming(client, late), 400, "invalid_grant")
+}
+
+// TestPersons has tokens follow what becomes of the person behind them.
+func TestPersons(t *testing.T) {
+	w := newWorld(t)
+	alice := w.person("alice")
+	w.workspace(alice, "acme")
+	client := w.register(callback)
+	granted := w.exchange(redeeming(client, w.code(alice, asking(client, "files:read"))))
+	unused := w.code(alice, asking(client, "files:read"))
+	w.ask(entity.KindUser, alice.id, &userv1.Disable{})
+	w.advance(time.Second)
+	if w.opens(granted.access) {
+		t.Error("a disabled person's token opens")
+	}
+	w.refused(refreshing(client, granted.refresh), 400, "invalid_grant")
+	w.refused(redeeming(client, unused), 400, "invalid_grant")
+	w.ask(entity.KindUser, alice.id, &userv1.Enable{})
+	w.advance(time.Second)
+	w.exchange(refreshing(client, granted.refresh))
+}
