@@ -64,7 +64,7 @@ func (c *call) viewAnchor(a *workspacev1.Anchor) anchorView {
 		ID: a.GetId(), WorkspaceID: c.workspace.id, Path: a.GetPath(), Kind: anchorKindNames[a.GetKind()],
 		Settings: a.GetSettings(), State: anchorStateNames[a.GetState()], CreatedAt: a.GetCreatedAt(), UpdatedAt: a.GetUpdatedAt(),
 	}
-	if len(view.Settings) == 0 {
+	if !view.Settings.IsValid() { // there are none, or none that can be shown
 		view.Settings = jsontext.Value("null")
 	}
 	return view

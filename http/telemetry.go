@@ -77,12 +77,23 @@ func (s *Server) readTelemetry(c *call, since float64) (telemetryView, error) {
 
 // viewSample leaves out what was not measured: a total of 0 is none.
 func viewSample(s *computerv1.Sample) sampleView {
-	view := sampleView{At: s.GetAt(), CPUPct: proto.Float64(s.GetCpuPct())}
+	view := sampleView{At: s.GetAt()}
+	if pct := measured(s.GetCpuPct()); pct != nil && *pct <= 100 {
+		view.CPUPct = pct
+	}
 	if s.GetMemTotalMb() > 0 {
-		view.MemUsedMb, view.MemTotalMb = proto.Float64(s.GetMemUsedMb()), proto.Float64(s.GetMemTotalMb())
+		view.MemUsedMb, view.MemTotalMb = measured(s.GetMemUsedMb()), measured(s.GetMemTotalMb())
 	}
 	if s.GetDiskTotalMb() > 0 {
-		view.DiskUsedMb, view.DiskTotalMb = proto.Float64(s.GetDiskUsedMb()), proto.Float64(s.GetDiskTotalMb())
+		view.DiskUsedMb, view.DiskTotalMb = measured(s.GetDiskUsedMb()), measured(s.GetDiskTotalMb())
 	}
 	return view
+}
+
+// measured is nil for what can be no measure, and no number in JSON.
+func measured(value float64) *float64 {
+	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
+		return nil
+	}
+	return &value
 }

@@ -35,6 +35,7 @@ import (
 //	open NAME [cursor=C] [reads] follows the workspace acme; read NAME N prints N frames; end NAME waits for its end
 //	close NAME                 leaves a stream
 //	advance DURATION           lets the rules' time pass
+//	tell, id, credential, grant, wait: see asPlatform
 //	restart, crash             ends the node, in order or with the loss of what was not synced, and starts another
 //
 // Ids, keys and cursors have labels, numbered as they come; in requests a label stands for what it was given for.
@@ -95,9 +96,9 @@ func (s *stage) start() {
 	s.Helper()
 	var err error
 	s.node, err = node.Start(s.Context(), node.Options{
-		Dir: s.dir, Clock: s.clock.Now, Wire: true,
+		Dir: s.dir, Clock: s.clock.Now, Wire: true, SampleEvery: time.Hour,
 		Journal: persistence.Options{FS: s.disk, CacheBytes: 4 << 20, Partitions: 4},
-		HTTP:    http.Options{NewID: s.newID, Limits: http.Limits{Rate: -1}},
+		HTTP:    http.Options{NewID: s.newID, Limits: http.Limits{Rate: -1, AddressRate: -1}},
 	})
 	if err != nil {
 		s.Fatal(err)
@@ -156,6 +157,12 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 		s.stop()
 		s.disk = survivor
 		s.start()
+	case "tell", "id", "credential", "grant", "wait":
+		var arguments []string
+		for _, argument := range d.CmdArgs {
+			arguments = append(arguments, argument.Key)
+		}
+		return s.asPlatform(d.Cmd, d.Input, arguments...)
 	case "open", "read", "end", "close":
 		return s.stream(d.Cmd, argument(0), d)
 	default:
@@ -222,7 +229,7 @@ func expand(text string) string {
 }
 
 // shown are the headers that a transcript holds.
-var shown = []string{"Allow", "Www-Authenticate", "Retry-After"}
+var shown = []string{"Allow", "Www-Authenticate", "Retry-After", "Link"}
 
 func (s *stage) render(r *nethttp.Response) string {
 	var out strings.Builder
@@ -252,7 +259,9 @@ var labelled = []struct {
 }{
 	{"secret", regexp.MustCompile(`\batl_[0-9a-z]{26}_[a-z2-7]{40}\b`)},
 	{"prefix", regexp.MustCompile(`\batl_[0-9a-z]{8}\b`)},
-	{"", regexp.MustCompile(`\b(usr|ws|key|req)_[0-9a-z]{26}\b`)},
+	{"link", regexp.MustCompile(`/invitations/[0-9a-z]{26}\.[0-9a-z]{26}\.[a-z2-7]{40}\b`)},
+	{"", regexp.MustCompile(`\b(usr|ws|key|req|inv|anc|mch|ogr|aud|bkp)_[0-9a-z]{26}\b`)},
+	{"vm", regexp.MustCompile(`\bvm-[0-9a-z-]+`)},
 	{"cursor", regexp.MustCompile(`("nextCursor": "|\nid: )([A-Za-z0-9_-]+)`)},
 }
 

@@ -1,0 +1,118 @@
+package http_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http"
+	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
+	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// asPlatform plays what no client can do:
+//
+//	tell KIND ID MESSAGE       sends a message of the kind to an entity as the platform; the input is the message's JSON
+//	id PREFIX                  makes an id: anc_
+//	credential KIND NAME       registers a credential from its JSON and goes on with it: APP, SYSTEM_VM, IMPERSONATION
+//	grant NAME PERSON WS SCOPE allows a client and goes on with its token
+//	wait WS                    lets what was begun outside of the rules end
+//
+// An ID stands without the brackets of its label.
+func (s *stage) asPlatform(command string, input string, arguments ...string) string {
+	switch command {
+	case "tell":
+		kind, id, name := arguments[0], s.meant(arguments[1]), arguments[2]
+		return s.tell(kind, id, s.message("atelier."+kind+".v1."+name, input))
+	case "id":
+		return s.label(s.newID(arguments[0]) + "\n")
+	case "credential":
+		return s.credential(arguments[0], arguments[1], input)
+	case "grant":
+		return s.grant(arguments[0], s.meant(arguments[1]), s.meant(arguments[2]), arguments[3:]...)
+	case "wait":
+		s.wait(s.meant(arguments[0]))
+	}
+	return ""
+}
+
+// meant is what a label stands for, or else the text itself.
+func (s *stage) meant(label string) string {
+	if meaning := s.meaning["<"+label+">"]; meaning != "" {
+		return meaning
+	}
+	return label
+}
+
+func (s *stage) message(name, input string) proto.Message {
+	t, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(name))
+	if err != nil {
+		s.Fatalf("%s: %v", name, err)
+	}
+	m := t.New().Interface()
+	if input = strings.TrimSpace(s.unlabel(input)); input == "" {
+		return m
+	}
+	if err := protojson.Unmarshal([]byte(input), m); err != nil {
+		s.Fatalf("%s: %v", name, err)
+	}
+	return m
+}
+
+func (s *stage) tell(kind, id string, m proto.Message) string {
+	_, err := s.node.Router.Ask(s.Context(), entity.Command{Kind: kind, Identity: id, Principal: entity.Platform(), Message: m})
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	if err := s.node.Router.Settle(s.Context(), kind, id); err != nil {
+		s.Fatal(err)
+	}
+	return ""
+}
+
+func (s *stage) credential(kind, name, input string) string {
+	c := s.message("atelier.credential.v1.Credential", input).(*credentialv1.Credential)
+	c.Kind = wirev1.CredentialKind(wirev1.CredentialKind_value["CREDENTIAL_KIND_"+kind])
+	c.Id = s.newID("key_")
+	var text string
+	text, c.SecretSha256 = http.NewKey(c.Id)
+	c.CreatedAt = s.clock.Now().UnixMilli()
+	s.as, s.keys[name] = name, http.Retold(text, c.Kind)
+	return s.tell(entity.KindCredential, c.Id, &credentialv1.RegisterCredential{Credential: c})
+}
+
+func (s *stage) grant(name, userID, workspaceID string, scopes ...string) string {
+	id := s.newID("ogr_")
+	text, hash := http.NewKey(id)
+	later := s.clock.Now().Add(24 * time.Hour).UnixMilli()
+	token := &grantv1.Token{SecretSha256: hash, ExpiresAt: later}
+	s.as, s.keys[name] = name, http.Retold(text, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH)
+	return s.tell(entity.KindUser, userID, &userv1.AllowGrant{Grant: &userv1.Grant{
+		Id: id, ClientId: "client-1", ClientName: "Editor", RedirectHost: "127.0.0.1", WorkspaceId: workspaceID, Scopes: scopes,
+	}}) + s.tell(entity.KindGrant, id, &grantv1.OpenGrant{Grant: &grantv1.Grant{
+		Id: id, UserId: userID, ClientId: "client-1", WorkspaceId: workspaceID, Scopes: scopes, Audience: "https://atelier.example.com",
+		RedirectUri: "http://127.0.0.1/", CodeChallenge: hash, Code: token, CreatedAt: s.clock.Now().UnixMilli(),
+	}}) + s.tell(entity.KindGrant, id, &grantv1.RedeemCode{CodeSha256: hash, Access: token, Refresh: token})
+}
+
+func (s *stage) wait(workspaceID string) {
+	ctx, cancel := context.WithTimeout(s.Context(), 30*time.Second)
+	defer cancel()
+	for range 3 { // a backup, what follows from it, and what the workspace is told
+		if err := s.node.Computers.Wait(ctx, workspaceID); err != nil {
+			s.Fatal(fmt.Errorf("waiting for the computer: %w", err))
+		}
+		if err := s.node.Router.Settle(ctx, entity.KindWorkspace, workspaceID); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
