@@ -27,7 +27,12 @@ func (n *Node) follow(ctx context.Context, identity string, event proto.Message)
 	if !claimed {
 		return chain.Next(identity, event), nil
 	}
-	_, err := n.Router.Ask(ctx, claim.Then)
+	claim.Held.Principal = entity.Platform()
+	held, err := n.Router.Ask(ctx, claim.Held)
+	if err != nil || !claim.By(held) {
+		return nil, err
+	}
+	_, err = n.Router.Ask(ctx, claim.Then)
 	switch {
 	case err == nil:
 		return nil, nil

@@ -14,6 +14,10 @@ import (
 
 // Claim is a name that was taken for somebody who may yet refuse it.
 type Claim struct {
+	// Held asks for the name, and By tells from the answer whether it is still held: a claim that was given up since is
+	// not followed a second time.
+	Held entity.Command
+	By   func(proto.Message) bool
 	// Then is sent first, once: it carries an id.
 	Then entity.Command
 	// Otherwise gives the name up again, where Then is refused for good.
@@ -28,6 +32,11 @@ func Claimed(identity string, event proto.Message) (_ Claim, ok bool) {
 			return Claim{}, false
 		}
 		return Claim{
+			Held: entity.Command{Kind: entity.KindSlug, Identity: identity, Message: &slugv1.ResolveSlug{}},
+			By: func(reply proto.Message) bool {
+				s, _ := reply.(*slugv1.Slug)
+				return s.GetWorkspaceId() == e.GetWorkspaceId()
+			},
 			Then: entity.Command{
 				Kind: entity.KindWorkspace, Identity: e.GetWorkspaceId(), Principal: e.GetRename().GetPrincipal(),
 				ID:      claimID(entity.KindSlug, identity, e.GetAt()),
@@ -39,6 +48,11 @@ func Claimed(identity string, event proto.Message) (_ Claim, ok bool) {
 		}, true
 	case *devicev1.DeviceClaimed:
 		return Claim{
+			Held: entity.Command{Kind: entity.KindDevice, Identity: identity, Message: &devicev1.DescribeDevice{}},
+			By: func(reply proto.Message) bool {
+				d, _ := reply.(*devicev1.Device)
+				return d.GetMachineId() == e.GetMachineId()
+			},
 			Then: entity.Command{
 				Kind: entity.KindUser, Identity: e.GetUserId(), Principal: entity.Platform(),
 				ID: claimID(entity.KindDevice, identity, e.GetAt()),
