@@ -1,0 +1,49 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+// Guesses are tries to sign in.
+type Guesses struct{ g *guesses }
+
+func NewGuesses() Guesses { return Guesses{newGuesses()} }
+
+// Wait tries now, and tells how long to wait.
+func (g Guesses) Wait(from netip.Addr, email string) time.Duration {
+	var refused *entity.Error
+	if errors.As(g.g.try(time.Now(), from, email), &refused) {
+		return refused.RetryAfter
+	}
+	return 0
+}
+
+// Passwords makes and checks hashes.
+type Passwords struct{ p *passwords }
+
+func NewPasswords() Passwords { return Passwords{newPasswords()} }
+
+func (p Passwords) Hash(ctx context.Context, password string) (string, error) {
+	return p.p.hash(ctx, password)
+}
+
+func (p Passwords) Matches(ctx context.Context, hash, password string) (bool, error) {
+	return p.p.matches(ctx, hash, password)
+}
+
+// Occupy takes turns until free.
+func (p Passwords) Occupy(n int) (free func()) {
+	for range n {
+		p.p.turns <- struct{}{}
+	}
+	return func() {
+		for range n {
+			<-p.p.turns
+		}
+	}
+}

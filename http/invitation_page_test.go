@@ -1,0 +1,189 @@
+package http_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http"
+	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+)
+
+func (s *site) idOf(name string) string {
+	s.Helper()
+	found, err := s.node.Router.Ask(s.Context(), entity.Command{
+		Kind: entity.KindEmail, Identity: name + "@example.com", Principal: entity.Platform(), Message: &emailv1.ResolveEmail{},
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return found.(*emailv1.Email).GetUserId()
+}
+
+func TestNewcomerAccepts(t *testing.T) {
+	s := newSite(t)
+	key, _ := s.enter("alice")
+	s.workspace(key, "acme")
+	link := s.invite(key, "acme", "bob@example.com")
+	b := s.browser()
+	b.get(link).page(200, "Join The acme people", "alice (alice@example.com)", "editor", "bob@example.com", `<label for="name">`)
+	b.post(link, "name", "Bob\x07").page(400, "control character", `aria-invalid="true"`)
+	to := b.post(link, "name", "Bob Builder")
+	if !strings.HasPrefix(to.to, "/set-password?token=") || to.StatusCode != 303 {
+		t.Fatalf("%d to %q: %s", to.StatusCode, to.to, to.body())
+	}
+	// Who loses the page now comes back by the invitation, for an hour, until they were in.
+	s.browser().get(link).page(200, "Set your password")
+	again := s.browser().post(link)
+	if !strings.HasPrefix(again.to, "/set-password?token=") || again.to == to.to {
+		t.Fatalf("%d to %q: %s", again.StatusCode, again.to, again.body())
+	}
+	b.get(to.to).page(403)
+	_, token, _ := strings.Cut(again.to, "token=")
+	b.get(again.to).page(200, "bob@example.com")
+	b.post("/set-password", "token", token, "password", goodPassword, "again", goodPassword).leads("/account?done=password")
+	b.get("/account").page(200, "Bob Builder", "bob@example.com")
+	s.browser().get(link).page(409, "The invitation was accepted")
+	s.browser().post(link).page(409)
+
+	members := request(t, s.node.Server, "GET", "/v1/ws/acme/members", key, "")
+	wants(t, members, 200, `"email":"bob@example.com"`)
+	wants(t, members, 200, `"role":"editor"`)
+	cookie := b.client.Jar.Cookies(b.get("/account").Request.URL)[0]
+	wants(t, request(t, s.node.Server, "GET", "/v1/whoami", "", "", "Cookie", cookie.String()), 200, `"slug":"acme"`)
+}
+
+func TestNewcomerComesBackForAnHourAtMost(t *testing.T) {
+	s := newSite(t)
+	key, _ := s.enter("alice")
+	s.workspace(key, "acme")
+	link := s.invite(key, "acme", "bob@example.com")
+	s.browser().post(link, "name", "Bob")
+	s.clock.advance(time.Hour)
+	s.browser().get(link).page(200, "Set your password")
+	s.clock.advance(time.Millisecond)
+	s.browser().get(link).page(409, "The invitation was accepted")
+	s.browser().post(link).page(409)
+}
+
+// Whose address it is accepts by signing in, and nobody else.
+func TestPersonAccepts(t *testing.T) {
+	s := newSite(t)
+	key, alice := s.enter("alice")
+	_, bob := s.enter("bob")
+	s.workspace(key, "acme")
+	link := s.invite(key, "acme", "Bob@Example.com")
+	toSignIn := "/sign-in?next=" + strings.ReplaceAll(link, "/", "%2F")
+
+	out := s.browser()
+	out.get(link).page(200, "Sign in to accept", toSignIn).lacks(t, "Your name")
+	out.post(link).leads(toSignIn)
+	alice.get(link).page(200, "You are signed in as alice@example.com").lacks(t, "Accept the invitation")
+	alice.post(link).page(200, "You are signed in as alice@example.com")
+	if members := request(t, s.node.Server, "GET", "/v1/ws/acme/members", key, ""); strings.Contains(members.Body.String(), "bob@") {
+		t.Errorf("bob is a member: %s", members.Body)
+	}
+
+	bob.get(link).page(200, "Accept the invitation")
+	bob.post(link).leads("/account?done=joined")
+	bob.get("/account?done=joined").page(200, "You are a member of the workspace now.")
+	bob.post(link).page(409, "The invitation was accepted")
+	wants(t, request(t, s.node.Server, "GET", "/v1/ws/acme/members", key, ""), 200, `"email":"bob@example.com"`)
+}
+
+func TestInvitationsThatCannotBeAccepted(t *testing.T) {
+	s := newSite(t)
+	key, _ := s.enter("alice")
+	s.workspace(key, "acme")
+	b := s.browser()
+	refused := func(link string, status int, title string) {
+		t.Helper()
+		b.get(link).page(status, title)
+		b.post(link, "name", "Bob").page(status, title)
+	}
+	replaced := s.invite(key, "acme", "bob@example.com")
+	link := s.invite(key, "acme", "bob@example.com")
+	refused(replaced, 404, "There is nothing here")
+	for _, wrong := range []string{
+		link[:len(link)-1], link + "a", strings.Replace(link, ".", "_", 1), "/invitations/x",
+		link[:len(link)-8] + "aaaaaaaa", strings.Replace(link, link[len("/invitations/"):][:26], "01j0000000000000000000000a", 1),
+		strings.Replace(link, link[len("/invitations/")+27:][:26], "01j0000000000000000000000a", 1),
+	} {
+		refused(wrong, 404, "There is nothing here")
+	}
+	s.clock.advance(7*24*time.Hour - time.Millisecond)
+	b.get(link).page(200)
+	s.clock.advance(time.Millisecond)
+	refused(link, 409, "The invitation has expired")
+
+	revoked := s.invite(key, "acme", "carol@example.com")
+	var list struct{ Items []struct{ ID, Email string } }
+	if err := json.Unmarshal(request(t, s.node.Server, "GET", "/v1/ws/acme/invites", key, "").Body.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range list.Items {
+		if i.Email == "carol@example.com" {
+			wants(t, request(t, s.node.Server, "DELETE", "/v1/ws/acme/invites/"+i.ID, key, ""), 200, "")
+		}
+	}
+	refused(revoked, 409, "The invitation was taken back")
+
+	suspended := s.invite(key, "acme", "dave@example.com")
+	wants(t, request(t, s.node.Server, "PUT", "/v1/ws/acme/admin/suspension", key, `{"suspended":true}`), 200, "")
+	refused(suspended, 403, "The workspace is suspended")
+	if id := s.idOf("dave"); id != "" {
+		t.Errorf("a refused invitation made %s", id)
+	}
+}
+
+// post is mail that was sent.
+type post struct {
+	mu       sync.Mutex
+	messages []string
+	fails    error
+}
+
+func (p *post) Send(ctx context.Context, to, subject, text string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, bounded := ctx.Deadline(); !bounded {
+		return errors.New("without a deadline")
+	}
+	if p.fails != nil {
+		return p.fails
+	}
+	p.messages = append(p.messages, to+"\n"+subject+"\n"+text)
+	return nil
+}
+
+func TestInvitationsAreMailed(t *testing.T) {
+	mail := &post{}
+	s := newSite(t, func(o *http.Options) { o.Mail = mail })
+	key, _ := s.enter("alice")
+	s.workspace(key, "acme")
+	invite := func(address string) (link string) {
+		answer := request(t, s.node.Server, "POST", "/v1/ws/acme/invites", key, `{"email":"`+address+`"}`)
+		wants(t, answer, 201, "")
+		return answer.Header().Get("Link")
+	}
+	if link := invite("bob@example.com"); link != "" || len(mail.messages) != 1 {
+		t.Fatalf("link %q, mail %q", link, mail.messages)
+	}
+	message := mail.messages[0]
+	_, rest, ok := strings.Cut(message, s.live.URL)
+	path, _, _ := strings.Cut(rest, "\n")
+	if !ok || !strings.HasPrefix(message, "bob@example.com\nInvitation to The acme people\n") || !strings.Contains(message, "alice (alice@example.com)") {
+		t.Fatalf("mail: %s", message)
+	}
+	s.browser().get(path).page(200, "bob@example.com")
+
+	mail.fails = errors.New("no such server")
+	if link := invite("carol@example.com"); !strings.Contains(link, "/invitations/") {
+		t.Errorf("mail failed and the inviter got %q", link)
+	}
+}

@@ -1,0 +1,73 @@
+package http_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http"
+)
+
+func TestPasswords(t *testing.T) {
+	p := http.NewPasswords()
+	hash, err := p.Hash(t.Context(), goodPassword)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(hash, "$argon2id$v=19$m=19456,t=2,p=1$") {
+		t.Errorf("hash %q", hash)
+	}
+	if again, _ := p.Hash(t.Context(), goodPassword); again == hash {
+		t.Error("two hashes have one salt")
+	}
+	for _, test := range []struct {
+		hash, password string
+		matches        bool
+	}{
+		{hash, goodPassword, true},
+		{hash, goodPassword + " ", false},
+		{hash, "", false},
+		{"", goodPassword, false},
+		{hash[:len(hash)-1], goodPassword, false},
+		{strings.Replace(hash, "t=2", "t=3", 1), goodPassword, false},
+		{strings.Replace(hash, "argon2id", "argon2i", 1), goodPassword, false},
+		{strings.Replace(hash, "v=19", "v=16", 1), goodPassword, false},
+		{strings.Replace(hash, "m=19456", "m=4294967295", 1), goodPassword, false},
+		{strings.Replace(hash, "t=2", "t=0", 1), goodPassword, false},
+		{strings.Replace(hash, "p=1", "p=0", 1), goodPassword, false},
+		{"$$$$$", "", false},
+		// From the reference implementation: echo -n password | argon2 somesalt -id -t 2 -m 16 -p 1 -l 32 -e
+		{"$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc", "password", true},
+	} {
+		if got, err := p.Matches(t.Context(), test.hash, test.password); got != test.matches || err != nil {
+			t.Errorf("%q with %q: %t, %v", test.hash, test.password, got, err)
+		}
+	}
+}
+
+// Only a few passwords are worked on at a time: who would wait too long is told so.
+func TestPasswordsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := http.NewPasswords()
+		free := p.Occupy(4)
+		began := time.Now()
+		_, err := p.Matches(t.Context(), "", goodPassword)
+		var refused *entity.Error
+		if !errors.As(err, &refused) || refused.Code != entity.Unavailable || time.Since(began) != 2*time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.Hash(ctx, goodPassword); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("who has gone waits: %v", err)
+		}
+		free()
+		if _, err := p.Matches(t.Context(), "", goodPassword); err != nil {
+			t.Error(err)
+		}
+	})
+}
