@@ -18,8 +18,9 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// foreign are the tags of operations that are no part of the API for programs, or that WebDAV clients are for.
-var foreign = []string{"operation", "drive"}
+// foreign are the tags of operations that are for others than this client: who runs the server, WebDAV and OAuth clients,
+// browsers.
+var foreign = []string{"operation", "drive", "oauth", "pages"}
 
 func document(t *testing.T) *openapi3.T {
 	t.Helper()
