@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
 	"path/filepath"
 
 	"gocloud.dev/blob"
@@ -16,14 +17,31 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// openBucket opens the bucket of backups. The one in a folder makes each object beside its place and renames it there.
+// openBucket opens the bucket of backups. One in a folder makes each object beside its place and renames it there: the
+// folder for temporary files may lie on another file system.
 func openBucket(ctx context.Context, o Options) (*blob.Bucket, error) {
-	if o.BackupURL == "" {
-		return fileblob.OpenBucket(filepath.Join(o.Dir, "backups"), &fileblob.Options{
-			CreateDir: true, DirFileMode: 0o700, NoTempDir: true, Metadata: fileblob.MetadataDontWrite,
-		})
+	dir := filepath.Join(o.Dir, "backups")
+	if o.BackupURL != "" {
+		at, err := url.Parse(o.BackupURL)
+		if err != nil {
+			return nil, fmt.Errorf("the bucket of backups: %w", err)
+		}
+		if at.Scheme != fileblob.Scheme {
+			return other(ctx, o.BackupURL)
+		}
+		dir = at.Path
 	}
-	bucket, err := blob.OpenBucket(ctx, o.BackupURL)
+	bucket, err := fileblob.OpenBucket(dir, &fileblob.Options{
+		CreateDir: true, DirFileMode: 0o700, NoTempDir: true, Metadata: fileblob.MetadataDontWrite,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the bucket of backups: %w", err)
+	}
+	return bucket, nil
+}
+
+func other(ctx context.Context, address string) (*blob.Bucket, error) {
+	bucket, err := blob.OpenBucket(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("the bucket of backups: %w", err)
 	}

@@ -1,0 +1,95 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/atelier-run/atelier/entity"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// anchor is an anchor's state and path.
+func (h *home) anchor(id string) string {
+	h.Helper()
+	for _, a := range h.ask(entity.KindWorkspace, &workspacev1.ListAnchors{}).(*workspacev1.Anchors).GetAnchors() {
+		if a.GetId() == id {
+			return strings.ToLower(strings.TrimPrefix(a.GetState().String(), "ANCHOR_STATE_")) + " " + a.GetPath()
+		}
+	}
+	return "none"
+}
+
+func TestAnchorsFollowTheDrive(t *testing.T) {
+	h := newHome(t)
+	h.done()
+	ctx := t.Context()
+	h.check(h.drive().MakeFolder(ctx, "apps", change))
+	h.check(h.drive().MakeFolder(ctx, "apps/shop", change))
+	h.put("apps/shop/main", "x")
+	for id, path := range map[string]string{"anc_shop": "apps/shop", "anc_main": "apps/shop/main"} {
+		h.ask(entity.KindWorkspace, &workspacev1.CreateAnchor{AnchorId: id, Path: path, Kind: workspacev1.AnchorKind_ANCHOR_KIND_PUBLISH})
+	}
+	move := func(from, to string) {
+		_, err := h.drive().Move(ctx, from, to, true, change)
+		h.check(err)
+	}
+	expect := func(shop, main string) {
+		t.Helper()
+		h.settle()
+		if s, m := h.anchor("anc_shop"), h.anchor("anc_main"); s != shop || m != main {
+			t.Errorf("anchors %q and %q, want %q and %q", s, m, shop, main)
+		}
+	}
+	expect("active apps/shop", "active apps/shop/main")
+	move("apps", "sites")
+	expect("active sites/shop", "active sites/shop/main")
+	move("sites/shop/main", "main")
+	move("main", "moved")
+	expect("active sites/shop", "active moved")
+	h.check(h.drive().Remove(ctx, "sites", change))
+	h.check(h.drive().Remove(ctx, "moved", change))
+	expect("broken sites/shop", "broken moved")
+	h.put("moved", "again")
+	expect("broken sites/shop", "active moved")
+	h.check(h.drive().MakeFolder(ctx, "elsewhere", change))
+	h.check(h.drive().MakeFolder(ctx, "elsewhere/shop", change))
+	h.stop()
+	h.start()
+	move("elsewhere", "sites")
+	expect("active sites/shop", "active moved")
+	h.check(h.drive().Remove(ctx, "moved", change))
+	h.put("moved", "at once")
+	expect("active sites/shop", "active moved")
+}
+
+// A drive that cannot be read keeps its partition from nothing; its anchors are looked at later.
+func TestAnchorsWaitForTheirDrive(t *testing.T) {
+	h := newHome(t)
+	h.done()
+	h.put("a", "x")
+	h.ask(entity.KindWorkspace, &workspacev1.CreateAnchor{AnchorId: "anc_1", Path: "a", Kind: workspacev1.AnchorKind_ANCHOR_KIND_PUBLISH})
+	h.settle()
+	h.stop()
+	// The next process finds the file gone, and cannot ask the drive.
+	drive := filepath.Join(h.dir, "drives", ws)
+	h.check(os.Remove(filepath.Join(drive, "files", "a")))
+	h.check(os.Rename(drive, drive+".away"))
+	h.start()
+	if err := h.anchors.react(t.Context(), ws, []byte("\x03"+`{"seq":9,"event":{"kind":"delete","at":9,"path":"a"}}`)); err != nil {
+		t.Errorf("a drive that is away holds up the rest: %v", err)
+	}
+	if state := h.anchor("anc_1"); state != "active a" {
+		t.Errorf("anchor %s", state)
+	}
+	h.anchors.Sweep(t.Context())
+	if state := h.anchor("anc_1"); state != "active a" {
+		t.Errorf("anchor %s", state)
+	}
+	h.check(os.Rename(drive+".away", drive))
+	h.anchors.Sweep(t.Context())
+	if state := h.anchor("anc_1"); state != "broken a" {
+		t.Errorf("anchor %s", state)
+	}
+}

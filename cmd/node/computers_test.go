@@ -1,0 +1,290 @@
+package node
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+const ws = "ws_1"
+
+var (
+	owner  = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1", CredentialId: "key_1"}
+	change = drive.Change{Author: &activityv1.Author{Actor: "api-key:key_1", UserId: "usr_1"}}
+)
+
+// home is a node over a directory, with one workspace.
+type home struct {
+	*testing.T
+	dir string
+	*Node
+}
+
+func newHome(t *testing.T) *home {
+	h := &home{T: t, dir: t.TempDir()}
+	h.start()
+	t.Cleanup(func() { h.stop() })
+	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
+	h.settle()
+	return h
+}
+
+func (h *home) start() {
+	h.Helper()
+	n, err := Start(context.Background(), Options{
+		Dir: h.dir, Wire: true, SampleEvery: time.Hour, Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
+	})
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Node = n
+}
+
+func (h *home) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := h.Stop(ctx); err != nil {
+		h.Error(err)
+	}
+}
+
+func (h *home) ask(kind string, m proto.Message) proto.Message {
+	h.Helper()
+	return h.as(entity.Platform(), kind, m)
+}
+
+func (h *home) as(p *wirev1.Principal, kind string, m proto.Message) proto.Message {
+	h.Helper()
+	reply, err := h.Router.Ask(context.Background(), entity.Command{Kind: kind, Identity: ws, Principal: p, Message: m})
+	if err != nil {
+		h.Fatalf("%s: %v", entity.MessageName(m), err)
+	}
+	return reply
+}
+
+func (h *home) settle() {
+	h.Helper()
+	if err := (settler{h.Router, h.Node}).Settle(context.Background(), entity.KindWorkspace, ws); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// done waits until the computer has nothing to do.
+func (h *home) done() *computerv1.Computer {
+	h.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		h.settle()
+		if err := h.Computers.Wait(ctx, ws); err != nil {
+			h.Fatal(err)
+		}
+		state := h.ask(entity.KindComputer, &computerv1.DescribeComputer{}).(*computerv1.Computer)
+		if state.GetTask() == nil {
+			h.settle()
+			return state
+		}
+	}
+	h.Fatal("the computer is at work for too long")
+	return nil
+}
+
+func (h *home) drive() *drive.Drive {
+	h.Helper()
+	d, err := h.Drives.Open(context.Background(), ws)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return d
+}
+
+func (h *home) put(path, content string) {
+	h.Helper()
+	_, _, err := h.drive().Put(context.Background(), path, drive.Upload{Body: strings.NewReader(content), Size: -1}, change)
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *home) check(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *home) content(path string) string {
+	h.Helper()
+	f, _, err := h.drive().Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	content, err := io.ReadAll(f)
+	h.check(err)
+	return string(content)
+}
+
+func rows[M proto.Message](h *home, kind, list string, zero func() M) []M {
+	h.Helper()
+	page := h.as(owner, kind, &wirev1.List{Name: list, Limit: 6000}).(*wirev1.Page)
+	var all []M
+	for _, row := range page.GetRows() {
+		m := zero()
+		h.check(proto.Unmarshal(row, m))
+		all = append(all, m)
+	}
+	return all
+}
+
+func (h *home) audit() string {
+	h.Helper()
+	var names []string
+	for _, e := range rows(h, entity.KindWorkspace, "audit", func() *auditv1.Event { return new(auditv1.Event) }) {
+		names = append(names, e.GetEvent()+" by "+e.GetActorId())
+	}
+	slices.Sort(names) // the anchors follow beside the restore, before or after its end
+	return strings.Join(names, ", ")
+}
+
+func (h *home) workspaceStatus() workspacev1.Status {
+	h.Helper()
+	return h.as(owner, entity.KindWorkspace, &workspacev1.DescribeWorkspace{}).(*workspacev1.Description).GetWorkspace().GetStatus()
+}
+
+func TestWorkspaceGetsItsComputer(t *testing.T) {
+	h := newHome(t)
+	state := h.done()
+	if state.GetStatus() != computerv1.Status_STATUS_ACTIVE || state.GetVmName() == "" || state.GetImageRef() != "local" {
+		t.Errorf("computer %v", state)
+	}
+	if status := h.workspaceStatus(); status != workspacev1.Status_STATUS_ACTIVE {
+		t.Errorf("workspace %v", status)
+	}
+	h.put("a", "x")
+
+	h.Computers.Sample(t.Context())
+	samples := rows(h, entity.KindComputer, "telemetry", func() *computerv1.Sample { return new(computerv1.Sample) })
+	if len(samples) != 1 || samples[0].GetAt() == 0 || samples[0].GetDiskTotalMb() == 0 || samples[0].GetMemTotalMb() == 0 {
+		t.Errorf("samples %v", samples)
+	}
+	since := h.as(owner, entity.KindComputer, &wirev1.List{Name: "telemetry", Limit: 6000, Search: "99999999999999"}).(*wirev1.Page)
+	if len(since.GetRows()) > 0 {
+		t.Errorf("samples of the future: %v", since)
+	}
+
+	// Lost after two checks, and found again, also after a restart.
+	files := filepath.Join(h.dir, "drives", ws, "files")
+	h.check(os.Rename(files, files+".away"))
+	for range 2 {
+		h.Computers.Sample(t.Context())
+	}
+	h.settle()
+	if status := h.workspaceStatus(); status != workspacev1.Status_STATUS_UNHEALTHY {
+		t.Errorf("workspace %v", status)
+	}
+	h.check(os.Rename(files+".away", files))
+	h.stop()
+	h.start()
+	h.Computers.Sample(t.Context())
+	h.settle()
+	if status := h.workspaceStatus(); status != workspacev1.Status_STATUS_ACTIVE {
+		t.Errorf("workspace %v", status)
+	}
+}
+
+func TestBackupAndRestore(t *testing.T) {
+	h := newHome(t)
+	h.done()
+	h.put("kept", "before")
+	h.check(h.drive().MakeFolder(t.Context(), "app", change))
+	h.ask(entity.KindWorkspace, &workspacev1.CreateAnchor{AnchorId: "anc_1", Path: "app", Kind: workspacev1.AnchorKind_ANCHOR_KIND_APP})
+	reply := h.as(owner, entity.KindComputer, &computerv1.Reprovision{TaskId: "tsk_b", BackupId: "bkp_1", DriveReadable: true}).(*computerv1.Reprovisioned)
+	if reply.GetStatus() != "backup_pending" || reply.GetBackupId() != "bkp_1" {
+		t.Errorf("reprovision: %v", reply)
+	}
+	old := h.done()
+	if old.GetBackups()["bkp_1"].GetEntries() != 3 || old.GetFailed() != nil {
+		t.Fatalf("computer %v", old)
+	}
+	h.put("kept", "after")
+	h.put("new", "new")
+	h.check(h.drive().Remove(t.Context(), "app", change))
+	h.settle()
+	if state := h.anchor("anc_1"); state != "broken app" {
+		t.Errorf("anchor %s", state)
+	}
+	h.ask(entity.KindComputer, &computerv1.Restore{TaskId: "tsk_r", BackupId: "bkp_1"})
+	if state := h.done(); state.GetFailed() != nil {
+		t.Fatalf("computer %v", state)
+	}
+	if kept, gone := h.content("kept"), h.content("new"); kept != "before" || !strings.Contains(gone, "not_found") {
+		t.Errorf("kept %q, new %q", kept, gone)
+	}
+	if state := h.anchor("anc_1"); state != "active app" {
+		t.Errorf("anchor %s", state)
+	}
+	feed := h.as(owner, entity.KindActivity, &activityv1.ReadFeed{Limit: 100}).(*activityv1.Page)
+	if n := strings.Count(string(feed.GetItems()), `"kind":"restore","actor":"system"`); n != 1 {
+		t.Errorf("%d restore rows in %s", n, feed.GetItems())
+	}
+	want := "anchor.broken by system, anchor.created by system, anchor.repaired by system, backup.created by usr_1, " +
+		"backup.restored by system, workspace.created by usr_1, workspace.reprovisioned by usr_1, workspace.status_changed by system"
+	if got := h.audit(); got != want {
+		t.Errorf("audit: %s", got)
+	}
+	kept := rows(h, entity.KindComputer, "backups", func() *computerv1.Backup { return new(computerv1.Backup) })
+	if len(kept) != 1 || kept[0].GetId() != "bkp_1" {
+		t.Errorf("backups %v", kept)
+	}
+}
+
+// A backup that could not be taken is taken by the next process.
+func TestOpenTaskAfterRestart(t *testing.T) {
+	h := newHome(t)
+	h.done()
+	backups := filepath.Join(h.dir, "backups")
+	h.check(os.RemoveAll(backups))
+	h.check(os.WriteFile(backups, nil, 0o600))
+	h.ask(entity.KindComputer, &computerv1.BackUp{TaskId: "tsk_b", BackupId: "bkp_1"})
+	h.settle()
+	h.stop()
+	h.check(os.Remove(backups))
+	h.start()
+	if state := h.done(); state.GetBackups()["bkp_1"] == nil {
+		t.Errorf("computer %v", state)
+	}
+	if _, err := os.Stat(filepath.Join(backups, ws, "bkp_1.tar.zst")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A person may have the computer replaced, and nothing else of what the platform does to it.
+func TestPlatformAloneReports(t *testing.T) {
+	h := newHome(t)
+	h.done()
+	for _, m := range []proto.Message{
+		&computerv1.BackUp{TaskId: "tsk_b", BackupId: "bkp_1"}, &computerv1.ReportMissing{At: 1}, &computerv1.DescribeComputer{},
+	} {
+		_, err := h.Router.Ask(t.Context(), entity.Command{Kind: entity.KindComputer, Identity: ws, Principal: owner, Message: m})
+		if err == nil || !strings.Contains(err.Error(), string(entity.Forbidden)) {
+			t.Errorf("%T: %v", m, err)
+		}
+	}
+}
