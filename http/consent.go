@@ -136,7 +136,9 @@ func (k *consent) choose(c *call) error {
 			if hidden(err) {
 				return nil
 			}
-			found[i] = choice{d.GetWorkspace(), common(k.Scopes(), d.GetCapabilities())}
+			if d.GetWorkspace().GetStatus() != workspacev1.Status_STATUS_DELETED {
+				found[i] = choice{d.GetWorkspace(), common(k.Scopes(), d.GetCapabilities())}
+			}
 			return err
 		})
 	}

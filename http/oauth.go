@@ -173,9 +173,20 @@ func (c *call) refuseClient(err error) error {
 	if refused.Status >= http.StatusInternalServerError {
 		c.w.failed = refused
 	}
-	if refused.Status == http.StatusServiceUnavailable {
+	switch refused.Status {
+	case http.StatusServiceUnavailable:
 		c.w.Header().Set("Retry-After", "1")
+	case http.StatusUnauthorized:
+		c.w.Header()["Www-Authenticate"] = tried(c.r)
 	}
 	c.w.json(refused.Status, oauthRefusal{refused.Name, refused.Description})
 	return nil
+}
+
+// tried is the scheme by which a client tried to authenticate, which it is told back (RFC 6749, section 5.2).
+func tried(r *http.Request) []string {
+	if _, _, ok := r.BasicAuth(); ok {
+		return []string{`Basic realm="Atelier", charset="UTF-8"`}
+	}
+	return []string{"Bearer"}
 }

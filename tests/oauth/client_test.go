@@ -38,6 +38,7 @@ func (w *world) send(method, target, body string, headers ...string) (*http.Resp
 	if err != nil {
 		w.Fatal(err)
 	}
+	w.conforms(r, body, response, string(text))
 	return response, string(text)
 }
 

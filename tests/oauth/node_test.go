@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/getkin/kin-openapi/openapi3"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/cmd/node"
@@ -36,6 +37,8 @@ type world struct {
 	mu    sync.Mutex
 	now   time.Time
 	agent *http.Client
+	// described is what the node promises.
+	described *openapi3.T
 }
 
 func newWorld(t *testing.T) *world {
@@ -52,6 +55,7 @@ func newWorld(t *testing.T) *world {
 	w.url = live.URL
 	w.agent = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	w.start()
+	w.described = w.document()
 	t.Cleanup(func() {
 		live.Close()
 		w.stop()
