@@ -26,15 +26,19 @@ type reanchored struct {
 	Anchor anchorView `json:"anchor"`
 }
 
-// listAnchors waits for what the drive did before: an anchor has followed it then.
 func (s *Server) listAnchors(c *call, in listing) (collection[anchorView], error) {
-	if err := c.authorize(); err != nil {
-		return collection[anchorView]{}, err
-	}
-	if err := c.settle(entity.KindWorkspace, c.workspace.id); err != nil {
+	if err := c.followDrive(); err != nil {
 		return collection[anchorView]{}, err
 	}
 	return readList(c, entity.KindWorkspace, "anchors", in, c.viewAnchor)
+}
+
+// followDrive waits, for who is let in, until the anchors have followed what the drive did before.
+func (c *call) followDrive() error {
+	if err := c.authorize(); err != nil {
+		return err
+	}
+	return c.settle(entity.KindWorkspace, c.workspace.id)
 }
 
 func checkReanchor(in *reanchorRequest) error {
@@ -42,7 +46,7 @@ func checkReanchor(in *reanchorRequest) error {
 }
 
 func (s *Server) reanchor(c *call, in reanchorRequest) (reanchored, error) {
-	if err := c.authorize(); err != nil {
+	if err := c.followDrive(); err != nil {
 		return reanchored{}, err
 	}
 	there, err := s.options.Drive.Exists(c.ctx, c.workspace.id, in.Path)

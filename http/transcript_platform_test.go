@@ -93,8 +93,7 @@ func (s *stage) credential(kind, name, input string) string {
 func (s *stage) grant(name, userID, workspaceID string, scopes ...string) string {
 	id := s.newID("ogr_")
 	text, hash := http.NewKey(id)
-	later := s.clock.Now().Add(24 * time.Hour).UnixMilli()
-	token := &grantv1.Token{SecretSha256: hash, ExpiresAt: later}
+	token := &grantv1.Token{SecretSha256: hash, ExpiresAt: s.clock.Now().Add(5 * time.Minute).UnixMilli()}
 	s.as, s.keys[name] = name, http.Retold(text, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH)
 	return s.tell(entity.KindUser, userID, &userv1.AllowGrant{Grant: &userv1.Grant{
 		Id: id, ClientId: "client-1", ClientName: "Editor", RedirectHost: "127.0.0.1", WorkspaceId: workspaceID, Scopes: scopes,
