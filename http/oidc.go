@@ -29,7 +29,7 @@ import (
 type OIDC struct {
 	// Issuer is its URL, below which its configuration is found.
 	Issuer, ClientID, ClientSecret string
-	// Name is what it is called on the page.
+	// Name is what it is called on the page; empty: by its host.
 	Name string
 }
 
@@ -51,7 +51,8 @@ func (o *OIDC) name() string {
 	if o == nil {
 		return ""
 	}
-	return cmp.Or(o.Name, "single sign-on")
+	issuer, _ := url.Parse(o.Issuer)
+	return cmp.Or(o.Name, issuer.Host)
 }
 
 const (

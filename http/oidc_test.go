@@ -1,0 +1,277 @@
+package http_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	nethttp "net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/atelier-run/atelier/http"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+)
+
+// idp is an OpenID Connect provider: whoever comes is signed in at once, as what its claims say.
+type idp struct {
+	*testing.T
+	live *httptest.Server
+	key  *ecdsa.PrivateKey
+	// signer signs; it may be somebody else's.
+	signer *ecdsa.PrivateKey
+	claims map[string]any
+	down   bool
+	asked  int
+	// challenges are those of codes that were given out.
+	challenges map[string]url.Values
+	now        func() time.Time
+}
+
+func newIDP(t *testing.T) *idp {
+	key := func() *ecdsa.PrivateKey {
+		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	p := &idp{T: t, key: key(), challenges: map[string]url.Values{}, claims: map[string]any{}}
+	p.signer = p.key
+	mux := nethttp.NewServeMux()
+	mux.HandleFunc("GET /.well-known/openid-configuration", func(w nethttp.ResponseWriter, r *nethttp.Request) {
+		p.say(w, map[string]any{
+			"issuer": p.live.URL, "authorization_endpoint": p.live.URL + "/authorize", "token_endpoint": p.live.URL + "/token",
+			"jwks_uri": p.live.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"},
+		})
+	})
+	mux.HandleFunc("GET /keys", func(w nethttp.ResponseWriter, r *nethttp.Request) {
+		p.say(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &p.key.PublicKey, KeyID: "one", Algorithm: "ES256", Use: "sig"}}})
+	})
+	mux.HandleFunc("POST /token", p.token)
+	p.live = httptest.NewServer(nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
+		p.asked++
+		if p.down {
+			w.WriteHeader(503)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(p.live.Close)
+	return p
+}
+
+func (p *idp) say(w nethttp.ResponseWriter, answer any) {
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
+		p.Error(err)
+	}
+}
+
+// visit is what the browser does at the provider: it comes back with a code.
+func (p *idp) visit(to string) (back string) {
+	p.Helper()
+	target, err := url.Parse(to)
+	if err != nil || !strings.HasPrefix(to, p.live.URL+"/authorize?") {
+		p.Fatalf("the browser is sent to %q", to)
+	}
+	q := target.Query()
+	if q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" || q.Get("client_id") != "atelier" ||
+		q.Get("scope") != "openid email" || len(q.Get("state")) < 20 || len(q.Get("nonce")) < 20 {
+		p.Errorf("asked for %v", q)
+	}
+	code := rand.Text()
+	p.challenges[code] = q
+	return "/sign-in/oidc/callback?" + url.Values{"code": {code}, "state": {q.Get("state")}}.Encode()
+}
+
+func (p *idp) token(w nethttp.ResponseWriter, r *nethttp.Request) {
+	q := p.challenges[r.FormValue("code")]
+	delete(p.challenges, r.FormValue("code"))
+	sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
+	id, password, basic := r.BasicAuth()
+	if q == nil || base64.RawURLEncoding.EncodeToString(sum[:]) != q.Get("code_challenge") || r.FormValue("redirect_uri") != q.Get("redirect_uri") ||
+		!basic || id != "atelier" || password != "agreed" {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(400)
+		p.say(w, map[string]string{"error": "invalid_grant"})
+		return
+	}
+	claims := map[string]any{
+		"iss": p.live.URL, "aud": "atelier", "sub": "1", "nonce": q.Get("nonce"), "iat": p.now().Unix(), "exp": p.now().Add(time.Minute).Unix(),
+	}
+	for name, value := range p.claims {
+		claims[name] = value
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: p.signer, KeyID: "one"}}, nil)
+	if err != nil {
+		p.Error(err)
+	}
+	text, err := jwt.Signed(signer).Claims(claims).Serialize()
+	if err != nil {
+		p.Error(err)
+	}
+	p.say(w, map[string]any{"access_token": "x", "token_type": "Bearer", "id_token": text})
+}
+
+func newProvided(t *testing.T) (*idp, *site) {
+	p := newIDP(t)
+	s := newSite(t, func(o *http.Options) {
+		o.OIDC = &http.OIDC{Issuer: p.live.URL, ClientID: "atelier", ClientSecret: "agreed", Name: "Example & Sons"}
+	})
+	p.now = s.clock.Now
+	return p, s
+}
+
+func TestProvider(t *testing.T) {
+	p, s := newProvided(t)
+	s.person("alice")
+	b := s.browser()
+	b.get("/sign-in?next=/account?done=joined").page(200, "Continue with Example &amp; Sons", `href="/sign-in/oidc?next=%2faccount%3fdone%3djoined"`)
+	p.claims = map[string]any{"email": "Alice@example.com", "email_verified": true}
+	away := b.get("/sign-in/oidc?next=/account?done=joined")
+	cookie := away.cookie("atelier-oidc")
+	if cookie == nil || !cookie.HttpOnly || cookie.SameSite != nethttp.SameSiteLaxMode || cookie.MaxAge != 600 {
+		t.Fatalf("cookie: %+v", cookie)
+	}
+	back := p.visit(away.to)
+	b.headers["Sec-Fetch-Site"] = "cross-site"
+	in := b.get(back).leads("/account?done=joined")
+	if gone := in.cookie("atelier-oidc"); gone == nil || gone.MaxAge >= 0 || in.cookie("atelier") == nil {
+		t.Errorf("cookies: %v", in.Cookies())
+	}
+	b.get("/account").page(200, "alice@example.com")
+	b.get(back).page(403, "begin again")
+	b.get(b.get("/sign-in/oidc?next=//evil.example").cookieless(t)).page(403)
+	if to := s.browser().get("/sign-in/oidc?next=/" + strings.Repeat("a", 3000)).to; to == "" {
+		t.Error("a long way to go on keeps one out")
+	}
+}
+
+// cookieless is the path of a callback that the provider never sent.
+func (s *sight) cookieless(t *testing.T) string {
+	t.Helper()
+	if s.to == "" {
+		t.Fatalf("%d %s", s.StatusCode, s.body())
+	}
+	return "/sign-in/oidc/callback?code=x&state=" + strings.Repeat("A", 26)
+}
+
+func TestProviderIsNotBelieved(t *testing.T) {
+	p, s := newProvided(t)
+	s.person("alice")
+	s.person("gone")
+	s.change("gone", &userv1.Disable{})
+	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := map[string]any{"email": "alice@example.com", "email_verified": true}
+	with := func(name string, value any) map[string]any {
+		claims := map[string]any{name: value}
+		for k, v := range good {
+			if k != name {
+				claims[k] = v
+			}
+		}
+		return claims
+	}
+	for name, test := range map[string]struct {
+		claims map[string]any
+		signer *ecdsa.PrivateKey
+		edit   func(back string) string
+		text   string
+	}{
+		"the address is not verified":     {claims: with("email_verified", false), text: "does not vouch"},
+		"verified is a text":              {claims: with("email_verified", "true"), text: "does not vouch"},
+		"nothing is said of verification": {claims: map[string]any{"email": "alice@example.com"}, text: "does not vouch"},
+		"there is no address":             {claims: with("email", ""), text: "does not vouch"},
+		"the address is nobody's":         {claims: with("email", "nobody@example.com"), text: "ask to be invited"},
+		"the person is disabled":          {claims: with("email", "gone@example.com"), text: "ask to be invited"},
+		"the token is for another":        {claims: with("aud", "another"), text: "did not sign you in"},
+		"the token is of another":         {claims: with("iss", "https://evil.example"), text: "did not sign you in"},
+		"the token has expired":           {claims: with("exp", s.clock.Now().Add(-time.Minute).Unix()), text: "did not sign you in"},
+		"the nonce is another":            {claims: with("nonce", "another"), text: "did not sign you in"},
+		"the signature is another's":      {claims: good, signer: stranger, text: "did not sign you in"},
+		"the code is wrong":               {claims: good, edit: func(back string) string { return strings.Replace(back, "code=", "code=x", 1) }, text: "did not sign you in"},
+		"there is no code":                {claims: good, edit: func(back string) string { return strings.Replace(back, "code=", "error=", 1) }, text: "did not sign you in"},
+		"the state is wrong":              {claims: good, edit: func(back string) string { return back + "x" }, text: "begin again"},
+		"the state is missing":            {claims: good, edit: func(back string) string { return strings.Replace(back, "state=", "estate=", 1) }, text: "begin again"},
+		"it took too long":                {claims: good, edit: func(back string) string { s.clock.advance(10 * time.Minute); return back }, text: "begin again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.claims, p.signer = test.claims, p.key
+			if test.signer != nil {
+				p.signer = test.signer
+			}
+			b := s.browser()
+			back := p.visit(b.get("/sign-in/oidc").to)
+			if test.edit != nil {
+				back = test.edit(back)
+			}
+			refused := b.get(back).page(403, test.text)
+			if refused.cookie("atelier") != nil {
+				t.Error("and is signed in")
+			}
+		})
+	}
+	// A code that was meant for one browser opens nothing in another.
+	p.claims, p.signer = good, p.key
+	s.browser().get(p.visit(s.browser().get("/sign-in/oidc").to)).page(403, "begin again")
+	other := s.browser()
+	own := other.get("/sign-in/oidc").Request.URL
+	other.get(p.visit(s.browser().get("/sign-in/oidc").to)).page(403, "begin again")
+	for _, cookie := range other.client.Jar.Cookies(own) {
+		if cookie.Name == "atelier-oidc" {
+			t.Errorf("the cookie stays: %s", cookie)
+		}
+	}
+}
+
+// The server starts without the provider, says so, leaves it alone for a moment, and finds it when it is back.
+func TestProviderIsDown(t *testing.T) {
+	p, s := newProvided(t)
+	s.person("alice")
+	p.down = true
+	b := s.browser()
+	b.get("/sign-in").page(200)
+	if refused := b.get("/sign-in/oidc").page(503, "The provider does not answer"); refused.Header.Get("Retry-After") == "" {
+		t.Errorf("head: %v", refused.Header)
+	}
+	asked := p.asked
+	b.get("/sign-in/oidc").page(503)
+	if p.asked != asked {
+		t.Error("it is not left alone")
+	}
+	p.down = false
+	s.clock.advance(3 * time.Second)
+	p.claims = map[string]any{"email": "alice@example.com", "email_verified": true}
+	back := p.visit(b.get("/sign-in/oidc").to)
+	p.down = true
+	b.get(back).page(503, "The provider does not answer")
+	p.down = false
+	b.get(p.visit(b.get("/sign-in/oidc").to)).leads("/account")
+}
+
+func TestNoProvider(t *testing.T) {
+	s := newSite(t)
+	s.browser().get("/sign-in").page(200).lacks(t, "Continue with")
+	s.browser().get("/sign-in/oidc").page(404)
+	s.browser().get("/sign-in/oidc/callback?code=x&state=y").page(404)
+}
+
+func TestProviderOptions(t *testing.T) {
+	for _, o := range []*http.OIDC{{}, {Issuer: "https://id.example"}, {Issuer: "id.example", ClientID: "a"}, {Issuer: "ftp://id.example", ClientID: "a"}} {
+		if _, err := http.New(http.Options{Asker: newWorld(), Streams: newWorld(), Drive: newWorld(), Secret: secret, OIDC: o}); err == nil {
+			t.Errorf("%+v was taken", o)
+		}
+	}
+}
