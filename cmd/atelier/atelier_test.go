@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,24 +23,45 @@ func TestMain(m *testing.M) {
 // TestCommandLine runs the transcripts in testdata.
 func TestCommandLine(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata", Cmds: map[string]func(*testscript.TestScript, bool, []string){
-		"waitfile": waitFile, "modes": checkModes,
+		"waitfile": waitFile, "modes": checkModes, "waitworkspace": waitWorkspace, "restore": restore,
 	}})
 }
 
 // waitFile waits for a file to appear.
 func waitFile(ts *testscript.TestScript, _ bool, arguments []string) {
 	path := ts.MkAbs(arguments[0])
+	waitUntil(ts, arguments[0]+" does not appear", func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
+}
+
+// waitWorkspace waits until a workspace of a node has a status.
+func waitWorkspace(ts *testscript.TestScript, _ bool, arguments []string) {
+	dir, slug, status := ts.MkAbs(arguments[0]), arguments[1], arguments[2]
+	waitUntil(ts, slug+" does not become "+status, func() bool {
+		var w struct{ Status string }
+		err := newOperator(dir).call(context.Background(), http.MethodGet, slugFlag{slug}.path(""), nil, &w)
+		return err == nil && w.Status == status
+	})
+}
+
+func waitUntil(ts *testscript.TestScript, otherwise string, so func() bool) {
 	given := time.After(20 * time.Second)
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		if _, err := os.Stat(path); err == nil {
-			return
-		}
+	for pause := time.Millisecond; !so(); pause = min(2*pause, 100*time.Millisecond) {
 		select {
 		case <-time.After(pause):
 		case <-given:
-			ts.Fatalf("%s does not appear", arguments[0])
+			ts.Fatalf("%s", otherwise)
 		}
 	}
+}
+
+// restore restores the backup that a command has printed into a file.
+func restore(ts *testscript.TestScript, _ bool, arguments []string) {
+	var b backupTask
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(arguments[2])), &b))
+	ts.Check(ts.Exec("atelier", "admin", "backup", "restore", "--data="+arguments[0], "--slug="+arguments[1], "--backup="+b.BackupID))
 }
 
 // checkModes wants a data directory to be its owner's alone.

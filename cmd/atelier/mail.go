@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/mail"
+	netmail "net/mail"
+
+	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/mail"
 )
 
 // smtpSettings say how mail is sent. Without an address none is.
@@ -31,11 +34,29 @@ func (s *smtpSettings) check() error {
 	if s.SMTPTLS == "none" && !loopback(host) {
 		errs = append(errs, fmt.Errorf("smtp-tls: none is for loopback addresses alone, and not for %s", host))
 	}
-	if _, err := mail.ParseAddress(s.SMTPFrom); err != nil {
+	if _, err := netmail.ParseAddress(s.SMTPFrom); err != nil {
 		errs = append(errs, fmt.Errorf("smtp-from: %q is no address", s.SMTPFrom))
 	}
 	if (s.SMTPUser == "") != (s.SMTPPasswordFile == "") {
 		errs = append(errs, errors.New("smtp-user: it and smtp-password-file come together"))
 	}
 	return errors.Join(errs...)
+}
+
+// mail sends what there is for people; nil: nothing does.
+func (s *smtpSettings) mail() (http.Mail, error) {
+	if s.SMTPAddress == "" {
+		return nil, nil
+	}
+	password, err := secretOf("smtp-password-file", s.SMTPPasswordFile)
+	if err != nil {
+		return nil, err
+	}
+	sender, err := mail.New(mail.Options{
+		Address: s.SMTPAddress, From: s.SMTPFrom, TLS: s.SMTPTLS, User: s.SMTPUser, Password: password,
+	})
+	if err != nil {
+		return nil, coded{err, exitUsage}
+	}
+	return sender, nil
 }

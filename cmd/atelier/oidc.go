@@ -1,6 +1,12 @@
 package main
 
-import "errors"
+import (
+	"cmp"
+	"errors"
+	"net/url"
+
+	"github.com/atelier-run/atelier/http"
+)
 
 // oidcSettings name a provider by which people may sign in beside their password.
 type oidcSettings struct {
@@ -25,4 +31,22 @@ func (s *oidcSettings) check() error {
 		err = errors.Join(err, errors.New("oidc-client-secret-file: it is missing"))
 	}
 	return err
+}
+
+// provider is the one that is set; nil: there is none.
+func (s *oidcSettings) provider() (*http.OIDC, error) {
+	if s.OIDCIssuer == "" {
+		return nil, nil
+	}
+	issuer, err := url.Parse(s.OIDCIssuer)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := secretOf("oidc-client-secret-file", s.OIDCClientSecretFile)
+	if err != nil {
+		return nil, err
+	}
+	return &http.OIDC{
+		Issuer: s.OIDCIssuer, ClientID: s.OIDCClientID, ClientSecret: secret, Name: cmp.Or(s.OIDCName, issuer.Host),
+	}, nil
 }

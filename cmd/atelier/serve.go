@@ -96,7 +96,16 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 	if local {
 		log.Warn("without public-url, links lead to this machine alone", slog.String("url", public.String()))
 	}
+	post, err := c.mail()
+	if err != nil {
+		return http.Options{}, err
+	}
+	provider, err := c.provider()
+	if err != nil {
+		return http.Options{}, err
+	}
 	return http.Options{
+		Mail: post, OIDC: provider,
 		StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat, PublicURL: public, TrustedProxies: c.proxies(),
 		Limits: http.Limits{
 			Connections: c.MaxConnections, Requests: c.MaxRequests, Streams: c.MaxStreams,

@@ -2,12 +2,15 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/atelier-run/atelier/http"
 )
 
 func TestPublicURL(t *testing.T) {
@@ -84,5 +87,42 @@ func TestSettingsOfOthers(t *testing.T) {
 		if _, err := parse(t, arguments...); err != nil {
 			t.Errorf("%v: %v", arguments, err)
 		}
+	}
+}
+
+func TestMailAndProviderAreWired(t *testing.T) {
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	settings, err := parse(t, "--smtp-address=mail.example.org:587", "--smtp-from=a@example.org", "--smtp-user=a",
+		"--smtp-password-file="+secret, "--oidc-issuer=https://id.example.org/realm", "--oidc-client-id=atelier",
+		"--oidc-client-secret-file="+secret, "--public-url=https://a.example.com", "--trusted-proxies=10.0.0.0/8",
+		"--address-rate=0", "--backup-url=file:///srv/backups")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	o, err := settings.options(log, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := http.OIDC{Issuer: "https://id.example.org/realm", ClientID: "atelier", ClientSecret: "hunter2", Name: "id.example.org"}
+	if o.HTTP.Mail == nil || o.HTTP.OIDC == nil || *o.HTTP.OIDC != want || o.HTTP.PublicURL.String() != "https://a.example.com" ||
+		len(o.HTTP.TrustedProxies) != 1 || o.HTTP.Limits.AddressRate != -1 || o.BackupURL != "file:///srv/backups" {
+		t.Errorf("%+v", o.HTTP)
+	}
+	if err := os.Remove(secret); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := settings.options(log, nil); err == nil || !strings.Contains(err.Error(), "smtp-password-file") {
+		t.Errorf("without the file: %v", err)
+	}
+	if settings, err = parse(t); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := settings.options(log, nil); err != nil || o.HTTP.Mail != nil || o.HTTP.OIDC != nil {
+		t.Errorf("unset: %+v, %v", o.HTTP, err)
 	}
 }
