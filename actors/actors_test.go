@@ -39,6 +39,7 @@ type bench struct {
 	registry *prometheus.Registry
 	idle     time.Duration
 	extra    []actors.Kind
+	trail    actors.Trail
 	clock    *fakeClock
 }
 
@@ -84,7 +85,7 @@ func (b *bench) start() {
 	b.system = actors.New(actors.Options{
 		Journal: b.faults, Partitions: partitions, Kinds: append(kinds(b.faults), b.extra...), Ask: b.router.Ask,
 		Clock: b.clock.Now, Log: slog.New(slog.DiscardHandler), Registerer: b.registry, IdleAfter: b.idle,
-		Reactions: reactions(),
+		Reactions: reactions(), Trail: b.trail,
 	})
 	b.router.Attach(b.system)
 	b.system.Start()
