@@ -1,0 +1,336 @@
+package http_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http"
+	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// answers has a world answer messages of one type.
+func answers[M proto.Message](w *world, reply func(entity.Command, M) (proto.Message, error)) {
+	before := w.before
+	w.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
+		if m, ok := c.Message.(M); ok {
+			return reply(c, m)
+		}
+		if before != nil {
+			return before(ctx, c)
+		}
+		return nil, nil
+	}
+}
+
+// lists has a world answer with rows, whatever the list.
+func lists(t *testing.T, w *world, next string, rows ...proto.Message) *[]*wirev1.List {
+	asked := &[]*wirev1.List{}
+	answers(w, func(_ entity.Command, l *wirev1.List) (proto.Message, error) {
+		*asked = append(*asked, l)
+		page := &wirev1.Page{Next: []byte(next)}
+		for _, row := range rows {
+			bytes, err := proto.Marshal(row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			page.Rows = append(page.Rows, bytes)
+		}
+		return page, nil
+	})
+	return asked
+}
+
+func TestReprovisionAnswers(t *testing.T) {
+	w := newWorld()
+	s, key := w.server(t), w.key(alice)
+	for _, test := range []struct {
+		unreadable error
+		answer     *computerv1.Reprovisioned
+		want       string
+	}{
+		{nil, &computerv1.Reprovisioned{Status: "backup_pending", BackupId: "bkp_01j0000000000000000000000b"},
+			`{"status":"backup_pending","workspaceId":"` + acme + `","backupId":"bkp_01j0000000000000000000000b"}`},
+		{errors.New("no disk"), &computerv1.Reprovisioned{Status: "provisioning", Scheduled: true, OldVmName: "vm-1", ImageRef: "local"},
+			`{"status":"provisioning","workspaceId":"` + acme + `","scheduled":true,"oldVmName":"vm-1","imageRef":"local"}`},
+		{nil, &computerv1.Reprovisioned{Status: "provisioning"},
+			`{"status":"provisioning","workspaceId":"` + acme + `","scheduled":false}`},
+		{nil, &computerv1.Reprovisioned{Status: "deferred", ActiveSessions: 3},
+			`{"status":"deferred","reason":"active_workspace_work","activeAgentSessions":3,"activeTrainJobs":0}`},
+		{nil, &computerv1.Reprovisioned{Status: "exploded"}, `{"error":"internal",`},
+	} {
+		w.exists = func(id, path string) (bool, error) {
+			if id != acme || path != "" {
+				t.Errorf("looked for %q of %s", path, id)
+			}
+			return true, test.unreadable
+		}
+		w.before = nil
+		answers(w, func(c entity.Command, m *computerv1.Reprovision) (proto.Message, error) {
+			if m.GetDriveReadable() != (test.unreadable == nil) || !strings.HasPrefix(m.GetBackupId(), "bkp_") || c.Principal.GetUserId() != alice {
+				t.Errorf("asked with %v as %v", m, c.Principal)
+			}
+			return test.answer, nil
+		})
+		got := request(t, s, "POST", "/v1/ws/acme/reprovision", key, "")
+		if !strings.HasPrefix(got.Body.String(), test.want) {
+			t.Errorf("%s, want %s", got.Body, test.want)
+		}
+	}
+}
+
+func TestTelemetryOfTheLastDay(t *testing.T) {
+	w, now := newWorld(), newClock()
+	s, key := w.server(t, func(o *http.Options) { o.Clock = now.Now }), w.key(alice)
+	at := now.Now().UnixMilli()
+	day := (24 * time.Hour).Milliseconds()
+	asked := lists(t, w, "",
+		&computerv1.Sample{At: at - 15_000, CpuPct: 1, MemUsedMb: math.NaN(), MemTotalMb: 8, DiskUsedMb: 1, DiskTotalMb: math.Inf(1)},
+		&computerv1.Sample{At: at, CpuPct: 101},
+		&computerv1.Sample{At: at - day - 1, CpuPct: 1},
+		&computerv1.Sample{At: at - day, CpuPct: -1, MemUsedMb: 0, MemTotalMb: 4, DiskUsedMb: 5},
+	)
+	got := request(t, s, "GET", "/v1/ws/acme/telemetry", key, "")
+	want := fmt.Sprintf(`{"samples":[{"at":%d,"memUsedMb":0,"memTotalMb":4},{"at":%d,"cpuPct":1,"memTotalMb":8,"diskUsedMb":1},{"at":%d}]}`, at-day, at-15_000, at)
+	if got.Body.String() != want {
+		t.Errorf("%s, want %s", got.Body, want)
+	}
+	if l := (*asked)[0]; l.GetName() != "telemetry" || l.GetLimit() < 5760 {
+		t.Errorf("asked for %v", l)
+	}
+}
+
+func TestSettingsOfAnchors(t *testing.T) {
+	w := newWorld()
+	s, key := w.server(t), w.key(alice)
+	for settings, want := range map[string]string{
+		"": "null", "null": "null", `{"a": [1, 2.50, "é"]}`: `{"a":[1,2.50,"é"]}`, `"x"`: `"x"`, "12345678901234567890": "12345678901234567890",
+		"false": "false", `{"a":1,"a":2}`: "null", "nonsense": "null", "\xff": "null",
+	} {
+		w.before = nil
+		lists(t, w, "", &workspacev1.Anchor{
+			Id: "anc_01j0000000000000000000000a", Path: "a", Kind: workspacev1.AnchorKind_ANCHOR_KIND_SHARE_MOUNT,
+			State: workspacev1.AnchorState_ANCHOR_STATE_ORPHANED, Settings: []byte(settings), CreatedAt: 1, UpdatedAt: 2,
+		})
+		got := request(t, s, "GET", "/v1/ws/acme/anchors", key, "")
+		wants(t, got, 200, `{"items":[{"id":"anc_01j0000000000000000000000a","workspaceId":"`+acme+`","path":"a","kind":"share-mount","settings":`+
+			want+`,"state":"orphaned","createdAt":1,"updatedAt":2}],"nextCursor":null}`)
+	}
+}
+
+// TestProvenance sets each field that a log can hold, and finds it under its name and alone.
+func TestProvenance(t *testing.T) {
+	w := newWorld()
+	s, key := w.server(t), w.key(alice)
+	values := map[string]string{"tier": "economy", "kind": "folder", "role": "viewer", "old_role": "owner"}
+	fields := (&auditv1.Provenance{}).ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		p := &auditv1.Provenance{}
+		m := p.ProtoReflect()
+		var want any
+		switch {
+		case field.IsList():
+			m.Mutable(field).List().Append(protoreflect.ValueOfString("x"))
+			want = []any{"x"}
+		case field.Kind() == protoreflect.BoolKind:
+			m.Set(field, protoreflect.ValueOfBool(true))
+			want = true
+		case field.Kind() == protoreflect.Int64Kind:
+			m.Set(field, protoreflect.ValueOfInt64(7))
+			want = 7.0
+		default:
+			text := "x"
+			if value := values[string(field.Name())]; value != "" {
+				text = value
+			}
+			m.Set(field, protoreflect.ValueOfString(text))
+			want = text
+		}
+		w.before = nil
+		lists(t, w, "", &auditv1.Event{Id: "aud_01j0000000000000000000000a", Event: "a.b", ActorId: "system", At: 1, Provenance: p})
+		var page struct {
+			Items []struct{ Provenance map[string]any }
+		}
+		got := request(t, s, "GET", "/v1/ws/acme/audit", key, "")
+		if err := json.Unmarshal(got.Body.Bytes(), &page); err != nil || len(page.Items) != 1 {
+			t.Fatalf("%v: %s", err, got.Body)
+		}
+		if shown := page.Items[0].Provenance; len(shown) != 1 || fmt.Sprint(shown[field.JSONName()]) != fmt.Sprint(want) {
+			t.Errorf("%s is shown as %v", field.Name(), shown)
+		}
+	}
+	for _, empty := range []*auditv1.Provenance{nil, {}} {
+		w.before = nil
+		lists(t, w, "", &auditv1.Event{Id: "aud_01j0000000000000000000000a", Event: "a.b", ActorId: "system", At: 1, Provenance: empty})
+		wants(t, request(t, s, "GET", "/v1/ws/acme/audit", key, ""), 200,
+			`{"items":[{"id":"aud_01j0000000000000000000000a","event":"a.b","actorId":"system","at":1}],"nextCursor":null}`)
+	}
+}
+
+// TestPages holds what is asked of an entity against what a client sends, over every list of a workspace.
+func TestPages(t *testing.T) {
+	w := newWorld()
+	s, key := w.server(t), w.key(alice)
+	next := "\x00\xff\"<place>\n"
+	asked := lists(t, w, next)
+	for _, list := range []struct{ path, name string }{
+		{"members", "members"}, {"invites", "invitations"}, {"anchors", "anchors"}, {"audit", "audit"},
+	} {
+		target := "/v1/ws/acme/" + list.path
+		cursors := map[string]bool{}
+		for _, query := range []string{"?", "?limit=100", "?limit=1"} {
+			var page struct{ NextCursor string }
+			got := request(t, s, "GET", target+query, key, "")
+			if err := json.Unmarshal(got.Body.Bytes(), &page); err != nil || page.NextCursor == "" {
+				t.Fatalf("%v: %s", err, got.Body)
+			}
+			cursors[page.NextCursor] = true
+		}
+		if len(cursors) != 1 {
+			t.Errorf("%s: %d cursors of one place", target, len(cursors))
+		}
+		cursor := slices.Collect(maps.Keys(cursors))[0]
+		wants(t, request(t, s, "GET", target+"?limit=7&cursor="+cursor, key, ""), 200, `{"items":[],"nextCursor":"`)
+		last := (*asked)[len(*asked)-1]
+		if last.GetName() != list.name || last.GetLimit() != 7 || string(last.GetAfter()) != next || last.GetSearch() != "" {
+			t.Errorf("%s asked for %v", target, last)
+		}
+		if first := (*asked)[len(*asked)-4]; first.GetLimit() != 50 || len(first.GetAfter()) != 0 {
+			t.Errorf("%s asked at first for %v", target, first)
+		}
+		for _, other := range []string{"members", "invites", "anchors", "audit"} {
+			got := request(t, s, "GET", "/v1/ws/acme/"+other+"?cursor="+cursor, key, "")
+			if own := other == list.path; (got.Code == 200) != own || !own && got.Body.String() != `{"error":"invalid_cursor"}` {
+				t.Errorf("a cursor of %s on %s: %d %s", list.path, other, got.Code, got.Body)
+			}
+		}
+		edited := "A" + cursor[1:]
+		if edited != cursor {
+			wants(t, request(t, s, "GET", target+"?cursor="+edited, key, ""), 400, `{"error":"invalid_cursor"}`)
+		}
+	}
+	wants(t, request(t, s, "GET", "/v1/ws/acme/members?search=A%20b", key, ""), 200, "")
+	if last := (*asked)[len(*asked)-1]; last.GetSearch() != "A b" {
+		t.Errorf("searched for %q", last.GetSearch())
+	}
+}
+
+// TestRenameThatIsRefused has the workspace refuse what the slug's claim led to.
+func TestRenameThatIsRefused(t *testing.T) {
+	const body = `{"slug":"apex","publicUrlBreakAcknowledged":true,"name":"Apex"}`
+	for name, test := range map[string]struct {
+		slug   *slugv1.Slug
+		denied *entity.Error
+		status int
+		want   string
+	}{
+		"given":                {&slugv1.Slug{WorkspaceId: acme}, nil, 200, `{"ok":true,"breaksPublicUrls":true}`},
+		"given, and given up":  {&slugv1.Slug{ReservedFor: acme, ReservedUntil: 1}, nil, 200, `{"ok":true,"breaksPublicUrls":true}`},
+		"refused":              {&slugv1.Slug{}, entity.Errorf(entity.Forbidden, "no more"), 403, `{"error":"forbidden","message":"no more"}`},
+		"refused for another":  {&slugv1.Slug{WorkspaceId: "ws_2"}, entity.Errorf(entity.WorkspaceSuspended, "now"), 403, `{"error":"workspace_suspended","message":"now"}`},
+		"refused, and allowed": {&slugv1.Slug{}, nil, 503, `{"error":"unavailable"`},
+	} {
+		w := newWorld()
+		s, key := w.server(t), w.key(alice)
+		claimed := false
+		answers(w, func(c entity.Command, m *slugv1.ClaimSlug) (proto.Message, error) {
+			claimed = true
+			rename := m.GetRename()
+			if !entity.IsPlatform(c.Principal) || c.Identity != "apex" || m.GetWorkspaceId() != acme || rename.GetName() != "Apex" || rename.GetPrincipal().GetUserId() != alice {
+				t.Errorf("%s: claimed with %v", name, m)
+			}
+			return &slugv1.Slug{}, nil
+		})
+		answers(w, func(c entity.Command, _ *slugv1.ResolveSlug) (proto.Message, error) {
+			if c.Identity == "apex" {
+				return test.slug, nil
+			}
+			return nil, nil
+		})
+		answers(w, func(entity.Command, *workspacev1.Authorize) (proto.Message, error) {
+			if claimed && test.denied != nil {
+				return nil, test.denied
+			}
+			return nil, nil
+		})
+		wants(t, request(t, s, "PATCH", "/v1/workspaces/acme", key, body), test.status, test.want)
+		if !claimed {
+			t.Errorf("%s: nothing was claimed", name)
+		}
+	}
+}
+
+type letters []string
+
+func (l *letters) Send(_ context.Context, to, _, text string) error {
+	*l = append(*l, to+" "+text)
+	return nil
+}
+
+func TestInvitationsGoByMail(t *testing.T) {
+	w, sent := newWorld(), &letters{}
+	s, key := w.server(t, func(o *http.Options) { o.Mail = sent }), w.key(alice)
+	answers(w, func(_ entity.Command, m *workspacev1.Invite) (proto.Message, error) {
+		if len(m.GetSecretSha256()) != 32 || m.GetInviter().GetEmail() != "alice@example.com" || m.GetInviter().GetUserId() != alice {
+			t.Errorf("invited with %v", m)
+		}
+		return &workspacev1.Invited{Renewed: true, Invitation: &workspacev1.Invitation{
+			Id: "inv_01j0000000000000000000000a", Email: m.GetEmail(), Role: m.GetRole(), ExpiresAt: 7,
+		}}, nil
+	})
+	got := request(t, s, "POST", "/v1/ws/acme/invites", key, `{"email":"Bob@Example.com","role":"viewer"}`)
+	wants(t, got, 200, `{"id":"inv_01j0000000000000000000000a","email":"bob@example.com","role":"viewer","expiresAt":7}`)
+	if link := got.Header().Get("Link"); link != "" || len(*sent) != 1 || !strings.Contains((*sent)[0], "/invitations/01j0000000000000000000000w.01j0000000000000000000000a.") {
+		t.Errorf("%q was shown and %q sent", link, *sent)
+	}
+}
+
+// TestWhoamiOfWorkspaces holds each standing of a workspace against what is told of it.
+func TestWhoamiOfWorkspaces(t *testing.T) {
+	w := newWorld()
+	s, key := w.server(t), w.key(alice)
+	for name, test := range map[string]struct {
+		edit func(*workspacev1.Workspace)
+		want string
+	}{
+		"provisioning": {func(w *workspacev1.Workspace) { w.Status = workspacev1.Status_STATUS_PROVISIONING }, `"status":"provisioning","servicingStatus":"active","role"`},
+		"unhealthy":    {func(w *workspacev1.Workspace) { w.Status = workspacev1.Status_STATUS_UNHEALTHY }, `"status":"unhealthy"`},
+		"archived":     {func(w *workspacev1.Workspace) { w.Status = workspacev1.Status_STATUS_ARCHIVED }, `"status":"archived"`},
+		"retired":      {func(w *workspacev1.Workspace) { w.Status = workspacev1.Status_STATUS_RETIRED }, `"status":"retired"`},
+		"deleted":      {func(w *workspacev1.Workspace) { w.Status = workspacev1.Status_STATUS_DELETED }, `"workspaces":[],"scopes":["api_key","human"]`},
+		"paused": {func(w *workspacev1.Workspace) {
+			w.Suspension, w.ServicingChangedAt = &workspacev1.Suspension{At: 5, Reason: "mine"}, 5
+		}, `"servicingStatus":"paused","servicingStatusChangedAt":5,"role"`},
+		"banned": {func(w *workspacev1.Workspace) {
+			w.Suspension, w.ServicingChangedAt = &workspacev1.Suspension{At: 5, Reason: "unpaid", ByOperator: true}, 5
+		}, `"defaultTier":{"effective":"balanced"},"adminMessage":"unpaid"}`},
+		"tier": {func(w *workspacev1.Workspace) { w.DefaultTier = workspacev1.Tier_TIER_OPENAI_MAX }, `"defaultTier":{"effective":"openai-max","configured":"openai-max"}}`},
+	} {
+		w.before = nil
+		answers(w, func(entity.Command, *workspacev1.DescribeWorkspace) (proto.Message, error) {
+			shown := &workspacev1.Workspace{Id: acme, Slug: "acme", Name: "Acme", BillingUserId: alice, Status: workspacev1.Status_STATUS_ACTIVE}
+			test.edit(shown)
+			return &workspacev1.Description{Workspace: shown, Role: workspacev1.Role_ROLE_EDITOR, Capabilities: []string{"apps"}}, nil
+		})
+		got := request(t, s, "GET", "/v1/whoami", key, "")
+		if got.Code != 200 || !strings.Contains(got.Body.String(), test.want) {
+			t.Errorf("%s: %d %s", name, got.Code, got.Body)
+		}
+	}
+}
