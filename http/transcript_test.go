@@ -353,6 +353,7 @@ func (s *stage) open(name string, d *datadriven.TestData) string {
 		defer response.Body.Close()
 		return s.render(response)
 	}
+	s.node.Server.Flush()
 	s.streams[name] = &follower{response.Body, bufio.NewScanner(response.Body)}
 	return "200\n"
 }
