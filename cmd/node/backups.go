@@ -2,9 +2,11 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"path/filepath"
 
 	"gocloud.dev/blob"
@@ -21,6 +23,9 @@ import (
 // folder for temporary files may lie on another file system.
 func openBucket(ctx context.Context, o Options) (*blob.Bucket, error) {
 	dir := filepath.Join(o.Dir, "backups")
+	if err := removeUnfinished(dir); err != nil {
+		return nil, fmt.Errorf("the bucket of backups: %w", err)
+	}
 	if o.BackupURL != "" {
 		at, err := url.Parse(o.BackupURL)
 		if err != nil {
@@ -38,6 +43,15 @@ func openBucket(ctx context.Context, o Options) (*blob.Bucket, error) {
 		return nil, fmt.Errorf("the bucket of backups: %w", err)
 	}
 	return bucket, nil
+}
+
+// removeUnfinished takes away what a process before had not finished writing; the data directory is this one's alone.
+func removeUnfinished(dir string) error {
+	unfinished, err := filepath.Glob(filepath.Join(dir, "*", "*.tar.zst.*.tmp"))
+	for _, name := range unfinished {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
 }
 
 func other(ctx context.Context, address string) (*blob.Bucket, error) {

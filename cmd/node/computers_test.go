@@ -266,12 +266,16 @@ func TestOpenTaskAfterRestart(t *testing.T) {
 	h.settle()
 	h.stop()
 	h.check(os.Remove(backups))
+	unfinished := filepath.Join(backups, ws, "bkp_0.tar.zst.18a.tmp")
+	h.check(os.MkdirAll(filepath.Dir(unfinished), 0o700))
+	h.check(os.WriteFile(unfinished, nil, 0o600))
 	h.start()
 	if state := h.done(); state.GetBackups()["bkp_1"] == nil {
 		t.Errorf("computer %v", state)
 	}
-	if _, err := os.Stat(filepath.Join(backups, ws, "bkp_1.tar.zst")); err != nil {
-		t.Error(err)
+	left, err := filepath.Glob(filepath.Join(backups, ws, "*"))
+	if want := filepath.Join(backups, ws, "bkp_1.tar.zst"); err != nil || len(left) != 1 || left[0] != want {
+		t.Errorf("in the bucket: %v, %v", left, err)
 	}
 }
 

@@ -62,7 +62,9 @@ func (b *Bucket) Save(ctx context.Context, workspaceID, backupID string) (*compu
 	out, err := b.bucket.NewWriter(ctx, backup.Object, &blob.WriterOptions{
 		ContentType: "application/zstd",
 		BeforeWrite: func(as func(any) bool) error {
-			as(&file)
+			if as(&file) {
+				return file.Chmod(0o600)
+			}
 			return nil
 		},
 	})

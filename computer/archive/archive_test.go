@@ -144,7 +144,7 @@ func TestSaveFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info, err := os.Stat(filepath.Join(dir, "ws_1", "bkp_1.tar.zst")); err != nil || info.Size() != backup.GetSizeBytes() {
+	if info, err := os.Stat(filepath.Join(dir, "ws_1", "bkp_1.tar.zst")); err != nil || info.Size() != backup.GetSizeBytes() || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
 }
