@@ -57,16 +57,16 @@ func (p *person) reconnect() {
 // step does one thing and tells whether the node answered.
 func (p *person) step() bool {
 	space, other := p.choose()
-	if p.suspended != "" && p.random.IntN(3) == 0 {
+	if p.suspended != "" && p.random.IntN(2) == 0 {
 		space, p.suspended = p.suspended, ""
 		return p.resume(space)
 	}
 	switch n := p.random.IntN(100); {
 	case n < 22:
-		return p.changeRole(space, other, pick(p.random, "owner", "owner", "editor", "editor", "viewer"))
-	case n < 32:
+		return p.changeRole(space, other, pick(p.random, "owner", "owner", "owner", "editor", "viewer"))
+	case n < 29:
 		return p.remove(space, other)
-	case n < 52:
+	case n < 50:
 		return p.invite(space, other, pick(p.random, "editor", "editor", "viewer"))
 	case n < 58:
 		return p.revoke()
@@ -74,9 +74,9 @@ func (p *person) step() bool {
 		return p.accept()
 	case n < 83:
 		return p.rename(space)
-	case n < 85:
+	case n < 84:
 		return p.found()
-	case n < 88:
+	case n < 86:
 		return p.suspend(space)
 	case n < 93:
 		return p.resume(space)
