@@ -9,9 +9,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	api "github.com/atelier-run/atelier/client"
 )
 
-// client speaks to a node with one key. Its connections are its own, so that a killed node takes them along.
+// client speaks to a node with one key, and shows answers as they are. Its connections are its own, so that a killed node takes them along.
 type client struct {
 	address string
 	key     string
@@ -139,9 +141,12 @@ func newPerson(t *testing.T, n *node, email string) (userID, key string) {
 
 func newSpace(t *testing.T, c *client) {
 	t.Helper()
-	status, err := c.postJSON(t.Context(), "/v1/workspaces", map[string]string{"slug": "factory", "name": "Factory"}, nil)
-	if err != nil || status != http.StatusCreated {
-		t.Fatalf("creating the workspace: %d %v", status, err)
+	typed, err := api.New(c.address, c.key, api.WithHTTPClient(c.http))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := typed.CreateWorkspace(t.Context(), api.NewWorkspace{Slug: "factory", Name: "Factory"}); err != nil {
+		t.Fatal("creating the workspace: ", err)
 	}
 }
 
