@@ -55,9 +55,16 @@ func Decide(call entity.Call, s *computerv1.Computer, c computerv1.Command) ([]c
 		return restore(call, s, c)
 	case *computerv1.RetireComputer:
 		return retire(call, s, c)
-	case *computerv1.ReportProvisioned, *computerv1.ReportBackedUp, *computerv1.ReportRestored,
-		*computerv1.ReportRetired, *computerv1.ReportFailed:
-		return report(call, s, c), nil
+	case *computerv1.ReportProvisioned:
+		return provisioned(call, s, c), nil
+	case *computerv1.ReportBackedUp:
+		return backedUp(call, s, c), nil
+	case *computerv1.ReportRestored:
+		return restored(call, s, c), nil
+	case *computerv1.ReportRetired:
+		return retired(call, s, c), nil
+	case *computerv1.ReportFailed:
+		return failed(call, s, c), nil
 	case *computerv1.RecordSample:
 		return found(call, s), nil
 	case *computerv1.ReportMissing:

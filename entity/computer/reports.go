@@ -9,33 +9,36 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// report ends the open task, if it is the one that the report is of.
-func report(call entity.Call, s *computerv1.Computer, c computerv1.Command) []computerv1.Event {
-	switch c := c.(type) {
-	case *computerv1.ReportProvisioned:
-		if ends(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_PROVISION, computerv1.TaskKind_TASK_KIND_REPLACE) {
-			return one(&computerv1.ComputerProvisioned{
-				TaskId: c.GetTaskId(), VmName: c.GetVmName(), ImageRef: c.GetImageRef(), At: call.At(), OldVmName: s.GetVmName(),
-			})
-		}
-	case *computerv1.ReportBackedUp:
-		if ends(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_BACK_UP, computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE) {
-			return backedUp(call, s, c)
-		}
-	case *computerv1.ReportRestored:
-		if ends(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_RESTORE) {
-			return one(&computerv1.BackupRestored{TaskId: c.GetTaskId(), BackupId: s.GetTask().GetBackupId(), At: call.At()})
-		}
-	case *computerv1.ReportRetired:
-		if ends(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_RETIRE) {
-			return one(&computerv1.ComputerRetired{TaskId: c.GetTaskId(), At: call.At()})
-		}
-	case *computerv1.ReportFailed:
-		if c.GetTaskId() != "" && s.GetTask().GetId() == c.GetTaskId() {
-			return one(&computerv1.TaskFailed{TaskId: c.GetTaskId(), Reason: c.GetReason(), At: call.At()})
-		}
+// A report ends the open task, if it is the one that the report is of.
+
+func provisioned(call entity.Call, s *computerv1.Computer, c *computerv1.ReportProvisioned) []computerv1.Event {
+	if !ends(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_PROVISION, computerv1.TaskKind_TASK_KIND_REPLACE) {
+		return nil
 	}
-	return nil
+	return one(&computerv1.ComputerProvisioned{
+		TaskId: c.GetTaskId(), VmName: c.GetVmName(), ImageRef: c.GetImageRef(), At: call.At(), OldVmName: s.GetVmName(),
+	})
+}
+
+func restored(call entity.Call, s *computerv1.Computer, c *computerv1.ReportRestored) []computerv1.Event {
+	if !ends(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_RESTORE) {
+		return nil
+	}
+	return one(&computerv1.BackupRestored{TaskId: c.GetTaskId(), BackupId: s.GetTask().GetBackupId(), At: call.At()})
+}
+
+func retired(call entity.Call, s *computerv1.Computer, c *computerv1.ReportRetired) []computerv1.Event {
+	if !ends(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_RETIRE) {
+		return nil
+	}
+	return one(&computerv1.ComputerRetired{TaskId: c.GetTaskId(), At: call.At()})
+}
+
+func failed(call entity.Call, s *computerv1.Computer, c *computerv1.ReportFailed) []computerv1.Event {
+	if s.GetTask() == nil || s.GetTask().GetId() != c.GetTaskId() {
+		return nil
+	}
+	return one(&computerv1.TaskFailed{TaskId: c.GetTaskId(), Reason: c.GetReason(), At: call.At()})
 }
 
 // ends tells whether a report is of the open task, which is of one of the kinds.
@@ -48,6 +51,9 @@ func one(e computerv1.Event) []computerv1.Event { return []computerv1.Event{e} }
 // backedUp keeps the backup, and goes on to the replacement that it was taken for.
 func backedUp(call entity.Call, s *computerv1.Computer, c *computerv1.ReportBackedUp) []computerv1.Event {
 	task := s.GetTask()
+	if !ends(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_BACK_UP, computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE) {
+		return nil
+	}
 	backup := proto.CloneOf(c.GetBackup())
 	if backup == nil {
 		backup = &computerv1.Backup{}
