@@ -4,6 +4,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 type apiKeyRequest struct {
@@ -33,6 +34,14 @@ type apiKeyRevoked struct {
 
 // latestTime is the specification's bound of timestamps.
 const latestTime = 1<<53 - 1
+
+// decodeAPIKey refuses an impersonation, which a key would outlive, before it looks at what is sent.
+func decodeAPIKey(c *call) (apiKeyRequest, error) {
+	if c.caller.principal.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION {
+		return apiKeyRequest{}, errForbidden
+	}
+	return body[apiKeyRequest](c)
+}
 
 func (s *Server) createAPIKey(c *call, in apiKeyRequest) (apiKeyCreated, error) {
 	switch {

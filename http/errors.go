@@ -110,6 +110,12 @@ func seconds(d time.Duration) string {
 	return strconv.Itoa(max(1, int((d+time.Second-1)/time.Second)))
 }
 
+// refusedWith tells whether an error refuses with a code.
+func refusedWith(err error, code entity.Code) bool {
+	var refused *entity.Error
+	return errors.As(err, &refused) && refused.Code == code
+}
+
 // failure logs what a client is not told.
 func failure(err error) string {
 	var refused *entity.Error

@@ -95,3 +95,13 @@ func Retold(text string, kind wirev1.CredentialKind) string {
 	}
 	panic("no keys of the kind " + kind.String())
 }
+
+// NewKeyOf makes a key of a kind for the id of a credential or grant.
+func NewKeyOf(kind wirev1.CredentialKind, id string) (string, []byte) {
+	for _, s := range starts {
+		if s.kind == kind {
+			return newKey(s.start, id)
+		}
+	}
+	panic("no keys of the kind " + kind.String())
+}

@@ -138,7 +138,7 @@ func (s *Server) userRoutes() []route {
 		{get, of + "/profile", human, false, "Tell the caller's profile", answer(ok, nothing, s.readProfile), brief, false},
 		{patch, of + "/profile", human, false, "Change the caller's profile", answer(ok, body[profileRequest], s.changeProfile), brief, false},
 		{get, of + "/api-keys", human, false, "List the caller's API keys", answer(ok, decodePage, s.listAPIKeys), brief, false},
-		{post, of + "/api-keys", human, false, "Issue an API key", answer(http.StatusCreated, body[apiKeyRequest], s.createAPIKey), brief, false},
+		{post, of + "/api-keys", human, false, "Issue an API key", answer(http.StatusCreated, decodeAPIKey, s.createAPIKey), brief, false},
 		{del, of + "/api-keys/{keyId}", human, true, "Revoke an API key of the caller", answer(ok, nothing, s.revokeAPIKey), brief, false},
 		{get, of + "/oauth-grants", human, false, "List what the caller allowed OAuth clients", answer(ok, decodePage, s.listGrants), brief, false},
 		{del, of + "/oauth-grants/{grantId}", human, true, "Revoke what the caller allowed an OAuth client", answer(ok, nothing, s.revokeGrant), brief, false},

@@ -80,7 +80,7 @@ func (c *call) endSession(userID, sessionID string) error {
 		Kind: entity.KindUser, Identity: userID, Principal: c.caller.principal, ID: c.server.options.NewID("cmd_"),
 		Message: &userv1.EndBrowserSession{SessionId: sessionID},
 	})
-	if err != nil && !hidden(err) {
+	if err != nil && !refusedWith(err, entity.NotFound) {
 		return err
 	}
 	if err := c.settle(entity.KindUser, userID); err != nil {

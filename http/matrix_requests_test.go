@@ -1,0 +1,216 @@
+package http_test
+
+import (
+	"crypto/rand"
+	"encoding/base32"
+	"fmt"
+
+	"github.com/atelier-run/atelier/entity"
+	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// requests say how each operation is asked so that whoever is let in succeeds.
+var requests = map[string]func(*scene) asked{
+	"GET /v1/whoami": fixed("/v1/whoami"),
+	"POST /v1/workspaces": func(sc *scene) asked {
+		return asked{target: "/v1/workspaces", body: fmt.Sprintf(`{"slug":"new%d","name":"New"}`, sc.stage.ids.Add(1))}
+	},
+	"PATCH /v1/workspaces/{workspaceSlug}": func(sc *scene) asked {
+		return asked{
+			target: "/v1/workspaces/" + sc.slug,
+			body:   fmt.Sprintf(`{"slug":"moved%d","publicUrlBreakAcknowledged":true}`, sc.stage.ids.Add(1)),
+		}
+	},
+	"POST /v1/ws/{workspaceSlug}/reprovision":     inSpace("/reprovision", ""),
+	"PUT /v1/ws/{workspaceSlug}/admin/suspension": inSpace("/admin/suspension", `{"suspended":true}`),
+	"GET /v1/ws/{workspaceSlug}/admin/suspension": inSpace("/admin/suspension", ""),
+	"GET /v1/ws/{workspaceSlug}/anchors":          inSpace("/anchors", ""),
+	"GET /v1/ws/{workspaceSlug}/members":          inSpace("/members", ""),
+	"PUT /v1/ws/{workspaceSlug}/default-model":    inSpace("/default-model", `{"tier":"frontier"}`),
+	"GET /v1/ws/{workspaceSlug}/audit":            inSpace("/audit", ""),
+	"GET /v1/ws/{workspaceSlug}/telemetry":        inSpace("/telemetry", ""),
+	"GET /v1/ws/{workspaceSlug}/invites":          inSpace("/invites", ""),
+	"POST /v1/ws/{workspaceSlug}/invites":         inSpace("/invites", `{"email":"somebody@example.com"}`),
+	"DELETE /v1/ws/{workspaceSlug}/invites/{inviteId}": func(sc *scene) asked {
+		return asked{target: sc.space("/invites/" + sc.invitation)}
+	},
+	"POST /v1/ws/{workspaceSlug}/anchors/{anchorId}/reanchor": func(sc *scene) asked {
+		return asked{target: sc.space("/anchors/" + sc.anchor + "/reanchor"), body: `{"path":"b.txt"}`}
+	},
+	"PATCH /v1/ws/{workspaceSlug}/members/{userId}": func(sc *scene) asked {
+		return asked{target: sc.space("/members/" + sc.people["target"].id), body: `{"role":"viewer"}`}
+	},
+	"DELETE /v1/ws/{workspaceSlug}/members/{userId}": func(sc *scene) asked {
+		return asked{target: sc.space("/members/" + sc.people["target"].id)}
+	},
+
+	"GET /v1/user/profile":       fixed("/v1/user/profile"),
+	"PATCH /v1/user/profile":     fixedBody("/v1/user/profile", `{"firstName":"Ann"}`),
+	"GET /v1/user/api-keys":      fixed("/v1/user/api-keys"),
+	"POST /v1/user/api-keys":     fixedBody("/v1/user/api-keys", `{"name":"laptop"}`),
+	"GET /v1/user/oauth-grants":  fixed("/v1/user/oauth-grants"),
+	"GET /v1/user/sync-machines": fixed("/v1/user/sync-machines"),
+	"GET /v1/user/invitations":   fixed("/v1/user/invitations"),
+	"DELETE /v1/user/api-keys/{keyId}": func(sc *scene) asked {
+		return asked{target: "/v1/user/api-keys/" + sc.ownKey()}
+	},
+	"DELETE /v1/user/oauth-grants/{grantId}": func(sc *scene) asked {
+		return asked{target: "/v1/user/oauth-grants/" + sc.ownGrant()}
+	},
+	"POST /v1/user/sync-machines": func(*scene) asked {
+		return asked{target: "/v1/user/sync-machines", body: fmt.Sprintf(`{"name":"laptop","syncDeviceId":%q}`, newDevice())}
+	},
+	"DELETE /v1/user/sync-machines/{machineId}": func(sc *scene) asked {
+		return asked{target: "/v1/user/sync-machines/" + sc.ownMachine()}
+	},
+	"POST /v1/user/invitations/{inviteId}/accept": func(sc *scene) asked {
+		return asked{target: "/v1/user/invitations/" + sc.addressed() + "/accept"}
+	},
+
+	"GET /account": fixed("/account"),
+	"POST /account/sessions/{sessionId}/end": func(sc *scene) asked {
+		return asked{target: "/account/sessions/" + sc.ownSession() + "/end"}
+	},
+	"POST /account/grants/{grantId}/revoke": func(sc *scene) asked {
+		return asked{target: "/account/grants/" + sc.ownGrant() + "/revoke"}
+	},
+
+	"GET /v1/ws/{workspaceSlug}/file-activity":                inSpace("/file-activity?path=a.txt", ""),
+	"GET /v1/ws/{workspaceSlug}/file-activity/seen-by":        inSpace("/file-activity/seen-by?path=a.txt", ""),
+	"GET /v1/ws/{workspaceSlug}/file-activity/latest-writers": inSpace("/file-activity/latest-writers?dir=&path=a.txt", ""),
+	"GET /v1/ws/{workspaceSlug}/file-activity/feed":           inSpace("/file-activity/feed", ""),
+	"GET /v1/ws/{workspaceSlug}/file-activity/events":         inSpace("/file-activity/events", ""),
+
+	"GET /v1/ws/{workspaceSlug}/drive":              inSpace("/drive", ""),
+	"HEAD /v1/ws/{workspaceSlug}/drive":             inSpace("/drive", ""),
+	"OPTIONS /v1/ws/{workspaceSlug}/drive":          inSpace("/drive", ""),
+	"PROPFIND /v1/ws/{workspaceSlug}/drive":         inSpace("/drive", "", "Depth", "0"),
+	"GET /v1/ws/{workspaceSlug}/drive/{path}":       inSpace("/drive/a.txt", ""),
+	"HEAD /v1/ws/{workspaceSlug}/drive/{path}":      inSpace("/drive/a.txt", ""),
+	"OPTIONS /v1/ws/{workspaceSlug}/drive/{path}":   inSpace("/drive/a.txt", ""),
+	"PROPFIND /v1/ws/{workspaceSlug}/drive/{path}":  inSpace("/drive/a.txt", "", "Depth", "0"),
+	"PUT /v1/ws/{workspaceSlug}/drive/{path}":       inSpace("/drive/new.txt", "text"),
+	"DELETE /v1/ws/{workspaceSlug}/drive/{path}":    inSpace("/drive/a.txt", ""),
+	"MKCOL /v1/ws/{workspaceSlug}/drive/{path}":     inSpace("/drive/folder", ""),
+	"LOCK /v1/ws/{workspaceSlug}/drive/{path}":      inSpace("/drive/a.txt", lockBody, "Content-Type", "application/xml"),
+	"PROPPATCH /v1/ws/{workspaceSlug}/drive/{path}": inSpace("/drive/a.txt", proppatchBody, "Content-Type", "application/xml"),
+	"COPY /v1/ws/{workspaceSlug}/drive/{path}":      toOther,
+	"MOVE /v1/ws/{workspaceSlug}/drive/{path}":      toOther,
+	"UNLOCK /v1/ws/{workspaceSlug}/drive/{path}":    unlocked,
+	// The root cannot be made, moved, removed or written: who is let in is told so by WebDAV itself.
+	"PUT /v1/ws/{workspaceSlug}/drive":       onRoot("the path is a folder"),
+	"DELETE /v1/ws/{workspaceSlug}/drive":    onRoot("root stays as it is"),
+	"MKCOL /v1/ws/{workspaceSlug}/drive":     onRoot("something is at this path already"),
+	"COPY /v1/ws/{workspaceSlug}/drive":      onRoot("root stays as it is"),
+	"MOVE /v1/ws/{workspaceSlug}/drive":      onRoot("root stays as it is"),
+	"UNLOCK /v1/ws/{workspaceSlug}/drive":    onRoot("Lock-Token"),
+	"LOCK /v1/ws/{workspaceSlug}/drive":      inSpace("/drive", lockBody, "Content-Type", "application/xml"),
+	"PROPPATCH /v1/ws/{workspaceSlug}/drive": inSpace("/drive", proppatchBody, "Content-Type", "application/xml"),
+}
+
+const (
+	lockBody      = `<lockinfo xmlns="DAV:"><lockscope><exclusive/></lockscope><locktype><write/></locktype></lockinfo>`
+	proppatchBody = `<propertyupdate xmlns="DAV:"><set><prop><a xmlns="urn:x">1</a></prop></set></propertyupdate>`
+)
+
+func (sc *scene) space(suffix string) string { return "/v1/ws/" + sc.slug + suffix }
+
+func fixed(target string) func(*scene) asked {
+	return func(*scene) asked { return asked{target: target} }
+}
+
+func fixedBody(target, body string) func(*scene) asked {
+	return func(*scene) asked { return asked{target: target, body: body} }
+}
+
+func inSpace(suffix, body string, header ...string) func(*scene) asked {
+	return func(sc *scene) asked {
+		in := asked{target: sc.space(suffix), body: body, headers: headers{}}
+		for i := 0; i < len(header); i += 2 {
+			in.headers[header[i]] = header[i+1]
+		}
+		return in
+	}
+}
+
+func toOther(sc *scene) asked {
+	return asked{target: sc.space("/drive/a.txt"), headers: headers{"Destination": sc.space("/drive/c.txt")}}
+}
+
+func onRoot(told string) func(*scene) asked {
+	return func(sc *scene) asked {
+		return asked{target: sc.space("/drive"), headers: headers{"Destination": sc.space("/drive/c")}, told: told}
+	}
+}
+
+// unlocked ends a lock that the owner has just taken, where the workspace takes one.
+func unlocked(sc *scene) asked {
+	r := request(sc.t, sc.stage.node.Server, "LOCK", sc.space("/drive/a.txt"), sc.people["owner"].key, lockBody, "Content-Type", "application/xml")
+	return asked{target: sc.space("/drive/a.txt"), headers: headers{"Lock-Token": r.Header().Get("Lock-Token")}, told: "made by someone else"}
+}
+
+// self is the person behind the visitor, or for visitors without one somebody.
+func (sc *scene) self() somebody {
+	if who, ok := sc.people[sc.as]; ok {
+		return who
+	}
+	return sc.people["host"]
+}
+
+func (sc *scene) ownKey() string {
+	id := sc.stage.newID("key_")
+	sc.ask(sc.t, entity.KindUser, sc.self().id, &userv1.IssueApiKey{KeyId: id, Name: "x", SecretSha256: make([]byte, 32)})
+	return id
+}
+
+func (sc *scene) ownSession() string {
+	id := sc.stage.newID("key_")
+	sc.ask(sc.t, entity.KindUser, sc.self().id, &userv1.StartBrowserSession{Session: &userv1.BrowserSession{
+		Id: id, SecretSha256: make([]byte, 32), ExpiresAt: sc.now() + 60_000,
+	}})
+	return id
+}
+
+func (sc *scene) ownGrant() string {
+	id := sc.stage.newID("ogr_")
+	sc.ask(sc.t, entity.KindUser, sc.self().id, &userv1.AllowGrant{Grant: &userv1.Grant{
+		Id: id, ClientId: "oc_1", ClientName: "Client", RedirectHost: "example.com", WorkspaceId: sc.id, Scopes: []string{"files:read"},
+	}})
+	return id
+}
+
+func (sc *scene) ownMachine() string {
+	id, device := sc.stage.newID("mch_"), newDevice()
+	sc.ask(sc.t, entity.KindDevice, device, &devicev1.ClaimDevice{UserId: sc.self().id, MachineId: id, Name: "laptop"})
+	sc.settle(sc.t, device)
+	return id
+}
+
+// addressed is an invitation of another workspace to the person behind the visitor.
+func (sc *scene) addressed() string {
+	id, invitation, host := sc.host(sc.t), sc.stage.newID("inv_"), sc.people["host"]
+	email := sc.self().email
+	if email == host.email {
+		email = "guest@example.com"
+	}
+	sc.ask(sc.t, entity.KindWorkspace, id, &workspacev1.Invite{
+		InvitationId: invitation, Email: email, Role: workspacev1.Role_ROLE_EDITOR, SecretSha256: make([]byte, 32),
+		Inviter: &workspacev1.Person{UserId: host.id, Email: host.email},
+	})
+	sc.settle(sc.t, id)
+	return invitation
+}
+
+// newDevice is a sync device's id that no other has.
+func newDevice() string {
+	random := make([]byte, 35)
+	rand.Read(random)
+	text := base32.StdEncoding.EncodeToString(random)
+	id := text[:7]
+	for i := 7; i < 56; i += 7 {
+		id += "-" + text[i:i+7]
+	}
+	return id
+}
