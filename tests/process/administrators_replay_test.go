@@ -54,10 +54,39 @@ func replayAudit(w *town, b *books) *history {
 		if (e.Event == "workspace.created") != (i == 0) {
 			h.complain("row %d of %s: %s", i, b.ID, e)
 		}
+		h.allow(e)
 		h.enter(w, e)
 	}
 	slices.Reverse(h.invitations)
 	return h
+}
+
+// allow: who did something was in the role for it then, and nothing but its end changes a space that is suspended.
+func (h *history) allow(e entered) {
+	role := ""
+	if i := h.at(e.ActorID); i >= 0 {
+		role = h.members[i].Role
+	}
+	allowed := role == "owner"
+	switch e.Event {
+	case "workspace.created", "workspace.status_changed":
+		return
+	case "workspace.suspended", "workspace.resumed":
+		if !allowed {
+			h.complain("done by a person in the role %q: %s", role, e)
+		}
+		return
+	case "invitation.created", "invitation.revoked":
+		allowed = role == "owner" || role == "editor"
+	case "invitation.accepted":
+		allowed = true
+	}
+	if !allowed {
+		h.complain("done by a person in the role %q: %s", role, e)
+	}
+	if h.suspension.Suspended {
+		h.complain("done while it was suspended: %s", e)
+	}
 }
 
 func (h *history) enter(w *town, e entered) {
