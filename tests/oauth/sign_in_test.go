@@ -1,0 +1,56 @@
+package oauth
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// TestSignsInFirst has a browser that nobody is signed in at go all the way: from the client's link through the password
+// to the consent page, and back to the client.
+func TestSignsInFirst(t *testing.T) {
+	w := newWorld(t)
+	alice := w.person("alice")
+	w.workspace(alice, "acme")
+	w.password(alice, "four words or so")
+	client := w.register(callback)
+
+	response, _ := w.open(person{}, asking(client, "files:read"))
+	_, page := w.send("GET", w.led(response).RequestURI(), "")
+	action, form := w.form(page)
+	form.Set("email", alice.email)
+	form.Set("password", "four words or so")
+	response, page = w.submit(person{}, action, form)
+	to := w.led(response)
+	if to == nil || len(response.Cookies()) != 1 {
+		t.Fatalf("%d %s", response.StatusCode, page)
+	}
+	browser := person{cookie: response.Cookies()[0].Name + "=" + response.Cookies()[0].Value}
+	_, page = w.send("GET", to.RequestURI(), "", "Cookie", browser.cookie)
+	action, form = w.form(page)
+	response, _ = w.submit(browser, action, form)
+	w.exchange(redeeming(client, w.led(response).Query().Get("code")))
+}
+
+// password sets a person's through an operator's link.
+func (w *world) password(p person, text string) {
+	w.Helper()
+	r := httptest.NewRequest("POST", "/admin/links", strings.NewReader(`{"email":"`+p.email+`"}`))
+	r.Header.Set("Content-Type", "application/json")
+	answer := httptest.NewRecorder()
+	w.node.Load().Server.Admin().ServeHTTP(answer, r)
+	var made struct{ PasswordLink string }
+	if err := json.Unmarshal(answer.Body.Bytes(), &made); err != nil {
+		w.Fatalf("%v: %s", err, answer.Body)
+	}
+	link, err := url.Parse(made.PasswordLink)
+	if err != nil {
+		w.Fatal(err)
+	}
+	form := url.Values{"token": {link.Query().Get("token")}, "password": {text}, "again": {text}}
+	if response, page := w.submit(person{}, "/set-password", form); response.StatusCode != 303 {
+		w.Fatalf("%d %s", response.StatusCode, page)
+	}
+}
