@@ -64,6 +64,9 @@ func (s *Server) renameWorkspace(c *call, in renameRequest) (workspaceRenamed, e
 		})
 		return done, err
 	}
+	if err := c.checkLetGo(in.Slug); err != nil {
+		return workspaceRenamed{}, err
+	}
 	if err := c.claimSlug(in.Slug, &slugv1.ClaimSlug{
 		WorkspaceId: c.workspace.id, Rename: &slugv1.Rename{Principal: c.caller.principal, Name: name},
 	}); err != nil {
@@ -74,23 +77,30 @@ func (s *Server) renameWorkspace(c *call, in renameRequest) (workspaceRenamed, e
 	return done, c.renamedTo(in.Slug)
 }
 
-// renamedTo tells what became of a claim to a slug: it is the workspace's, or was until a later renaming, or else the
-// workspace refused it.
-func (c *call) renamedTo(name string) error {
-	c.server.workspaces.forget(name)
+// checkLetGo has a rename wait that comes back to a slug which a rename under way is about to give up: a claim to what
+// is still held would come to nothing, and the slug be given up all the same.
+func (c *call) checkLetGo(name string) error {
 	found, err := ask[*slugv1.Slug](c, entity.Command{
 		Kind: entity.KindSlug, Identity: name, Principal: entity.Platform(), Message: &slugv1.ResolveSlug{},
 	})
-	switch {
-	case err != nil:
+	if err == nil && found.GetWorkspaceId() == c.workspace.id {
+		return errOverloaded
+	}
+	return err
+}
+
+// renamedTo tells what became of a claim to a slug: the workspace's, or else refused by it. Where another rename came
+// behind this one, or what refused it has changed since, it is to be tried again.
+func (c *call) renamedTo(name string) error {
+	c.server.workspaces.forget(name)
+	now, err := c.describeWorkspace()
+	if err != nil || now.GetSlug() == name {
 		return err
-	case found.GetWorkspaceId() == c.workspace.id, found.GetReservedFor() == c.workspace.id:
-		return nil
 	}
 	if err := c.authorize(); err != nil {
 		return err
 	}
-	return errOverloaded // it was refused and is allowed by now: to be tried again
+	return errOverloaded
 }
 
 // describeWorkspace is the path's workspace as the platform sees it, for who has been let in.
