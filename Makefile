@@ -22,7 +22,8 @@ run: build
 	@bin/atelier serve --quickstart --log-level=warn --data=$(DATA) --listen=$(LISTEN)
 
 test: build
-	tests/requirements curl davfs2 gcc litmus rclone
+	tests/requirements chromium curl davfs2 gcc litmus nodejs npm rclone
+	tests/modules browser oauth
 	@if tests/requirements --quiet gcc; then set -x; go test -race -timeout 9m $(RACE); else set -x; go test -timeout 9m $(RACE); fi
 	go test -timeout 9m $$(go list ./... | grep -v -E '/(actors|cluster|drive|http|persistence|cmd)(/|$$)')
 

@@ -91,6 +91,6 @@ func Guard(header http.Header) {
 // the origins given; a page that needs some sets the header before it is rendered.
 func Policy(origins ...string) string {
 	forms := strings.Join(append([]string{"'self'"}, origins...), " ")
-	return "default-src 'none'; style-src " + styleHash + "; form-action " + forms +
+	return "default-src 'none'; style-src " + styleHash + "; img-src data:; form-action " + forms +
 		"; frame-ancestors 'none'; base-uri 'none'"
 }

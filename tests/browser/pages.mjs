@@ -1,0 +1,282 @@
+// The pages as people go through them, in Chromium without scripts. Usage: node pages.mjs SCENE, which is JSON; silence
+// is success. Each page that is looked at is held against axe-core in both colour schemes.
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { createRequire } from 'node:module'
+import { createServer } from 'node:http'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { chromium } from 'playwright-core'
+
+const scene = JSON.parse(process.argv[2])
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+const password = 'curiouser and curiouser'
+
+const browser = await chromium.launch({
+  executablePath: scene.chromium,
+  args: ['--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync', ...(process.getuid() === 0 ? ['--no-sandbox'] : [])],
+})
+const copy = await (await browser.newContext()).newPage()
+try {
+  await signsIn()
+  await setsPassword()
+  await endsSessions()
+  await newcomerAccepts()
+  await personAccepts()
+  await deadEnds()
+  await allowsAnApplication()
+  await formsFromElsewhere()
+} finally {
+  await browser.close()
+}
+
+// open is a browser of its own. What it complains of is a failure: a policy that a page breaks, above all.
+async function open() {
+  const context = await browser.newContext({ javaScriptEnabled: false, viewport: { width: 1000, height: 760 }, colorScheme: 'light' })
+  const page = await context.newPage()
+  page.setDefaultTimeout(15_000)
+  page.complaints = []
+  page.on('console', (message) => {
+    if (message.type() === 'error' && !/the server responded with a status of 4/.test(message.text())) page.complaints.push(message.text())
+  })
+  return page
+}
+
+async function leave(page) {
+  assert.deepEqual(page.complaints, [])
+  await page.context().close()
+}
+
+async function look(page, name) {
+  assert.equal(await page.locator('h1').count(), 1, name)
+  for (const colorScheme of ['light', 'dark']) {
+    await page.emulateMedia({ colorScheme })
+    assert.deepEqual(await judge(await page.content(), colorScheme), [], `${name} in ${colorScheme}`)
+    await picture(page, `${name}-${colorScheme}`)
+  }
+  await page.setViewportSize({ width: 360, height: 740 })
+  const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+  assert.ok(over <= 0, `${name} is ${over} pixels too wide for a telephone`)
+  await picture(page, `${name}-narrow`, true)
+  await page.setViewportSize({ width: 1000, height: 760 })
+  await page.emulateMedia({ colorScheme: 'light' })
+}
+
+// judge needs scripts, and so a copy of what is shown.
+async function judge(content, colorScheme) {
+  await copy.emulateMedia({ colorScheme })
+  await copy.setContent(content)
+  await copy.evaluate(axe)
+  const found = await copy.evaluate(() => globalThis.axe.run(document))
+  return found.violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => n.html + ' ' + n.failureSummary).join('; ')}`)
+}
+
+async function picture(page, name, whole = false) {
+  if (scene.pictures) await page.screenshot({ path: join(scene.pictures, name + '.png'), fullPage: whole })
+}
+
+function at(page, path) {
+  return page.waitForURL((url) => url.pathname + url.search === path)
+}
+
+function press(page, name) {
+  return page.getByRole('button', { name, exact: true }).click()
+}
+
+async function enter(page, secret = password) {
+  await page.getByLabel('Email').fill('alice@example.com')
+  await page.getByLabel('Password').fill(secret)
+  await press(page, 'Sign in')
+}
+
+async function signsIn() {
+  const page = await open()
+  await page.goto(scene.url + '/')
+  await at(page, '/sign-in?next=%2Faccount')
+  assert.equal(await page.title(), 'Sign in – Atelier')
+  assert.ok(await page.getByLabel('Email').evaluate((e) => e === document.activeElement), 'typing begins with the address')
+  assert.ok(await page.getByRole('link', { name: 'Continue with Example' }).isVisible())
+  await look(page, 'sign-in')
+  await enter(page, 'wrong')
+  assert.equal(await page.getByRole('alert').textContent(), 'The email or the password is wrong.')
+  assert.equal(await page.getByLabel('Email').inputValue(), 'alice@example.com')
+  assert.equal(await page.getByLabel('Password').getAttribute('aria-describedby'), 'problem')
+  await look(page, 'sign-in-wrong')
+  await leave(page)
+}
+
+// By the keyboard alone.
+async function setsPassword() {
+  const page = await open()
+  await page.goto(scene.link)
+  await look(page, 'set-password')
+  await page.keyboard.type(password)
+  await page.keyboard.press('Tab')
+  const ring = await page.locator(':focus').evaluate((e) => [e.name, getComputedStyle(e).outlineStyle, getComputedStyle(e).outlineWidth])
+  assert.deepEqual(ring, ['again', 'solid', '3px'], 'what has the focus shows it')
+  await page.keyboard.type('something else')
+  await page.keyboard.press('Enter')
+  await page.getByRole('alert').waitFor()
+  await look(page, 'set-password-wrong')
+  await page.keyboard.type(password)
+  await page.keyboard.press('Tab')
+  await page.keyboard.type(password)
+  await page.keyboard.press('Tab')
+  await page.keyboard.press('Enter')
+  await at(page, '/account?done=password')
+  assert.equal(await page.getByRole('status').textContent(), 'Your password is set.')
+  const [cookie] = await page.context().cookies()
+  assert.ok(cookie.httpOnly && cookie.sameSite === 'Lax' && cookie.path === '/', JSON.stringify(cookie))
+  await page.goto(scene.link)
+  assert.equal(await page.getByRole('heading').textContent(), 'The link is no longer good')
+  await leave(page)
+}
+
+async function endsSessions() {
+  const here = await open()
+  await here.goto(scene.url + '/account')
+  await enter(here)
+  await at(here, '/account')
+  const there = await open()
+  await there.goto(scene.url + '/account')
+  await enter(there)
+  await at(there, '/account')
+  await look(here, 'account')
+
+  await here.reload()
+  const rows = here.getByRole('listitem')
+  assert.equal(await rows.count(), 3) // the one that set the password is another
+  assert.equal(await here.getByText('this browser').count(), 1)
+  assert.match(await rows.first().textContent(), /Chrome on Linux/)
+  for (let left = 2; left > 0; left--) {
+    await rows.filter({ hasNotText: 'this browser' }).first().getByRole('button', { name: 'End' }).click()
+    await at(here, '/account?done=session')
+    assert.equal(await rows.count(), left)
+  }
+  await there.reload()
+  await at(there, '/sign-in?next=%2Faccount')
+
+  await press(here, 'Sign out')
+  await at(here, '/sign-in')
+  await here.goBack()
+  await here.goto(scene.url + '/account')
+  await at(here, '/sign-in?next=%2Faccount')
+  assert.deepEqual(await here.context().cookies(), [])
+  await leave(here)
+  await leave(there)
+}
+
+async function newcomerAccepts() {
+  const page = await open()
+  await page.goto(scene.newcomer)
+  assert.equal(await page.getByRole('heading').textContent(), 'Join Wonderland')
+  await look(page, 'invitation')
+  await page.getByLabel('Your name').fill('Bob')
+  await press(page, 'Accept the invitation')
+  await page.waitForURL(/\/set-password\?token=/)
+  await page.getByLabel('New password').fill(password)
+  await page.getByLabel('The same again').fill(password)
+  await press(page, 'Set password and sign in')
+  await at(page, '/account?done=password')
+  assert.equal(await page.getByRole('heading', { level: 1 }).textContent(), 'Bob')
+  await page.goto(scene.known)
+  await page.getByText('You are signed in as bob@example.com').waitFor()
+  await look(page, 'invitation-of-another')
+  await press(page, 'Sign out')
+  await page.getByRole('link', { name: 'Sign in to accept' }).waitFor()
+  await page.goto(scene.newcomer)
+  assert.equal(await page.getByRole('heading').textContent(), 'The invitation was accepted')
+  await look(page, 'invitation-accepted')
+  await leave(page)
+}
+
+async function personAccepts() {
+  const page = await open()
+  await page.goto(scene.known)
+  await look(page, 'invitation-of-somebody-known')
+  await page.getByRole('link', { name: 'Sign in to accept' }).click()
+  await enter(page)
+  await page.waitForURL(scene.known)
+  await press(page, 'Accept the invitation')
+  await at(page, '/account?done=joined')
+  await look(page, 'account-joined')
+  await leave(page)
+}
+
+async function deadEnds() {
+  const page = await open()
+  for (const [path, name] of [[scene.spent, 'link-spent'], [scene.url + '/invitations/nonsense', 'nothing-here']]) {
+    await page.goto(path)
+    await look(page, name)
+  }
+  await page.goto(scene.url + '/sign-in/oidc')
+  assert.equal(await page.getByRole('heading').textContent(), 'Too much to do just now')
+  page.complaints = page.complaints.filter((text) => !/a status of 503/.test(text))
+  await leave(page)
+}
+
+// A form's answer may lead to where an application waits, which the policy of the consent page must allow.
+async function allowsAnApplication() {
+  const answers = []
+  const waiting = createServer((request, response) => {
+    answers.push(request.url)
+    response.setHeader('content-type', 'text/html')
+    response.end('<!doctype html><title>Application</title><h1>Back at the application</h1>')
+  })
+  await new Promise((listening) => waiting.listen(0, '127.0.0.1', listening))
+  try {
+    const redirect_uri = `http://127.0.0.1:${waiting.address().port}/callback`
+    const metadata = await (await fetch(scene.url + '/.well-known/oauth-authorization-server')).json()
+    const registered = await (await fetch(metadata.registration_endpoint, {
+      method: 'POST', headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ client_name: 'Tea Time', redirect_uris: ['http://127.0.0.1/callback'], token_endpoint_auth_method: 'none' }),
+    })).json()
+    const asked = new URL(metadata.authorization_endpoint)
+    asked.search = new URLSearchParams({
+      response_type: 'code', client_id: registered.client_id, redirect_uri, scope: 'files:read files:write sessions', state: 'a state that nobody guesses',
+      code_challenge: createHash('sha256').update('v'.repeat(43)).digest('base64url'), code_challenge_method: 'S256', resource: metadata.issuer,
+    })
+    const page = await open()
+    await page.goto(asked.href)
+    await enter(page)
+    await page.getByRole('heading', { name: 'Allow Tea Time?' }).waitFor()
+    await look(page, 'consent')
+    await press(page, 'Allow')
+    await page.getByRole('heading', { name: 'Back at the application' }).waitFor()
+    assert.match(answers.find((url) => url.startsWith('/callback')), /[?&]code=/)
+    await page.goto(scene.url + '/account')
+    await look(page, 'account-with-application')
+    await page.getByRole('listitem').filter({ hasText: 'Tea Time' }).getByRole('button', { name: 'Revoke' }).click()
+    await at(page, '/account?done=grant')
+    assert.equal(await page.getByText('Tea Time').count(), 0)
+    await leave(page)
+  } finally {
+    waiting.close()
+    waiting.closeAllConnections()
+  }
+}
+
+// Another site has the browser send a form: nothing changes, and nobody is signed in.
+async function formsFromElsewhere() {
+  const evil = createServer((request, response) => {
+    response.setHeader('content-type', 'text/html')
+    response.end(`<!doctype html><title>Evil</title><form method="post" action="${scene.url}${request.url}">
+      <input name="email" value="alice@example.com"><input name="password" value="${password}"><button>Win a prize</button></form>`)
+  })
+  await new Promise((listening) => evil.listen(0, '127.0.0.1', listening))
+  try {
+    const page = await open()
+    for (const path of ['/sign-in', '/sign-out']) {
+      await page.goto(`http://localhost:${evil.address().port}${path}`)
+      await press(page, 'Win a prize')
+      await page.waitForURL(scene.url + path)
+      assert.equal(await page.getByRole('heading').textContent(), 'This is not allowed')
+    }
+    await look(page, 'from-elsewhere')
+    assert.deepEqual(await page.context().cookies(), [])
+    await leave(page)
+  } finally {
+    evil.close()
+    evil.closeAllConnections()
+  }
+}

@@ -1,0 +1,152 @@
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/atelier-run/atelier/cmd/node"
+	atelier "github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// TestPages needs Chromium, node and what npm ci installs here.
+func TestPages(t *testing.T) {
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		leaveOut(t, "no chromium")
+	}
+	if _, err := exec.LookPath("node"); err != nil {
+		leaveOut(t, "no node")
+	}
+	if _, err := os.Stat("node_modules/playwright-core/package.json"); err != nil {
+		leaveOut(t, "npm ci has not run in tests/browser")
+	}
+	s := newSite(t)
+	alice, carol := s.person("alice", "Alice Liddell"), s.person("carol", "Carol")
+	s.workspace(alice, "wonderland", "Wonderland")
+	s.workspace(carol, "choir", "The Tuesday choir")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	script := exec.CommandContext(ctx, "node", "pages.mjs", s.scene(map[string]string{
+		"url": s.url, "chromium": chromium, "pictures": os.Getenv("PICTURES"), "link": s.link("alice"), "unused": s.link("carol"),
+		"newcomer": s.invite(alice, "wonderland", "bob@example.com"),
+		"known":    s.invite(carol, "choir", "alice@example.com"),
+		"spent":    s.url + "/set-password?token=01j0000000000000000000000a." + strings.Repeat("a", 40),
+	}))
+	if out, err := script.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// leaveOut skips a test that cannot run here; continuous integration has what it needs.
+func leaveOut(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
+// site is a node behind a listener.
+type site struct {
+	*testing.T
+	url  string
+	node *node.Node
+}
+
+func newSite(t *testing.T) *site {
+	var server atomic.Pointer[atelier.Server]
+	live := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { server.Load().ServeHTTP(w, r) }))
+	public, err := url.Parse(live.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := node.Start(t.Context(), node.Options{
+		Dir: t.TempDir(), HTTP: atelier.Options{
+			PublicURL: public,
+			OIDC:      &atelier.OIDC{Issuer: "https://id.example.com", ClientID: "atelier", Name: "Example"},
+		},
+		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Store(n.Server)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		live.Close()
+		if err := n.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return &site{t, live.URL, n}
+}
+
+// scene is what the script gets to know.
+func (s *site) scene(of map[string]string) string {
+	text, err := json.Marshal(of)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return string(text)
+}
+
+func (s *site) send(h http.Handler, key, path string, body map[string]string) *httptest.ResponseRecorder {
+	s.Helper()
+	r := httptest.NewRequest("POST", path, strings.NewReader(s.scene(body)))
+	r.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != http.StatusCreated {
+		s.Fatalf("%s: %d %s", path, w.Code, w.Body)
+	}
+	return w
+}
+
+// person makes one and returns their key.
+func (s *site) person(name, called string) string {
+	s.Helper()
+	var made struct{ Key string }
+	answer := s.send(s.node.Server.Admin(), "", "/admin/users", map[string]string{"email": name + "@example.com", "name": called})
+	if err := json.Unmarshal(answer.Body.Bytes(), &made); err != nil {
+		s.Fatal(err)
+	}
+	return made.Key
+}
+
+func (s *site) link(name string) string {
+	s.Helper()
+	var made struct{ PasswordLink string }
+	answer := s.send(s.node.Server.Admin(), "", "/admin/links", map[string]string{"email": name + "@example.com"})
+	if err := json.Unmarshal(answer.Body.Bytes(), &made); err != nil {
+		s.Fatal(err)
+	}
+	return made.PasswordLink
+}
+
+func (s *site) workspace(key, slug, name string) {
+	s.Helper()
+	s.send(s.node.Server, key, "/v1/workspaces", map[string]string{"slug": slug, "name": name})
+}
+
+func (s *site) invite(key, slug, address string) string {
+	s.Helper()
+	answer := s.send(s.node.Server, key, "/v1/ws/"+slug+"/invites", map[string]string{"email": address, "role": "editor"})
+	link, _, _ := strings.Cut(strings.TrimPrefix(answer.Header().Get("Link"), "<"), ">")
+	return link
+}
