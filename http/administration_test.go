@@ -19,7 +19,10 @@ import (
 	"github.com/atelier-run/atelier/http"
 	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
+	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -235,16 +238,16 @@ func TestPages(t *testing.T) {
 func TestRenameThatIsRefused(t *testing.T) {
 	const body = `{"slug":"apex","publicUrlBreakAcknowledged":true,"name":"Apex"}`
 	for name, test := range map[string]struct {
-		slug   *slugv1.Slug
-		denied *entity.Error
-		status int
-		want   string
+		before, after string
+		denied        *entity.Error
+		status        int
+		want          string
 	}{
-		"given":                {&slugv1.Slug{WorkspaceId: acme}, nil, 200, `{"ok":true,"breaksPublicUrls":true}`},
-		"given, and given up":  {&slugv1.Slug{ReservedFor: acme, ReservedUntil: 1}, nil, 200, `{"ok":true,"breaksPublicUrls":true}`},
-		"refused":              {&slugv1.Slug{}, entity.Errorf(entity.Forbidden, "no more"), 403, `{"error":"forbidden","message":"no more"}`},
-		"refused for another":  {&slugv1.Slug{WorkspaceId: "ws_2"}, entity.Errorf(entity.WorkspaceSuspended, "now"), 403, `{"error":"workspace_suspended","message":"now"}`},
-		"refused, and allowed": {&slugv1.Slug{}, nil, 503, `{"error":"unavailable"`},
+		"given":                {"", "apex", nil, 200, `{"ok":true,"breaksPublicUrls":true}`},
+		"refused":              {"", "acme", entity.Errorf(entity.Forbidden, "no more"), 403, `{"error":"forbidden","message":"no more"}`},
+		"refused, suspended":   {"", "acme", entity.Errorf(entity.WorkspaceSuspended, "now"), 403, `{"error":"workspace_suspended","message":"now"}`},
+		"refused, and allowed": {"", "acme", nil, 503, `{"error":"unavailable"`},
+		"still held":           {acme, "acme", nil, 503, `{"error":"unavailable"`},
 	} {
 		w := newWorld()
 		s, key := w.server(t), w.key(alice)
@@ -259,9 +262,16 @@ func TestRenameThatIsRefused(t *testing.T) {
 		})
 		answers(w, func(c entity.Command, _ *slugv1.ResolveSlug) (proto.Message, error) {
 			if c.Identity == "apex" {
-				return test.slug, nil
+				return &slugv1.Slug{Slug: "apex", WorkspaceId: test.before}, nil
 			}
 			return nil, nil
+		})
+		answers(w, func(entity.Command, *workspacev1.DescribeWorkspace) (proto.Message, error) {
+			now := "acme"
+			if claimed {
+				now = test.after
+			}
+			return &workspacev1.Description{Workspace: &workspacev1.Workspace{Id: acme, Slug: now}}, nil
 		})
 		answers(w, func(entity.Command, *workspacev1.Authorize) (proto.Message, error) {
 			if claimed && test.denied != nil {
@@ -270,8 +280,8 @@ func TestRenameThatIsRefused(t *testing.T) {
 			return nil, nil
 		})
 		wants(t, request(t, s, "PATCH", "/v1/workspaces/acme", key, body), test.status, test.want)
-		if !claimed {
-			t.Errorf("%s: nothing was claimed", name)
+		if claimed != (test.before == "") {
+			t.Errorf("%s: claimed %v", name, claimed)
 		}
 	}
 }
@@ -332,5 +342,87 @@ func TestWhoamiOfWorkspaces(t *testing.T) {
 		if got.Code != 200 || !strings.Contains(got.Body.String(), test.want) {
 			t.Errorf("%s: %d %s", name, got.Code, got.Body)
 		}
+	}
+}
+
+// TestMachinesHaveALimit has the person refuse the machine of a device that was claimed for it.
+func TestMachinesHaveALimit(t *testing.T) {
+	w := newWorld()
+	s, key := w.server(t), w.key(alice)
+	var claimed *devicev1.ClaimDevice
+	var released *devicev1.ReleaseDevice
+	answers(w, func(c entity.Command, m *devicev1.ClaimDevice) (proto.Message, error) {
+		claimed = m
+		return &devicev1.Device{SyncDeviceId: c.Identity, UserId: m.GetUserId(), MachineId: m.GetMachineId()}, nil
+	})
+	answers(w, func(c entity.Command, m *devicev1.ReleaseDevice) (proto.Message, error) {
+		released = m
+		return &devicev1.Device{SyncDeviceId: c.Identity}, nil
+	})
+	refusal := entity.Errorf(entity.LimitReached, "enough")
+	answers(w, func(entity.Command, *userv1.RegisterMachine) (proto.Message, error) { return nil, refusal })
+	const body = `{"name":"laptop","syncDeviceId":"ABCDEFG"}`
+	wants(t, request(t, s, "POST", "/v1/user/sync-machines", key, body), 409, `{"error":"limit_reached","message":"enough"}`)
+	if released.GetMachineId() != claimed.GetMachineId() || released.GetUserId() != alice {
+		t.Errorf("claimed %v, released %v", claimed, released)
+	}
+	refusal, released = entity.Errorf(entity.Unavailable, "later"), nil
+	wants(t, request(t, s, "POST", "/v1/user/sync-machines", key, body), 503, "")
+	if released != nil {
+		t.Errorf("released %v while it may still be registered", released)
+	}
+}
+
+// TestReceivedInvitations walks many invitations of which few are pending.
+func TestReceivedInvitations(t *testing.T) {
+	w := newWorld()
+	s, key := w.server(t), w.key(alice)
+	sent := map[string]string{}
+	id := func(i int) string { return fmt.Sprintf("inv_01j%023d", i) }
+	for i := range 450 {
+		sent[id(i)] = acme
+	}
+	answers(w, func(c entity.Command, _ *emailv1.ResolveEmail) (proto.Message, error) {
+		if c.Identity != "alice@example.com" {
+			t.Errorf("asked for the invitations of %s", c.Identity)
+		}
+		return &emailv1.Email{Address: c.Identity, Invitations: sent}, nil
+	})
+	answers(w, func(_ entity.Command, m *workspacev1.DescribeInvitation) (proto.Message, error) {
+		i := &workspacev1.Invitation{Id: m.GetInvitationId(), Role: workspacev1.Role_ROLE_EDITOR, ExpiresAt: 1 << 50}
+		switch number := strings.TrimLeft(m.GetInvitationId()[7:], "0"); {
+		case number == "7", number == "420", number == "449":
+		case len(number) == 1:
+			i.RevokedAt = 1
+		case len(number) == 2:
+			i.ConsumedAt = 1
+		case strings.HasSuffix(number, "0"):
+			return nil, entity.Errorf(entity.NotFound, "forgotten")
+		default:
+			i.ExpiresAt = 1
+		}
+		return i, nil
+	})
+	var found []string
+	pages, cursor := 0, ""
+	for target := "/v1/user/invitations?limit=2"; ; target = "/v1/user/invitations?limit=2&cursor=" + cursor {
+		var page struct {
+			Items      []struct{ ID string }
+			NextCursor *string
+		}
+		got := request(t, s, "GET", target, key, "")
+		if err := json.Unmarshal(got.Body.Bytes(), &page); err != nil || got.Code != 200 || len(page.Items) > 2 {
+			t.Fatalf("%v: %d %s", err, got.Code, got.Body)
+		}
+		for _, item := range page.Items {
+			found = append(found, item.ID)
+		}
+		if pages++; page.NextCursor == nil {
+			break
+		}
+		cursor = *page.NextCursor
+	}
+	if want := []string{id(7), id(420), id(449)}; !slices.Equal(found, want) || pages != 3 {
+		t.Errorf("%v in %d pages, want %v in 3", found, pages, want)
 	}
 }

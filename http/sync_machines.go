@@ -1,9 +1,12 @@
 package http
 
 import (
-	"regexp"
+	"errors"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/device"
 	"github.com/atelier-run/atelier/entity/user"
 	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -29,12 +32,6 @@ type machineRemoved struct {
 	RemovedAt int64  `json:"removedAt"`
 }
 
-// maxDeviceID bounds a device's id, which is 63 characters of eight groups today.
-const maxDeviceID = 255
-
-// deviceID is the specification's form of a device's id.
-var deviceID = regexp.MustCompile(`^[A-Z2-7]{7}(-[A-Z2-7]{7})*$`)
-
 func checkMachine(in *machineRequest) error {
 	if in.Name == "" {
 		return invalid("name is required")
@@ -42,13 +39,11 @@ func checkMachine(in *machineRequest) error {
 	if err := user.CheckLabel(in.Name); err != nil {
 		return err
 	}
-	switch {
-	case in.SyncDeviceID == "":
+	if in.SyncDeviceID == "" {
 		return invalid("syncDeviceId is required")
-	case len(in.SyncDeviceID) > maxDeviceID:
-		return invalid("syncDeviceId must have at most %d characters", maxDeviceID)
-	case !deviceID.MatchString(in.SyncDeviceID):
-		return invalid("syncDeviceId must be groups of 7 of A-Z and 2-7, joined by hyphens")
+	}
+	if err := device.Check(in.SyncDeviceID); err != nil {
+		return err
 	}
 	return nil
 }
@@ -57,23 +52,45 @@ func checkMachine(in *machineRequest) error {
 // caller gets its answer, also where an earlier claim had none.
 func (s *Server) registerMachine(c *call, in machineRequest) (view machineView, made bool, err error) {
 	userID, id := c.caller.principal.GetUserId(), s.options.NewID(user.MachinePrefix)
-	device, err := ask[*devicev1.Device](c, entity.Command{
-		Kind: entity.KindDevice, Identity: in.SyncDeviceID, Principal: entity.Platform(), ID: s.options.NewID("cmd_"),
-		Message: &devicev1.ClaimDevice{UserId: userID, MachineId: id, Name: in.Name},
-	})
+	claimed, err := ask[*devicev1.Device](c, c.ofDevice(in.SyncDeviceID, &devicev1.ClaimDevice{
+		UserId: userID, MachineId: id, Name: in.Name,
+	}))
 	if err != nil {
 		return view, false, err
 	}
 	if err := c.settle(entity.KindDevice, in.SyncDeviceID); err != nil {
 		return view, false, err
 	}
-	register := c.changeOwn(&userv1.RegisterMachine{MachineId: device.GetMachineId(), Name: in.Name, SyncDeviceId: in.SyncDeviceID})
+	register := c.changeOwn(&userv1.RegisterMachine{
+		MachineId: claimed.GetMachineId(), Name: in.Name, SyncDeviceId: in.SyncDeviceID,
+	})
 	register.Principal = entity.Platform()
 	machine, err := ask[*userv1.Machine](c, register)
 	if err != nil {
-		return view, false, err
+		return view, false, c.unclaim(claimed, err)
 	}
-	return viewMachine(machine), device.GetMachineId() == id, c.settleOwn()
+	return viewMachine(machine), claimed.GetMachineId() == id, c.settleOwn()
+}
+
+// unclaim gives a device up that became no machine, since its person has too many.
+func (c *call) unclaim(claimed *devicev1.Device, err error) error {
+	var refused *entity.Error
+	if !errors.As(err, &refused) || refused.Code != entity.LimitReached {
+		return err
+	}
+	_, failed := ask[proto.Message](c, c.ofDevice(claimed.GetSyncDeviceId(), &devicev1.ReleaseDevice{
+		UserId: claimed.GetUserId(), MachineId: claimed.GetMachineId(),
+	}))
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+func (c *call) ofDevice(id string, m devicev1.Command) entity.Command {
+	return entity.Command{
+		Kind: entity.KindDevice, Identity: id, Principal: entity.Platform(), ID: c.server.options.NewID("cmd_"), Message: m,
+	}
 }
 
 func (s *Server) listMachines(c *call, in listing) (collection[machineView], error) {

@@ -43,8 +43,11 @@ func (c *call) addressed(address string) (map[string]string, error) {
 	return found.GetInvitations(), err
 }
 
+// mostLooks bounds the invitations that one page looks at.
+const mostLooks = 200
+
 // listUserInvitations goes through what the caller's address was sent, in the order of its making, and shows what is
-// pending: a page may be short or empty.
+// pending. A page that has looked at many that are not is short.
 func (s *Server) listUserInvitations(c *call, in listing) (collection[addressedView], error) {
 	var none collection[addressedView]
 	user, err := c.describeCaller()
@@ -55,29 +58,36 @@ func (s *Server) listUserInvitations(c *call, in listing) (collection[addressedV
 	if err != nil {
 		return none, err
 	}
-	ids := slices.Sorted(maps.Keys(from))
-	begin, past := slices.BinarySearch(ids, in.after)
-	if past {
-		begin++
+	ids := slices.DeleteFunc(slices.Sorted(maps.Keys(from)), func(id string) bool { return id <= in.after })
+	items, next := []addressedView{}, ""
+	for looks := 0; len(ids) > 0 && len(items) < int(in.limit) && looks < mostLooks; {
+		some := ids[:min(len(ids), int(in.limit)-len(items))]
+		found, err := c.describeAllPending(from, some)
+		if err != nil {
+			return none, err
+		}
+		items, looks, ids = append(items, found...), looks+len(some), ids[len(some):]
+		next = some[len(some)-1]
 	}
-	ids = ids[begin:]
-	next := ""
-	if len(ids) > int(in.limit) {
-		ids = ids[:in.limit]
-		next = ids[in.limit-1]
+	if len(ids) == 0 {
+		next = ""
 	}
+	return page(c, in, items, next), nil
+}
+
+func (c *call) describeAllPending(from map[string]string, ids []string) ([]addressedView, error) {
 	shown := make([]*addressedView, len(ids))
-	err = each(len(ids), func(i int) (err error) {
+	err := each(len(ids), func(i int) (err error) {
 		shown[i], err = c.describePending(from[ids[i]], ids[i])
 		return err
 	})
-	items := make([]addressedView, 0, len(ids))
+	var items []addressedView
 	for _, item := range shown {
 		if item != nil {
 			items = append(items, *item)
 		}
 	}
-	return page(c, in, items, next), err
+	return items, err
 }
 
 // describePending is an invitation that can be accepted; nil: it cannot.
