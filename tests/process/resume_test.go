@@ -1,0 +1,55 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	api "github.com/atelier-run/atelier/client"
+)
+
+// The client's stream goes on over kills of the node, without a gap or a repeat.
+func TestClientResumesOverKills(t *testing.T) {
+	n := start(t, filepath.Join(t.TempDir(), "data"))
+	_, key := newPerson(t, n, "ada@example.org")
+	newSpace(t, newClient(n.address, key))
+	c, err := api.New(n.address, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	frames, ended := make(chan api.Frame), make(chan error, 1)
+	go func() {
+		for frame, err := range c.Events(ctx, "factory", api.EventsQuery{}) {
+			if err != nil {
+				ended <- err
+				return
+			}
+			frames <- frame
+		}
+	}()
+	address := strings.TrimPrefix(n.address, "http://")
+	for life := range 3 {
+		if life > 0 {
+			n.kill()
+			n = start(t, n.dir, "--listen="+address)
+		}
+		for i := range 3 {
+			if _, err := c.WriteFile(ctx, "factory", fmt.Sprintf("%d-%d", life, i), strings.NewReader("text")); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case frame := <-frames:
+				if want := fmt.Sprintf("%d-%d", life, i); frame.Event.Path != want || frame.Seq != uint64(3*life+i+1) {
+					t.Fatalf("%+v, not %s", frame.Row, want)
+				}
+			case err := <-ended:
+				t.Fatal("the stream ended: ", err)
+			}
+		}
+	}
+}
