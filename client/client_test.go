@@ -132,3 +132,33 @@ func TestWaitingIsBounded(t *testing.T) {
 		})
 	}
 }
+
+// A walk ends with its caller, with an error, and where a server would keep it going in a circle.
+func TestWalksEnd(t *testing.T) {
+	pages := []string{`{"items":[{"id":"1"},{"id":"2"}],"nextCursor":"a"}`, `{"items":[],"nextCursor":"b"}`, `{"items":[{"id":"3"}],"nextCursor":"b"}`}
+	asked := 0
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if limit := r.URL.Query().Get("limit"); limit != "100" {
+			t.Errorf("asked for %s", limit)
+		}
+		_, _ = io.WriteString(w, pages[asked])
+		asked++
+	})
+	var ids []string
+	var failed error
+	for key, err := range c.APIKeys().All(t.Context()) {
+		if failed = err; err == nil {
+			ids = append(ids, key.ID)
+		}
+	}
+	if strings.Join(ids, " ") != "1 2 3" || !errors.Is(failed, errStuck) {
+		t.Errorf("%v, then %v", ids, failed)
+	}
+	asked = 0
+	for range c.APIKeys().All(t.Context()) {
+		break
+	}
+	if asked != 1 {
+		t.Errorf("%d pages for one item", asked)
+	}
+}

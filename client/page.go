@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"maps"
 	"net/http"
@@ -50,6 +51,9 @@ func (l Collection[Item]) Page(ctx context.Context, p Paging) (Page[Item], error
 	return call[Page[Item]](ctx, l.client, request{method: http.MethodGet, path: l.path, query: query})
 }
 
+// errStuck ends a walk that would not.
+var errStuck = errors.New("client: the server's next page is the one that was asked for")
+
 // longestPage is the API's.
 const longestPage = 100
 
@@ -58,11 +62,11 @@ func (l Collection[Item]) All(ctx context.Context) iter.Seq2[Item, error] { retu
 
 // From does the same from a cursor on.
 func (l Collection[Item]) From(ctx context.Context, cursor string) iter.Seq2[Item, error] {
+	var none Item
 	return func(yield func(Item, error) bool) {
 		for at := cursor; ; {
 			page, err := l.Page(ctx, Paging{Cursor: at, Limit: longestPage})
 			if err != nil {
-				var none Item
 				yield(none, err)
 				return
 			}
@@ -72,6 +76,10 @@ func (l Collection[Item]) From(ctx context.Context, cursor string) iter.Seq2[Ite
 				}
 			}
 			if page.NextCursor == nil {
+				return
+			}
+			if *page.NextCursor == at {
+				yield(none, errStuck)
 				return
 			}
 			at = *page.NextCursor
