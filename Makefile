@@ -10,7 +10,7 @@ BASE ?= $(shell tests/base)
 
 TOOL := go tool -modfile=tools/go.mod
 # These hold locks, mailboxes or streams: a data race is found where there is one.
-RACE := ./actors/... ./cluster/... ./drive/... ./http/... ./persistence/... ./cmd/...
+RACE := ./actors/... ./client/... ./cluster/... ./computer/... ./drive/... ./http/... ./persistence/... ./cmd/...
 
 .DEFAULT_GOAL := build
 .PHONY: build run test lint format vet staticcheck sums messages vulnerabilities generate check-generated fuzz bench clean
@@ -25,7 +25,7 @@ test: build
 	tests/requirements chromium curl davfs2 gcc litmus nodejs npm rclone
 	tests/modules browser oauth
 	@if tests/requirements --quiet gcc; then set -x; go test -race -timeout 9m $(RACE); else set -x; go test -timeout 9m $(RACE); fi
-	go test -timeout 9m $$(go list ./... | grep -v -E '/(actors|cluster|drive|http|persistence|cmd)(/|$$)')
+	go test -timeout 9m $$(go list ./... | grep -v -E '/(actors|client|cluster|computer|drive|http|persistence|cmd)(/|$$)')
 
 lint: format vet staticcheck sums messages check-generated
 
