@@ -47,3 +47,6 @@ func (p Passwords) Occupy(n int) (free func()) {
 		}
 	}
 }
+
+// LocalPath is where signing in leads that is asked to lead to text.
+var LocalPath = localPath

@@ -18,6 +18,10 @@
 // Handlers are typed functions from an input to an output, one file a resource. Two routes have adapters of their own:
 // the file-activity stream (stream.go), which lasts, and the drive (drive.go), whose bodies have no bound.
 //
+// Pages for people in front of a browser (pages.go; what they look like is http/pages) are operations whose answers and
+// refusals are HTML, work without scripts, and lead on by redirects. A browser holds a session's key in a cookie, and
+// changes nothing at another site's bidding.
+//
 // Operators bootstrap people through Admin, a handler of its own for a Unix socket; it authenticates nobody.
 package http
 

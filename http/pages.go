@@ -161,7 +161,7 @@ var titles = map[entity.Code]string{
 	entity.InvitationExpired:  "The invitation has expired",
 	entity.WorkspaceSuspended: "The workspace is suspended",
 	entity.RateLimited:        "Too many tries",
-	entity.Unavailable:        "Too much to do just now",
+	entity.Unavailable:        "Not just now",
 	entity.InvalidRequest:     "That cannot be done",
 	entity.PayloadTooLarge:    "That is too much",
 	entity.MethodNotAllowed:   "That cannot be done here",

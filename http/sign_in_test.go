@@ -59,7 +59,7 @@ func TestSignInTellsNothing(t *testing.T) {
 	for _, try := range [][2]string{
 		{"alice@example.com", "wrong wrong wrong"}, {"nobody@example.com", goodPassword}, {"none@example.com", ""},
 		{"none@example.com", goodPassword}, {"gone@example.com", goodPassword}, {"no address", goodPassword}, {"", ""},
-		{"alice@example.com", goodPassword + " "}, {"alice@example.com", strings.Repeat(goodPassword, 1000)},
+		{"alice@example.com", goodPassword + " "}, {"alice@example.com", goodPassword + "\xff"}, {"alice@example.com", strings.Repeat(goodPassword, 1000)},
 	} {
 		text := strings.Replace(s.browser().post("/sign-in", "email", try[0], "password", try[1]).page(403).text, `value="`+try[0]+`"`, "", 1)
 		if first == "" {

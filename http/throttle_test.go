@@ -34,7 +34,7 @@ func TestGuesses(t *testing.T) {
 		if g.Wait(here, "alice@example.com") == 0 {
 			t.Error("one more comes too early")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if g.Wait(here, "alice@example.com") != 0 || g.Wait(here, "alice@example.com") == 0 {
 			t.Error("not one in ten seconds")
 		}
