@@ -3,6 +3,7 @@ package actors
 import (
 	"strings"
 
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -40,4 +41,15 @@ func ownerAfter(v persistence.View, p persistence.Partition, list, after string)
 		return strings.Clone(owner), nil
 	}
 	return "", nil
+}
+
+// Rows is a page of an owner's list as it lies in the journal. It asks nobody whether it may be read, and brings no entity
+// into memory: a walk over everybody takes no more than a page at a time.
+func (s *System) Rows(p persistence.Partition, owner string, asked *wirev1.List) (*wirev1.Page, error) {
+	v, err := s.journal.View()
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	return List{}.page(place{view: v, partition: p, identity: owner}, asked)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/audit"
 	"github.com/atelier-run/atelier/entity/workspace"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -54,6 +55,35 @@ func TestOwners(t *testing.T) {
 	}
 	if got, err := b.router.Owners(t.Context(), "members.none", "", 10); err != nil || len(got) != 0 {
 		t.Errorf("of another list: %v, %v", got, err)
+	}
+}
+
+// An owner's rows are read a page at a time, whoever is in memory, and nobody else's with them.
+func TestRowsOfAnOwner(t *testing.T) {
+	b := newBench(t, listedWorkspaces)
+	for _, id := range []string{"ws_a", "ws_ab"} {
+		b.changeListed(id, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_ada"})
+		for i := range 4 {
+			b.changeListed(id, &workspacev1.SetDefaultModel{Tier: workspacev1.Tier(1 + i)})
+		}
+	}
+	b.stop()
+	b.start()
+	for limit := int32(1); limit <= 6; limit++ {
+		asked, rows := &wirev1.List{Name: audit.List, Limit: limit}, 0
+		for {
+			page, err := b.router.Rows(t.Context(), "ws_a", asked)
+			if err != nil || len(page.GetRows()) > int(limit) {
+				t.Fatalf("%d rows, %v", len(page.GetRows()), err)
+			}
+			rows += len(page.GetRows())
+			if asked.After = page.GetNext(); len(asked.After) == 0 {
+				break
+			}
+		}
+		if rows != 5 {
+			t.Errorf("%d at a time: %d rows", limit, rows)
+		}
 	}
 }
 

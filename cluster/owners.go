@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -25,4 +26,13 @@ func (r *Router) Owners(ctx context.Context, list, after string, limit int) ([]s
 		found, after = append(found, more...), ""
 	}
 	return found, nil
+}
+
+// Rows is a page of an owner's list; see actors.System.Rows. Errors: *entity.Error.
+func (r *Router) Rows(ctx context.Context, owner string, asked *wirev1.List) (*wirev1.Page, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, answered(err)
+	}
+	page, err := r.local.Rows(r.Partition(owner), owner, asked)
+	return page, answered(err)
 }

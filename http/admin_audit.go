@@ -8,7 +8,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/audit"
 	"github.com/atelier-run/atelier/entity/slug"
 	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
@@ -83,14 +82,11 @@ func (x export) write(workspaceID string) error {
 
 const exportPage = 100
 
-// log writes one log, down to the time from which on it is wanted.
+// log writes one log, down to the time from which on it is wanted. Whose it is is asked once there is something to write.
 func (x export) log(id string) error {
-	line, kind, err := x.heading(id)
-	if err != nil {
-		return err
-	}
+	var line exportedEvent
 	for in := (listing{limit: exportPage}); ; {
-		page, err := x.rows(kind, id, audit.List, in)
+		page, err := x.rows(id, audit.List, in)
 		if err != nil {
 			return err
 		}
@@ -101,6 +97,11 @@ func (x export) log(id string) error {
 			}
 			if e.GetAt() < x.since {
 				return nil
+			}
+			if line.ID == "" {
+				if line, err = x.heading(id); err != nil {
+					return err
+				}
 			}
 			line.auditView = viewAudit(e)
 			if err := x.line(line); err != nil {
@@ -114,13 +115,13 @@ func (x export) log(id string) error {
 }
 
 // heading is whose log an id's is.
-func (x export) heading(id string) (line exportedEvent, kind string, err error) {
+func (x export) heading(id string) (exportedEvent, error) {
 	if strings.HasPrefix(id, "usr_") {
 		person, err := x.describePerson(id)
-		return exportedEvent{UserID: id, Email: person.Email}, entity.KindUser, err
+		return exportedEvent{UserID: id, Email: person.Email}, err
 	}
 	w, err := x.recordWorkspace(id)
-	return exportedEvent{WorkspaceID: id, Slug: w.Slug}, entity.KindWorkspace, err
+	return exportedEvent{WorkspaceID: id, Slug: w.Slug}, err
 }
 
 func (x export) line(e exportedEvent) error {

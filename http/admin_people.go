@@ -122,10 +122,17 @@ func (s *Server) listPeople(c *call, in listing) (roster[personRecord], error) {
 	return readOwners(c, user.People, in, c.describePerson)
 }
 
+// describePerson reads the person's row of the list of people.
 func (c *call) describePerson(id string) (personRecord, error) {
-	u, err := ask[*userv1.User](c, entity.Command{
-		Kind: entity.KindUser, Identity: id, Principal: entity.Platform(), Message: &userv1.DescribeUser{},
-	})
+	page, err := c.rows(id, user.People, listing{limit: 1})
+	switch {
+	case err != nil:
+		return personRecord{}, err
+	case len(page.GetRows()) == 0:
+		return personRecord{}, errNotFound
+	}
+	u := &userv1.User{}
+	err = proto.Unmarshal(page.GetRows()[0], u)
 	return personRecord{
 		id, u.GetEmail(), u.GetName(), u.GetCreatedAt(), len(u.GetWorkspaces()), u.GetInternalAdmin(), u.GetDisabledAt(),
 	}, err
