@@ -51,7 +51,7 @@ func (v *verdict) balance(l *ledger) {
 		}
 		took := one.outcome == acknowledged && l.take(func(e entered) bool { return one.during(e.At) })
 		if !took && !v.alreadySo(one, l) {
-			v.complain("acknowledged, and not in the audit log: %s, from %d to %d", one.deed, one.began, one.ended)
+			v.complain("not in the audit log: %s", one)
 		}
 	}
 	for _, one := range l.asked {
@@ -61,7 +61,7 @@ func (v *verdict) balance(l *ledger) {
 	}
 	for i, e := range l.rows {
 		if !l.taken[i] {
-			v.complain("nobody asked for this, or not so often: %s; asked: %+v", e, l.asked)
+			v.complain("nobody asked for this, or not so often: %s; asked: %v", e, l.asked)
 		}
 	}
 }

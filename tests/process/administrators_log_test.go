@@ -42,6 +42,11 @@ type told struct {
 	at int64
 }
 
+func (t told) String() string {
+	what := map[outcome]string{refused: "refused", acknowledged: "acknowledged", nothing: "nothing to do", unknown: "cut off"}
+	return fmt.Sprintf("%s, %s from %d to %d", t.deed, what[t.outcome], t.began, t.ended)
+}
+
 // slack is how far clocks' roundings may lie apart, in milliseconds.
 const slack = 2
 
