@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -182,8 +183,44 @@ func TestInvitationsAreMailed(t *testing.T) {
 	}
 	s.browser().get(path).page(200, "bob@example.com")
 
+	// The link proves whose the address is: mail that fails does not make it the inviter's.
 	mail.fails = errors.New("no such server")
-	if link := invite("carol@example.com"); !strings.Contains(link, "/invitations/") {
-		t.Errorf("mail failed and the inviter got %q", link)
+	again := func() *httptest.ResponseRecorder {
+		return request(t, s.node.Server, "POST", "/v1/ws/acme/invites", key, `{"email":"carol@example.com"}`)
 	}
+	failed := again()
+	wants(t, failed, 503, "the invitation stands")
+	if link := failed.Header().Get("Link"); link != "" || strings.Contains(failed.Body.String(), "/invitations/") {
+		t.Errorf("mail failed and the inviter got %q: %s", link, failed.Body)
+	}
+	mail.fails = nil
+	wants(t, again(), 200, "carol@example.com")
+	if len(mail.messages) != 2 || !strings.HasPrefix(mail.messages[1], "carol@example.com\n") {
+		t.Errorf("mail: %q", mail.messages)
+	}
+}
+
+// Whoever stops to send while mail is under way has it sent all the same.
+func TestMailOutlivesWhoAskedForIt(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	mail := leaver(leave)
+	s := newSite(t, func(o *http.Options) { o.Mail = mail })
+	key, _ := s.enter("alice")
+	s.workspace(key, "acme")
+	r := httptest.NewRequestWithContext(ctx, "POST", "/v1/ws/acme/invites", strings.NewReader(`{"email":"bob@example.com"}`))
+	r.Header.Set("Authorization", "Bearer "+key)
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	s.node.Server.ServeHTTP(w, r)
+	if link := w.Header().Get("Link"); w.Code != 201 || link != "" {
+		t.Errorf("%d, link %q: %s", w.Code, link, w.Body)
+	}
+}
+
+// leaver is mail over which its client goes away.
+type leaver context.CancelFunc
+
+func (l leaver) Send(ctx context.Context, _, _, _ string) error {
+	l()
+	return ctx.Err()
 }

@@ -44,7 +44,7 @@ func invitedRole(in *inviteRequest) (workspacev1.Role, bool) {
 }
 
 // invite makes an invitation or renews the pending one, and answers when the addressee finds it. The link goes by mail,
-// or else to the inviter.
+// or to the inviter where there is none.
 func (s *Server) invite(c *call, in inviteRequest) (view invitationView, made bool, err error) {
 	role, _ := invitedRole(&in)
 	inviter, err := c.inviter()
@@ -65,7 +65,11 @@ func (s *Server) invite(c *call, in inviteRequest) (view invitationView, made bo
 	if err != nil {
 		return view, false, err
 	}
-	if link := c.deliverInvitation(into, invited.GetInvitation(), secret); link != "" {
+	link, err := c.deliverInvitation(into, invited.GetInvitation(), secret)
+	if err != nil {
+		return view, false, err
+	}
+	if link != "" {
 		c.w.Header()["Link"] = []string{"<" + link + `>; rel="invitation"`}
 	}
 	return viewInvitation(invited.GetInvitation()), !invited.GetRenewed(), nil

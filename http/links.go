@@ -27,21 +27,27 @@ const (
 	mailTime = 10 * time.Second
 )
 
-// deliverInvitation sends an invitation to whom it is for and returns "", or returns the link for the inviter to hand
-// over. Without mail operators find it in the log too.
-func (c *call) deliverInvitation(w *workspacev1.Workspace, i *workspacev1.Invitation, secret string) (link string) {
+var errNotMailed = &entity.Error{
+	Code: entity.Unavailable, Message: "the invitation stands, but mail to its address was not taken; invite once more to send it again",
+	RetryAfter: mailTime,
+}
+
+// deliverInvitation sends an invitation to whom it is for and returns "". Without mail it returns the link for the
+// inviter to hand over, and operators find it in the log too. Where there is mail the link is proof of the address, and
+// nobody else gets it, however mail fails. Errors: unavailable.
+func (c *call) deliverInvitation(w *workspacev1.Workspace, i *workspacev1.Invitation, secret string) (link string, err error) {
 	link = c.server.link(invitationPath + ulidOf(w.GetId()) + "." + ulidOf(i.GetId()) + "." + secret)
 	log := c.server.log.With("request", c.w.id, "workspace", w.GetId(), "invitation", i.GetId())
 	if c.server.options.Mail == nil {
 		log.Warn("without mail, an invitation's link is to be handed over", "link", link)
-		return link
+		return link, nil
 	}
 	text := fmt.Sprintf("%s invites you to work in %s.\n\nAccept here, before %s:\n\n%s\n\nIf you do not know what this is about, leave it be: nothing happens.\n",
 		inviterName(i.GetInviter()), w.GetName(), time.UnixMilli(i.GetExpiresAt()).UTC().Format("2 January 2006, 15:04 UTC"), link)
 	if !c.send(log, i.GetEmail(), "Invitation to "+w.GetName(), text) {
-		return link
+		return "", errNotMailed
 	}
-	return ""
+	return "", nil
 }
 
 func inviterName(p *workspacev1.Person) string {
@@ -56,9 +62,10 @@ func inviterName(p *workspacev1.Person) string {
 	return "Somebody"
 }
 
-// send tells whether a message was handed over. What failed is logged, without the message.
+// send tells whether a message was handed over, also where who asked for it has gone. What failed is logged, without the
+// message.
 func (c *call) send(log *slog.Logger, to, subject, text string) bool {
-	ctx, cancel := context.WithTimeout(c.ctx, mailTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), mailTime)
 	defer cancel()
 	if err := c.server.options.Mail.Send(ctx, to, subject, text); err != nil {
 		log.Error("mail was not sent", "error", err)
