@@ -20,8 +20,12 @@ import (
 
 const invitationPath = "/invitations/"
 
-// newcomerTime is how long after accepting a newcomer may come back by the invitation to set a password.
-const newcomerTime = time.Hour
+const (
+	// newcomerTime is how long after accepting a newcomer may come back by the invitation to set a password.
+	newcomerTime = time.Hour
+	// welcomeTime is how long making a person and accepting for them take at the most: one request.
+	welcomeTime = time.Minute
+)
 
 // invitation is one that a link was shown to be for.
 type invitation struct {
@@ -220,18 +224,25 @@ func (c *call) toPassword(userID string, err error) (sheet, error) {
 }
 
 // comesBack tells whether the invitation's newcomer, who has no other way in yet, may be sent to set a password again:
-// who made a person a moment ago and lost the page. Later, or once they were in, the link has served.
+// who made a person a moment ago and lost the page. Later, or once they were in, the link has served; for somebody whom
+// it did not make a person it never serves.
 func (c *call) comesBack(i *invitation) (bool, error) {
 	now := c.server.now()
 	if i.person == "" || i.GetConsumedBy() != i.person || now.UnixMilli()-i.GetConsumedAt() > newcomerTime.Milliseconds() {
 		return false, nil
 	}
 	person, err := c.describe(i.person)
-	if err != nil || person.GetCreatedAt() < i.GetCreatedAt() {
+	if err != nil || i.GetConsumedAt()-person.GetCreatedAt() > welcomeTime.Milliseconds() {
 		return false, err
 	}
 	password, err := c.passwordOf(i.person)
 	if err != nil || password.GetHash() != "" || password.GetDisabled() {
+		return false, err
+	}
+	keys, err := ask[*userv1.ApiKeyPage](c, entity.Command{
+		Kind: entity.KindUser, Identity: i.person, Principal: entity.Platform(), Message: &userv1.ListApiKeys{Limit: 1},
+	})
+	if err != nil || len(keys.GetKeys()) > 0 {
 		return false, err
 	}
 	sessions, err := c.sessionsOf(i.person)

@@ -13,6 +13,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 func (s *site) idOf(name string) string {
@@ -70,6 +71,40 @@ func TestNewcomerComesBackForAnHourAtMost(t *testing.T) {
 	s.clock.advance(time.Millisecond)
 	s.browser().get(link).page(409, "The invitation was accepted")
 	s.browser().post(link).page(409)
+}
+
+// A link makes nobody the person whom somebody else made, also where they have no password and accepted a moment ago.
+func TestLinkOpensNobodysAccount(t *testing.T) {
+	s := newSite(t)
+	key, _ := s.enter("alice")
+	s.workspace(key, "acme")
+	for name, test := range map[string]struct {
+		made string
+		wait time.Duration
+		want int
+	}{
+		"bob":   {`"keyless":false`, 0, 409},
+		"carol": {`"keyless":true`, time.Minute + time.Millisecond, 409},
+		"dave":  {`"keyless":true`, time.Minute, 200}, // as a newcomer is left who lost the page
+	} {
+		link := s.invite(key, "acme", name+"@example.com")
+		var made struct{ UserID string }
+		s.operator("/admin/users", `{"email":"`+name+`@example.com",`+test.made+`}`, &made)
+		s.clock.advance(test.wait)
+		parts := strings.Split(strings.TrimPrefix(link, "/invitations/"), ".")
+		if _, err := s.node.Router.Ask(t.Context(), entity.Command{
+			Kind: entity.KindWorkspace, Identity: "ws_" + parts[0], Principal: entity.Platform(),
+			Message: &workspacev1.AcceptInvitation{InvitationId: "inv_" + parts[1], Person: &workspacev1.Person{
+				UserId: made.UserID, Email: name + "@example.com",
+			}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		s.browser().get(link).page(test.want)
+		if to := s.browser().post(link).to; (to != "") != (test.want == 200) {
+			t.Errorf("%s: the link leads to %q", name, to)
+		}
+	}
 }
 
 // Whose address it is accepts by signing in, and nobody else.
