@@ -19,7 +19,7 @@ const (
 	// MaxScopes and MaxScopeLength, in bytes, bound what one grant names.
 	MaxScopes      = 64
 	MaxScopeLength = 128
-	// MaxEnded is how many revoked grants, and how many removed machines, are remembered.
+	// MaxEnded is how many revoked grants, removed machines, and revoked or expired API keys are remembered.
 	MaxEnded = 1000
 	// GrantPrefix begins a grant's id; a lower-case ULID follows.
 	GrantPrefix = "ogr_"

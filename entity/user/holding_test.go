@@ -108,6 +108,31 @@ func TestWhatEndedIsForgotten(t *testing.T) {
 	}
 }
 
+// Every other key expires by itself.
+func TestKeysThatEndedAreForgotten(t *testing.T) {
+	s, call := created(t), by(human(alice))
+	s = must(t, call, s, &userv1.IssueApiKey{KeyId: keyID(900_000), Name: "kept", SecretSha256: secret})
+	for n := range user.MaxEnded + 6 {
+		call.Now = noon.Add(time.Duration(n) * time.Millisecond)
+		issue := &userv1.IssueApiKey{KeyId: keyID(n), Name: "x", SecretSha256: secret}
+		commands := []userv1.Command{issue, &userv1.RevokeApiKey{KeyId: issue.KeyId}}
+		if n%2 == 1 {
+			issue.ExpiresAt, commands = call.At()+1, commands[:1]
+		}
+		for _, c := range commands {
+			events, err := user.Decide(call, s, c)
+			if err != nil || len(events) != 1 {
+				t.Fatalf("%v, %v", events, err)
+			}
+			s = user.Evolve(s, events[0])
+		}
+	}
+	keys := s.GetApiKeys()
+	if len(keys) > user.MaxEnded+2 || keys[keyID(3)] != nil || keys[keyID(user.MaxEnded)] == nil || keys[keyID(900_000)] == nil {
+		t.Errorf("%d keys", len(keys))
+	}
+}
+
 func TestMachines(t *testing.T) {
 	s, call := created(t), by(entity.Platform())
 	register := &userv1.RegisterMachine{MachineId: machineID(1), Name: "laptop", SyncDeviceId: "A"}

@@ -108,11 +108,11 @@ func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
 	case *userv1.InternalAdminSet:
 		next.InternalAdmin = e.GetInternalAdmin()
 	case *userv1.ApiKeyIssued:
-		next.ApiKeys = with(s.GetApiKeys(), e.GetKey().GetId(), e.GetKey())
+		next.ApiKeys = keysAfter(s, e.GetKey(), e.GetKey().GetCreatedAt())
 	case *userv1.ApiKeyRevoked:
 		revoked := copyOfKey(s.GetApiKeys()[e.GetKeyId()])
 		revoked.Id, revoked.RevokedAt = e.GetKeyId(), e.GetAt()
-		next.ApiKeys = with(s.GetApiKeys(), e.GetKeyId(), revoked)
+		next.ApiKeys = keysAfter(s, revoked, e.GetAt())
 	case *userv1.OneTimeLinkOffered:
 		next.OneTimeLink = e.GetLink()
 	case *userv1.PasswordSet:
