@@ -36,8 +36,9 @@ func (p Passwords) Matches(ctx context.Context, hash, password string) (bool, er
 	return p.p.matches(ctx, hash, password)
 }
 
-// Occupy takes turns until free.
-func (p Passwords) Occupy(n int) (free func()) {
+// Occupy takes every turn until free.
+func (p Passwords) Occupy() (free func()) {
+	n := cap(p.p.turns)
 	for range n {
 		p.p.turns <- struct{}{}
 	}
@@ -47,6 +48,10 @@ func (p Passwords) Occupy(n int) (free func()) {
 		}
 	}
 }
+
+// Turns is how many passwords are worked on at a time, and Queue how many wait for that.
+func (p Passwords) Turns() int { return cap(p.p.turns) }
+func (p Passwords) Queue() int { return hasherQueue * cap(p.p.turns) }
 
 // LocalPath is where signing in leads that is asked to lead to text.
 var LocalPath = localPath

@@ -6,8 +6,10 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -33,25 +35,35 @@ type argon struct {
 const (
 	saltBytes = 16
 	hashBytes = 32
-	// hashers is how many passwords are worked on at a time: each takes 19 MiB and a processor.
-	hashers = 4
-	// hasherTime is how long a request waits for its turn.
-	hasherTime = 2 * time.Second
+	// mostHashers is how many passwords are worked on at a time at the most: each takes 19 MiB and a processor.
+	mostHashers = 4
+	// hasherTime is how long a request waits for its turn, and hasherQueue how many wait for one: about as many as get
+	// theirs in that time. The others would but keep requests from the rest of the API.
+	hasherTime  = 2 * time.Second
+	hasherQueue = 64
 )
+
+// hashers leaves half of the processors to all else, however many try to sign in.
+func hashers() int { return max(1, min(mostHashers, runtime.GOMAXPROCS(0)/2)) }
 
 // passwords makes and checks hashes in PHC form, a few at a time.
 type passwords struct {
-	turns chan struct{}
+	turns   chan struct{}
+	waiting atomic.Int64
 	// decoy is the hash of a password that nobody knows.
 	decoy func() string
 }
 
 func newPasswords() *passwords {
-	return &passwords{turns: make(chan struct{}, hashers), decoy: sync.OnceValue(func() string { return cost.hash(rand.Text()) })}
+	return &passwords{turns: make(chan struct{}, hashers()), decoy: sync.OnceValue(func() string { return cost.hash(rand.Text()) })}
 }
 
 // turn waits for one. Errors: unavailable.
 func (p *passwords) turn(ctx context.Context) (done func(), err error) {
+	defer p.waiting.Add(-1)
+	if p.waiting.Add(1) > int64(hasherQueue*cap(p.turns)) {
+		return nil, errOverloaded
+	}
 	timer := time.NewTimer(hasherTime)
 	defer timer.Stop()
 	select {

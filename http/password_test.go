@@ -3,6 +3,7 @@ package http_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -53,7 +54,7 @@ func TestPasswords(t *testing.T) {
 func TestPasswordsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := http.NewPasswords()
-		free := p.Occupy(4)
+		free := p.Occupy()
 		began := time.Now()
 		_, err := p.Matches(t.Context(), "", goodPassword)
 		var refused *entity.Error
@@ -68,6 +69,38 @@ func TestPasswordsAreBounded(t *testing.T) {
 		free()
 		if _, err := p.Matches(t.Context(), "", goodPassword); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A flood of passwords takes neither all processors nor, waiting for its turns, the requests of everybody else.
+func TestPasswordsLeaveRoom(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	synctest.Test(t, func(t *testing.T) {
+		p := http.NewPasswords()
+		if p.Turns() != 1 {
+			t.Errorf("%d of 2 processors are for passwords", p.Turns())
+		}
+		defer p.Occupy()()
+		began, refused := time.Now(), make(chan time.Duration, 2*p.Queue())
+		for range cap(refused) {
+			go func() {
+				_, err := p.Matches(t.Context(), "", goodPassword)
+				var busy *entity.Error
+				if !errors.As(err, &busy) || busy.Code != entity.Unavailable {
+					t.Errorf("refused with %v", err)
+				}
+				refused <- time.Since(began)
+			}()
+		}
+		waited := 0
+		for range cap(refused) {
+			if <-refused > 0 {
+				waited++
+			}
+		}
+		if waited != p.Queue() {
+			t.Errorf("%d waited, want %d", waited, p.Queue())
 		}
 	})
 }
