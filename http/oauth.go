@@ -14,8 +14,9 @@ import (
 // oauthServer is the authorization server (http/oauth) behind HTTP.
 type oauthServer struct {
 	*oauth.Provider
-	// registrations limits those of an address, in minutes where other buckets have seconds.
+	// registrations limits those of an address, in minutes where other buckets have seconds, and all those of everybody.
 	registrations *addresses
+	all           bucket
 }
 
 const (
@@ -23,11 +24,15 @@ const (
 	resourceMetadataPath = "/.well-known/oauth-protected-resource"
 	// registrationBurst registrations may an address save up, of one a minute.
 	registrationBurst = 10
+	// allBurst registrations may be saved up by everybody, of one each allEach: what strangers can have written down is
+	// bounded, however many addresses they have.
+	allBurst = 500
+	allEach  = 2 * time.Second
 )
 
 // oauthRoutes is the table of the authorization server. Programs in browsers reach all of it but the consent page.
 func (s *Server) oauthRoutes() []route {
-	a := &oauthServer{s.newProvider(), newAddresses()}
+	a := &oauthServer{Provider: s.newProvider(), registrations: newAddresses()}
 	const get, post, options = http.MethodGet, http.MethodPost, http.MethodOptions
 	table := []route{
 		{get, oauth.AuthorizePath, public, false, "Ask a person what an OAuth client may do", onPage(a.askConsent), paged, false},
@@ -91,7 +96,8 @@ func (a *oauthServer) describeResource(*call, none) (oauth.ResourceMetadata, err
 	return a.Resource(), nil
 }
 
-// register makes a client known, which is all that strangers can have written down: a few of an address.
+// register makes a client known, which is all that strangers can have written down: a few of an address, and not too many
+// in all.
 func (a *oauthServer) register(c *call) error {
 	slow := time.Unix(0, c.server.now().UnixNano()/60)
 	if wait := a.registrations.bucket(c.address()).take(slow, 1, registrationBurst); wait > 0 {
@@ -103,6 +109,9 @@ func (a *oauthServer) register(c *call) error {
 	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, oauth.MaxRegistration))
 	if err != nil {
 		return tooLargeOr(err, oauth.MaxRegistration)
+	}
+	if wait := a.all.takeEach(c.server.now(), allEach, allBurst); wait > 0 {
+		return &entity.Error{Code: entity.RateLimited, Message: "too many registrations", RetryAfter: wait}
 	}
 	registered, err := a.Register(c.ctx, c.w.id, body)
 	if err != nil {
@@ -128,6 +137,7 @@ func (a *oauthServer) exchange(c *call) error {
 	if err != nil {
 		return c.refuseClient(err)
 	}
+	c.w.Header().Set("Pragma", "no-cache") // RFC 6749, section 5.1
 	c.w.json(http.StatusOK, given)
 	return nil
 }

@@ -59,6 +59,9 @@ func (w *world) post(target string, form url.Values) (int, map[string]any) {
 	if response.Header.Get("Cache-Control") != "no-store" || response.Header.Get("Access-Control-Allow-Origin") != "*" {
 		w.Errorf("%s: %v", target, response.Header)
 	}
+	if target == "/oauth/token" && response.StatusCode == 200 && response.Header.Get("Pragma") != "no-cache" { // RFC 6749, section 5.1
+		w.Errorf("tokens may be kept: %v", response.Header)
+	}
 	return response.StatusCode, answer
 }
 
