@@ -212,3 +212,25 @@ func TestLongPages(t *testing.T) {
 		t.Errorf("%d rows, %v", len(page.GetRows()), err)
 	}
 }
+
+// What is put past an entity is among its rows, and brings it not into memory.
+func TestPut(t *testing.T) {
+	b := newBench(t, withHall)
+	b.createHall("ws_1")
+	b.restart()
+	before := b.metric("atelier_actor_activations_total", hall)
+	for at := range int64(3) {
+		sample := &computerv1.Sample{At: at * 15_000, CpuPct: 1}
+		if err := b.system.Put(t.Context(), b.router.Partition("ws_1"), "ws_1", computer.SampleRow(sample)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := b.metric("atelier_actor_activations_total", hall); after != before {
+		t.Errorf("%v activations for rows", after-before)
+	}
+	b.restart()
+	page, err := b.list(entity.KindComputer, "ws_1", "usr_1", &wirev1.List{Name: computer.Telemetry, Limit: 5760})
+	if err != nil || len(page.GetRows()) != 3 {
+		t.Errorf("%d rows, %v", len(page.GetRows()), err)
+	}
+}

@@ -82,6 +82,7 @@ type System struct {
 type led struct {
 	shard    atomic.Pointer[actor.PID]
 	sequence atomic.Uint64
+	epoch    atomic.Uint64
 	// told is set while the reactor has a message that the feed has grown.
 	told atomic.Bool
 }
@@ -273,6 +274,7 @@ const shardKind = "shard"
 func (s *System) notice(n persistence.Notice) {
 	l := &s.shards[n.Partition]
 	l.sequence.Store(n.Sequence)
+	l.epoch.Store(n.Epoch)
 	pid := l.shard.Load()
 	switch {
 	case n.Owned && pid == nil:

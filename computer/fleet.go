@@ -37,6 +37,8 @@ type Options struct {
 	Asker   Asker
 	// Identities are the workspaces that have rows in a list of computers.
 	Identities func(list string) ([]string, error)
+	// Put writes a row past the workspace's entity; nil: samples are all told to it.
+	Put func(ctx context.Context, workspaceID string, row entity.Row) error
 	// Clock is the time of samples.
 	Clock func() time.Time
 	// SampleEvery is the pause between samples; 0: that of the rules.
@@ -58,8 +60,9 @@ type Fleet struct {
 	closed bool
 	// attended are the workspaces whose tasks are being seen to.
 	attended map[string]*attention
-	// present are the workspaces with a computer to be checked.
-	present map[string]struct{}
+	// present are the workspaces with a computer to be checked. well are those among them whose entity has learnt that it
+	// was found, and has nothing to learn from it being found again.
+	present, well map[string]struct{}
 }
 
 // attention is one workspace's.
@@ -76,7 +79,7 @@ func New(o Options) *Fleet {
 	o.Log = cmp.Or(o.Log, slog.Default())
 	f := &Fleet{
 		o: o, metrics: newMetrics(), quick: make(chan struct{}, maxQuick), slow: make(chan struct{}, maxSlow),
-		attended: map[string]*attention{}, present: map[string]struct{}{},
+		attended: map[string]*attention{}, present: map[string]struct{}{}, well: map[string]struct{}{},
 	}
 	f.running, f.end = context.WithCancel(context.Background())
 	return f
@@ -130,6 +133,25 @@ func (f *Fleet) Present(workspaceID string, is bool) {
 		f.present[workspaceID] = struct{}{}
 	} else {
 		delete(f.present, workspaceID)
+		delete(f.well, workspaceID)
+	}
+}
+
+// isWell tells whether a computer was found, as its entity knows.
+func (f *Fleet) isWell(workspaceID string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, is := f.well[workspaceID]
+	return is
+}
+
+func (f *Fleet) setWell(workspaceID string, is bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, present := f.present[workspaceID]; is && present {
+		f.well[workspaceID] = struct{}{}
+	} else {
+		delete(f.well, workspaceID)
 	}
 }
 

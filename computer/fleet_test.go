@@ -34,6 +34,27 @@ type world struct {
 	// fail is asked before each thing that the driver or the archive does.
 	fail func(what string) error
 	did  []string
+	// asked counts the samples that entities were asked to record, past those that were put.
+	asked, past int
+}
+
+func (w *world) put(_ context.Context, id string, row entity.Row) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if id != "ws_1" || row.List != entitycomputer.Telemetry {
+		return errors.New("no row of a sample")
+	}
+	w.past++
+	return nil
+}
+
+func (w *world) samples(asked, past int) {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.asked != asked || w.past != past {
+		w.t.Errorf("%d samples asked of the entity and %d past it, want %d and %d", w.asked, w.past, asked, past)
+	}
 }
 
 func newWorld(t *testing.T) *world {
@@ -45,7 +66,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) start() {
 	w.fleet = computer.New(computer.Options{
-		Driver: w, Archive: w, Asker: w, Log: slog.New(slog.DiscardHandler),
+		Driver: w, Archive: w, Asker: w, Log: slog.New(slog.DiscardHandler), Put: w.put,
 		Identities: func(list string) ([]string, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -70,6 +91,9 @@ func (w *world) Ask(_ context.Context, c entity.Command) (proto.Message, error) 
 	}
 	call := entity.Call{Now: time.Now(), Identity: c.Identity, Principal: c.Principal, Version: uint64(len(w.told) + 1)}
 	command := c.Message.(computerv1.Command)
+	if _, is := command.(*computerv1.RecordSample); is {
+		w.asked++
+	}
 	events, err := entitycomputer.Decide(call, before, command)
 	if err != nil {
 		return nil, err
@@ -283,7 +307,15 @@ func TestLostAndFound(t *testing.T) {
 		tick("sample ws_1!", "")
 		w.failing(func(string) error { return nil })
 		tick("sample ws_1", "ComputerFound")
+		w.samples(2, 0)
 		tick("sample ws_1", "")
+		tick("sample ws_1", "")
+		w.samples(2, 2)
+		w.failing(func(string) error { return errLater })
+		tick("sample ws_1!", "ComputerMissed")
+		w.failing(func(string) error { return nil })
+		tick("sample ws_1", "ComputerFound")
+		w.samples(3, 2)
 	})
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/proto"
 
+	entitycomputer "github.com/atelier-run/atelier/entity/computer"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
@@ -56,19 +56,32 @@ func (f *Fleet) check(ctx context.Context, workspaceID string, at int64) {
 	if ctx.Err() != nil {
 		return
 	}
-	var told proto.Message
 	outcome := "found"
 	if err == nil {
 		sample.At = at
-		told = &computerv1.RecordSample{Sample: sample}
+		err = f.found(ctx, workspaceID, sample)
 	} else {
 		outcome = "missing"
 		f.o.Log.Warn("a computer was not found", slog.String("workspace", workspaceID), slog.Any("error", err))
-		told = &computerv1.ReportMissing{At: at}
+		f.setWell(workspaceID, false)
+		_, err = f.ask(ctx, workspaceID, &computerv1.ReportMissing{At: at})
 	}
-	if _, err := f.ask(ctx, workspaceID, told); err != nil {
+	if err != nil {
 		outcome = "failed"
 		f.o.Log.Warn("a sample was not recorded", slog.String("workspace", workspaceID), slog.Any("error", err))
 	}
 	f.metrics.samples.WithLabelValues(outcome).Inc()
+}
+
+// found records a sample. The entity is asked only where it has something to learn from it: samples keep no sleeping
+// workspace in memory.
+func (f *Fleet) found(ctx context.Context, workspaceID string, sample *computerv1.Sample) error {
+	if f.o.Put != nil && f.isWell(workspaceID) {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		return f.o.Put(ctx, workspaceID, entitycomputer.SampleRow(sample))
+	}
+	_, err := f.ask(ctx, workspaceID, &computerv1.RecordSample{Sample: sample})
+	f.setWell(workspaceID, err == nil)
+	return err
 }

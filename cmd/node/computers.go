@@ -48,6 +48,9 @@ func (n *Node) fleet(o Options, archive computer.Archive) (*computer.Fleet, erro
 	return computer.New(computer.Options{
 		Driver: driver, Archive: archive, Asker: n.Router, Clock: o.Clock, SampleEvery: o.SampleEvery, Log: o.Log,
 		Identities: func(list string) ([]string, error) { return n.System.Listed(list) },
+		Put: func(ctx context.Context, workspaceID string, row entity.Row) error {
+			return n.System.Put(ctx, n.Router.Partition(workspaceID), workspaceID, row)
+		},
 	}), nil
 }
 

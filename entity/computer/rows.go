@@ -53,8 +53,7 @@ func Reply(_ entity.Call, s *computerv1.Computer, c computerv1.Command, events [
 func Rows(call entity.Call, before, after *computerv1.Computer, c computerv1.Command, events []computerv1.Event) []entity.Row {
 	var rows []entity.Row
 	if c, ok := c.(*computerv1.RecordSample); ok && present(after) {
-		slot := uint64(c.GetSample().GetAt()/SampleEvery.Milliseconds()) % Slots
-		rows = append(rows, entity.Row{List: Telemetry, Key: entity.Ascending(slot), Message: c.GetSample()})
+		rows = append(rows, SampleRow(c.GetSample()))
 	}
 	if task := after.GetTask(); task != before.GetTask() {
 		row := entity.Row{List: TaskList, Key: taskKey}
@@ -77,6 +76,13 @@ func Rows(call entity.Call, before, after *computerv1.Computer, c computerv1.Com
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// SampleRow is a sample in its slot, in the place of that of a day before. Nothing is decided on it: it may be written
+// without the computer's entity, where that has nothing to learn from it.
+func SampleRow(sample *computerv1.Sample) entity.Row {
+	slot := uint64(sample.GetAt()/SampleEvery.Milliseconds()) % Slots
+	return entity.Row{List: Telemetry, Key: entity.Ascending(slot), Message: sample}
 }
 
 func changed(e computerv1.Event) []entity.Row {
