@@ -236,53 +236,57 @@ func TestPages(t *testing.T) {
 
 // TestRenameThatIsRefused has the workspace refuse what the slug's claim led to.
 func TestRenameThatIsRefused(t *testing.T) {
-	const body = `{"slug":"apex","publicUrlBreakAcknowledged":true,"name":"Apex"}`
+	const (
+		body    = `{"slug":"apex","publicUrlBreakAcknowledged":true,"name":"Apex"}`
+		renamed = `{"ok":true,"breaksPublicUrls":true}`
+	)
+	refused := func(id string) *slugv1.Slug { return &slugv1.Slug{ClaimId: id, RefusedClaimId: id} }
 	for name, test := range map[string]struct {
-		before, after string
-		denied        *entity.Error
-		status        int
-		want          string
+		state  func(claim string) *slugv1.Slug
+		denied *entity.Error
+		status int
+		want   string
 	}{
-		"given":                {"", "apex", nil, 200, `{"ok":true,"breaksPublicUrls":true}`},
-		"refused":              {"", "acme", entity.Errorf(entity.Forbidden, "no more"), 403, `{"error":"forbidden","message":"no more"}`},
-		"refused, suspended":   {"", "acme", entity.Errorf(entity.WorkspaceSuspended, "now"), 403, `{"error":"workspace_suspended","message":"now"}`},
-		"refused, and allowed": {"", "acme", nil, 503, `{"error":"unavailable"`},
-		"still held":           {acme, "acme", nil, 503, `{"error":"unavailable"`},
+		"given": {func(id string) *slugv1.Slug { return &slugv1.Slug{WorkspaceId: acme, ClaimId: id} }, nil, 200, renamed},
+		"given, and given up by another rename": {
+			func(id string) *slugv1.Slug {
+				return &slugv1.Slug{ReservedFor: acme, ClaimId: id, RefusedClaimId: "cmd_0"}
+			},
+			entity.Errorf(entity.Forbidden, "no more"), 200, renamed,
+		},
+		"refused":              {refused, entity.Errorf(entity.Forbidden, "no more"), 403, `{"error":"forbidden","message":"no more"}`},
+		"refused, suspended":   {refused, entity.Errorf(entity.WorkspaceSuspended, "now"), 403, `{"error":"workspace_suspended","message":"now"}`},
+		"refused, and allowed": {refused, nil, 503, `{"error":"unavailable"`},
+		"behind another claim": {func(string) *slugv1.Slug { return &slugv1.Slug{WorkspaceId: acme, ClaimId: "cmd_9"} }, nil, 503, `{"error":"unavailable"`},
 	} {
 		w := newWorld()
 		s, key := w.server(t), w.key(alice)
-		claimed := false
+		claim := ""
 		answers(w, func(c entity.Command, m *slugv1.ClaimSlug) (proto.Message, error) {
-			claimed = true
 			rename := m.GetRename()
-			if !entity.IsPlatform(c.Principal) || c.Identity != "apex" || m.GetWorkspaceId() != acme || rename.GetName() != "Apex" || rename.GetPrincipal().GetUserId() != alice {
+			claim = rename.GetId()
+			if !entity.IsPlatform(c.Principal) || c.Identity != "apex" || m.GetWorkspaceId() != acme || rename.GetName() != "Apex" ||
+				rename.GetPrincipal().GetUserId() != alice || claim == "" {
 				t.Errorf("%s: claimed with %v", name, m)
 			}
 			return &slugv1.Slug{}, nil
 		})
 		answers(w, func(c entity.Command, _ *slugv1.ResolveSlug) (proto.Message, error) {
 			if c.Identity == "apex" {
-				return &slugv1.Slug{Slug: "apex", WorkspaceId: test.before}, nil
+				return test.state(claim), nil
 			}
 			return nil, nil
 		})
 		answers(w, func(entity.Command, *workspacev1.DescribeWorkspace) (proto.Message, error) {
-			now := "acme"
-			if claimed {
-				now = test.after
-			}
-			return &workspacev1.Description{Workspace: &workspacev1.Workspace{Id: acme, Slug: now}}, nil
+			return &workspacev1.Description{Workspace: &workspacev1.Workspace{Id: acme, Slug: "acme"}}, nil
 		})
 		answers(w, func(entity.Command, *workspacev1.Authorize) (proto.Message, error) {
-			if claimed && test.denied != nil {
+			if claim != "" && test.denied != nil {
 				return nil, test.denied
 			}
 			return nil, nil
 		})
 		wants(t, request(t, s, "PATCH", "/v1/workspaces/acme", key, body), test.status, test.want)
-		if claimed != (test.before == "") {
-			t.Errorf("%s: claimed %v", name, claimed)
-		}
 	}
 }
 

@@ -60,45 +60,37 @@ func (s *Server) renameWorkspace(c *call, in renameRequest) (workspaceRenamed, e
 	if in.Slug == now.GetSlug() {
 		_, err := ask[proto.Message](c, entity.Command{
 			Kind: entity.KindWorkspace, Identity: c.workspace.id, ID: s.options.NewID("cmd_"),
-			Message: &workspacev1.RenameWorkspace{Name: name},
+			Message: &workspacev1.RenameWorkspace{Slug: in.Slug, Name: name, NameOnly: true},
 		})
 		return done, err
 	}
-	if err := c.checkLetGo(in.Slug); err != nil {
-		return workspaceRenamed{}, err
-	}
+	claim := s.options.NewID("cmd_")
 	if err := c.claimSlug(in.Slug, &slugv1.ClaimSlug{
-		WorkspaceId: c.workspace.id, Rename: &slugv1.Rename{Principal: c.caller.principal, Name: name},
+		WorkspaceId: c.workspace.id, Rename: &slugv1.Rename{Id: claim, Principal: c.caller.principal, Name: name},
 	}); err != nil {
 		return workspaceRenamed{}, err
 	}
 	s.workspaces.forget(now.GetSlug())
 	s.workspaces.forget(c.workspace.slug)
-	return done, c.renamedTo(in.Slug)
+	return done, c.renamedBy(claim, in.Slug)
 }
 
-// checkLetGo has a rename wait that comes back to a slug which a rename under way is about to give up: a claim to what
-// is still held would come to nothing, and the slug be given up all the same.
-func (c *call) checkLetGo(name string) error {
+// renamedBy tells what became of a claim to a slug: taken, though another rename may have followed it already, or refused
+// by the workspace. Behind a later claim to the same slug it is not known any more.
+func (c *call) renamedBy(claim, name string) error {
+	c.server.workspaces.forget(name)
 	found, err := ask[*slugv1.Slug](c, entity.Command{
 		Kind: entity.KindSlug, Identity: name, Principal: entity.Platform(), Message: &slugv1.ResolveSlug{},
 	})
-	if err == nil && found.GetWorkspaceId() == c.workspace.id {
-		return errOverloaded
-	}
-	return err
-}
-
-// renamedTo tells what became of a claim to a slug: the workspace's, or else refused by it. Where another rename came
-// behind this one, or what refused it has changed since, it is to be tried again.
-func (c *call) renamedTo(name string) error {
-	c.server.workspaces.forget(name)
-	now, err := c.describeWorkspace()
-	if err != nil || now.GetSlug() == name {
+	switch {
+	case err != nil:
 		return err
-	}
-	if err := c.authorize(); err != nil {
-		return err
+	case found.GetRefusedClaimId() == claim:
+		if err := c.authorize(); err != nil {
+			return err
+		}
+	case found.GetClaimId() == claim:
+		return nil
 	}
 	return errOverloaded
 }

@@ -119,7 +119,7 @@ func TestAKeyBecomesACredentialAndIsRecorded(t *testing.T) {
 func TestARefusedRenameFreesTheSlug(t *testing.T) {
 	s := newScene(t)
 	claim := func(by string) *slugv1.ClaimSlug {
-		return &slugv1.ClaimSlug{WorkspaceId: workspace, Rename: &slugv1.Rename{Principal: person(by)}}
+		return &slugv1.ClaimSlug{WorkspaceId: workspace, Rename: &slugv1.Rename{Id: "cmd_" + by, Principal: person(by)}}
 	}
 	s.platform(entity.KindSlug, "second", claim(bob))
 	second := s.platform(entity.KindSlug, "second", &slugv1.ResolveSlug{}).(*slugv1.Slug)

@@ -35,15 +35,17 @@ func Claimed(identity string, event proto.Message) (_ Claim, ok bool) {
 			Held: entity.Command{Kind: entity.KindSlug, Identity: identity, Message: &slugv1.ResolveSlug{}},
 			By: func(reply proto.Message) bool {
 				s, _ := reply.(*slugv1.Slug)
-				return s.GetWorkspaceId() == e.GetWorkspaceId()
+				return s.GetWorkspaceId() == e.GetWorkspaceId() && s.GetClaimId() == e.GetRename().GetId()
 			},
 			Then: entity.Command{
 				Kind: entity.KindWorkspace, Identity: e.GetWorkspaceId(), Principal: e.GetRename().GetPrincipal(),
-				ID:      claimID(entity.KindSlug, identity, e.GetAt()),
+				ID:      "claim:" + e.GetRename().GetId(),
 				Message: &workspacev1.RenameWorkspace{Slug: e.GetSlug(), Name: e.GetRename().GetName()},
 			},
 			Otherwise: entity.Command{
-				Kind: entity.KindSlug, Identity: identity, Message: &slugv1.ReleaseSlug{WorkspaceId: e.GetWorkspaceId()},
+				Kind: entity.KindSlug, Identity: identity, Message: &slugv1.ReleaseSlug{
+					WorkspaceId: e.GetWorkspaceId(), RefusedClaimId: e.GetRename().GetId(),
+				},
 			},
 		}, true
 	case *devicev1.DeviceClaimed:

@@ -11,6 +11,8 @@
 package slug
 
 import (
+	"time"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -25,7 +27,11 @@ var (
 	errNoWorkspace    = entity.Errorf(entity.InvalidRequest, "workspaceId is empty")
 	errNoCreator      = entity.Errorf(entity.InvalidRequest, "creatorId is empty")
 	errNoPrincipal    = entity.Errorf(entity.InvalidRequest, "a rename names nobody who asks for it")
-	errReservedUntil  = entity.Errorf(entity.InvalidRequest, "reservedUntil is before 1970")
+	errNoClaim        = entity.Errorf(entity.InvalidRequest, "a rename's claim has no id")
+	errHeld           = &entity.Error{
+		Code: entity.Unavailable, Message: "the slug is being taken or given up by another renaming", RetryAfter: time.Second,
+	}
+	errReservedUntil = entity.Errorf(entity.InvalidRequest, "reservedUntil is before 1970")
 )
 
 // Zero is the state before the first event.
@@ -34,7 +40,7 @@ func Zero(identity string) *slugv1.Slug {
 }
 
 // Decide turns a command into events. No events and no error: already so, or a query.
-// Errors: slug_taken, invalid_request, forbidden.
+// Errors: slug_taken, invalid_request, forbidden, unavailable.
 func Decide(call entity.Call, s *slugv1.Slug, c slugv1.Command) ([]slugv1.Event, error) {
 	if !entity.IsPlatform(call.Principal) {
 		return nil, errPlatformOnly
@@ -54,13 +60,19 @@ func Decide(call entity.Call, s *slugv1.Slug, c slugv1.Command) ([]slugv1.Event,
 func Evolve(s *slugv1.Slug, e slugv1.Event) *slugv1.Slug {
 	switch e := e.(type) {
 	case *slugv1.SlugClaimed:
-		next := &slugv1.Slug{Slug: e.GetSlug(), WorkspaceId: e.GetWorkspaceId()}
+		next := &slugv1.Slug{
+			Slug: e.GetSlug(), WorkspaceId: e.GetWorkspaceId(),
+			ClaimId: e.GetRename().GetId(), RefusedClaimId: s.GetRefusedClaimId(),
+		}
 		if s.GetReservedFor() == e.GetWorkspaceId() {
 			next.ReservedFor, next.ReservedUntil = s.GetReservedFor(), s.GetReservedUntil()
 		}
 		return next
 	case *slugv1.SlugReleased:
-		next := &slugv1.Slug{Slug: s.GetSlug()}
+		next := &slugv1.Slug{Slug: s.GetSlug(), ClaimId: s.GetClaimId(), RefusedClaimId: s.GetRefusedClaimId()}
+		if e.GetRefusedClaimId() != "" {
+			next.RefusedClaimId = e.GetRefusedClaimId()
+		}
 		if until := max(e.GetReservedUntil(), s.GetReservedUntil()); until > 0 {
 			next.ReservedFor, next.ReservedUntil = e.GetWorkspaceId(), until
 		}
@@ -82,7 +94,7 @@ func claim(call entity.Call, s *slugv1.Slug, c *slugv1.ClaimSlug) ([]slugv1.Even
 	case c.GetWorkspaceId() == "":
 		return nil, errNoWorkspace
 	case c.GetWorkspaceId() == s.GetWorkspaceId():
-		return nil, nil
+		return nil, again(s, c)
 	}
 	if err := checkClaim(call.Identity, c); err != nil {
 		return nil, err
@@ -102,6 +114,14 @@ func claim(call entity.Call, s *slugv1.Slug, c *slugv1.ClaimSlug) ([]slugv1.Even
 	}}, nil
 }
 
+// again refuses another claim to a slug that the workspace holds: whose it is under way, or was, tells its own outcome.
+func again(s *slugv1.Slug, c *slugv1.ClaimSlug) error {
+	if c.GetRename() != nil && c.GetRename().GetId() != s.GetClaimId() {
+		return errHeld
+	}
+	return nil
+}
+
 // checkClaim wants of a new workspace its name and its creator, of a rename who asks for it.
 func checkClaim(slug string, c *slugv1.ClaimSlug) error {
 	name, mayBeEmpty := c.GetWorkspaceName(), false
@@ -110,6 +130,8 @@ func checkClaim(slug string, c *slugv1.ClaimSlug) error {
 		return errNoCreator
 	case c.GetRename() != nil && c.GetRename().GetPrincipal() == nil:
 		return errNoPrincipal
+	case c.GetRename() != nil && c.GetRename().GetId() == "":
+		return errNoClaim
 	case c.GetRename() != nil:
 		name, mayBeEmpty = c.GetRename().GetName(), true
 	}
@@ -138,8 +160,11 @@ func release(call entity.Call, s *slugv1.Slug, c *slugv1.ReleaseSlug) ([]slugv1.
 		return nil, errReservedUntil
 	case c.GetWorkspaceId() != s.GetWorkspaceId():
 		return nil, nil
+	case c.GetRefusedClaimId() != "" && c.GetRefusedClaimId() != s.GetClaimId():
+		return nil, nil
 	}
 	return []slugv1.Event{&slugv1.SlugReleased{
 		WorkspaceId: c.GetWorkspaceId(), ReservedUntil: c.GetReservedUntil(), At: call.At(),
+		RefusedClaimId: c.GetRefusedClaimId(),
 	}}, nil
 }

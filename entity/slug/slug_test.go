@@ -40,6 +40,7 @@ func ask(
 
 func renaming(name string) *slugv1.Rename {
 	return &slugv1.Rename{
+		Id:        "cmd_1",
 		Principal: &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1"}, Name: name,
 	}
 }
@@ -208,12 +209,41 @@ func TestRename(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]*slugv1.ClaimSlug{
-		"name": rename("a\tb"), "nobody": {WorkspaceId: "ws_1", Rename: &slugv1.Rename{Name: "Apex"}},
+		"name": rename("a\tb"), "nobody": {WorkspaceId: "ws_1", Rename: &slugv1.Rename{Id: "cmd_1", Name: "Apex"}},
+		"no id": {WorkspaceId: "ws_1", Rename: &slugv1.Rename{Principal: renaming("").GetPrincipal()}},
 	} {
 		_, _, err := ask(t, platform("apex"), slug.Zero("apex"), c)
 		if entitytest.Code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+func TestTwoRenamesToOneSlug(t *testing.T) {
+	claim := func(id string) *slugv1.ClaimSlug {
+		r := renaming("")
+		r.Id = id
+		return &slugv1.ClaimSlug{WorkspaceId: "ws_1", Rename: r}
+	}
+	s, _, err := ask(t, platform("apex"), slug.Zero("apex"), claim("cmd_1"))
+	if err != nil || s.GetClaimId() != "cmd_1" {
+		t.Fatalf("%v, %v", s, err)
+	}
+	if _, _, err := ask(t, platform("apex"), s, claim("cmd_2")); entitytest.Code(err) != entity.Unavailable {
+		t.Errorf("a second claim of the same workspace: %v", err)
+	}
+	if _, events, err := ask(t, platform("apex"), s, &slugv1.ReleaseSlug{WorkspaceId: "ws_1", RefusedClaimId: "cmd_0"}); err != nil || len(events) > 0 {
+		t.Errorf("the refusal of an earlier claim: %v, %v", events, err)
+	}
+	s, _, err = ask(t, platform("apex"), s, &slugv1.ReleaseSlug{WorkspaceId: "ws_1", RefusedClaimId: "cmd_1"})
+	want := &slugv1.Slug{Slug: "apex", ClaimId: "cmd_1", RefusedClaimId: "cmd_1"}
+	if err != nil || !proto.Equal(s, want) {
+		t.Errorf("%v, %v, want %v", s, err, want)
+	}
+	s, _, err = ask(t, platform("apex"), s, claim("cmd_2"))
+	want = &slugv1.Slug{Slug: "apex", WorkspaceId: "ws_1", ClaimId: "cmd_2", RefusedClaimId: "cmd_1"}
+	if err != nil || !proto.Equal(s, want) {
+		t.Errorf("%v, %v, want %v", s, err, want)
 	}
 }
 
@@ -252,14 +282,14 @@ func TestReservation(t *testing.T) {
 		t.Errorf("released by another: %v", same)
 	}
 	reserved := must(noon, taken, &slugv1.ReleaseSlug{WorkspaceId: "ws_1", ReservedUntil: until.UnixMilli()})
-	want := &slugv1.Slug{Slug: "acme", ReservedFor: "ws_1", ReservedUntil: until.UnixMilli()}
+	want := &slugv1.Slug{Slug: "acme", ClaimId: "cmd_1", ReservedFor: "ws_1", ReservedUntil: until.UnixMilli()}
 	if !proto.Equal(reserved, want) {
 		t.Errorf("%v, want %v", reserved, want)
 	}
 	if _, _, err := ask(t, at(until.Add(-time.Millisecond)), reserved, claim("ws_2")); entitytest.Code(err) != entity.SlugTaken {
 		t.Errorf("while it is reserved: %v", err)
 	}
-	if next := must(until, reserved, claim("ws_2")); !proto.Equal(next, &slugv1.Slug{Slug: "acme", WorkspaceId: "ws_2"}) {
+	if next := must(until, reserved, claim("ws_2")); !proto.Equal(next, &slugv1.Slug{Slug: "acme", WorkspaceId: "ws_2", ClaimId: "cmd_1"}) {
 		t.Errorf("after it was reserved: %v", next)
 	}
 	back := must(noon, reserved, claim("ws_1"))
@@ -269,7 +299,7 @@ func TestReservation(t *testing.T) {
 	if again := must(noon, back, &slugv1.ReleaseSlug{WorkspaceId: "ws_1"}); !proto.Equal(again, want) {
 		t.Errorf("renamed back in vain: %v, want %v", again, want)
 	}
-	if free := must(noon, taken, &slugv1.ReleaseSlug{WorkspaceId: "ws_1"}); !proto.Equal(free, slug.Zero("acme")) {
+	if free := must(noon, taken, &slugv1.ReleaseSlug{WorkspaceId: "ws_1"}); !proto.Equal(free, &slugv1.Slug{Slug: "acme", ClaimId: "cmd_1"}) {
 		t.Errorf("released at once: %v", free)
 	}
 	for _, c := range []*slugv1.ReleaseSlug{{}, {WorkspaceId: "ws_1", ReservedUntil: -1}} {

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"slices"
+	"time"
 
 	"github.com/atelier-run/atelier/entity"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -14,6 +15,9 @@ var (
 	errSuspended = entity.Errorf(entity.WorkspaceSuspended, "the workspace is suspended")
 	errClosed    = entity.Errorf(entity.WorkspaceClosed, "the workspace is archived or retired")
 	errDeleted   = entity.Errorf(entity.WorkspaceClosed, "the workspace is deleted")
+	errRenamed   = &entity.Error{
+		Code: entity.Unavailable, Message: "the workspace has just been renamed", RetryAfter: time.Second,
+	}
 	errForbidden = entity.Errorf(entity.Forbidden, "your role or grant does not include this")
 )
 

@@ -124,6 +124,9 @@ func rename(
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
+	if c.GetNameOnly() && slug != s.GetSlug() {
+		return nil, errRenamed
+	}
 	if slug == s.GetSlug() && name == s.GetName() {
 		return nil, nil
 	}

@@ -36,6 +36,10 @@ func TestRename(t *testing.T) {
 		}
 		w.unchanged(person("ann"), &workspacev1.RenameWorkspace{Slug: step.toSlug, Name: step.toName})
 	}
+	w.refused(person("ann"), &workspacev1.RenameWorkspace{Slug: "apex", Name: "Late", NameOnly: true}, entity.Unavailable)
+	if _, events := w.must(person("ann"), &workspacev1.RenameWorkspace{Slug: "acme", Name: "In time", NameOnly: true}); len(events) != 1 {
+		t.Errorf("its name alone: %v", events)
+	}
 	w.unchanged(person("ann"), &workspacev1.RenameWorkspace{})
 	for _, name := range []string{strings.Repeat("é", 201), "a\tb", "\xff"} {
 		w.refused(person("ann"), &workspacev1.RenameWorkspace{Name: name}, entity.InvalidRequest)

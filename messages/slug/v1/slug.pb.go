@@ -32,8 +32,11 @@ type Slug struct {
 	// The workspace that had it, which alone may take it again before reserved_until.
 	ReservedFor   string `protobuf:"bytes,3,opt,name=reserved_for,json=reservedFor,proto3" json:"reserved_for,omitempty"`
 	ReservedUntil int64  `protobuf:"varint,4,opt,name=reserved_until,json=reservedUntil,proto3" json:"reserved_until,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The last claim of a rename, and the last that its workspace refused; whether the slug is held still or not.
+	ClaimId        string `protobuf:"bytes,5,opt,name=claim_id,json=claimId,proto3" json:"claim_id,omitempty"`
+	RefusedClaimId string `protobuf:"bytes,6,opt,name=refused_claim_id,json=refusedClaimId,proto3" json:"refused_claim_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Slug) Reset() {
@@ -92,6 +95,20 @@ func (x *Slug) GetReservedUntil() int64 {
 		return x.ReservedUntil
 	}
 	return 0
+}
+
+func (x *Slug) GetClaimId() string {
+	if x != nil {
+		return x.ClaimId
+	}
+	return ""
+}
+
+func (x *Slug) GetRefusedClaimId() string {
+	if x != nil {
+		return x.RefusedClaimId
+	}
+	return ""
 }
 
 // ClaimSlug takes the slug for a new workspace, which is then created; or, with rename, for one that is there.
@@ -184,7 +201,9 @@ type Rename struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Principal *v1.Principal          `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
 	// Empty: unchanged.
-	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Tells this claim from others.
+	Id            string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -233,14 +252,23 @@ func (x *Rename) GetName() string {
 	return ""
 }
 
+func (x *Rename) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
 // ReleaseSlug gives a slug up that the workspace holds.
 type ReleaseSlug struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	// Until when nobody else may take it; 0: free at once.
 	ReservedUntil int64 `protobuf:"varint,2,opt,name=reserved_until,json=reservedUntil,proto3" json:"reserved_until,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Where set, only while this claim is the one that holds it, which the workspace refused.
+	RefusedClaimId string `protobuf:"bytes,3,opt,name=refused_claim_id,json=refusedClaimId,proto3" json:"refused_claim_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ReleaseSlug) Reset() {
@@ -285,6 +313,13 @@ func (x *ReleaseSlug) GetReservedUntil() int64 {
 		return x.ReservedUntil
 	}
 	return 0
+}
+
+func (x *ReleaseSlug) GetRefusedClaimId() string {
+	if x != nil {
+		return x.RefusedClaimId
+	}
+	return ""
 }
 
 type ResolveSlug struct {
@@ -424,12 +459,13 @@ func (x *SlugClaimed) GetRename() *Rename {
 }
 
 type SlugReleased struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	ReservedUntil int64                  `protobuf:"varint,2,opt,name=reserved_until,json=reservedUntil,proto3" json:"reserved_until,omitempty"`
-	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId    string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	ReservedUntil  int64                  `protobuf:"varint,2,opt,name=reserved_until,json=reservedUntil,proto3" json:"reserved_until,omitempty"`
+	At             int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	RefusedClaimId string                 `protobuf:"bytes,4,opt,name=refused_claim_id,json=refusedClaimId,proto3" json:"refused_claim_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SlugReleased) Reset() {
@@ -483,16 +519,25 @@ func (x *SlugReleased) GetAt() int64 {
 	return 0
 }
 
+func (x *SlugReleased) GetRefusedClaimId() string {
+	if x != nil {
+		return x.RefusedClaimId
+	}
+	return ""
+}
+
 var File_messages_slug_v1_slug_proto protoreflect.FileDescriptor
 
 const file_messages_slug_v1_slug_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmessages/slug/v1/slug.proto\x12\x0fatelier.slug.v1\x1a\x1bmessages/wire/v1/wire.proto\"\x87\x01\n" +
+	"\x1bmessages/slug/v1/slug.proto\x12\x0fatelier.slug.v1\x1a\x1bmessages/wire/v1/wire.proto\"\xcc\x01\n" +
 	"\x04Slug\x12\x12\n" +
 	"\x04slug\x18\x01 \x01(\tR\x04slug\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12!\n" +
 	"\freserved_for\x18\x03 \x01(\tR\vreservedFor\x12%\n" +
-	"\x0ereserved_until\x18\x04 \x01(\x03R\rreservedUntil\"\xed\x01\n" +
+	"\x0ereserved_until\x18\x04 \x01(\x03R\rreservedUntil\x12\x19\n" +
+	"\bclaim_id\x18\x05 \x01(\tR\aclaimId\x12(\n" +
+	"\x10refused_claim_id\x18\x06 \x01(\tR\x0erefusedClaimId\"\xed\x01\n" +
 	"\tClaimSlug\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12%\n" +
 	"\x0eworkspace_name\x18\x02 \x01(\tR\rworkspaceName\x12\x1d\n" +
@@ -500,13 +545,15 @@ const file_messages_slug_v1_slug_proto_rawDesc = "" +
 	"creator_id\x18\x03 \x01(\tR\tcreatorId\x12#\n" +
 	"\rcreator_email\x18\x04 \x01(\tR\fcreatorEmail\x12!\n" +
 	"\fcreator_name\x18\x05 \x01(\tR\vcreatorName\x12/\n" +
-	"\x06rename\x18\x06 \x01(\v2\x17.atelier.slug.v1.RenameR\x06rename\"V\n" +
+	"\x06rename\x18\x06 \x01(\v2\x17.atelier.slug.v1.RenameR\x06rename\"f\n" +
 	"\x06Rename\x128\n" +
 	"\tprincipal\x18\x01 \x01(\v2\x1a.atelier.wire.v1.PrincipalR\tprincipal\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"W\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\"\x81\x01\n" +
 	"\vReleaseSlug\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12%\n" +
-	"\x0ereserved_until\x18\x02 \x01(\x03R\rreservedUntil\"\r\n" +
+	"\x0ereserved_until\x18\x02 \x01(\x03R\rreservedUntil\x12(\n" +
+	"\x10refused_claim_id\x18\x03 \x01(\tR\x0erefusedClaimId\"\r\n" +
 	"\vResolveSlug\"\x93\x02\n" +
 	"\vSlugClaimed\x12\x12\n" +
 	"\x04slug\x18\x01 \x01(\tR\x04slug\x12!\n" +
@@ -517,11 +564,12 @@ const file_messages_slug_v1_slug_proto_rawDesc = "" +
 	"\x02at\x18\x05 \x01(\x03R\x02at\x12#\n" +
 	"\rcreator_email\x18\x06 \x01(\tR\fcreatorEmail\x12!\n" +
 	"\fcreator_name\x18\a \x01(\tR\vcreatorName\x12/\n" +
-	"\x06rename\x18\b \x01(\v2\x17.atelier.slug.v1.RenameR\x06rename\"h\n" +
+	"\x06rename\x18\b \x01(\v2\x17.atelier.slug.v1.RenameR\x06rename\"\x92\x01\n" +
 	"\fSlugReleased\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12%\n" +
 	"\x0ereserved_until\x18\x02 \x01(\x03R\rreservedUntil\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02atB8Z6github.com/atelier-run/atelier/messages/slug/v1;slugv1b\x06proto3"
+	"\x02at\x18\x03 \x01(\x03R\x02at\x12(\n" +
+	"\x10refused_claim_id\x18\x04 \x01(\tR\x0erefusedClaimIdB8Z6github.com/atelier-run/atelier/messages/slug/v1;slugv1b\x06proto3"
 
 var (
 	file_messages_slug_v1_slug_proto_rawDescOnce sync.Once

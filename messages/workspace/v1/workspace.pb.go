@@ -1153,7 +1153,9 @@ type RenameWorkspace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Slug  string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
 	// Empty: unchanged.
-	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The slug is the one that the workspace has; where it has another by now, nothing is changed.
+	NameOnly      bool `protobuf:"varint,3,opt,name=name_only,json=nameOnly,proto3" json:"name_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1200,6 +1202,13 @@ func (x *RenameWorkspace) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *RenameWorkspace) GetNameOnly() bool {
+	if x != nil {
+		return x.NameOnly
+	}
+	return false
 }
 
 type Suspend struct {
@@ -3668,10 +3677,11 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"capability\x12\x0e\n" +
 	"\x02or\x18\x02 \x03(\tR\x02or\x12\x18\n" +
 	"\achanges\x18\x03 \x01(\bR\achanges\"\x13\n" +
-	"\x11DescribeWorkspace\"9\n" +
+	"\x11DescribeWorkspace\"V\n" +
 	"\x0fRenameWorkspace\x12\x12\n" +
 	"\x04slug\x18\x01 \x01(\tR\x04slug\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"!\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
+	"\tname_only\x18\x03 \x01(\bR\bnameOnly\"!\n" +
 	"\aSuspend\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\b\n" +
 	"\x06Resume\"A\n" +
