@@ -164,6 +164,28 @@ func TestRequestsInFlight(t *testing.T) {
 	}, func(o *http.Options) { o.Limits.Requests = 1 })
 }
 
+// Who sends slowly what anybody may send keeps nobody out who has a credential.
+func TestStrangersLeaveRoom(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		done := make(chan struct{})
+		for range 2 {
+			go func() {
+				b.request("POST", "/oauth/token", &drip{1 << 10, 5 * time.Second}, "Content-Type", "application/x-www-form-urlencoded").Body.Close()
+				done <- struct{}{}
+			}()
+		}
+		synctest.Wait()
+		for path, want := range map[string]int{"/sign-in": 503, "/v1/openapi.json": 503, "/v1/whoami": 200, "/healthz": 200} {
+			if got := request(b, b.server, "GET", path, b.key, ""); got.Code != want {
+				b.Errorf("%s: %d %s", path, got.Code, got.Body)
+			}
+		}
+		<-done
+		<-done
+		wants(b, request(b, b.server, "GET", "/sign-in", "", ""), 200, "")
+	}, func(o *http.Options) { o.Limits.Requests = 8 })
+}
+
 func TestConnections(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		idle, err := b.pipes.dial(b.Context(), "", "")

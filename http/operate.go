@@ -7,12 +7,23 @@ import (
 	"time"
 )
 
+// publicShare is the part of the requests under way that anybody may take. A body that comes slowly, or a queue, holds
+// one for long; with more of them strangers would keep out who has a credential.
+const publicShare = 4
+
 // operate takes a request through its operation.
 func (s *Server) operate(op *operation, w *response, r *http.Request) {
 	w.route = op
 	if op.manner != streaming {
 		defer s.requests.Add(-1)
 		if s.requests.Add(1) > int64(s.options.Limits.Requests) {
+			w.fail(errOverloaded)
+			return
+		}
+	}
+	if op.scope == public {
+		defer s.publicRequests.Add(-1)
+		if s.publicRequests.Add(1) > int64(max(1, s.options.Limits.Requests/publicShare)) {
 			w.fail(errOverloaded)
 			return
 		}

@@ -52,7 +52,7 @@ type Limits struct {
 	// Connections, beyond which requests are answered 503. Each may take 448 KiB for a request's head before it is known
 	// whose it is; the default leaves room beside as many streams as there may be.
 	Connections int
-	// Requests under way, streams apart, beyond which more are answered 503.
+	// Requests under way, streams apart, beyond which more are answered 503. Those without a credential may be a quarter.
 	Requests int
 	// Streams open at a time, beyond which more are answered 503.
 	Streams int

@@ -34,9 +34,11 @@ type Server struct {
 	adminRouter   *mux.Router
 	document      []byte
 	requests      atomic.Int64
-	connections   atomic.Int64
-	listening     *http.Server
-	administering *http.Server
+	// publicRequests are those of them that are anybody's.
+	publicRequests atomic.Int64
+	connections    atomic.Int64
+	listening      *http.Server
+	administering  *http.Server
 }
 
 // New makes a server that waits for requests.
