@@ -28,7 +28,7 @@ type unpacker struct {
 	ctx     context.Context
 	root    *os.Root
 	entries int64
-	// room is asked before the bytes of a file are written.
+	// room is asked before an entry is made and the bytes of a file are written.
 	room func(size int64) error
 	// made is the folder that was last seen to be there.
 	made string
@@ -82,6 +82,9 @@ func entryName(name string) (string, error) {
 }
 
 func (u *unpacker) entry(h *tar.Header, name string, content io.Reader) error {
+	if err := u.room(h.Size); err != nil {
+		return err
+	}
 	if err := u.parent(name); err != nil {
 		return u.refused(name, err)
 	}
@@ -123,9 +126,6 @@ func (u *unpacker) parent(name string) error {
 }
 
 func (u *unpacker) file(h *tar.Header, name string, content io.Reader) error {
-	if err := u.room(h.Size); err != nil {
-		return err
-	}
 	file, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

@@ -1,0 +1,45 @@
+package drive
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Entries without bytes take room as well: an archive of nothing else ends where the disk's room does.
+func TestUnpackingAsksForRoomForEveryEntry(t *testing.T) {
+	var archive bytes.Buffer
+	out := tar.NewWriter(&archive)
+	for i := range 100 {
+		h := &tar.Header{Format: tar.FormatPAX, Name: fmt.Sprintf("%d/", i), Mode: 0o755, Typeflag: tar.TypeDir, Uid: os.Geteuid(), Gid: os.Getegid()}
+		if i%2 == 1 {
+			h.Name, h.Typeflag, h.Linkname = fmt.Sprint(i), tar.TypeSymlink, "x"
+		}
+		if err := out.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	left := 10
+	u := &unpacker{ctx: t.Context(), root: root, room: func(int64) error {
+		if left--; left < 0 {
+			return unix.ENOSPC
+		}
+		return nil
+	}}
+	if err := u.unpack(&archive); !errors.Is(err, unix.ENOSPC) || u.entries != 10 {
+		t.Errorf("%d entries, %v", u.entries, err)
+	}
+}
