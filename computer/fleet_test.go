@@ -290,6 +290,27 @@ func TestRetireDuringBackup(t *testing.T) {
 	})
 }
 
+// A bucket that is away for a while keeps nothing that is to be forgotten.
+func TestForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := settled(t)
+		defer w.fleet.Close()
+		w.failing(func(what string) error {
+			if strings.HasPrefix(what, "remove") {
+				return errLater
+			}
+			return nil
+		})
+		w.fleet.Forget("ws_1", []*computerv1.Backup{{Id: "bkp_1"}})
+		synctest.Wait()
+		w.expect("remove ws_1 bkp_1!", "")
+		w.failing(func(string) error { return nil })
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		w.expect("remove ws_1 bkp_1", "")
+	})
+}
+
 func TestLostAndFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := settled(t)

@@ -129,10 +129,14 @@ func (f *Fleet) forgetUnwanted(workspaceID string, report proto.Message) error {
 	if err != nil || state.GetBackups()[taken.GetBackup().GetId()] != nil {
 		return err
 	}
-	return f.o.Archive.Remove(f.running, workspaceID, taken.GetBackup())
+	if f.o.Archive.Remove(f.running, workspaceID, taken.GetBackup()) != nil {
+		f.Forget(workspaceID, []*computerv1.Backup{taken.GetBackup()})
+	}
+	return nil
 }
 
-// Forget removes backups that are no longer kept, in the background. What fails is left lying and logged.
+// Forget removes backups that are no longer kept, in the background. What fails is tried again while the process lives, and
+// left lying after it.
 func (f *Fleet) Forget(workspaceID string, backups []*computerv1.Backup) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,11 +145,26 @@ func (f *Fleet) Forget(workspaceID string, backups []*computerv1.Backup) {
 	}
 	f.work.Go(func() {
 		for _, b := range backups {
-			if err := f.o.Archive.Remove(f.running, workspaceID, b); err != nil {
-				f.o.Log.Error("a backup cannot be removed", slog.String("workspace", workspaceID), slog.String("backup", b.GetId()), slog.Any("error", err))
-			}
+			f.remove(workspaceID, b)
 		}
 	})
+}
+
+// remove takes a backup away, when the bucket lets it.
+func (f *Fleet) remove(workspaceID string, b *computerv1.Backup) {
+	log := f.o.Log.With(slog.String("workspace", workspaceID), slog.String("backup", b.GetId()))
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		err := f.o.Archive.Remove(f.running, workspaceID, b)
+		if err == nil {
+			return
+		}
+		if final(err) || f.running.Err() != nil {
+			log.Error("a backup is left lying in the bucket", slog.Any("error", err))
+			return
+		}
+		log.Warn("a backup is removed later", slog.Any("error", err))
+		f.sleep(pause/2 + rand.N(pause))
+	}
 }
 
 // slow tells whether a task goes through a whole drive.
