@@ -17,10 +17,15 @@ func NewGuesses() Guesses { return Guesses{newGuesses()} }
 // Wait tries now, and tells how long to wait.
 func (g Guesses) Wait(from netip.Addr, email string) time.Duration {
 	var refused *entity.Error
-	if errors.As(g.g.try(time.Now(), from, email), &refused) {
+	if errors.As(g.g.try(time.Now(), from, email, false), &refused) {
 		return refused.RetryAfter
 	}
 	return 0
+}
+
+// Guess is a try to sign in from somewhere.
+func (s *Server) Guess(from netip.Addr, email string, at time.Time) {
+	s.guesses.try(at, from, email, false)
 }
 
 // Passwords makes and checks hashes.

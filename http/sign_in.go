@@ -2,6 +2,7 @@ package http
 
 import (
 	"net/http"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -47,7 +48,29 @@ func (s *Server) openAccount(c *call) (sheet, error) {
 	if err := c.signIn(userID); err != nil {
 		return sheet{}, err
 	}
+	address, _ := checkEmail(form.Get("email"))
+	c.setCookie(c.server.knownCookie(), c.server.cursors.text(knownBrowser, knownTo(address)), knownTime)
 	return sheet{to: next}, nil
+}
+
+// A browser that somebody signed in with keeps a text that only this server makes, and that opens nothing.
+const (
+	knownBrowser = "known"
+	knownTime    = 365 * 24 * time.Hour
+)
+
+func (s *Server) knownCookie() string { return s.cookieName() + "-known" }
+
+func knownTo(address string) []byte { return walk("browser", address) }
+
+// isKnown tells whether the person of an address signed in with the browser before.
+func (c *call) isKnown(address string) bool {
+	cookie, err := c.r.Cookie(c.server.knownCookie())
+	if err != nil {
+		return false
+	}
+	text, err := c.server.cursors.place(cookie.Value, knownTo(address))
+	return err == nil && text == knownBrowser
 }
 
 // maxEmail bounds what is shown again of what was typed for an address, in bytes.
@@ -57,7 +80,7 @@ const maxEmail = 254
 // guess as much as a wrong password.
 func (c *call) personWith(address, password string) (userID string, err error) {
 	address, badAddress := checkEmail(address)
-	if err := c.server.guesses.try(c.server.now(), c.address(), address); err != nil {
+	if err := c.server.guesses.try(c.server.now(), c.address(), address, c.isKnown(address)); err != nil {
 		return "", err
 	}
 	var known *userv1.Password

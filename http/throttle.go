@@ -10,6 +10,8 @@ import (
 
 // guesses limits tries to sign in. The strict limit is on an address of the network with one of a person, so that who
 // guesses keeps nobody out but themselves; the wide ones slow down who guesses from many networks, or about many people.
+// From many networks somebody could use a person's up, and keep them out: it does not count for a browser that the person
+// signed in with before.
 // The memory is fixed, however many of either there are: those whose hashes meet share a bucket.
 type guesses struct {
 	seed                   maphash.Seed
@@ -30,8 +32,9 @@ var (
 
 func newGuesses() *guesses { return &guesses{seed: maphash.MakeSeed()} }
 
-// try counts a try, or refuses it. What the strict limit refuses costs the wide ones nothing.
-func (g *guesses) try(now time.Time, source netip.Addr, email string) error {
+// try counts a try, or refuses it; known tells that it comes from a browser of that person. What the strict limit refuses
+// costs the wide ones nothing.
+func (g *guesses) try(now time.Time, source netip.Addr, email string, known bool) error {
 	from := network(source)
 	type pair struct {
 		from  netip.Prefix
@@ -45,6 +48,9 @@ func (g *guesses) try(now time.Time, source netip.Addr, email string) error {
 		{slot(g, &g.sources, from), perSource},
 		{slot(g, &g.people, email), perPerson},
 	} {
+		if known && limit.allowance == perPerson {
+			continue
+		}
 		if wait := limit.bucket.takeEach(now, limit.each, limit.burst); wait > 0 {
 			return &entity.Error{Code: entity.RateLimited, Message: "there were too many tries to sign in", RetryAfter: wait}
 		}

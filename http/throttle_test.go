@@ -113,6 +113,25 @@ func TestSignInIsThrottled(t *testing.T) {
 	b.post("/sign-in", "email", "alice@example.com", "password", goodPassword).leads("/account")
 }
 
+// However many networks guess, a person gets in with a browser that they used before; and only with that.
+func TestGuessersKeepNobodyOut(t *testing.T) {
+	s := newSite(t, func(o *http.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
+	s.enter("alice")
+	s.enter("bob")
+	used, other := s.browser(), s.browser()
+	used.post("/sign-in", "email", "alice@example.com", "password", goodPassword).leads("/account")
+	other.post("/sign-in", "email", "bob@example.com", "password", goodPassword).leads("/account")
+	for _, b := range []*browser{used, other} {
+		b.post("/sign-out").leads("/sign-in")
+	}
+	for i := range 400 {
+		s.node.Server.Guess(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), "alice@example.com", s.clock.Now())
+	}
+	other.headers["X-Forwarded-For"], used.headers["X-Forwarded-For"] = "192.0.2.1", "192.0.2.2"
+	other.post("/sign-in", "email", "alice@example.com", "password", goodPassword).page(429)
+	used.post("/sign-in", "email", "Alice@example.com", "password", goodPassword).leads("/account")
+}
+
 // A page's limit by address is told on a page as well.
 func TestPagesAreLimitedByAddress(t *testing.T) {
 	s := newSite(t, func(o *http.Options) { o.Limits = http.Limits{AddressRate: 1, AddressBurst: 2} })
