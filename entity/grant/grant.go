@@ -41,7 +41,7 @@ func Decide(call entity.Call, s *grantv1.Grant, c grantv1.Command) ([]grantv1.Ev
 	if open, ok := c.(*grantv1.OpenGrant); ok && s.GetRevokedAt() == 0 {
 		return openGrant(call, s, open.GetGrant())
 	}
-	if !opened(s) || s.GetRevokedAt() != 0 {
+	if _, looks := c.(*grantv1.DescribeGrant); !opened(s) || s.GetRevokedAt() != 0 && !looks {
 		return nil, errNotFound
 	}
 	switch c := c.(type) {

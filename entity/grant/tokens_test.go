@@ -39,7 +39,7 @@ func TestRefusals(t *testing.T) {
 		"revoked, refresh":    {at(noon), revoked, refresh(1, 2), entity.NotFound},
 		"revoked, use":        {at(noon), revoked, &grantv1.Use{}, entity.NotFound},
 		"revoked, open":       {at(noon), revoked, &grantv1.OpenGrant{Grant: good()}, entity.NotFound},
-		"revoked, describe":   {at(noon), revoked, &grantv1.DescribeGrant{}, entity.NotFound},
+		"revoked, describe":   {at(noon), revoked, &grantv1.DescribeGrant{}, ""},
 		"revoked, revoke":     {at(noon), revoked, &grantv1.Revoke{}, ""},
 	} {
 		if _, _, err := ask(t, test.call, test.s, test.c); entitytest.Code(err) != test.want {
