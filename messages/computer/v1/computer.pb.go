@@ -324,9 +324,11 @@ type Task struct {
 	VmName      string `protobuf:"bytes,4,opt,name=vm_name,json=vmName,proto3" json:"vm_name,omitempty"`
 	RequestedAt int64  `protobuf:"varint,5,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
 	// The person who asked; empty: the platform.
-	RequestedBy   string `protobuf:"bytes,6,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RequestedBy string `protobuf:"bytes,6,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
+	// The operator who acted as that person, if one did.
+	ImpersonatorId string `protobuf:"bytes,7,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
@@ -397,6 +399,13 @@ func (x *Task) GetRequestedAt() int64 {
 func (x *Task) GetRequestedBy() string {
 	if x != nil {
 		return x.RequestedBy
+	}
+	return ""
+}
+
+func (x *Task) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
 	}
 	return ""
 }
@@ -1918,14 +1927,15 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
 	"\x05value\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x05value:\x028\x01\",\n" +
 	"\aPresent\x12!\n" +
-	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\"\xc5\x01\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\"\xee\x01\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1d.atelier.computer.v1.TaskKindR\x04kind\x12\x1b\n" +
 	"\tbackup_id\x18\x03 \x01(\tR\bbackupId\x12\x17\n" +
 	"\avm_name\x18\x04 \x01(\tR\x06vmName\x12!\n" +
 	"\frequested_at\x18\x05 \x01(\x03R\vrequestedAt\x12!\n" +
-	"\frequested_by\x18\x06 \x01(\tR\vrequestedBy\"\xa0\x01\n" +
+	"\frequested_by\x18\x06 \x01(\tR\vrequestedBy\x12'\n" +
+	"\x0fimpersonator_id\x18\a \x01(\tR\x0eimpersonatorId\"\xa0\x01\n" +
 	"\x06Backup\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +

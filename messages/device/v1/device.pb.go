@@ -95,12 +95,14 @@ func (x *Device) GetName() string {
 
 // ClaimDevice takes the device for a machine of a person; the one of an earlier claim of the same person stays.
 type ClaimDevice struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	MachineId     string                 `protobuf:"bytes,2,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
-	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	UserId    string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	MachineId string                 `protobuf:"bytes,2,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// The operator who acts as the person, if one does.
+	ImpersonatorId string `protobuf:"bytes,4,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ClaimDevice) Reset() {
@@ -150,6 +152,13 @@ func (x *ClaimDevice) GetMachineId() string {
 func (x *ClaimDevice) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *ClaimDevice) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
 	}
 	return ""
 }
@@ -244,14 +253,15 @@ func (*DescribeDevice) Descriptor() ([]byte, []int) {
 
 // DeviceClaimed is also a repeated claim's, with its new name.
 type DeviceClaimed struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SyncDeviceId  string                 `protobuf:"bytes,1,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
-	UserId        string                 `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	MachineId     string                 `protobuf:"bytes,3,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
-	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	At            int64                  `protobuf:"varint,5,opt,name=at,proto3" json:"at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	SyncDeviceId   string                 `protobuf:"bytes,1,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
+	UserId         string                 `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	MachineId      string                 `protobuf:"bytes,3,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	Name           string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	At             int64                  `protobuf:"varint,5,opt,name=at,proto3" json:"at,omitempty"`
+	ImpersonatorId string                 `protobuf:"bytes,6,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *DeviceClaimed) Reset() {
@@ -319,6 +329,13 @@ func (x *DeviceClaimed) GetAt() int64 {
 	return 0
 }
 
+func (x *DeviceClaimed) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
+	}
+	return ""
+}
+
 type DeviceReleased struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
@@ -373,24 +390,26 @@ const file_messages_device_v1_device_proto_rawDesc = "" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x03 \x01(\tR\tmachineId\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"Y\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"\x82\x01\n" +
 	"\vClaimDevice\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x02 \x01(\tR\tmachineId\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"G\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12'\n" +
+	"\x0fimpersonator_id\x18\x04 \x01(\tR\x0eimpersonatorId\"G\n" +
 	"\rReleaseDevice\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x02 \x01(\tR\tmachineId\"\x10\n" +
-	"\x0eDescribeDevice\"\x91\x01\n" +
+	"\x0eDescribeDevice\"\xba\x01\n" +
 	"\rDeviceClaimed\x12$\n" +
 	"\x0esync_device_id\x18\x01 \x01(\tR\fsyncDeviceId\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x03 \x01(\tR\tmachineId\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02at\x18\x05 \x01(\x03R\x02at\" \n" +
+	"\x02at\x18\x05 \x01(\x03R\x02at\x12'\n" +
+	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\" \n" +
 	"\x0eDeviceReleased\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02atB<Z:github.com/atelier-run/atelier/messages/device/v1;devicev1b\x06proto3"
 

@@ -120,8 +120,10 @@ type ClaimSlug struct {
 	CreatorEmail  string                 `protobuf:"bytes,4,opt,name=creator_email,json=creatorEmail,proto3" json:"creator_email,omitempty"`
 	CreatorName   string                 `protobuf:"bytes,5,opt,name=creator_name,json=creatorName,proto3" json:"creator_name,omitempty"`
 	Rename        *Rename                `protobuf:"bytes,6,opt,name=rename,proto3" json:"rename,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The operator who acts as the creator, if one does.
+	ImpersonatorId string `protobuf:"bytes,7,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ClaimSlug) Reset() {
@@ -194,6 +196,13 @@ func (x *ClaimSlug) GetRename() *Rename {
 		return x.Rename
 	}
 	return nil
+}
+
+func (x *ClaimSlug) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
+	}
+	return ""
 }
 
 // Rename is what to do with a claimed slug: give it to the workspace, as the person who asked.
@@ -359,17 +368,18 @@ func (*ResolveSlug) Descriptor() ([]byte, []int) {
 }
 
 type SlugClaimed struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Slug          string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
-	WorkspaceId   string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	WorkspaceName string                 `protobuf:"bytes,3,opt,name=workspace_name,json=workspaceName,proto3" json:"workspace_name,omitempty"`
-	CreatorId     string                 `protobuf:"bytes,4,opt,name=creator_id,json=creatorId,proto3" json:"creator_id,omitempty"`
-	At            int64                  `protobuf:"varint,5,opt,name=at,proto3" json:"at,omitempty"`
-	CreatorEmail  string                 `protobuf:"bytes,6,opt,name=creator_email,json=creatorEmail,proto3" json:"creator_email,omitempty"`
-	CreatorName   string                 `protobuf:"bytes,7,opt,name=creator_name,json=creatorName,proto3" json:"creator_name,omitempty"`
-	Rename        *Rename                `protobuf:"bytes,8,opt,name=rename,proto3" json:"rename,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Slug           string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
+	WorkspaceId    string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	WorkspaceName  string                 `protobuf:"bytes,3,opt,name=workspace_name,json=workspaceName,proto3" json:"workspace_name,omitempty"`
+	CreatorId      string                 `protobuf:"bytes,4,opt,name=creator_id,json=creatorId,proto3" json:"creator_id,omitempty"`
+	At             int64                  `protobuf:"varint,5,opt,name=at,proto3" json:"at,omitempty"`
+	CreatorEmail   string                 `protobuf:"bytes,6,opt,name=creator_email,json=creatorEmail,proto3" json:"creator_email,omitempty"`
+	CreatorName    string                 `protobuf:"bytes,7,opt,name=creator_name,json=creatorName,proto3" json:"creator_name,omitempty"`
+	Rename         *Rename                `protobuf:"bytes,8,opt,name=rename,proto3" json:"rename,omitempty"`
+	ImpersonatorId string                 `protobuf:"bytes,9,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SlugClaimed) Reset() {
@@ -458,6 +468,13 @@ func (x *SlugClaimed) GetRename() *Rename {
 	return nil
 }
 
+func (x *SlugClaimed) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
+	}
+	return ""
+}
+
 type SlugReleased struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId    string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -537,7 +554,7 @@ const file_messages_slug_v1_slug_proto_rawDesc = "" +
 	"\freserved_for\x18\x03 \x01(\tR\vreservedFor\x12%\n" +
 	"\x0ereserved_until\x18\x04 \x01(\x03R\rreservedUntil\x12\x19\n" +
 	"\bclaim_id\x18\x05 \x01(\tR\aclaimId\x12(\n" +
-	"\x10refused_claim_id\x18\x06 \x01(\tR\x0erefusedClaimId\"\xed\x01\n" +
+	"\x10refused_claim_id\x18\x06 \x01(\tR\x0erefusedClaimId\"\x96\x02\n" +
 	"\tClaimSlug\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12%\n" +
 	"\x0eworkspace_name\x18\x02 \x01(\tR\rworkspaceName\x12\x1d\n" +
@@ -545,7 +562,8 @@ const file_messages_slug_v1_slug_proto_rawDesc = "" +
 	"creator_id\x18\x03 \x01(\tR\tcreatorId\x12#\n" +
 	"\rcreator_email\x18\x04 \x01(\tR\fcreatorEmail\x12!\n" +
 	"\fcreator_name\x18\x05 \x01(\tR\vcreatorName\x12/\n" +
-	"\x06rename\x18\x06 \x01(\v2\x17.atelier.slug.v1.RenameR\x06rename\"f\n" +
+	"\x06rename\x18\x06 \x01(\v2\x17.atelier.slug.v1.RenameR\x06rename\x12'\n" +
+	"\x0fimpersonator_id\x18\a \x01(\tR\x0eimpersonatorId\"f\n" +
 	"\x06Rename\x128\n" +
 	"\tprincipal\x18\x01 \x01(\v2\x1a.atelier.wire.v1.PrincipalR\tprincipal\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x0e\n" +
@@ -554,7 +572,7 @@ const file_messages_slug_v1_slug_proto_rawDesc = "" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12%\n" +
 	"\x0ereserved_until\x18\x02 \x01(\x03R\rreservedUntil\x12(\n" +
 	"\x10refused_claim_id\x18\x03 \x01(\tR\x0erefusedClaimId\"\r\n" +
-	"\vResolveSlug\"\x93\x02\n" +
+	"\vResolveSlug\"\xbc\x02\n" +
 	"\vSlugClaimed\x12\x12\n" +
 	"\x04slug\x18\x01 \x01(\tR\x04slug\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12%\n" +
@@ -564,7 +582,8 @@ const file_messages_slug_v1_slug_proto_rawDesc = "" +
 	"\x02at\x18\x05 \x01(\x03R\x02at\x12#\n" +
 	"\rcreator_email\x18\x06 \x01(\tR\fcreatorEmail\x12!\n" +
 	"\fcreator_name\x18\a \x01(\tR\vcreatorName\x12/\n" +
-	"\x06rename\x18\b \x01(\v2\x17.atelier.slug.v1.RenameR\x06rename\"\x92\x01\n" +
+	"\x06rename\x18\b \x01(\v2\x17.atelier.slug.v1.RenameR\x06rename\x12'\n" +
+	"\x0fimpersonator_id\x18\t \x01(\tR\x0eimpersonatorId\"\x92\x01\n" +
 	"\fSlugReleased\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12%\n" +
 	"\x0ereserved_until\x18\x02 \x01(\x03R\rreservedUntil\x12\x0e\n" +

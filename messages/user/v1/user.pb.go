@@ -1639,12 +1639,14 @@ func (x *ListGrants) GetLimit() int32 {
 
 // RegisterMachine is the platform's: it follows from the claim of the device.
 type RegisterMachine struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	SyncDeviceId  string                 `protobuf:"bytes,3,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	MachineId    string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	Name         string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	SyncDeviceId string                 `protobuf:"bytes,3,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
+	// The operator who acts as the person, if one does.
+	ImpersonatorId string `protobuf:"bytes,4,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RegisterMachine) Reset() {
@@ -1694,6 +1696,13 @@ func (x *RegisterMachine) GetName() string {
 func (x *RegisterMachine) GetSyncDeviceId() string {
 	if x != nil {
 		return x.SyncDeviceId
+	}
+	return ""
+}
+
+func (x *RegisterMachine) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
 	}
 	return ""
 }
@@ -3155,12 +3164,13 @@ func (x *GrantRevoked) GetImpersonatorId() string {
 }
 
 type MachineRegistered struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Machine       *Machine               `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
-	UserId        string                 `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	WorkspaceIds  []string               `protobuf:"bytes,3,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Machine        *Machine               `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	UserId         string                 `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	WorkspaceIds   []string               `protobuf:"bytes,3,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
+	ImpersonatorId string                 `protobuf:"bytes,4,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *MachineRegistered) Reset() {
@@ -3212,6 +3222,13 @@ func (x *MachineRegistered) GetWorkspaceIds() []string {
 		return x.WorkspaceIds
 	}
 	return nil
+}
+
+func (x *MachineRegistered) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
+	}
+	return ""
 }
 
 type MachineRenamed struct {
@@ -3526,12 +3543,13 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\n" +
 	"ListGrants\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\x05R\x05limit\"j\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\"\x93\x01\n" +
 	"\x0fRegisterMachine\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12$\n" +
-	"\x0esync_device_id\x18\x03 \x01(\tR\fsyncDeviceId\".\n" +
+	"\x0esync_device_id\x18\x03 \x01(\tR\fsyncDeviceId\x12'\n" +
+	"\x0fimpersonator_id\x18\x04 \x01(\tR\x0eimpersonatorId\".\n" +
 	"\rRemoveMachine\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\":\n" +
@@ -3634,11 +3652,12 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\vclient_name\x18\x05 \x01(\tR\n" +
 	"clientName\x12\x0e\n" +
 	"\x02by\x18\x06 \x01(\tR\x02by\x12'\n" +
-	"\x0fimpersonator_id\x18\a \x01(\tR\x0eimpersonatorId\"\x85\x01\n" +
+	"\x0fimpersonator_id\x18\a \x01(\tR\x0eimpersonatorId\"\xae\x01\n" +
 	"\x11MachineRegistered\x122\n" +
 	"\amachine\x18\x01 \x01(\v2\x18.atelier.user.v1.MachineR\amachine\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12#\n" +
-	"\rworkspace_ids\x18\x03 \x03(\tR\fworkspaceIds\"S\n" +
+	"\rworkspace_ids\x18\x03 \x03(\tR\fworkspaceIds\x12'\n" +
+	"\x0fimpersonator_id\x18\x04 \x01(\tR\x0eimpersonatorId\"S\n" +
 	"\x0eMachineRenamed\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x12\n" +

@@ -798,11 +798,15 @@ type Anchor struct {
 	Kind  AnchorKind             `protobuf:"varint,3,opt,name=kind,proto3,enum=atelier.workspace.v1.AnchorKind" json:"kind,omitempty"`
 	State AnchorState            `protobuf:"varint,4,opt,name=state,proto3,enum=atelier.workspace.v1.AnchorState" json:"state,omitempty"`
 	// JSON; empty: null.
-	Settings      []byte `protobuf:"bytes,5,opt,name=settings,proto3" json:"settings,omitempty"`
-	CreatedAt     int64  `protobuf:"varint,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	UpdatedAt     int64  `protobuf:"varint,7,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	BrokenAt      int64  `protobuf:"varint,8,opt,name=broken_at,json=brokenAt,proto3" json:"broken_at,omitempty"`
-	Position      uint64 `protobuf:"varint,9,opt,name=position,proto3" json:"position,omitempty"`
+	Settings  []byte `protobuf:"bytes,5,opt,name=settings,proto3" json:"settings,omitempty"`
+	CreatedAt int64  `protobuf:"varint,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt int64  `protobuf:"varint,7,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	BrokenAt  int64  `protobuf:"varint,8,opt,name=broken_at,json=brokenAt,proto3" json:"broken_at,omitempty"`
+	Position  uint64 `protobuf:"varint,9,opt,name=position,proto3" json:"position,omitempty"`
+	// The last row of activity that it followed, and when it was last bound to its path by somebody, if it was since it was
+	// made.
+	Seq           uint64 `protobuf:"varint,10,opt,name=seq,proto3" json:"seq,omitempty"`
+	BoundAt       int64  `protobuf:"varint,11,opt,name=bound_at,json=boundAt,proto3" json:"bound_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -900,15 +904,31 @@ func (x *Anchor) GetPosition() uint64 {
 	return 0
 }
 
+func (x *Anchor) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *Anchor) GetBoundAt() int64 {
+	if x != nil {
+		return x.BoundAt
+	}
+	return 0
+}
+
 type CreateWorkspace struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Slug          string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	CreatorId     string                 `protobuf:"bytes,3,opt,name=creator_id,json=creatorId,proto3" json:"creator_id,omitempty"`
-	CreatorEmail  string                 `protobuf:"bytes,4,opt,name=creator_email,json=creatorEmail,proto3" json:"creator_email,omitempty"`
-	CreatorName   string                 `protobuf:"bytes,5,opt,name=creator_name,json=creatorName,proto3" json:"creator_name,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Slug         string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
+	Name         string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	CreatorId    string                 `protobuf:"bytes,3,opt,name=creator_id,json=creatorId,proto3" json:"creator_id,omitempty"`
+	CreatorEmail string                 `protobuf:"bytes,4,opt,name=creator_email,json=creatorEmail,proto3" json:"creator_email,omitempty"`
+	CreatorName  string                 `protobuf:"bytes,5,opt,name=creator_name,json=creatorName,proto3" json:"creator_name,omitempty"`
+	// The operator who acted as the creator, if one did.
+	ImpersonatorId string `protobuf:"bytes,6,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *CreateWorkspace) Reset() {
@@ -972,6 +992,13 @@ func (x *CreateWorkspace) GetCreatorEmail() string {
 func (x *CreateWorkspace) GetCreatorName() string {
 	if x != nil {
 		return x.CreatorName
+	}
+	return ""
+}
+
+func (x *CreateWorkspace) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
 	}
 	return ""
 }
@@ -1952,10 +1979,12 @@ func (x *Reanchor) GetPath() string {
 
 // MoveAnchor, BreakAnchor and RepairAnchor tell what the drive did to an anchor that stands at from_path or path.
 type MoveAnchor struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
-	FromPath      string                 `protobuf:"bytes,2,opt,name=from_path,json=fromPath,proto3" json:"from_path,omitempty"`
-	ToPath        string                 `protobuf:"bytes,3,opt,name=to_path,json=toPath,proto3" json:"to_path,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	FromPath string                 `protobuf:"bytes,2,opt,name=from_path,json=fromPath,proto3" json:"from_path,omitempty"`
+	ToPath   string                 `protobuf:"bytes,3,opt,name=to_path,json=toPath,proto3" json:"to_path,omitempty"`
+	// The row of activity that it follows; 0: none.
+	Seq           uint64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2011,10 +2040,18 @@ func (x *MoveAnchor) GetToPath() string {
 	return ""
 }
 
+func (x *MoveAnchor) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
 type BreakAnchor struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
 	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2063,10 +2100,18 @@ func (x *BreakAnchor) GetPath() string {
 	return ""
 }
 
+func (x *BreakAnchor) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
 type RepairAnchor struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
 	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2113,6 +2158,13 @@ func (x *RepairAnchor) GetPath() string {
 		return x.Path
 	}
 	return ""
+}
+
+func (x *RepairAnchor) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
 }
 
 // OrphanAnchors gives up the anchors that have been broken for too long.
@@ -2444,15 +2496,16 @@ func (x *Anchors) GetAnchors() []*Anchor {
 }
 
 type WorkspaceCreated struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Slug          string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	CreatorId     string                 `protobuf:"bytes,3,opt,name=creator_id,json=creatorId,proto3" json:"creator_id,omitempty"`
-	At            int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
-	CreatorEmail  string                 `protobuf:"bytes,5,opt,name=creator_email,json=creatorEmail,proto3" json:"creator_email,omitempty"`
-	CreatorName   string                 `protobuf:"bytes,6,opt,name=creator_name,json=creatorName,proto3" json:"creator_name,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Slug           string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
+	Name           string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	CreatorId      string                 `protobuf:"bytes,3,opt,name=creator_id,json=creatorId,proto3" json:"creator_id,omitempty"`
+	At             int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	CreatorEmail   string                 `protobuf:"bytes,5,opt,name=creator_email,json=creatorEmail,proto3" json:"creator_email,omitempty"`
+	CreatorName    string                 `protobuf:"bytes,6,opt,name=creator_name,json=creatorName,proto3" json:"creator_name,omitempty"`
+	ImpersonatorId string                 `protobuf:"bytes,7,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WorkspaceCreated) Reset() {
@@ -2523,6 +2576,13 @@ func (x *WorkspaceCreated) GetCreatorEmail() string {
 func (x *WorkspaceCreated) GetCreatorName() string {
 	if x != nil {
 		return x.CreatorName
+	}
+	return ""
+}
+
+func (x *WorkspaceCreated) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
 	}
 	return ""
 }
@@ -3361,6 +3421,7 @@ type AnchorMoved struct {
 	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
 	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	Seq           uint64                 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3416,10 +3477,18 @@ func (x *AnchorMoved) GetAt() int64 {
 	return 0
 }
 
+func (x *AnchorMoved) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
 type AnchorBroken struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
 	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3468,12 +3537,22 @@ func (x *AnchorBroken) GetAt() int64 {
 	return 0
 }
 
+func (x *AnchorBroken) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
 // AnchorRepaired is by reappearance, or by naming another path.
 type AnchorRepaired struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	Path     string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	At       int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	Seq      uint64                 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Somebody named the path.
+	Bound         bool `protobuf:"varint,5,opt,name=bound,proto3" json:"bound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3527,6 +3606,20 @@ func (x *AnchorRepaired) GetAt() int64 {
 		return x.At
 	}
 	return 0
+}
+
+func (x *AnchorRepaired) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *AnchorRepaired) GetBound() bool {
+	if x != nil {
+		return x.Bound
+	}
+	return false
 }
 
 type AnchorOrphaned struct {
@@ -3649,7 +3742,7 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\ainviter\x18\t \x01(\v2\x1c.atelier.workspace.v1.PersonR\ainviter\x12#\n" +
 	"\rsecret_sha256\x18\n" +
 	" \x01(\fR\fsecretSha256\x12\x1a\n" +
-	"\bposition\x18\v \x01(\x04R\bposition\"\xae\x02\n" +
+	"\bposition\x18\v \x01(\x04R\bposition\"\xdb\x02\n" +
 	"\x06Anchor\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x124\n" +
@@ -3661,14 +3754,18 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\a \x01(\x03R\tupdatedAt\x12\x1b\n" +
 	"\tbroken_at\x18\b \x01(\x03R\bbrokenAt\x12\x1a\n" +
-	"\bposition\x18\t \x01(\x04R\bposition\"\xa0\x01\n" +
+	"\bposition\x18\t \x01(\x04R\bposition\x12\x10\n" +
+	"\x03seq\x18\n" +
+	" \x01(\x04R\x03seq\x12\x19\n" +
+	"\bbound_at\x18\v \x01(\x03R\aboundAt\"\xc9\x01\n" +
 	"\x0fCreateWorkspace\x12\x12\n" +
 	"\x04slug\x18\x01 \x01(\tR\x04slug\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"creator_id\x18\x03 \x01(\tR\tcreatorId\x12#\n" +
 	"\rcreator_email\x18\x04 \x01(\tR\fcreatorEmail\x12!\n" +
-	"\fcreator_name\x18\x05 \x01(\tR\vcreatorName\"\r\n" +
+	"\fcreator_name\x18\x05 \x01(\tR\vcreatorName\x12'\n" +
+	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\"\r\n" +
 	"\vReportReady\"\x11\n" +
 	"\x0fReportUnhealthy\"U\n" +
 	"\tAuthorize\x12\x1e\n" +
@@ -3721,18 +3818,21 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\";\n" +
 	"\bReanchor\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"_\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"q\n" +
 	"\n" +
 	"MoveAnchor\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x1b\n" +
 	"\tfrom_path\x18\x02 \x01(\tR\bfromPath\x12\x17\n" +
-	"\ato_path\x18\x03 \x01(\tR\x06toPath\">\n" +
+	"\ato_path\x18\x03 \x01(\tR\x06toPath\x12\x10\n" +
+	"\x03seq\x18\x04 \x01(\x04R\x03seq\"P\n" +
 	"\vBreakAnchor\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"?\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\"Q\n" +
 	"\fRepairAnchor\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"\x0f\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\x0f\n" +
 	"\rOrphanAnchors\"\r\n" +
 	"\vListAnchors\"`\n" +
 	"\n" +
@@ -3751,7 +3851,7 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"invitation\x12\x18\n" +
 	"\arenewed\x18\x02 \x01(\bR\arenewed\"A\n" +
 	"\aAnchors\x126\n" +
-	"\aanchors\x18\x01 \x03(\v2\x1c.atelier.workspace.v1.AnchorR\aanchors\"\xb1\x01\n" +
+	"\aanchors\x18\x01 \x03(\v2\x1c.atelier.workspace.v1.AnchorR\aanchors\"\xda\x01\n" +
 	"\x10WorkspaceCreated\x12\x12\n" +
 	"\x04slug\x18\x01 \x01(\tR\x04slug\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -3759,7 +3859,8 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"creator_id\x18\x03 \x01(\tR\tcreatorId\x12\x0e\n" +
 	"\x02at\x18\x04 \x01(\x03R\x02at\x12#\n" +
 	"\rcreator_email\x18\x05 \x01(\tR\fcreatorEmail\x12!\n" +
-	"\fcreator_name\x18\x06 \x01(\tR\vcreatorName\" \n" +
+	"\fcreator_name\x18\x06 \x01(\tR\vcreatorName\x12'\n" +
+	"\x0fimpersonator_id\x18\a \x01(\tR\x0eimpersonatorId\" \n" +
 	"\x0eWorkspaceReady\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\"$\n" +
 	"\x12WorkspaceUnhealthy\x12\x0e\n" +
@@ -3810,18 +3911,22 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x06anchor\x18\x01 \x01(\v2\x1c.atelier.workspace.v1.AnchorR\x06anchor\"<\n" +
 	"\rAnchorRemoved\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at\"N\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"`\n" +
 	"\vAnchorMoved\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02at\";\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\x12\x10\n" +
+	"\x03seq\x18\x04 \x01(\x04R\x03seq\"M\n" +
 	"\fAnchorBroken\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at\"Q\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\"y\n" +
 	"\x0eAnchorRepaired\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02at\"=\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\x12\x10\n" +
+	"\x03seq\x18\x04 \x01(\x04R\x03seq\x12\x14\n" +
+	"\x05bound\x18\x05 \x01(\bR\x05bound\"=\n" +
 	"\x0eAnchorOrphaned\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at*N\n" +
