@@ -164,12 +164,14 @@ func (s *Server) changePerson(c *call, in personChange) (personRecord, error) {
 	return c.describePerson(person.UserID)
 }
 
-// forgetPerson has each credential of a person asked for anew; where shut is set, their streams end.
+// forgetPerson has each credential of a person asked for anew, and each with which they act as somebody; where shut is
+// set, their streams end.
 func (s *Server) forgetPerson(userID string, shut bool) {
 	known := s.authenticator.known
 	known.forget(userID) // no answer that is on its way is kept
 	known.entries.Range(func(id, found any) bool {
-		if found.(*remembered[*credential]).value.principal.GetUserId() == userID {
+		of := found.(*remembered[*credential]).value.principal
+		if of.GetUserId() == userID || of.GetImpersonatorId() == userID {
 			known.forget(id.(string))
 			if shut {
 				s.watch.end(id.(string))

@@ -66,6 +66,24 @@ func TestImpersonation(t *testing.T) {
 	s.ask(s.node.Server, started.Key, "GET", "/v1/whoami", "", 401, nil)
 }
 
+// An impersonation ends with what made it possible: its operator is an internal admin who is let in.
+func TestImpersonationEndsWithItsOperator(t *testing.T) {
+	s := newStage(t)
+	s.person("alice")
+	s.person("bob")
+	admin := s.node.Server.Admin()
+	for _, change := range []string{`"disabled":true`, `"internalAdmin":false`} {
+		s.ask(admin, "", "PATCH", "/admin/users", `{"email":"bob@example.com","disabled":false,"internalAdmin":true}`, 200, nil)
+		var started struct{ Key string }
+		s.ask(admin, "", "POST", "/admin/impersonations",
+			`{"email":"alice@example.com","admin":"bob@example.com","reason":"a lost file"}`, 201, &started)
+		s.ask(s.node.Server, started.Key, "GET", "/v1/whoami", "", 200, nil)
+		s.ask(admin, "", "PATCH", "/admin/users", `{"email":"bob@example.com",`+change+`}`, 200, nil)
+		s.ask(s.node.Server, started.Key, "GET", "/v1/whoami", "", 401, nil)
+		s.ask(s.node.Server, s.keys["alice"], "GET", "/v1/whoami", "", 200, nil)
+	}
+}
+
 type exported struct {
 	WorkspaceID, UserID, Event, ActorID string
 	At                                  int64

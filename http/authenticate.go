@@ -136,18 +136,37 @@ func (a *authenticator) describe(ctx context.Context, id string, old *credential
 	if c.principal.GetUserId() == "" { // a computer's own
 		return c, nil
 	}
-	person, err := asked[*userv1.Standing](a.asker.Ask(ctx, entity.Command{
-		Kind: entity.KindUser, Identity: c.principal.GetUserId(), Principal: entity.Platform(),
-		Message: &userv1.DescribeStanding{},
-	}))
-	switch {
-	case err != nil:
+	person, err := a.standing(ctx, c.principal.GetUserId())
+	if err != nil {
 		return nil, err
-	case person.GetDisabled():
-		return nil, errNotFound
 	}
 	c.internalAdmin = person.GetInternalAdmin()
+	if operator := c.principal.GetImpersonatorId(); operator != "" {
+		if err := a.mayImpersonate(ctx, operator); err != nil {
+			return nil, err
+		}
+	}
 	return c, nil
+}
+
+// standing is how a person stands who is not disabled. Errors: not_found.
+func (a *authenticator) standing(ctx context.Context, userID string) (*userv1.Standing, error) {
+	person, err := asked[*userv1.Standing](a.asker.Ask(ctx, entity.Command{
+		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeStanding{},
+	}))
+	if err == nil && person.GetDisabled() {
+		return nil, errNotFound
+	}
+	return person, err
+}
+
+// mayImpersonate refuses who acts as somebody and is no internal admin any more. Errors: not_found.
+func (a *authenticator) mayImpersonate(ctx context.Context, userID string) error {
+	operator, err := a.standing(ctx, userID)
+	if err == nil && !operator.GetInternalAdmin() {
+		return errNotFound
+	}
+	return err
 }
 
 func (a *authenticator) describeCredential(ctx context.Context, id string) (*credential, error) {
