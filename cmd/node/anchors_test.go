@@ -93,3 +93,35 @@ func TestAnchorsWaitForTheirDrive(t *testing.T) {
 		t.Errorf("anchor %s", state)
 	}
 }
+
+// The next process is passed rows again that this one has followed: one that did not concern an anchor then does not
+// concern it afterwards.
+func TestAnchorsFollowNoOlderRow(t *testing.T) {
+	h := newHome(t)
+	h.done()
+	h.put("site", "old")
+	h.put("site.new", "new")
+	h.ask(entity.KindWorkspace, &workspacev1.CreateAnchor{AnchorId: "anc_1", Path: "site.new", Kind: workspacev1.AnchorKind_ANCHOR_KIND_PUBLISH})
+	h.settle()
+	for _, move := range [][2]string{{"site", "site.old"}, {"site.new", "site"}} {
+		_, err := h.drive().Move(t.Context(), move[0], move[1], true, change)
+		h.check(err)
+	}
+	h.settle()
+	for range 2 {
+		if state := h.anchor("anc_1"); state != "active site" {
+			t.Errorf("anchor %s", state)
+		}
+		h.stop()
+		h.start()
+		h.settle()
+	}
+	// A name that somebody gave is not moved by what was renamed before.
+	h.ask(entity.KindWorkspace, &workspacev1.Reanchor{AnchorId: "anc_1", Path: "site.new"})
+	h.stop()
+	h.start()
+	h.settle()
+	if state := h.anchor("anc_1"); state != "active site.new" {
+		t.Errorf("anchor %s", state)
+	}
+}

@@ -5,7 +5,8 @@
 //	the path is there again                       a broken anchor is repaired
 //
 // A row of activity says where to look. What is there is asked of the drive as it is now, which may be ahead of the row:
-// a path that was taken away and is there again breaks nothing.
+// a path that was taken away and is there again breaks nothing. Rows may come again, also many of them: an anchor keeps the
+// last that it followed, and follows no older one.
 package anchor
 
 import (
@@ -84,11 +85,15 @@ func follow(row Row, a *workspacev1.Anchor, exists func(path string) (bool, erro
 	if state != workspacev1.AnchorState_ANCHOR_STATE_ACTIVE && state != workspacev1.AnchorState_ANCHOR_STATE_BROKEN {
 		return nil, nil
 	}
+	if row.Seq > 0 && row.Seq <= a.GetSeq() {
+		return nil, nil
+	}
 	active := state == workspacev1.AnchorState_ANCHOR_STATE_ACTIVE
-	// What was renamed before the anchor was made is not what the anchor names.
-	if row.Kind == activityv1.Kind_KIND_RENAME && active && a.GetCreatedAt() <= row.At && within(a.GetPath(), row.FromPath) {
+	// What was renamed before the anchor was bound to its path is not what the anchor names.
+	bound := max(a.GetCreatedAt(), a.GetBoundAt())
+	if row.Kind == activityv1.Kind_KIND_RENAME && active && bound <= row.At && within(a.GetPath(), row.FromPath) {
 		return &workspacev1.MoveAnchor{
-			AnchorId: a.GetId(), FromPath: a.GetPath(), ToPath: row.Path + strings.TrimPrefix(a.GetPath(), row.FromPath),
+			AnchorId: a.GetId(), FromPath: a.GetPath(), ToPath: row.Path + strings.TrimPrefix(a.GetPath(), row.FromPath), Seq: row.Seq,
 		}, nil
 	}
 	if !touched(row, a.GetPath()) {
@@ -99,9 +104,9 @@ func follow(row Row, a *workspacev1.Anchor, exists func(path string) (bool, erro
 	case err != nil:
 		return nil, err
 	case active && !there:
-		return &workspacev1.BreakAnchor{AnchorId: a.GetId(), Path: a.GetPath()}, nil
+		return &workspacev1.BreakAnchor{AnchorId: a.GetId(), Path: a.GetPath(), Seq: row.Seq}, nil
 	case !active && there:
-		return &workspacev1.RepairAnchor{AnchorId: a.GetId(), Path: a.GetPath()}, nil
+		return &workspacev1.RepairAnchor{AnchorId: a.GetId(), Path: a.GetPath(), Seq: row.Seq}, nil
 	}
 	return nil, nil
 }

@@ -22,6 +22,11 @@ func at(path string, state workspacev1.AnchorState, created int64) *workspacev1.
 	return &workspacev1.Anchor{Id: "anc_" + path, Path: path, State: state, CreatedAt: created}
 }
 
+// followed is an active anchor that has followed a row.
+func followed(path string, seq uint64) *workspacev1.Anchor {
+	return &workspacev1.Anchor{Path: path, State: active, Seq: seq}
+}
+
 func told(steps []anchor.Step) string {
 	var all []string
 	for _, s := range steps {
@@ -73,7 +78,10 @@ func TestFollow(t *testing.T) {
 		"a generated tree":     {anchor.Row{Kind: summary, Path: "a/dist"}, []*workspacev1.Anchor{at("a/dist/x", active, 1), at("a/dist/y", broken, 1)}, "a/dist/y", "break a/dist/x, repair a/dist/y"},
 		"restored": {anchor.Row{Kind: restore}, []*workspacev1.Anchor{at("a", active, 1), at("b", active, 1), at("c", broken, 1), at("d", orphaned, 1)},
 			"a c d", "break b, repair c"},
-		"read": {anchor.Row{Kind: activityv1.Kind_KIND_READ, Path: "a"}, []*workspacev1.Anchor{at("a", active, 1)}, "", ""},
+		"followed before":      {anchor.Row{Kind: rename, Seq: 3, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{followed("a", 3)}, "b", ""},
+		"not followed yet":     {anchor.Row{Kind: rename, Seq: 4, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{followed("a", 3)}, "b", "move a b"},
+		"bound after a rename": {anchor.Row{Kind: rename, Seq: 4, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{{Path: "a", State: active, CreatedAt: 1, BoundAt: 6}}, "a b", ""},
+		"read":                 {anchor.Row{Kind: activityv1.Kind_KIND_READ, Path: "a"}, []*workspacev1.Anchor{at("a", active, 1)}, "", ""},
 	} {
 		steps, err := anchor.Follow(test.row, test.anchors, func(path string) (bool, error) {
 			return strings.Contains(" "+test.exist+" ", " "+path+" "), nil

@@ -141,7 +141,7 @@ func reanchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Reancho
 		return nil, errPathTaken
 	}
 	return []workspacev1.Event{&workspacev1.AnchorRepaired{
-		AnchorId: anchor.GetId(), Path: c.GetPath(), At: call.At(),
+		AnchorId: anchor.GetId(), Path: c.GetPath(), At: call.At(), Bound: true,
 	}}, nil
 }
 
@@ -157,10 +157,10 @@ func moveAnchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.MoveA
 	var events []workspacev1.Event
 	other := conflicting(s, anchor.GetId(), anchor.GetKind(), c.GetToPath())
 	if anchor.GetState() == active && other.GetState() == active {
-		events = append(events, &workspacev1.AnchorBroken{AnchorId: other.GetId(), At: call.At()})
+		events = append(events, &workspacev1.AnchorBroken{AnchorId: other.GetId(), At: call.At(), Seq: c.GetSeq()})
 	}
 	return append(events, &workspacev1.AnchorMoved{
-		AnchorId: anchor.GetId(), Path: c.GetToPath(), At: call.At(),
+		AnchorId: anchor.GetId(), Path: c.GetToPath(), At: call.At(), Seq: c.GetSeq(),
 	}), nil
 }
 
@@ -168,7 +168,7 @@ func breakAnchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Brea
 	if standing(s, c.GetAnchorId(), c.GetPath()).GetState() != active {
 		return nil, nil
 	}
-	return []workspacev1.Event{&workspacev1.AnchorBroken{AnchorId: c.GetAnchorId(), At: call.At()}}, nil
+	return []workspacev1.Event{&workspacev1.AnchorBroken{AnchorId: c.GetAnchorId(), At: call.At(), Seq: c.GetSeq()}}, nil
 }
 
 // repairAnchor tells that what a broken anchor names is back. Where another has taken its place meanwhile it stays broken.
@@ -178,8 +178,16 @@ func repairAnchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Rep
 		return nil, nil
 	}
 	return []workspacev1.Event{&workspacev1.AnchorRepaired{
-		AnchorId: anchor.GetId(), Path: anchor.GetPath(), At: call.At(),
+		AnchorId: anchor.GetId(), Path: anchor.GetPath(), At: call.At(), Seq: c.GetSeq(),
 	}}, nil
+}
+
+func repaired(a *workspacev1.Anchor, e *workspacev1.AnchorRepaired) {
+	a.Path, a.State, a.BrokenAt, a.UpdatedAt = e.GetPath(), active, 0, e.GetAt()
+	a.Seq = max(a.GetSeq(), e.GetSeq())
+	if e.GetBound() {
+		a.BoundAt = e.GetAt()
+	}
 }
 
 func orphanAnchors(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.Event, error) {

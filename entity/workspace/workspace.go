@@ -128,16 +128,14 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 		next.Anchors = without(s.GetAnchors(), e.GetAnchorId())
 	case *workspacev1.AnchorMoved:
 		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
-			a.Path, a.UpdatedAt = e.GetPath(), e.GetAt()
+			a.Path, a.UpdatedAt, a.Seq = e.GetPath(), e.GetAt(), max(a.GetSeq(), e.GetSeq())
 		})
 	case *workspacev1.AnchorBroken:
 		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
-			a.State, a.BrokenAt, a.UpdatedAt = broken, e.GetAt(), e.GetAt()
+			a.State, a.BrokenAt, a.UpdatedAt, a.Seq = broken, e.GetAt(), e.GetAt(), max(a.GetSeq(), e.GetSeq())
 		})
 	case *workspacev1.AnchorRepaired:
-		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
-			a.Path, a.State, a.BrokenAt, a.UpdatedAt = e.GetPath(), active, 0, e.GetAt()
-		})
+		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) { repaired(a, e) })
 	case *workspacev1.AnchorOrphaned:
 		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
 			a.State, a.UpdatedAt = orphaned, e.GetAt()
