@@ -11,6 +11,7 @@ import (
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/entity"
 	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
@@ -160,6 +161,43 @@ func TestADeviceIsAMachineUntilItIsRemoved(t *testing.T) {
 	}
 	if log := s.recorded("sync_machine"); len(log) != 2 || log[0] != "sync_machine.removed" || log[1] != "sync_machine.registered" {
 		t.Errorf("recorded %v", log)
+	}
+}
+
+// Whatever an operator does as a person, the log names the operator.
+func TestTheLogNamesTheOperatorBehindAPerson(t *testing.T) {
+	s := newScene(t)
+	const second = "ws_01j00000000000000000000002"
+	s.platform(entity.KindSlug, "second", &slugv1.ClaimSlug{
+		WorkspaceId: second, WorkspaceName: "Second", CreatorId: alice, CreatorEmail: "alice@example.com", ImpersonatorId: bob,
+	})
+	if err := s.node.Computers.Wait(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	s.platform(entity.KindDevice, laptop, &devicev1.ClaimDevice{
+		UserId: alice, MachineId: "mch_01j00000000000000000000001", Name: "laptop", ImpersonatorId: bob,
+	})
+	operator := person(alice)
+	operator.Kind, operator.ImpersonatorId = wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION, bob
+	s.ask(operator, entity.KindComputer, second, &computerv1.Reprovision{TaskId: "tsk_1", BackupId: "bkp_1", DriveReadable: true})
+	if err := s.node.Computers.Wait(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	page := s.ask(person(alice), entity.KindWorkspace, second, &wirev1.List{Name: "audit", Limit: 100}).(*wirev1.Page)
+	told := map[string]bool{}
+	for _, row := range page.GetRows() {
+		var event auditv1.Event
+		if err := proto.Unmarshal(row, &event); err != nil {
+			t.Fatal(err)
+		}
+		if event.GetActorId() == alice && event.GetProvenance().GetActor() == bob {
+			told[event.GetEvent()] = true
+		}
+	}
+	for _, name := range []string{"workspace.created", "sync_machine.registered", "workspace.reprovisioned", "backup.created"} {
+		if !told[name] {
+			t.Errorf("%s is not bob's as alice: %v", name, told)
+		}
 	}
 }
 

@@ -84,7 +84,7 @@ func afterSlug(e *slugv1.SlugClaimed) []entity.Command {
 	}
 	return to(entity.KindWorkspace, e.GetWorkspaceId(), &workspacev1.CreateWorkspace{
 		Slug: e.GetSlug(), Name: e.GetWorkspaceName(), CreatorId: e.GetCreatorId(),
-		CreatorEmail: e.GetCreatorEmail(), CreatorName: e.GetCreatorName(),
+		CreatorEmail: e.GetCreatorEmail(), CreatorName: e.GetCreatorName(), ImpersonatorId: e.GetImpersonatorId(),
 	})
 }
 

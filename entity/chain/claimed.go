@@ -60,6 +60,7 @@ func Claimed(identity string, event proto.Message) (_ Claim, ok bool) {
 				ID: claimID(entity.KindDevice, identity, e.GetAt()),
 				Message: &userv1.RegisterMachine{
 					MachineId: e.GetMachineId(), Name: e.GetName(), SyncDeviceId: e.GetSyncDeviceId(),
+					ImpersonatorId: e.GetImpersonatorId(),
 				},
 			},
 			Otherwise: entity.Command{

@@ -44,7 +44,7 @@ func ofUser(identity string, event userv1.Event) []entity.Command {
 		return append(to(entity.KindGrant, e.GetGrantId(), &grantv1.Revoke{At: e.GetAt()}),
 			record("oauth_grant.revoked", of(e), e.GetAt(), &auditv1.Provenance{Name: e.GetClientName()}, e.GetWorkspaceId())...)
 	case *userv1.MachineRegistered:
-		return record("sync_machine.registered", author{by: e.GetUserId()}, e.GetMachine().GetCreatedAt(),
+		return record("sync_machine.registered", author{e.GetUserId(), e.GetImpersonatorId()}, e.GetMachine().GetCreatedAt(),
 			&auditv1.Provenance{DeviceId: e.GetMachine().GetSyncDeviceId(), DeviceName: e.GetMachine().GetName()}, e.GetWorkspaceIds()...)
 	case *userv1.MachineRemoved:
 		return append(to(entity.KindDevice, e.GetSyncDeviceId(), &devicev1.ReleaseDevice{UserId: e.GetUserId(), MachineId: e.GetMachineId()}),

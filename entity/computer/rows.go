@@ -125,7 +125,7 @@ func replaces(k computerv1.TaskKind) bool {
 
 // byTask is an audit event of who asked for the open task, whose end the platform reports.
 func byTask(call entity.Call, s *computerv1.Computer, name, backupID string) *auditv1.Event {
-	logged := audit.Event(call, name, &auditv1.Provenance{LifecycleBackupId: backupID})
+	logged := audit.Event(call, name, &auditv1.Provenance{LifecycleBackupId: backupID, Actor: s.GetTask().GetImpersonatorId()})
 	if who := s.GetTask().GetRequestedBy(); who != "" {
 		logged.ActorId = who
 	}

@@ -114,7 +114,7 @@ func alone(call entity.Call, s *computerv1.Computer, t *computerv1.Task) ([]comp
 func open(call entity.Call, t *computerv1.Task) []computerv1.Event {
 	t.RequestedAt = call.At()
 	if !entity.IsPlatform(call.Principal) {
-		t.RequestedBy = call.Principal.GetUserId()
+		t.RequestedBy, t.ImpersonatorId = call.Principal.GetUserId(), call.Principal.GetImpersonatorId()
 	}
 	return []computerv1.Event{&computerv1.TaskRequested{Task: t}}
 }

@@ -102,6 +102,7 @@ func claim(call entity.Call, s *devicev1.Device, c *devicev1.ClaimDevice) ([]dev
 	}
 	return []devicev1.Event{&devicev1.DeviceClaimed{
 		SyncDeviceId: call.Identity, UserId: c.GetUserId(), MachineId: machine, Name: c.GetName(), At: call.At(),
+		ImpersonatorId: c.GetImpersonatorId(),
 	}}, nil
 }
 

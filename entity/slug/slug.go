@@ -110,7 +110,9 @@ func claim(call entity.Call, s *slugv1.Slug, c *slugv1.ClaimSlug) ([]slugv1.Even
 		CreatorEmail:  c.GetCreatorEmail(),
 		CreatorName:   c.GetCreatorName(),
 		Rename:        c.GetRename(),
-		At:            call.At(),
+
+		ImpersonatorId: c.GetImpersonatorId(),
+		At:             call.At(),
 	}}, nil
 }
 

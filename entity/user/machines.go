@@ -36,7 +36,7 @@ func registerMachine(call entity.Call, s *userv1.User, c *userv1.RegisterMachine
 		return nil, errTooManyMachines
 	}
 	return []userv1.Event{&userv1.MachineRegistered{
-		UserId: call.Identity, WorkspaceIds: workspaceIDs(s),
+		UserId: call.Identity, WorkspaceIds: workspaceIDs(s), ImpersonatorId: c.GetImpersonatorId(),
 		Machine: &userv1.Machine{
 			Id: c.GetMachineId(), Name: c.GetName(), SyncDeviceId: c.GetSyncDeviceId(),
 			CreatedAt: call.At(), LastUsedAt: call.At(),

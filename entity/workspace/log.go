@@ -45,7 +45,7 @@ func logged(call entity.Call, before *workspacev1.Workspace, e workspacev1.Event
 		return e.GetEvent()
 	case *workspacev1.WorkspaceCreated:
 		return by(e.GetCreatorId(), audit.Event(call, "workspace.created", &auditv1.Provenance{
-			Slug: e.GetSlug(), Name: e.GetName(),
+			Slug: e.GetSlug(), Name: e.GetName(), Actor: e.GetImpersonatorId(),
 		}))
 	case *workspacev1.WorkspaceReady:
 		return statusChanged(call, before, workspacev1.Status_STATUS_ACTIVE)

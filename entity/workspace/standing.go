@@ -55,6 +55,8 @@ func create(
 		CreatorEmail: c.GetCreatorEmail(),
 		CreatorName:  c.GetCreatorName(),
 		At:           call.At(),
+
+		ImpersonatorId: c.GetImpersonatorId(),
 	}}, nil
 }
 
