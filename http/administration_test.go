@@ -430,3 +430,11 @@ func TestReceivedInvitations(t *testing.T) {
 		t.Errorf("%v in %d pages, want %v in 3", found, pages, want)
 	}
 }
+
+// What is wrong with a path comes behind whose anchor it is.
+func TestReanchorTellsOfAPathLast(t *testing.T) {
+	s := newStage(t)
+	s.person("alice")
+	s.ask(s.node.Server, s.keys["alice"], "POST", "/v1/workspaces", `{"slug":"acme","name":"Acme"}`, 201, nil)
+	s.ask(s.node.Server, s.keys["alice"], "POST", "/v1/ws/acme/anchors/anc_01j0000000000000000000000a/reanchor", `{"path":"nowhere"}`, 404, nil)
+}

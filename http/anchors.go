@@ -45,19 +45,26 @@ func checkReanchor(in *reanchorRequest) error {
 	return checkPath("path", in.Path)
 }
 
+// noPath stands for one where nothing is. The workspace refuses it last: who may not bind the anchor learns nothing of the
+// drive.
+const noPath = "."
+
 func (s *Server) reanchor(c *call, in reanchorRequest) (reanchored, error) {
 	if err := c.followDrive(); err != nil {
 		return reanchored{}, err
 	}
 	there, err := s.options.Drive.Exists(c.ctx, c.workspace.id, in.Path)
-	switch {
-	case err != nil:
+	if err != nil {
 		return reanchored{}, err
-	case !there:
-		return reanchored{}, invalid("path names nothing on the drive")
+	}
+	if !there {
+		in.Path = noPath
 	}
 	anchor, err := ask[*workspacev1.Anchor](c, c.change(&workspacev1.Reanchor{AnchorId: c.variable("anchorId"), Path: in.Path}))
-	if err != nil {
+	switch {
+	case !there && refusedWith(err, entity.InvalidRequest):
+		return reanchored{}, invalid("path names nothing on the drive")
+	case err != nil:
 		return reanchored{}, err
 	}
 	return reanchored{c.viewAnchor(anchor)}, nil
