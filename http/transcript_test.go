@@ -19,6 +19,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/http"
@@ -52,7 +53,9 @@ func TestTranscripts(t *testing.T) {
 // stage is a node and who uses it.
 type stage struct {
 	*testing.T
-	disk    *vfs.MemFS
+	disk *vfs.MemFS
+	// each, where set, is called before each operation on the journal's files.
+	each    atomic.Pointer[func(errorfs.Op) error]
 	dir     string
 	clock   *clock
 	ids     atomic.Int64
@@ -97,13 +100,29 @@ func (s *stage) start() {
 	var err error
 	s.node, err = node.Start(s.Context(), node.Options{
 		Dir: s.dir, Clock: s.clock.Now, Wire: true, SampleEvery: time.Hour,
-		Journal: persistence.Options{FS: s.disk, CacheBytes: 4 << 20, Partitions: 4},
+		Journal: persistence.Options{FS: errorfs.Wrap(s.disk, errorfs.InjectorFunc(s.operated)), CacheBytes: 4 << 20, Partitions: 4},
 		HTTP:    http.Options{NewID: s.newID, Limits: http.Limits{Rate: -1, AddressRate: -1}},
 	})
 	if err != nil {
 		s.Fatal(err)
 	}
 	s.live = httptest.NewServer(s.node.Server)
+}
+
+func (s *stage) operated(op errorfs.Op) error {
+	if each := s.each.Load(); each != nil {
+		return (*each)(op)
+	}
+	return nil
+}
+
+// watch has each called before operations on the journal's files; nil: nothing.
+func (s *stage) watch(each func(errorfs.Op) error) {
+	if each == nil {
+		s.each.Store(nil)
+		return
+	}
+	s.each.Store(&each)
 }
 
 func (s *stage) stop() {
