@@ -69,8 +69,8 @@ func authorized(call entity.Call, s *workspacev1.Workspace) *workspacev1.Authori
 // roleOf is the role that a principal acts in; unspecified: none, no such workspace, or one that is deleted.
 //
 // The platform acts as an owner. The workspace's own computer acts as an editor, which is an owner without admin,
-// whoever its members are; a computer's credential that is bound to no workspace acts nowhere. Every other principal
-// acts for its person, whose role may change or end while the credential lives.
+// whoever its members are. Every other principal acts for its person, whose role may change or end while the credential
+// lives. A credential of a computer, a client or an app that is bound to no workspace acts nowhere.
 func roleOf(p *wirev1.Principal, s *workspacev1.Workspace) workspacev1.Role {
 	if !exists(s) || p.GetWorkspaceId() != "" && p.GetWorkspaceId() != s.GetId() {
 		return workspacev1.Role_ROLE_UNSPECIFIED
@@ -88,9 +88,12 @@ func roleOf(p *wirev1.Principal, s *workspacev1.Workspace) workspacev1.Role {
 		return workspacev1.Role_ROLE_EDITOR
 	case wirev1.CredentialKind_CREDENTIAL_KIND_USER,
 		wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION,
-		wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION,
-		wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH,
-		wirev1.CredentialKind_CREDENTIAL_KIND_APP:
+		wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION:
+		return s.GetMembers()[p.GetUserId()].GetRole()
+	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP:
+		if p.GetWorkspaceId() == "" {
+			return workspacev1.Role_ROLE_UNSPECIFIED
+		}
 		return s.GetMembers()[p.GetUserId()].GetRole()
 	default:
 		return workspacev1.Role_ROLE_UNSPECIFIED

@@ -76,6 +76,8 @@ func TestOutsidersCannotTell(t *testing.T) {
 		"bound elsewhere":         {Kind: wirev1.CredentialKind_CREDENTIAL_KIND_APP, UserId: "owner", WorkspaceId: "ws_2", Grants: []string{entity.FilesRead}},
 		"another's computer":      {Kind: vm, UserId: "owner", WorkspaceId: "ws_2"},
 		"a computer of no one":    {Kind: vm, UserId: "owner"},
+		"an unbound OAuth key":    {Kind: wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, UserId: "owner", Grants: []string{entity.FilesRead}},
+		"an unbound app":          {Kind: wirev1.CredentialKind_CREDENTIAL_KIND_APP, UserId: "owner", Grants: []string{entity.FilesRead}},
 		"a stranger's OAuth key":  {Kind: wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, UserId: "stranger", Grants: []string{entity.FilesRead}},
 		"a person bound elsewise": {Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "owner", WorkspaceId: "ws_2"},
 	} {
