@@ -45,7 +45,7 @@ func invite(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) (
 		return nil, err
 	}
 	for _, m := range s.GetMembers() {
-		if strings.EqualFold(m.GetEmail(), address) {
+		if strings.ToLower(m.GetEmail()) == address {
 			return nil, errAlreadyMember
 		}
 	}
@@ -168,7 +168,7 @@ func acceptInvitation(
 	}
 	invitation, found := s.GetInvitations()[c.GetInvitationId()]
 	switch {
-	case !found, deleted(s), !strings.EqualFold(invitation.GetEmail(), person.GetEmail()):
+	case !found, deleted(s), strings.ToLower(person.GetEmail()) != invitation.GetEmail():
 		return nil, errNoInvitation
 	case invitation.GetConsumedAt() != 0 && invitation.GetConsumedBy() == person.GetUserId():
 		return nil, nil

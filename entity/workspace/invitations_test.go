@@ -50,6 +50,16 @@ func TestInvite(t *testing.T) {
 	}
 }
 
+// Letters that merely fold to those of an address are another address.
+func TestAnAddressThatOnlyFoldsAlike(t *testing.T) {
+	w := founded(t)
+	w.must(person("ann"), inviting("inv_1", "boss@example.com", "x"))
+	eve := &workspacev1.Person{UserId: "eve", Email: "bo\u017fs@example.com"}
+	w.refused(person("eve"), &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: eve}, entity.NotFound)
+	boss := &workspacev1.Person{UserId: "boss", Email: "Boss@Example.com"}
+	w.must(person("boss"), &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: boss})
+}
+
 func TestInviteIsRefused(t *testing.T) {
 	w := founded(t)
 	w.must(person("ann"), inviting("inv_1", "bob@example.com", "x"))
