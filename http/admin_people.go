@@ -181,12 +181,18 @@ func (s *Server) forgetPerson(userID string, shut bool) {
 	})
 }
 
-// checkEmail is an address in the one form in which it names a person.
+// checkEmail is an address in the one form in which it names a person. Only letters of ASCII are brought into lower case:
+// others would become those of another address, as U+0130 becomes i. They are refused.
 func checkEmail(text string) (string, error) {
 	if text == "" {
 		return "", invalid("email is required")
 	}
-	address := strings.ToLower(text)
+	address := strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return r - 'A' + 'a'
+		}
+		return r
+	}, text)
 	if err := email.Check(address); err != nil {
 		return "", err
 	}

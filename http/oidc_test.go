@@ -195,6 +195,7 @@ func TestProviderIsNotBelieved(t *testing.T) {
 		"nothing is said of verification": {claims: map[string]any{"email": "alice@example.com"}, text: "does not vouch"},
 		"there is no address":             {claims: with("email", ""), text: "does not vouch"},
 		"the address is nobody's":         {claims: with("email", "nobody@example.com"), text: "ask to be invited"},
+		"the address only looks so":       {claims: with("email", "al\u0130ce@example.com"), text: "does not vouch"}, // lower case: alice
 		"the person is disabled":          {claims: with("email", "gone@example.com"), text: "ask to be invited"},
 		"the token is for another":        {claims: with("aud", "another"), text: "did not sign you in"},
 		"the token is of another":         {claims: with("iss", "https://evil.example"), text: "did not sign you in"},
