@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/atelier-run/atelier/entity"
 	clients "github.com/atelier-run/atelier/entity/client"
@@ -77,6 +78,8 @@ func (m metadata) check() error {
 		}
 	}
 	switch {
+	case strings.ContainsFunc(m.Name, turnsText): // the consent page is to be read as it stands
+		return badMetadata("client_name has a character that changes the direction of text")
 	case m.AuthMethod != "" && m.AuthMethod != "none":
 		return badMetadata("token_endpoint_auth_method must be none: clients are public")
 	case len(m.GrantTypes) > 0 && !slices.Contains(m.GrantTypes, "authorization_code"):
@@ -86,6 +89,8 @@ func (m metadata) check() error {
 	}
 	return nil
 }
+
+func turnsText(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }
 
 // hostCharacters are those of host names and addresses. Others, which URIs allow as well, would mean something else in
 // the header that lets a browser go there.
