@@ -181,6 +181,10 @@ func TestAcceptInvitation(t *testing.T) {
 	if again := w.unchanged(person("bob"), accept); !proto.Equal(again, where) {
 		t.Errorf("again: %v", again)
 	}
+	w.must(person("ann"), inviting("inv_2", "boss@example.com", "x"))
+	alike := &workspacev1.AcceptInvitation{InvitationId: "inv_2", Person: somebody("eve")}
+	alike.Person.Email = "bo\u017fs@example.com" // which case folding takes for an s
+	w.refused(person("eve"), alike, entity.NotFound)
 	other := &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("eve")}
 	other.Person.Email = address("bob")
 	w.refused(person("eve"), other, entity.NotFound)
