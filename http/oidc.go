@@ -226,7 +226,7 @@ func (s *Server) closeProvider(c *call) (sheet, error) {
 	if err != nil {
 		return sheet{}, err
 	}
-	if err := c.signIn(userID); err != nil {
+	if err := c.signIn(userID, ""); err != nil {
 		return sheet{}, err
 	}
 	return sheet{to: a.Next}, nil

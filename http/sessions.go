@@ -29,8 +29,9 @@ var notices = map[string]string{
 	"joined":   "You are a member of the workspace now.",
 }
 
-// signIn starts a session of a person, and has the browser keep its key. The browser's session before it ends.
-func (c *call) signIn(userID string) error {
+// signIn starts a session of a person, and has the browser keep its key. The browser's session before it ends. password is
+// the hash of the one that let them in; "": something else did. Errors: unauthorized where it was replaced meanwhile.
+func (c *call) signIn(userID, password string) error {
 	before, err := c.visitor()
 	if err != nil {
 		return err
@@ -56,8 +57,34 @@ func (c *call) signIn(userID string) error {
 	if err := c.settle(entity.KindUser, userID); err != nil {
 		return err
 	}
+	if err := c.checkProof(userID, id, password); err != nil {
+		return err
+	}
 	c.setCookie(s.cookieName(), text, sessionTime)
 	return nil
+}
+
+// checkProof ends a session that a password let in which was replaced before the session started: what replaced it ended
+// those alone that it knew of.
+func (c *call) checkProof(userID, sessionID, password string) error {
+	if password == "" {
+		return nil
+	}
+	now, err := c.passwordOf(userID)
+	if err != nil || now.GetHash() == password {
+		return err
+	}
+	if _, err := ask[proto.Message](c, entity.Command{
+		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: c.server.options.NewID("cmd_"),
+		Message: &userv1.EndBrowserSession{SessionId: sessionID},
+	}); err != nil && !refusedWith(err, entity.NotFound) {
+		return err
+	}
+	if err := c.settle(entity.KindUser, userID); err != nil {
+		return err
+	}
+	c.shut(sessionID)
+	return errUnauthorized
 }
 
 // setCookie has the browser keep a text for a time; without one it forgets it. Lax: a link from elsewhere finds its

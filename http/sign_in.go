@@ -36,7 +36,7 @@ func (s *Server) openAccount(c *call) (sheet, error) {
 		return sheet{}, err
 	}
 	next := localPath(form.Get("next"))
-	userID, err := c.personWith(form.Get("email"), form.Get("password"))
+	userID, hash, err := c.personWith(form.Get("email"), form.Get("password"))
 	switch {
 	case err != nil:
 		return sheet{}, err
@@ -45,7 +45,7 @@ func (s *Server) openAccount(c *call) (sheet, error) {
 			Email: cut(form.Get("email"), maxEmail), Next: next, Problem: wrongPassword, Provider: s.options.OIDC.name(),
 		}}, nil
 	}
-	if err := c.signIn(userID); err != nil {
+	if err := c.signIn(userID, hash); err != nil {
 		return sheet{}, err
 	}
 	address, _ := checkEmail(form.Get("email"))
@@ -76,29 +76,29 @@ func (c *call) isKnown(address string) bool {
 // maxEmail bounds what is shown again of what was typed for an address, in bytes.
 const maxEmail = 254
 
-// personWith is whose the address and the password are; "" where they are nobody's. An address that is nobody's costs a
-// guess as much as a wrong password.
-func (c *call) personWith(address, password string) (userID string, err error) {
+// personWith is whose the address and the password are, with the password's hash; "" where they are nobody's. An address
+// that is nobody's costs a guess as much as a wrong password.
+func (c *call) personWith(address, password string) (userID, hash string, err error) {
 	address, badAddress := checkEmail(address)
 	if err := c.server.guesses.try(c.server.now(), c.address(), address, c.isKnown(address)); err != nil {
-		return "", err
+		return "", "", err
 	}
 	var known *userv1.Password
 	if badAddress == nil {
 		if userID, err = c.personAt(address); err != nil {
-			return "", err
+			return "", "", err
 		}
 	}
 	if userID != "" {
 		if known, err = c.passwordOf(userID); err != nil {
-			return "", err
+			return "", "", err
 		}
 	}
 	matches, err := c.server.passwords.matches(c.ctx, known.GetHash(), password[:min(len(password), 4*mostPassword+1)])
 	if err != nil || !matches || known.GetDisabled() {
-		return "", err
+		return "", "", err
 	}
-	return userID, nil
+	return userID, known.GetHash(), nil
 }
 
 // personAt is whose an address is; "" where it is nobody's.
@@ -188,7 +188,7 @@ func (s *Server) setPassword(c *call) (sheet, error) {
 	if err := c.replacePassword(userID, link, hash); err != nil {
 		return sheet{}, err
 	}
-	if err := c.signIn(userID); err != nil {
+	if err := c.signIn(userID, hash); err != nil {
 		return sheet{}, err
 	}
 	return sheet{to: accountPath + "?done=password"}, nil

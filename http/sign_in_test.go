@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http"
+	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
@@ -209,5 +212,52 @@ func (s *site) change(name string, m interface {
 	id := s.idOf(name)
 	if _, err := s.node.Router.Ask(s.Context(), entity.Command{Kind: entity.KindUser, Identity: id, Principal: entity.Platform(), Message: m}); err != nil {
 		s.Fatal(err)
+	}
+}
+
+// A password that is replaced while it is being checked lets nobody in: what replaced it could not end a session that had
+// not begun.
+func TestPasswordsReplacedMeanwhile(t *testing.T) {
+	w := newWorld()
+	hash, err := http.NewPasswords().Hash(t.Context(), goodPassword)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
+		return &emailv1.Email{UserId: alice}, nil
+	})
+	answers(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) {
+		return &userv1.Password{Hash: hash}, nil
+	})
+	var started, ended string
+	replaces := false
+	answers(w, func(_ entity.Command, m *userv1.StartBrowserSession) (proto.Message, error) {
+		started = m.GetSession().GetId()
+		if replaces {
+			hash += "x"
+		}
+		return nil, nil
+	})
+	answers(w, func(_ entity.Command, m *userv1.EndBrowserSession) (proto.Message, error) {
+		ended = m.GetSessionId()
+		return nil, nil
+	})
+	s := w.server(t)
+	signIn := func() (key string) {
+		form := url.Values{"email": {"alice@example.com"}, "password": {goodPassword}}
+		answer := request(t, s, "POST", "/sign-in", "", form.Encode(), "Content-Type", "application/x-www-form-urlencoded")
+		for _, cookie := range answer.Result().Cookies() {
+			if cookie.Name == "atelier" {
+				key = cookie.Value
+			}
+		}
+		return key
+	}
+	if signIn() == "" || ended != "" {
+		t.Fatalf("session %q ended as %q", started, ended)
+	}
+	replaces = true
+	if key := signIn(); key != "" || ended != started {
+		t.Errorf("let in with %q; session %q, ended %q", key, started, ended)
 	}
 }
