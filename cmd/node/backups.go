@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -47,9 +48,9 @@ func openBucket(ctx context.Context, o Options) (*blob.Bucket, error) {
 
 // removeUnfinished takes away what a process before had not finished writing; the data directory is this one's alone.
 func removeUnfinished(dir string) error {
-	unfinished, err := filepath.Glob(filepath.Join(dir, "*", "*.tar.zst.*.tmp"))
+	unfinished, err := fs.Glob(os.DirFS(dir), "*/*.tar.zst.*.tmp") // the folder's own name is no pattern
 	for _, name := range unfinished {
-		err = errors.Join(err, os.Remove(name))
+		err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
 	}
 	return err
 }
