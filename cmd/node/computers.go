@@ -132,5 +132,8 @@ func (s settler) Settle(ctx context.Context, kind, identity string) error {
 			break
 		}
 	}
+	if waiting.Err() != nil {
+		s.node.births.forget(identity) // one patience is enough: what is asked of the workspace later waits for nothing
+	}
 	return ctx.Err()
 }

@@ -292,6 +292,25 @@ func TestOpenTaskAfterRestart(t *testing.T) {
 	}
 }
 
+// A computer that is not there in time delays the making of its workspace, and nothing after it.
+func TestAComputerThatDoesNotCome(t *testing.T) {
+	h := &home{T: t, dir: t.TempDir()}
+	drives := filepath.Join(h.dir, "drives")
+	h.check(os.Mkdir(drives, 0o700))
+	h.check(os.WriteFile(filepath.Join(drives, ws), nil, 0o600))
+	h.start()
+	t.Cleanup(func() { h.stop() })
+	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
+	h.settle()
+	if h.births.expects(ws) {
+		t.Error("the computer is waited for again")
+	}
+	h.check(os.Remove(filepath.Join(drives, ws)))
+	if state := h.done(); state.GetStatus() != computerv1.Status_STATUS_ACTIVE {
+		t.Errorf("computer %v", state)
+	}
+}
+
 // A person may have the computer replaced, and nothing else of what the platform does to it.
 func TestPlatformAloneReports(t *testing.T) {
 	h := newHome(t)
