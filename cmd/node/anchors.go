@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"github.com/atelier-run/atelier/entity/anchor"
 	"github.com/atelier-run/atelier/entity/workspace"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -33,8 +32,20 @@ type anchors struct {
 
 	mu     sync.Mutex
 	closed bool
-	// missed are the workspaces whose drives could not be asked; their anchors are looked at later.
-	missed map[string]struct{}
+	// misses counts drives that could not be asked; see missedList.
+	misses uint64
+}
+
+// missedList has the workspaces whose drives could not be asked. Their anchors are looked at later, by the next process if
+// need be.
+const missedList = "anchors.missed"
+
+func missed(is bool) entity.Row {
+	row := entity.Row{List: missedList, Key: "drive"}
+	if is {
+		row.Message = &wirev1.Done{}
+	}
+	return row
 }
 
 func (a *anchors) trail() actors.Trail {
@@ -95,12 +106,17 @@ func (a *anchors) react(ctx context.Context, workspaceID string, stored []byte) 
 		return errClosing
 	}
 	a.node.log.Warn("anchors wait for their drive", slog.String("workspace", workspaceID), slog.Any("error", err))
-	if a.missed == nil {
-		a.missed = map[string]struct{}{}
-	}
-	a.missed[workspaceID] = struct{}{}
-	return nil
+	a.misses++
+	return a.put(workspaceID, true)
 }
+
+func (a *anchors) put(workspaceID string, is bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), putTimeout)
+	defer cancel()
+	return a.node.System.Put(ctx, a.node.Router.Partition(workspaceID), workspaceID, missed(is))
+}
+
+const putTimeout = 5 * time.Second
 
 // driveError says that a drive did not tell what is on it.
 type driveError struct{ error }
@@ -158,20 +174,29 @@ func (a *anchors) Sweep(ctx context.Context) {
 			a.node.log.Error("broken anchors cannot be given up", slog.String("workspace", id), slog.Any("error", err))
 		}
 	}
-	for _, id := range a.take() {
-		// All are looked at, as after a restore.
-		if err := a.follow(ctx, id, anchor.Row{Kind: activityv1.Kind_KIND_RESTORE}); err != nil {
-			a.mu.Lock()
-			a.missed[id] = struct{}{}
-			a.mu.Unlock()
+	waiting, err := a.node.System.Listed(missedList)
+	if err != nil {
+		a.node.log.Error("anchors that wait for their drives cannot be listed", slog.Any("error", err))
+	}
+	for _, id := range waiting {
+		if err := a.lookAgain(ctx, id); err != nil && ctx.Err() == nil {
+			a.node.log.Warn("anchors still wait for their drive", slog.String("workspace", id), slog.Any("error", err))
 		}
 	}
 }
 
-func (a *anchors) take() []string {
+// lookAgain looks at all anchors of a workspace, as after a restore. What is missed meanwhile stays for the next time.
+func (a *anchors) lookAgain(ctx context.Context, workspaceID string) error {
+	a.mu.Lock()
+	before := a.misses
+	a.mu.Unlock()
+	if err := a.follow(ctx, workspaceID, anchor.Row{Kind: activityv1.Kind_KIND_RESTORE}); err != nil {
+		return err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	ids := slices.Sorted(maps.Keys(a.missed))
-	clear(a.missed)
-	return ids
+	if a.misses != before {
+		return nil
+	}
+	return a.put(workspaceID, false)
 }

@@ -87,10 +87,16 @@ func TestAnchorsWaitForTheirDrive(t *testing.T) {
 	if state := h.anchor("anc_1"); state != "active a" {
 		t.Errorf("anchor %s", state)
 	}
+	// Who repairs a drive may have to end the process for it.
+	h.stop()
 	h.check(os.Rename(drive+".away", drive))
+	h.start()
 	h.anchors.Sweep(t.Context())
 	if state := h.anchor("anc_1"); state != "broken a" {
 		t.Errorf("anchor %s", state)
+	}
+	if waiting, err := h.System.Listed(missedList); err != nil || len(waiting) > 0 {
+		t.Errorf("%v still wait: %v", waiting, err)
 	}
 }
 
