@@ -59,9 +59,7 @@ func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	if len(forwarded) == 0 || !within(address, trusted) {
 		return address
 	}
-	hops := strings.Split(forwarded[len(forwarded)-1], ",")
-	hops = hops[max(0, len(hops)-maxHops):]
-	for _, hop := range slices.Backward(hops) {
+	for _, hop := range nearest(forwarded) {
 		next, err := netip.ParseAddr(strings.TrimSpace(hop))
 		if err != nil {
 			break
@@ -71,6 +69,24 @@ func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 		}
 	}
 	return address
+}
+
+// nearest are the last of a list, the last one first. Several lines of it are one (RFC 9110, section 5.3): of proxies in a
+// row each may add its own.
+func nearest(lines []string) (hops []string) {
+	for _, line := range slices.Backward(lines) {
+		for more := true; more; {
+			if len(hops) == maxHops {
+				return hops
+			}
+			at := strings.LastIndexByte(line, ',')
+			hops = append(hops, line[at+1:])
+			if more = at >= 0; more {
+				line = line[:at]
+			}
+		}
+	}
+	return hops
 }
 
 func within(address netip.Addr, networks []netip.Prefix) bool {

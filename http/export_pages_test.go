@@ -58,5 +58,8 @@ func (p Passwords) Occupy() (free func()) {
 func (p Passwords) Turns() int { return cap(p.p.turns) }
 func (p Passwords) Queue() int { return hasherQueue * cap(p.p.turns) }
 
+// ClientAddress is whose a request is.
+var ClientAddress = clientAddress
+
 // LocalPath is where signing in leads that is asked to lead to text.
 var LocalPath = localPath
