@@ -235,6 +235,35 @@ func TestInvitationsAreMailed(t *testing.T) {
 	}
 }
 
+// Renewing an invitation again and again floods nobody's mail, and keeps nobody else from inviting them.
+func TestMailIsBounded(t *testing.T) {
+	mail := &post{}
+	s := newSite(t, func(o *http.Options) { o.Mail = mail })
+	alice, _ := s.enter("alice")
+	carol, _ := s.enter("carol")
+	s.workspace(alice, "acme")
+	s.workspace(carol, "other")
+	invite := func(key, slug string, status int) {
+		t.Helper()
+		wants(t, request(t, s.node.Server, "POST", "/v1/ws/"+slug+"/invites", key, `{"email":"bob@example.com"}`), status, "")
+	}
+	invite(alice, "acme", 201)
+	for range 4 {
+		invite(alice, "acme", 200)
+	}
+	invite(alice, "acme", 429)
+	for range 10 {
+		invite(alice, "other", 404) // who may not invite uses nothing up
+	}
+	invite(carol, "other", 201)
+	s.clock.advance(10 * time.Minute)
+	invite(alice, "acme", 200)
+	invite(alice, "acme", 429)
+	if len(mail.messages) != 7 {
+		t.Errorf("%d messages were sent", len(mail.messages))
+	}
+}
+
 // Whoever stops to send while mail is under way has it sent all the same.
 func TestMailOutlivesWhoAskedForIt(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())

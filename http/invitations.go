@@ -1,6 +1,8 @@
 package http
 
 import (
+	"cmp"
+
 	"github.com/atelier-run/atelier/entity"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
@@ -46,6 +48,9 @@ func invitedRole(in *inviteRequest) (workspacev1.Role, bool) {
 // invite makes an invitation or renews the pending one, and answers when the addressee finds it. The link goes by mail,
 // or to the inviter where there is none.
 func (s *Server) invite(c *call, in inviteRequest) (view invitationView, made bool, err error) {
+	if err := c.mayMail(in.Email); err != nil {
+		return view, false, err
+	}
 	role, _ := invitedRole(&in)
 	inviter, err := c.inviter()
 	if err != nil {
@@ -73,6 +78,18 @@ func (s *Server) invite(c *call, in inviteRequest) (view invitationView, made bo
 		c.w.Header()["Link"] = []string{"<" + link + `>; rel="invitation"`}
 	}
 	return viewInvitation(invited.GetInvitation()), !invited.GetRenewed(), nil
+}
+
+// mayMail counts a message to an address, of who may invite. Errors: those of authorize, rate_limited.
+func (c *call) mayMail(address string) error {
+	if c.server.options.Mail == nil {
+		return nil
+	}
+	if err := c.authorize(); err != nil {
+		return err
+	}
+	sender := cmp.Or(c.caller.principal.GetUserId(), c.workspace.id)
+	return c.server.mails.take(c.server.now(), sender, address)
 }
 
 // inviter is who asks; a computer is nobody.

@@ -28,6 +28,7 @@ type Server struct {
 	cursors       cursors
 	watch         *watch
 	guesses       *guesses
+	mails         *mails
 	passwords     *passwords
 	oidc          *provider
 	router        *mux.Router
@@ -54,7 +55,7 @@ func New(o Options) (*Server, error) {
 	if s.document, err = documentJSON(); err != nil {
 		return nil, err
 	}
-	s.guesses, s.passwords, s.oidc = newGuesses(), newPasswords(), newProvider(s)
+	s.guesses, s.mails, s.passwords, s.oidc = newGuesses(), newMails(), newPasswords(), newProvider(s)
 	s.authenticator = newAuthenticator(o.Asker, o.Clock, s.metrics.credentialLookup)
 	s.workspaces = newCache(o.Clock, knownSlugs, s.metrics.slugLookup, s.resolveSlug)
 	s.watch = newWatch(s.authenticator, o.Limits, s.metrics.streams)
