@@ -292,6 +292,33 @@ func TestOpenTaskAfterRestart(t *testing.T) {
 	}
 }
 
+// A computer that is lost while its workspace is archived is lost when that is opened again.
+func TestLostWhileArchived(t *testing.T) {
+	h := newHome(t)
+	h.done()
+	h.ask(entity.KindWorkspace, &workspacev1.ChangeStatus{Status: workspacev1.Status_STATUS_ARCHIVED})
+	files := filepath.Join(h.dir, "drives", ws, "files")
+	h.check(os.Rename(files, files+".away"))
+	for range 2 {
+		h.Computers.Sample(t.Context())
+	}
+	h.settle()
+	expect := func(want workspacev1.Status) {
+		t.Helper()
+		h.ask(entity.KindWorkspace, &workspacev1.ChangeStatus{Status: workspacev1.Status_STATUS_ACTIVE})
+		h.settle()
+		if status := h.workspaceStatus(); status != want {
+			t.Errorf("workspace %v, want %v", status, want)
+		}
+	}
+	expect(workspacev1.Status_STATUS_UNHEALTHY)
+	h.check(os.Rename(files+".away", files))
+	h.ask(entity.KindWorkspace, &workspacev1.ChangeStatus{Status: workspacev1.Status_STATUS_ARCHIVED})
+	h.Computers.Sample(t.Context())
+	h.settle()
+	expect(workspacev1.Status_STATUS_ACTIVE)
+}
+
 // A computer that is not there in time delays the making of its workspace, and nothing after it.
 func TestAComputerThatDoesNotCome(t *testing.T) {
 	h := &home{T: t, dir: t.TempDir()}

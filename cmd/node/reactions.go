@@ -9,6 +9,8 @@ import (
 	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/chain"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 // reactions are the chain's steps, and what the fleet of computers does.
@@ -17,8 +19,30 @@ func (n *Node) reactions() map[string]actors.Reaction {
 	for _, event := range chain.Events() {
 		reactions[entity.MessageName(event)] = n.follow
 	}
+	reactions[entity.MessageName(&workspacev1.StatusChanged{})] = n.followStatus
 	n.followComputers(reactions)
 	return reactions
+}
+
+// followStatus is the chain's step, and tells a workspace that is opened again what it was not told while it was closed:
+// that its computer is lost. That it is found is told behind this, in the order of the feed.
+func (n *Node) followStatus(ctx context.Context, identity string, event proto.Message) ([]entity.Command, error) {
+	commands := chain.Next(identity, event)
+	if changed, ok := event.(*workspacev1.StatusChanged); !ok || changed.GetStatus() != workspacev1.Status_STATUS_ACTIVE {
+		return commands, nil
+	}
+	reply, err := n.Router.Ask(ctx, entity.Command{
+		Kind: entity.KindComputer, Identity: identity, Principal: entity.Platform(), Message: &computerv1.DescribeComputer{},
+	})
+	if err != nil && !refused(err) {
+		return nil, err
+	}
+	if c, _ := reply.(*computerv1.Computer); c.GetStatus() == computerv1.Status_STATUS_LOST {
+		commands = append(commands, entity.Command{
+			Kind: entity.KindWorkspace, Identity: identity, Message: &workspacev1.ReportUnhealthy{},
+		})
+	}
+	return commands, nil
 }
 
 // follow is the chain's step. What was claimed for somebody who refuses it is given up again.
