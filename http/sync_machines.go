@@ -52,8 +52,9 @@ func checkMachine(in *machineRequest) error {
 // caller gets its answer, also where an earlier claim had none.
 func (s *Server) registerMachine(c *call, in machineRequest) (view machineView, made bool, err error) {
 	userID, id := c.caller.principal.GetUserId(), s.options.NewID(user.MachinePrefix)
+	operator := c.caller.principal.GetImpersonatorId()
 	claimed, err := ask[*devicev1.Device](c, c.ofDevice(in.SyncDeviceID, &devicev1.ClaimDevice{
-		UserId: userID, MachineId: id, Name: in.Name,
+		UserId: userID, MachineId: id, Name: in.Name, ImpersonatorId: operator,
 	}))
 	if err != nil {
 		return view, false, err
@@ -63,6 +64,7 @@ func (s *Server) registerMachine(c *call, in machineRequest) (view machineView, 
 	}
 	register := c.changeOwn(&userv1.RegisterMachine{
 		MachineId: claimed.GetMachineId(), Name: in.Name, SyncDeviceId: in.SyncDeviceID,
+		ImpersonatorId: operator,
 	})
 	register.Principal = entity.Platform()
 	machine, err := ask[*userv1.Machine](c, register)

@@ -50,6 +50,7 @@ func (s *Server) createWorkspace(c *call, in workspaceRequest) (workspaceCreated
 	if err := c.claimSlug(in.Slug, &slugv1.ClaimSlug{
 		WorkspaceId: id, WorkspaceName: in.Name, CreatorId: creator.GetId(),
 		CreatorEmail: creator.GetEmail(), CreatorName: creator.GetName(),
+		ImpersonatorId: c.caller.principal.GetImpersonatorId(),
 	}); err != nil {
 		return none, err
 	}
