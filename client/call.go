@@ -15,6 +15,8 @@ import (
 
 // request is what an operation sends.
 type request struct {
+	// header, where set, is shown the answer's.
+	header       func(http.Header)
 	method, path string
 	query        url.Values
 	// in is the JSON body; nil: none.
@@ -45,6 +47,9 @@ func call[Out any](ctx context.Context, c *Client, r request) (Out, error) {
 		return out, err
 	}
 	defer response.Body.Close()
+	if r.header != nil {
+		r.header(response.Header)
+	}
 	text, err := io.ReadAll(io.LimitReader(response.Body, longestAnswer+1))
 	switch {
 	case err != nil:

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"strings"
 )
 
 // Invitation is one to a workspace, as its members see it.
@@ -14,6 +15,8 @@ type Invitation struct {
 	ExpiresAt  int64  `json:"expiresAt"`
 	RevokedAt  int64  `json:"revokedAt,omitempty"`
 	ConsumedAt int64  `json:"consumedAt,omitempty"`
+	// Link is what to hand over to who is invited, where the node sends no mail: from Invite alone.
+	Link string `json:"-"`
 }
 
 // NewInvitation is an invitation to be made.
@@ -30,7 +33,22 @@ func (c *Client) Invitations(slug string) Collection[Invitation] {
 
 // Invite asks somebody into a workspace, or renews the invitation that is pending. Codes: already_member.
 func (c *Client) Invite(ctx context.Context, slug string, in NewInvitation) (Invitation, error) {
-	return call[Invitation](ctx, c, request{method: http.MethodPost, path: workspacePath(slug, "/invites"), in: in})
+	link := ""
+	made, err := call[Invitation](ctx, c, request{
+		method: http.MethodPost, path: workspacePath(slug, "/invites"), in: in,
+		header: func(h http.Header) { link = invitationLink(h.Get("Link")) },
+	})
+	made.Link = link
+	return made, err
+}
+
+// invitationLink is the target of a Link header (RFC 8288) that leads to an invitation.
+func invitationLink(header string) string {
+	target, relation, _ := strings.Cut(strings.TrimPrefix(header, "<"), ">")
+	if !strings.Contains(relation, `rel="invitation"`) {
+		return ""
+	}
+	return target
 }
 
 type revokedAnswer struct {

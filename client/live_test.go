@@ -139,6 +139,9 @@ func TestWorkspaces(t *testing.T) {
 	s.refused("slug_taken", err)
 
 	sent := must[client.Invitation](s)(ada.Invite(ctx, "acme", client.NewInvitation{Email: "bob@example.org", Role: "viewer"}))
+	if !strings.Contains(sent.Link, "/invitations/") {
+		t.Errorf("handed over: %q", sent.Link)
+	}
 	got := all(s, bob.ReceivedInvitations())
 	if len(got) != 1 || got[0].ID != sent.ID || got[0].Workspace.Slug != "acme" || got[0].Inviter == nil || got[0].Inviter.Email != "ada@example.org" {
 		t.Fatalf("%+v", got)

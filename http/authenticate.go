@@ -67,18 +67,20 @@ func (c *credential) matches(k key, now time.Time) bool {
 
 // authenticator tells who asks. Missing, malformed, unknown, revoked and expired are one error.
 type authenticator struct {
-	asker   Asker
-	now     func() time.Time
-	known   *cache[*credential]
-	slots   chan struct{}
-	reports sync.WaitGroup
+	asker Asker
+	now   func() time.Time
+	// resource is what access tokens must be for (RFC 8707): the server's public address.
+	resource string
+	known    *cache[*credential]
+	slots    chan struct{}
+	reports  sync.WaitGroup
 }
 
 // knownCredentials bounds how many credentials are remembered.
 const knownCredentials = 50_000
 
-func newAuthenticator(asker Asker, now func() time.Time, counted func(bool)) *authenticator {
-	a := &authenticator{asker: asker, now: now, slots: make(chan struct{}, 32)}
+func newAuthenticator(asker Asker, now func() time.Time, resource string, counted func(bool)) *authenticator {
+	a := &authenticator{asker: asker, now: now, resource: resource, slots: make(chan struct{}, 32)}
 	a.known = newCache(now, knownCredentials, counted, a.describe)
 	return a
 }
@@ -202,6 +204,8 @@ func (a *authenticator) describeGrant(ctx context.Context, id string) (*credenti
 	case err != nil:
 		return nil, err
 	case found.GetId() != id || found.GetRevokedAt() != 0 || len(found.GetAccess()) == 0:
+		return nil, errNotFound
+	case strings.TrimSuffix(found.GetAudience(), "/") != a.resource:
 		return nil, errNotFound
 	}
 	c := &credential{

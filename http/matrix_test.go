@@ -66,6 +66,7 @@ var visitors = []visitor{
 	{name: "oauth with nothing of use", role: "owner", granted: []string{"memory"}, credential: oauth("owner", "memory")},
 	{name: "oauth of a viewer", role: "viewer", granted: everything, credential: oauth("viewer", everything...)},
 	{name: "revoked oauth", void: true, credential: (*scene).revokedGrant},
+	{name: "oauth for another resource", void: true, credential: (*scene).foreignGrant},
 	{name: "computer", role: "editor", credential: (*scene).computer},
 	{name: "another's computer", credential: (*scene).foreignComputer},
 }

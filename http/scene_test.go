@@ -282,13 +282,17 @@ func oauth(whose string, scopes ...string) func(*scene) headers {
 
 // open makes a grant with a live access token.
 func (sc *scene) open(whose string, scopes ...string) (id, text string) {
+	return sc.openFor("http://localhost:8080", whose, scopes...)
+}
+
+func (sc *scene) openFor(audience, whose string, scopes ...string) (id, text string) {
 	id = sc.stage.newID("ogr_")
 	text, hash := http.NewKeyOf(kindOAuth, id)
 	_, other := http.NewKeyOf(kindOAuth, id)
 	soon, later := sc.now()+time.Minute.Milliseconds(), sc.now()+time.Hour.Milliseconds()
 	sc.ask(sc.t, entity.KindGrant, id, &grantv1.OpenGrant{Grant: &grantv1.Grant{
 		Id: id, UserId: sc.people[whose].id, ClientId: "oc_1", WorkspaceId: sc.id, Scopes: scopes,
-		Audience: "http://localhost:8080", RedirectUri: "http://127.0.0.1/", CodeChallenge: hash,
+		Audience: audience, RedirectUri: "http://127.0.0.1/", CodeChallenge: hash,
 		Code: &grantv1.Token{SecretSha256: other, ExpiresAt: soon}, CreatedAt: sc.now(),
 	}})
 	sc.ask(sc.t, entity.KindGrant, id, &grantv1.RedeemCode{
@@ -297,6 +301,11 @@ func (sc *scene) open(whose string, scopes ...string) (id, text string) {
 		Refresh:    &grantv1.Token{SecretSha256: other, ExpiresAt: later},
 	})
 	return id, text
+}
+
+func (sc *scene) foreignGrant() headers {
+	_, text := sc.openFor("https://elsewhere.example", "owner", everything...)
+	return bearer(text)
 }
 
 func (sc *scene) revokedGrant() headers {

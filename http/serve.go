@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -56,7 +57,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.guesses, s.mails, s.passwords, s.oidc = newGuesses(), newMails(), newPasswords(), newProvider(s)
-	s.authenticator = newAuthenticator(o.Asker, o.Clock, s.metrics.credentialLookup)
+	s.authenticator = newAuthenticator(o.Asker, o.Clock, strings.TrimSuffix(o.PublicURL.String(), "/"), s.metrics.credentialLookup)
 	s.workspaces = newCache(o.Clock, knownSlugs, s.metrics.slugLookup, s.resolveSlug)
 	s.watch = newWatch(s.authenticator, o.Limits, s.metrics.streams)
 	s.router, s.adminRouter = s.newRouter(s.routes()), s.newRouter(s.adminRoutes())

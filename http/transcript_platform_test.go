@@ -98,7 +98,7 @@ func (s *stage) grant(name, userID, workspaceID string, scopes ...string) string
 	return s.tell(entity.KindUser, userID, &userv1.AllowGrant{Grant: &userv1.Grant{
 		Id: id, ClientId: "client-1", ClientName: "Editor", RedirectHost: "127.0.0.1", WorkspaceId: workspaceID, Scopes: scopes,
 	}}) + s.tell(entity.KindGrant, id, &grantv1.OpenGrant{Grant: &grantv1.Grant{
-		Id: id, UserId: userID, ClientId: "client-1", WorkspaceId: workspaceID, Scopes: scopes, Audience: "https://atelier.example.com",
+		Id: id, UserId: userID, ClientId: "client-1", WorkspaceId: workspaceID, Scopes: scopes, Audience: "http://localhost:8080",
 		RedirectUri: "http://127.0.0.1/", CodeChallenge: hash, Code: token, CreatedAt: s.clock.Now().UnixMilli(),
 	}}) + s.tell(entity.KindGrant, id, &grantv1.RedeemCode{CodeSha256: hash, Access: token, Refresh: token})
 }

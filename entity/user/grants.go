@@ -94,11 +94,26 @@ func revokeGrant(call entity.Call, s *userv1.User, c *userv1.RevokeGrant) ([]use
 	case grant.GetRevokedAt() != 0:
 		return nil, nil
 	}
+	return []userv1.Event{grantRevoked(call, grant)}, nil
+}
+
+func grantRevoked(call entity.Call, grant *userv1.Grant) *userv1.GrantRevoked {
 	by, impersonator := asked(call)
-	return []userv1.Event{&userv1.GrantRevoked{
+	return &userv1.GrantRevoked{
 		GrantId: grant.GetId(), At: call.At(), UserId: call.Identity, WorkspaceId: grant.GetWorkspaceId(),
 		ClientName: grant.GetClientName(), By: by, ImpersonatorId: impersonator,
-	}}, nil
+	}
+}
+
+// revokeGrantsOf revokes what is live of a workspace.
+func revokeGrantsOf(call entity.Call, s *userv1.User, workspaceID string) []userv1.Event {
+	var events []userv1.Event
+	for _, id := range slices.Sorted(maps.Keys(s.GetGrants())) {
+		if grant := s.GetGrants()[id]; grant.GetWorkspaceId() == workspaceID && grant.GetRevokedAt() == 0 {
+			events = append(events, grantRevoked(call, grant))
+		}
+	}
+	return events
 }
 
 // grantsAfter forgets the grants whose revocation is longest ago, where there are too many.

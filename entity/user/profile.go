@@ -40,11 +40,13 @@ func joinWorkspace(call entity.Call, s *userv1.User, c *userv1.JoinWorkspace) ([
 	}}, nil
 }
 
+// leaveWorkspace takes the person's grants of the workspace back: who returns later has not consented anew.
 func leaveWorkspace(call entity.Call, s *userv1.User, c *userv1.LeaveWorkspace) ([]userv1.Event, error) {
 	if _, joined := s.GetWorkspaces()[c.GetWorkspaceId()]; !joined {
 		return nil, nil
 	}
-	return []userv1.Event{&userv1.WorkspaceLeft{WorkspaceId: c.GetWorkspaceId(), At: call.At()}}, nil
+	events := []userv1.Event{&userv1.WorkspaceLeft{WorkspaceId: c.GetWorkspaceId(), At: call.At()}}
+	return append(events, revokeGrantsOf(call, s, c.GetWorkspaceId())...), nil
 }
 
 func changeProfile(call entity.Call, s *userv1.User, c *userv1.ChangeProfile) ([]userv1.Event, error) {

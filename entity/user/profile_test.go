@@ -85,8 +85,15 @@ func TestJoinAndLeave(t *testing.T) {
 	if joined, ok := events[0].(*userv1.WorkspaceJoined); !ok || joined.GetEmail() != "alice@example.com" || joined.GetName() != "Alice" {
 		t.Fatalf("%v", events)
 	}
+	s.Grants = map[string]*userv1.Grant{
+		"ogr_1": {Id: "ogr_1", WorkspaceId: "ws_1"}, "ogr_2": {Id: "ogr_2", WorkspaceId: "ws_2"},
+		"ogr_3": {Id: "ogr_3", WorkspaceId: "ws_1", RevokedAt: 7},
+	}
 	if s = must(t, call, s, &userv1.LeaveWorkspace{WorkspaceId: "ws_1"}); len(s.GetWorkspaces()) != 0 {
 		t.Fatalf("%v", s)
+	}
+	if g := s.GetGrants(); g["ogr_1"].GetRevokedAt() != call.At() || g["ogr_2"].GetRevokedAt() != 0 || g["ogr_3"].GetRevokedAt() != 7 {
+		t.Errorf("after leaving ws_1: %v", g)
 	}
 }
 
