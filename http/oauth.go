@@ -52,10 +52,7 @@ func (s *Server) oauthRoutes() []route {
 func (s *Server) newProvider() *oauth.Provider {
 	return oauth.New(oauth.Options{
 		Asker: s.options.Asker, URL: s.options.PublicURL, Now: s.now, NewID: s.options.NewID, Mint: newKey, Split: splitToken,
-		Ended: func(grantID string) {
-			s.authenticator.known.forget(grantID)
-			s.watch.end(grantID)
-		},
+		Ended: s.forgetCredential,
 	})
 }
 

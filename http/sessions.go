@@ -10,6 +10,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http/pages"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 const (
@@ -37,7 +38,7 @@ func (c *call) signIn(userID, password string) error {
 		return err
 	}
 	if before != nil {
-		if err := c.endSession(before.principal.GetUserId(), before.principal.GetCredentialId()); err != nil {
+		if err := c.endOwnSession(before.principal.GetCredentialId()); err != nil {
 			return err
 		}
 	}
@@ -74,16 +75,9 @@ func (c *call) checkProof(userID, sessionID, password string) error {
 	if err != nil || now.GetHash() == password {
 		return err
 	}
-	if _, err := ask[proto.Message](c, entity.Command{
-		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: c.server.options.NewID("cmd_"),
-		Message: &userv1.EndBrowserSession{SessionId: sessionID},
-	}); err != nil && !refusedWith(err, entity.NotFound) {
+	if err := c.endSession(entity.Platform(), userID, sessionID); err != nil {
 		return err
 	}
-	if err := c.settle(entity.KindUser, userID); err != nil {
-		return err
-	}
-	c.shut(sessionID)
 	return errUnauthorized
 }
 
@@ -102,9 +96,9 @@ func (c *call) setCookie(name, value string, age time.Duration) {
 
 // endSession answers when the session opens nothing here any more; elsewhere it is a matter of a second. One that has
 // ended is no error.
-func (c *call) endSession(userID, sessionID string) error {
+func (c *call) endSession(as *wirev1.Principal, userID, sessionID string) error {
 	_, err := ask[proto.Message](c, entity.Command{
-		Kind: entity.KindUser, Identity: userID, Principal: c.caller.principal, ID: c.server.options.NewID("cmd_"),
+		Kind: entity.KindUser, Identity: userID, Principal: as, ID: c.server.options.NewID("cmd_"),
 		Message: &userv1.EndBrowserSession{SessionId: sessionID},
 	})
 	if err != nil && !refusedWith(err, entity.NotFound) {
@@ -113,8 +107,13 @@ func (c *call) endSession(userID, sessionID string) error {
 	if err := c.settle(entity.KindUser, userID); err != nil {
 		return err
 	}
-	c.shut(sessionID)
+	c.server.forgetCredential(sessionID)
 	return nil
+}
+
+// endOwnSession ends one of the visitor's.
+func (c *call) endOwnSession(sessionID string) error {
+	return c.endSession(c.caller.principal, c.caller.principal.GetUserId(), sessionID)
 }
 
 // sessionsOf are a person's.
@@ -123,12 +122,6 @@ func (c *call) sessionsOf(userID string) ([]*userv1.BrowserSession, error) {
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.ListBrowserSessions{},
 	})
 	return found.GetSessions(), err
-}
-
-// shut makes this member ask again what a credential opens, and ends its streams.
-func (c *call) shut(credentialID string) {
-	c.server.authenticator.known.forget(credentialID)
-	c.server.watch.end(credentialID)
 }
 
 // signOut ends the browser's session, if there is one.
@@ -142,7 +135,7 @@ func (s *Server) signOut(c *call) (sheet, error) {
 		return sheet{}, err
 	}
 	if visitor != nil {
-		if err := c.endSession(visitor.principal.GetUserId(), visitor.principal.GetCredentialId()); err != nil {
+		if err := c.endOwnSession(visitor.principal.GetCredentialId()); err != nil {
 			return sheet{}, err
 		}
 	}
@@ -159,7 +152,7 @@ func (s *Server) closeSession(c *call) (sheet, error) {
 	if !isID(id, keyKind) {
 		return sheet{}, errNotFound
 	}
-	if err := c.endSession(c.caller.principal.GetUserId(), id); err != nil {
+	if err := c.endOwnSession(id); err != nil {
 		return sheet{}, err
 	}
 	if id == c.caller.principal.GetCredentialId() {
@@ -171,19 +164,12 @@ func (s *Server) closeSession(c *call) (sheet, error) {
 
 // closeGrant takes back what the visitor allowed an application.
 func (s *Server) closeGrant(c *call) (sheet, error) {
-	id, userID := c.variable("grantId"), c.caller.principal.GetUserId()
-	if !isID(id, grantKind) {
+	if !isID(c.variable("grantId"), grantKind) {
 		return sheet{}, errNotFound
 	}
-	if _, err := ask[proto.Message](c, entity.Command{
-		Kind: entity.KindUser, Identity: userID, ID: s.options.NewID("cmd_"), Message: &userv1.RevokeGrant{GrantId: id},
-	}); err != nil {
+	if _, err := s.revokeGrant(c, none{}); err != nil {
 		return sheet{}, err
 	}
-	if err := c.settle(entity.KindUser, userID); err != nil {
-		return sheet{}, err
-	}
-	c.shut(id)
 	return sheet{to: accountPath + "?done=grant"}, nil
 }
 

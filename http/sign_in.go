@@ -210,7 +210,7 @@ func (c *call) replacePassword(userID string, link []byte, hash string) error {
 		return err
 	}
 	for _, session := range open {
-		c.shut(session.GetId())
+		c.server.forgetCredential(session.GetId())
 	}
 	return nil
 }
