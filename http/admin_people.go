@@ -106,16 +106,14 @@ func (c *call) findPerson(text string) (personCreated, error) {
 	if err != nil {
 		return personCreated{}, err
 	}
-	found, err := ask[*emailv1.Email](c, entity.Command{
-		Kind: entity.KindEmail, Identity: address, Principal: entity.Platform(), Message: &emailv1.ResolveEmail{},
-	})
+	userID, err := c.personAt(address)
 	switch {
 	case err != nil:
 		return personCreated{}, err
-	case found.GetUserId() == "":
+	case userID == "":
 		return personCreated{}, errNotFound
 	}
-	return personCreated{UserID: found.GetUserId(), Email: address}, c.settle(entity.KindEmail, address) // they may be in the making
+	return personCreated{UserID: userID, Email: address}, c.settle(entity.KindEmail, address) // they may be in the making
 }
 
 func (s *Server) listPeople(c *call, in listing) (roster[personRecord], error) {

@@ -52,10 +52,7 @@ func (s *Server) listWorkspaces(c *call, in listing) (roster[workspaceRecord], e
 }
 
 func (c *call) recordWorkspace(id string) (workspaceRecord, error) {
-	found, err := ask[*workspacev1.Description](c, entity.Command{
-		Kind: entity.KindWorkspace, Identity: id, Principal: entity.Platform(), Message: &workspacev1.DescribeWorkspace{},
-	})
-	w := found.GetWorkspace()
+	w, err := c.workspaceOf(id)
 	return workspaceRecord{
 		id, w.GetSlug(), w.GetName(), statusNames[w.GetStatus()], w.GetCreatedAt(), w.GetBillingUserId(),
 		w.GetSuspension().GetAt(),

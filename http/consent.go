@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http/oauth"
 	"github.com/atelier-run/atelier/http/pages"
@@ -109,9 +107,7 @@ func (a *oauthServer) consent(c *call) (*consent, sheet, error) {
 		return nil, sheet{}, err
 	}
 	asked := &consent{Request: request}
-	asked.user, err = ask[*userv1.User](c, entity.Command{
-		Kind: entity.KindUser, Identity: visitor.principal.GetUserId(), Message: &userv1.DescribeUser{},
-	})
+	asked.user, err = c.describeCaller()
 	if err == nil {
 		err = asked.choose(c)
 	}
@@ -124,26 +120,12 @@ func (a *oauthServer) consent(c *call) (*consent, sheet, error) {
 // choose finds the workspaces where the person has some of what is asked for.
 func (k *consent) choose(c *call) error {
 	ids := joined(c.caller.principal, k.user)
-	ids = ids[:min(len(ids), maxChoices)]
-	found := make([]choice, len(ids))
-	var group errgroup.Group
-	group.SetLimit(wide)
-	for i, id := range ids {
-		group.Go(func() error {
-			d, err := ask[*workspacev1.Description](c, entity.Command{
-				Kind: entity.KindWorkspace, Identity: id, Message: &workspacev1.DescribeWorkspace{},
-			})
-			if hidden(err) {
-				return nil
-			}
-			if d.GetWorkspace().GetStatus() != workspacev1.Status_STATUS_DELETED {
-				found[i] = choice{d.GetWorkspace(), common(k.Scopes(), d.GetCapabilities())}
-			}
-			return err
-		})
+	found, err := c.describeWorkspaces(ids[:min(len(ids), maxChoices)])
+	for _, d := range found {
+		if scopes := common(k.Scopes(), d.GetCapabilities()); len(scopes) > 0 {
+			k.choices = append(k.choices, choice{d.GetWorkspace(), scopes})
+		}
 	}
-	err := group.Wait()
-	k.choices = slices.DeleteFunc(found, func(one choice) bool { return len(one.scopes) == 0 })
 	return err
 }
 

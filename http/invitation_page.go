@@ -44,22 +44,19 @@ func (c *call) invited() (*invitation, error) {
 		return nil, errNotFound
 	}
 	workspaceID, invitationID := "ws_"+parts[0], "inv_"+parts[1]
-	of := func(m proto.Message) entity.Command {
-		return entity.Command{Kind: entity.KindWorkspace, Identity: workspaceID, Principal: entity.Platform(), Message: m}
-	}
-	found, err := ask[*workspacev1.Invitation](c, of(&workspacev1.DescribeInvitation{InvitationId: invitationID}))
+	found, err := c.describeInvitation(workspaceID, invitationID)
 	switch {
 	case err != nil:
 		return nil, err
 	case subtle.ConstantTimeCompare(hashOf(parts[2]), found.GetSecretSha256()) != 1:
 		return nil, errNotFound
 	}
-	described, err := ask[*workspacev1.Description](c, of(&workspacev1.DescribeWorkspace{}))
+	into, err := c.workspaceOf(workspaceID)
 	if err != nil {
 		return nil, err
 	}
 	person, err := c.personAt(found.GetEmail())
-	return &invitation{found, described.GetWorkspace(), token, person}, err
+	return &invitation{found, into, token, person}, err
 }
 
 // tokenParts are the parts of what a link carries: ids without their kinds, and a secret. nil: it is none.
@@ -203,15 +200,7 @@ func (c *call) join(i *invitation, as *wirev1.Principal) error {
 	if err != nil {
 		return err
 	}
-	if _, err := ask[proto.Message](c, entity.Command{
-		Kind: entity.KindWorkspace, Identity: i.workspace.GetId(), Principal: as, ID: c.server.options.NewID("cmd_"),
-		Message: &workspacev1.AcceptInvitation{InvitationId: i.GetId(), Person: &workspacev1.Person{
-			UserId: person.GetId(), Email: person.GetEmail(), Name: person.GetName(),
-		}},
-	}); err != nil {
-		return err
-	}
-	return c.settle(entity.KindWorkspace, i.workspace.GetId())
+	return c.accept(i.workspace.GetId(), i.GetId(), person, as)
 }
 
 // toPassword leads a newcomer to setting a password.

@@ -101,11 +101,16 @@ func (c *call) personWith(address, password string) (userID, hash string, err er
 	return userID, known.GetHash(), nil
 }
 
-// personAt is whose an address is; "" where it is nobody's.
-func (c *call) personAt(address string) (string, error) {
-	found, err := ask[*emailv1.Email](c, entity.Command{
+// resolveEmail is whose an address is, and which workspaces invited it.
+func (c *call) resolveEmail(address string) (*emailv1.Email, error) {
+	return ask[*emailv1.Email](c, entity.Command{
 		Kind: entity.KindEmail, Identity: address, Principal: entity.Platform(), Message: &emailv1.ResolveEmail{},
 	})
+}
+
+// personAt is whose an address is; "" where it is nobody's.
+func (c *call) personAt(address string) (string, error) {
+	found, err := c.resolveEmail(address)
 	return found.GetUserId(), err
 }
 

@@ -7,7 +7,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	rules "github.com/atelier-run/atelier/entity/workspace"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -37,9 +39,7 @@ type invitationAccepted struct {
 
 // addressed are the workspaces that invited an address, by invitation.
 func (c *call) addressed(address string) (map[string]string, error) {
-	found, err := ask[*emailv1.Email](c, entity.Command{
-		Kind: entity.KindEmail, Identity: address, Principal: entity.Platform(), Message: &emailv1.ResolveEmail{},
-	})
+	found, err := c.resolveEmail(address)
 	return found.GetInvitations(), err
 }
 
@@ -99,11 +99,8 @@ func (c *call) describePending(workspaceID, id string) (*addressedView, error) {
 	if err != nil {
 		return nil, err
 	}
-	i, err := ask[*workspacev1.Invitation](c, entity.Command{
-		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: entity.Platform(),
-		Message: &workspacev1.DescribeInvitation{InvitationId: id},
-	})
-	if hidden(err) || err == nil && !c.pending(i) {
+	i, err := c.describeInvitation(workspaceID, id)
+	if hidden(err) || err == nil && !rules.Pending(c.server.now().UnixMilli(), i) {
 		return nil, nil
 	}
 	if err != nil {
@@ -118,8 +115,11 @@ func (c *call) describePending(workspaceID, id string) (*addressedView, error) {
 	return view, nil
 }
 
-func (c *call) pending(i *workspacev1.Invitation) bool {
-	return i.GetRevokedAt() == 0 && i.GetConsumedAt() == 0 && c.server.now().UnixMilli() < i.GetExpiresAt()
+func (c *call) describeInvitation(workspaceID, id string) (*workspacev1.Invitation, error) {
+	return ask[*workspacev1.Invitation](c, entity.Command{
+		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: entity.Platform(),
+		Message: &workspacev1.DescribeInvitation{InvitationId: id},
+	})
 }
 
 // acceptInvitation answers when the workspace is among the caller's.
@@ -138,15 +138,20 @@ func (s *Server) acceptInvitation(c *call, _ none) (invitationAccepted, error) {
 	if workspaceID == "" {
 		return none, errNotFound
 	}
-	if _, err := ask[proto.Message](c, entity.Command{
-		Kind: entity.KindWorkspace, Identity: workspaceID, ID: s.options.NewID("cmd_"),
-		Message: &workspacev1.AcceptInvitation{InvitationId: id, Person: personOf(user)},
-	}); err != nil {
-		return none, err
-	}
-	if err := c.settle(entity.KindWorkspace, workspaceID); err != nil {
+	if err := c.accept(workspaceID, id, user, c.caller.principal); err != nil {
 		return none, err
 	}
 	w, err := c.workspaceOf(workspaceID)
 	return invitationAccepted{workspaceID, w.GetSlug()}, err
+}
+
+// accept makes a person a member, as a principal that acts for them.
+func (c *call) accept(workspaceID, id string, user *userv1.User, as *wirev1.Principal) error {
+	if _, err := ask[proto.Message](c, entity.Command{
+		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: as, ID: c.server.options.NewID("cmd_"),
+		Message: &workspacev1.AcceptInvitation{InvitationId: id, Person: personOf(user)},
+	}); err != nil {
+		return err
+	}
+	return c.settle(entity.KindWorkspace, workspaceID)
 }

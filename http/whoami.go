@@ -92,7 +92,7 @@ func (c *call) standsFor() (*userv1.User, []*workspacev1.Description, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	workspaces, err := c.describeWorkspaces(user)
+	workspaces, err := c.describeWorkspaces(joined(c.caller.principal, user))
 	return user, workspaces, err
 }
 
@@ -103,10 +103,7 @@ func (c *call) payer() (*userv1.User, []*workspacev1.Description, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	user, err := ask[*userv1.User](c, entity.Command{
-		Kind: entity.KindUser, Identity: its.GetWorkspace().GetBillingUserId(), Principal: entity.Platform(),
-		Message: &userv1.DescribeUser{},
-	})
+	user, err := c.describe(its.GetWorkspace().GetBillingUserId())
 	return user, []*workspacev1.Description{its}, err
 }
 
@@ -120,10 +117,9 @@ func (c *call) describeCaller() (*userv1.User, error) {
 // wide bounds the questions that one request has under way.
 const wide = 16
 
-// describeWorkspaces asks each of a person's workspaces, in the order of joining. One that is deleted, no longer knows
-// the person, or may not be seen with the credential is left out.
-func (c *call) describeWorkspaces(user *userv1.User) ([]*workspacev1.Description, error) {
-	ids := joined(c.caller.principal, user)
+// describeWorkspaces asks each of some workspaces of a person. One that is deleted, no longer knows the person, or may
+// not be seen with the credential is left out.
+func (c *call) describeWorkspaces(ids []string) ([]*workspacev1.Description, error) {
 	found := make([]*workspacev1.Description, len(ids))
 	err := each(len(ids), func(i int) (err error) {
 		found[i], err = ask[*workspacev1.Description](c, entity.Command{
@@ -139,6 +135,7 @@ func (c *call) describeWorkspaces(user *userv1.User) ([]*workspacev1.Description
 	}), err
 }
 
+// joined are a person's workspaces that a credential reaches, in the order of joining.
 func joined(p *wirev1.Principal, user *userv1.User) []string {
 	var ids []string
 	for id := range user.GetWorkspaces() {

@@ -94,7 +94,7 @@ func room(call entity.Call, s *workspacev1.Workspace, id string) error {
 	waiting, kept := 0, 0
 	for _, i := range s.GetInvitations() {
 		switch {
-		case pending(call.At(), i):
+		case Pending(call.At(), i):
 			waiting++
 			kept++
 		case !outdated(call.At(), i):
@@ -112,14 +112,15 @@ func room(call entity.Call, s *workspacev1.Workspace, id string) error {
 
 func pendingOf(call entity.Call, s *workspacev1.Workspace, address string) *workspacev1.Invitation {
 	for _, i := range s.GetInvitations() {
-		if i.GetEmail() == address && pending(call.At(), i) {
+		if i.GetEmail() == address && Pending(call.At(), i) {
 			return i
 		}
 	}
 	return nil
 }
 
-func pending(at int64, i *workspacev1.Invitation) bool {
+// Pending tells whether an invitation waits for its answer at a time, in milliseconds since the Unix epoch.
+func Pending(at int64, i *workspacev1.Invitation) bool {
 	return i.GetRevokedAt() == 0 && i.GetConsumedAt() == 0 && at < i.GetExpiresAt()
 }
 
@@ -176,7 +177,7 @@ func acceptInvitation(
 		return nil, errNoInvitation
 	case invitation.GetRevokedAt() != 0:
 		return nil, errRevoked
-	case !pending(call.At(), invitation):
+	case !Pending(call.At(), invitation):
 		return nil, errExpired
 	}
 	if err := takesChanges(s); err != nil {
