@@ -104,10 +104,7 @@ func (s *Server) changeStatus(c *call, in statusRequest) (workspaceRecord, error
 }
 
 func (s *Server) suspendTenant(c *call, in suspensionRequest) (workspaceRecord, error) {
-	if *in.Suspended {
-		return c.changeTenant(&workspacev1.Suspend{Reason: in.Reason})
-	}
-	return c.changeTenant(&workspacev1.Resume{})
+	return c.changeTenant(in.command())
 }
 
 func (c *call) changeTenant(m proto.Message) (workspaceRecord, error) {
@@ -148,15 +145,8 @@ func (s *Server) listTenantMembers(c *call, in listing) (roster[memberView], err
 	if err != nil {
 		return roster[memberView]{}, err
 	}
-	found := roster[memberView]{Next: base64.RawURLEncoding.EncodeToString(page.GetNext())}
-	for _, row := range page.GetRows() {
-		member := &workspacev1.Membership{}
-		if err := proto.Unmarshal(row, member); err != nil {
-			return roster[memberView]{}, err
-		}
-		found.Items = append(found.Items, viewMember(member))
-	}
-	return found, nil
+	members, err := entries(page, viewMember)
+	return roster[memberView]{Items: members, Next: base64.RawURLEncoding.EncodeToString(page.GetNext())}, err
 }
 
 // rows is a page of somebody's list, for an operator.

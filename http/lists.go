@@ -82,15 +82,24 @@ func readList[Item, Fields any, Row row[Fields]](
 	if err != nil {
 		return collection[Item]{}, err
 	}
+	items, err := entries(found, view)
+	if err != nil {
+		return collection[Item]{}, err
+	}
+	return page(c, in, items, string(found.GetNext())), nil
+}
+
+// entries are the rows of a page as they are answered.
+func entries[Item, Fields any, Row row[Fields]](found *wirev1.Page, view func(Row) Item) ([]Item, error) {
 	items := make([]Item, len(found.GetRows()))
 	for i, bytes := range found.GetRows() {
 		entry := Row(new(Fields))
 		if err := proto.Unmarshal(bytes, entry); err != nil {
-			return collection[Item]{}, err
+			return nil, err
 		}
 		items[i] = view(entry)
 	}
-	return page(c, in, items, string(found.GetNext())), nil
+	return items, nil
 }
 
 // each carries out n pieces of work, some of them side by side, until one fails.

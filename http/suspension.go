@@ -1,10 +1,6 @@
 package http
 
-import (
-	"google.golang.org/protobuf/proto"
-
-	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
-)
+import workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 
 type suspensionRequest struct {
 	Suspended *bool  `json:"suspended"`
@@ -24,6 +20,13 @@ func checkSuspension(in *suspensionRequest) error {
 	return nil
 }
 
+func (in suspensionRequest) command() workspacev1.Command {
+	if *in.Suspended {
+		return &workspacev1.Suspend{Reason: in.Reason}
+	}
+	return &workspacev1.Resume{}
+}
+
 func (s *Server) readSuspension(c *call, _ none) (suspensionView, error) {
 	if err := c.authorize(); err != nil {
 		return suspensionView{}, err
@@ -33,11 +36,7 @@ func (s *Server) readSuspension(c *call, _ none) (suspensionView, error) {
 }
 
 func (s *Server) changeSuspension(c *call, in suspensionRequest) (suspensionView, error) {
-	var m proto.Message = &workspacev1.Resume{}
-	if *in.Suspended {
-		m = &workspacev1.Suspend{Reason: in.Reason}
-	}
-	changed, err := ask[*workspacev1.Description](c, c.change(m))
+	changed, err := ask[*workspacev1.Description](c, c.change(in.command()))
 	return viewSuspension(changed.GetWorkspace().GetSuspension()), err
 }
 

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -61,18 +59,10 @@ func (s *Server) readTelemetry(c *call, since float64) (telemetryView, error) {
 		return telemetryView{}, err
 	}
 	from := math.Max(since, float64(s.now().Add(-sampleTime).UnixMilli()))
-	view := telemetryView{Samples: []sampleView{}}
-	for _, bytes := range found.GetRows() {
-		sample := &computerv1.Sample{}
-		if err := proto.Unmarshal(bytes, sample); err != nil {
-			return telemetryView{}, err
-		}
-		if float64(sample.GetAt()) >= from {
-			view.Samples = append(view.Samples, viewSample(sample))
-		}
-	}
-	slices.SortFunc(view.Samples, func(a, b sampleView) int { return cmp.Compare(a.At, b.At) })
-	return view, nil
+	samples, err := entries(found, viewSample)
+	samples = slices.DeleteFunc(samples, func(one sampleView) bool { return float64(one.At) < from })
+	slices.SortFunc(samples, func(a, b sampleView) int { return cmp.Compare(a.At, b.At) })
+	return telemetryView{samples}, err
 }
 
 // viewSample leaves out what was not measured: a total of 0 is none.
