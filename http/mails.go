@@ -24,16 +24,13 @@ func newMails() *mails { return &mails{seed: maphash.MakeSeed()} }
 
 // take counts a message of somebody to an address, or refuses it. Errors: rate_limited.
 func (m *mails) take(now time.Time, sender, address string) error {
-	at := func(buckets *[1 << 13]bucket, of [2]string) *bucket {
-		return &buckets[maphash.Comparable(m.seed, of)%uint64(len(buckets))]
-	}
 	for _, limit := range []struct {
 		bucket *bucket
 		allowance
 	}{
-		{at(&m.pairs, [2]string{sender, address}), perCorrespondence},
-		{at(&m.senders, [2]string{sender}), perSender},
-		{at(&m.addresses, [2]string{address}), perAddress},
+		{slot(m.seed, &m.pairs, [2]string{sender, address}), perCorrespondence},
+		{slot(m.seed, &m.senders, sender), perSender},
+		{slot(m.seed, &m.addresses, address), perAddress},
 	} {
 		if wait := limit.bucket.takeEach(now, limit.each, limit.burst); wait > 0 {
 			return &entity.Error{Code: entity.RateLimited, Message: "too many invitations were mailed", RetryAfter: wait}

@@ -44,9 +44,9 @@ func (g *guesses) try(now time.Time, source netip.Addr, email string, known bool
 		bucket *bucket
 		allowance
 	}{
-		{slot(g, &g.pairs, pair{from, email}), perPair},
-		{slot(g, &g.sources, from), perSource},
-		{slot(g, &g.people, email), perPerson},
+		{slot(g.seed, &g.pairs, pair{from, email}), perPair},
+		{slot(g.seed, &g.sources, from), perSource},
+		{slot(g.seed, &g.people, email), perPerson},
 	} {
 		if known && limit.allowance == perPerson {
 			continue
@@ -58,6 +58,6 @@ func (g *guesses) try(now time.Time, source netip.Addr, email string, known bool
 	return nil
 }
 
-func slot[Of comparable](g *guesses, buckets *[1 << 13]bucket, of Of) *bucket {
-	return &buckets[maphash.Comparable(g.seed, of)%uint64(len(buckets))]
+func slot[Of comparable](seed maphash.Seed, buckets *[1 << 13]bucket, of Of) *bucket {
+	return &buckets[maphash.Comparable(seed, of)%uint64(len(buckets))]
 }
