@@ -8,7 +8,6 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
-	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 type impersonationRequest struct {
@@ -50,7 +49,7 @@ func (s *Server) impersonate(c *call, in impersonationRequest) (impersonationSta
 		return none, err
 	}
 	keyID := s.options.NewID(keyKind)
-	text, hash := newKey(startOf(wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION), keyID)
+	text, hash := newKey(impersonationStart, keyID)
 	start := &userv1.StartImpersonation{
 		CredentialId: keyID, SecretSha256: hash, ImpersonatorId: admin, Reason: in.Reason,
 		ExpiresAt: s.now().Add(length).UnixMilli(),
@@ -78,14 +77,4 @@ func (c *call) findAdmin(address string) (string, error) {
 		return "", entity.Errorf(entity.Forbidden, "admin is no internal admin, or disabled")
 	}
 	return person.UserID, nil
-}
-
-// startOf is what keys of a kind begin with.
-func startOf(kind wirev1.CredentialKind) string {
-	for _, s := range starts {
-		if s.kind == kind {
-			return s.start
-		}
-	}
-	return ""
 }

@@ -69,7 +69,7 @@ func tokenParts(token string, n int) []string {
 		return nil
 	}
 	for _, id := range parts[:n-1] {
-		if !isULID(id) {
+		if !entity.IsULID(id) {
 			return nil
 		}
 	}

@@ -6,20 +6,23 @@ import (
 	"encoding/base32"
 	"strings"
 
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/http/oauth"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 // What is presented reads <start><id>_<secret>: the id of a credential or a grant without its kind prefix, and 200
 // random bits. The start tells the kind: whoever finds a key knows what it opens, and so do scanners for secrets.
 const (
-	keyStart     = "atl_"
-	sessionStart = "atlses_"
-	accessStart  = "atlat_"
-	keyKind      = "key_"
-	grantKind    = "ogr_"
-	ulidLength   = 26
-	secretBytes  = 25
-	secretLength = 40
+	keyStart           = "atl_"
+	sessionStart       = "atlses_"
+	impersonationStart = "atlimp_"
+	keyKind            = user.KeyPrefix
+	grantKind          = user.GrantPrefix
+	ulidLength         = entity.ULIDLength
+	secretBytes        = 25
+	secretLength       = 40
 )
 
 var starts = []struct {
@@ -27,10 +30,10 @@ var starts = []struct {
 	kind          wirev1.CredentialKind
 }{
 	{keyStart, keyKind, wirev1.CredentialKind_CREDENTIAL_KIND_USER},
-	{accessStart, grantKind, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH},
+	{oauth.AccessStart, grantKind, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH},
 	{"atlapp_", keyKind, wirev1.CredentialKind_CREDENTIAL_KIND_APP},
 	{"atlvm_", keyKind, wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM},
-	{"atlimp_", keyKind, wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION},
+	{impersonationStart, keyKind, wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION},
 	{sessionStart, keyKind, wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION},
 }
 
@@ -67,37 +70,33 @@ func hashOf(secret string) []byte {
 // parseKey splits what is presented.
 func parseKey(text string) (key, bool) {
 	for _, s := range starts {
-		rest, ok := strings.CutPrefix(text, s.start)
-		if !ok || len(rest) != ulidLength+1+secretLength {
-			continue
-		}
-		id, secret := rest[:ulidLength], rest[ulidLength+1:]
-		if rest[ulidLength] == '_' && isULID(id) && isSecret(secret) {
+		if id, secret, ok := splitKey(s.start, text); ok {
 			return key{s.kind, s.prefix + id, secret}, true
 		}
 	}
 	return key{}, false
 }
 
+// splitKey splits what begins with a start.
+func splitKey(start, text string) (id, secret string, ok bool) {
+	rest, ok := strings.CutPrefix(text, start)
+	if !ok || len(rest) != ulidLength+1+secretLength || rest[ulidLength] != '_' {
+		return "", "", false
+	}
+	id, secret = rest[:ulidLength], rest[ulidLength+1:]
+	return id, secret, entity.IsULID(id) && isSecret(secret)
+}
+
+// splitToken takes a token of a grant apart.
+func splitToken(start, text string) (id string, hash []byte, ok bool) {
+	id, secret, ok := splitKey(start, text)
+	return id, hashOf(secret), ok
+}
+
 // keyPrefix is what is shown of a key for its holder to recognise it.
 func keyPrefix(keyID string) string {
 	id := strings.TrimPrefix(keyID, keyKind)
 	return keyStart + id[:min(8, len(id))]
-}
-
-// isULID tells whether text is a lower-case ULID in its one canonical spelling.
-func isULID(text string) bool {
-	if len(text) != ulidLength || text[0] > '7' {
-		return false
-	}
-	for i := range len(text) {
-		c := text[i]
-		digit, letter := c >= '0' && c <= '9', c >= 'a' && c <= 'z'
-		if !digit && !letter || c == 'i' || c == 'l' || c == 'o' || c == 'u' {
-			return false
-		}
-	}
-	return true
 }
 
 func isSecret(text string) bool {

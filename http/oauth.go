@@ -56,18 +56,6 @@ func (s *Server) newProvider() *oauth.Provider {
 	})
 }
 
-// splitToken takes a token of a grant apart.
-func splitToken(start, text string) (id string, hash []byte, ok bool) {
-	if len(text) != len(start)+ulidLength+1+secretLength || text[:len(start)] != start {
-		return "", nil, false
-	}
-	id, secret := text[len(start):len(start)+ulidLength], text[len(start)+ulidLength+1:]
-	if text[len(start)+ulidLength] != '_' || !isULID(id) || !isSecret(secret) {
-		return "", nil, false
-	}
-	return id, hashOf(secret), true
-}
-
 // anywhere lets pages of any origin read the answer. They send no cookie, and none is looked at.
 func anywhere(run handler) handler {
 	return func(c *call) error {

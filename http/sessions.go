@@ -236,7 +236,7 @@ func browser(agent string) string {
 // isID tells whether text is an id of a kind.
 func isID(text, kind string) bool {
 	id, ok := strings.CutPrefix(text, kind)
-	return ok && isULID(id)
+	return ok && entity.IsULID(id)
 }
 
 // cut is the longest valid text of at most so many bytes that a text begins with.

@@ -62,10 +62,9 @@ func ID(stream string, version uint64, at int64) string {
 
 // ulid writes 128 bits as 26 digits, the first of which holds but three of them (github.com/ulid/spec).
 func ulid(high, low uint64) string {
-	const digits = "0123456789abcdefghjkmnpqrstvwxyz"
-	var text [26]byte
+	var text [entity.ULIDLength]byte
 	for i := len(text) - 1; i >= 0; i-- {
-		text[i] = digits[low&31]
+		text[i] = entity.ULIDDigits[low&31]
 		low = low>>5 | high<<59
 		high >>= 5
 	}

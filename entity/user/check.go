@@ -18,9 +18,7 @@ const (
 	// KeyPrefix begins a key's id; a lower-case ULID follows.
 	KeyPrefix = "key_"
 
-	maxIDLength  = 128
-	ulidLength   = 26
-	ulidAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+	maxIDLength = 128
 )
 
 var (
@@ -69,10 +67,9 @@ func checkPart(field, name string) error {
 	return nil
 }
 
-// isULID wants a ULID's first character to be at most 7: 26 characters of 5 bits hold 130, a ULID has 128.
 func isULID(id, prefix string) bool {
 	ulid, found := strings.CutPrefix(id, prefix)
-	return found && len(ulid) == ulidLength && ulid[0] <= '7' && strings.Trim(ulid, ulidAlphabet) == ""
+	return found && entity.IsULID(ulid)
 }
 
 // isID tells whether a text may be the id of something that is made elsewhere.

@@ -33,7 +33,7 @@ func (p *Provider) newClient(id string) *client {
 // GetClient finds a registered client. No entity is woken for an id that none can have.
 func (s *store) GetClient(ctx context.Context, id string) (fosite.Client, error) {
 	ulid, ok := strings.CutPrefix(id, clientPrefix)
-	if !ok || !isULID(ulid) {
+	if !ok || !entity.IsULID(ulid) {
 		return nil, fosite.ErrNotFound
 	}
 	reply, err := s.ask(ctx, entity.KindClient, id, &clientv1.DescribeClient{})
@@ -49,11 +49,6 @@ func (s *store) GetClient(ctx context.Context, id string) (fosite.Client, error)
 	c := s.newClient(id)
 	c.name, c.RedirectURIs = found.GetName(), found.GetRedirectUris()
 	return c, nil
-}
-
-func isULID(text string) bool {
-	const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
-	return len(text) == 26 && text[0] <= '7' && strings.Trim(text, alphabet) == ""
 }
 
 // ClientAssertionJWTValid and SetClientAssertionJWT are for clients with keys, of which there are none.

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
 )
 
 // How long codes and tokens are good.
@@ -50,7 +51,7 @@ const (
 
 const (
 	clientPrefix = "oc_"
-	grantPrefix  = "ogr_"
+	grantPrefix  = user.GrantPrefix
 )
 
 // Asker sends commands to entities and waits for what follows from them.
