@@ -24,14 +24,12 @@ const (
 )
 
 type Client struct {
-	state        protoimpl.MessageState `protogen:"open.v1"`
-	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Name         string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	RedirectUris []string               `protobuf:"bytes,3,rep,name=redirect_uris,json=redirectUris,proto3" json:"redirect_uris,omitempty"`
-	ClientUri    string                 `protobuf:"bytes,4,opt,name=client_uri,json=clientUri,proto3" json:"client_uri,omitempty"`
-	CreatedAt    int64                  `protobuf:"varint,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// The newest grant's time; 0: none yet.
-	GrantedAt     int64 `protobuf:"varint,6,opt,name=granted_at,json=grantedAt,proto3" json:"granted_at,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	RedirectUris  []string               `protobuf:"bytes,3,rep,name=redirect_uris,json=redirectUris,proto3" json:"redirect_uris,omitempty"`
+	ClientUri     string                 `protobuf:"bytes,4,opt,name=client_uri,json=clientUri,proto3" json:"client_uri,omitempty"`
+	CreatedAt     int64                  `protobuf:"varint,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -97,13 +95,6 @@ func (x *Client) GetClientUri() string {
 func (x *Client) GetCreatedAt() int64 {
 	if x != nil {
 		return x.CreatedAt
-	}
-	return 0
-}
-
-func (x *Client) GetGrantedAt() int64 {
-	if x != nil {
-		return x.GrantedAt
 	}
 	return 0
 }
@@ -236,7 +227,7 @@ var File_messages_client_v1_client_proto protoreflect.FileDescriptor
 
 const file_messages_client_v1_client_proto_rawDesc = "" +
 	"\n" +
-	"\x1fmessages/client/v1/client.proto\x12\x11atelier.client.v1\"\xae\x01\n" +
+	"\x1fmessages/client/v1/client.proto\x12\x11atelier.client.v1\"\x8f\x01\n" +
 	"\x06Client\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12#\n" +
@@ -244,9 +235,7 @@ const file_messages_client_v1_client_proto_rawDesc = "" +
 	"\n" +
 	"client_uri\x18\x04 \x01(\tR\tclientUri\x12\x1d\n" +
 	"\n" +
-	"created_at\x18\x05 \x01(\x03R\tcreatedAt\x12\x1d\n" +
-	"\n" +
-	"granted_at\x18\x06 \x01(\x03R\tgrantedAt\"C\n" +
+	"created_at\x18\x05 \x01(\x03R\tcreatedAt\"C\n" +
 	"\x0eRegisterClient\x121\n" +
 	"\x06client\x18\x01 \x01(\v2\x19.atelier.client.v1.ClientR\x06client\"\x10\n" +
 	"\x0eDescribeClient\"E\n" +
