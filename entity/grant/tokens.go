@@ -31,18 +31,6 @@ var (
 	errToken       = entity.Errorf(entity.InvalidRequest, "a token is no SHA-256 or expires in the past")
 )
 
-// Opens tells whether a secret is that of an access token of the grant which is good at a time, in milliseconds since
-// the Unix epoch.
-func Opens(s *grantv1.Grant, secret []byte, at int64) bool {
-	good := false
-	for _, token := range s.GetAccess() {
-		if is(token, secret) && at < token.GetExpiresAt() {
-			good = true
-		}
-	}
-	return good && opened(s) && s.GetRevokedAt() == 0
-}
-
 func redeem(call entity.Call, s *grantv1.Grant, c *grantv1.RedeemCode) ([]grantv1.Event, error) {
 	switch {
 	case !is(s.GetCode(), c.GetCodeSha256()):
