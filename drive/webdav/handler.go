@@ -41,31 +41,23 @@ type call struct {
 	slashed bool
 }
 
-type method struct {
-	serve  func(*call) error
-	writes bool
-}
-
-var methods = map[string]method{
-	http.MethodOptions: {serve: (*call).options},
-	http.MethodGet:     {serve: (*call).get},
-	http.MethodHead:    {serve: (*call).get},
-	"PROPFIND":         {serve: (*call).propfind},
-	http.MethodPut:     {serve: (*call).put, writes: true},
-	http.MethodDelete:  {serve: (*call).remove, writes: true},
-	"MKCOL":            {serve: (*call).makeCollection, writes: true},
-	"COPY":             {serve: (*call).copy, writes: true},
-	"MOVE":             {serve: (*call).move, writes: true},
-	"PROPPATCH":        {serve: (*call).proppatch, writes: true},
-	"LOCK":             {serve: (*call).lock, writes: true},
-	"UNLOCK":           {serve: (*call).unlock, writes: true},
+var methods = map[string]func(*call) error{
+	http.MethodOptions: (*call).options,
+	http.MethodGet:     (*call).get,
+	http.MethodHead:    (*call).get,
+	"PROPFIND":         (*call).propfind,
+	http.MethodPut:     (*call).put,
+	http.MethodDelete:  (*call).remove,
+	"MKCOL":            (*call).makeCollection,
+	"COPY":             (*call).copy,
+	"MOVE":             (*call).move,
+	"PROPPATCH":        (*call).proppatch,
+	"LOCK":             (*call).lock,
+	"UNLOCK":           (*call).unlock,
 }
 
 // Allow lists the methods.
 const Allow = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK"
-
-// Writes tells whether a method changes the drive, and so needs more than reading.
-func Writes(name string) bool { return methods[name].writes }
 
 // Exists tells whether a path of a workspace's drive leads to a file or a folder now; empty is the root. It fails where
 // the drive cannot be read.
@@ -74,7 +66,7 @@ func (h *Handler) Exists(ctx context.Context, workspaceID, path string) (bool, e
 }
 
 // ServeDrive answers a request on a workspace's drive. prefix is the URL path of the drive's root, without a slash at its
-// end. The caller has authorised the request, for writing where Writes says so, and keeps deadlines on the connection:
+// end. The caller has authorised the request, for writing where the method writes, and keeps deadlines on the connection:
 // those of a body outlast the call, for a refusal leaves the body unread, which the server drains before it answers.
 func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, workspaceID, prefix string, author *activityv1.Author) {
 	c := &call{Handler: h, w: w, r: r, prefix: strings.TrimSuffix(prefix, "/"), author: author}
@@ -84,7 +76,7 @@ func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, workspaceID
 }
 
 func (c *call) serve(workspaceID string) error {
-	method, known := methods[c.r.Method]
+	carryOut, known := methods[c.r.Method]
 	if !known {
 		c.w.Header().Set("Allow", Allow)
 		return entity.Errorf(entity.MethodNotAllowed, "the drive does not know %s", c.r.Method)
@@ -102,7 +94,7 @@ func (c *call) serve(workspaceID string) error {
 	if err := c.checkSlash(); err != nil {
 		return err
 	}
-	return method.serve(c)
+	return carryOut(c)
 }
 
 // checkSlash keeps a path with a slash at its end, which means a folder, from naming a file.
