@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"strconv"
 	"sync"
 	"time"
 
@@ -24,17 +23,10 @@ func computers() actors.Kind {
 		Kind: entity.KindComputer, Zero: entitycomputer.Zero, Decide: entitycomputer.Decide, Evolve: entitycomputer.Evolve,
 		Reply: entitycomputer.Reply, Rows: entitycomputer.Rows,
 	}).WithLists(map[string]actors.List{
-		entitycomputer.Telemetry: {Need: entity.Reads(), Most: int(entitycomputer.Slots), Match: isSince},
+		entitycomputer.Telemetry: {Need: entity.Reads(), Most: int(entitycomputer.Slots)},
 		entitycomputer.Backups:   {Need: entity.Reads(entity.Admin)},
 		entitycomputer.TaskList:  {Need: entity.Reads(entity.Admin)},
 	})
-}
-
-// isSince tells whether a sample is not older than a time, which is in decimal milliseconds.
-func isSince(row []byte, search string) bool {
-	var sample computerv1.Sample
-	since, err := strconv.ParseInt(search, 10, 64)
-	return err == nil && proto.Unmarshal(row, &sample) == nil && sample.GetAt() >= since
 }
 
 // proc is where the machine tells of itself.
