@@ -92,6 +92,12 @@ func Platform() *wirev1.Principal {
 	return &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_PLATFORM}
 }
 
+// MaxTime is the greatest timestamp (specification, Limits), in milliseconds since the Unix epoch.
+const MaxTime = 1<<53 - 1
+
+// UsePrecision is how far last_used_at may trail (decisions, section 3: once a minute at most).
+const UsePrecision = time.Minute
+
 // Call is what a rule may know beside its state and command.
 type Call struct {
 	// Now has millisecond precision.

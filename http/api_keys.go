@@ -32,9 +32,6 @@ type apiKeyRevoked struct {
 	RevokedAt int64  `json:"revokedAt"`
 }
 
-// latestTime is the specification's bound of timestamps.
-const latestTime = 1<<53 - 1
-
 // decodeAPIKey refuses an impersonation, which a key would outlive, before it looks at what is sent.
 func decodeAPIKey(c *call) (apiKeyRequest, error) {
 	if c.caller.principal.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION {
@@ -47,8 +44,8 @@ func (s *Server) createAPIKey(c *call, in apiKeyRequest) (apiKeyCreated, error) 
 	switch {
 	case in.Name == "":
 		return apiKeyCreated{}, invalid("name is required")
-	case in.ExpiresAt != nil && (*in.ExpiresAt < 1 || *in.ExpiresAt > latestTime):
-		return apiKeyCreated{}, invalid("expiresAt must be an integer from 1 to %d", int64(latestTime))
+	case in.ExpiresAt != nil && (*in.ExpiresAt < 1 || *in.ExpiresAt > entity.MaxTime):
+		return apiKeyCreated{}, invalid("expiresAt must be an integer from 1 to %d", int64(entity.MaxTime))
 	}
 	var expiresAt int64
 	if in.ExpiresAt != nil {

@@ -232,10 +232,10 @@ func (a *authenticator) current(ctx context.Context, c *credential) error {
 	return unauthorizedIfUnknown(err)
 }
 
-// report notes the use of a credential off the request's path, at most once a minute. Under pressure it is left out.
+// report notes the use of a credential off the request's path, no more often than is recorded. Under pressure it is left out.
 func (a *authenticator) report(c *credential, now time.Time) {
 	last, at := c.used.Load(), now.UnixMilli()
-	if at-last < time.Minute.Milliseconds() || !c.used.CompareAndSwap(last, at) {
+	if at-last < entity.UsePrecision.Milliseconds() || !c.used.CompareAndSwap(last, at) {
 		return
 	}
 	select {

@@ -73,7 +73,7 @@ var nexts = map[string]struct {
 	}},
 	"key by the platform": {"usr_1", &userv1.ApiKeyRevoked{KeyId: "key_1", Name: "n", At: 5, WorkspaceIds: []string{"ws_1"}}, []entity.Command{
 		command(entity.KindCredential, "key_1", &credentialv1.RevokeCredential{At: 5}),
-		record("ws_1", "api_key.revoked", "system", &auditv1.Provenance{Name: "n"}),
+		record("ws_1", "api_key.revoked", "", &auditv1.Provenance{Name: "n"}),
 	}},
 	"session": {"usr_1", &userv1.BrowserSessionStarted{Session: &userv1.BrowserSession{Id: "b", CreatedAt: 5, ExpiresAt: 9}, EndedSessionIds: []string{"a"}}, []entity.Command{
 		command(entity.KindCredential, "b", &credentialv1.RegisterCredential{Credential: &credentialv1.Credential{

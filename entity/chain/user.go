@@ -2,7 +2,6 @@ package chain
 
 import (
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/audit"
 	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
@@ -62,7 +61,7 @@ func impersonation(e *userv1.ImpersonationStarted) []entity.Command {
 		&auditv1.Provenance{MemberUserId: e.GetUserId(), Reason: e.GetReason(), ExpiresAt: e.GetExpiresAt()}, e.GetWorkspaceIds()...)...)
 }
 
-// author is who did something, and on whose behalf an operator did.
+// author is who did something, and the operator who acted as them; by is empty for the platform.
 type author struct{ by, impersonator string }
 
 func of(e interface {
@@ -75,9 +74,6 @@ func of(e interface {
 // record has what a person did recorded in the logs of workspaces.
 func record(event string, who author, at int64, provenance *auditv1.Provenance, workspaceIDs ...string) []entity.Command {
 	recorded := &auditv1.Event{Event: event, ActorId: who.by, At: at, Provenance: provenance}
-	if who.by == "" {
-		recorded.ActorId = audit.System
-	}
 	if who.impersonator != "" {
 		provenance.Actor = who.impersonator
 	}

@@ -13,8 +13,8 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// Reserved is how long nobody else may take a slug that a workspace gave up (decisions, section 3).
-const Reserved = 30 * 24 * time.Hour
+// reserved is how long nobody else may take a slug that a workspace gave up (decisions, section 3).
+const reserved = 30 * 24 * time.Hour
 
 func ofWorkspace(identity string, event workspacev1.Event) []entity.Command {
 	switch e := event.(type) {
@@ -48,7 +48,7 @@ func ofWorkspace(identity string, event workspacev1.Event) []entity.Command {
 }
 
 func release(slug, workspaceID string, at int64) []entity.Command {
-	return to(entity.KindSlug, slug, &slugv1.ReleaseSlug{WorkspaceId: workspaceID, ReservedUntil: at + Reserved.Milliseconds()})
+	return to(entity.KindSlug, slug, &slugv1.ReleaseSlug{WorkspaceId: workspaceID, ReservedUntil: at + reserved.Milliseconds()})
 }
 
 // taskID names a task of a workspace's computer that follows from an event of that time.

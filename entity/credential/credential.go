@@ -11,7 +11,6 @@ package credential
 import (
 	"bytes"
 	"crypto/sha256"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -19,9 +18,6 @@ import (
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
-
-// UsePrecision is how far last_used_at may trail (decisions, section 3: once a minute at most).
-const UsePrecision = time.Minute
 
 var (
 	errPlatformOnly   = entity.Errorf(entity.Forbidden, "only the platform does this")
@@ -140,7 +136,7 @@ func use(call entity.Call, s *credentialv1.Credential) ([]credentialv1.Event, er
 	switch {
 	case !Usable(s, call.At()):
 		return nil, errUnusable
-	case s.GetLastUsedAt() != 0 && call.At()-s.GetLastUsedAt() < UsePrecision.Milliseconds():
+	case s.GetLastUsedAt() != 0 && call.At()-s.GetLastUsedAt() < entity.UsePrecision.Milliseconds():
 		return nil, nil
 	}
 	return []credentialv1.Event{&credentialv1.CredentialUsed{At: call.At()}}, nil

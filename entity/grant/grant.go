@@ -100,7 +100,7 @@ func revokeGrant(call entity.Call, s *grantv1.Grant, c *grantv1.Revoke) ([]grant
 }
 
 func use(call entity.Call, s *grantv1.Grant) ([]grantv1.Event, error) {
-	if s.GetLastUsedAt() != 0 && call.At()-s.GetLastUsedAt() < UsePrecision.Milliseconds() {
+	if s.GetLastUsedAt() != 0 && call.At()-s.GetLastUsedAt() < entity.UsePrecision.Milliseconds() {
 		return nil, nil
 	}
 	return []grantv1.Event{&grantv1.Used{At: call.At()}}, nil

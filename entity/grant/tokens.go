@@ -10,8 +10,6 @@ import (
 )
 
 const (
-	// UsePrecision is how far last_used_at may trail (decisions, section 3: once a minute at most).
-	UsePrecision = time.Minute
 	// MaxCodeAge is how long a code may be good (RFC 6749, section 4.1.2).
 	MaxCodeAge = 10 * time.Minute
 	// MaxAccess is how many access tokens of a family are good at a time.

@@ -13,8 +13,6 @@ const (
 	MaxNameLength = 200
 	// MaxPartLength is the longest first or last name, in characters.
 	MaxPartLength = 100
-	// MaxTime is the greatest timestamp (specification, Limits), in milliseconds since the Unix epoch.
-	MaxTime = 9007199254740991
 	// KeyPrefix begins a key's id; a lower-case ULID follows.
 	KeyPrefix = "key_"
 
@@ -26,7 +24,7 @@ var (
 	errNameLong    = entity.Errorf(entity.InvalidRequest, "name must have at most %d characters", MaxNameLength)
 	errNameBlank   = entity.Errorf(entity.InvalidRequest, "name is blank")
 	errExpiryPast  = entity.Errorf(entity.InvalidRequest, "expiresAt is in the past")
-	errExpiryLate  = entity.Errorf(entity.InvalidRequest, "expiresAt must be at most %d", MaxTime)
+	errExpiryLate  = entity.Errorf(entity.InvalidRequest, "expiresAt must be at most %d", int64(entity.MaxTime))
 	errKeyID       = entity.Errorf(entity.InvalidRequest, "keyId must be %s and a lower-case ULID", KeyPrefix)
 	errSecret      = entity.Errorf(entity.InvalidRequest, "secretSha256 is no SHA-256")
 	errNoEmail     = entity.Errorf(entity.InvalidRequest, "email is empty")

@@ -83,7 +83,7 @@ func TestBrowserSessionValidation(t *testing.T) {
 		"long id":   func(b *userv1.BrowserSession) { b.Id = strings.Repeat("a", 129) },
 		"no secret": func(b *userv1.BrowserSession) { b.SecretSha256 = nil },
 		"past":      func(b *userv1.BrowserSession) { b.ExpiresAt = call.At() },
-		"late":      func(b *userv1.BrowserSession) { b.ExpiresAt = user.MaxTime + 1 },
+		"late":      func(b *userv1.BrowserSession) { b.ExpiresAt = entity.MaxTime + 1 },
 	} {
 		c := session(1)
 		change(c.Session)

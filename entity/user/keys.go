@@ -52,7 +52,7 @@ func checkKey(call entity.Call, c *userv1.IssueApiKey) error {
 	switch at := c.GetExpiresAt(); {
 	case at != 0 && at <= call.At():
 		return errExpiryPast
-	case at > MaxTime:
+	case at > entity.MaxTime:
 		return errExpiryLate
 	case !isULID(c.GetKeyId(), KeyPrefix):
 		return errKeyID

@@ -36,7 +36,7 @@ func startSession(call entity.Call, s *userv1.User, c *userv1.StartBrowserSessio
 		return nil, errSecret
 	case given.GetExpiresAt() <= call.At():
 		return nil, errExpiryPast
-	case given.GetExpiresAt() > MaxTime:
+	case given.GetExpiresAt() > entity.MaxTime:
 		return nil, errExpiryLate
 	}
 	started := &userv1.BrowserSessionStarted{UserId: call.Identity, Session: &userv1.BrowserSession{

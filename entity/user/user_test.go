@@ -122,7 +122,7 @@ func principals() *rapid.Generator[*wirev1.Principal] {
 
 func commands(now time.Time) *rapid.Generator[userv1.Command] {
 	key := rapid.Map(rapid.IntRange(1, 4), keyID)
-	expiry := rapid.SampledFrom([]int64{0, -1, now.UnixMilli(), now.UnixMilli() + 1, now.UnixMilli() + 90_000, user.MaxTime + 1})
+	expiry := rapid.SampledFrom([]int64{0, -1, now.UnixMilli(), now.UnixMilli() + 1, now.UnixMilli() + 90_000, entity.MaxTime + 1})
 	return rapid.Custom(func(t *rapid.T) userv1.Command {
 		switch rapid.IntRange(0, 8).Draw(t, "command") {
 		case 0:
@@ -204,7 +204,7 @@ func TestIssueApiKeyValidation(t *testing.T) {
 	}{
 		"good":            {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret}, ""},
 		"longest name":    {&userv1.IssueApiKey{KeyId: keyID(1), Name: strings.Repeat("é", 200), SecretSha256: secret}, ""},
-		"latest expiry":   {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret, ExpiresAt: user.MaxTime}, ""},
+		"latest expiry":   {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret, ExpiresAt: entity.MaxTime}, ""},
 		"next expiry":     {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret, ExpiresAt: at + 1}, ""},
 		"no name":         {&userv1.IssueApiKey{KeyId: keyID(1), SecretSha256: secret}, "name"},
 		"blank name":      {&userv1.IssueApiKey{KeyId: keyID(1), Name: " \u00a0", SecretSha256: secret}, "name"},
@@ -213,7 +213,7 @@ func TestIssueApiKeyValidation(t *testing.T) {
 		"long name":       {&userv1.IssueApiKey{KeyId: keyID(1), Name: strings.Repeat("é", 201), SecretSha256: secret}, "name"},
 		"expires now":     {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret, ExpiresAt: at}, "expiresAt is in the past"},
 		"negative expiry": {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret, ExpiresAt: -1}, "expiresAt is in the past"},
-		"late expiry":     {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret, ExpiresAt: user.MaxTime + 1}, "expiresAt"},
+		"late expiry":     {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret, ExpiresAt: entity.MaxTime + 1}, "expiresAt"},
 		"no key id":       {&userv1.IssueApiKey{Name: "x", SecretSha256: secret}, "keyId"},
 		"other prefix":    {&userv1.IssueApiKey{KeyId: "usr" + keyID(1)[3:], Name: "x", SecretSha256: secret}, "keyId"},
 		"upper case":      {&userv1.IssueApiKey{KeyId: "key_" + strings.ToUpper(keyID(1)[4:]), Name: "x", SecretSha256: secret}, "keyId"},

@@ -9,12 +9,9 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// maxTime is the greatest timestamp (specification, Limits), in milliseconds since the Unix epoch.
-const maxTime = 9007199254740991
-
 var (
 	errNoEvent = entity.Errorf(entity.InvalidRequest, "event is empty")
-	errTime    = entity.Errorf(entity.InvalidRequest, "at must be 0 to %d", maxTime)
+	errTime    = entity.Errorf(entity.InvalidRequest, "at must be 0 to %d", int64(entity.MaxTime))
 )
 
 // recordAudit takes down what happened elsewhere. Sent twice it is two rows, but for the command's id.
@@ -24,7 +21,7 @@ func recordAudit(call entity.Call, c *workspacev1.RecordAudit) ([]workspacev1.Ev
 	switch {
 	case given.GetEvent() == "":
 		return nil, errNoEvent
-	case at < 0 || at > maxTime:
+	case at < 0 || at > entity.MaxTime:
 		return nil, errTime
 	case at == 0:
 		at = call.At()
