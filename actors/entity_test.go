@@ -188,7 +188,7 @@ func TestAChainIsDoneWhenItSettles(t *testing.T) {
 	if err := b.router.Settle(context.Background(), entity.KindSlug, "acme"); err != nil {
 		t.Fatal(err)
 	}
-	b.mustAsk(entity.Command{Kind: entity.KindWorkspace, Identity: "ws_1", Principal: person("usr_1"), Message: &workspacev1.Authorize{Capability: entity.Admin}})
+	b.mustAsk(entity.Command{Kind: entity.KindWorkspace, Identity: "ws_1", Principal: person("usr_1"), Message: &workspacev1.Authorize{Any: []string{entity.Admin}}})
 }
 
 func TestAChainGoesOnAfterARestart(t *testing.T) {

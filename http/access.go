@@ -65,7 +65,7 @@ func (c *call) authorize() error {
 	need := c.operation.need
 	_, err := ask[*workspacev1.Authorized](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: c.workspace.id,
-		Message: &workspacev1.Authorize{Or: need.Any, Changes: need.Changes},
+		Message: &workspacev1.Authorize{Any: need.Any, Changes: need.Changes},
 	})
 	return err
 }

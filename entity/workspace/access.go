@@ -135,11 +135,3 @@ func has(p *wirev1.Principal, role workspacev1.Role, capability string) bool {
 
 // wholeRole has all that a role gives.
 var wholeRole = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER}
-
-func needOf(c *workspacev1.Authorize) entity.Need {
-	need := entity.Need{Any: c.GetOr(), Changes: c.GetChanges()}
-	if c.GetCapability() != "" {
-		need.Any = append([]string{c.GetCapability()}, need.Any...)
-	}
-	return need
-}

@@ -82,7 +82,7 @@ func TestOutsidersCannotTell(t *testing.T) {
 		"a person bound elsewise": {Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "owner", WorkspaceId: "ws_2"},
 	} {
 		for _, c := range []workspacev1.Command{
-			&workspacev1.Authorize{}, &workspacev1.Authorize{Capability: entity.FilesRead}, &workspacev1.DescribeWorkspace{},
+			&workspacev1.Authorize{}, &workspacev1.Authorize{Any: []string{entity.FilesRead}}, &workspacev1.DescribeWorkspace{},
 		} {
 			if _, err := workspace.Decide(by(p), peopled(), c); !errors.Is(err, unknown) {
 				t.Errorf("%s, %T: %v", name, c, err)

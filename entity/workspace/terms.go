@@ -21,7 +21,7 @@ func termsOf(c workspacev1.Command) terms {
 	case *workspacev1.CreateWorkspace, *workspacev1.AcceptInvitation:
 		return terms{asksItself: true}
 	case *workspacev1.Authorize:
-		return terms{people: true, need: needOf(c), outlives: true}
+		return terms{people: true, need: entity.Need{Any: c.GetAny(), Changes: c.GetChanges()}, outlives: true}
 	case *workspacev1.DescribeWorkspace:
 		return terms{people: true, outlives: true}
 	case *workspacev1.RenameWorkspace, *workspacev1.SetDefaultModel, *workspacev1.ChangeRole, *workspacev1.RemoveMember:

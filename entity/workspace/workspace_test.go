@@ -80,7 +80,7 @@ func commands() *rapid.Generator[workspacev1.Command] {
 		case 1:
 			return &workspacev1.ReportReady{}
 		case 2:
-			return &workspacev1.Authorize{Capability: capabilities.Draw(t, "capability")}
+			return &workspacev1.Authorize{Any: reads(capabilities.Draw(t, "capability")).Any}
 		default:
 			return &workspacev1.DescribeWorkspace{}
 		}

@@ -1078,11 +1078,9 @@ func (*ReportUnhealthy) Descriptor() ([]byte, []int) {
 
 // Authorize asks whether the caller has one of the capabilities; none: whether they belong to the workspace.
 type Authorize struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Capability string                 `protobuf:"bytes,1,opt,name=capability,proto3" json:"capability,omitempty"`
-	// Further ones, any of which will do.
-	Or []string `protobuf:"bytes,2,rep,name=or,proto3" json:"or,omitempty"`
-	// The capability would be used to change something.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Any   []string               `protobuf:"bytes,2,rep,name=any,proto3" json:"any,omitempty"`
+	// It would be used to change something.
 	Changes       bool `protobuf:"varint,3,opt,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1118,16 +1116,9 @@ func (*Authorize) Descriptor() ([]byte, []int) {
 	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *Authorize) GetCapability() string {
+func (x *Authorize) GetAny() []string {
 	if x != nil {
-		return x.Capability
-	}
-	return ""
-}
-
-func (x *Authorize) GetOr() []string {
-	if x != nil {
-		return x.Or
+		return x.Any
 	}
 	return nil
 }
@@ -3767,13 +3758,11 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\fcreator_name\x18\x05 \x01(\tR\vcreatorName\x12'\n" +
 	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\"\r\n" +
 	"\vReportReady\"\x11\n" +
-	"\x0fReportUnhealthy\"U\n" +
-	"\tAuthorize\x12\x1e\n" +
-	"\n" +
-	"capability\x18\x01 \x01(\tR\n" +
-	"capability\x12\x0e\n" +
-	"\x02or\x18\x02 \x03(\tR\x02or\x12\x18\n" +
-	"\achanges\x18\x03 \x01(\bR\achanges\"\x13\n" +
+	"\x0fReportUnhealthy\"I\n" +
+	"\tAuthorize\x12\x10\n" +
+	"\x03any\x18\x02 \x03(\tR\x03any\x12\x18\n" +
+	"\achanges\x18\x03 \x01(\bR\achangesJ\x04\b\x01\x10\x02R\n" +
+	"capability\"\x13\n" +
 	"\x11DescribeWorkspace\"V\n" +
 	"\x0fRenameWorkspace\x12\x12\n" +
 	"\x04slug\x18\x01 \x01(\tR\x04slug\x12\x12\n" +
