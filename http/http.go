@@ -15,14 +15,16 @@
 // so that nobody without access learns what validates. What is asked of entities is refused by entities: their
 // *entity.Error becomes the answer, with the status of one table (errors.go).
 //
-// Handlers are typed functions from an input to an output, one file a resource. Two routes have adapters of their own:
-// the file-activity stream (stream.go), which lasts, and the drive (drive.go), whose bodies have no bound.
+// Handlers are typed functions from an input to an output, one file a resource. What has adapters of its own is the
+// file-activity stream (stream.go), which lasts, the drive (drive.go), whose bodies have no bound, and what OAuth clients
+// ask (oauth.go; the rules are http/oauth), whose forms and refusals are OAuth's.
 //
 // Pages for people in front of a browser (pages.go; what they look like is http/pages) are operations whose answers and
 // refusals are HTML, work without scripts, and lead on by redirects. A browser holds a session's key in a cookie, and
 // changes nothing at another site's bidding.
 //
-// Operators bootstrap people through Admin, a handler of its own for a Unix socket; it authenticates nobody.
+// Operators look after people, workspaces and backups through Admin, a handler of its own for a Unix socket (admin.go); it
+// authenticates nobody.
 package http
 
 import (
