@@ -166,7 +166,8 @@ func (s *Server) changePerson(c *call, in personChange) (personRecord, error) {
 // set, their streams end.
 func (s *Server) forgetPerson(userID string, shut bool) {
 	known := s.authenticator.known
-	known.forget(userID) // no answer that is on its way is kept
+	known.forget(userID)  // no answer that is on its way is kept
+	known.forgetUnknown() // keys of who was shut out are among them
 	known.entries.Range(func(id, found any) bool {
 		of := found.(*remembered[*credential]).value.principal
 		if of.GetUserId() == userID || of.GetImpersonatorId() == userID {

@@ -146,6 +146,14 @@ func (c *cache[V]) forget(key string) {
 	c.drop(key)
 }
 
+// forgetUnknown makes the next look-up of each key that was not known ask.
+func (c *cache[V]) forgetUnknown() {
+	c.epoch.Add(1)
+	for i := range c.unknown {
+		c.unknown[i].Store(nil)
+	}
+}
+
 func (c *cache[V]) drop(key string) {
 	c.remove(key)
 	if m := c.slot(key).Load(); m != nil && m.key == key {

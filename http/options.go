@@ -60,8 +60,8 @@ type Limits struct {
 	CredentialStreams int
 	// Rate of requests a second with one credential, of which Burst may be saved up; beyond it 429. Negative: none.
 	Rate, Burst int
-	// AddressRate of requests a second without a known credential from one address, of which AddressBurst may be saved up;
-	// beyond it 429. Negative: none.
+	// AddressRate of requests a second from one address to what is public, or with keys that are not known, of which
+	// AddressBurst may be saved up; beyond it 429. Negative: none.
 	AddressRate, AddressBurst int
 	// RequestTime bounds an ordinary request.
 	RequestTime time.Duration

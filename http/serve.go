@@ -50,6 +50,10 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{options: o, now: o.Clock, log: o.Log, cursors: newCursors(o.Secret), addresses: newAddresses(), crossOrigin: http.NewCrossOriginProtection()}
+	// A proxy may ask for another host than the browser did.
+	if err = s.crossOrigin.AddTrustedOrigin(o.PublicURL.Scheme + "://" + o.PublicURL.Host); err != nil {
+		return nil, err
+	}
 	if s.metrics, err = newMetrics(o.Registerer, o.Gatherer); err != nil {
 		return nil, err
 	}

@@ -126,6 +126,21 @@ func TestFormsFromElsewhereAreRefused(t *testing.T) {
 	s.browser().get(invitation).page(200)
 }
 
+// A proxy that asks for a host of its own makes no form another site's.
+func TestFormsComeFromThePublicAddress(t *testing.T) {
+	s := newSite(t, func(o *http.Options) { o.PublicURL = &url.URL{Scheme: "https", Host: "atelier.example.com"} })
+	s.person("alice")
+	b := s.browser()
+	for origin, text := range map[string]string{
+		"https://atelier.example.com": "The email or the password is wrong",
+		"http://atelier.example.com":  "This is not allowed",
+		"https://evil.example.com":    "This is not allowed",
+	} {
+		from := &browser{b.site, b.client, map[string]string{"Origin": origin}}
+		from.post("/sign-in", "email", "alice@example.com", "password", "not hers").page(403, text)
+	}
+}
+
 func TestFormsAreBounded(t *testing.T) {
 	s := newSite(t)
 	b := s.browser()

@@ -18,6 +18,19 @@ type file struct {
 
 var _ kong.Resolver = (*file)(nil)
 
+// fileError is what is wrong with the file as a whole. Kong blames whichever flag it asks for first.
+type fileError struct{ error }
+
+func (e fileError) Unwrap() error { return e.error }
+
+// blamed is an error with the flag that it is about.
+func blamed(err error) error {
+	if whole := (fileError{}); errors.As(err, &whole) {
+		return fmt.Errorf("--config: %w", whole)
+	}
+	return err
+}
+
 func (f *file) Validate(*kong.Application) error { return nil }
 
 func (f *file) Resolve(c *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
@@ -62,7 +75,7 @@ func (f *file) load(c *kong.Context, flags []*kong.Flag) error {
 	}
 	settings, err := readSettings(path, known)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return fileError{fmt.Errorf("%s: %w", path, err)}
 	}
 	f.settings = settings
 	return nil

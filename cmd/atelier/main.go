@@ -53,7 +53,7 @@ func run(arguments []string, c console) int {
 	}
 	chosen, err := parser.Parse(arguments)
 	if err != nil {
-		code := report(c, err, exitUsage)
+		code := report(c, blamed(err), exitUsage)
 		fmt.Fprintln(c.errors, "Run with --help for what is possible.")
 		return code
 	}

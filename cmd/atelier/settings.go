@@ -41,7 +41,7 @@ type serveCommand struct {
 
 	Rate                 int `group:"Limits" default:"5000" help:"Requests a second with one credential; more are answered 429. 0: no limit."`
 	Burst                int `group:"Limits" default:"0" help:"Requests that a credential may save up. 0: twice the rate."`
-	AddressRate          int `group:"Limits" default:"50" help:"Requests a second without a known credential from one address; more are answered 429. 0: no limit."`
+	AddressRate          int `group:"Limits" default:"50" help:"Requests a second from one address to public pages and endpoints, or with keys that are not known yet or wrong; more are answered 429. 0: no limit."`
 	AddressBurst         int `group:"Limits" default:"0" help:"Such requests that an address may save up. 0: twenty times the rate."`
 	MaxConnections       int `group:"Limits" default:"12000" help:"Connections, beyond which requests are answered 503."`
 	MaxRequests          int `group:"Limits" default:"4096" help:"Requests under way, streams apart, beyond which more are answered 503."`
