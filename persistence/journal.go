@@ -59,7 +59,7 @@ type Journal interface {
 	// SaveSnapshot keeps an entity's state for a faster activation. It may be lost, and replaces the one before.
 	SaveSnapshot(p Partition, s Stream, snapshot Snapshot)
 	// Watch calls fn with each change of ownership, first with what is owned now, until ctx ends; and with each advance
-	// of a partition's feed. fn must not block.
+	// of a partition's feed, before those who advanced it are answered. fn must not block.
 	Watch(ctx context.Context, fn func(Notice))
 	// Checkpoint writes a consistent copy of everything durable into dir, which must not exist.
 	Checkpoint(dir string) error

@@ -154,8 +154,8 @@ func (w *writer) write(r *round) bool {
 	if w.land() == nil {
 		return false
 	}
-	w.answers.committed(r.pending, r.results)
 	w.watchers.advance(advanced, w.committer.sequence)
+	w.answers.committed(r.pending, r.results)
 	return true
 }
 

@@ -29,7 +29,12 @@ func testWatch(t *testing.T, h Harness) {
 	c.must(c.change(0, put("i", "v", 1, ""))) // moves no feed
 	c.must(c.proposal(0, "a", 2, "three"), c.proposal(0, "b", 0, "four"), c.proposal(1, "c", 0, "five"))
 	for last[0] < 4 || last[1] < 1 {
-		n := <-notices
+		var n persistence.Notice
+		select {
+		case n = <-notices:
+		default:
+			t.Fatalf("answered before its notice: %v", last)
+		}
 		if n.Sequence <= last[n.Partition] || !n.Owned || n.Epoch != c.epochs[n.Partition] {
 			t.Fatalf("got %+v after %v", n, last)
 		}
