@@ -12,7 +12,7 @@
 //	WorkspaceJoined, ProfileChanged   → workspace: UpdateMember
 //	ApiKeyIssued, ApiKeyRevoked       → credential: RegisterCredential, RevokeCredential
 //	BrowserSessionStarted, ImpersonationStarted → credential: RegisterCredential
-//	BrowserSessionEnded, PasswordSet  → credential: RevokeCredential
+//	BrowserSessionEnded, PasswordSet, IdentitiesUnlinked → credential: RevokeCredential
 //	GrantRevoked, grant's Revoked     → grant: Revoke; user: RevokeGrant
 //	DeviceClaimed                     → user: RegisterMachine, or device: ReleaseDevice (Claimed)
 //	MachineRemoved                    → device: ReleaseDevice
@@ -44,6 +44,7 @@ func Events() []proto.Message {
 
 		&userv1.WorkspaceJoined{}, &userv1.ProfileChanged{}, &userv1.ApiKeyIssued{}, &userv1.ApiKeyRevoked{},
 		&userv1.BrowserSessionStarted{}, &userv1.BrowserSessionEnded{}, &userv1.PasswordSet{},
+		&userv1.IdentitiesUnlinked{},
 		&userv1.ImpersonationStarted{}, &userv1.GrantAllowed{}, &userv1.GrantRevoked{},
 		&userv1.MachineRegistered{}, &userv1.MachineRemoved{},
 

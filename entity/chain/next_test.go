@@ -84,6 +84,9 @@ var nexts = map[string]struct {
 	"password": {"usr_1", &userv1.PasswordSet{At: 5, EndedSessionIds: []string{"a"}}, []entity.Command{
 		command(entity.KindCredential, "a", &credentialv1.RevokeCredential{At: 5}),
 	}},
+	"unlinked": {"usr_1", &userv1.IdentitiesUnlinked{At: 5, EndedSessionIds: []string{"a"}}, []entity.Command{
+		command(entity.KindCredential, "a", &credentialv1.RevokeCredential{At: 5}),
+	}},
 	"impersonation": {"usr_1", &userv1.ImpersonationStarted{
 		CredentialId: "i", ImpersonatorId: "usr_2", UserId: "usr_1", At: 5, ExpiresAt: 9, Reason: "r", WorkspaceIds: []string{"ws_1"},
 	}, []entity.Command{

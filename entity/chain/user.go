@@ -34,6 +34,8 @@ func ofUser(identity string, event userv1.Event) []entity.Command {
 		return revoke(e.GetAt(), e.GetSessionId())
 	case *userv1.PasswordSet:
 		return revoke(e.GetAt(), e.GetEndedSessionIds()...)
+	case *userv1.IdentitiesUnlinked:
+		return revoke(e.GetAt(), e.GetEndedSessionIds()...)
 	case *userv1.ImpersonationStarted:
 		return impersonation(e)
 	case *userv1.GrantAllowed:

@@ -36,7 +36,8 @@ func authorize(call entity.Call, c userv1.Command) error {
 	switch c.(type) {
 	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.DescribeStanding, *userv1.Disable,
 		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.OfferOneTimeLink, *userv1.SetPassword,
-		*userv1.DescribePassword, *userv1.StartBrowserSession, *userv1.StartImpersonation, *userv1.RegisterMachine:
+		*userv1.DescribePassword, *userv1.StartBrowserSession, *userv1.UnlinkIdentities, *userv1.StartImpersonation,
+		*userv1.RegisterMachine:
 		allowed = platform
 	case *userv1.IssueApiKey, *userv1.AllowGrant, *userv1.EndBrowserSession:
 		// What would outlive an impersonation, or change how the person gets in.
@@ -63,7 +64,7 @@ func needsStanding(c userv1.Command) bool {
 		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.DescribePassword, *userv1.StartImpersonation,
 		*userv1.RegisterMachine, *userv1.EndBrowserSession, *userv1.RevokeApiKey, *userv1.ListApiKeys,
 		*userv1.ChangeProfile, *userv1.ListBrowserSessions, *userv1.RevokeGrant, *userv1.ListGrants,
-		*userv1.RemoveMachine, *userv1.ListMachines, *userv1.DescribeUser:
+		*userv1.RemoveMachine, *userv1.ListMachines, *userv1.UnlinkIdentities, *userv1.DescribeUser:
 	}
 	return false
 }

@@ -72,5 +72,10 @@ func isULID(id, prefix string) bool {
 
 // isID tells whether a text may be the id of something that is made elsewhere.
 func isID(id string) bool {
-	return id != "" && len(id) <= maxIDLength && strings.IndexFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+	return isPrintable(id, maxIDLength) && !strings.Contains(id, " ")
+}
+
+// isPrintable tells whether a text has 1 to so many printable characters of ASCII and no others.
+func isPrintable(text string, most int) bool {
+	return text != "" && len(text) <= most && strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }

@@ -80,7 +80,7 @@ func entering(now time.Time) *rapid.Generator[userv1.Command] {
 	return rapid.Custom(func(t *rapid.T) userv1.Command {
 		other := bytes.Repeat([]byte("secret! "), 5)[8:]
 		n := rapid.IntRange(1, 3).Draw(t, "n")
-		switch rapid.IntRange(0, 5).Draw(t, "entering") {
+		switch rapid.IntRange(0, 7).Draw(t, "entering") {
 		case 0:
 			return link(now.UnixMilli() + rapid.SampledFrom([]int64{0, 1, 120_000}).Draw(t, "expires in"))
 		case 1:
@@ -96,6 +96,12 @@ func entering(now time.Time) *rapid.Generator[userv1.Command] {
 			return c
 		case 4:
 			return &userv1.EndBrowserSession{SessionId: sessionID(n)}
+		case 5:
+			c := vouched(n, issuer+rapid.SampledFrom([]string{"", "/a"}).Draw(t, "issuer"), rapid.SampledFrom([]string{"", "one", "two"}).Draw(t, "subject"))
+			c.Session.ExpiresAt = now.UnixMilli() + 120_000
+			return c
+		case 6:
+			return &userv1.UnlinkIdentities{}
 		default:
 			return &userv1.ListBrowserSessions{}
 		}

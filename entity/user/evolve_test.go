@@ -29,7 +29,8 @@ func full() *userv1.User {
 		Machines: map[string]*userv1.Machine{
 			"mch_1": {Id: "mch_1", Name: "m", SyncDeviceId: "D", CreatedAt: 1, LastUsedAt: 1, RemovedAt: 3},
 		},
-		Impersonations: map[string]int64{"imp_1": 9},
+		Impersonations:   map[string]int64{"imp_1": 9},
+		LinkedIdentities: map[string]*userv1.LinkedIdentity{issuer: {Issuer: issuer, Subject: "one", LinkedAt: 1}},
 	}
 }
 
@@ -37,6 +38,7 @@ func TestEvolveKeepsTheRest(t *testing.T) {
 	s := full()
 	for _, m := range []proto.Message{
 		s, s.GetApiKeys()["key_1"], s.GetBrowserSessions()["bse_1"], s.GetGrants()["ogr_1"], s.GetMachines()["mch_1"],
+		s.GetLinkedIdentities()[issuer],
 	} {
 		fields := m.ProtoReflect().Descriptor().Fields()
 		for i := range fields.Len() {
@@ -57,6 +59,7 @@ func TestEvolveKeepsTheRest(t *testing.T) {
 		&userv1.OneTimeLinkOffered{Link: s.GetOneTimeLink()},
 		&userv1.BrowserSessionStarted{Session: s.GetBrowserSessions()["bse_1"]},
 		&userv1.BrowserSessionEnded{SessionId: "bse_2"},
+		&userv1.IdentityLinked{Identity: s.GetLinkedIdentities()[issuer]},
 		&userv1.ImpersonationStarted{CredentialId: "imp_1", ExpiresAt: 9, At: 1},
 		&userv1.GrantAllowed{Grant: s.GetGrants()["ogr_1"]},
 		&userv1.GrantRevoked{GrantId: "ogr_1", At: 3},
@@ -70,9 +73,11 @@ func TestEvolveKeepsTheRest(t *testing.T) {
 	}
 	set := user.Evolve(s, &userv1.PasswordSet{PasswordHash: argon, EndedSessionIds: []string{"bse_1"}})
 	set.OneTimeLink, set.BrowserSessions = s.GetOneTimeLink(), s.GetBrowserSessions()
+	unlinked := user.Evolve(s, &userv1.IdentitiesUnlinked{EndedSessionIds: []string{"bse_1"}})
+	unlinked.LinkedIdentities, unlinked.BrowserSessions = s.GetLinkedIdentities(), s.GetBrowserSessions()
 	enabled := user.Evolve(s, &userv1.UserEnabled{})
 	enabled.DisabledAt = 2
-	if !proto.Equal(set, s) || !proto.Equal(enabled, s) {
-		t.Errorf("%v, %v", set, enabled)
+	if !proto.Equal(set, s) || !proto.Equal(unlinked, s) || !proto.Equal(enabled, s) {
+		t.Errorf("%v, %v, %v", set, unlinked, enabled)
 	}
 }

@@ -36,9 +36,9 @@ func showsIn(e userv1.Event) bool {
 		*userv1.UserDisabled, *userv1.UserEnabled, *userv1.InternalAdminSet:
 		return true
 	case *userv1.ApiKeyIssued, *userv1.ApiKeyRevoked, *userv1.OneTimeLinkOffered, *userv1.PasswordSet,
-		*userv1.BrowserSessionStarted, *userv1.BrowserSessionEnded, *userv1.ImpersonationStarted,
-		*userv1.GrantAllowed, *userv1.GrantRevoked, *userv1.MachineRegistered, *userv1.MachineRenamed,
-		*userv1.MachineRemoved:
+		*userv1.BrowserSessionStarted, *userv1.BrowserSessionEnded, *userv1.IdentityLinked,
+		*userv1.IdentitiesUnlinked, *userv1.ImpersonationStarted, *userv1.GrantAllowed, *userv1.GrantRevoked,
+		*userv1.MachineRegistered, *userv1.MachineRenamed, *userv1.MachineRemoved:
 	}
 	return false
 }
@@ -59,6 +59,11 @@ func recordOf(call entity.Call, s *userv1.User, e userv1.Event) *auditv1.Event {
 			who.Role = "internal_admin"
 		}
 		return audit.Event(call, "user.admin_changed", who)
+	case *userv1.IdentityLinked:
+		who.Source = e.GetIdentity().GetIssuer()
+		return audit.Event(call, "user.identity_linked", who)
+	case *userv1.IdentitiesUnlinked:
+		return audit.Event(call, "user.identities_unlinked", who)
 	case *userv1.ImpersonationStarted:
 		who.Reason, who.ExpiresAt = e.GetReason(), e.GetExpiresAt()
 		recorded := audit.Event(call, "impersonation.started", who)

@@ -39,6 +39,10 @@ func startSession(call entity.Call, s *userv1.User, c *userv1.StartBrowserSessio
 	case given.GetExpiresAt() > entity.MaxTime:
 		return nil, errExpiryLate
 	}
+	linked, err := linkIdentity(call, s, c.GetIdentity())
+	if err != nil {
+		return nil, err
+	}
 	started := &userv1.BrowserSessionStarted{UserId: call.Identity, Session: &userv1.BrowserSession{
 		Id: given.GetId(), SecretSha256: given.GetSecretSha256(), CreatedAt: call.At(), ExpiresAt: given.GetExpiresAt(),
 		UserAgent: cut(given.GetUserAgent(), maxUserAgent), Address: cut(given.GetAddress(), maxAddress),
@@ -47,6 +51,9 @@ func startSession(call entity.Call, s *userv1.User, c *userv1.StartBrowserSessio
 		for _, session := range open[MaxSessions-1:] {
 			started.EndedSessionIds = append(started.EndedSessionIds, session.GetId())
 		}
+	}
+	if linked != nil {
+		return []userv1.Event{linked, started}, nil
 	}
 	return []userv1.Event{started}, nil
 }

@@ -5,7 +5,8 @@
 //
 //	API key:         (none) ──IssueApiKey──► usable ──RevokeApiKey, expiresAt──► closed
 //	password:        (none) ──OfferOneTimeLink──► link open ──SetPassword──► set, every browser session ended
-//	browser session: (none) ──StartBrowserSession──► usable ──EndBrowserSession, SetPassword, expiresAt──► gone
+//	browser session: (none) ──StartBrowserSession──► usable ──EndBrowserSession, SetPassword, UnlinkIdentities, expiresAt──► gone
+//	identity:        (none) ──StartBrowserSession──► linked: the issuer's other subjects are refused ──UnlinkIdentities──► (none)
 //	grant:           (none) ──AllowGrant──► live ──RevokeGrant──► revoked
 //	machine:         (none) ──RegisterMachine──► active (again: renamed) ──RemoveMachine──► removed
 //
@@ -68,6 +69,8 @@ func Decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event,
 		return startSession(call, s, c)
 	case *userv1.EndBrowserSession:
 		return endSession(call, s, c)
+	case *userv1.UnlinkIdentities:
+		return unlinkIdentities(call, s)
 	case *userv1.StartImpersonation:
 		return startImpersonation(call, s, c)
 	case *userv1.AllowGrant:
@@ -122,6 +125,11 @@ func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
 		next.BrowserSessions = sessionsAfter(s, e)
 	case *userv1.BrowserSessionEnded:
 		next.BrowserSessions = without(s.GetBrowserSessions(), e.GetSessionId())
+	case *userv1.IdentityLinked:
+		next.LinkedIdentities = with(s.GetLinkedIdentities(), e.GetIdentity().GetIssuer(), e.GetIdentity())
+	case *userv1.IdentitiesUnlinked:
+		next.LinkedIdentities = nil
+		next.BrowserSessions = without(s.GetBrowserSessions(), e.GetEndedSessionIds()...)
 	case *userv1.ImpersonationStarted:
 		next.Impersonations = with(running(s, e.GetAt()), e.GetCredentialId(), e.GetExpiresAt())
 	case *userv1.GrantAllowed:
@@ -173,7 +181,7 @@ func Reply(call entity.Call, s *userv1.User, c userv1.Command, _ []userv1.Event)
 		return pageOfMachines(s, c)
 	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.Disable, *userv1.Enable,
 		*userv1.SetInternalAdmin, *userv1.OfferOneTimeLink, *userv1.SetPassword, *userv1.StartBrowserSession,
-		*userv1.EndBrowserSession, *userv1.StartImpersonation:
+		*userv1.EndBrowserSession, *userv1.UnlinkIdentities, *userv1.StartImpersonation:
 	}
 	return &wirev1.Done{}
 }

@@ -163,6 +163,11 @@ func TestLaws(t *testing.T) {
 					t.Fatalf("the revocation of %s moved", id)
 				}
 			}
+			for issuer, known := range s.GetLinkedIdentities() {
+				if now := next.GetLinkedIdentities()[issuer]; now != nil && now.GetSubject() != known.GetSubject() {
+					t.Fatalf("another subject of %s took over", issuer)
+				}
+			}
 			s, log = next, append(log, events...)
 		}
 		if replayed := replay(t, log); !proto.Equal(replayed, s) {

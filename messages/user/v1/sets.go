@@ -28,6 +28,7 @@ func (*DescribePassword) userCommand()    {}
 func (*StartBrowserSession) userCommand() {}
 func (*EndBrowserSession) userCommand()   {}
 func (*ListBrowserSessions) userCommand() {}
+func (*UnlinkIdentities) userCommand()    {}
 func (*StartImpersonation) userCommand()  {}
 func (*AllowGrant) userCommand()          {}
 func (*RevokeGrant) userCommand()         {}
@@ -57,6 +58,8 @@ func (*OneTimeLinkOffered) userEvent()    {}
 func (*PasswordSet) userEvent()           {}
 func (*BrowserSessionStarted) userEvent() {}
 func (*BrowserSessionEnded) userEvent()   {}
+func (*IdentityLinked) userEvent()        {}
+func (*IdentitiesUnlinked) userEvent()    {}
 func (*ImpersonationStarted) userEvent()  {}
 func (*GrantAllowed) userEvent()          {}
 func (*GrantRevoked) userEvent()          {}

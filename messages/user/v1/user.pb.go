@@ -50,8 +50,10 @@ type User struct {
 	Machines map[string]*Machine `protobuf:"bytes,15,rep,name=machines,proto3" json:"machines,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Those that were started and have not expired: by credential id, when they do.
 	Impersonations map[string]int64 `protobuf:"bytes,16,rep,name=impersonations,proto3" json:"impersonations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// By issuer.
+	LinkedIdentities map[string]*LinkedIdentity `protobuf:"bytes,17,rep,name=linked_identities,json=linkedIdentities,proto3" json:"linked_identities,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *User) Reset() {
@@ -196,6 +198,75 @@ func (x *User) GetImpersonations() map[string]int64 {
 	return nil
 }
 
+func (x *User) GetLinkedIdentities() map[string]*LinkedIdentity {
+	if x != nil {
+		return x.LinkedIdentities
+	}
+	return nil
+}
+
+// LinkedIdentity is who an OpenID Connect provider knows the person as. An address may become another's there, a subject
+// never does.
+type LinkedIdentity struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Issuer        string                 `protobuf:"bytes,1,opt,name=issuer,proto3" json:"issuer,omitempty"`
+	Subject       string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
+	LinkedAt      int64                  `protobuf:"varint,3,opt,name=linked_at,json=linkedAt,proto3" json:"linked_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LinkedIdentity) Reset() {
+	*x = LinkedIdentity{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinkedIdentity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinkedIdentity) ProtoMessage() {}
+
+func (x *LinkedIdentity) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinkedIdentity.ProtoReflect.Descriptor instead.
+func (*LinkedIdentity) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *LinkedIdentity) GetIssuer() string {
+	if x != nil {
+		return x.Issuer
+	}
+	return ""
+}
+
+func (x *LinkedIdentity) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *LinkedIdentity) GetLinkedAt() int64 {
+	if x != nil {
+		return x.LinkedAt
+	}
+	return 0
+}
+
 type ApiKey struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -212,7 +283,7 @@ type ApiKey struct {
 
 func (x *ApiKey) Reset() {
 	*x = ApiKey{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[1]
+	mi := &file_messages_user_v1_user_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -224,7 +295,7 @@ func (x *ApiKey) String() string {
 func (*ApiKey) ProtoMessage() {}
 
 func (x *ApiKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[1]
+	mi := &file_messages_user_v1_user_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -237,7 +308,7 @@ func (x *ApiKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKey.ProtoReflect.Descriptor instead.
 func (*ApiKey) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{1}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ApiKey) GetId() string {
@@ -292,7 +363,7 @@ type OneTimeLink struct {
 
 func (x *OneTimeLink) Reset() {
 	*x = OneTimeLink{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[2]
+	mi := &file_messages_user_v1_user_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -304,7 +375,7 @@ func (x *OneTimeLink) String() string {
 func (*OneTimeLink) ProtoMessage() {}
 
 func (x *OneTimeLink) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[2]
+	mi := &file_messages_user_v1_user_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -317,7 +388,7 @@ func (x *OneTimeLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OneTimeLink.ProtoReflect.Descriptor instead.
 func (*OneTimeLink) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{2}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *OneTimeLink) GetSecretSha256() []byte {
@@ -349,7 +420,7 @@ type BrowserSession struct {
 
 func (x *BrowserSession) Reset() {
 	*x = BrowserSession{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[3]
+	mi := &file_messages_user_v1_user_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -361,7 +432,7 @@ func (x *BrowserSession) String() string {
 func (*BrowserSession) ProtoMessage() {}
 
 func (x *BrowserSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[3]
+	mi := &file_messages_user_v1_user_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -374,7 +445,7 @@ func (x *BrowserSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSession.ProtoReflect.Descriptor instead.
 func (*BrowserSession) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{3}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *BrowserSession) GetId() string {
@@ -438,7 +509,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	mi := &file_messages_user_v1_user_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -450,7 +521,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	mi := &file_messages_user_v1_user_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -463,7 +534,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{4}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Grant) GetId() string {
@@ -537,7 +608,7 @@ type Machine struct {
 
 func (x *Machine) Reset() {
 	*x = Machine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[5]
+	mi := &file_messages_user_v1_user_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +620,7 @@ func (x *Machine) String() string {
 func (*Machine) ProtoMessage() {}
 
 func (x *Machine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[5]
+	mi := &file_messages_user_v1_user_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +633,7 @@ func (x *Machine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Machine.ProtoReflect.Descriptor instead.
 func (*Machine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{5}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Machine) GetId() string {
@@ -618,7 +689,7 @@ type CreateUser struct {
 
 func (x *CreateUser) Reset() {
 	*x = CreateUser{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[6]
+	mi := &file_messages_user_v1_user_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +701,7 @@ func (x *CreateUser) String() string {
 func (*CreateUser) ProtoMessage() {}
 
 func (x *CreateUser) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[6]
+	mi := &file_messages_user_v1_user_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +714,7 @@ func (x *CreateUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateUser.ProtoReflect.Descriptor instead.
 func (*CreateUser) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{6}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CreateUser) GetEmail() string {
@@ -670,7 +741,7 @@ type JoinWorkspace struct {
 
 func (x *JoinWorkspace) Reset() {
 	*x = JoinWorkspace{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[7]
+	mi := &file_messages_user_v1_user_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +753,7 @@ func (x *JoinWorkspace) String() string {
 func (*JoinWorkspace) ProtoMessage() {}
 
 func (x *JoinWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[7]
+	mi := &file_messages_user_v1_user_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +766,7 @@ func (x *JoinWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinWorkspace.ProtoReflect.Descriptor instead.
 func (*JoinWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{7}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *JoinWorkspace) GetWorkspaceId() string {
@@ -714,7 +785,7 @@ type LeaveWorkspace struct {
 
 func (x *LeaveWorkspace) Reset() {
 	*x = LeaveWorkspace{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[8]
+	mi := &file_messages_user_v1_user_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -726,7 +797,7 @@ func (x *LeaveWorkspace) String() string {
 func (*LeaveWorkspace) ProtoMessage() {}
 
 func (x *LeaveWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[8]
+	mi := &file_messages_user_v1_user_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -739,7 +810,7 @@ func (x *LeaveWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveWorkspace.ProtoReflect.Descriptor instead.
 func (*LeaveWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{8}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LeaveWorkspace) GetWorkspaceId() string {
@@ -761,7 +832,7 @@ type IssueApiKey struct {
 
 func (x *IssueApiKey) Reset() {
 	*x = IssueApiKey{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[9]
+	mi := &file_messages_user_v1_user_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +844,7 @@ func (x *IssueApiKey) String() string {
 func (*IssueApiKey) ProtoMessage() {}
 
 func (x *IssueApiKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[9]
+	mi := &file_messages_user_v1_user_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +857,7 @@ func (x *IssueApiKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueApiKey.ProtoReflect.Descriptor instead.
 func (*IssueApiKey) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{9}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *IssueApiKey) GetKeyId() string {
@@ -826,7 +897,7 @@ type RevokeApiKey struct {
 
 func (x *RevokeApiKey) Reset() {
 	*x = RevokeApiKey{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[10]
+	mi := &file_messages_user_v1_user_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +909,7 @@ func (x *RevokeApiKey) String() string {
 func (*RevokeApiKey) ProtoMessage() {}
 
 func (x *RevokeApiKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[10]
+	mi := &file_messages_user_v1_user_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +922,7 @@ func (x *RevokeApiKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeApiKey.ProtoReflect.Descriptor instead.
 func (*RevokeApiKey) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{10}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RevokeApiKey) GetKeyId() string {
@@ -869,7 +940,7 @@ type DescribeUser struct {
 
 func (x *DescribeUser) Reset() {
 	*x = DescribeUser{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[11]
+	mi := &file_messages_user_v1_user_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -881,7 +952,7 @@ func (x *DescribeUser) String() string {
 func (*DescribeUser) ProtoMessage() {}
 
 func (x *DescribeUser) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[11]
+	mi := &file_messages_user_v1_user_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -894,7 +965,7 @@ func (x *DescribeUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeUser.ProtoReflect.Descriptor instead.
 func (*DescribeUser) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{11}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{12}
 }
 
 type ListApiKeys struct {
@@ -908,7 +979,7 @@ type ListApiKeys struct {
 
 func (x *ListApiKeys) Reset() {
 	*x = ListApiKeys{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[12]
+	mi := &file_messages_user_v1_user_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +991,7 @@ func (x *ListApiKeys) String() string {
 func (*ListApiKeys) ProtoMessage() {}
 
 func (x *ListApiKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[12]
+	mi := &file_messages_user_v1_user_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1004,7 @@ func (x *ListApiKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApiKeys.ProtoReflect.Descriptor instead.
 func (*ListApiKeys) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{12}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListApiKeys) GetAfter() string {
@@ -961,7 +1032,7 @@ type ChangeProfile struct {
 
 func (x *ChangeProfile) Reset() {
 	*x = ChangeProfile{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[13]
+	mi := &file_messages_user_v1_user_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1044,7 @@ func (x *ChangeProfile) String() string {
 func (*ChangeProfile) ProtoMessage() {}
 
 func (x *ChangeProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[13]
+	mi := &file_messages_user_v1_user_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1057,7 @@ func (x *ChangeProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeProfile.ProtoReflect.Descriptor instead.
 func (*ChangeProfile) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{13}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ChangeProfile) GetFirstName() string {
@@ -1012,7 +1083,7 @@ type DescribeStanding struct {
 
 func (x *DescribeStanding) Reset() {
 	*x = DescribeStanding{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[14]
+	mi := &file_messages_user_v1_user_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1095,7 @@ func (x *DescribeStanding) String() string {
 func (*DescribeStanding) ProtoMessage() {}
 
 func (x *DescribeStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[14]
+	mi := &file_messages_user_v1_user_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1108,7 @@ func (x *DescribeStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeStanding.ProtoReflect.Descriptor instead.
 func (*DescribeStanding) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{14}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{15}
 }
 
 // Disable and Enable are an operator's.
@@ -1049,7 +1120,7 @@ type Disable struct {
 
 func (x *Disable) Reset() {
 	*x = Disable{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[15]
+	mi := &file_messages_user_v1_user_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1132,7 @@ func (x *Disable) String() string {
 func (*Disable) ProtoMessage() {}
 
 func (x *Disable) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[15]
+	mi := &file_messages_user_v1_user_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1145,7 @@ func (x *Disable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disable.ProtoReflect.Descriptor instead.
 func (*Disable) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{15}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{16}
 }
 
 type Enable struct {
@@ -1085,7 +1156,7 @@ type Enable struct {
 
 func (x *Enable) Reset() {
 	*x = Enable{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[16]
+	mi := &file_messages_user_v1_user_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1168,7 @@ func (x *Enable) String() string {
 func (*Enable) ProtoMessage() {}
 
 func (x *Enable) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[16]
+	mi := &file_messages_user_v1_user_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1181,7 @@ func (x *Enable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Enable.ProtoReflect.Descriptor instead.
 func (*Enable) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{16}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{17}
 }
 
 // SetInternalAdmin is an operator's.
@@ -1123,7 +1194,7 @@ type SetInternalAdmin struct {
 
 func (x *SetInternalAdmin) Reset() {
 	*x = SetInternalAdmin{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[17]
+	mi := &file_messages_user_v1_user_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1206,7 @@ func (x *SetInternalAdmin) String() string {
 func (*SetInternalAdmin) ProtoMessage() {}
 
 func (x *SetInternalAdmin) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[17]
+	mi := &file_messages_user_v1_user_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1219,7 @@ func (x *SetInternalAdmin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInternalAdmin.ProtoReflect.Descriptor instead.
 func (*SetInternalAdmin) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{17}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetInternalAdmin) GetInternalAdmin() bool {
@@ -1168,7 +1239,7 @@ type OfferOneTimeLink struct {
 
 func (x *OfferOneTimeLink) Reset() {
 	*x = OfferOneTimeLink{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[18]
+	mi := &file_messages_user_v1_user_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +1251,7 @@ func (x *OfferOneTimeLink) String() string {
 func (*OfferOneTimeLink) ProtoMessage() {}
 
 func (x *OfferOneTimeLink) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[18]
+	mi := &file_messages_user_v1_user_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +1264,7 @@ func (x *OfferOneTimeLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferOneTimeLink.ProtoReflect.Descriptor instead.
 func (*OfferOneTimeLink) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{18}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *OfferOneTimeLink) GetLink() *OneTimeLink {
@@ -1214,7 +1285,7 @@ type SetPassword struct {
 
 func (x *SetPassword) Reset() {
 	*x = SetPassword{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[19]
+	mi := &file_messages_user_v1_user_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1297,7 @@ func (x *SetPassword) String() string {
 func (*SetPassword) ProtoMessage() {}
 
 func (x *SetPassword) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[19]
+	mi := &file_messages_user_v1_user_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1310,7 @@ func (x *SetPassword) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPassword.ProtoReflect.Descriptor instead.
 func (*SetPassword) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{19}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SetPassword) GetLinkSecretSha256() []byte {
@@ -1265,7 +1336,7 @@ type DescribePassword struct {
 
 func (x *DescribePassword) Reset() {
 	*x = DescribePassword{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[20]
+	mi := &file_messages_user_v1_user_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1348,7 @@ func (x *DescribePassword) String() string {
 func (*DescribePassword) ProtoMessage() {}
 
 func (x *DescribePassword) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[20]
+	mi := &file_messages_user_v1_user_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,20 +1361,23 @@ func (x *DescribePassword) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribePassword.ProtoReflect.Descriptor instead.
 func (*DescribePassword) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{20}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{21}
 }
 
 // StartBrowserSession is the platform's, once somebody has proved who they are.
 type StartBrowserSession struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       *BrowserSession        `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Session *BrowserSession        `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// Who a provider let in; unset: something else did. An issuer's first subject is linked along with the start, any other
+	// one refused.
+	Identity      *LinkedIdentity `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartBrowserSession) Reset() {
 	*x = StartBrowserSession{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[21]
+	mi := &file_messages_user_v1_user_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1389,7 @@ func (x *StartBrowserSession) String() string {
 func (*StartBrowserSession) ProtoMessage() {}
 
 func (x *StartBrowserSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[21]
+	mi := &file_messages_user_v1_user_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,12 +1402,19 @@ func (x *StartBrowserSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartBrowserSession.ProtoReflect.Descriptor instead.
 func (*StartBrowserSession) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{21}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StartBrowserSession) GetSession() *BrowserSession {
 	if x != nil {
 		return x.Session
+	}
+	return nil
+}
+
+func (x *StartBrowserSession) GetIdentity() *LinkedIdentity {
+	if x != nil {
+		return x.Identity
 	}
 	return nil
 }
@@ -1347,7 +1428,7 @@ type EndBrowserSession struct {
 
 func (x *EndBrowserSession) Reset() {
 	*x = EndBrowserSession{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[22]
+	mi := &file_messages_user_v1_user_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1440,7 @@ func (x *EndBrowserSession) String() string {
 func (*EndBrowserSession) ProtoMessage() {}
 
 func (x *EndBrowserSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[22]
+	mi := &file_messages_user_v1_user_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1453,7 @@ func (x *EndBrowserSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndBrowserSession.ProtoReflect.Descriptor instead.
 func (*EndBrowserSession) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{22}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *EndBrowserSession) GetSessionId() string {
@@ -1390,7 +1471,7 @@ type ListBrowserSessions struct {
 
 func (x *ListBrowserSessions) Reset() {
 	*x = ListBrowserSessions{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[23]
+	mi := &file_messages_user_v1_user_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1483,7 @@ func (x *ListBrowserSessions) String() string {
 func (*ListBrowserSessions) ProtoMessage() {}
 
 func (x *ListBrowserSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[23]
+	mi := &file_messages_user_v1_user_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1496,44 @@ func (x *ListBrowserSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrowserSessions.ProtoReflect.Descriptor instead.
 func (*ListBrowserSessions) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{23}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{24}
+}
+
+// UnlinkIdentities is an operator's: every issuer's next subject is linked anew, and every browser session ends.
+type UnlinkIdentities struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnlinkIdentities) Reset() {
+	*x = UnlinkIdentities{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnlinkIdentities) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnlinkIdentities) ProtoMessage() {}
+
+func (x *UnlinkIdentities) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnlinkIdentities.ProtoReflect.Descriptor instead.
+func (*UnlinkIdentities) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{25}
 }
 
 // StartImpersonation is an operator's.
@@ -1433,7 +1551,7 @@ type StartImpersonation struct {
 
 func (x *StartImpersonation) Reset() {
 	*x = StartImpersonation{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[24]
+	mi := &file_messages_user_v1_user_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1563,7 @@ func (x *StartImpersonation) String() string {
 func (*StartImpersonation) ProtoMessage() {}
 
 func (x *StartImpersonation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[24]
+	mi := &file_messages_user_v1_user_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1576,7 @@ func (x *StartImpersonation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartImpersonation.ProtoReflect.Descriptor instead.
 func (*StartImpersonation) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{24}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StartImpersonation) GetCredentialId() string {
@@ -1506,7 +1624,7 @@ type AllowGrant struct {
 
 func (x *AllowGrant) Reset() {
 	*x = AllowGrant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[25]
+	mi := &file_messages_user_v1_user_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1636,7 @@ func (x *AllowGrant) String() string {
 func (*AllowGrant) ProtoMessage() {}
 
 func (x *AllowGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[25]
+	mi := &file_messages_user_v1_user_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1649,7 @@ func (x *AllowGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllowGrant.ProtoReflect.Descriptor instead.
 func (*AllowGrant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{25}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AllowGrant) GetGrant() *Grant {
@@ -1550,7 +1668,7 @@ type RevokeGrant struct {
 
 func (x *RevokeGrant) Reset() {
 	*x = RevokeGrant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[26]
+	mi := &file_messages_user_v1_user_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1680,7 @@ func (x *RevokeGrant) String() string {
 func (*RevokeGrant) ProtoMessage() {}
 
 func (x *RevokeGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[26]
+	mi := &file_messages_user_v1_user_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1693,7 @@ func (x *RevokeGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeGrant.ProtoReflect.Descriptor instead.
 func (*RevokeGrant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{26}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RevokeGrant) GetGrantId() string {
@@ -1595,7 +1713,7 @@ type ListGrants struct {
 
 func (x *ListGrants) Reset() {
 	*x = ListGrants{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[27]
+	mi := &file_messages_user_v1_user_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1725,7 @@ func (x *ListGrants) String() string {
 func (*ListGrants) ProtoMessage() {}
 
 func (x *ListGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[27]
+	mi := &file_messages_user_v1_user_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1738,7 @@ func (x *ListGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrants.ProtoReflect.Descriptor instead.
 func (*ListGrants) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{27}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListGrants) GetAfter() string {
@@ -1651,7 +1769,7 @@ type RegisterMachine struct {
 
 func (x *RegisterMachine) Reset() {
 	*x = RegisterMachine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[28]
+	mi := &file_messages_user_v1_user_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1781,7 @@ func (x *RegisterMachine) String() string {
 func (*RegisterMachine) ProtoMessage() {}
 
 func (x *RegisterMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[28]
+	mi := &file_messages_user_v1_user_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1794,7 @@ func (x *RegisterMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterMachine.ProtoReflect.Descriptor instead.
 func (*RegisterMachine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{28}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RegisterMachine) GetMachineId() string {
@@ -1716,7 +1834,7 @@ type RemoveMachine struct {
 
 func (x *RemoveMachine) Reset() {
 	*x = RemoveMachine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	mi := &file_messages_user_v1_user_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1846,7 @@ func (x *RemoveMachine) String() string {
 func (*RemoveMachine) ProtoMessage() {}
 
 func (x *RemoveMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	mi := &file_messages_user_v1_user_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1859,7 @@ func (x *RemoveMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMachine.ProtoReflect.Descriptor instead.
 func (*RemoveMachine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{29}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RemoveMachine) GetMachineId() string {
@@ -1761,7 +1879,7 @@ type ListMachines struct {
 
 func (x *ListMachines) Reset() {
 	*x = ListMachines{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	mi := &file_messages_user_v1_user_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1891,7 @@ func (x *ListMachines) String() string {
 func (*ListMachines) ProtoMessage() {}
 
 func (x *ListMachines) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	mi := &file_messages_user_v1_user_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1904,7 @@ func (x *ListMachines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachines.ProtoReflect.Descriptor instead.
 func (*ListMachines) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{30}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListMachines) GetAfter() string {
@@ -1813,7 +1931,7 @@ type ApiKeyPage struct {
 
 func (x *ApiKeyPage) Reset() {
 	*x = ApiKeyPage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[31]
+	mi := &file_messages_user_v1_user_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1943,7 @@ func (x *ApiKeyPage) String() string {
 func (*ApiKeyPage) ProtoMessage() {}
 
 func (x *ApiKeyPage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[31]
+	mi := &file_messages_user_v1_user_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +1956,7 @@ func (x *ApiKeyPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyPage.ProtoReflect.Descriptor instead.
 func (*ApiKeyPage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{31}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ApiKeyPage) GetKeys() []*ApiKey {
@@ -1865,7 +1983,7 @@ type Standing struct {
 
 func (x *Standing) Reset() {
 	*x = Standing{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[32]
+	mi := &file_messages_user_v1_user_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +1995,7 @@ func (x *Standing) String() string {
 func (*Standing) ProtoMessage() {}
 
 func (x *Standing) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[32]
+	mi := &file_messages_user_v1_user_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +2008,7 @@ func (x *Standing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Standing.ProtoReflect.Descriptor instead.
 func (*Standing) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{32}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Standing) GetDisabled() bool {
@@ -1918,7 +2036,7 @@ type Password struct {
 
 func (x *Password) Reset() {
 	*x = Password{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[33]
+	mi := &file_messages_user_v1_user_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +2048,7 @@ func (x *Password) String() string {
 func (*Password) ProtoMessage() {}
 
 func (x *Password) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[33]
+	mi := &file_messages_user_v1_user_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2061,7 @@ func (x *Password) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Password.ProtoReflect.Descriptor instead.
 func (*Password) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{33}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Password) GetHash() string {
@@ -1976,7 +2094,7 @@ type BrowserSessions struct {
 
 func (x *BrowserSessions) Reset() {
 	*x = BrowserSessions{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[34]
+	mi := &file_messages_user_v1_user_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2106,7 @@ func (x *BrowserSessions) String() string {
 func (*BrowserSessions) ProtoMessage() {}
 
 func (x *BrowserSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[34]
+	mi := &file_messages_user_v1_user_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2119,7 @@ func (x *BrowserSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessions.ProtoReflect.Descriptor instead.
 func (*BrowserSessions) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{34}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BrowserSessions) GetSessions() []*BrowserSession {
@@ -2021,7 +2139,7 @@ type GrantPage struct {
 
 func (x *GrantPage) Reset() {
 	*x = GrantPage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[35]
+	mi := &file_messages_user_v1_user_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2033,7 +2151,7 @@ func (x *GrantPage) String() string {
 func (*GrantPage) ProtoMessage() {}
 
 func (x *GrantPage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[35]
+	mi := &file_messages_user_v1_user_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2046,7 +2164,7 @@ func (x *GrantPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantPage.ProtoReflect.Descriptor instead.
 func (*GrantPage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{35}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GrantPage) GetGrants() []*Grant {
@@ -2073,7 +2191,7 @@ type MachinePage struct {
 
 func (x *MachinePage) Reset() {
 	*x = MachinePage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[36]
+	mi := &file_messages_user_v1_user_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2203,7 @@ func (x *MachinePage) String() string {
 func (*MachinePage) ProtoMessage() {}
 
 func (x *MachinePage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[36]
+	mi := &file_messages_user_v1_user_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2216,7 @@ func (x *MachinePage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachinePage.ProtoReflect.Descriptor instead.
 func (*MachinePage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{36}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MachinePage) GetMachines() []*Machine {
@@ -2126,7 +2244,7 @@ type UserCreated struct {
 
 func (x *UserCreated) Reset() {
 	*x = UserCreated{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[37]
+	mi := &file_messages_user_v1_user_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2256,7 @@ func (x *UserCreated) String() string {
 func (*UserCreated) ProtoMessage() {}
 
 func (x *UserCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[37]
+	mi := &file_messages_user_v1_user_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2269,7 @@ func (x *UserCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserCreated.ProtoReflect.Descriptor instead.
 func (*UserCreated) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{37}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UserCreated) GetEmail() string {
@@ -2188,7 +2306,7 @@ type WorkspaceJoined struct {
 
 func (x *WorkspaceJoined) Reset() {
 	*x = WorkspaceJoined{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[38]
+	mi := &file_messages_user_v1_user_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +2318,7 @@ func (x *WorkspaceJoined) String() string {
 func (*WorkspaceJoined) ProtoMessage() {}
 
 func (x *WorkspaceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[38]
+	mi := &file_messages_user_v1_user_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +2331,7 @@ func (x *WorkspaceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceJoined.ProtoReflect.Descriptor instead.
 func (*WorkspaceJoined) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{38}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WorkspaceJoined) GetWorkspaceId() string {
@@ -2254,7 +2372,7 @@ type WorkspaceLeft struct {
 
 func (x *WorkspaceLeft) Reset() {
 	*x = WorkspaceLeft{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[39]
+	mi := &file_messages_user_v1_user_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2384,7 @@ func (x *WorkspaceLeft) String() string {
 func (*WorkspaceLeft) ProtoMessage() {}
 
 func (x *WorkspaceLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[39]
+	mi := &file_messages_user_v1_user_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2397,7 @@ func (x *WorkspaceLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceLeft.ProtoReflect.Descriptor instead.
 func (*WorkspaceLeft) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{39}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WorkspaceLeft) GetWorkspaceId() string {
@@ -2311,7 +2429,7 @@ type ApiKeyIssued struct {
 
 func (x *ApiKeyIssued) Reset() {
 	*x = ApiKeyIssued{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[40]
+	mi := &file_messages_user_v1_user_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2441,7 @@ func (x *ApiKeyIssued) String() string {
 func (*ApiKeyIssued) ProtoMessage() {}
 
 func (x *ApiKeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[40]
+	mi := &file_messages_user_v1_user_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +2454,7 @@ func (x *ApiKeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyIssued.ProtoReflect.Descriptor instead.
 func (*ApiKeyIssued) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{40}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ApiKeyIssued) GetKey() *ApiKey {
@@ -2390,7 +2508,7 @@ type ApiKeyRevoked struct {
 
 func (x *ApiKeyRevoked) Reset() {
 	*x = ApiKeyRevoked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[41]
+	mi := &file_messages_user_v1_user_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2520,7 @@ func (x *ApiKeyRevoked) String() string {
 func (*ApiKeyRevoked) ProtoMessage() {}
 
 func (x *ApiKeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[41]
+	mi := &file_messages_user_v1_user_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2533,7 @@ func (x *ApiKeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyRevoked.ProtoReflect.Descriptor instead.
 func (*ApiKeyRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{41}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ApiKeyRevoked) GetKeyId() string {
@@ -2482,7 +2600,7 @@ type ProfileChanged struct {
 
 func (x *ProfileChanged) Reset() {
 	*x = ProfileChanged{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	mi := &file_messages_user_v1_user_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2494,7 +2612,7 @@ func (x *ProfileChanged) String() string {
 func (*ProfileChanged) ProtoMessage() {}
 
 func (x *ProfileChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	mi := &file_messages_user_v1_user_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2507,7 +2625,7 @@ func (x *ProfileChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileChanged.ProtoReflect.Descriptor instead.
 func (*ProfileChanged) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{42}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ProfileChanged) GetFirstName() string {
@@ -2561,7 +2679,7 @@ type UserDisabled struct {
 
 func (x *UserDisabled) Reset() {
 	*x = UserDisabled{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	mi := &file_messages_user_v1_user_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2573,7 +2691,7 @@ func (x *UserDisabled) String() string {
 func (*UserDisabled) ProtoMessage() {}
 
 func (x *UserDisabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	mi := &file_messages_user_v1_user_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2586,7 +2704,7 @@ func (x *UserDisabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserDisabled.ProtoReflect.Descriptor instead.
 func (*UserDisabled) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{43}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *UserDisabled) GetAt() int64 {
@@ -2605,7 +2723,7 @@ type UserEnabled struct {
 
 func (x *UserEnabled) Reset() {
 	*x = UserEnabled{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	mi := &file_messages_user_v1_user_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2617,7 +2735,7 @@ func (x *UserEnabled) String() string {
 func (*UserEnabled) ProtoMessage() {}
 
 func (x *UserEnabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	mi := &file_messages_user_v1_user_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2630,7 +2748,7 @@ func (x *UserEnabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserEnabled.ProtoReflect.Descriptor instead.
 func (*UserEnabled) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{44}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UserEnabled) GetAt() int64 {
@@ -2650,7 +2768,7 @@ type InternalAdminSet struct {
 
 func (x *InternalAdminSet) Reset() {
 	*x = InternalAdminSet{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[45]
+	mi := &file_messages_user_v1_user_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +2780,7 @@ func (x *InternalAdminSet) String() string {
 func (*InternalAdminSet) ProtoMessage() {}
 
 func (x *InternalAdminSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[45]
+	mi := &file_messages_user_v1_user_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +2793,7 @@ func (x *InternalAdminSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InternalAdminSet.ProtoReflect.Descriptor instead.
 func (*InternalAdminSet) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{45}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *InternalAdminSet) GetInternalAdmin() bool {
@@ -2702,7 +2820,7 @@ type OneTimeLinkOffered struct {
 
 func (x *OneTimeLinkOffered) Reset() {
 	*x = OneTimeLinkOffered{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[46]
+	mi := &file_messages_user_v1_user_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2714,7 +2832,7 @@ func (x *OneTimeLinkOffered) String() string {
 func (*OneTimeLinkOffered) ProtoMessage() {}
 
 func (x *OneTimeLinkOffered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[46]
+	mi := &file_messages_user_v1_user_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2727,7 +2845,7 @@ func (x *OneTimeLinkOffered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OneTimeLinkOffered.ProtoReflect.Descriptor instead.
 func (*OneTimeLinkOffered) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{46}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *OneTimeLinkOffered) GetLink() *OneTimeLink {
@@ -2756,7 +2874,7 @@ type PasswordSet struct {
 
 func (x *PasswordSet) Reset() {
 	*x = PasswordSet{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[47]
+	mi := &file_messages_user_v1_user_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2768,7 +2886,7 @@ func (x *PasswordSet) String() string {
 func (*PasswordSet) ProtoMessage() {}
 
 func (x *PasswordSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[47]
+	mi := &file_messages_user_v1_user_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2781,7 +2899,7 @@ func (x *PasswordSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PasswordSet.ProtoReflect.Descriptor instead.
 func (*PasswordSet) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{47}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PasswordSet) GetPasswordHash() string {
@@ -2817,7 +2935,7 @@ type BrowserSessionStarted struct {
 
 func (x *BrowserSessionStarted) Reset() {
 	*x = BrowserSessionStarted{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[48]
+	mi := &file_messages_user_v1_user_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2829,7 +2947,7 @@ func (x *BrowserSessionStarted) String() string {
 func (*BrowserSessionStarted) ProtoMessage() {}
 
 func (x *BrowserSessionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[48]
+	mi := &file_messages_user_v1_user_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2842,7 +2960,7 @@ func (x *BrowserSessionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessionStarted.ProtoReflect.Descriptor instead.
 func (*BrowserSessionStarted) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{48}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *BrowserSessionStarted) GetSession() *BrowserSession {
@@ -2876,7 +2994,7 @@ type BrowserSessionEnded struct {
 
 func (x *BrowserSessionEnded) Reset() {
 	*x = BrowserSessionEnded{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[49]
+	mi := &file_messages_user_v1_user_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +3006,7 @@ func (x *BrowserSessionEnded) String() string {
 func (*BrowserSessionEnded) ProtoMessage() {}
 
 func (x *BrowserSessionEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[49]
+	mi := &file_messages_user_v1_user_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +3019,7 @@ func (x *BrowserSessionEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessionEnded.ProtoReflect.Descriptor instead.
 func (*BrowserSessionEnded) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{49}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BrowserSessionEnded) GetSessionId() string {
@@ -2916,6 +3034,103 @@ func (x *BrowserSessionEnded) GetAt() int64 {
 		return x.At
 	}
 	return 0
+}
+
+type IdentityLinked struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identity      *LinkedIdentity        `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IdentityLinked) Reset() {
+	*x = IdentityLinked{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IdentityLinked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IdentityLinked) ProtoMessage() {}
+
+func (x *IdentityLinked) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IdentityLinked.ProtoReflect.Descriptor instead.
+func (*IdentityLinked) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *IdentityLinked) GetIdentity() *LinkedIdentity {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+// IdentitiesUnlinked unlinks all, and ends the sessions that it names.
+type IdentitiesUnlinked struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	At              int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	EndedSessionIds []string               `protobuf:"bytes,2,rep,name=ended_session_ids,json=endedSessionIds,proto3" json:"ended_session_ids,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *IdentitiesUnlinked) Reset() {
+	*x = IdentitiesUnlinked{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IdentitiesUnlinked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IdentitiesUnlinked) ProtoMessage() {}
+
+func (x *IdentitiesUnlinked) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IdentitiesUnlinked.ProtoReflect.Descriptor instead.
+func (*IdentitiesUnlinked) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *IdentitiesUnlinked) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *IdentitiesUnlinked) GetEndedSessionIds() []string {
+	if x != nil {
+		return x.EndedSessionIds
+	}
+	return nil
 }
 
 type ImpersonationStarted struct {
@@ -2934,7 +3149,7 @@ type ImpersonationStarted struct {
 
 func (x *ImpersonationStarted) Reset() {
 	*x = ImpersonationStarted{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[50]
+	mi := &file_messages_user_v1_user_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2946,7 +3161,7 @@ func (x *ImpersonationStarted) String() string {
 func (*ImpersonationStarted) ProtoMessage() {}
 
 func (x *ImpersonationStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[50]
+	mi := &file_messages_user_v1_user_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2959,7 +3174,7 @@ func (x *ImpersonationStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImpersonationStarted.ProtoReflect.Descriptor instead.
 func (*ImpersonationStarted) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{50}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ImpersonationStarted) GetCredentialId() string {
@@ -3028,7 +3243,7 @@ type GrantAllowed struct {
 
 func (x *GrantAllowed) Reset() {
 	*x = GrantAllowed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	mi := &file_messages_user_v1_user_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3255,7 @@ func (x *GrantAllowed) String() string {
 func (*GrantAllowed) ProtoMessage() {}
 
 func (x *GrantAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	mi := &file_messages_user_v1_user_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3268,7 @@ func (x *GrantAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantAllowed.ProtoReflect.Descriptor instead.
 func (*GrantAllowed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{51}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GrantAllowed) GetGrant() *Grant {
@@ -3086,7 +3301,7 @@ type GrantRevoked struct {
 
 func (x *GrantRevoked) Reset() {
 	*x = GrantRevoked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	mi := &file_messages_user_v1_user_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3098,7 +3313,7 @@ func (x *GrantRevoked) String() string {
 func (*GrantRevoked) ProtoMessage() {}
 
 func (x *GrantRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	mi := &file_messages_user_v1_user_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3111,7 +3326,7 @@ func (x *GrantRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantRevoked.ProtoReflect.Descriptor instead.
 func (*GrantRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{52}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GrantRevoked) GetGrantId() string {
@@ -3175,7 +3390,7 @@ type MachineRegistered struct {
 
 func (x *MachineRegistered) Reset() {
 	*x = MachineRegistered{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	mi := &file_messages_user_v1_user_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3187,7 +3402,7 @@ func (x *MachineRegistered) String() string {
 func (*MachineRegistered) ProtoMessage() {}
 
 func (x *MachineRegistered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	mi := &file_messages_user_v1_user_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3200,7 +3415,7 @@ func (x *MachineRegistered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRegistered.ProtoReflect.Descriptor instead.
 func (*MachineRegistered) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{53}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *MachineRegistered) GetMachine() *Machine {
@@ -3242,7 +3457,7 @@ type MachineRenamed struct {
 
 func (x *MachineRenamed) Reset() {
 	*x = MachineRenamed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[54]
+	mi := &file_messages_user_v1_user_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3469,7 @@ func (x *MachineRenamed) String() string {
 func (*MachineRenamed) ProtoMessage() {}
 
 func (x *MachineRenamed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[54]
+	mi := &file_messages_user_v1_user_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3482,7 @@ func (x *MachineRenamed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRenamed.ProtoReflect.Descriptor instead.
 func (*MachineRenamed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{54}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *MachineRenamed) GetMachineId() string {
@@ -3308,7 +3523,7 @@ type MachineRemoved struct {
 
 func (x *MachineRemoved) Reset() {
 	*x = MachineRemoved{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	mi := &file_messages_user_v1_user_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3320,7 +3535,7 @@ func (x *MachineRemoved) String() string {
 func (*MachineRemoved) ProtoMessage() {}
 
 func (x *MachineRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	mi := &file_messages_user_v1_user_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3333,7 +3548,7 @@ func (x *MachineRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRemoved.ProtoReflect.Descriptor instead.
 func (*MachineRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{55}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *MachineRemoved) GetMachineId() string {
@@ -3396,7 +3611,7 @@ var File_messages_user_v1_user_proto protoreflect.FileDescriptor
 
 const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmessages/user/v1/user.proto\x12\x0fatelier.user.v1\"\xdc\t\n" +
+	"\x1bmessages/user/v1/user.proto\x12\x0fatelier.user.v1\"\x9c\v\n" +
 	"\x04User\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05email\x18\x02 \x01(\tR\x05email\x12\x12\n" +
@@ -3419,7 +3634,8 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x10browser_sessions\x18\r \x03(\v2*.atelier.user.v1.User.BrowserSessionsEntryR\x0fbrowserSessions\x129\n" +
 	"\x06grants\x18\x0e \x03(\v2!.atelier.user.v1.User.GrantsEntryR\x06grants\x12?\n" +
 	"\bmachines\x18\x0f \x03(\v2#.atelier.user.v1.User.MachinesEntryR\bmachines\x12Q\n" +
-	"\x0eimpersonations\x18\x10 \x03(\v2).atelier.user.v1.User.ImpersonationsEntryR\x0eimpersonations\x1a=\n" +
+	"\x0eimpersonations\x18\x10 \x03(\v2).atelier.user.v1.User.ImpersonationsEntryR\x0eimpersonations\x12X\n" +
+	"\x11linked_identities\x18\x11 \x03(\v2+.atelier.user.v1.User.LinkedIdentitiesEntryR\x10linkedIdentities\x1a=\n" +
 	"\x0fWorkspacesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aS\n" +
@@ -3437,7 +3653,14 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x18.atelier.user.v1.MachineR\x05value:\x028\x01\x1aA\n" +
 	"\x13ImpersonationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xae\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1ad\n" +
+	"\x15LinkedIdentitiesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
+	"\x05value\x18\x02 \x01(\v2\x1f.atelier.user.v1.LinkedIdentityR\x05value:\x028\x01\"_\n" +
+	"\x0eLinkedIdentity\x12\x16\n" +
+	"\x06issuer\x18\x01 \x01(\tR\x06issuer\x12\x18\n" +
+	"\asubject\x18\x02 \x01(\tR\asubject\x12\x1b\n" +
+	"\tlinked_at\x18\x03 \x01(\x03R\blinkedAt\"\xae\x01\n" +
 	"\x06ApiKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12#\n" +
@@ -3521,13 +3744,15 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\vSetPassword\x12,\n" +
 	"\x12link_secret_sha256\x18\x01 \x01(\fR\x10linkSecretSha256\x12#\n" +
 	"\rpassword_hash\x18\x02 \x01(\tR\fpasswordHash\"\x12\n" +
-	"\x10DescribePassword\"P\n" +
+	"\x10DescribePassword\"\x8d\x01\n" +
 	"\x13StartBrowserSession\x129\n" +
-	"\asession\x18\x01 \x01(\v2\x1f.atelier.user.v1.BrowserSessionR\asession\"2\n" +
+	"\asession\x18\x01 \x01(\v2\x1f.atelier.user.v1.BrowserSessionR\asession\x12;\n" +
+	"\bidentity\x18\x02 \x01(\v2\x1f.atelier.user.v1.LinkedIdentityR\bidentity\"2\n" +
 	"\x11EndBrowserSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\"\x15\n" +
-	"\x13ListBrowserSessions\"\xbe\x01\n" +
+	"\x13ListBrowserSessions\"\x12\n" +
+	"\x10UnlinkIdentities\"\xbe\x01\n" +
 	"\x12StartImpersonation\x12#\n" +
 	"\rcredential_id\x18\x01 \x01(\tR\fcredentialId\x12#\n" +
 	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\x12'\n" +
@@ -3630,7 +3855,12 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x13BrowserSessionEnded\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at\"\x8e\x02\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"M\n" +
+	"\x0eIdentityLinked\x12;\n" +
+	"\bidentity\x18\x01 \x01(\v2\x1f.atelier.user.v1.LinkedIdentityR\bidentity\"P\n" +
+	"\x12IdentitiesUnlinked\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\x12*\n" +
+	"\x11ended_session_ids\x18\x02 \x03(\tR\x0fendedSessionIds\"\x8e\x02\n" +
 	"\x14ImpersonationStarted\x12#\n" +
 	"\rcredential_id\x18\x01 \x01(\tR\fcredentialId\x12#\n" +
 	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\x12'\n" +
@@ -3686,101 +3916,110 @@ func file_messages_user_v1_user_proto_rawDescGZIP() []byte {
 	return file_messages_user_v1_user_proto_rawDescData
 }
 
-var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_messages_user_v1_user_proto_goTypes = []any{
 	(*User)(nil),                  // 0: atelier.user.v1.User
-	(*ApiKey)(nil),                // 1: atelier.user.v1.ApiKey
-	(*OneTimeLink)(nil),           // 2: atelier.user.v1.OneTimeLink
-	(*BrowserSession)(nil),        // 3: atelier.user.v1.BrowserSession
-	(*Grant)(nil),                 // 4: atelier.user.v1.Grant
-	(*Machine)(nil),               // 5: atelier.user.v1.Machine
-	(*CreateUser)(nil),            // 6: atelier.user.v1.CreateUser
-	(*JoinWorkspace)(nil),         // 7: atelier.user.v1.JoinWorkspace
-	(*LeaveWorkspace)(nil),        // 8: atelier.user.v1.LeaveWorkspace
-	(*IssueApiKey)(nil),           // 9: atelier.user.v1.IssueApiKey
-	(*RevokeApiKey)(nil),          // 10: atelier.user.v1.RevokeApiKey
-	(*DescribeUser)(nil),          // 11: atelier.user.v1.DescribeUser
-	(*ListApiKeys)(nil),           // 12: atelier.user.v1.ListApiKeys
-	(*ChangeProfile)(nil),         // 13: atelier.user.v1.ChangeProfile
-	(*DescribeStanding)(nil),      // 14: atelier.user.v1.DescribeStanding
-	(*Disable)(nil),               // 15: atelier.user.v1.Disable
-	(*Enable)(nil),                // 16: atelier.user.v1.Enable
-	(*SetInternalAdmin)(nil),      // 17: atelier.user.v1.SetInternalAdmin
-	(*OfferOneTimeLink)(nil),      // 18: atelier.user.v1.OfferOneTimeLink
-	(*SetPassword)(nil),           // 19: atelier.user.v1.SetPassword
-	(*DescribePassword)(nil),      // 20: atelier.user.v1.DescribePassword
-	(*StartBrowserSession)(nil),   // 21: atelier.user.v1.StartBrowserSession
-	(*EndBrowserSession)(nil),     // 22: atelier.user.v1.EndBrowserSession
-	(*ListBrowserSessions)(nil),   // 23: atelier.user.v1.ListBrowserSessions
-	(*StartImpersonation)(nil),    // 24: atelier.user.v1.StartImpersonation
-	(*AllowGrant)(nil),            // 25: atelier.user.v1.AllowGrant
-	(*RevokeGrant)(nil),           // 26: atelier.user.v1.RevokeGrant
-	(*ListGrants)(nil),            // 27: atelier.user.v1.ListGrants
-	(*RegisterMachine)(nil),       // 28: atelier.user.v1.RegisterMachine
-	(*RemoveMachine)(nil),         // 29: atelier.user.v1.RemoveMachine
-	(*ListMachines)(nil),          // 30: atelier.user.v1.ListMachines
-	(*ApiKeyPage)(nil),            // 31: atelier.user.v1.ApiKeyPage
-	(*Standing)(nil),              // 32: atelier.user.v1.Standing
-	(*Password)(nil),              // 33: atelier.user.v1.Password
-	(*BrowserSessions)(nil),       // 34: atelier.user.v1.BrowserSessions
-	(*GrantPage)(nil),             // 35: atelier.user.v1.GrantPage
-	(*MachinePage)(nil),           // 36: atelier.user.v1.MachinePage
-	(*UserCreated)(nil),           // 37: atelier.user.v1.UserCreated
-	(*WorkspaceJoined)(nil),       // 38: atelier.user.v1.WorkspaceJoined
-	(*WorkspaceLeft)(nil),         // 39: atelier.user.v1.WorkspaceLeft
-	(*ApiKeyIssued)(nil),          // 40: atelier.user.v1.ApiKeyIssued
-	(*ApiKeyRevoked)(nil),         // 41: atelier.user.v1.ApiKeyRevoked
-	(*ProfileChanged)(nil),        // 42: atelier.user.v1.ProfileChanged
-	(*UserDisabled)(nil),          // 43: atelier.user.v1.UserDisabled
-	(*UserEnabled)(nil),           // 44: atelier.user.v1.UserEnabled
-	(*InternalAdminSet)(nil),      // 45: atelier.user.v1.InternalAdminSet
-	(*OneTimeLinkOffered)(nil),    // 46: atelier.user.v1.OneTimeLinkOffered
-	(*PasswordSet)(nil),           // 47: atelier.user.v1.PasswordSet
-	(*BrowserSessionStarted)(nil), // 48: atelier.user.v1.BrowserSessionStarted
-	(*BrowserSessionEnded)(nil),   // 49: atelier.user.v1.BrowserSessionEnded
-	(*ImpersonationStarted)(nil),  // 50: atelier.user.v1.ImpersonationStarted
-	(*GrantAllowed)(nil),          // 51: atelier.user.v1.GrantAllowed
-	(*GrantRevoked)(nil),          // 52: atelier.user.v1.GrantRevoked
-	(*MachineRegistered)(nil),     // 53: atelier.user.v1.MachineRegistered
-	(*MachineRenamed)(nil),        // 54: atelier.user.v1.MachineRenamed
-	(*MachineRemoved)(nil),        // 55: atelier.user.v1.MachineRemoved
-	nil,                           // 56: atelier.user.v1.User.WorkspacesEntry
-	nil,                           // 57: atelier.user.v1.User.ApiKeysEntry
-	nil,                           // 58: atelier.user.v1.User.BrowserSessionsEntry
-	nil,                           // 59: atelier.user.v1.User.GrantsEntry
-	nil,                           // 60: atelier.user.v1.User.MachinesEntry
-	nil,                           // 61: atelier.user.v1.User.ImpersonationsEntry
+	(*LinkedIdentity)(nil),        // 1: atelier.user.v1.LinkedIdentity
+	(*ApiKey)(nil),                // 2: atelier.user.v1.ApiKey
+	(*OneTimeLink)(nil),           // 3: atelier.user.v1.OneTimeLink
+	(*BrowserSession)(nil),        // 4: atelier.user.v1.BrowserSession
+	(*Grant)(nil),                 // 5: atelier.user.v1.Grant
+	(*Machine)(nil),               // 6: atelier.user.v1.Machine
+	(*CreateUser)(nil),            // 7: atelier.user.v1.CreateUser
+	(*JoinWorkspace)(nil),         // 8: atelier.user.v1.JoinWorkspace
+	(*LeaveWorkspace)(nil),        // 9: atelier.user.v1.LeaveWorkspace
+	(*IssueApiKey)(nil),           // 10: atelier.user.v1.IssueApiKey
+	(*RevokeApiKey)(nil),          // 11: atelier.user.v1.RevokeApiKey
+	(*DescribeUser)(nil),          // 12: atelier.user.v1.DescribeUser
+	(*ListApiKeys)(nil),           // 13: atelier.user.v1.ListApiKeys
+	(*ChangeProfile)(nil),         // 14: atelier.user.v1.ChangeProfile
+	(*DescribeStanding)(nil),      // 15: atelier.user.v1.DescribeStanding
+	(*Disable)(nil),               // 16: atelier.user.v1.Disable
+	(*Enable)(nil),                // 17: atelier.user.v1.Enable
+	(*SetInternalAdmin)(nil),      // 18: atelier.user.v1.SetInternalAdmin
+	(*OfferOneTimeLink)(nil),      // 19: atelier.user.v1.OfferOneTimeLink
+	(*SetPassword)(nil),           // 20: atelier.user.v1.SetPassword
+	(*DescribePassword)(nil),      // 21: atelier.user.v1.DescribePassword
+	(*StartBrowserSession)(nil),   // 22: atelier.user.v1.StartBrowserSession
+	(*EndBrowserSession)(nil),     // 23: atelier.user.v1.EndBrowserSession
+	(*ListBrowserSessions)(nil),   // 24: atelier.user.v1.ListBrowserSessions
+	(*UnlinkIdentities)(nil),      // 25: atelier.user.v1.UnlinkIdentities
+	(*StartImpersonation)(nil),    // 26: atelier.user.v1.StartImpersonation
+	(*AllowGrant)(nil),            // 27: atelier.user.v1.AllowGrant
+	(*RevokeGrant)(nil),           // 28: atelier.user.v1.RevokeGrant
+	(*ListGrants)(nil),            // 29: atelier.user.v1.ListGrants
+	(*RegisterMachine)(nil),       // 30: atelier.user.v1.RegisterMachine
+	(*RemoveMachine)(nil),         // 31: atelier.user.v1.RemoveMachine
+	(*ListMachines)(nil),          // 32: atelier.user.v1.ListMachines
+	(*ApiKeyPage)(nil),            // 33: atelier.user.v1.ApiKeyPage
+	(*Standing)(nil),              // 34: atelier.user.v1.Standing
+	(*Password)(nil),              // 35: atelier.user.v1.Password
+	(*BrowserSessions)(nil),       // 36: atelier.user.v1.BrowserSessions
+	(*GrantPage)(nil),             // 37: atelier.user.v1.GrantPage
+	(*MachinePage)(nil),           // 38: atelier.user.v1.MachinePage
+	(*UserCreated)(nil),           // 39: atelier.user.v1.UserCreated
+	(*WorkspaceJoined)(nil),       // 40: atelier.user.v1.WorkspaceJoined
+	(*WorkspaceLeft)(nil),         // 41: atelier.user.v1.WorkspaceLeft
+	(*ApiKeyIssued)(nil),          // 42: atelier.user.v1.ApiKeyIssued
+	(*ApiKeyRevoked)(nil),         // 43: atelier.user.v1.ApiKeyRevoked
+	(*ProfileChanged)(nil),        // 44: atelier.user.v1.ProfileChanged
+	(*UserDisabled)(nil),          // 45: atelier.user.v1.UserDisabled
+	(*UserEnabled)(nil),           // 46: atelier.user.v1.UserEnabled
+	(*InternalAdminSet)(nil),      // 47: atelier.user.v1.InternalAdminSet
+	(*OneTimeLinkOffered)(nil),    // 48: atelier.user.v1.OneTimeLinkOffered
+	(*PasswordSet)(nil),           // 49: atelier.user.v1.PasswordSet
+	(*BrowserSessionStarted)(nil), // 50: atelier.user.v1.BrowserSessionStarted
+	(*BrowserSessionEnded)(nil),   // 51: atelier.user.v1.BrowserSessionEnded
+	(*IdentityLinked)(nil),        // 52: atelier.user.v1.IdentityLinked
+	(*IdentitiesUnlinked)(nil),    // 53: atelier.user.v1.IdentitiesUnlinked
+	(*ImpersonationStarted)(nil),  // 54: atelier.user.v1.ImpersonationStarted
+	(*GrantAllowed)(nil),          // 55: atelier.user.v1.GrantAllowed
+	(*GrantRevoked)(nil),          // 56: atelier.user.v1.GrantRevoked
+	(*MachineRegistered)(nil),     // 57: atelier.user.v1.MachineRegistered
+	(*MachineRenamed)(nil),        // 58: atelier.user.v1.MachineRenamed
+	(*MachineRemoved)(nil),        // 59: atelier.user.v1.MachineRemoved
+	nil,                           // 60: atelier.user.v1.User.WorkspacesEntry
+	nil,                           // 61: atelier.user.v1.User.ApiKeysEntry
+	nil,                           // 62: atelier.user.v1.User.BrowserSessionsEntry
+	nil,                           // 63: atelier.user.v1.User.GrantsEntry
+	nil,                           // 64: atelier.user.v1.User.MachinesEntry
+	nil,                           // 65: atelier.user.v1.User.ImpersonationsEntry
+	nil,                           // 66: atelier.user.v1.User.LinkedIdentitiesEntry
 }
 var file_messages_user_v1_user_proto_depIdxs = []int32{
-	56, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
-	57, // 1: atelier.user.v1.User.api_keys:type_name -> atelier.user.v1.User.ApiKeysEntry
-	2,  // 2: atelier.user.v1.User.one_time_link:type_name -> atelier.user.v1.OneTimeLink
-	58, // 3: atelier.user.v1.User.browser_sessions:type_name -> atelier.user.v1.User.BrowserSessionsEntry
-	59, // 4: atelier.user.v1.User.grants:type_name -> atelier.user.v1.User.GrantsEntry
-	60, // 5: atelier.user.v1.User.machines:type_name -> atelier.user.v1.User.MachinesEntry
-	61, // 6: atelier.user.v1.User.impersonations:type_name -> atelier.user.v1.User.ImpersonationsEntry
-	2,  // 7: atelier.user.v1.OfferOneTimeLink.link:type_name -> atelier.user.v1.OneTimeLink
-	3,  // 8: atelier.user.v1.StartBrowserSession.session:type_name -> atelier.user.v1.BrowserSession
-	4,  // 9: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
-	1,  // 10: atelier.user.v1.ApiKeyPage.keys:type_name -> atelier.user.v1.ApiKey
-	2,  // 11: atelier.user.v1.Password.link:type_name -> atelier.user.v1.OneTimeLink
-	3,  // 12: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
-	4,  // 13: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
-	5,  // 14: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
-	1,  // 15: atelier.user.v1.ApiKeyIssued.key:type_name -> atelier.user.v1.ApiKey
-	2,  // 16: atelier.user.v1.OneTimeLinkOffered.link:type_name -> atelier.user.v1.OneTimeLink
-	3,  // 17: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
-	4,  // 18: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
-	5,  // 19: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
-	1,  // 20: atelier.user.v1.User.ApiKeysEntry.value:type_name -> atelier.user.v1.ApiKey
-	3,  // 21: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
-	4,  // 22: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
-	5,  // 23: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	60, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
+	61, // 1: atelier.user.v1.User.api_keys:type_name -> atelier.user.v1.User.ApiKeysEntry
+	3,  // 2: atelier.user.v1.User.one_time_link:type_name -> atelier.user.v1.OneTimeLink
+	62, // 3: atelier.user.v1.User.browser_sessions:type_name -> atelier.user.v1.User.BrowserSessionsEntry
+	63, // 4: atelier.user.v1.User.grants:type_name -> atelier.user.v1.User.GrantsEntry
+	64, // 5: atelier.user.v1.User.machines:type_name -> atelier.user.v1.User.MachinesEntry
+	65, // 6: atelier.user.v1.User.impersonations:type_name -> atelier.user.v1.User.ImpersonationsEntry
+	66, // 7: atelier.user.v1.User.linked_identities:type_name -> atelier.user.v1.User.LinkedIdentitiesEntry
+	3,  // 8: atelier.user.v1.OfferOneTimeLink.link:type_name -> atelier.user.v1.OneTimeLink
+	4,  // 9: atelier.user.v1.StartBrowserSession.session:type_name -> atelier.user.v1.BrowserSession
+	1,  // 10: atelier.user.v1.StartBrowserSession.identity:type_name -> atelier.user.v1.LinkedIdentity
+	5,  // 11: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
+	2,  // 12: atelier.user.v1.ApiKeyPage.keys:type_name -> atelier.user.v1.ApiKey
+	3,  // 13: atelier.user.v1.Password.link:type_name -> atelier.user.v1.OneTimeLink
+	4,  // 14: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
+	5,  // 15: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
+	6,  // 16: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
+	2,  // 17: atelier.user.v1.ApiKeyIssued.key:type_name -> atelier.user.v1.ApiKey
+	3,  // 18: atelier.user.v1.OneTimeLinkOffered.link:type_name -> atelier.user.v1.OneTimeLink
+	4,  // 19: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
+	1,  // 20: atelier.user.v1.IdentityLinked.identity:type_name -> atelier.user.v1.LinkedIdentity
+	5,  // 21: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
+	6,  // 22: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
+	2,  // 23: atelier.user.v1.User.ApiKeysEntry.value:type_name -> atelier.user.v1.ApiKey
+	4,  // 24: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
+	5,  // 25: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
+	6,  // 26: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
+	1,  // 27: atelier.user.v1.User.LinkedIdentitiesEntry.value:type_name -> atelier.user.v1.LinkedIdentity
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_messages_user_v1_user_proto_init() }
@@ -3788,14 +4027,14 @@ func file_messages_user_v1_user_proto_init() {
 	if File_messages_user_v1_user_proto != nil {
 		return
 	}
-	file_messages_user_v1_user_proto_msgTypes[13].OneofWrappers = []any{}
+	file_messages_user_v1_user_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_user_v1_user_proto_rawDesc), len(file_messages_user_v1_user_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   62,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
