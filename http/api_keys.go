@@ -32,12 +32,20 @@ type apiKeyRevoked struct {
 	RevokedAt int64  `json:"revokedAt"`
 }
 
-// decodeAPIKey refuses an impersonation, which a key would outlive, before it looks at what is sent.
+// decodeAPIKey refuses an impersonation before it looks at what is sent.
 func decodeAPIKey(c *call) (apiKeyRequest, error) {
-	if c.caller.principal.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION {
-		return apiKeyRequest{}, errForbidden
+	if err := c.asThemselves(); err != nil {
+		return apiKeyRequest{}, err
 	}
 	return body[apiKeyRequest](c)
+}
+
+// asThemselves refuses an impersonation what would outlive it, or change how the person gets in. Errors: forbidden.
+func (c *call) asThemselves() error {
+	if c.caller.principal.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION {
+		return errForbidden
+	}
+	return nil
 }
 
 func (s *Server) createAPIKey(c *call, in apiKeyRequest) (apiKeyCreated, error) {

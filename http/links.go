@@ -43,12 +43,16 @@ func (c *call) deliverInvitation(w *workspacev1.Workspace, i *workspacev1.Invita
 		return link, nil
 	}
 	text := fmt.Sprintf("%s invites you to work in %s.\n\nAccept here, before %s:\n\n%s\n\nIf you do not know what this is about, leave it be: nothing happens.\n",
-		inviterName(i.GetInviter()), w.GetName(), time.UnixMilli(i.GetExpiresAt()).UTC().Format("2 January 2006, 15:04 UTC"), link)
-	if !c.send(log, i.GetEmail(), "Invitation to "+w.GetName(), text) {
+		inviterName(i.GetInviter()), w.GetName(), moment(i.GetExpiresAt()), link)
+	sending := context.WithoutCancel(c.ctx) // also where who asked for it has gone
+	if !c.server.send(sending, log, i.GetEmail(), "Invitation to "+w.GetName(), text) {
 		return "", errNotMailed
 	}
 	return "", nil
 }
+
+// moment is a time as messages tell it.
+func moment(at int64) string { return time.UnixMilli(at).UTC().Format("2 January 2006, 15:04 UTC") }
 
 func inviterName(p *workspacev1.Person) string {
 	switch {
@@ -62,12 +66,11 @@ func inviterName(p *workspacev1.Person) string {
 	return "Somebody"
 }
 
-// send tells whether a message was handed over, also where who asked for it has gone. What failed is logged, without the
-// message.
-func (c *call) send(log *slog.Logger, to, subject, text string) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), mailTime)
+// send tells whether a message was handed over. What failed is logged, without the message.
+func (s *Server) send(ctx context.Context, log *slog.Logger, to, subject, text string) bool {
+	ctx, cancel := context.WithTimeout(ctx, mailTime)
 	defer cancel()
-	if err := c.server.options.Mail.Send(ctx, to, subject, text); err != nil {
+	if err := s.options.Mail.Send(ctx, to, subject, text); err != nil {
 		log.Error("mail was not sent", "error", err)
 		return false
 	}
@@ -85,12 +88,15 @@ func (c *call) offerLink(userID string) (url string, err error) {
 
 // passwordPath is offerLink for a browser that is here.
 func (c *call) passwordPath(userID string) (string, error) {
-	secret, hash := newSecret()
+	secret, _ := newSecret()
+	return c.offerSecret(userID, secret, c.server.now().Add(linkTime).UnixMilli())
+}
+
+// offerSecret is passwordPath with a secret that is given. The one that is open already stays as it is.
+func (c *call) offerSecret(userID, secret string, expiresAt int64) (string, error) {
 	_, err := ask[proto.Message](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: c.server.options.NewID("cmd_"),
-		Message: &userv1.OfferOneTimeLink{Link: &userv1.OneTimeLink{
-			SecretSha256: hash, ExpiresAt: c.server.now().Add(linkTime).UnixMilli(),
-		}},
+		Message: &userv1.OfferOneTimeLink{Link: &userv1.OneTimeLink{SecretSha256: hashOf(secret), ExpiresAt: expiresAt}},
 	})
 	return "/set-password?token=" + ulidOf(userID) + "." + secret, err
 }

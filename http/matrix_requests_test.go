@@ -77,6 +77,13 @@ var requests = map[string]func(*scene) asked{
 		return asked{target: "/account/grants/" + sc.ownGrant() + "/revoke"}
 	},
 
+	"POST /account/keys": fixedForm("/account/keys", "name=laptop&lasts=30", ""),
+	"POST /account/keys/{keyId}/revoke": func(sc *scene) asked {
+		return asked{target: "/account/keys/" + sc.ownKey() + "/revoke"}
+	},
+	// None of them has a password: who is let in is told so.
+	"POST /account/password": fixedForm("/account/password", "current=guess", "The password is wrong."),
+
 	"GET /v1/ws/{workspaceSlug}/file-activity":                inSpace("/file-activity?path=a.txt", ""),
 	"GET /v1/ws/{workspaceSlug}/file-activity/seen-by":        inSpace("/file-activity/seen-by?path=a.txt", ""),
 	"GET /v1/ws/{workspaceSlug}/file-activity/latest-writers": inSpace("/file-activity/latest-writers?dir=&path=a.txt", ""),
@@ -123,6 +130,12 @@ func fixed(target string) func(*scene) asked {
 
 func fixedBody(target, body string) func(*scene) asked {
 	return func(*scene) asked { return asked{target: target, body: body} }
+}
+
+func fixedForm(target, body, told string) func(*scene) asked {
+	return func(*scene) asked {
+		return asked{target: target, body: body, headers: headers{"Content-Type": "application/x-www-form-urlencoded"}, told: told}
+	}
 }
 
 func inSpace(suffix, body string, header ...string) func(*scene) asked {

@@ -36,6 +36,8 @@ func (s *Server) pageRoutes() []route {
 		{post, signInPath, public, false, "Sign in with a password", onPage(s.openAccount), paged, false},
 		{get, oidcPath, public, false, "Sign in with the OpenID Connect provider", onPage(s.openProvider), paged, false},
 		{get, oidcPath + "/callback", public, false, "Come back from the OpenID Connect provider", onPage(s.closeProvider), paged, false},
+		{get, forgottenPath, public, false, "Show the form for who forgot their password", onPage(s.showForgotten), paged, false},
+		{post, forgottenPath, public, false, "Have a link mailed that sets a password", onPage(s.takeForgotten), paged, false},
 		{post, "/sign-out", public, false, "Sign out", onPage(s.signOut), paged, false},
 		{get, "/set-password", public, false, "Show the form to set a password", onPage(s.showSetPassword), paged, false},
 		{post, "/set-password", public, false, "Set a password with a one-time link", onPage(s.setPassword), paged, false},
@@ -44,6 +46,9 @@ func (s *Server) pageRoutes() []route {
 		{get, accountPath, human, false, "Show the account", onPage(s.showAccount), paged, false},
 		{post, accountPath + "/sessions/{sessionId}/end", human, false, "End a browser session", onPage(s.closeSession), paged, false},
 		{post, accountPath + "/grants/{grantId}/revoke", human, false, "Take an application's access back", onPage(s.closeGrant), paged, false},
+		{post, accountPath + "/keys", human, false, "Issue an API key and show it", onPage(s.openKey), paged, false},
+		{post, accountPath + "/keys/{keyId}/revoke", human, false, "Revoke an API key", onPage(s.closeKey), paged, false},
+		{post, accountPath + "/password", human, false, "Begin to change the password", onPage(s.changePassword), paged, false},
 	}
 }
 

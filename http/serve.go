@@ -31,6 +31,7 @@ type Server struct {
 	guesses       *guesses
 	mails         *mails
 	passwords     *passwords
+	forgotten     *forgotten
 	oidc          *provider
 	router        *mux.Router
 	adminRouter   *mux.Router
@@ -61,6 +62,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.guesses, s.mails, s.passwords, s.oidc = newGuesses(), newMails(), newPasswords(), newProvider(s)
+	s.forgotten = newForgotten()
 	s.authenticator = newAuthenticator(o.Asker, o.Clock, strings.TrimSuffix(o.PublicURL.String(), "/"), s.metrics.credentialLookup)
 	s.workspaces = newCache(o.Clock, knownSlugs, s.metrics.slugLookup, s.resolveSlug)
 	s.watch = newWatch(s.authenticator, o.Limits, s.metrics.streams)
@@ -189,5 +191,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		}
 	}
 	s.authenticator.reports.Wait()
+	s.forgotten.drain(ctx)
 	return failed
 }

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/http/pages"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
@@ -18,17 +17,7 @@ const (
 	sessionTime = 30 * 24 * time.Hour
 	// userAgentBytes is what is kept of what a browser says it is.
 	userAgentBytes = 200
-	// shownGrants is how many the account page lists.
-	shownGrants = 50
 )
-
-// notices say what was just done. A path names one, and no other text of a path is shown.
-var notices = map[string]string{
-	"session":  "The session has ended.",
-	"grant":    "The application has no access any more.",
-	"password": "Your password is set.",
-	"joined":   "You are a member of the workspace now.",
-}
 
 // signIn starts a session of a person, and has the browser keep its key. The browser's session before it ends. password is
 // the hash of the one that let them in; "": something else did. Errors: unauthorized where it was replaced meanwhile.
@@ -160,55 +149,6 @@ func (s *Server) closeSession(c *call) (sheet, error) {
 		return sheet{to: signInPath}, nil
 	}
 	return sheet{to: accountPath + "?done=session"}, nil
-}
-
-// closeGrant takes back what the visitor allowed an application.
-func (s *Server) closeGrant(c *call) (sheet, error) {
-	if !isID(c.variable("grantId"), grantKind) {
-		return sheet{}, errNotFound
-	}
-	if _, err := s.revokeGrant(c, none{}); err != nil {
-		return sheet{}, err
-	}
-	return sheet{to: accountPath + "?done=grant"}, nil
-}
-
-// showAccount is who the visitor is and what they hold.
-func (s *Server) showAccount(c *call) (sheet, error) {
-	of := func(m proto.Message) entity.Command {
-		return entity.Command{Kind: entity.KindUser, Identity: c.caller.principal.GetUserId(), Message: m}
-	}
-	person, err := ask[*userv1.User](c, of(&userv1.DescribeUser{}))
-	if err != nil {
-		return sheet{}, err
-	}
-	sessions, err := ask[*userv1.BrowserSessions](c, of(&userv1.ListBrowserSessions{}))
-	if err != nil {
-		return sheet{}, err
-	}
-	grants, err := ask[*userv1.GrantPage](c, of(&userv1.ListGrants{Limit: shownGrants}))
-	if err != nil {
-		return sheet{}, err
-	}
-	shown := pages.Account{
-		Name: person.GetName(), Email: person.GetEmail(), MoreGrants: grants.GetMore(),
-		Notice: notices[c.r.URL.Query().Get("done")],
-	}
-	for _, one := range sessions.GetSessions() {
-		shown.Sessions = append(shown.Sessions, pages.Session{
-			ID: one.GetId(), Browser: browser(one.GetUserAgent()), Address: one.GetAddress(), StartedAt: one.GetCreatedAt(),
-			ExpiresAt: one.GetExpiresAt(), Current: one.GetId() == c.caller.principal.GetCredentialId(),
-		})
-	}
-	for _, one := range grants.GetGrants() {
-		if one.GetRevokedAt() == 0 {
-			shown.Grants = append(shown.Grants, pages.Grant{
-				ID: one.GetId(), Client: one.GetClientName(), Host: one.GetRedirectHost(), Scopes: one.GetScopes(),
-				CreatedAt: one.GetCreatedAt(),
-			})
-		}
-	}
-	return sheet{name: "account", data: shown}, nil
 }
 
 // browser is what people call what a browser says it is; where it is none of these, what it says.

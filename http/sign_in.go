@@ -26,7 +26,13 @@ func (s *Server) showSignIn(c *call) (sheet, error) {
 	case visitor != nil:
 		return sheet{to: next}, nil
 	}
-	return sheet{name: "sign-in", data: pages.SignIn{Next: next, Provider: s.options.OIDC.name()}}, nil
+	return sheet{name: "sign-in", data: s.signInForm(pages.SignIn{Next: next})}, nil
+}
+
+// signInForm adds the ways in that there are beside a password that one knows.
+func (s *Server) signInForm(shown pages.SignIn) pages.SignIn {
+	shown.Provider, shown.Forgotten = s.options.OIDC.name(), s.options.Mail != nil
+	return shown
 }
 
 // openAccount signs a person in with a password.
@@ -41,9 +47,9 @@ func (s *Server) openAccount(c *call) (sheet, error) {
 	case err != nil:
 		return sheet{}, err
 	case userID == "":
-		return sheet{name: "sign-in", status: http.StatusForbidden, data: pages.SignIn{
-			Email: cut(form.Get("email"), maxEmail), Next: next, Problem: wrongPassword, Provider: s.options.OIDC.name(),
-		}}, nil
+		return sheet{name: "sign-in", status: http.StatusForbidden, data: s.signInForm(pages.SignIn{
+			Email: cut(form.Get("email"), maxEmail), Next: next, Problem: wrongPassword,
+		})}, nil
 	}
 	if err := c.signIn(userID, hash); err != nil {
 		return sheet{}, err

@@ -18,6 +18,14 @@ type SignIn struct {
 	Problem string
 	// Provider is the name of the OpenID Connect provider; empty: none.
 	Provider string
+	// Forgotten tells that who forgot their password can have a link mailed.
+	Forgotten bool
+}
+
+// Forgotten is what the page "forgotten" shows.
+type Forgotten struct {
+	// Asked tells that a link was asked for, whether or not one is sent.
+	Asked bool
 }
 
 // SetPassword is what the page "set-password" shows.
@@ -54,8 +62,32 @@ type Account struct {
 	Grants      []Grant
 	// MoreGrants tells that there are more than are shown.
 	MoreGrants bool
+	Keys       []Key
+	// MoreKeys tells that there are older ones than are shown.
+	MoreKeys bool
+	// KeyName and KeyLasts are what was typed and chosen for a key, and KeyProblem what is wrong with it.
+	KeyName, KeyLasts, KeyProblem string
+	// HasPassword tells that there is one to change, and PasswordProblem why it was not.
+	HasPassword     bool
+	PasswordProblem string
+	// Forgotten tells that who forgot their password can have a link mailed.
+	Forgotten bool
 	// Notice says what was just done; empty: nothing.
 	Notice string
+}
+
+// Key is an API key of a person. ExpiresAt and LastUsedAt are 0 where it never does, and was not used.
+type Key struct {
+	ID, Name, Prefix                 string
+	CreatedAt, ExpiresAt, LastUsedAt int64
+	Expired                          bool
+}
+
+// NewKey is what the page "key" shows: an API key, this once.
+type NewKey struct {
+	Name, Key string
+	// ExpiresAt is 0 where it never does.
+	ExpiresAt int64
 }
 
 // Session is a browser session of a person.

@@ -1,0 +1,159 @@
+package http
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"hash/maphash"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/http/pages"
+)
+
+const (
+	forgottenPath = signInPath + "/forgotten"
+	// forgottenTime is how long a link is good that anybody may have mailed.
+	forgottenTime = 24 * time.Hour
+	// sameTime is how long asking again has the same link mailed: who asks over and over makes none useless before.
+	sameTime = time.Hour
+	// mostForgotten is how many may be on their way at a time.
+	mostForgotten = 32
+)
+
+var (
+	perAsker   = allowance{10, time.Minute}
+	perMailbox = allowance{3, 10 * time.Minute}
+)
+
+// forgotten mails links to who forgot their password. Whether an address is anybody's is found out behind the answer,
+// which is the same for all. An address of the network is limited openly, a person's mail in silence; the memory is fixed.
+type forgotten struct {
+	seed           maphash.Seed
+	askers, people [1 << 13]bucket
+	// key is of this process alone, so that no copy of the data tells what links it mailed.
+	key  []byte
+	ways chan struct{}
+	work sync.WaitGroup
+	// ctx ends what is under way.
+	ctx  context.Context
+	stop context.CancelFunc
+}
+
+func newForgotten() *forgotten {
+	f := &forgotten{seed: maphash.MakeSeed(), key: make([]byte, 32), ways: make(chan struct{}, mostForgotten)}
+	rand.Read(f.key) // never fails, as its documentation has it
+	f.ctx, f.stop = context.WithCancel(context.Background())
+	return f
+}
+
+// mayAsk counts somebody who asks, or refuses them. Errors: rate_limited.
+func (f *forgotten) mayAsk(now time.Time, source netip.Addr) error {
+	if wait := slot(f.seed, &f.askers, network(source)).takeEach(now, perAsker.each, perAsker.burst); wait > 0 {
+		return &entity.Error{Code: entity.RateLimited, Message: "too many links were asked for", RetryAfter: wait}
+	}
+	return nil
+}
+
+// secret is that of a person's link, which follows from when it ends.
+func (f *forgotten) secret(userID string, expiresAt int64) string {
+	mac := hmac.New(sha256.New, f.key)
+	mac.Write(walk(userID, strconv.FormatInt(expiresAt, 10)))
+	return secretEncoding.EncodeToString(mac.Sum(nil)[:secretBytes])
+}
+
+// begin does work behind an answer; false: too much is under way.
+func (f *forgotten) begin(work func()) bool {
+	select {
+	case f.ways <- struct{}{}:
+	default:
+		return false
+	}
+	f.work.Go(func() {
+		defer func() { <-f.ways }()
+		work()
+	})
+	return true
+}
+
+// drain waits for what is under way, and cuts it off when ctx ends.
+func (f *forgotten) drain(ctx context.Context) {
+	defer context.AfterFunc(ctx, f.stop)()
+	f.work.Wait()
+}
+
+func (s *Server) showForgotten(*call) (sheet, error) {
+	if s.options.Mail == nil {
+		return sheet{}, errNotFound
+	}
+	return sheet{name: "forgotten", data: pages.Forgotten{}}, nil
+}
+
+// takeForgotten answers before anybody looks whose the address is.
+func (s *Server) takeForgotten(c *call) (sheet, error) {
+	if s.options.Mail == nil {
+		return sheet{}, errNotFound
+	}
+	form, err := c.form()
+	if err != nil {
+		return sheet{}, err
+	}
+	if err := s.forgotten.mayAsk(s.now(), c.address()); err != nil {
+		return sheet{}, err
+	}
+	if address, err := checkEmail(form.Get("email")); err == nil {
+		request := c.w.id
+		if !s.forgotten.begin(func() { s.remind(request, address) }) {
+			s.log.Warn("too many links are being mailed, and one was left out", "request", request)
+		}
+	}
+	return sheet{name: "forgotten", data: pages.Forgotten{Asked: true}}, nil
+}
+
+// remind mails a link to whose an address is, if it is anybody's.
+func (s *Server) remind(request, address string) {
+	ctx, cancel := context.WithTimeout(s.forgotten.ctx, s.options.Limits.RequestTime)
+	defer cancel()
+	log := s.log.With("request", request)
+	to, text, err := (&call{ctx: ctx, server: s, w: &response{id: request}}).reminder(address)
+	switch {
+	case err != nil && !hidden(err):
+		log.Error("who forgot their password got no link", "error", err)
+	case to != "":
+		s.send(ctx, log, to, "Set a new password", text)
+	}
+}
+
+// reminder is the mail to whose an address is; to is empty where there is nobody to send one, or they had enough.
+func (c *call) reminder(address string) (to, text string, err error) {
+	userID, err := c.personAt(address)
+	if err != nil || userID == "" {
+		return "", "", err
+	}
+	person, err := c.describe(userID)
+	if err != nil || person.GetDisabledAt() != 0 {
+		return "", "", err
+	}
+	f, now := c.server.forgotten, c.server.now()
+	if slot(f.seed, &f.people, userID).takeEach(now, perMailbox.each, perMailbox.burst) > 0 {
+		return "", "", nil
+	}
+	password, err := c.passwordOf(userID)
+	if err != nil {
+		return "", "", err
+	}
+	ends := password.GetLink().GetExpiresAt()
+	young := now.Add(forgottenTime - sameTime).UnixMilli() // one that is still good then was made less than sameTime ago
+	if !user.LinkOpens(password.GetLink(), hashOf(f.secret(userID, ends)), young) {
+		ends = now.Add(forgottenTime).UnixMilli()
+	}
+	path, err := c.offerSecret(userID, f.secret(userID, ends), ends)
+	return person.GetEmail(), fmt.Sprintf("Somebody, most likely you, forgot the password of %s at %s.\n\nSet a new one here, once, before %s:\n\n%s\n\nIf it was not you, leave this be: your password stays as it is.\n",
+		person.GetEmail(), c.server.link(""), moment(ends), c.server.link(path)), err
+}
