@@ -63,3 +63,6 @@ var ClientAddress = clientAddress
 
 // LocalPath is where signing in leads that is asked to lead to text.
 var LocalPath = localPath
+
+// Remind waits until the links that were asked for are mailed.
+func (s *Server) Remind() { s.forgotten.work.Wait() }

@@ -61,10 +61,11 @@ func (f *forgotten) mayAsk(now time.Time, source netip.Addr) error {
 	return nil
 }
 
-// secret is that of a person's link, which follows from when it ends.
-func (f *forgotten) secret(userID string, expiresAt int64) string {
+// secret is that of a person's link. It follows from when the link ends, so that it can be mailed again, and from the
+// password that it replaces, so that it does not come again once it was used.
+func (f *forgotten) secret(userID, password string, expiresAt int64) string {
 	mac := hmac.New(sha256.New, f.key)
-	mac.Write(walk(userID, strconv.FormatInt(expiresAt, 10)))
+	mac.Write(walk(userID, password, strconv.FormatInt(expiresAt, 10)))
 	return secretEncoding.EncodeToString(mac.Sum(nil)[:secretBytes])
 }
 
@@ -149,11 +150,17 @@ func (c *call) reminder(address string) (to, text string, err error) {
 		return "", "", err
 	}
 	ends := password.GetLink().GetExpiresAt()
+	secret := f.secret(userID, password.GetHash(), ends)
 	young := now.Add(forgottenTime - sameTime).UnixMilli() // one that is still good then was made less than sameTime ago
-	if !user.LinkOpens(password.GetLink(), hashOf(f.secret(userID, ends)), young) {
+	if !user.LinkOpens(password.GetLink(), hashOf(secret), young) {
 		ends = now.Add(forgottenTime).UnixMilli()
+		secret = f.secret(userID, password.GetHash(), ends)
 	}
-	path, err := c.offerSecret(userID, f.secret(userID, ends), ends)
-	return person.GetEmail(), fmt.Sprintf("Somebody, most likely you, forgot the password of %s at %s.\n\nSet a new one here, once, before %s:\n\n%s\n\nIf it was not you, leave this be: your password stays as it is.\n",
-		person.GetEmail(), c.server.link(""), moment(ends), c.server.link(path)), err
+	path, err := c.offerSecret(userID, secret, ends)
+	if err != nil {
+		return "", "", err
+	}
+	text = fmt.Sprintf("Somebody, most likely you, forgot the password of %s at %s.\n\nSet a new one here, once, before %s:\n\n%s\n\nIf it was not you, leave this be: your password stays as it is.\n",
+		person.GetEmail(), c.server.link(""), moment(ends), c.server.link(path))
+	return person.GetEmail(), text, nil
 }

@@ -108,6 +108,10 @@ func TestFormsFromElsewhereAreRefused(t *testing.T) {
 			invitation:      {"name", "Bob"},
 			"/account/sessions/key_01j0000000000000000000000a/end":  {},
 			"/account/grants/ogr_01j0000000000000000000000a/revoke": {},
+			"/account/keys": {"name", "x", "lasts", "30"},
+			"/account/keys/key_01j0000000000000000000000a/revoke": {},
+			"/account/password":  {"current", goodPassword},
+			"/sign-in/forgotten": {"email", "alice@example.com"},
 		} {
 			for _, from := range []*browser{b, s.browser()} {
 				from = &browser{from.site, from.client, elsewhere}

@@ -21,6 +21,9 @@ try {
   await signsIn()
   await setsPassword()
   await endsSessions()
+  await makesAKey()
+  await changesThePassword()
+  await forgetsThePassword()
   await newcomerAccepts()
   await personAccepts()
   await deadEnds()
@@ -144,7 +147,7 @@ async function endsSessions() {
   await look(here, 'account')
 
   await here.reload()
-  const rows = here.getByRole('listitem')
+  const rows = here.getByRole('region', { name: 'Where you are signed in' }).getByRole('listitem')
   assert.equal(await rows.count(), 3) // the one that set the password is another
   assert.equal(await here.getByText('this browser').count(), 1)
   assert.match(await rows.first().textContent(), /Chrome on Linux/)
@@ -167,6 +170,83 @@ async function endsSessions() {
   await leave(there)
 }
 
+async function signedIn() {
+  const page = await open()
+  await page.goto(scene.url + '/account')
+  await enter(page)
+  await at(page, '/account')
+  return page
+}
+
+async function makesAKey() {
+  const page = await signedIn()
+  await page.getByLabel('Name').fill('  ')
+  await press(page, 'Make a key')
+  assert.equal(await page.getByRole('alert').textContent(), 'Name is blank.')
+  assert.ok(await page.getByLabel('Name').evaluate((e) => e === document.activeElement), 'typing goes on where it was wrong')
+  await look(page, 'account-key-wrong')
+  await page.getByLabel('Name').fill('Laptop')
+  await page.keyboard.press('Tab')
+  await page.keyboard.press('ArrowDown') // from 90 days to a year
+  await page.keyboard.press('Tab')
+  await page.keyboard.press('Enter')
+  await page.getByRole('heading', { name: 'Your new API key' }).waitFor()
+  const field = page.getByLabel('Laptop')
+  const key = await field.inputValue()
+  assert.match(key, /^atl_/)
+  assert.ok(!page.url().includes(key) && !(await page.title()).includes(key))
+  assert.ok(await field.evaluate((e) => e === document.activeElement && e.readOnly), 'the key is there to be copied')
+  await look(page, 'key')
+  const whoami = (secret) => fetch(scene.url + '/v1/whoami', { headers: { authorization: 'Bearer ' + secret } })
+  assert.equal((await whoami(key)).status, 200)
+  await page.getByRole('link', { name: 'Back to your account' }).click()
+  await at(page, '/account')
+  assert.ok(!(await page.content()).includes(key))
+  await look(page, 'account-with-keys')
+  await page.getByRole('listitem').filter({ hasText: 'Laptop' }).getByRole('button', { name: 'Revoke' }).click()
+  await at(page, '/account?done=key')
+  assert.equal(await page.getByText('Laptop').count(), 0)
+  assert.equal((await whoami(key)).status, 401)
+  await leave(page)
+}
+
+async function changesThePassword() {
+  const page = await signedIn()
+  await page.getByLabel('Password that you have now').fill('wrong')
+  await press(page, 'Choose a new one')
+  assert.equal(await page.getByRole('alert').textContent(), 'The password is wrong.')
+  assert.ok(await page.getByLabel('Password that you have now').evaluate((e) => e === document.activeElement))
+  await look(page, 'account-password-wrong')
+  await page.keyboard.type(password)
+  await page.keyboard.press('Enter')
+  await page.waitForURL(/\/set-password\?token=/)
+  await sets(page)
+  await leave(page)
+}
+
+async function sets(page) {
+  await page.getByLabel('New password').fill(password)
+  await page.getByLabel('The same again').fill(password)
+  await press(page, 'Set password and sign in')
+  await at(page, '/account?done=password')
+}
+
+async function forgetsThePassword() {
+  const page = await open()
+  await page.goto(scene.url + '/sign-in')
+  await page.getByRole('link', { name: 'Forgotten your password?' }).click()
+  await at(page, '/sign-in/forgotten')
+  assert.ok(await page.getByLabel('Email').evaluate((e) => e === document.activeElement))
+  await look(page, 'forgotten')
+  await page.keyboard.type('alice@example.com')
+  await page.keyboard.press('Enter')
+  await page.getByRole('heading', { name: 'Look at your mail' }).waitFor()
+  await look(page, 'forgotten-asked')
+  await page.goto(await (await fetch(scene.mail + 'alice@example.com')).text())
+  await sets(page)
+  await leave(page)
+}
+
 async function newcomerAccepts() {
   const page = await open()
   await page.goto(scene.newcomer)
@@ -175,10 +255,7 @@ async function newcomerAccepts() {
   await page.getByLabel('Your name').fill('Bob')
   await press(page, 'Accept the invitation')
   await page.waitForURL(/\/set-password\?token=/)
-  await page.getByLabel('New password').fill(password)
-  await page.getByLabel('The same again').fill(password)
-  await press(page, 'Set password and sign in')
-  await at(page, '/account?done=password')
+  await sets(page)
   assert.equal(await page.getByRole('heading', { level: 1 }).textContent(), 'Bob')
   await page.goto(scene.known)
   await page.getByText('You are signed in as bob@example.com').waitFor()

@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -41,8 +42,8 @@ func TestPages(t *testing.T) {
 	script := exec.CommandContext(ctx, "node", "pages.mjs", s.scene(map[string]string{
 		"url": s.url, "chromium": chromium, "pictures": os.Getenv("PICTURES"), "link": s.link("alice"), "unused": s.link("carol"),
 		"newcomer": s.invite(alice, "wonderland", "bob@example.com"),
-		"known":    s.invite(carol, "choir", "alice@example.com"),
-		"spent":    s.url + "/set-password?token=01j0000000000000000000000a." + strings.Repeat("a", 40),
+		"known":    s.invite(carol, "choir", "alice@example.com"), "mail": s.mail.serve(t),
+		"spent": s.url + "/set-password?token=01j0000000000000000000000a." + strings.Repeat("a", 40),
 	}))
 	if out, err := script.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Fatalf("%v\n%s", err, out)
@@ -63,6 +64,38 @@ type site struct {
 	*testing.T
 	url  string
 	node *node.Node
+	mail mailbox
+}
+
+// mailbox keeps the links that were mailed to each address until they are read.
+type mailbox map[string]chan string
+
+func newMailbox(addresses ...string) mailbox {
+	m := mailbox{}
+	for _, address := range addresses {
+		m[address] = make(chan string, 10)
+	}
+	return m
+}
+
+func (m mailbox) Send(_ context.Context, to, _, text string) error {
+	_, link, _ := strings.Cut(text, ":\n\n")
+	link, _, _ = strings.Cut(link, "\n")
+	m[to] <- link
+	return nil
+}
+
+// serve hands out the next link to the address that a path names, when there is one.
+func (m mailbox) serve(t *testing.T) (url string) {
+	live := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case link := <-m[strings.TrimPrefix(r.URL.Path, "/")]:
+			fmt.Fprint(w, link)
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(live.Close)
+	return live.URL + "/"
 }
 
 func newSite(t *testing.T) *site {
@@ -72,10 +105,11 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
+	mail := newMailbox("alice@example.com", "bob@example.com")
 	n, err := node.Start(t.Context(), node.Options{
 		Dir: t.TempDir(), HTTP: atelier.Options{
-			PublicURL: public,
-			OIDC:      &atelier.OIDC{Issuer: "https://id.example.com", ClientID: "atelier", Name: "Example"},
+			PublicURL: public, Mail: mail,
+			OIDC: &atelier.OIDC{Issuer: "https://id.example.com", ClientID: "atelier", Name: "Example"},
 		},
 		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4},
 	})
@@ -91,7 +125,7 @@ func newSite(t *testing.T) *site {
 			t.Error(err)
 		}
 	})
-	return &site{t, live.URL, n}
+	return &site{t, live.URL, n, mail}
 }
 
 // scene is what the script gets to know.
@@ -146,7 +180,6 @@ func (s *site) workspace(key, slug, name string) {
 
 func (s *site) invite(key, slug, address string) string {
 	s.Helper()
-	answer := s.send(s.node.Server, key, "/v1/ws/"+slug+"/invites", map[string]string{"email": address, "role": "editor"})
-	link, _, _ := strings.Cut(strings.TrimPrefix(answer.Header().Get("Link"), "<"), ">")
-	return link
+	s.send(s.node.Server, key, "/v1/ws/"+slug+"/invites", map[string]string{"email": address, "role": "editor"})
+	return <-s.mail[address]
 }

@@ -1,0 +1,253 @@
+package http_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http"
+	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+)
+
+// mailed are the links that were mailed, once all are on their way.
+func (s *site) mailed(p *post) (links []string) {
+	s.Helper()
+	s.node.Server.Remind()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, message := range p.messages {
+		_, rest, found := strings.Cut(message, s.live.URL+"/set-password")
+		if !found {
+			s.Fatalf("no link: %s", message)
+		}
+		path, _, _ := strings.Cut(rest, "\n")
+		links = append(links, "/set-password"+path)
+	}
+	return links
+}
+
+func TestForgottenPassword(t *testing.T) {
+	mail := &post{}
+	s := newSite(t, func(o *http.Options) { o.Mail = mail })
+	_, old := s.enter("alice")
+	b := s.browser()
+	b.get("/sign-in").page(200, `href="/sign-in/forgotten"`)
+	b.post("/sign-in", "email", "alice@example.com", "password", "wrong").page(403, `href="/sign-in/forgotten"`)
+	b.get("/sign-in/forgotten").page(200, `<label for="email">`)
+	b.post("/sign-in/forgotten", "email", "Alice@Example.com").page(200, "Look at your mail", `role="status"`)
+	links := s.mailed(mail)
+	if len(links) != 1 || !strings.HasPrefix(mail.messages[0], "alice@example.com\nSet a new password\n") ||
+		!strings.Contains(mail.messages[0], "before 16 January 2027, 08:00 UTC") {
+		t.Fatalf("mail: %q", mail.messages)
+	}
+	old.get("/account").page(200) // nothing has changed yet
+	const better = "another way to the sea"
+	_, token, _ := strings.Cut(links[0], "token=")
+	b.get(links[0]).page(200, "alice@example.com")
+	b.post("/set-password", "token", token, "password", better, "again", better).leads("/account?done=password")
+	old.get("/account").leads("/sign-in?next=%2Faccount")
+	b.get(links[0]).page(403, "The link is no longer good")
+	s.browser().post("/sign-in", "email", "alice@example.com", "password", better).leads("/account")
+
+	// Used up is used up: who asks again gets another.
+	b.post("/sign-in/forgotten", "email", "alice@example.com").page(200)
+	if links = s.mailed(mail); len(links) != 2 || links[1] == links[0] {
+		t.Fatalf("links: %q", links)
+	}
+	b.get(links[0]).page(403)
+	s.clock.advance(24*time.Hour - time.Millisecond)
+	b.get(links[1]).page(200)
+	s.clock.advance(time.Millisecond)
+	b.get(links[1]).page(403)
+}
+
+// Whosever an address is, the answer has the same bytes; mail goes to people who are let in alone.
+func TestForgottenTellsNothing(t *testing.T) {
+	mail := &post{}
+	s := newSite(t, func(o *http.Options) { o.Mail = mail })
+	s.enter("alice")
+	s.person("none") // has no password yet
+	s.person("gone")
+	s.change("gone", &userv1.Disable{})
+	var first string
+	for _, address := range []string{"alice@example.com", "nobody@example.com", "none@example.com", "gone@example.com", "no address", "", "a@b\xff"} {
+		text := s.browser().post("/sign-in/forgotten", "email", address).page(200).text
+		if first == "" {
+			first = text
+		}
+		if text != first {
+			t.Errorf("%q is answered otherwise: %s", address, text)
+		}
+	}
+	var to []string
+	s.mailed(mail)
+	for _, message := range mail.messages {
+		address, _, _ := strings.Cut(message, "\n")
+		to = append(to, address)
+	}
+	if got := strings.Join(to, " "); got != "alice@example.com none@example.com" && got != "none@example.com alice@example.com" {
+		t.Errorf("mail went to %s", got)
+	}
+}
+
+func TestForgottenNeedsMail(t *testing.T) {
+	s := newSite(t)
+	s.enter("alice")
+	b := s.browser()
+	b.get("/sign-in").page(200).lacks(t, "forgotten")
+	b.get("/sign-in/forgotten").page(404)
+	b.post("/sign-in/forgotten", "email", "alice@example.com").page(404)
+	s.node.Server.Remind()
+}
+
+// Who asks over and over floods nobody's mail and makes no link useless soon, nor keeps others from theirs.
+func TestForgottenIsBounded(t *testing.T) {
+	mail := &post{}
+	s := newSite(t, func(o *http.Options) {
+		o.Mail, o.TrustedProxies = mail, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	s.enter("alice")
+	s.enter("bob")
+	b, n := s.browser(), 0
+	ask := func(name string) {
+		t.Helper()
+		n++
+		b.headers["X-Forwarded-For"] = fmt.Sprintf("10.1.%d.%d", n>>8, n&255)
+		b.post("/sign-in/forgotten", "email", name+"@example.com").page(200, "Look at your mail")
+		s.node.Server.Remind()
+	}
+	for range 50 {
+		ask("alice")
+	}
+	links := s.mailed(mail)
+	if len(links) != 3 || links[0] != links[2] {
+		t.Fatalf("links: %q", links)
+	}
+	ask("bob")
+	if got := s.mailed(mail); len(got) != 4 {
+		t.Fatalf("bob got none: %q", got)
+	}
+	for range 5 { // each ten minutes, the same again
+		s.clock.advance(10 * time.Minute)
+		ask("alice")
+		ask("alice")
+		b.get(links[0]).page(200)
+	}
+	s.clock.advance(10 * time.Minute)
+	ask("alice")
+	if links = s.mailed(mail); len(links) != 10 || links[8] != links[0] || links[9] == links[0] {
+		t.Fatalf("links: %q", links)
+	}
+	b.get(links[0]).page(403)
+	b.get(links[9]).page(200)
+}
+
+// An operator's link is not one that was mailed, and makes way.
+func TestForgottenReplacesOtherLinks(t *testing.T) {
+	mail := &post{}
+	s := newSite(t, func(o *http.Options) { o.Mail = mail })
+	s.enter("alice")
+	given := s.link("alice")
+	s.browser().post("/sign-in/forgotten", "email", "alice@example.com").page(200)
+	links := s.mailed(mail)
+	s.browser().get(given).page(403)
+	s.browser().get(links[0]).page(200)
+}
+
+func TestAskersAreThrottled(t *testing.T) {
+	s := newSite(t, func(o *http.Options) { o.Mail = &post{} })
+	b := s.browser()
+	for i := range 10 {
+		b.post("/sign-in/forgotten", "email", fmt.Sprintf("%d@example.com", i)).page(200)
+	}
+	for _, address := range []string{"alice@example.com", ""} {
+		if refused := b.post("/sign-in/forgotten", "email", address).page(429, "Too many tries"); refused.Header.Get("Retry-After") != "60" {
+			t.Errorf("head: %v", refused.Header)
+		}
+	}
+	s.clock.advance(time.Minute)
+	b.post("/sign-in/forgotten", "email", "alice@example.com").page(200)
+}
+
+const forgotAlice = "email=alice%40example.com"
+
+// The answer comes while it is still unknown whether the address is anybody's; what is too much is left out, and nobody
+// learns that either.
+func TestForgottenAnswersAtOnce(t *testing.T) {
+	w, mail, known := newWorld(), &post{}, make(chan struct{})
+	answers(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
+		<-known
+		return &emailv1.Email{}, nil
+	})
+	s := w.server(t, func(o *http.Options) {
+		o.Mail, o.TrustedProxies = mail, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	})
+	for i := range 40 {
+		wants(t, request(t, s, "POST", "/sign-in/forgotten", "", forgotAlice, "Content-Type", "application/x-www-form-urlencoded",
+			"X-Forwarded-For", fmt.Sprintf("10.0.0.%d", i)), 200, "Look at your mail")
+	}
+	close(known)
+	s.Remind()
+	if n := w.count(&emailv1.ResolveEmail{}); n != 32 || len(mail.messages) != 0 {
+		t.Errorf("%d were looked up, mail %q", n, mail.messages)
+	}
+}
+
+// held is mail that is taken when its time has come.
+type held struct {
+	takes time.Duration
+	err   error
+}
+
+func (h *held) Send(ctx context.Context, _, _, _ string) error {
+	select {
+	case <-time.After(h.takes):
+	case <-ctx.Done():
+		h.err = ctx.Err()
+	}
+	return h.err
+}
+
+// A server that ends waits for mail that is under way, and no longer than it may.
+func TestForgottenDrains(t *testing.T) {
+	for name, test := range map[string]struct {
+		takes, may, want time.Duration
+		err              error
+	}{
+		"in time":  {3 * time.Second, 5 * time.Second, 3 * time.Second, nil},
+		"cut off":  {9 * time.Second, 5 * time.Second, 5 * time.Second, context.Canceled},
+		"too slow": {time.Minute, time.Minute, 10 * time.Second, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, mail := newWorld(), &held{takes: test.takes}
+				answers(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
+					return &emailv1.Email{UserId: alice}, nil
+				})
+				answers(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) { return &userv1.Password{}, nil })
+				s := w.server(t, func(o *http.Options) { o.Mail = mail })
+				form := url.Values{"email": {"alice@example.com"}}.Encode()
+				wants(t, request(t, s, "POST", "/sign-in/forgotten", "", form, "Content-Type", "application/x-www-form-urlencoded"), 200, "")
+				ctx, cancel := context.WithTimeout(t.Context(), test.may)
+				defer cancel()
+				began := time.Now()
+				if err := s.Shutdown(ctx); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took != test.want || !errors.Is(mail.err, test.err) {
+					t.Errorf("took %s, mail: %v", took, mail.err)
+				}
+			})
+		})
+	}
+}
