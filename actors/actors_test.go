@@ -26,6 +26,9 @@ import (
 
 const partitions = 4
 
+// patience is how long a test waits for what must come: only a test that fails waits so long, on however slow a machine.
+const patience = 3 * time.Minute
+
 var secret = []byte("0123456789abcdef0123456789abcdef")
 
 // bench is a system over a journal, started anew as often as a test wants.
@@ -92,7 +95,7 @@ func (b *bench) start() {
 }
 
 func (b *bench) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	b.system.Stop(ctx)
 	if err := b.journal.Close(); err != nil {
@@ -137,7 +140,7 @@ type faultyJournal struct {
 	held chan func()
 }
 
-// holding keeps proposals back until their release is called.
+// holding keeps proposals back until their release is called, which appends them anew.
 func (f *faultyJournal) holding(hold func(persistence.Proposal) bool, held chan func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -155,7 +158,7 @@ func (f *faultyJournal) Append(p persistence.Proposal, done func(persistence.Res
 	fail, hold, held := f.fail, f.hold, f.held
 	f.mu.Unlock()
 	if hold != nil && hold(p) {
-		held <- func() { f.Journal.Append(p, done) }
+		held <- func() { f.Append(p, done) }
 		return
 	}
 	if fail != nil {
@@ -172,7 +175,7 @@ func person(id string) *wirev1.Principal {
 }
 
 func (b *bench) ask(c entity.Command) (proto.Message, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return b.router.Ask(ctx, c)
 }

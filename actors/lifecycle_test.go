@@ -115,7 +115,7 @@ func (b *bench) eventually(holds func() bool) {
 	b.t.Helper()
 	ticker := time.NewTicker(2 * time.Millisecond)
 	defer ticker.Stop()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience)
 	for !holds() {
 		select {
 		case <-ticker.C:

@@ -77,7 +77,7 @@ func (f *follower) send(frames []byte) error {
 // wait returns the seqs once the last of them is at least want.
 func (f *follower) wait(want uint64) []uint64 {
 	f.t.Helper()
-	timeout := time.After(3 * time.Second)
+	timeout := time.After(patience)
 	for {
 		f.mu.Lock()
 		seqs := append([]uint64(nil), f.seqs...)
