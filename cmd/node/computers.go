@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"sync"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -99,10 +98,6 @@ func (b *births) expects(workspaceID string) bool {
 	return is
 }
 
-// birthPatience is how long who makes a workspace waits for its computer. Drivers here take milliseconds: the workspace
-// can then be used as soon as the answer is there.
-const birthPatience = 2 * time.Second
-
 // settler is the router, with patience for what follows from the making of a workspace outside of the actors.
 type settler struct {
 	*cluster.Router
@@ -115,7 +110,7 @@ func (s settler) Settle(ctx context.Context, kind, identity string) error {
 	if err != nil || kind != entity.KindWorkspace || !s.node.births.expects(identity) {
 		return err
 	}
-	waiting, cancel := context.WithTimeout(ctx, birthPatience)
+	waiting, cancel := context.WithTimeout(ctx, s.node.birthPatience)
 	defer cancel()
 	// The request for the computer, its provision, and what its end is told to are one after the other. Whatever keeps
 	// them from ending within the patience keeps nobody from an answer.

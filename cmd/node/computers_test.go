@@ -35,8 +35,13 @@ type home struct {
 	*testing.T
 	dir string
 	*Node
-	last atomic.Int64
+	// impatient homes wait for no computer.
+	impatient bool
+	last      atomic.Int64
 }
+
+// longest is what may pass where nothing is measured: whoever waits longer hangs.
+const longest = 5 * time.Minute
 
 // clock tells no millisecond twice: of two checks within one the second counts for nothing.
 func (h *home) clock() time.Time {
@@ -60,8 +65,13 @@ func newHome(t *testing.T) *home {
 
 func (h *home) start() {
 	h.Helper()
+	patience := longest
+	if h.impatient {
+		patience = time.Millisecond
+	}
 	n, err := Start(context.Background(), Options{
-		Dir: h.dir, Wire: true, SampleEvery: time.Hour, Clock: h.clock, Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
+		Dir: h.dir, Wire: true, SampleEvery: time.Hour, BirthPatience: patience, Clock: h.clock,
+		Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
 	})
 	if err != nil {
 		h.Fatal(err)
@@ -70,7 +80,7 @@ func (h *home) start() {
 }
 
 func (h *home) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	if err := h.Stop(ctx); err != nil {
 		h.Error(err)
@@ -84,7 +94,9 @@ func (h *home) ask(kind string, m proto.Message) proto.Message {
 
 func (h *home) as(p *wirev1.Principal, kind string, m proto.Message) proto.Message {
 	h.Helper()
-	reply, err := h.Router.Ask(context.Background(), entity.Command{Kind: kind, Identity: ws, Principal: p, Message: m})
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	defer cancel()
+	reply, err := h.Router.Ask(ctx, entity.Command{Kind: kind, Identity: ws, Principal: p, Message: m})
 	if err != nil {
 		h.Fatalf("%s: %v", entity.MessageName(m), err)
 	}
@@ -93,7 +105,9 @@ func (h *home) as(p *wirev1.Principal, kind string, m proto.Message) proto.Messa
 
 func (h *home) settle() {
 	h.Helper()
-	if err := (settler{h.Router, h.Node}).Settle(context.Background(), entity.KindWorkspace, ws); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	defer cancel()
+	if err := (settler{h.Router, h.Node}).Settle(ctx, entity.KindWorkspace, ws); err != nil {
 		h.Fatal(err)
 	}
 }
@@ -101,7 +115,7 @@ func (h *home) settle() {
 // done waits until the computer has nothing to do.
 func (h *home) done() *computerv1.Computer {
 	h.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	for ctx.Err() == nil {
 		h.settle()
@@ -317,7 +331,7 @@ func TestLostWhileArchived(t *testing.T) {
 
 // A computer that is not there in time delays the making of its workspace, and nothing after it.
 func TestAComputerThatDoesNotCome(t *testing.T) {
-	h := &home{T: t, dir: t.TempDir()}
+	h := &home{T: t, dir: t.TempDir(), impatient: true}
 	drives := filepath.Join(h.dir, "drives")
 	h.check(os.Mkdir(drives, 0o700))
 	h.check(os.WriteFile(filepath.Join(drives, ws), nil, 0o600))

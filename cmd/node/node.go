@@ -2,6 +2,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -42,6 +43,9 @@ type Options struct {
 	BackupURL string
 	// SampleEvery is the pause between samples of computers; 0: 15 s.
 	SampleEvery time.Duration
+	// BirthPatience is how long who makes a workspace waits for its computer; 0: 2 s. Drivers here take milliseconds: the
+	// workspace can then be used as soon as the answer is there.
+	BirthPatience time.Duration
 	// Wire sends every command through the wire codec.
 	Wire bool
 	// Registry takes the metrics.
@@ -64,14 +68,16 @@ type Node struct {
 	backups *blob.Bucket
 	anchors *anchors
 	births  births
-	log     *slog.Logger
+	// birthPatience is that of Options.
+	birthPatience time.Duration
+	log           *slog.Logger
 }
 
 // Start opens the data directory, recovers what was under way and returns a node that is ready to serve. What it has
 // started when something fails is stopped again.
 func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	o = o.complete()
-	n := &Node{log: o.Log}
+	n := &Node{log: o.Log, birthPatience: cmp.Or(o.BirthPatience, 2*time.Second)}
 	n.anchors = &anchors{node: n}
 	defer func() {
 		if err != nil {

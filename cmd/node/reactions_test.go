@@ -42,7 +42,7 @@ func newScene(t *testing.T) scene {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		if err := n.Stop(ctx); err != nil {
 			t.Error(err)
