@@ -23,7 +23,7 @@ func (s *Server) adminRoutes() []route {
 	return []route{
 		{post, adminPeople, operator, false, "Create a person with a first API key", answer(created, body[personRequest], s.createPerson), brief, false},
 		{get, adminPeople, operator, false, "List the people", answer(ok, decodeOwners, s.listPeople), brief, false},
-		{patch, adminPeople, operator, true, "Disable or enable a person, or make one an internal admin", answer(ok, body[personChange], s.changePerson), brief, false},
+		{patch, adminPeople, operator, true, "Disable or enable a person, make one an internal admin, or unlink one from the provider", answer(ok, body[personChange], s.changePerson), brief, false},
 		{post, "/admin/keys", operator, false, "Issue a further API key for a person", answer(created, body[personNamed], s.createPersonKey), brief, false},
 		{post, "/admin/links", operator, false, "Make a link that sets a person's password", answer(created, body[personNamed], s.createLink), brief, false},
 		{post, "/admin/impersonations", operator, false, "Make a key with which an internal admin acts as a person", answer(created, body[impersonationRequest], s.impersonate), brief, false},

@@ -46,6 +46,8 @@ type personChange struct {
 	Email         string `json:"email"`
 	Disabled      *bool  `json:"disabled"`
 	InternalAdmin *bool  `json:"internalAdmin"`
+	// Unlinked has the provider's next subject linked anew, and ends the person's browser sessions.
+	Unlinked bool `json:"unlinked"`
 }
 
 // createPerson claims the address; the person follows from that and gets a first key. Where the process ends between
@@ -153,12 +155,19 @@ func (s *Server) changePerson(c *call, in personChange) (personRecord, error) {
 	if in.InternalAdmin != nil {
 		changes = append(changes, &userv1.SetInternalAdmin{InternalAdmin: *in.InternalAdmin})
 	}
+	if in.Unlinked {
+		changes = append(changes, &userv1.UnlinkIdentities{})
+	}
 	for _, m := range changes {
 		if _, err := ask[proto.Message](c, c.asPlatform(entity.KindUser, person.UserID, m)); err != nil {
 			return personRecord{}, err
 		}
 	}
-	s.forgetPerson(person.UserID, in.Disabled != nil && *in.Disabled)
+	err = c.settle(entity.KindUser, person.UserID) // sessions that end are credentials of their own
+	s.forgetPerson(person.UserID, in.Unlinked || in.Disabled != nil && *in.Disabled)
+	if err != nil {
+		return personRecord{}, err
+	}
 	return c.describePerson(person.UserID)
 }
 

@@ -20,12 +20,15 @@ import (
 	"github.com/go-json-experiment/json"
 	"golang.org/x/oauth2"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// OIDC is an OpenID Connect provider. Who it says owns an address of a person is let in as them; it makes nobody a
-// person.
+// OIDC is an OpenID Connect provider. Who it says owns an address of a person is let in as them, and nobody else after
+// that, whoever gets the address there later; it makes nobody a person.
 type OIDC struct {
 	// Issuer is its URL, below which its configuration is found.
 	Issuer, ClientID, ClientSecret string
@@ -44,7 +47,7 @@ func (o *OIDC) check() error {
 	case o.ClientID == "":
 		return errors.New("http: the OpenID Connect client has no id")
 	}
-	return nil
+	return user.CheckIssuer(o.Issuer)
 }
 
 func (o *OIDC) name() string {
@@ -218,7 +221,7 @@ func (s *Server) closeProvider(c *call) (sheet, error) {
 	case query.Get("error") != "" || query.Get("code") == "":
 		return sheet{}, errDeclined
 	}
-	address, err := c.vouchedFor(a, query.Get("code"))
+	address, subject, err := c.vouchedFor(a, query.Get("code"))
 	if err != nil {
 		return sheet{}, err
 	}
@@ -226,42 +229,87 @@ func (s *Server) closeProvider(c *call) (sheet, error) {
 	if err != nil {
 		return sheet{}, err
 	}
-	if err := c.signIn(userID, ""); err != nil {
+	if err := c.signInAs(userID, subject); err != nil {
 		return sheet{}, err
 	}
 	return sheet{to: a.Next}, nil
 }
 
-// vouchedFor trades the provider's code for the address that it vouches for. Errors: forbidden, unavailable.
-func (c *call) vouchedFor(a away, code string) (string, error) {
+// signInAs is signIn for who the provider knows as a subject. The session starts with the link to the subject, or not at
+// all; the browser's session before it stays until then. Errors: forbidden for a subject that is not the person's.
+func (c *call) signInAs(userID, subject string) error {
+	s := c.server
+	id := s.options.NewID(keyKind)
+	text, hash := newKey(sessionStart, id)
+	_, err := ask[proto.Message](c, c.asPlatform(entity.KindUser, userID, &userv1.StartBrowserSession{
+		Session: &userv1.BrowserSession{
+			Id: id, SecretSha256: hash, ExpiresAt: s.now().Add(sessionTime).UnixMilli(),
+			UserAgent: cut(c.r.UserAgent(), userAgentBytes), Address: c.address().String(),
+		},
+		Identity: &userv1.LinkedIdentity{Issuer: s.options.OIDC.Issuer, Subject: subject},
+	}))
+	if err != nil {
+		s.log.Warn("who the OpenID Connect provider vouches for is not let in", "request", c.w.id, "user", userID,
+			"issuer", s.options.OIDC.Issuer, "subject", subject, "error", err)
+		return err
+	}
+	if err := c.settle(entity.KindUser, userID); err != nil {
+		return err
+	}
+	before, err := c.visitor()
+	if err != nil {
+		return err
+	}
+	if before != nil {
+		if err := c.endOwnSession(before.principal.GetCredentialId()); err != nil {
+			return err
+		}
+	}
+	c.setCookie(s.cookieName(), text, sessionTime)
+	return nil
+}
+
+// vouchedFor trades the provider's code for the address that it vouches for, and the subject whose it is.
+// Errors: forbidden, unavailable.
+func (c *call) vouchedFor(a away, code string) (address, subject string, err error) {
 	ctx := oidc.ClientContext(c.ctx, c.server.oidc.client)
 	found, config, err := c.server.oidc.find(ctx)
 	if err != nil {
-		return "", c.unanswered(err)
+		return "", "", c.unanswered(err)
 	}
 	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))
 	var refused *oauth2.RetrieveError
 	switch {
 	case errors.As(err, &refused) && refused.Response.StatusCode < http.StatusInternalServerError:
 		c.distrust(fmt.Errorf("%d %s", refused.Response.StatusCode, refused.ErrorCode))
-		return "", errDeclined
+		return "", "", errDeclined
 	case err != nil:
-		return "", c.unanswered(err)
+		return "", "", c.unanswered(err)
 	}
 	raw, _ := token.Extra("id_token").(string)
 	verified, err := found.Verifier(&oidc.Config{ClientID: config.ClientID, Now: c.server.now}).Verify(ctx, raw)
 	if err == nil && subtle.ConstantTimeCompare([]byte(verified.Nonce), []byte(a.Nonce)) != 1 {
 		err = errors.New("the nonce is another one's")
 	}
+	if err == nil {
+		err = user.CheckSubject(verified.Subject)
+	}
 	if err != nil {
 		c.distrust(err)
-		return "", errDeclined
+		return "", "", errDeclined
 	}
+	address, err = vouched(verified)
+	return address, verified.Subject, err
+}
+
+// vouched is the address that a provider vouches for. That it was verified is a boolean (OpenID Connect Core 1.0, section
+// 5.1): a text that says true is not taken for one. Errors: forbidden.
+func vouched(token *oidc.IDToken) (string, error) {
 	var claims struct {
 		Email    string `json:"email"`
 		Verified bool   `json:"email_verified"`
 	}
-	if err := verified.Claims(&claims); err != nil || !claims.Verified {
+	if err := token.Claims(&claims); err != nil || !claims.Verified {
 		return "", errUnproven
 	}
 	address, err := checkEmail(claims.Email)

@@ -7,10 +7,12 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	nethttp "net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,11 +31,19 @@ type idp struct {
 	// signer signs; it may be somebody else's.
 	signer *ecdsa.PrivateKey
 	claims map[string]any
-	down   bool
-	asked  int
-	// challenges are those of codes that were given out.
-	challenges map[string]url.Values
-	now        func() time.Time
+	now    func() time.Time
+
+	mu    sync.Mutex
+	down  bool
+	asked int
+	// visits are those of codes that were given out.
+	visits map[string]visit
+}
+
+// visit is what the provider was asked, and who was there.
+type visit struct {
+	asked  url.Values
+	claims map[string]any
 }
 
 func newIDP(t *testing.T) *idp {
@@ -44,7 +54,7 @@ func newIDP(t *testing.T) *idp {
 		}
 		return k
 	}
-	p := &idp{T: t, key: key(), challenges: map[string]url.Values{}, claims: map[string]any{}}
+	p := &idp{T: t, key: key(), visits: map[string]visit{}, claims: map[string]any{}}
 	p.signer = p.key
 	mux := nethttp.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w nethttp.ResponseWriter, r *nethttp.Request) {
@@ -58,8 +68,7 @@ func newIDP(t *testing.T) *idp {
 	})
 	mux.HandleFunc("POST /token", p.token)
 	p.live = httptest.NewServer(nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
-		p.asked++
-		if p.down {
+		if p.isDown() {
 			w.WriteHeader(503)
 			return
 		}
@@ -67,6 +76,13 @@ func newIDP(t *testing.T) *idp {
 	}))
 	t.Cleanup(p.live.Close)
 	return p
+}
+
+func (p *idp) isDown() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	return p.down
 }
 
 func (p *idp) say(w nethttp.ResponseWriter, answer any) {
@@ -89,13 +105,18 @@ func (p *idp) visit(to string) (back string) {
 		p.Errorf("asked for %v", q)
 	}
 	code := rand.Text()
-	p.challenges[code] = q
+	p.mu.Lock()
+	p.visits[code] = visit{q, maps.Clone(p.claims)}
+	p.mu.Unlock()
 	return "/sign-in/oidc/callback?" + url.Values{"code": {code}, "state": {q.Get("state")}}.Encode()
 }
 
 func (p *idp) token(w nethttp.ResponseWriter, r *nethttp.Request) {
-	q := p.challenges[r.FormValue("code")]
-	delete(p.challenges, r.FormValue("code"))
+	p.mu.Lock()
+	v := p.visits[r.FormValue("code")]
+	delete(p.visits, r.FormValue("code"))
+	p.mu.Unlock()
+	q := v.asked
 	sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
 	id, password, basic := r.BasicAuth()
 	if q == nil || base64.RawURLEncoding.EncodeToString(sum[:]) != q.Get("code_challenge") || r.FormValue("redirect_uri") != q.Get("redirect_uri") ||
@@ -108,9 +129,7 @@ func (p *idp) token(w nethttp.ResponseWriter, r *nethttp.Request) {
 	claims := map[string]any{
 		"iss": p.live.URL, "aud": "atelier", "sub": "1", "nonce": q.Get("nonce"), "iat": p.now().Unix(), "exp": p.now().Add(time.Minute).Unix(),
 	}
-	for name, value := range p.claims {
-		claims[name] = value
-	}
+	maps.Copy(claims, v.claims)
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: p.signer, KeyID: "one"}}, nil)
 	if err != nil {
 		p.Error(err)
@@ -200,6 +219,9 @@ func TestProviderIsNotBelieved(t *testing.T) {
 		"the token is for another":        {claims: with("aud", "another"), text: "did not sign you in"},
 		"the token is of another":         {claims: with("iss", "https://evil.example"), text: "did not sign you in"},
 		"the token has expired":           {claims: with("exp", s.clock.Now().Add(-time.Minute).Unix()), text: "did not sign you in"},
+		"there is no subject":             {claims: with("sub", ""), text: "did not sign you in"},
+		"the subject is too long":         {claims: with("sub", strings.Repeat("s", 256)), text: "did not sign you in"},
+		"the subject is no ASCII":         {claims: with("sub", "\u00e9"), text: "did not sign you in"},
 		"the nonce is another":            {claims: with("nonce", "another"), text: "did not sign you in"},
 		"the signature is another's":      {claims: good, signer: stranger, text: "did not sign you in"},
 		"the code is wrong":               {claims: good, edit: func(back string) string { return strings.Replace(back, "code=", "code=x", 1) }, text: "did not sign you in"},
@@ -270,7 +292,8 @@ func TestNoProvider(t *testing.T) {
 }
 
 func TestProviderOptions(t *testing.T) {
-	for _, o := range []*http.OIDC{{}, {Issuer: "https://id.example"}, {Issuer: "id.example", ClientID: "a"}, {Issuer: "ftp://id.example", ClientID: "a"}} {
+	for _, o := range []*http.OIDC{{}, {Issuer: "https://id.example"}, {Issuer: "id.example", ClientID: "a"}, {Issuer: "ftp://id.example", ClientID: "a"},
+		{Issuer: "https://id.example/" + strings.Repeat("a", 512), ClientID: "a"}} {
 		if _, err := http.New(http.Options{Asker: newWorld(), Streams: newWorld(), Drive: newWorld(), Secret: secret, OIDC: o}); err == nil {
 			t.Errorf("%+v was taken", o)
 		}

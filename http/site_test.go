@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -28,6 +29,25 @@ type site struct {
 	node  *node.Node
 	clock *clock
 	live  *httptest.Server
+	said  journalist
+}
+
+// journalist keeps what is logged.
+type journalist struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journalist) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(line)
+}
+
+func (j *journalist) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
 }
 
 func newSite(t *testing.T, edit ...func(*http.Options)) *site {
@@ -46,7 +66,7 @@ func newSite(t *testing.T, edit ...func(*http.Options)) *site {
 		e(&o)
 	}
 	s.node, err = node.Start(t.Context(), node.Options{
-		Dir: t.TempDir(), Clock: s.clock.Now, Wire: true, HTTP: o, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Dir: t.TempDir(), Clock: s.clock.Now, Wire: true, HTTP: o, Log: slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &s.said), nil)),
 		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4},
 	})
 	if err != nil {

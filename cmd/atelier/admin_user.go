@@ -12,6 +12,7 @@ type userCommands struct {
 	Disable     userDisableCommand     `cmd:"" help:"Shut a person out: none of their keys, sessions and tokens opens anything."`
 	Enable      userEnableCommand      `cmd:"" help:"Let a person in again who was shut out."`
 	SetAdmin    userSetAdminCommand    `cmd:"" help:"Make a person an internal admin, who may act as others."`
+	Unlink      userUnlinkCommand      `cmd:"" help:"Forget who the OpenID Connect provider knows a person as, for who signs in through it next, and end their browser sessions."`
 	Link        userLinkCommand        `cmd:"" help:"Make a one-time link that sets a person's password; it replaces the one before."`
 	Impersonate userImpersonateCommand `cmd:"" help:"Print a key with which an internal admin acts as a person. The log of each of the person's workspaces says so."`
 }
@@ -67,6 +68,7 @@ type personChange struct {
 	Email         string `json:"email"`
 	Disabled      *bool  `json:"disabled,omitempty"`
 	InternalAdmin *bool  `json:"internalAdmin,omitempty"`
+	Unlinked      bool   `json:"unlinked,omitempty"`
 }
 
 func (o operator) change(ctx context.Context, out console, change personChange) error {
@@ -89,6 +91,15 @@ type userEnableCommand struct {
 
 func (c *userEnableCommand) Run(ctx context.Context, out console) error {
 	return newOperator(c.Data).change(ctx, out, personChange{Email: c.Email, Disabled: new(false)})
+}
+
+type userUnlinkCommand struct {
+	dataFlag
+	personFlag
+}
+
+func (c *userUnlinkCommand) Run(ctx context.Context, out console) error {
+	return newOperator(c.Data).change(ctx, out, personChange{Email: c.Email, Unlinked: true})
 }
 
 type userSetAdminCommand struct {

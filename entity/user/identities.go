@@ -21,7 +21,7 @@ var (
 	errIssuer        = entity.Errorf(entity.InvalidRequest, "issuer must have 1 to %d printable characters of ASCII", MaxIssuerLength)
 	errSubject       = entity.Errorf(entity.InvalidRequest, "subject must have 1 to %d printable characters of ASCII", MaxSubjectLength)
 	errOtherSubject  = entity.Errorf(entity.Forbidden, "another account of the provider signed in with this address before; ask an operator")
-	errManyProviders = entity.Errorf(entity.LimitReached, "at most %d providers can be linked to a person; ask an operator", MaxIdentities)
+	errManyProviders = entity.Errorf(entity.Forbidden, "at most %d providers can be linked to a person; ask an operator", MaxIdentities)
 )
 
 // CheckIssuer tells why a text names no issuer. Errors: invalid_request.

@@ -97,7 +97,7 @@ func TestIdentityLimit(t *testing.T) {
 	for n := range user.MaxIdentities {
 		s = must(t, call, s, vouched(n, fmt.Sprint(issuer, n), "one"))
 	}
-	if _, _, err := ask(t, call, s, vouched(9, issuer, "one")); entitytest.Code(err) != entity.LimitReached {
+	if _, _, err := ask(t, call, s, vouched(9, issuer, "one")); entitytest.Code(err) != entity.Forbidden {
 		t.Errorf("one more: %v", err)
 	}
 	must(t, call, s, vouched(9, issuer+"0", "one"))
