@@ -17,7 +17,7 @@ const link = "https://atelier.example.com/invitations/01j0000000000000000000000w
 
 func (s *server) options(tls string) mail.Options {
 	return mail.Options{
-		Address: s.listener.Addr().String(), From: "Atelier <atelier@example.com>", TLS: tls, Roots: s.roots, Timeout: 5 * time.Second,
+		Address: s.listener.Addr().String(), From: "Atelier <atelier@example.com>", TLS: tls, Roots: s.roots, Timeout: 3 * time.Minute,
 	}
 }
 

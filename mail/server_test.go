@@ -72,7 +72,7 @@ func (s *server) letters() []letter {
 
 func (s *server) talk(connection net.Conn, private bool) {
 	defer func() { connection.Close() }()
-	connection.SetDeadline(time.Now().Add(10 * time.Second))
+	connection.SetDeadline(time.Now().Add(3 * time.Minute))
 	if s.silent {
 		io.Copy(io.Discard, connection)
 		return

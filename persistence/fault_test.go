@@ -398,9 +398,13 @@ func TestEachWriteFails(t *testing.T) {
 			return nil
 		})
 		least, most := uint64(1), uint64(1)
+		asked := make(chan struct{})
 		for most < 20 {
 			if most == 5 {
-				go func() { _, _ = f.db.AsyncFlush() }() // may stay at the fault
+				go func() { // may stay at the fault
+					_, _ = f.db.AsyncFlush()
+					close(asked)
+				}()
 			}
 			most++
 			if r := f.append("a", most-1); r.Err != nil {
@@ -413,6 +417,12 @@ func TestEachWriteFails(t *testing.T) {
 		}
 		f.fault.Store(nil)
 		reopenAfter(t, f, least, most)
+		if most >= 5 { // Pebble panics where a flush is asked for once it is closed
+			select {
+			case <-asked:
+			case <-f.Failed():
+			}
+		}
 		_ = f.Close()
 	}
 }

@@ -180,5 +180,7 @@ func TestCurl(t *testing.T) {
 	if got := run(t, curl, "-fsS", s.url("/docs/")); got != "r t.txt\n" {
 		t.Errorf("listing %q", got)
 	}
+	// A read is recorded once it was answered, and each curl has a connection of its own.
+	s.eventually(func() bool { return len(s.activity.Rows()) == 4 })
 	s.rows("create file report.txt", "create folder docs", "rename file docs/r t.txt from report.txt", "read docs/r t.txt")
 }

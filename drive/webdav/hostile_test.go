@@ -124,7 +124,7 @@ func statusOf(t *testing.T, server *httptest.Server, request string) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(3 * time.Minute))
 	io.WriteString(conn, request)
 	status, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil {

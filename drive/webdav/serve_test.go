@@ -197,7 +197,7 @@ func (s *site) aside() []string {
 // eventually waits for what the background brings about.
 func (s *site) eventually(holds func() bool) {
 	s.t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(3 * time.Minute) // only a test that fails waits so long
 	for !holds() {
 		select {
 		case <-deadline:

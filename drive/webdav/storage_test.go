@@ -21,7 +21,7 @@ func TestFullDisk(t *testing.T) {
 	if err := unix.Mount("tmpfs", s.dir, "tmpfs", 0, "size=1m"); err != nil {
 		leaveOut(t, fmt.Sprintf("mounting is not allowed: %v", err))
 	}
-	t.Cleanup(func() { unix.Unmount(s.dir, 0) })
+	t.Cleanup(func() { unix.Unmount(s.dir, unix.MNT_DETACH) })
 	s.start()
 	s.do("PUT", "/a", "old").is(201)
 	s.do("PUT", "/a", strings.Repeat("x", 2<<20)).is(507).says("insufficient_storage")
