@@ -316,7 +316,7 @@ func (sc *scene) revokedGrant() headers {
 
 // send answers a request for an operation's path.
 func (sc *scene) send(r http.Route, in asked, credential headers, body string) *httptest.ResponseRecorder {
-	ctx, cancel := context.WithTimeout(sc.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(sc.t.Context(), longest)
 	defer cancel()
 	w := &recorder{ResponseRecorder: httptest.NewRecorder(), begun: cancel}
 	if !strings.HasSuffix(r.Path, "/events") {

@@ -104,7 +104,7 @@ func (s *stage) grant(name, userID, workspaceID string, scopes ...string) string
 }
 
 func (s *stage) wait(workspaceID string) {
-	ctx, cancel := context.WithTimeout(s.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(s.Context(), longest)
 	defer cancel()
 	for range 3 { // a backup, what follows from it, and what the workspace is told
 		if err := s.node.Computers.Wait(ctx, workspaceID); err != nil {

@@ -50,6 +50,9 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
+// longest is what may pass where nothing is measured: whoever waits longer hangs.
+const longest = 5 * time.Minute
+
 // stage is a node and who uses it.
 type stage struct {
 	*testing.T
@@ -99,9 +102,9 @@ func (s *stage) start() {
 	s.Helper()
 	var err error
 	s.node, err = node.Start(s.Context(), node.Options{
-		Dir: s.dir, Clock: s.clock.Now, Wire: true, SampleEvery: time.Hour,
+		Dir: s.dir, Clock: s.clock.Now, Wire: true, SampleEvery: time.Hour, BirthPatience: longest,
 		Journal: persistence.Options{FS: errorfs.Wrap(s.disk, errorfs.InjectorFunc(s.operated)), CacheBytes: 4 << 20, Partitions: 4},
-		HTTP:    http.Options{NewID: s.newID, Limits: http.Limits{Rate: -1, AddressRate: -1}},
+		HTTP:    http.Options{NewID: s.newID, Limits: http.Limits{Rate: -1, AddressRate: -1, RequestTime: longest}},
 	})
 	if err != nil {
 		s.Fatal(err)
@@ -130,7 +133,7 @@ func (s *stage) stop() {
 		f.body.Close()
 	}
 	clear(s.streams)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	if err := s.node.Stop(ctx); err != nil {
 		s.Error(err)
