@@ -13,7 +13,11 @@ import (
 
 	"github.com/atelier-run/atelier/client"
 	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/http"
 )
+
+// longest is what may pass where nothing is measured: whoever waits longer hangs.
+const longest = 5 * time.Minute
 
 // site is a whole node, and who uses it.
 type site struct {
@@ -24,13 +28,15 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	n, err := node.Start(t.Context(), node.Options{Dir: t.TempDir()})
+	n, err := node.Start(t.Context(), node.Options{
+		Dir: t.TempDir(), BirthPatience: longest, HTTP: http.Options{Limits: http.Limits{RequestTime: longest}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(n.Server)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), longest)
 		defer cancel()
 		if err := n.Stop(ctx); err != nil {
 			t.Error(err)

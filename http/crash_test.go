@@ -156,7 +156,19 @@ func (c *crashed) armed(nth int) (survivor func() *vfs.MemFS) {
 	}
 }
 
+// settled waits for all that follows, computers included.
 func (c *crashed) settled() {
+	c.Helper()
+	c.follow()
+	for _, slug := range []string{"acme", "apex"} {
+		if id := c.holder(slug); id != "" {
+			c.wait(id)
+		}
+	}
+	c.follow()
+}
+
+func (c *crashed) follow() {
 	c.Helper()
 	for _, of := range []string{"acme", "apex", c.idOf("ann"), c.idOf("bob"), c.holder("acme"), c.holder("apex"), "ann@example.com", "bob@example.com"} {
 		for range 3 {

@@ -47,7 +47,7 @@ func waitWorkspace(ts *testscript.TestScript, _ bool, arguments []string) {
 }
 
 func waitUntil(ts *testscript.TestScript, otherwise string, so func() bool) {
-	given := time.After(20 * time.Second)
+	given := time.After(5 * time.Minute) // whoever waits longer hangs
 	for pause := time.Millisecond; !so(); pause = min(2*pause, 100*time.Millisecond) {
 		select {
 		case <-time.After(pause):

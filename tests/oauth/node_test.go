@@ -26,6 +26,9 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
+// longest is what may pass where nothing is measured: whoever waits longer hangs.
+const longest = 5 * time.Minute
+
 // world is a node at an address that outlives it, with a time that moves when it is told to.
 type world struct {
 	*testing.T
@@ -78,9 +81,9 @@ func (w *world) start() {
 	w.Helper()
 	public, _ := url.Parse(w.url)
 	n, err := node.Start(w.Context(), node.Options{
-		Dir: w.dir, Clock: w.clock, Wire: true,
+		Dir: w.dir, Clock: w.clock, Wire: true, BirthPatience: longest,
 		Journal: persistence.Options{FS: w.disk, CacheBytes: 4 << 20, Partitions: 4},
-		HTTP:    atelier.Options{PublicURL: public, NewID: w.newID},
+		HTTP:    atelier.Options{PublicURL: public, NewID: w.newID, Limits: atelier.Limits{RequestTime: longest}},
 	})
 	if err != nil {
 		w.Fatal(err)
@@ -89,7 +92,7 @@ func (w *world) start() {
 }
 
 func (w *world) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	if err := w.node.Load().Stop(ctx); err != nil {
 		w.Error(err)
