@@ -37,7 +37,7 @@ try {
 async function open() {
   const context = await browser.newContext({ javaScriptEnabled: false, viewport: { width: 1000, height: 760 }, colorScheme: 'light' })
   const page = await context.newPage()
-  page.setDefaultTimeout(15_000)
+  page.setDefaultTimeout(60_000)
   page.complaints = []
   page.on('console', (message) => {
     if (message.type() === 'error' && !/the server responded with a status of 4/.test(message.text())) page.complaints.push(message.text())

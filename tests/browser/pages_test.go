@@ -37,7 +37,7 @@ func TestPages(t *testing.T) {
 	alice, carol := s.person("alice", "Alice Liddell"), s.person("carol", "Carol")
 	s.workspace(alice, "wonderland", "Wonderland")
 	s.workspace(carol, "choir", "The Tuesday choir")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	script := exec.CommandContext(ctx, "node", "pages.mjs", s.scene(map[string]string{
 		"url": s.url, "chromium": chromium, "pictures": os.Getenv("PICTURES"), "link": s.link("alice"), "unused": s.link("carol"),
