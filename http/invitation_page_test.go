@@ -243,6 +243,7 @@ func TestMailIsBounded(t *testing.T) {
 	carol, _ := s.enter("carol")
 	s.workspace(alice, "acme")
 	s.workspace(carol, "other")
+	s.node.Server.MailsApart("bob@example.com", s.idOf("alice"), s.idOf("carol"))
 	invite := func(key, slug string, status int) {
 		t.Helper()
 		wants(t, request(t, s.node.Server, "POST", "/v1/ws/"+slug+"/invites", key, `{"email":"bob@example.com"}`), status, "")

@@ -18,6 +18,12 @@ type guesses struct {
 	pairs, people, sources [1 << 13]bucket
 }
 
+// guesser is who guesses about whom.
+type guesser struct {
+	from  netip.Prefix
+	email string
+}
+
 // allowance is how many tries may come at once, and in what time one more.
 type allowance struct {
 	burst int
@@ -36,15 +42,11 @@ func newGuesses() *guesses { return &guesses{seed: maphash.MakeSeed()} }
 // costs the wide ones nothing.
 func (g *guesses) try(now time.Time, source netip.Addr, email string, known bool) error {
 	from := network(source)
-	type pair struct {
-		from  netip.Prefix
-		email string
-	}
 	for _, limit := range []struct {
 		bucket *bucket
 		allowance
 	}{
-		{slot(g.seed, &g.pairs, pair{from, email}), perPair},
+		{slot(g.seed, &g.pairs, guesser{from, email}), perPair},
 		{slot(g.seed, &g.sources, from), perSource},
 		{slot(g.seed, &g.people, email), perPerson},
 	} {

@@ -18,7 +18,8 @@ var (
 
 func TestGuesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := http.NewGuesses()
+		g := http.NewGuessesApart(http.Try{From: here, Email: "alice@example.com"}, http.Try{From: elsewhere, Email: "alice@example.com"},
+			http.Try{From: here, Email: "bob@example.com"})
 		for i := range 10 {
 			if wait := g.Wait(here, "alice@example.com"); wait != 0 {
 				t.Fatalf("guess %d waits %s", i, wait)
@@ -80,7 +81,8 @@ func TestGuessesFromManyNetworks(t *testing.T) {
 
 func TestGuessesAboutManyPeople(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := http.NewGuesses()
+		another := netip.MustParseAddr("2001:db8::1")
+		g := http.NewGuessesApart(http.Try{From: here, Email: "b@example.com"}, http.Try{From: another, Email: "a@example.com"})
 		passed := 0
 		for i := range 1000 {
 			if g.Wait(here, fmt.Sprintf("%d@example.com", i)) == 0 {
@@ -90,7 +92,7 @@ func TestGuessesAboutManyPeople(t *testing.T) {
 		if passed != 100 {
 			t.Errorf("%d guesses of one network passed", passed)
 		}
-		if g.Wait(netip.MustParseAddr("2001:db8::1"), "a@example.com") != 0 {
+		if g.Wait(another, "a@example.com") != 0 {
 			t.Error("another network waits")
 		}
 	})
