@@ -66,3 +66,14 @@ var LocalPath = localPath
 
 // Remind waits until the links that were asked for are mailed.
 func (s *Server) Remind() { s.forgotten.work.Wait() }
+
+// RemindersApart begins anew with who forgot their password, so that these two people share no limit of mail.
+func (s *Server) RemindersApart(one, other string) {
+	for {
+		f := newForgotten()
+		if slot(f.seed, &f.people, one) != slot(f.seed, &f.people, other) {
+			s.forgotten = f
+			return
+		}
+	}
+}

@@ -118,6 +118,7 @@ func TestForgottenIsBounded(t *testing.T) {
 	})
 	s.enter("alice")
 	s.enter("bob")
+	s.node.Server.RemindersApart(s.idOf("alice"), s.idOf("bob"))
 	b, n := s.browser(), 0
 	ask := func(name string) {
 		t.Helper()
