@@ -33,7 +33,9 @@ func (s *Server) newListening(handler http.Handler) *http.Server {
 		// Renewed for each request; streams and transfers replace it as they go.
 		WriteTimeout:   s.options.Limits.RequestTime + s.options.Limits.StallTime,
 		MaxHeaderBytes: maxHead,
-		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		// OPTIONS * is answered as all else is.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
 

@@ -114,6 +114,9 @@ func conforms(t testing.TB, r *nethttp.Request, body []byte, response *nethttp.R
 	if id := response.Header.Get("X-Request-Id"); len(id) < 8 || len(id) > 64 {
 		t.Errorf("%s %s: request id %q", r.Method, r.URL, id)
 	}
+	if h := response.Header; h.Get("Content-Type") == "application/json" && h.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("%s %s: a browser may guess what JSON is", r.Method, r.URL)
+	}
 	doc, err := document()
 	if err != nil {
 		t.Fatal(err)

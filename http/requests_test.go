@@ -237,6 +237,20 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
+func TestOptionsOfTheServer(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		c, err := b.pipes.dial(b.Context(), "", "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer c.Close()
+		got := exchange(b, c, "OPTIONS * HTTP/1.1\r\nHost: atelier\r\n\r\n")
+		if got.StatusCode != 404 || got.Header.Get("X-Request-Id") == "" {
+			b.Errorf("%d %v", got.StatusCode, got.Header)
+		}
+	})
+}
+
 func TestPanics(t *testing.T) {
 	w := newWorld()
 	s, key := w.server(t), w.key(alice)

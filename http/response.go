@@ -116,6 +116,7 @@ func (w *response) json(status int, answer any) {
 	header := w.Header()
 	header["Content-Type"] = jsonType
 	header["Cache-Control"] = noStore
+	header["X-Content-Type-Options"] = noSniff
 	header["Content-Length"] = []string{strconv.Itoa(size)}
 	w.WriteHeader(status)
 	for _, part := range parts {
@@ -128,4 +129,5 @@ func (w *response) json(status int, answer any) {
 var (
 	jsonType = []string{"application/json"}
 	noStore  = []string{"no-store"}
+	noSniff  = []string{"nosniff"}
 )

@@ -14,7 +14,7 @@ import (
 
 // dataFlag names the directory that holds all of a node.
 type dataFlag struct {
-	Data string `default:"data" type:"path" placeholder:"DIR" help:"Directory that holds everything; made where it is missing."`
+	Data string `default:"data" type:"path" placeholder:"DIR" help:"Directory that holds all of a node; serve makes it where it is missing. Without this: data, here."`
 }
 
 // serveCommand is every setting of a node: the one place where they are named, explained and bounded.
