@@ -66,12 +66,14 @@ func settle(t *testing.T) *town {
 	}
 	s.node = start(t, s.dir, killSettings...)
 	w := &town{site: s, byID: map[string]*person{}, signs: newSigns(t)}
+	operators := operatorsOf(s.dir)
+	defer operators.CloseIdleConnections()
 	for i := range peopleAtWork {
 		p := &person{town: w, number: i, random: rand.New(rand.NewPCG(*seed, uint64(i))), errorf: t.Errorf}
 		p.email = fmt.Sprintf("person-%d@example.org", i)
 		w.people = append(w.people, p)
 	}
-	w.together(w.people, func(p *person) { p.enrol(t) })
+	w.together(w.people, func(p *person) { p.enrol(t, operators) })
 	for _, p := range w.people {
 		w.byID[p.id] = p
 	}
@@ -112,15 +114,20 @@ func (w *town) circle(space int) (people []*person) {
 	return people
 }
 
-// enrol has the operators' socket make the person.
-func (p *person) enrol(t *testing.T) {
-	socket := filepath.Join(p.town.site.dir, "atelier.sock")
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
+// operatorsOf speaks to the operators' socket. A system may let few connections wait at a time, and refuses more at once.
+func operatorsOf(dir string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		MaxConnsPerHost: 16,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "atelier.sock"))
+		},
 	}}
-	defer transport.CloseIdleConnections()
+}
+
+// enrol has the operators' socket make the person.
+func (p *person) enrol(t *testing.T, operators *http.Client) {
 	body, _ := json.Marshal(map[string]string{"email": p.email, "name": fmt.Sprint("Person ", p.number)})
-	answer, err := (&http.Client{Transport: transport}).Post("http://atelier/admin/users", "application/json", bytes.NewReader(body))
+	answer, err := operators.Post("http://atelier/admin/users", "application/json", bytes.NewReader(body))
 	if err != nil {
 		t.Error(err)
 		return

@@ -61,7 +61,7 @@ func (c *clerk) claim() bool {
 		return true
 	}
 	c.unsure = append(c.unsure, slug)
-	return false
+	return err == nil
 }
 
 func (c *clerk) issue() bool {
@@ -69,7 +69,7 @@ func (c *clerk) issue() bool {
 	var key issuedKey
 	status, err := c.client.postJSON(context.Background(), "/v1/user/api-keys", map[string]string{"name": fmt.Sprint(c.number)}, &key)
 	if err != nil || status != http.StatusCreated {
-		return false
+		return err == nil
 	}
 	c.live = append(c.live, key)
 	return true
@@ -82,7 +82,7 @@ func (c *clerk) revoke() bool {
 	c.live = append(c.live[:i], c.live[i+1:]...)
 	status, _, err := c.client.do(context.Background(), "DELETE", "/v1/user/api-keys/"+key.Record.ID, nil)
 	if err != nil || status != http.StatusOK {
-		return false
+		return err == nil
 	}
 	c.revoked = append(c.revoked, key)
 	return true

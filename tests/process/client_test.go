@@ -139,6 +139,7 @@ func newPerson(t *testing.T, n *node, email string) (userID, key string) {
 	return p.UserID, p.Key
 }
 
+// newSpace makes the workspace and waits until it can be used: where its computer takes its time, the answer comes before.
 func newSpace(t *testing.T, c *client) {
 	t.Helper()
 	typed, err := api.New(c.address, c.key, api.WithHTTPClient(c.http))
@@ -148,6 +149,10 @@ func newSpace(t *testing.T, c *client) {
 	if _, err := typed.CreateWorkspace(t.Context(), api.NewWorkspace{Slug: "factory", Name: "Factory"}); err != nil {
 		t.Fatal("creating the workspace: ", err)
 	}
+	eventually(t, "the workspace is ready", func() bool {
+		who, err := typed.Whoami(t.Context())
+		return err == nil && len(who.Workspaces) == 1 && who.Workspaces[0].Status == "active"
+	})
 }
 
 // expect sends a request that must be answered so.

@@ -43,7 +43,7 @@ func (f *follower) work(ctx context.Context) {
 			f.page(ctx, c)
 		}
 		c.close()
-		if !f.site.after(ctx, life) {
+		if !f.site.again(ctx, life) {
 			return
 		}
 	}

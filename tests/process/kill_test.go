@@ -74,13 +74,22 @@ func newSite(t *testing.T, dir string) *site {
 }
 
 // Small tables and entities that soon leave memory bring compactions and activations into the short life of a test.
-var killSettings = []string{"--rate=0", "--cache-size=4MiB", "--idle-after=1s", "--log-level=info"}
+var killSettings = []string{"--rate=0", "--address-rate=0", "--cache-size=4MiB", "--idle-after=1s", "--log-level=info"}
 
 // current is the node's address, and which of its lives this is.
 func (s *site) current() (address string, life int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.node.address, s.life
+}
+
+// again waits for a later life than one in which something went wrong, or for a moment: the node may live and have been
+// busy. It tells whether there is time left.
+func (s *site) again(ctx context.Context, life int) bool {
+	moment, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	s.after(moment, life)
+	return ctx.Err() == nil
 }
 
 // after waits for a later life than one that a caller has seen end. It tells whether there is one before the context
@@ -121,14 +130,13 @@ func (s *site) acknowledge() {
 	}
 }
 
-// worked waits until so many operations were acknowledged.
+// worked waits until so many operations were acknowledged, for as long as there are any.
 func (s *site) worked(t *testing.T, operations int) {
 	t.Helper()
-	given := time.After(patience)
 	for range operations {
 		select {
 		case <-s.acknowledged:
-		case <-given:
+		case <-time.After(patience):
 			t.Fatalf("the node does no work:\n%s", s.node.logs)
 		}
 	}

@@ -50,7 +50,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("the socket is still there: %v", err)
 	}
 
-	again := start(t, dir)
+	again := startAtPort(t, dir)
 	c = newClient(again.address, key)
 	if got := c.expect(t, http.StatusOK, "GET", drivePath("hello.txt"), ""); got != "hello\n" {
 		t.Errorf("after a start the file holds %q", got)
@@ -81,6 +81,10 @@ func TestDrainFinishesWhatIsUnderWay(t *testing.T) {
 		status <- response.StatusCode
 	}()
 	wait(t, body.half, "half of the upload is on its way")
+	other := newClient(n.address, key)
+	eventually(t, "the node works on the upload", func() bool {
+		return strings.Contains(other.expect(t, http.StatusOK, "GET", "/metrics", ""), "atelier_http_requests_in_flight 2\n")
+	})
 	draining := n.logs.wait("draining")
 	signal(t, n)
 	wait(t, draining, "the node drains")

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	api "github.com/atelier-run/atelier/client"
 )
@@ -15,12 +16,13 @@ func TestClientResumesOverKills(t *testing.T) {
 	n := start(t, filepath.Join(t.TempDir(), "data"))
 	_, key := newPerson(t, n, "ada@example.org")
 	newSpace(t, newClient(n.address, key))
-	c, err := api.New(n.address, key)
+	door := newFront(t, n)
+	c, err := api.New(door.address(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	ctx, stop := context.WithTimeout(t.Context(), patience)
+	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	frames, ended := make(chan api.Frame), make(chan error, 1)
 	go func() {
@@ -32,11 +34,11 @@ func TestClientResumesOverKills(t *testing.T) {
 			frames <- frame
 		}
 	}()
-	address := strings.TrimPrefix(n.address, "http://")
 	for life := range 3 {
 		if life > 0 {
 			n.kill()
-			n = start(t, n.dir, "--listen="+address)
+			n = start(t, n.dir)
+			door.lead(n)
 		}
 		for i := range 3 {
 			if _, err := c.WriteFile(ctx, "factory", fmt.Sprintf("%d-%d", life, i), strings.NewReader("text")); err != nil {
@@ -49,6 +51,8 @@ func TestClientResumesOverKills(t *testing.T) {
 				}
 			case err := <-ended:
 				t.Fatal("the stream ended: ", err)
+			case <-time.After(patience):
+				t.Fatal("the stream does not go on")
 			}
 		}
 	}

@@ -223,11 +223,10 @@ func judgeFollower(t *testing.T, number int, f *follower, feed []row) {
 		}
 		return
 	}
-	given := time.After(patience)
 	for len(f.seen()) < len(feed) {
 		select {
 		case <-f.come:
-		case <-given:
+		case <-time.After(patience):
 			t.Fatalf("follower %d saw %d rows of %d", number, len(f.seen()), len(feed))
 		}
 	}

@@ -59,7 +59,7 @@ func (w *writer) work(until context.Context) {
 	}
 }
 
-// step does one operation and tells whether the node answered it.
+// step does one operation and tells whether the node answered it, if only that it cannot do it now.
 func (w *writer) step() bool {
 	switch n := w.random.IntN(100); {
 	case n < 25:
@@ -143,7 +143,7 @@ func (w *writer) operate(a attempt, method, path string, body []byte, headers ..
 	if a.kind != "" {
 		w.attempts = append(w.attempts, a)
 	}
-	return a.acknowledged, !unknown
+	return a.acknowledged, err == nil
 }
 
 func to(path string) []string {
