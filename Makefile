@@ -24,8 +24,8 @@ run: build
 test: build
 	tests/requirements chromium curl davfs2 gcc litmus nodejs npm rclone
 	tests/modules browser oauth
-	@if tests/requirements --quiet gcc; then set -x; go test -race -timeout 9m $(RACE); else set -x; go test -timeout 9m $(RACE); fi
-	go test -timeout 9m $$(go list ./... | grep -v -E '/(actors|client|cluster|computer|drive|http|persistence|cmd)(/|$$)')
+	@if tests/requirements --quiet gcc; then set -x; go test -race -timeout 40m $(RACE); else set -x; go test -timeout 40m $(RACE); fi
+	go test -timeout 40m $$(go list ./... | grep -v -E '/(actors|client|cluster|computer|drive|http|persistence|cmd)(/|$$)')
 
 lint: format vet staticcheck sums messages check-generated
 
