@@ -211,6 +211,20 @@ func TestDrainEndsStreamsAtOnce(t *testing.T) {
 	})
 }
 
+// What ends late, as on a busy machine, is as clean an end.
+func TestDrainEndsStreamsCleanlyHoweverLate(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.world.follow = func(ctx context.Context, _ activity.Subscription) error {
+			<-ctx.Done()
+			time.Sleep(10 * time.Second)
+			return nil
+		}
+		response := b.request("GET", events, nil)
+		go b.server.Shutdown(context.Background())
+		b.text(response)
+	})
+}
+
 func TestDrainDoesNotWaitForSlowReaders(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		sent := make(chan error, 1)
