@@ -91,9 +91,8 @@ type sink struct {
 	control *http.ResponseController
 	// broken is called when a heartbeat does not reach the client.
 	broken func()
-	// turn is full while something is written. It guards cut, which tells that something did not reach the client.
+	// turn is full while something is written.
 	turn chan struct{}
-	cut  bool
 
 	// life guards what the end of the stream changes.
 	life   sync.Mutex
@@ -151,12 +150,10 @@ func (s *sink) write(frames []byte) error {
 	if !s.extend() {
 		return errEnded
 	}
-	_, err := s.w.Write(frames)
-	if err == nil {
-		err = s.control.Flush()
+	if _, err := s.w.Write(frames); err != nil {
+		return err
 	}
-	s.cut = s.cut || err != nil
-	return err
+	return s.control.Flush()
 }
 
 func (s *sink) extend() bool {
@@ -178,8 +175,7 @@ func (s *sink) hurry() {
 	}
 }
 
-// close waits for a heartbeat that is under way. After it the connection is the server's again, with time to tell a client
-// that reads of the end, however long it took to come here.
+// close waits for a heartbeat that is under way. After it the connection is the server's again.
 func (s *sink) close() {
 	s.hurry()
 	s.turn <- struct{}{}
@@ -187,7 +183,4 @@ func (s *sink) close() {
 	defer s.life.Unlock()
 	s.beat.Stop()
 	s.over = true
-	if !s.cut {
-		s.control.SetWriteDeadline(time.Now().Add(lastWords))
-	}
 }
