@@ -29,7 +29,9 @@ type Email struct {
 	// Empty: nobody's.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The workspace of each invitation, by invitation id. Whether one is pending its workspace knows.
-	Invitations   map[string]string `protobuf:"bytes,3,rep,name=invitations,proto3" json:"invitations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Invitations map[string]string `protobuf:"bytes,3,rep,name=invitations,proto3" json:"invitations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Who invited, by invitation id: a user id. None: nobody is known.
+	Inviters      map[string]string `protobuf:"bytes,4,rep,name=inviters,proto3" json:"inviters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -81,6 +83,13 @@ func (x *Email) GetUserId() string {
 func (x *Email) GetInvitations() map[string]string {
 	if x != nil {
 		return x.Invitations
+	}
+	return nil
+}
+
+func (x *Email) GetInviters() map[string]string {
+	if x != nil {
+		return x.Inviters
 	}
 	return nil
 }
@@ -173,11 +182,13 @@ func (*ResolveEmail) Descriptor() ([]byte, []int) {
 	return file_messages_email_v1_email_proto_rawDescGZIP(), []int{2}
 }
 
-// AddInvitation notes that a workspace invited the address.
+// AddInvitation notes that a workspace invited the address, or did so once more.
 type AddInvitation struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
-	WorkspaceId   string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	InvitationId string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
+	WorkspaceId  string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// Who asked the workspace to; empty: no person.
+	InviterId     string `protobuf:"bytes,3,opt,name=inviter_id,json=inviterId,proto3" json:"inviter_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -222,6 +233,13 @@ func (x *AddInvitation) GetInvitationId() string {
 func (x *AddInvitation) GetWorkspaceId() string {
 	if x != nil {
 		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *AddInvitation) GetInviterId() string {
+	if x != nil {
+		return x.InviterId
 	}
 	return ""
 }
@@ -298,6 +316,7 @@ type InvitationAdded struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
 	WorkspaceId   string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	InviterId     string                 `protobuf:"bytes,3,opt,name=inviter_id,json=inviterId,proto3" json:"inviter_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -346,34 +365,49 @@ func (x *InvitationAdded) GetWorkspaceId() string {
 	return ""
 }
 
+func (x *InvitationAdded) GetInviterId() string {
+	if x != nil {
+		return x.InviterId
+	}
+	return ""
+}
+
 var File_messages_email_v1_email_proto protoreflect.FileDescriptor
 
 const file_messages_email_v1_email_proto_rawDesc = "" +
 	"\n" +
-	"\x1dmessages/email/v1/email.proto\x12\x10atelier.email.v1\"\xc6\x01\n" +
+	"\x1dmessages/email/v1/email.proto\x12\x10atelier.email.v1\"\xc6\x02\n" +
 	"\x05Email\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12J\n" +
-	"\vinvitations\x18\x03 \x03(\v2(.atelier.email.v1.Email.InvitationsEntryR\vinvitations\x1a>\n" +
+	"\vinvitations\x18\x03 \x03(\v2(.atelier.email.v1.Email.InvitationsEntryR\vinvitations\x12A\n" +
+	"\binviters\x18\x04 \x03(\v2%.atelier.email.v1.Email.InvitersEntryR\binviters\x1a>\n" +
 	"\x10InvitationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
+	"\rInvitersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"9\n" +
 	"\n" +
 	"ClaimEmail\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x0e\n" +
-	"\fResolveEmail\"W\n" +
+	"\fResolveEmail\"v\n" +
 	"\rAddInvitation\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12!\n" +
-	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\"e\n" +
+	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x1d\n" +
+	"\n" +
+	"inviter_id\x18\x03 \x01(\tR\tinviterId\"e\n" +
 	"\fEmailClaimed\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02at\x18\x04 \x01(\x03R\x02at\"Y\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\"x\n" +
 	"\x0fInvitationAdded\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12!\n" +
-	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceIdB:Z8github.com/atelier-run/atelier/messages/email/v1;emailv1b\x06proto3"
+	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x1d\n" +
+	"\n" +
+	"inviter_id\x18\x03 \x01(\tR\tinviterIdB:Z8github.com/atelier-run/atelier/messages/email/v1;emailv1b\x06proto3"
 
 var (
 	file_messages_email_v1_email_proto_rawDescOnce sync.Once
@@ -387,7 +421,7 @@ func file_messages_email_v1_email_proto_rawDescGZIP() []byte {
 	return file_messages_email_v1_email_proto_rawDescData
 }
 
-var file_messages_email_v1_email_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_messages_email_v1_email_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_messages_email_v1_email_proto_goTypes = []any{
 	(*Email)(nil),           // 0: atelier.email.v1.Email
 	(*ClaimEmail)(nil),      // 1: atelier.email.v1.ClaimEmail
@@ -396,14 +430,16 @@ var file_messages_email_v1_email_proto_goTypes = []any{
 	(*EmailClaimed)(nil),    // 4: atelier.email.v1.EmailClaimed
 	(*InvitationAdded)(nil), // 5: atelier.email.v1.InvitationAdded
 	nil,                     // 6: atelier.email.v1.Email.InvitationsEntry
+	nil,                     // 7: atelier.email.v1.Email.InvitersEntry
 }
 var file_messages_email_v1_email_proto_depIdxs = []int32{
 	6, // 0: atelier.email.v1.Email.invitations:type_name -> atelier.email.v1.Email.InvitationsEntry
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	7, // 1: atelier.email.v1.Email.inviters:type_name -> atelier.email.v1.Email.InvitersEntry
+	2, // [2:2] is the sub-list for method output_type
+	2, // [2:2] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_messages_email_v1_email_proto_init() }
@@ -417,7 +453,7 @@ func file_messages_email_v1_email_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_email_v1_email_proto_rawDesc), len(file_messages_email_v1_email_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

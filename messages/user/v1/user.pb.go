@@ -502,7 +502,10 @@ type Grant struct {
 	Scopes    []string `protobuf:"bytes,6,rep,name=scopes,proto3" json:"scopes,omitempty"`
 	CreatedAt int64    `protobuf:"varint,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// 0: not revoked.
-	RevokedAt     int64 `protobuf:"varint,8,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
+	RevokedAt int64 `protobuf:"varint,8,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
+	// The workspace's when it was allowed: what is shown of it to whom it lets in no longer.
+	WorkspaceSlug string `protobuf:"bytes,9,opt,name=workspace_slug,json=workspaceSlug,proto3" json:"workspace_slug,omitempty"`
+	WorkspaceName string `protobuf:"bytes,10,opt,name=workspace_name,json=workspaceName,proto3" json:"workspace_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -591,6 +594,20 @@ func (x *Grant) GetRevokedAt() int64 {
 		return x.RevokedAt
 	}
 	return 0
+}
+
+func (x *Grant) GetWorkspaceSlug() string {
+	if x != nil {
+		return x.WorkspaceSlug
+	}
+	return ""
+}
+
+func (x *Grant) GetWorkspaceName() string {
+	if x != nil {
+		return x.WorkspaceName
+	}
+	return ""
 }
 
 type Machine struct {
@@ -3447,12 +3464,16 @@ func (x *MachineRegistered) GetImpersonatorId() string {
 }
 
 type MachineRenamed struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	MachineId      string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	Name           string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	At             int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	UserId         string                 `protobuf:"bytes,4,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	SyncDeviceId   string                 `protobuf:"bytes,5,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
+	WorkspaceIds   []string               `protobuf:"bytes,6,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
+	ImpersonatorId string                 `protobuf:"bytes,7,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *MachineRenamed) Reset() {
@@ -3504,6 +3525,34 @@ func (x *MachineRenamed) GetAt() int64 {
 		return x.At
 	}
 	return 0
+}
+
+func (x *MachineRenamed) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *MachineRenamed) GetSyncDeviceId() string {
+	if x != nil {
+		return x.SyncDeviceId
+	}
+	return ""
+}
+
+func (x *MachineRenamed) GetWorkspaceIds() []string {
+	if x != nil {
+		return x.WorkspaceIds
+	}
+	return nil
+}
+
+func (x *MachineRenamed) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
+	}
+	return ""
 }
 
 type MachineRemoved struct {
@@ -3684,7 +3733,7 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"expires_at\x18\x04 \x01(\x03R\texpiresAt\x12\x1d\n" +
 	"\n" +
 	"user_agent\x18\x05 \x01(\tR\tuserAgent\x12\x18\n" +
-	"\aaddress\x18\x06 \x01(\tR\aaddress\"\xf3\x01\n" +
+	"\aaddress\x18\x06 \x01(\tR\aaddress\"\xc1\x02\n" +
 	"\x05Grant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\tR\bclientId\x12\x1f\n" +
@@ -3696,7 +3745,10 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\a \x01(\x03R\tcreatedAt\x12\x1d\n" +
 	"\n" +
-	"revoked_at\x18\b \x01(\x03R\trevokedAt\"\xb3\x01\n" +
+	"revoked_at\x18\b \x01(\x03R\trevokedAt\x12%\n" +
+	"\x0eworkspace_slug\x18\t \x01(\tR\rworkspaceSlug\x12%\n" +
+	"\x0eworkspace_name\x18\n" +
+	" \x01(\tR\rworkspaceName\"\xb3\x01\n" +
 	"\aMachine\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12$\n" +
@@ -3887,12 +3939,16 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\amachine\x18\x01 \x01(\v2\x18.atelier.user.v1.MachineR\amachine\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12#\n" +
 	"\rworkspace_ids\x18\x03 \x03(\tR\fworkspaceIds\x12'\n" +
-	"\x0fimpersonator_id\x18\x04 \x01(\tR\x0eimpersonatorId\"S\n" +
+	"\x0fimpersonator_id\x18\x04 \x01(\tR\x0eimpersonatorId\"\xe0\x01\n" +
 	"\x0eMachineRenamed\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02at\"\xf0\x01\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\x12\x17\n" +
+	"\auser_id\x18\x04 \x01(\tR\x06userId\x12$\n" +
+	"\x0esync_device_id\x18\x05 \x01(\tR\fsyncDeviceId\x12#\n" +
+	"\rworkspace_ids\x18\x06 \x03(\tR\fworkspaceIds\x12'\n" +
+	"\x0fimpersonator_id\x18\a \x01(\tR\x0eimpersonatorId\"\xf0\x01\n" +
 	"\x0eMachineRemoved\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x0e\n" +

@@ -677,8 +677,10 @@ type Invitation struct {
 	ConsumedBy string                 `protobuf:"bytes,8,opt,name=consumed_by,json=consumedBy,proto3" json:"consumed_by,omitempty"`
 	Inviter    *Person                `protobuf:"bytes,9,opt,name=inviter,proto3" json:"inviter,omitempty"`
 	// Of the secret in the link that was mailed or handed over last.
-	SecretSha256  []byte `protobuf:"bytes,10,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
-	Position      uint64 `protobuf:"varint,11,opt,name=position,proto3" json:"position,omitempty"`
+	SecretSha256 []byte `protobuf:"bytes,10,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	Position     uint64 `protobuf:"varint,11,opt,name=position,proto3" json:"position,omitempty"`
+	// The workspace's when it was accepted: what whoever accepted is told for good.
+	AcceptedSlug  string `protobuf:"bytes,12,opt,name=accepted_slug,json=acceptedSlug,proto3" json:"accepted_slug,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -788,6 +790,13 @@ func (x *Invitation) GetPosition() uint64 {
 		return x.Position
 	}
 	return 0
+}
+
+func (x *Invitation) GetAcceptedSlug() string {
+	if x != nil {
+		return x.AcceptedSlug
+	}
+	return ""
 }
 
 // Anchor is also the row of the list "anchors", in the order of creation.
@@ -3197,6 +3206,7 @@ type InvitationAccepted struct {
 	At           int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
 	// The version of the stream that this event gets: a new member's place in the list.
 	Position      uint64 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
+	Slug          string `protobuf:"bytes,6,opt,name=slug,proto3" json:"slug,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3264,6 +3274,13 @@ func (x *InvitationAccepted) GetPosition() uint64 {
 		return x.Position
 	}
 	return 0
+}
+
+func (x *InvitationAccepted) GetSlug() string {
+	if x != nil {
+		return x.Slug
+	}
+	return ""
 }
 
 type AuditRecorded struct {
@@ -3714,7 +3731,7 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1f\n" +
 	"\vby_operator\x18\x03 \x01(\bR\n" +
-	"byOperator\"\xfa\x02\n" +
+	"byOperator\"\x9f\x03\n" +
 	"\n" +
 	"Invitation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
@@ -3733,7 +3750,8 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\ainviter\x18\t \x01(\v2\x1c.atelier.workspace.v1.PersonR\ainviter\x12#\n" +
 	"\rsecret_sha256\x18\n" +
 	" \x01(\fR\fsecretSha256\x12\x1a\n" +
-	"\bposition\x18\v \x01(\x04R\bposition\"\xdb\x02\n" +
+	"\bposition\x18\v \x01(\x04R\bposition\x12#\n" +
+	"\raccepted_slug\x18\f \x01(\tR\facceptedSlug\"\xdb\x02\n" +
 	"\x06Anchor\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x124\n" +
@@ -3887,13 +3905,14 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"invitation\"H\n" +
 	"\x11InvitationRevoked\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at\"\xcb\x01\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"\xdf\x01\n" +
 	"\x12InvitationAccepted\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x124\n" +
 	"\x06person\x18\x02 \x01(\v2\x1c.atelier.workspace.v1.PersonR\x06person\x12.\n" +
 	"\x04role\x18\x03 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\x12\x0e\n" +
 	"\x02at\x18\x04 \x01(\x03R\x02at\x12\x1a\n" +
-	"\bposition\x18\x05 \x01(\x04R\bposition\">\n" +
+	"\bposition\x18\x05 \x01(\x04R\bposition\x12\x12\n" +
+	"\x04slug\x18\x06 \x01(\tR\x04slug\">\n" +
 	"\rAuditRecorded\x12-\n" +
 	"\x05event\x18\x01 \x01(\v2\x17.atelier.audit.v1.EventR\x05event\"E\n" +
 	"\rAnchorCreated\x124\n" +
