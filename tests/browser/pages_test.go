@@ -21,6 +21,9 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
+// longest is what may pass where nothing is measured: whoever waits longer hangs.
+const longest = 15 * time.Minute
+
 // TestPages needs Chromium, node and what npm ci installs here.
 func TestPages(t *testing.T) {
 	chromium, err := exec.LookPath("chromium")
@@ -37,7 +40,7 @@ func TestPages(t *testing.T) {
 	alice, carol := s.person("alice", "Alice Liddell"), s.person("carol", "Carol")
 	s.workspace(alice, "wonderland", "Wonderland")
 	s.workspace(carol, "choir", "The Tuesday choir")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	script := exec.CommandContext(ctx, "node", "pages.mjs", s.scene(map[string]string{
 		"url": s.url, "chromium": chromium, "pictures": os.Getenv("PICTURES"), "link": s.link("alice"), "unused": s.link("carol"),
@@ -98,6 +101,15 @@ func (m mailbox) serve(t *testing.T) (url string) {
 	return live.URL + "/"
 }
 
+// away is a provider that answers nobody's questions.
+func away(t *testing.T) (issuer string) {
+	live := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(live.Close)
+	return live.URL
+}
+
 func newSite(t *testing.T) *site {
 	var server atomic.Pointer[atelier.Server]
 	live := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { server.Load().ServeHTTP(w, r) }))
@@ -109,16 +121,17 @@ func newSite(t *testing.T) *site {
 	n, err := node.Start(t.Context(), node.Options{
 		Dir: t.TempDir(), HTTP: atelier.Options{
 			PublicURL: public, Mail: mail,
-			OIDC: &atelier.OIDC{Issuer: "https://id.example.com", ClientID: "atelier", Name: "Example"},
+			OIDC:   &atelier.OIDC{Issuer: away(t), ClientID: "atelier", Name: "Example"},
+			Limits: atelier.Limits{RequestTime: longest},
 		},
-		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4},
+		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4}, BirthPatience: longest,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	server.Store(n.Server)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), longest)
 		defer cancel()
 		live.Close()
 		if err := n.Stop(ctx); err != nil {
