@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -67,7 +66,7 @@ func newSite(t *testing.T, edit ...func(*http.Options)) *site {
 	}
 	s.node, err = node.Start(t.Context(), node.Options{
 		Dir: t.TempDir(), Clock: s.clock.Now, Wire: true, HTTP: o, Log: slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &s.said), nil)),
-		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4},
+		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4}, BirthPatience: longest,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +74,7 @@ func newSite(t *testing.T, edit ...func(*http.Options)) *site {
 	var served nethttp.Handler = s.node.Server
 	handler.Store(&served)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), longest)
 		defer cancel()
 		if err := s.node.Stop(ctx); err != nil {
 			t.Error(err)
