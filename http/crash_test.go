@@ -221,10 +221,6 @@ type listedWorkspaces struct {
 	Workspaces []struct{ Slug, Status string }
 }
 
-func (c *crashed) idOf(name string) string {
-	return decoded[listedWorkspaces](c, c.ok("GET", "/v1/whoami", name, "")).User.ID
-}
-
 // lists tells whether whoami names a workspace, in a status where one is given.
 func (c *crashed) lists(name, slug, status string) bool {
 	for _, w := range decoded[listedWorkspaces](c, c.ok("GET", "/v1/whoami", name, "")).Workspaces {

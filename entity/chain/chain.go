@@ -7,7 +7,7 @@
 //	WorkspaceCreated                  → user: JoinWorkspace; computer: RequestComputer
 //	WorkspaceRenamed                  → slug: ReleaseSlug of the old one
 //	StatusChanged, deleted            → slug: ReleaseSlug; computer: RetireComputer
-//	InvitationCreated                 → email: AddInvitation
+//	InvitationCreated, of a renewal too → email: AddInvitation
 //	InvitationAccepted, MemberRemoved → user: JoinWorkspace, LeaveWorkspace
 //	WorkspaceJoined, ProfileChanged   → workspace: UpdateMember
 //	ApiKeyIssued, ApiKeyRevoked       → credential: RegisterCredential, RevokeCredential

@@ -36,7 +36,7 @@ func ofWorkspace(identity string, event workspacev1.Event) []entity.Command {
 			to(entity.KindComputer, identity, &computerv1.RetireComputer{TaskId: taskID("retire", e.GetAt())})...)
 	case *workspacev1.InvitationCreated:
 		return to(entity.KindEmail, strings.ToLower(e.GetInvitation().GetEmail()), &emailv1.AddInvitation{
-			InvitationId: e.GetInvitation().GetId(), WorkspaceId: identity,
+			InvitationId: e.GetInvitation().GetId(), WorkspaceId: identity, InviterId: e.GetInvitation().GetInviter().GetUserId(),
 		})
 	case *workspacev1.InvitationAccepted:
 		return to(entity.KindUser, e.GetPerson().GetUserId(), &userv1.JoinWorkspace{WorkspaceId: identity})

@@ -3,13 +3,11 @@
 //	free ──ClaimEmail──► taken
 //
 // An address's identity is its lower-case text, so that its one stream settles who of several claimants wins. It keeps
-// which workspaces invited it, whether or not it is anybody's yet. The platform alone asks it.
+// which workspaces invited it, whether or not it is anybody's yet (invitations.go). The platform alone asks it.
 package email
 
 import (
-	"maps"
 	"net/mail"
-	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -22,15 +20,11 @@ import (
 // MaxLength is the longest address, in bytes (RFC 5321, section 4.5.3.1.3, without the angle brackets).
 const MaxLength = 254
 
-// MaxInvitations is how many are kept; those with the lowest ids, which are the oldest, go first.
-const MaxInvitations = 1000
-
 var (
 	errPlatformOnly   = entity.Errorf(entity.Forbidden, "only the platform does this")
 	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of an email address")
 	errTaken          = entity.Errorf(entity.EmailTaken, "email is another person's")
 	errNoUser         = entity.Errorf(entity.InvalidRequest, "userId is empty")
-	errInvitation     = entity.Errorf(entity.InvalidRequest, "invitationId or workspaceId is empty or too long")
 	errLength         = entity.Errorf(entity.InvalidRequest, "email must have at most %d bytes", MaxLength)
 	errForm           = entity.Errorf(entity.InvalidRequest, "email is no address")
 	errCase           = entity.Errorf(entity.InvalidRequest, "email is not lower-case")
@@ -62,9 +56,11 @@ func Decide(call entity.Call, s *emailv1.Email, c emailv1.Command) ([]emailv1.Ev
 func Evolve(s *emailv1.Email, e emailv1.Event) *emailv1.Email {
 	switch e := e.(type) {
 	case *emailv1.EmailClaimed:
-		return &emailv1.Email{Address: e.GetAddress(), UserId: e.GetUserId(), Invitations: s.GetInvitations()}
+		return &emailv1.Email{
+			Address: e.GetAddress(), UserId: e.GetUserId(), Invitations: s.GetInvitations(), Inviters: s.GetInviters(),
+		}
 	case *emailv1.InvitationAdded:
-		return &emailv1.Email{Address: s.GetAddress(), UserId: s.GetUserId(), Invitations: invitationsAfter(s, e)}
+		return invitationAdded(s, e)
 	}
 	return s
 }
@@ -114,34 +110,4 @@ func claim(call entity.Call, s *emailv1.Email, c *emailv1.ClaimEmail) ([]emailv1
 		Name:    c.GetName(),
 		At:      call.At(),
 	}}, nil
-}
-
-const maxIDLength = 128
-
-func addInvitation(call entity.Call, s *emailv1.Email, c *emailv1.AddInvitation) ([]emailv1.Event, error) {
-	id, kept := c.GetInvitationId(), s.GetInvitations()
-	if id == "" || len(id) > maxIDLength || c.GetWorkspaceId() == "" || len(c.GetWorkspaceId()) > maxIDLength {
-		return nil, errInvitation
-	}
-	if _, added := kept[id]; added || len(kept) >= MaxInvitations && id < oldest(kept) {
-		return nil, nil
-	}
-	if err := Check(call.Identity); err != nil {
-		return nil, err
-	}
-	return []emailv1.Event{&emailv1.InvitationAdded{InvitationId: id, WorkspaceId: c.GetWorkspaceId()}}, nil
-}
-
-func invitationsAfter(s *emailv1.Email, e *emailv1.InvitationAdded) map[string]string {
-	next := make(map[string]string, len(s.GetInvitations())+1)
-	maps.Copy(next, s.GetInvitations())
-	next[e.GetInvitationId()] = e.GetWorkspaceId()
-	if len(next) > MaxInvitations {
-		delete(next, oldest(next))
-	}
-	return next
-}
-
-func oldest(invitations map[string]string) string {
-	return slices.Min(slices.Collect(maps.Keys(invitations)))
 }

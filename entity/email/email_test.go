@@ -1,7 +1,6 @@
 package email_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +47,7 @@ func commands() *rapid.Generator[emailv1.Command] {
 			return &emailv1.AddInvitation{
 				InvitationId: rapid.SampledFrom([]string{"inv_1", "inv_2", ""}).Draw(t, "invitation"),
 				WorkspaceId:  rapid.SampledFrom([]string{"ws_1", "ws_2", ""}).Draw(t, "workspace"),
+				InviterId:    rapid.SampledFrom([]string{"usr_1", "usr_2", ""}).Draw(t, "inviter"),
 			}
 		}
 		return &emailv1.ClaimEmail{
@@ -142,41 +142,6 @@ func TestClaim(t *testing.T) {
 		_, _, err := ask(t, platform(test.state.GetAddress()), test.state, test.command)
 		if entitytest.Code(err) != test.want {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
-		}
-	}
-}
-
-func TestInvitations(t *testing.T) {
-	const address = "alice@example.com"
-	s, call := email.Zero(address), platform(address)
-	add := func(n int) int {
-		t.Helper()
-		next, events, err := ask(t, call, s, &emailv1.AddInvitation{InvitationId: fmt.Sprintf("inv_%05d", n), WorkspaceId: "ws_1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s = next
-		return len(events)
-	}
-	for n := range email.MaxInvitations {
-		add(10 + n)
-	}
-	if add(5000) != 1 || len(s.GetInvitations()) != email.MaxInvitations || s.GetInvitations()["inv_00010"] != "" {
-		t.Fatalf("%d invitations", len(s.GetInvitations()))
-	}
-	if add(5) != 0 || s.GetInvitations()["inv_00005"] != "" {
-		t.Fatal("one older than all was added")
-	}
-	s, _, err := ask(t, call, s, &emailv1.ClaimEmail{UserId: "usr_1"})
-	if err != nil || len(s.GetInvitations()) != email.MaxInvitations || s.GetUserId() != "usr_1" {
-		t.Fatalf("claimed with %d invitations: %v", len(s.GetInvitations()), err)
-	}
-	for name, c := range map[string]*emailv1.AddInvitation{
-		"invitation": {WorkspaceId: "ws_1"}, "workspace": {InvitationId: "inv_1"},
-		"long": {InvitationId: strings.Repeat("a", 129), WorkspaceId: "ws_1"},
-	} {
-		if _, _, err := ask(t, call, s, c); entitytest.Code(err) != entity.InvalidRequest {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
