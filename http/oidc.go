@@ -20,8 +20,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"golang.org/x/oauth2"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -229,44 +227,14 @@ func (s *Server) closeProvider(c *call) (sheet, error) {
 	if err != nil {
 		return sheet{}, err
 	}
-	if err := c.signInAs(userID, subject); err != nil {
+	issuer := s.options.OIDC.Issuer
+	linked := &userv1.LinkedIdentity{Issuer: issuer, Subject: subject}
+	if err := c.signIn(userID, &userv1.StartBrowserSession{Identity: linked}); err != nil {
+		s.log.Warn("who the OpenID Connect provider vouches for is not let in", "request", c.w.id, "user", userID,
+			"issuer", issuer, "subject", subject, "error", err)
 		return sheet{}, err
 	}
 	return sheet{to: a.Next}, nil
-}
-
-// signInAs is signIn for who the provider knows as a subject. The session starts with the link to the subject, or not at
-// all; the browser's session before it stays until then. Errors: forbidden for a subject that is not the person's.
-func (c *call) signInAs(userID, subject string) error {
-	s := c.server
-	id := s.options.NewID(keyKind)
-	text, hash := newKey(sessionStart, id)
-	_, err := ask[proto.Message](c, c.asPlatform(entity.KindUser, userID, &userv1.StartBrowserSession{
-		Session: &userv1.BrowserSession{
-			Id: id, SecretSha256: hash, ExpiresAt: s.now().Add(sessionTime).UnixMilli(),
-			UserAgent: cut(c.r.UserAgent(), userAgentBytes), Address: c.address().String(),
-		},
-		Identity: &userv1.LinkedIdentity{Issuer: s.options.OIDC.Issuer, Subject: subject},
-	}))
-	if err != nil {
-		s.log.Warn("who the OpenID Connect provider vouches for is not let in", "request", c.w.id, "user", userID,
-			"issuer", s.options.OIDC.Issuer, "subject", subject, "error", err)
-		return err
-	}
-	if err := c.settle(entity.KindUser, userID); err != nil {
-		return err
-	}
-	before, err := c.visitor()
-	if err != nil {
-		return err
-	}
-	if before != nil {
-		if err := c.endOwnSession(before.principal.GetCredentialId()); err != nil {
-			return err
-		}
-	}
-	c.setCookie(s.cookieName(), text, sessionTime)
-	return nil
 }
 
 // vouchedFor trades the provider's code for the address that it vouches for, and the subject whose it is.

@@ -19,9 +19,22 @@ const (
 	userAgentBytes = 200
 )
 
-// signIn starts a session of a person, and has the browser keep its key. The browser's session before it ends. password is
-// the hash of the one that let them in; "": something else did. Errors: unauthorized where it was replaced meanwhile.
-func (c *call) signIn(userID, password string) error {
+// signIn starts a session of a person, by what let them in, and has the browser keep its key. The browser's session before
+// it ends. Errors: unauthorized where the password was replaced meanwhile, forbidden for another subject than the person's.
+func (c *call) signIn(userID string, by *userv1.StartBrowserSession) error {
+	s := c.server
+	id := s.options.NewID(keyKind)
+	text, hash := newKey(sessionStart, id)
+	by.Session = &userv1.BrowserSession{
+		Id: id, SecretSha256: hash, ExpiresAt: s.now().Add(sessionTime).UnixMilli(),
+		UserAgent: cut(c.r.UserAgent(), userAgentBytes), Address: c.address().String(),
+	}
+	if _, err := ask[proto.Message](c, c.asPlatform(entity.KindUser, userID, by)); err != nil {
+		return err
+	}
+	if err := c.settle(entity.KindUser, userID); err != nil {
+		return err
+	}
 	before, err := c.visitor()
 	if err != nil {
 		return err
@@ -31,43 +44,8 @@ func (c *call) signIn(userID, password string) error {
 			return err
 		}
 	}
-	s := c.server
-	id := s.options.NewID(keyKind)
-	text, hash := newKey(sessionStart, id)
-	_, err = ask[proto.Message](c, entity.Command{
-		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: s.options.NewID("cmd_"),
-		Message: &userv1.StartBrowserSession{Session: &userv1.BrowserSession{
-			Id: id, SecretSha256: hash, ExpiresAt: s.now().Add(sessionTime).UnixMilli(),
-			UserAgent: cut(c.r.UserAgent(), userAgentBytes), Address: c.address().String(),
-		}},
-	})
-	if err != nil {
-		return err
-	}
-	if err := c.settle(entity.KindUser, userID); err != nil {
-		return err
-	}
-	if err := c.checkProof(userID, id, password); err != nil {
-		return err
-	}
 	c.setCookie(s.cookieName(), text, sessionTime)
 	return nil
-}
-
-// checkProof ends a session that a password let in which was replaced before the session started: what replaced it ended
-// those alone that it knew of.
-func (c *call) checkProof(userID, sessionID, password string) error {
-	if password == "" {
-		return nil
-	}
-	now, err := c.passwordOf(userID)
-	if err != nil || now.GetHash() == password {
-		return err
-	}
-	if err := c.endSession(entity.Platform(), userID, sessionID); err != nil {
-		return err
-	}
-	return errUnauthorized
 }
 
 // setCookie has the browser keep a text for a time; without one it forgets it. Lax: a link from elsewhere finds its

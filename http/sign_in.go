@@ -51,7 +51,7 @@ func (s *Server) openAccount(c *call) (sheet, error) {
 			Email: cut(form.Get("email"), maxEmail), Next: next, Problem: wrongPassword,
 		})}, nil
 	}
-	if err := c.signIn(userID, hash); err != nil {
+	if err := c.signIn(userID, &userv1.StartBrowserSession{PasswordHash: hash}); err != nil {
 		return sheet{}, err
 	}
 	address, _ := checkEmail(form.Get("email"))
@@ -199,7 +199,7 @@ func (s *Server) setPassword(c *call) (sheet, error) {
 	if err := c.replacePassword(userID, link, hash); err != nil {
 		return sheet{}, err
 	}
-	if err := c.signIn(userID, hash); err != nil {
+	if err := c.signIn(userID, &userv1.StartBrowserSession{PasswordHash: hash}); err != nil {
 		return sheet{}, err
 	}
 	return sheet{to: accountPath + "?done=password"}, nil

@@ -73,6 +73,18 @@ func TestSetPassword(t *testing.T) {
 	if _, _, err := ask(t, call, s, again); entitytest.Code(err) != entity.LinkInvalid {
 		t.Errorf("a link served twice: %v", err)
 	}
+	byPassword := func(hash string) error {
+		c := session(3)
+		c.PasswordHash = hash
+		_, _, err := ask(t, call, s, c)
+		return err
+	}
+	if err := byPassword(argon); err != nil {
+		t.Errorf("the password: %v", err)
+	}
+	if err := byPassword(argon + "YQ"); entitytest.Code(err) != entity.Unauthorized {
+		t.Errorf("a password that was replaced meanwhile: %v", err)
+	}
 }
 
 func TestBrowserSessionValidation(t *testing.T) {

@@ -20,8 +20,9 @@ const (
 )
 
 var (
-	errSessionID     = entity.Errorf(entity.InvalidRequest, "session id must have 1 to %d bytes", maxIDLength)
-	errNoSuchSession = entity.Errorf(entity.NotFound, "no such browser session")
+	errSessionID        = entity.Errorf(entity.InvalidRequest, "session id must have 1 to %d bytes", maxIDLength)
+	errNoSuchSession    = entity.Errorf(entity.NotFound, "no such browser session")
+	errPasswordReplaced = entity.Errorf(entity.Unauthorized, "another password was set meanwhile")
 )
 
 func startSession(call entity.Call, s *userv1.User, c *userv1.StartBrowserSession) ([]userv1.Event, error) {
@@ -38,6 +39,8 @@ func startSession(call entity.Call, s *userv1.User, c *userv1.StartBrowserSessio
 		return nil, errExpiryPast
 	case given.GetExpiresAt() > entity.MaxTime:
 		return nil, errExpiryLate
+	case c.GetPasswordHash() != "" && c.GetPasswordHash() != s.GetPasswordHash():
+		return nil, errPasswordReplaced
 	}
 	linked, err := linkIdentity(call, s, c.GetIdentity())
 	if err != nil {

@@ -1387,7 +1387,9 @@ type StartBrowserSession struct {
 	Session *BrowserSession        `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	// Who a provider let in; unset: something else did. An issuer's first subject is linked along with the start, any other
 	// one refused.
-	Identity      *LinkedIdentity `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
+	Identity *LinkedIdentity `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
+	// The hash of the password that let them in; empty: something else did. Refused where another one was set meanwhile.
+	PasswordHash  string `protobuf:"bytes,3,opt,name=password_hash,json=passwordHash,proto3" json:"password_hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1434,6 +1436,13 @@ func (x *StartBrowserSession) GetIdentity() *LinkedIdentity {
 		return x.Identity
 	}
 	return nil
+}
+
+func (x *StartBrowserSession) GetPasswordHash() string {
+	if x != nil {
+		return x.PasswordHash
+	}
+	return ""
 }
 
 type EndBrowserSession struct {
@@ -3796,10 +3805,11 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\vSetPassword\x12,\n" +
 	"\x12link_secret_sha256\x18\x01 \x01(\fR\x10linkSecretSha256\x12#\n" +
 	"\rpassword_hash\x18\x02 \x01(\tR\fpasswordHash\"\x12\n" +
-	"\x10DescribePassword\"\x8d\x01\n" +
+	"\x10DescribePassword\"\xb2\x01\n" +
 	"\x13StartBrowserSession\x129\n" +
 	"\asession\x18\x01 \x01(\v2\x1f.atelier.user.v1.BrowserSessionR\asession\x12;\n" +
-	"\bidentity\x18\x02 \x01(\v2\x1f.atelier.user.v1.LinkedIdentityR\bidentity\"2\n" +
+	"\bidentity\x18\x02 \x01(\v2\x1f.atelier.user.v1.LinkedIdentityR\bidentity\x12#\n" +
+	"\rpassword_hash\x18\x03 \x01(\tR\fpasswordHash\"2\n" +
 	"\x11EndBrowserSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\"\x15\n" +
