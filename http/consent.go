@@ -69,11 +69,11 @@ func (a *oauthServer) answerConsent(c *call) (sheet, error) {
 	if len(granted) == 0 {
 		return asked.page(c, "Nothing is left to allow: your role in that workspace has none of what is ticked."), nil
 	}
-	return asked.allow(c, asked.choices[at].workspace.GetId(), granted)
+	return asked.allow(c, asked.choices[at].workspace, granted)
 }
 
-func (k *consent) allow(c *call, workspaceID string, granted []string) (sheet, error) {
-	to, err := k.Allow(c.ctx, c.w.id, oauth.Consent{Person: c.caller.principal, WorkspaceID: workspaceID, Scopes: granted})
+func (k *consent) allow(c *call, into *workspacev1.Workspace, granted []string) (sheet, error) {
+	to, err := k.Allow(c.ctx, c.w.id, oauth.Consent{Person: c.caller.principal, Workspace: into, Scopes: granted})
 	var refused *entity.Error
 	switch {
 	case errors.As(err, &refused) && refused.Code == entity.LimitReached:

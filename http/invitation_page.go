@@ -200,7 +200,8 @@ func (c *call) join(i *invitation, as *wirev1.Principal) error {
 	if err != nil {
 		return err
 	}
-	return c.accept(i.workspace.GetId(), i.GetId(), person, as)
+	_, err = c.accept(i.workspace.GetId(), i.GetId(), person, as)
+	return err
 }
 
 // toPassword leads a newcomer to setting a password.

@@ -4,6 +4,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 type grantView struct {
@@ -44,17 +45,16 @@ func (s *Server) listGrants(c *call, in listing) (collection[grantView], error) 
 	return page(c, in, items, idAfter(found.GetGrants(), found.GetMore())), err
 }
 
-// viewGrant asks the workspace for its name and the grant itself for its last use.
+// viewGrant asks the grant itself for its last use.
 func (c *call) viewGrant(g *userv1.Grant) (grantView, error) {
 	view := grantView{
 		ID: g.GetId(), ClientID: g.GetClientId(), ClientName: g.GetClientName(), RedirectHost: g.GetRedirectHost(),
 		Scopes: g.GetScopes(), CreatedAt: g.GetCreatedAt(), RevokedAt: g.GetRevokedAt(),
 	}
-	w, err := c.workspaceOf(g.GetWorkspaceId())
-	if err != nil && !hidden(err) {
+	var err error
+	if view.Workspace, err = c.grantedIn(g); err != nil {
 		return view, err
 	}
-	view.Workspace = grantedInView{w.GetSlug(), w.GetName()}
 	used, err := ask[*grantv1.Grant](c, entity.Command{
 		Kind: entity.KindGrant, Identity: g.GetId(), Principal: entity.Platform(), Message: &grantv1.DescribeGrant{},
 	})
@@ -63,6 +63,17 @@ func (c *call) viewGrant(g *userv1.Grant) (grantView, error) {
 	}
 	view.LastUsedAt = used.GetLastUsedAt()
 	return view, err
+}
+
+// grantedIn is the workspace as it is called now where the caller may see it, else as it was when the grant was allowed.
+func (c *call) grantedIn(g *userv1.Grant) (grantedInView, error) {
+	seen, err := ask[*workspacev1.Description](c, entity.Command{
+		Kind: entity.KindWorkspace, Identity: g.GetWorkspaceId(), Message: &workspacev1.DescribeWorkspace{},
+	})
+	if hidden(err) {
+		return grantedInView{g.GetWorkspaceSlug(), g.GetWorkspaceName()}, nil
+	}
+	return grantedInView{seen.GetWorkspace().GetSlug(), seen.GetWorkspace().GetName()}, err
 }
 
 // revokeGrant answers when none of the family's tokens opens anything here any more, streams included.

@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/atelier-run/atelier/entity"
 	rules "github.com/atelier-run/atelier/entity/workspace"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -122,7 +120,7 @@ func (c *call) describeInvitation(workspaceID, id string) (*workspacev1.Invitati
 	})
 }
 
-// acceptInvitation answers when the workspace is among the caller's.
+// acceptInvitation answers when the workspace is among the caller's, and ever after the same.
 func (s *Server) acceptInvitation(c *call, _ none) (invitationAccepted, error) {
 	var none invitationAccepted
 	user, err := c.describeCaller()
@@ -138,20 +136,18 @@ func (s *Server) acceptInvitation(c *call, _ none) (invitationAccepted, error) {
 	if workspaceID == "" {
 		return none, errNotFound
 	}
-	if err := c.accept(workspaceID, id, user, c.caller.principal); err != nil {
-		return none, err
-	}
-	w, err := c.workspaceOf(workspaceID)
-	return invitationAccepted{workspaceID, w.GetSlug()}, err
+	slug, err := c.accept(workspaceID, id, user, c.caller.principal)
+	return invitationAccepted{workspaceID, slug}, err
 }
 
-// accept makes a person a member, as a principal that acts for them.
-func (c *call) accept(workspaceID, id string, user *userv1.User, as *wirev1.Principal) error {
-	if _, err := ask[proto.Message](c, entity.Command{
+// accept makes a person a member, as a principal that acts for them, and tells the workspace's slug as it was then.
+func (c *call) accept(workspaceID, id string, user *userv1.User, as *wirev1.Principal) (slug string, err error) {
+	accepted, err := ask[*workspacev1.Description](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: as, ID: c.server.options.NewID("cmd_"),
 		Message: &workspacev1.AcceptInvitation{InvitationId: id, Person: personOf(user)},
-	}); err != nil {
-		return err
+	})
+	if err != nil {
+		return "", err
 	}
-	return c.settle(entity.KindWorkspace, workspaceID)
+	return accepted.GetWorkspace().GetSlug(), c.settle(entity.KindWorkspace, workspaceID)
 }

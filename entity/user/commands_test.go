@@ -35,7 +35,7 @@ func impersonation(id string) *userv1.StartImpersonation {
 func allow(n int) *userv1.AllowGrant {
 	return &userv1.AllowGrant{Grant: &userv1.Grant{
 		Id: grantID(n), ClientId: "cli_1", ClientName: "Editor", RedirectHost: "example.com", WorkspaceId: "ws_1",
-		Scopes: []string{"files:read"},
+		Scopes: []string{"files:read"}, WorkspaceSlug: "acme", WorkspaceName: "Acme",
 	}}
 }
 

@@ -24,7 +24,7 @@ func full() *userv1.User {
 		},
 		Grants: map[string]*userv1.Grant{"ogr_1": {
 			Id: "ogr_1", ClientId: "c", ClientName: "C", RedirectHost: "h", WorkspaceId: "ws_1", Scopes: []string{"s"},
-			CreatedAt: 1, RevokedAt: 3,
+			CreatedAt: 1, RevokedAt: 3, WorkspaceSlug: "w", WorkspaceName: "W",
 		}},
 		Machines: map[string]*userv1.Machine{
 			"mch_1": {Id: "mch_1", Name: "m", SyncDeviceId: "D", CreatedAt: 1, LastUsedAt: 1, RemovedAt: 3},

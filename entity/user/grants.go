@@ -65,7 +65,7 @@ func allowGrant(call entity.Call, s *userv1.User, c *userv1.AllowGrant) ([]userv
 	return []userv1.Event{&userv1.GrantAllowed{UserId: call.Identity, Grant: &userv1.Grant{
 		Id: given.GetId(), ClientId: given.GetClientId(), ClientName: given.GetClientName(),
 		RedirectHost: given.GetRedirectHost(), WorkspaceId: given.GetWorkspaceId(), Scopes: given.GetScopes(),
-		CreatedAt: call.At(),
+		CreatedAt: call.At(), WorkspaceSlug: given.GetWorkspaceSlug(), WorkspaceName: given.GetWorkspaceName(),
 	}}}, nil
 }
 
@@ -79,6 +79,11 @@ func checkGrant(given *userv1.Grant) error {
 		return errHost
 	case given.GetWorkspaceId() == "":
 		return errNoWorkspace
+	}
+	for _, name := range []string{given.GetWorkspaceSlug(), given.GetWorkspaceName()} {
+		if err := CheckName(name); err != nil {
+			return err
+		}
 	}
 	if err := CheckLabel(given.GetClientName()); err != nil {
 		return err
@@ -166,5 +171,8 @@ func copyOfGrant(grant *userv1.Grant) *userv1.Grant {
 		Scopes:       grant.GetScopes(),
 		CreatedAt:    grant.GetCreatedAt(),
 		RevokedAt:    grant.GetRevokedAt(),
+
+		WorkspaceSlug: grant.GetWorkspaceSlug(),
+		WorkspaceName: grant.GetWorkspaceName(),
 	}
 }

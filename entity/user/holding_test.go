@@ -21,6 +21,8 @@ func TestAllowGrantValidation(t *testing.T) {
 		"client name": func(g *userv1.Grant) { g.ClientName = " " },
 		"host":        func(g *userv1.Grant) { g.RedirectHost = strings.Repeat("a", 256) },
 		"workspace":   func(g *userv1.Grant) { g.WorkspaceId = "" },
+		"slug":        func(g *userv1.Grant) { g.WorkspaceSlug = "a\x00" },
+		"name":        func(g *userv1.Grant) { g.WorkspaceName = strings.Repeat("a", 201) },
 		"no scopes":   func(g *userv1.Grant) { g.Scopes = nil },
 		"scopes":      func(g *userv1.Grant) { g.Scopes = make([]string, 65) },
 		"empty scope": func(g *userv1.Grant) { g.Scopes = []string{"a", ""} },
@@ -67,7 +69,7 @@ func TestGrants(t *testing.T) {
 	call.Now = call.Now.Add(time.Second)
 	s = must(t, call, s, &userv1.RevokeGrant{GrantId: grantID(0)})
 	reply := user.Reply(call, s, &userv1.RevokeGrant{GrantId: grantID(0)}, nil).(*userv1.Grant)
-	if reply.GetRevokedAt() != noon.UnixMilli() || reply.GetClientName() != "Editor" {
+	if reply.GetRevokedAt() != noon.UnixMilli() || reply.GetClientName() != "Editor" || reply.GetWorkspaceSlug() != "acme" || reply.GetWorkspaceName() != "Acme" {
 		t.Errorf("revoked again: %v", reply)
 	}
 	if _, _, err := ask(t, call, s, &userv1.RevokeGrant{GrantId: grantID(901)}); entitytest.Code(err) != entity.NotFound {

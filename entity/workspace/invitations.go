@@ -188,7 +188,7 @@ func acceptInvitation(
 		role = member.GetRole()
 	}
 	return []workspacev1.Event{&workspacev1.InvitationAccepted{
-		InvitationId: invitation.GetId(), Person: person, Role: role, At: call.At(), Position: call.Version,
+		InvitationId: invitation.GetId(), Person: person, Role: role, At: call.At(), Position: call.Version, Slug: s.GetSlug(),
 	}}, nil
 }
 
@@ -203,7 +203,7 @@ func isPerson(call entity.Call, person *workspacev1.Person) bool {
 func accepted(next *workspacev1.Workspace, e *workspacev1.InvitationAccepted) {
 	person := e.GetPerson()
 	next.Invitations = altered(next.GetInvitations(), e.GetInvitationId(), func(i *workspacev1.Invitation) {
-		i.ConsumedAt, i.ConsumedBy = e.GetAt(), person.GetUserId()
+		i.ConsumedAt, i.ConsumedBy, i.AcceptedSlug = e.GetAt(), person.GetUserId(), e.GetSlug()
 	})
 	if _, already := next.GetMembers()[person.GetUserId()]; already {
 		return

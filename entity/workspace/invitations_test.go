@@ -181,6 +181,11 @@ func TestAcceptInvitation(t *testing.T) {
 	if again := w.unchanged(person("bob"), accept); !proto.Equal(again, where) {
 		t.Errorf("again: %v", again)
 	}
+	w.must(entity.Platform(), &workspacev1.RenameWorkspace{Slug: "apex"})
+	w.must(person("ann"), &workspacev1.RemoveMember{UserId: "bob"})
+	if again := w.unchanged(person("bob"), accept); !proto.Equal(again, where) {
+		t.Errorf("again, once renamed: %v", again)
+	}
 	w.must(person("ann"), inviting("inv_2", "boss@example.com", "x"))
 	alike := &workspacev1.AcceptInvitation{InvitationId: "inv_2", Person: somebody("eve")}
 	alike.Person.Email = "bo\u017fs@example.com" // which case folding takes for an s
@@ -188,6 +193,21 @@ func TestAcceptInvitation(t *testing.T) {
 	other := &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("eve")}
 	other.Person.Email = address("bob")
 	w.refused(person("eve"), other, entity.NotFound)
+}
+
+// What was accepted before its slug was kept tells who is still a member.
+func TestAnAcceptanceWithoutASlug(t *testing.T) {
+	w := founded(t)
+	w.must(person("ann"), inviting("inv_1", address("bob"), "x"))
+	w.s = workspace.Evolve(w.s, &workspacev1.InvitationAccepted{InvitationId: "inv_1", Person: somebody("bob"), Role: editor, At: 1})
+	accept := &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("bob")}
+	for _, want := range []string{"acme", ""} {
+		reply := workspace.Reply(w.call(person("bob")), w.s, accept, nil).(*workspacev1.Description)
+		if reply.GetWorkspace().GetSlug() != want || reply.GetWorkspace().GetId() != acme {
+			t.Errorf("%v, want %q", reply, want)
+		}
+		w.s = workspace.Evolve(w.s, &workspacev1.MemberRemoved{UserId: "bob", At: 2})
+	}
 }
 
 func TestAcceptInvitationIsRefused(t *testing.T) {

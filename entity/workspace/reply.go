@@ -29,8 +29,7 @@ func Reply(
 	case *workspacev1.DescribeInvitation:
 		return s.GetInvitations()[c.GetInvitationId()]
 	case *workspacev1.AcceptInvitation:
-		// The person may have been removed again since they accepted: no more than where they were invited to.
-		return &workspacev1.Description{Workspace: &workspacev1.Workspace{Id: s.GetId(), Slug: s.GetSlug()}}
+		return acceptedReply(s, c)
 	case *workspacev1.CreateAnchor:
 		return s.GetAnchors()[c.GetAnchorId()]
 	case *workspacev1.Reanchor:
@@ -50,6 +49,16 @@ func Reply(
 func inviteReply(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) *workspacev1.Invited {
 	invitation := pendingOf(call, s, addressOf(c))
 	return &workspacev1.Invited{Invitation: invitation, Renewed: invitation.GetId() != c.GetInvitationId()}
+}
+
+// acceptedReply is the same whenever it is asked for: the person may have been removed since they accepted, and is told no
+// more than then. One that was accepted before its slug was kept tells members alone.
+func acceptedReply(s *workspacev1.Workspace, c *workspacev1.AcceptInvitation) *workspacev1.Description {
+	slug := s.GetInvitations()[c.GetInvitationId()].GetAcceptedSlug()
+	if _, member := s.GetMembers()[c.GetPerson().GetUserId()]; member && slug == "" {
+		slug = s.GetSlug()
+	}
+	return &workspacev1.Description{Workspace: &workspacev1.Workspace{Id: s.GetId(), Slug: slug}}
 }
 
 // describe leaves out the members, the invitations and the anchors: who may see them are other capabilities' questions.

@@ -16,6 +16,7 @@ import (
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 // MaxQuery bounds an authorization request, in bytes.
@@ -164,8 +165,8 @@ func (r *Request) location(parameters url.Values) string {
 
 // Consent is what a person allows.
 type Consent struct {
-	Person      *wirev1.Principal
-	WorkspaceID string
+	Person    *wirev1.Principal
+	Workspace *workspacev1.Workspace
 	// Scopes are some of those that were asked for.
 	Scopes []string
 }
@@ -180,7 +181,7 @@ func (r *Request) Allow(ctx context.Context, requestID string, c Consent) (locat
 	for _, scope := range c.Scopes {
 		r.asked.GrantScope(scope)
 	}
-	response, err := p.fosite.NewAuthorizeResponse(ctx, r.asked, &session{person, c.WorkspaceID})
+	response, err := p.fosite.NewAuthorizeResponse(ctx, r.asked, &session{person, c.Workspace.GetId()})
 	if err != nil {
 		return "", err
 	}
@@ -188,7 +189,8 @@ func (r *Request) Allow(ctx context.Context, requestID string, c Consent) (locat
 		Kind: entity.KindUser, Identity: person, Principal: c.Person, RequestID: requestID, ID: p.NewID("cmd_"),
 		Message: &userv1.AllowGrant{Grant: &userv1.Grant{
 			Id: grantID, ClientId: r.client.GetID(), ClientName: r.ClientName(), RedirectHost: r.Host(),
-			WorkspaceId: c.WorkspaceID, Scopes: c.Scopes,
+			WorkspaceId: c.Workspace.GetId(), Scopes: c.Scopes,
+			WorkspaceSlug: c.Workspace.GetSlug(), WorkspaceName: c.Workspace.GetName(),
 		}},
 	}); err != nil {
 		return "", err

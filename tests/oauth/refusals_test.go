@@ -179,14 +179,31 @@ func TestRoles(t *testing.T) {
 	if status, text := w.api("GET", "/v1/ws/acme/file-activity/feed", granted.access, ""); status != 200 {
 		t.Errorf("%d %s", status, text)
 	}
+	rename := func(from, to, name string) {
+		t.Helper()
+		body := `{"slug":"` + to + `","name":"` + name + `","publicUrlBreakAcknowledged":true}`
+		if status, text := w.api("PATCH", "/v1/workspaces/"+from, owner.key, body); status != 200 {
+			t.Errorf("%d %s", status, text)
+		}
+	}
+	grants := func(want string) {
+		t.Helper()
+		if status, text := w.api("GET", "/v1/user/oauth-grants", viewer.key, ""); status != 200 || !strings.Contains(text, want) {
+			t.Errorf("%d %s, want %s", status, text, want)
+		}
+	}
+	rename("acme", "apex", "A better name")
+	grants(`"workspace":{"slug":"apex","name":"A better name"}`)
 	w.ask(entity.KindWorkspace, id, &workspacev1.RemoveMember{UserId: viewer.id})
 	w.ask(entity.KindUser, viewer.id, &userv1.DescribeUser{})
-	w.join(id, owner, viewer) // who comes back has not consented anew
+	rename("apex", "acre", "A secret name")
+	grants(`"workspace":{"slug":"acme","name":"ACME"}`) // as it was when they allowed it
+	w.join(id, owner, viewer)                           // who comes back has not consented anew
 	w.advance(time.Second)
 	if status, text := w.api("GET", "/v1/whoami", granted.access, ""); status != 401 {
 		t.Errorf("removed: %d %s", status, text)
 	}
-	w.audited(owner, "acme", "oauth_grant.revoked", 1)
+	w.audited(owner, "acre", "oauth_grant.revoked", 1)
 }
 
 // join makes somebody a viewer.
