@@ -46,7 +46,7 @@ func Events() []proto.Message {
 		&userv1.BrowserSessionStarted{}, &userv1.BrowserSessionEnded{}, &userv1.PasswordSet{},
 		&userv1.IdentitiesUnlinked{},
 		&userv1.ImpersonationStarted{}, &userv1.GrantAllowed{}, &userv1.GrantRevoked{},
-		&userv1.MachineRegistered{}, &userv1.MachineRemoved{},
+		&userv1.MachineRegistered{}, &userv1.MachineRenamed{}, &userv1.MachineRemoved{},
 
 		&computerv1.ComputerProvisioned{}, &computerv1.ComputerFound{}, &computerv1.ComputerLost{},
 	}

@@ -113,6 +113,13 @@ var nexts = map[string]struct {
 	"machine": {"usr_1", &userv1.MachineRegistered{UserId: "usr_1", Machine: &userv1.Machine{SyncDeviceId: "D", Name: "n", CreatedAt: 5}, WorkspaceIds: []string{"ws_1"}}, []entity.Command{
 		record("ws_1", "sync_machine.registered", "usr_1", &auditv1.Provenance{DeviceId: "D", DeviceName: "n"}),
 	}},
+	"machine renamed": {"usr_1", &userv1.MachineRenamed{
+		MachineId: "m", Name: "n", At: 5, UserId: "usr_1", SyncDeviceId: "D", WorkspaceIds: []string{"ws_1", "ws_2"}, ImpersonatorId: "usr_2",
+	}, []entity.Command{
+		record("ws_1", "sync_machine.registered", "usr_1", &auditv1.Provenance{DeviceId: "D", DeviceName: "n", Actor: "usr_2"}),
+		record("ws_2", "sync_machine.registered", "usr_1", &auditv1.Provenance{DeviceId: "D", DeviceName: "n", Actor: "usr_2"}),
+	}},
+	"machine renamed before that was logged": {"usr_1", &userv1.MachineRenamed{MachineId: "m", Name: "n", At: 5}, nil},
 	"machine removed": {"usr_1", &userv1.MachineRemoved{MachineId: "m", UserId: "usr_1", SyncDeviceId: "D", Name: "n", At: 5, By: "usr_1", WorkspaceIds: []string{"ws_1"}}, []entity.Command{
 		command(entity.KindDevice, "D", &devicev1.ReleaseDevice{UserId: "usr_1", MachineId: "m"}),
 		record("ws_1", "sync_machine.removed", "usr_1", &auditv1.Provenance{DeviceId: "D", DeviceName: "n"}),

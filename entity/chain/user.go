@@ -47,6 +47,9 @@ func ofUser(identity string, event userv1.Event) []entity.Command {
 	case *userv1.MachineRegistered:
 		return record("sync_machine.registered", author{e.GetUserId(), e.GetImpersonatorId()}, e.GetMachine().GetCreatedAt(),
 			&auditv1.Provenance{DeviceId: e.GetMachine().GetSyncDeviceId(), DeviceName: e.GetMachine().GetName()}, e.GetWorkspaceIds()...)
+	case *userv1.MachineRenamed:
+		return record("sync_machine.registered", author{e.GetUserId(), e.GetImpersonatorId()}, e.GetAt(),
+			&auditv1.Provenance{DeviceId: e.GetSyncDeviceId(), DeviceName: e.GetName()}, e.GetWorkspaceIds()...)
 	case *userv1.MachineRemoved:
 		return append(to(entity.KindDevice, e.GetSyncDeviceId(), &devicev1.ReleaseDevice{UserId: e.GetUserId(), MachineId: e.GetMachineId()}),
 			record("sync_machine.removed", of(e), e.GetAt(), &auditv1.Provenance{DeviceId: e.GetSyncDeviceId(), DeviceName: e.GetName()}, e.GetWorkspaceIds()...)...)

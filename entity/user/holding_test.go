@@ -139,11 +139,18 @@ func TestMachines(t *testing.T) {
 	s, call := created(t), by(entity.Platform())
 	register := &userv1.RegisterMachine{MachineId: machineID(1), Name: "laptop", SyncDeviceId: "A"}
 	s = must(t, call, must(t, call, s, &userv1.JoinWorkspace{WorkspaceId: "ws_1"}), register)
-	renamed := &userv1.RegisterMachine{MachineId: machineID(2), Name: "desk", SyncDeviceId: "A"}
+	renamed := &userv1.RegisterMachine{MachineId: machineID(2), Name: "desk", SyncDeviceId: "A", ImpersonatorId: "usr_bob"}
 	s, events, err := ask(t, call, s, renamed)
 	reply := user.Reply(call, s, renamed, events).(*userv1.Machine)
-	if _, ok := events[0].(*userv1.MachineRenamed); !ok || err != nil || reply.GetId() != machineID(1) || reply.GetName() != "desk" {
+	under := &userv1.MachineRenamed{
+		MachineId: machineID(1), Name: "desk", At: call.At(), UserId: alice, SyncDeviceId: "A", WorkspaceIds: []string{"ws_1"},
+		ImpersonatorId: "usr_bob",
+	}
+	if err != nil || !proto.Equal(events[0], under) || reply.GetId() != machineID(1) || reply.GetName() != "desk" {
 		t.Fatalf("%v, %v, %v", events, reply, err)
+	}
+	if _, events, err = ask(t, call, s, renamed); len(events) > 0 || err != nil {
+		t.Errorf("the same again: %v, %v", events, err)
 	}
 	s, events, _ = ask(t, call, s, &userv1.RemoveMachine{MachineId: machineID(1)})
 	want := &userv1.MachineRemoved{

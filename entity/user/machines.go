@@ -27,7 +27,10 @@ func registerMachine(call entity.Call, s *userv1.User, c *userv1.RegisterMachine
 	case known.GetRemovedAt() != 0, known != nil && known.GetName() == c.GetName():
 		return nil, nil
 	case known != nil:
-		return []userv1.Event{&userv1.MachineRenamed{MachineId: known.GetId(), Name: c.GetName(), At: call.At()}}, nil
+		return []userv1.Event{&userv1.MachineRenamed{
+			MachineId: known.GetId(), Name: c.GetName(), At: call.At(), UserId: call.Identity,
+			SyncDeviceId: known.GetSyncDeviceId(), WorkspaceIds: workspaceIDs(s), ImpersonatorId: c.GetImpersonatorId(),
+		}}, nil
 	case !isULID(c.GetMachineId(), MachinePrefix):
 		return nil, errMachineID
 	case c.GetSyncDeviceId() == "":
