@@ -2,6 +2,7 @@ package http
 
 import (
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -123,13 +124,13 @@ func (s *Server) revokeAPIKey(c *call, _ none) (apiKeyRevoked, error) {
 		return apiKeyRevoked{}, err
 	}
 	s.forgetCredential(keyID)
-	return apiKeyRevoked{keyPrefix(keyID), key.GetRevokedAt()}, nil
+	return apiKeyRevoked{user.ShownPrefix(keyID), key.GetRevokedAt()}, nil
 }
 
 func viewAPIKey(key *userv1.ApiKey) apiKeyRecord {
 	return apiKeyRecord{
 		ID:        key.GetId(),
-		Prefix:    keyPrefix(key.GetId()),
+		Prefix:    user.ShownPrefix(key.GetId()),
 		CreatedAt: key.GetCreatedAt(),
 		Name:      key.GetName(),
 		ExpiresAt: key.GetExpiresAt(),

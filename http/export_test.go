@@ -54,7 +54,6 @@ func (s *Server) CursorPlace(text string, parts ...string) (string, error) {
 }
 
 var (
-	KeyPrefix   = keyPrefix
 	NewID       = newID
 	RequestLike = requestIDLike
 )

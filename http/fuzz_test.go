@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/http"
 )
 
@@ -22,7 +23,7 @@ func TestKeys(t *testing.T) {
 		if !ok || back != id || len(hash) != 32 || len(secret) != 40 || seen[secret] {
 			t.Fatalf("%s: %s %s %v", text, back, secret, ok)
 		}
-		if prefix := http.KeyPrefix(id); prefix != "atl_"+id[4:12] || !strings.HasPrefix(text, prefix) {
+		if prefix := user.ShownPrefix(id); prefix != "atl_"+id[4:12] || !strings.HasPrefix(text, prefix) {
 			t.Fatalf("prefix %s of %s", prefix, text)
 		}
 		seen[secret] = true

@@ -15,7 +15,7 @@ import (
 // What is presented reads <start><id>_<secret>: the id of a credential or a grant without its kind prefix, and 200
 // random bits. The start tells the kind: whoever finds a key knows what it opens, and so do scanners for secrets.
 const (
-	keyStart           = "atl_"
+	keyStart           = user.KeyStart
 	sessionStart       = "atlses_"
 	impersonationStart = "atlimp_"
 	keyKind            = user.KeyPrefix
@@ -91,12 +91,6 @@ func splitKey(start, text string) (id, secret string, ok bool) {
 func splitToken(start, text string) (id string, hash []byte, ok bool) {
 	id, secret, ok := splitKey(start, text)
 	return id, hashOf(secret), ok
-}
-
-// keyPrefix is what is shown of a key for its holder to recognise it.
-func keyPrefix(keyID string) string {
-	id := strings.TrimPrefix(keyID, keyKind)
-	return keyStart + id[:min(8, len(id))]
 }
 
 func isSecret(text string) bool {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
+	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/http"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -187,7 +188,7 @@ func TestRevocationEndsStreamsHereAtOnce(t *testing.T) {
 		began := time.Now()
 		revoked := b.text(b.request("DELETE", "/v1/user/api-keys/"+id, nil))
 		b.text(response)
-		if revoked != `{"prefix":"`+http.KeyPrefix(id)+`","revokedAt":5}` || time.Since(began) > 0 {
+		if revoked != `{"prefix":"`+user.ShownPrefix(id)+`","revokedAt":5}` || time.Since(began) > 0 {
 			b.Errorf("%s after %v", revoked, time.Since(began))
 		}
 		if again := b.request("GET", "/v1/whoami", nil); again.StatusCode != 401 {

@@ -70,15 +70,15 @@ var nexts = map[string]struct {
 		command(entity.KindWorkspace, "ws_1", &workspacev1.UpdateMember{Person: &workspacev1.Person{UserId: "usr_1", Email: "e", Name: "n"}}),
 		command(entity.KindWorkspace, "ws_2", &workspacev1.UpdateMember{Person: &workspacev1.Person{UserId: "usr_1", Email: "e", Name: "n"}}),
 	}},
-	"key": {"usr_1", &userv1.ApiKeyIssued{Key: &userv1.ApiKey{Id: "key_1", Name: "n", CreatedAt: 5}, UserId: "usr_1", WorkspaceIds: []string{"ws_1"}, By: "usr_1"}, []entity.Command{
-		command(entity.KindCredential, "key_1", &credentialv1.RegisterCredential{Credential: &credentialv1.Credential{
-			Id: "key_1", Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1", CreatedAt: 5,
+	"key": {"usr_1", &userv1.ApiKeyIssued{Key: &userv1.ApiKey{Id: "key_01j0abcdefghi", Name: "n", CreatedAt: 5}, UserId: "usr_1", WorkspaceIds: []string{"ws_1"}, By: "usr_1"}, []entity.Command{
+		command(entity.KindCredential, "key_01j0abcdefghi", &credentialv1.RegisterCredential{Credential: &credentialv1.Credential{
+			Id: "key_01j0abcdefghi", Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1", CreatedAt: 5,
 		}}),
-		record("ws_1", "api_key.created", "usr_1", &auditv1.Provenance{Name: "n"}),
+		record("ws_1", "api_key.created", "usr_1", &auditv1.Provenance{Name: "n", Prefix: "atl_01j0abcd"}),
 	}},
-	"key by the platform": {"usr_1", &userv1.ApiKeyRevoked{KeyId: "key_1", Name: "n", At: 5, WorkspaceIds: []string{"ws_1"}}, []entity.Command{
-		command(entity.KindCredential, "key_1", &credentialv1.RevokeCredential{At: 5}),
-		record("ws_1", "api_key.revoked", "", &auditv1.Provenance{Name: "n"}),
+	"key by the platform": {"usr_1", &userv1.ApiKeyRevoked{KeyId: "key_01j0abcdefghi", Name: "n", At: 5, WorkspaceIds: []string{"ws_1"}}, []entity.Command{
+		command(entity.KindCredential, "key_01j0abcdefghi", &credentialv1.RevokeCredential{At: 5}),
+		record("ws_1", "api_key.revoked", "", &auditv1.Provenance{Name: "n", Prefix: "atl_01j0abcd"}),
 	}},
 	"session": {"usr_1", &userv1.BrowserSessionStarted{Session: &userv1.BrowserSession{Id: "b", CreatedAt: 5, ExpiresAt: 9}, EndedSessionIds: []string{"a"}}, []entity.Command{
 		command(entity.KindCredential, "b", &credentialv1.RegisterCredential{Credential: &credentialv1.Credential{

@@ -2,6 +2,7 @@ package chain
 
 import (
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
 	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
@@ -21,10 +22,10 @@ func ofUser(identity string, event userv1.Event) []entity.Command {
 		return append(register(&credentialv1.Credential{
 			Id: e.GetKey().GetId(), Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: e.GetUserId(),
 			SecretSha256: e.GetKey().GetSecretSha256(), CreatedAt: e.GetKey().GetCreatedAt(), ExpiresAt: e.GetKey().GetExpiresAt(),
-		}), record("api_key.created", of(e), e.GetKey().GetCreatedAt(), &auditv1.Provenance{Name: e.GetKey().GetName()}, e.GetWorkspaceIds()...)...)
+		}), record("api_key.created", of(e), e.GetKey().GetCreatedAt(), aboutKey(e.GetKey().GetId(), e.GetKey().GetName()), e.GetWorkspaceIds()...)...)
 	case *userv1.ApiKeyRevoked:
 		return append(revoke(e.GetAt(), e.GetKeyId()),
-			record("api_key.revoked", of(e), e.GetAt(), &auditv1.Provenance{Name: e.GetName()}, e.GetWorkspaceIds()...)...)
+			record("api_key.revoked", of(e), e.GetAt(), aboutKey(e.GetKeyId(), e.GetName()), e.GetWorkspaceIds()...)...)
 	case *userv1.BrowserSessionStarted:
 		return append(register(&credentialv1.Credential{
 			Id: e.GetSession().GetId(), Kind: wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION, UserId: identity,
@@ -56,6 +57,11 @@ func ofUser(identity string, event userv1.Event) []entity.Command {
 	default:
 		return nil
 	}
+}
+
+// aboutKey tells which of the keys of a name it is.
+func aboutKey(id, name string) *auditv1.Provenance {
+	return &auditv1.Provenance{Name: name, Prefix: user.ShownPrefix(id)}
 }
 
 func impersonation(e *userv1.ImpersonationStarted) []entity.Command {

@@ -15,6 +15,8 @@ const (
 	MaxPartLength = 100
 	// KeyPrefix begins a key's id; a lower-case ULID follows.
 	KeyPrefix = "key_"
+	// KeyStart begins a key as its holder presents it; the id follows, without KeyPrefix.
+	KeyStart = "atl_"
 
 	maxIDLength = 128
 )

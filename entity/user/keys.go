@@ -2,6 +2,7 @@ package user
 
 import (
 	"crypto/sha256"
+	"strings"
 
 	"github.com/atelier-run/atelier/entity"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -20,6 +21,12 @@ var (
 	errTooManyKeys = entity.Errorf(entity.LimitReached, "at most %d API keys can be valid at a time", MaxKeys)
 	errPageLimit   = entity.Errorf(entity.InvalidRequest, "limit must be 1 to %d", MaxPage)
 )
+
+// ShownPrefix is what is shown of a key for its holder to recognise it.
+func ShownPrefix(keyID string) string {
+	id := strings.TrimPrefix(keyID, KeyPrefix)
+	return KeyStart + id[:min(8, len(id))]
+}
 
 func issueKey(call entity.Call, s *userv1.User, c *userv1.IssueApiKey) ([]userv1.Event, error) {
 	// Before the validation: a repeated command stays true when its key has expired meanwhile.
