@@ -113,6 +113,7 @@ func (c *call) unnamed(err error) *entity.Error {
 func (c *call) answer(status int, e *entity.Error) {
 	header := c.w.Header()
 	header.Set("Content-Type", "application/json")
+	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
 	c.w.WriteHeader(status)
 	json.NewEncoder(c.w).Encode(map[string]string{"error": string(e.Code), "message": e.Message})
