@@ -56,7 +56,7 @@ func TestForgottenPassword(t *testing.T) {
 	b.get(links[0]).page(200, "alice@example.com")
 	b.post("/set-password", "token", token, "password", better, "again", better).leads("/account?done=password")
 	old.get("/account").leads("/sign-in?next=%2Faccount")
-	b.get(links[0]).page(403, "The link is no longer good")
+	b.get(links[0]).page(403, "The link is no longer good", `href="/sign-in"`)
 	s.browser().post("/sign-in", "email", "alice@example.com", "password", better).leads("/account")
 
 	// Used up is used up: who asks again gets another.

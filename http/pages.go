@@ -181,7 +181,7 @@ func (w *response) failPage(refused *entity.Error) {
 	case entity.NotFound:
 		shown.Text = "The address is wrong, or what was here is gone."
 		shown.Link, shown.LinkText = "/", "Go to your account"
-	case entity.InvitationConsumed:
+	case entity.InvitationConsumed, entity.LinkInvalid:
 		shown.Link, shown.LinkText = signInPath, "Sign in"
 	case entity.RateLimited, entity.Unavailable:
 		shown.Text += " Try again in " + waiting(refused.RetryAfter) + "."
