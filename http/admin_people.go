@@ -1,8 +1,6 @@
 package http
 
 import (
-	"strings"
-
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -189,20 +187,10 @@ func (s *Server) forgetPerson(userID string, shut bool) {
 	})
 }
 
-// checkEmail is an address in the one form in which it names a person. Only letters of ASCII are brought into lower case:
-// others would become those of another address, as U+0130 becomes i. They are refused.
+// checkEmail is an address in the one form in which it names a person.
 func checkEmail(text string) (string, error) {
 	if text == "" {
 		return "", invalid("email is required")
 	}
-	address := strings.Map(func(r rune) rune {
-		if 'A' <= r && r <= 'Z' {
-			return r - 'A' + 'a'
-		}
-		return r
-	}, text)
-	if err := email.Check(address); err != nil {
-		return "", err
-	}
-	return address, nil
+	return email.Canonical(text)
 }

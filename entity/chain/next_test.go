@@ -53,7 +53,7 @@ var nexts = map[string]struct {
 		command(entity.KindWorkspace, "ws_1", &workspacev1.CreateWorkspace{Slug: "a", CreatorId: "usr_1", CreatorEmail: "e", CreatorName: "n"}),
 	}},
 	"invitation": {"ws_1", &workspacev1.InvitationCreated{Invitation: &workspacev1.Invitation{
-		Id: "inv_1", Email: "A@example.com", Inviter: &workspacev1.Person{UserId: "usr_1"},
+		Id: "inv_1", Email: "a@example.com", Inviter: &workspacev1.Person{UserId: "usr_1"},
 	}}, []entity.Command{
 		command(entity.KindEmail, "a@example.com", &emailv1.AddInvitation{InvitationId: "inv_1", WorkspaceId: "ws_1", InviterId: "usr_1"}),
 	}},

@@ -2,7 +2,6 @@ package chain
 
 import (
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
@@ -35,7 +34,7 @@ func ofWorkspace(identity string, event workspacev1.Event) []entity.Command {
 			release(e.GetSlug(), identity, e.GetAt()),
 			to(entity.KindComputer, identity, &computerv1.RetireComputer{TaskId: taskID("retire", e.GetAt())})...)
 	case *workspacev1.InvitationCreated:
-		return to(entity.KindEmail, strings.ToLower(e.GetInvitation().GetEmail()), &emailv1.AddInvitation{
+		return to(entity.KindEmail, e.GetInvitation().GetEmail(), &emailv1.AddInvitation{
 			InvitationId: e.GetInvitation().GetId(), WorkspaceId: identity, InviterId: e.GetInvitation().GetInviter().GetUserId(),
 		})
 	case *workspacev1.InvitationAccepted:

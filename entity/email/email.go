@@ -2,14 +2,11 @@
 //
 //	free ──ClaimEmail──► taken
 //
-// An address's identity is its lower-case text, so that its one stream settles who of several claimants wins. It keeps
+// An address's identity is its lower-case text (check.go), so that its one stream settles who of several claimants wins. It keeps
 // which workspaces invited it, whether or not it is anybody's yet (invitations.go). The platform alone asks it.
 package email
 
 import (
-	"net/mail"
-	"strings"
-
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -17,17 +14,11 @@ import (
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 )
 
-// MaxLength is the longest address, in bytes (RFC 5321, section 4.5.3.1.3, without the angle brackets).
-const MaxLength = 254
-
 var (
 	errPlatformOnly   = entity.Errorf(entity.Forbidden, "only the platform does this")
 	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of an email address")
 	errTaken          = entity.Errorf(entity.EmailTaken, "email is another person's")
 	errNoUser         = entity.Errorf(entity.InvalidRequest, "userId is empty")
-	errLength         = entity.Errorf(entity.InvalidRequest, "email must have at most %d bytes", MaxLength)
-	errForm           = entity.Errorf(entity.InvalidRequest, "email is no address")
-	errCase           = entity.Errorf(entity.InvalidRequest, "email is not lower-case")
 )
 
 // Zero is the state before the first event.
@@ -71,21 +62,6 @@ func Reply(_ entity.Call, s *emailv1.Email, c emailv1.Command, _ []emailv1.Event
 	case *emailv1.ClaimEmail, *emailv1.ResolveEmail, *emailv1.AddInvitation:
 	}
 	return s
-}
-
-// Check tells why a text is no lower-case address without a display name; nil where it is one. Errors: invalid_request.
-func Check(address string) *entity.Error {
-	if len(address) > MaxLength {
-		return errLength
-	}
-	parsed, err := mail.ParseAddress(address)
-	switch {
-	case err != nil || parsed.Address != address:
-		return errForm
-	case strings.ToLower(address) != address:
-		return errCase
-	}
-	return nil
 }
 
 func claim(call entity.Call, s *emailv1.Email, c *emailv1.ClaimEmail) ([]emailv1.Event, error) {

@@ -3,7 +3,6 @@ package workspace
 import (
 	"crypto/sha256"
 	"maps"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -40,12 +39,15 @@ var (
 // invite makes an invitation or renews the pending one of the address. The same secret again is the same request.
 // Errors: already_member, limit_reached.
 func invite(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) ([]workspacev1.Event, error) {
-	address := addressOf(c)
-	if err := checkInvite(c, address); err != nil {
+	if err := checkInvite(c); err != nil {
+		return nil, err
+	}
+	address, err := email.Canonical(c.GetEmail())
+	if err != nil {
 		return nil, err
 	}
 	for _, m := range s.GetMembers() {
-		if strings.ToLower(m.GetEmail()) == address {
+		if m.GetEmail() == address {
 			return nil, errAlreadyMember
 		}
 	}
@@ -69,9 +71,7 @@ func invite(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) (
 	return []workspacev1.Event{&workspacev1.InvitationCreated{Invitation: next}}, nil
 }
 
-func addressOf(c *workspacev1.Invite) string { return strings.ToLower(c.GetEmail()) }
-
-func checkInvite(c *workspacev1.Invite, address string) error {
+func checkInvite(c *workspacev1.Invite) error {
 	switch {
 	case c.GetInvitationId() == "":
 		return errNoInvitationID
@@ -79,9 +79,6 @@ func checkInvite(c *workspacev1.Invite, address string) error {
 		return errInvitedRole
 	case len(c.GetSecretSha256()) != 0 && len(c.GetSecretSha256()) != sha256.Size:
 		return errSecret
-	}
-	if err := email.Check(address); err != nil {
-		return err
 	}
 	return nil
 }
@@ -169,7 +166,7 @@ func acceptInvitation(
 	}
 	invitation, found := s.GetInvitations()[c.GetInvitationId()]
 	switch {
-	case !found, deleted(s), strings.ToLower(person.GetEmail()) != invitation.GetEmail():
+	case !found, deleted(s), person.GetEmail() != invitation.GetEmail():
 		return nil, errNoInvitation
 	case invitation.GetConsumedAt() != 0 && invitation.GetConsumedBy() == person.GetUserId():
 		return nil, nil

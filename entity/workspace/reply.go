@@ -4,6 +4,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/email"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -47,7 +48,8 @@ func Reply(
 
 // inviteReply tells a renewed invitation by its id: a new one has the command's.
 func inviteReply(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) *workspacev1.Invited {
-	invitation := pendingOf(call, s, addressOf(c))
+	address, _ := email.Canonical(c.GetEmail())
+	invitation := pendingOf(call, s, address)
 	return &workspacev1.Invited{Invitation: invitation, Renewed: invitation.GetId() != c.GetInvitationId()}
 }
 
