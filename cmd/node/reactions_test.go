@@ -2,8 +2,8 @@ package node_test
 
 import (
 	"context"
-	"strings"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
