@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"net/netip"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -40,7 +41,9 @@ type forgotten struct {
 	// key is of this process alone, so that no copy of the data tells what links it mailed.
 	key  []byte
 	ways chan struct{}
-	work sync.WaitGroup
+	// turns has a person's links made one after the other, so that who asks twice at once has the same one mailed.
+	turns [64]chan struct{}
+	work  sync.WaitGroup
 	// ctx ends what is under way.
 	ctx  context.Context
 	stop context.CancelFunc
@@ -49,6 +52,9 @@ type forgotten struct {
 func newForgotten() *forgotten {
 	f := &forgotten{seed: maphash.MakeSeed(), key: make([]byte, 32), ways: make(chan struct{}, mostForgotten)}
 	rand.Read(f.key) // never fails, as its documentation has it
+	for i := range f.turns {
+		f.turns[i] = make(chan struct{}, 1)
+	}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f
 }
@@ -81,6 +87,17 @@ func (f *forgotten) begin(work func()) bool {
 		work()
 	})
 	return true
+}
+
+// turn waits until nobody makes a link for a person, or until ctx ends; done lets the next one.
+func (f *forgotten) turn(ctx context.Context, userID string) (done func(), err error) {
+	turn := f.turns[maphash.Comparable(f.seed, userID)%uint64(len(f.turns))]
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // drain waits for what is under way, and cuts it off when ctx ends.
@@ -122,6 +139,11 @@ func (s *Server) remind(request, address string) {
 	ctx, cancel := context.WithTimeout(s.forgotten.ctx, s.options.Limits.RequestTime)
 	defer cancel()
 	log := s.log.With("request", request)
+	defer func() {
+		if p := recover(); p != nil { // here it would end the process
+			log.Error("mailing a link panicked", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
 	to, text, err := (&call{ctx: ctx, server: s, w: &response{id: request}}).reminder(address)
 	switch {
 	case err != nil && !hidden(err):
@@ -145,22 +167,35 @@ func (c *call) reminder(address string) (to, text string, err error) {
 	if slot(f.seed, &f.people, userID).takeEach(now, perMailbox.each, perMailbox.burst) > 0 {
 		return "", "", nil
 	}
-	password, err := c.passwordOf(userID)
-	if err != nil {
-		return "", "", err
-	}
-	ends := password.GetLink().GetExpiresAt()
-	secret := f.secret(userID, password.GetHash(), ends)
-	young := now.Add(forgottenTime - sameTime).UnixMilli() // one that is still good then was made less than sameTime ago
-	if !user.LinkOpens(password.GetLink(), hashOf(secret), young) {
-		ends = now.Add(forgottenTime).UnixMilli()
-		secret = f.secret(userID, password.GetHash(), ends)
-	}
-	path, err := c.offerSecret(userID, secret, ends)
+	path, ends, err := c.forgottenLink(userID, now)
 	if err != nil {
 		return "", "", err
 	}
 	text = fmt.Sprintf("Somebody, most likely you, forgot the password of %s at %s.\n\nSet a new one here, once, before %s:\n\n%s\n\nIf it was not you, leave this be: your password stays as it is.\n",
 		person.GetEmail(), c.server.link(""), moment(ends), c.server.link(path))
 	return person.GetEmail(), text, nil
+}
+
+// forgottenLink is the path of a link that sets a person's password, and when it ends: the one that was mailed last, while
+// it is young, or a new one.
+func (c *call) forgottenLink(userID string, now time.Time) (path string, ends int64, err error) {
+	f := c.server.forgotten
+	done, err := f.turn(c.ctx, userID)
+	if err != nil {
+		return "", 0, err
+	}
+	defer done()
+	password, err := c.passwordOf(userID)
+	if err != nil {
+		return "", 0, err
+	}
+	ends = password.GetLink().GetExpiresAt()
+	secret := f.secret(userID, password.GetHash(), ends)
+	young := now.Add(forgottenTime - sameTime).UnixMilli() // one that is still good then was made less than sameTime ago
+	if !user.LinkOpens(password.GetLink(), hashOf(secret), young) {
+		ends = now.Add(forgottenTime).UnixMilli()
+		secret = f.secret(userID, password.GetHash(), ends)
+	}
+	path, err = c.offerSecret(userID, secret, ends)
+	return path, ends, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/atelier-run/atelier/http"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 // mailed are the links that were mailed, once all are on their way.
@@ -250,5 +252,58 @@ func TestForgottenDrains(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Who asks twice at once, as by a double click, finds the same link in both mails: neither is useless.
+func TestForgottenTwiceAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, mail, kept := newWorld(), &post{}, &userv1.OneTimeLink{}
+		answers(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
+			return &emailv1.Email{UserId: alice}, nil
+		})
+		answers(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) {
+			found := &userv1.Password{Link: kept}
+			<-time.After(time.Second) // and the second has come by now
+			return found, nil
+		})
+		answers(w, func(_ entity.Command, offer *userv1.OfferOneTimeLink) (proto.Message, error) {
+			kept = offer.GetLink()
+			return &wirev1.Done{}, nil
+		})
+		s := w.server(t, func(o *http.Options) { o.Mail = mail })
+		for range 2 {
+			wants(t, request(t, s, "POST", "/sign-in/forgotten", "", forgotAlice, "Content-Type", "application/x-www-form-urlencoded"), 200, "")
+			<-time.After(time.Millisecond)
+		}
+		s.Remind()
+		if len(mail.messages) != 2 || mail.messages[0] != mail.messages[1] {
+			t.Errorf("mail: %q", mail.messages)
+		}
+	})
+}
+
+// broken is mail that panics.
+type broken struct{ tries int }
+
+func (b *broken) Send(context.Context, string, string, string) error {
+	b.tries++
+	panic("no mail today")
+}
+
+// A panic behind the answer ends no more than what it happens in.
+func TestForgottenSurvivesAPanic(t *testing.T) {
+	w, mail, said := newWorld(), &broken{}, &strings.Builder{}
+	answers(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
+		return &emailv1.Email{UserId: alice}, nil
+	})
+	answers(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) { return &userv1.Password{}, nil })
+	s := w.server(t, func(o *http.Options) { o.Mail, o.Log = mail, slog.New(slog.NewTextHandler(said, nil)) })
+	for n := range 2 {
+		wants(t, request(t, s, "POST", "/sign-in/forgotten", "", forgotAlice, "Content-Type", "application/x-www-form-urlencoded"), 200, "")
+		s.Remind()
+		if mail.tries != n+1 || strings.Count(said.String(), "no mail today") != n+1 {
+			t.Errorf("%d tries, the log says %q", mail.tries, said)
+		}
 	}
 }
