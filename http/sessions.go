@@ -23,6 +23,10 @@ const (
 // it ends. Errors: unauthorized where the password was replaced meanwhile, forbidden for another subject than the person's.
 func (c *call) signIn(userID string, by *userv1.StartBrowserSession) error {
 	s := c.server
+	before, err := c.visitor() // who cannot be told, or asks too often, starts none
+	if err != nil {
+		return err
+	}
 	id := s.options.NewID(keyKind)
 	text, hash := newKey(sessionStart, id)
 	by.Session = &userv1.BrowserSession{
@@ -33,10 +37,6 @@ func (c *call) signIn(userID string, by *userv1.StartBrowserSession) error {
 		return err
 	}
 	if err := c.settle(entity.KindUser, userID); err != nil {
-		return err
-	}
-	before, err := c.visitor()
-	if err != nil {
 		return err
 	}
 	if before != nil {

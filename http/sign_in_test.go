@@ -273,3 +273,17 @@ func TestPasswordsReplacedMeanwhile(t *testing.T) {
 		t.Errorf("let in with %q", key)
 	}
 }
+
+// A session starts when nothing about its browser can refuse it any more: none is left behind that nobody has the key of.
+func TestRefusedSignInStartsNoSession(t *testing.T) {
+	s := newSite(t, func(o *http.Options) { o.Limits.Rate, o.Limits.Burst = 1, 5 })
+	_, b := s.enter("alice")
+	for b.get("/account").StatusCode == 200 {
+	}
+	b.post("/sign-in", "email", "alice@example.com", "password", goodPassword).page(429)
+	other := s.browser()
+	other.post("/sign-in", "email", "alice@example.com", "password", goodPassword).leads("/account")
+	if n := strings.Count(other.get("/account").page(200).text, `action="/account/sessions/`); n != 2 {
+		t.Errorf("%d sessions, want those of the two browsers", n)
+	}
+}
