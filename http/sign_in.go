@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/email"
 	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/http/pages"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
@@ -48,7 +49,7 @@ func (s *Server) openAccount(c *call) (sheet, error) {
 		return sheet{}, err
 	case userID == "":
 		return sheet{name: "sign-in", status: http.StatusForbidden, data: s.signInForm(pages.SignIn{
-			Email: cut(form.Get("email"), maxEmail), Next: next, Problem: wrongPassword,
+			Email: cut(form.Get("email"), email.MaxLength), Next: next, Problem: wrongPassword,
 		})}, nil
 	}
 	if err := c.signIn(userID, &userv1.StartBrowserSession{PasswordHash: hash}); err != nil {
@@ -78,9 +79,6 @@ func (c *call) isKnown(address string) bool {
 	text, err := c.server.cursors.place(cookie.Value, knownTo(address))
 	return err == nil && text == knownBrowser
 }
-
-// maxEmail bounds what is shown again of what was typed for an address, in bytes.
-const maxEmail = 254
 
 // personWith is whose the address and the password are, with the password's hash; "" where they are nobody's. An address
 // that is nobody's costs a guess as much as a wrong password.
