@@ -100,10 +100,14 @@ func (f *forgotten) turn(ctx context.Context, userID string) (done func(), err e
 	}
 }
 
-// drain waits for what is under way, and cuts it off when ctx ends.
-func (f *forgotten) drain(ctx context.Context) {
-	defer context.AfterFunc(ctx, f.stop)()
+// drain waits for what is under way. When ctx ends it cuts that off, and says so.
+func (f *forgotten) drain(ctx context.Context) error {
+	inTime := context.AfterFunc(ctx, f.stop)
 	f.work.Wait()
+	if !inTime() {
+		return ctx.Err()
+	}
+	return nil
 }
 
 func (s *Server) showForgotten(*call) (sheet, error) {

@@ -191,6 +191,5 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		}
 	}
 	s.authenticator.reports.Wait()
-	s.forgotten.drain(ctx)
-	return failed
+	return errors.Join(failed, s.forgotten.drain(ctx))
 }

@@ -2,8 +2,8 @@
 //
 //	free ──ClaimEmail──► taken
 //
-// An address's identity is its lower-case text (check.go), so that its one stream settles who of several claimants wins. It keeps
-// which workspaces invited it, whether or not it is anybody's yet (invitations.go). The platform alone asks it.
+// An address's identity is its lower-case text (check.go), so that its one stream settles who of several claimants wins.
+// It keeps which workspaces invited it, whether or not it is anybody's yet (invitations.go). The platform alone asks it.
 package email
 
 import (
