@@ -226,7 +226,7 @@ func (c *call) comesBack(i *invitation) (bool, error) {
 		return false, err
 	}
 	password, err := c.passwordOf(i.person)
-	if err != nil || password.GetHash() != "" || password.GetDisabled() {
+	if err != nil || password.GetHash() != "" || password.GetLinked() || password.GetDisabled() {
 		return false, err
 	}
 	keys, err := ask[*userv1.ApiKeyPage](c, entity.Command{

@@ -284,6 +284,22 @@ func TestProviderIsDown(t *testing.T) {
 	b.get(p.visit(b.get("/sign-in/oidc").to)).leads("/account")
 }
 
+// Who came in through the provider is no newcomer any more: the invitation's link sets them no password.
+func TestProviderEndsTheWelcome(t *testing.T) {
+	p, s := newProvided(t)
+	key, _ := s.enter("alice")
+	s.workspace(key, "acme")
+	link := s.invite(key, "acme", "bob@example.com")
+	s.browser().post(link, "name", "Bob")
+	s.browser().get(link).page(200, "Set your password")
+	p.claims = map[string]any{"email": "bob@example.com", "email_verified": true}
+	b := s.browser()
+	b.get(p.visit(b.get("/sign-in/oidc").to)).leads("/account")
+	b.post("/sign-out")
+	s.browser().get(link).page(409, "The invitation was accepted")
+	s.browser().post(link).page(409)
+}
+
 func TestNoProvider(t *testing.T) {
 	s := newSite(t)
 	s.browser().get("/sign-in").page(200).lacks(t, "Continue with")

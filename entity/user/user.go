@@ -164,7 +164,10 @@ func Reply(call entity.Call, s *userv1.User, c userv1.Command, _ []userv1.Event)
 	case *userv1.DescribeStanding:
 		return &userv1.Standing{Disabled: s.GetDisabledAt() != 0, InternalAdmin: s.GetInternalAdmin()}
 	case *userv1.DescribePassword:
-		return &userv1.Password{Hash: s.GetPasswordHash(), Link: s.GetOneTimeLink(), Disabled: s.GetDisabledAt() != 0}
+		return &userv1.Password{
+			Hash: s.GetPasswordHash(), Link: s.GetOneTimeLink(), Disabled: s.GetDisabledAt() != 0,
+			Linked: len(s.GetLinkedIdentities()) > 0,
+		}
 	case *userv1.ListBrowserSessions:
 		return shownSessions(call, s)
 	case *userv1.AllowGrant:

@@ -2052,10 +2052,12 @@ func (x *Standing) GetInternalAdmin() bool {
 }
 
 type Password struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Hash          string                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`
-	Link          *OneTimeLink           `protobuf:"bytes,2,opt,name=link,proto3" json:"link,omitempty"`
-	Disabled      bool                   `protobuf:"varint,3,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Hash     string                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`
+	Link     *OneTimeLink           `protobuf:"bytes,2,opt,name=link,proto3" json:"link,omitempty"`
+	Disabled bool                   `protobuf:"varint,3,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	// linked: an identity provider has let the person in.
+	Linked        bool `protobuf:"varint,4,opt,name=linked,proto3" json:"linked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2107,6 +2109,13 @@ func (x *Password) GetLink() *OneTimeLink {
 func (x *Password) GetDisabled() bool {
 	if x != nil {
 		return x.Disabled
+	}
+	return false
+}
+
+func (x *Password) GetLinked() bool {
+	if x != nil {
+		return x.Linked
 	}
 	return false
 }
@@ -3849,11 +3858,12 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x04more\x18\x02 \x01(\bR\x04more\"M\n" +
 	"\bStanding\x12\x1a\n" +
 	"\bdisabled\x18\x01 \x01(\bR\bdisabled\x12%\n" +
-	"\x0einternal_admin\x18\x02 \x01(\bR\rinternalAdmin\"l\n" +
+	"\x0einternal_admin\x18\x02 \x01(\bR\rinternalAdmin\"\x84\x01\n" +
 	"\bPassword\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\tR\x04hash\x120\n" +
 	"\x04link\x18\x02 \x01(\v2\x1c.atelier.user.v1.OneTimeLinkR\x04link\x12\x1a\n" +
-	"\bdisabled\x18\x03 \x01(\bR\bdisabled\"N\n" +
+	"\bdisabled\x18\x03 \x01(\bR\bdisabled\x12\x16\n" +
+	"\x06linked\x18\x04 \x01(\bR\x06linked\"N\n" +
 	"\x0fBrowserSessions\x12;\n" +
 	"\bsessions\x18\x01 \x03(\v2\x1f.atelier.user.v1.BrowserSessionR\bsessions\"O\n" +
 	"\tGrantPage\x12.\n" +
