@@ -16,8 +16,6 @@
 package computer
 
 import (
-	"maps"
-
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -93,7 +91,7 @@ func Evolve(s *computerv1.Computer, e computerv1.Event) *computerv1.Computer {
 		next.Missed, next.MissedAt = 0, 0
 	case *computerv1.BackupTaken:
 		next.Task, next.Failed = nil, nil
-		next.Backups = with(s.GetBackups(), e)
+		next.Backups = taken(s.GetBackups(), e)
 	case *computerv1.BackupRestored:
 		next.Task, next.Failed = nil, nil
 	case *computerv1.ComputerRetired:
@@ -120,13 +118,9 @@ func Evolve(s *computerv1.Computer, e computerv1.Event) *computerv1.Computer {
 	return next
 }
 
-// with are the backups after another was taken.
-func with(backups map[string]*computerv1.Backup, e *computerv1.BackupTaken) map[string]*computerv1.Backup {
-	next := maps.Clone(backups)
-	if next == nil {
-		next = map[string]*computerv1.Backup{}
-	}
-	next[e.GetBackup().GetId()] = e.GetBackup()
+// taken are the backups after another was.
+func taken(backups map[string]*computerv1.Backup, e *computerv1.BackupTaken) map[string]*computerv1.Backup {
+	next := entity.With(backups, e.GetBackup().GetId(), e.GetBackup())
 	for _, old := range e.GetDropped() {
 		delete(next, old.GetId())
 	}

@@ -44,21 +44,14 @@ func isID(id string) bool { return id != "" && len(id) <= maxIDLength }
 func invitationAdded(s *emailv1.Email, e *emailv1.InvitationAdded) *emailv1.Email {
 	next := &emailv1.Email{
 		Address: s.GetAddress(), UserId: s.GetUserId(),
-		Invitations: with(s.GetInvitations(), e.GetInvitationId(), e.GetWorkspaceId()),
-		Inviters:    with(s.GetInviters(), e.GetInvitationId(), e.GetInviterId()),
+		Invitations: entity.With(s.GetInvitations(), e.GetInvitationId(), e.GetWorkspaceId()),
+		Inviters:    entity.With(s.GetInviters(), e.GetInvitationId(), e.GetInviterId()),
 	}
 	if len(next.GetInvitations()) > MaxInvitations {
 		gone := crowded(next, e.GetInvitationId())
 		delete(next.GetInvitations(), gone)
 		delete(next.GetInviters(), gone)
 	}
-	return next
-}
-
-func with(m map[string]string, key, value string) map[string]string {
-	next := make(map[string]string, len(m)+1)
-	maps.Copy(next, m)
-	next[key] = value
 	return next
 }
 
@@ -69,14 +62,10 @@ func crowded(s *emailv1.Email, just string) string {
 	for id := range s.GetInvitations() {
 		count[inviterOf(s, id)]++
 	}
-	others := without(slices.Collect(maps.Keys(s.GetInvitations())), just)
-	return slices.MinFunc(others, func(a, b string) int {
+	others := maps.Keys(entity.Without(s.GetInvitations(), just))
+	return slices.MinFunc(slices.Collect(others), func(a, b string) int {
 		return cmp.Or(cmp.Compare(count[inviterOf(s, b)], count[inviterOf(s, a)]), cmp.Compare(a, b))
 	})
-}
-
-func without(ids []string, one string) []string {
-	return slices.DeleteFunc(ids, func(id string) bool { return id == one })
 }
 
 // inviterOf is who invited, or the workspace where no person is known to have.

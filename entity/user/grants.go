@@ -125,7 +125,7 @@ func revokeGrantsOf(call entity.Call, s *userv1.User, workspaceID string) []user
 func grantsAfter(s *userv1.User, e *userv1.GrantRevoked) map[string]*userv1.Grant {
 	revoked := copyOfGrant(s.GetGrants()[e.GetGrantId()])
 	revoked.Id, revoked.RevokedAt = e.GetGrantId(), e.GetAt()
-	return forget(with(s.GetGrants(), e.GetGrantId(), revoked), e.GetGrantId(), (*userv1.Grant).GetRevokedAt)
+	return forget(entity.With(s.GetGrants(), e.GetGrantId(), revoked), e.GetGrantId(), (*userv1.Grant).GetRevokedAt)
 }
 
 // forget drops those that ended longest ago, where more than MaxEnded have; never the one with the id just.
@@ -142,7 +142,7 @@ func forget[V any](all map[string]V, just string, endedAt func(V) int64) map[str
 	slices.SortFunc(ended, func(a, b string) int {
 		return cmp.Or(cmp.Compare(endedAt(all[a]), endedAt(all[b])), strings.Compare(a, b))
 	})
-	return without(all, ended[:len(ended)-MaxEnded+1]...)
+	return entity.Without(all, ended[:len(ended)-MaxEnded+1]...)
 }
 
 func pageOfGrants(s *userv1.User, c *userv1.ListGrants) *userv1.GrantPage {

@@ -86,7 +86,7 @@ func revokeKey(call entity.Call, s *userv1.User, c *userv1.RevokeApiKey) ([]user
 
 // keysAfter forgets the keys that were revoked or expired longest ago, where there are too many.
 func keysAfter(s *userv1.User, one *userv1.ApiKey, at int64) map[string]*userv1.ApiKey {
-	return forget(with(s.GetApiKeys(), one.GetId(), one), one.GetId(), func(key *userv1.ApiKey) int64 {
+	return forget(entity.With(s.GetApiKeys(), one.GetId(), one), one.GetId(), func(key *userv1.ApiKey) int64 {
 		switch {
 		case key.GetRevokedAt() != 0:
 			return key.GetRevokedAt()

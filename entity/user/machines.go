@@ -79,7 +79,7 @@ func removeMachine(call entity.Call, s *userv1.User, c *userv1.RemoveMachine) ([
 func machinesAfter(s *userv1.User, e *userv1.MachineRemoved) map[string]*userv1.Machine {
 	removed := copyOfMachine(s.GetMachines()[e.GetMachineId()])
 	removed.Id, removed.RemovedAt = e.GetMachineId(), e.GetAt()
-	return forget(with(s.GetMachines(), e.GetMachineId(), removed), e.GetMachineId(), (*userv1.Machine).GetRemovedAt)
+	return forget(entity.With(s.GetMachines(), e.GetMachineId(), removed), e.GetMachineId(), (*userv1.Machine).GetRemovedAt)
 }
 
 func pageOfMachines(s *userv1.User, c *userv1.ListMachines) *userv1.MachinePage {

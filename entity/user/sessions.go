@@ -63,7 +63,7 @@ func startSession(call entity.Call, s *userv1.User, c *userv1.StartBrowserSessio
 
 // sessionsAfter drops those that have expired when a further one starts.
 func sessionsAfter(s *userv1.User, e *userv1.BrowserSessionStarted) map[string]*userv1.BrowserSession {
-	next := with(without(s.GetBrowserSessions(), e.GetEndedSessionIds()...), e.GetSession().GetId(), e.GetSession())
+	next := entity.With(entity.Without(s.GetBrowserSessions(), e.GetEndedSessionIds()...), e.GetSession().GetId(), e.GetSession())
 	maps.DeleteFunc(next, func(id string, session *userv1.BrowserSession) bool {
 		return id != e.GetSession().GetId() && session.GetExpiresAt() <= e.GetSession().GetCreatedAt()
 	})

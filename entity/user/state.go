@@ -38,23 +38,6 @@ func pageOf[V any](all map[string]V, c walk) (page []V, more bool) {
 	return page, len(ids) > int(c.GetLimit())
 }
 
-// with is a map with one entry more or replaced, and leaves its argument alone.
-func with[V any](m map[string]V, key string, value V) map[string]V {
-	next := make(map[string]V, len(m)+1)
-	maps.Copy(next, m)
-	next[key] = value
-	return next
-}
-
-// without is a map that lacks entries, and leaves its argument alone.
-func without[V any](m map[string]V, keys ...string) map[string]V {
-	next := maps.Clone(m)
-	for _, key := range keys {
-		delete(next, key)
-	}
-	return next
-}
-
 func copyOf(s *userv1.User) *userv1.User {
 	return &userv1.User{
 		Id:               s.GetId(),

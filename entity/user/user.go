@@ -99,9 +99,9 @@ func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
 	case *userv1.UserCreated:
 		next.Email, next.Name, next.CreatedAt = e.GetEmail(), e.GetName(), e.GetAt()
 	case *userv1.WorkspaceJoined:
-		next.Workspaces = with(s.GetWorkspaces(), e.GetWorkspaceId(), e.GetAt())
+		next.Workspaces = entity.With(s.GetWorkspaces(), e.GetWorkspaceId(), e.GetAt())
 	case *userv1.WorkspaceLeft:
-		next.Workspaces = without(s.GetWorkspaces(), e.GetWorkspaceId())
+		next.Workspaces = entity.Without(s.GetWorkspaces(), e.GetWorkspaceId())
 	case *userv1.ProfileChanged:
 		next.FirstName, next.LastName = e.GetFirstName(), e.GetLastName()
 	case *userv1.UserDisabled:
@@ -120,28 +120,28 @@ func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
 		next.OneTimeLink = e.GetLink()
 	case *userv1.PasswordSet:
 		next.PasswordHash, next.OneTimeLink = e.GetPasswordHash(), nil
-		next.BrowserSessions = without(s.GetBrowserSessions(), e.GetEndedSessionIds()...)
+		next.BrowserSessions = entity.Without(s.GetBrowserSessions(), e.GetEndedSessionIds()...)
 	case *userv1.BrowserSessionStarted:
 		next.BrowserSessions = sessionsAfter(s, e)
 	case *userv1.BrowserSessionEnded:
-		next.BrowserSessions = without(s.GetBrowserSessions(), e.GetSessionId())
+		next.BrowserSessions = entity.Without(s.GetBrowserSessions(), e.GetSessionId())
 	case *userv1.IdentityLinked:
-		next.LinkedIdentities = with(s.GetLinkedIdentities(), e.GetIdentity().GetIssuer(), e.GetIdentity())
+		next.LinkedIdentities = entity.With(s.GetLinkedIdentities(), e.GetIdentity().GetIssuer(), e.GetIdentity())
 	case *userv1.IdentitiesUnlinked:
 		next.LinkedIdentities = nil
-		next.BrowserSessions = without(s.GetBrowserSessions(), e.GetEndedSessionIds()...)
+		next.BrowserSessions = entity.Without(s.GetBrowserSessions(), e.GetEndedSessionIds()...)
 	case *userv1.ImpersonationStarted:
-		next.Impersonations = with(running(s, e.GetAt()), e.GetCredentialId(), e.GetExpiresAt())
+		next.Impersonations = entity.With(running(s, e.GetAt()), e.GetCredentialId(), e.GetExpiresAt())
 	case *userv1.GrantAllowed:
-		next.Grants = with(s.GetGrants(), e.GetGrant().GetId(), e.GetGrant())
+		next.Grants = entity.With(s.GetGrants(), e.GetGrant().GetId(), e.GetGrant())
 	case *userv1.GrantRevoked:
 		next.Grants = grantsAfter(s, e)
 	case *userv1.MachineRegistered:
-		next.Machines = with(s.GetMachines(), e.GetMachine().GetId(), e.GetMachine())
+		next.Machines = entity.With(s.GetMachines(), e.GetMachine().GetId(), e.GetMachine())
 	case *userv1.MachineRenamed:
 		renamed := copyOfMachine(s.GetMachines()[e.GetMachineId()])
 		renamed.Name, renamed.LastUsedAt = e.GetName(), e.GetAt()
-		next.Machines = with(s.GetMachines(), e.GetMachineId(), renamed)
+		next.Machines = entity.With(s.GetMachines(), e.GetMachineId(), renamed)
 	case *userv1.MachineRemoved:
 		next.Machines = machinesAfter(s, e)
 	}

@@ -134,7 +134,7 @@ func outdated(at int64, i *workspacev1.Invitation) bool {
 
 // invited are the invitations with a new or renewed one, without those that were outdated when it was made.
 func invited(all map[string]*workspacev1.Invitation, one *workspacev1.Invitation) map[string]*workspacev1.Invitation {
-	next := with(all, one.GetId(), one)
+	next := entity.With(all, one.GetId(), one)
 	maps.DeleteFunc(next, func(_ string, i *workspacev1.Invitation) bool { return outdated(one.GetCreatedAt(), i) })
 	return next
 }
@@ -205,7 +205,7 @@ func accepted(next *workspacev1.Workspace, e *workspacev1.InvitationAccepted) {
 	if _, already := next.GetMembers()[person.GetUserId()]; already {
 		return
 	}
-	next.Members = with(next.GetMembers(), person.GetUserId(), &workspacev1.Membership{
+	next.Members = entity.With(next.GetMembers(), person.GetUserId(), &workspacev1.Membership{
 		UserId: person.GetUserId(), Role: e.GetRole(), JoinedAt: e.GetAt(),
 		Email: person.GetEmail(), Name: person.GetName(), Position: e.GetPosition(),
 	})

@@ -111,7 +111,7 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 	case *workspacev1.MemberRoleChanged:
 		next.Members = altered(s.GetMembers(), e.GetUserId(), func(m *workspacev1.Membership) { m.Role = e.GetRole() })
 	case *workspacev1.MemberRemoved:
-		next.Members = without(s.GetMembers(), e.GetUserId())
+		next.Members = entity.Without(s.GetMembers(), e.GetUserId())
 	case *workspacev1.MemberUpdated:
 		next.Members = altered(s.GetMembers(), e.GetPerson().GetUserId(), func(m *workspacev1.Membership) {
 			m.Email, m.Name = e.GetPerson().GetEmail(), e.GetPerson().GetName()
@@ -123,9 +123,9 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 	case *workspacev1.InvitationAccepted:
 		accepted(next, e)
 	case *workspacev1.AnchorCreated:
-		next.Anchors = with(s.GetAnchors(), e.GetAnchor().GetId(), e.GetAnchor())
+		next.Anchors = entity.With(s.GetAnchors(), e.GetAnchor().GetId(), e.GetAnchor())
 	case *workspacev1.AnchorRemoved:
-		next.Anchors = without(s.GetAnchors(), e.GetAnchorId())
+		next.Anchors = entity.Without(s.GetAnchors(), e.GetAnchorId())
 	case *workspacev1.AnchorMoved:
 		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
 			a.Path, a.UpdatedAt, a.Seq = e.GetPath(), e.GetAt(), max(a.GetSeq(), e.GetSeq())
@@ -170,7 +170,7 @@ func altered[V proto.Message](all map[string]V, id string, alter func(V)) map[st
 	}
 	one = proto.CloneOf(one)
 	alter(one)
-	return with(all, id, one)
+	return entity.With(all, id, one)
 }
 
 func known[V any](all map[string]V, id string, refusal error) error {
