@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"maps"
 	"strings"
 	"time"
 
@@ -13,42 +12,6 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// WithActivity makes a workspace's activity live in the workspace's actor: the workspace's people decide who may follow it,
-// and one mailbox gives its rows their order. secret is what the cursors in frames are made with.
-func (k Kind) WithActivity(journal persistence.Journal, secret []byte) Kind {
-	parts := maps.Clone(k.parts)
-	if parts == nil {
-		parts = map[string]part{}
-	}
-	parts[entity.KindActivity] = part{
-		machine: func(identity string) machine {
-			return &activityMachine{
-				journal: journal, workspaceID: identity,
-				hub: newHub(activity.NewCursor(secret, identity)),
-			}
-		},
-		need: func(m proto.Message) (entity.Need, bool) {
-			switch m.(type) {
-			case *activityv1.ReadHistory, *activityv1.ReadFeed, *activityv1.ReadSeenBy, *activityv1.ReadLatestWriters:
-				return follows, true
-			default:
-				return entity.Need{}, false
-			}
-		},
-		reads: func(m proto.Message) bool {
-			_, ok := m.(activityv1.Query)
-			return ok
-		},
-		answer: answerActivity,
-		open:   []string{activity.OpenFolds},
-	}
-	k.parts = parts
-	return k
-}
-
-// follows is what reading and following activity needs.
-var follows = entity.Reads(entity.FilesRead)
-
 // activityMachine decides by the rules of package activity. What they need of the indexes it looks up, and remembers as
 // long as it may not be in the journal yet.
 type activityMachine struct {
@@ -58,6 +21,26 @@ type activityMachine struct {
 	state       *activity.State
 	tallies     tallies
 	hub         *hub
+}
+
+func newActivityMachine(journal persistence.Journal, secret []byte, workspaceID string) *activityMachine {
+	return &activityMachine{
+		journal: journal, workspaceID: workspaceID, hub: newHub(activity.NewCursor(secret, workspaceID)),
+	}
+}
+
+func (a *activityMachine) isQuery(m proto.Message) bool {
+	_, ok := m.(activityv1.Query)
+	return ok
+}
+
+func (a *activityMachine) query(at place, m proto.Message) (proto.Message, error) {
+	return answerActivity(at, m)
+}
+
+// check refuses everybody: activity owns nothing, and its own commands are authorized by the workspace.
+func (a *activityMachine) check(entity.Call, entity.Need) error {
+	return entity.Errorf(entity.Forbidden, "only the platform may do this")
 }
 
 func (a *activityMachine) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (version, kept uint64, err error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/entity/slug"
 	"github.com/atelier-run/atelier/entity/workspace"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -41,7 +42,7 @@ type bench struct {
 	router   *cluster.Router
 	registry *prometheus.Registry
 	idle     time.Duration
-	extra    []actors.Kind
+	extra    []entity.Kind
 	trail    actors.Trail
 	clock    *fakeClock
 }
@@ -86,7 +87,7 @@ func (b *bench) start() {
 	b.router = cluster.NewRouter(partitions, true)
 	b.registry = prometheus.NewRegistry()
 	b.system = actors.New(actors.Options{
-		Journal: b.faults, Partitions: partitions, Kinds: append(kinds(b.faults), b.extra...), Ask: b.router.Ask,
+		Journal: b.faults, Partitions: partitions, Kinds: append([]entity.Kind{slug.Kind, workspace.Kind, activity.Kind}, b.extra...), Secret: secret, Ask: b.router.Ask,
 		Clock: b.clock.Now, Log: slog.New(slog.DiscardHandler), Registerer: b.registry, IdleAfter: b.idle,
 		Reactions: reactions(), Trail: b.trail,
 	})
@@ -106,17 +107,6 @@ func (b *bench) stop() {
 func (b *bench) restart() {
 	b.stop()
 	b.start()
-}
-
-func kinds(journal persistence.Journal) []actors.Kind {
-	return []actors.Kind{
-		actors.Define(actors.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{
-			Kind: entity.KindSlug, Zero: slug.Zero, Decide: slug.Decide, Evolve: slug.Evolve, Reply: slug.Reply,
-		}),
-		actors.Guard(actors.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
-			Kind: entity.KindWorkspace, Zero: workspace.Zero, Decide: workspace.Decide, Evolve: workspace.Evolve, Reply: workspace.Reply,
-		}, workspace.Check).WithActivity(journal, secret),
-	}
 }
 
 // reactions make a claimed slug's workspace.

@@ -29,8 +29,10 @@ type connection struct {
 	node      *System
 	pid       *actor.PID
 	principal *wirev1.Principal
-	reads     bool
-	send      func([]byte) error
+	// access is what the principal needs of the workspace, as long as the stream lasts.
+	access entity.Access
+	reads  bool
+	send   func([]byte) error
 
 	hub       atomic.Pointer[hub]
 	ring      *ring
@@ -44,16 +46,22 @@ type connection struct {
 	err   error
 }
 
+// Follow sends the rows of a subscription until ctx ends (nil), access ends or Send fails. next is the seq that it would
+// have sent next. With ErrRetry the workspace's actor has ended, and a new subscription after next-1 goes on.
+type Follow func(ctx context.Context) (next uint64, err error)
+
 // Subscribe opens a stream of a workspace's rows. It is registered when Subscribe returns, so that no row falls between
-// history and live; follow sends until ctx ends (nil), access ends or Send fails. Where follow is not called, cancelling
-// the ctx of Subscribe frees it. Errors: not_found, forbidden, unavailable; ErrRetry.
-func (s *System) Subscribe(ctx context.Context, p persistence.Partition, sub activity.Subscription) (follow func(context.Context) error, err error) {
+// history and live. Where the Follow is not called, cancelling the ctx of Subscribe frees it.
+// Errors: not_found, forbidden, unavailable; ErrRetry.
+func (s *System) Subscribe(ctx context.Context, p persistence.Partition, sub activity.Subscription) (Follow, error) {
 	c := &connection{
-		node: s, principal: sub.Principal, reads: sub.Reads, send: sub.Send,
+		node: s, principal: sub.Principal, access: entity.Requires(activity.Reading), reads: sub.Reads, send: sub.Send,
 		next: sub.After + 1, done: make(chan struct{}), partition: p,
 		stream: persistence.Stream(key(entity.KindActivity, sub.WorkspaceID)),
 	}
-	r := s.newRequest(entity.Command{Kind: entity.KindActivity, Identity: sub.WorkspaceID, Principal: sub.Principal})
+	r := s.newRequest(s.kinds[entity.KindActivity], entity.Command{
+		Kind: entity.KindActivity, Identity: sub.WorkspaceID, Principal: sub.Principal,
+	})
 	r.connection = c
 	if err := c.spawn(); err != nil {
 		return nil, err
@@ -63,9 +71,10 @@ func (s *System) Subscribe(ctx context.Context, p persistence.Partition, sub act
 		return nil, err
 	}
 	release := context.AfterFunc(ctx, func() { c.stop(nil) })
-	return func(ctx context.Context) error {
+	return func(ctx context.Context) (uint64, error) {
 		defer release()
-		return c.follow(ctx)
+		err := c.follow(ctx)
+		return c.next, err
 	}, nil
 }
 
@@ -199,38 +208,37 @@ func (c *connection) frames(b []byte) (_ []byte, caughtUp bool, err error) {
 	return b, true, nil
 }
 
-// subscribe registers a connection with the workspace's hub.
+// subscribe registers a connection, which the owner has authorized, with the hub.
 func (e *entityActor) subscribe(r *request) {
-	p := e.part(entity.KindActivity)
-	if err := p.learn(); err != nil {
-		p.refuse(r, err)
+	m, ok := e.own.machine.(*activityMachine)
+	if !ok {
+		r.answer(nil, entity.Errorf(entity.InvalidRequest, "a %s cannot be followed", e.kind.Name))
 		return
 	}
-	p.machine.(*activityMachine).hub.add(e.node.root, r.connection)
+	if err := e.own.learn(); err != nil {
+		e.own.refuse(r, err)
+		return
+	}
+	m.hub.add(e.term.node.root, r.connection)
 	r.answer(nil, nil)
 }
 
-// recheck ends the streams of those who may no longer follow the workspace.
-func (e *entityActor) recheck() {
-	p := e.parts[entity.KindActivity]
-	if p == nil {
-		return
-	}
-	p.machine.(*activityMachine).hub.each(func(c *connection) {
-		if err := e.guard(c.principal, follows); err != nil && isRefusal(err) {
-			c.stop(err)
-		}
-	})
-}
-
-func (e *entityActor) listened(p *pipeline) bool {
-	m, ok := p.machine.(*activityMachine)
+// listened reports whether streams follow the entity.
+func (e *entityActor) listened() bool {
+	m, ok := e.own.machine.(*activityMachine)
 	return ok && m.hub.listened()
 }
 
-// disconnect ends the streams of a workspace whose actor ends; their clients come back.
-func (e *entityActor) disconnect(p *pipeline) {
-	if m, ok := p.machine.(*activityMachine); ok {
-		m.hub.each(func(c *connection) { c.stop(nil) })
+// disconnect ends the streams that follow the entity when its actor ends. They go on where the entity runs next, unless
+// this process is ending: then their clients come back.
+func (e *entityActor) disconnect() {
+	m, ok := e.own.machine.(*activityMachine)
+	if !ok {
+		return
 	}
+	reason := ErrRetry
+	if e.term.node.running.Err() != nil {
+		reason = nil
+	}
+	m.hub.each(func(c *connection) { c.stop(reason) })
 }

@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"time"
@@ -15,36 +14,32 @@ import (
 )
 
 type (
-	// settled tells an entity that outcomes of its proposals wait in a pipeline.
-	settled struct{ pipeline *pipeline }
-	// passivate asks an idle entity to leave memory.
-	passivate struct{}
-	// blank tells the shard of an entity to which nothing ever happened, so that asking for what is not there leaves
-	// nothing in memory.
-	blank struct{ key string }
-	// stay answers passivate when the entity is not idle after all.
-	stay struct{ key string }
-	// wake has a part carry out what was due; without a command, look for it again.
-	wake struct {
-		kind    string
-		command proto.Message
-	}
+	// settled tells an entity that outcomes of its proposals wait in its pipeline.
+	settled struct{}
+	// wake has an entity carry out what was due; without a command, it looks for that again.
+	wake struct{ command proto.Message }
 )
 
-// entityActor hosts one entity: its own pipeline, and those of the parts that live with it.
+// entityActor hosts one entity. It carries out the entity's own commands in its pipeline, and authorizes those of the
+// entities that it owns before they go on to their actors, which are its children. A command of an owned entity is thus
+// decided after every change of the owner that was decided before it, and a busy owned entity delays nobody else.
 type entityActor struct {
-	node      *System
-	kind      Kind
-	identity  string
-	partition persistence.Partition
-	epoch     uint64
-	mailbox   *mailbox
-	metrics   *kindMetrics
+	term     *term
+	kind     *kind
+	identity string
+	entry    *entry
+	mailbox  *mailbox
+	parent   *actor.PID
 
-	self  *actor.PID
-	own   *pipeline
-	parts map[string]*pipeline
-	wakes map[string]*time.Timer
+	self *actor.PID
+	own  *pipeline
+	// owned are the active entities that belong to this one.
+	owned *children
+	timer *time.Timer
+	// followers are the streams that were let in by this entity's rules and have not been seen to end.
+	followers map[*connection]struct{}
+	// leaving: the entity leaves memory once its owned entities have left.
+	leaving bool
 }
 
 func (e *entityActor) Receive(ctx actor.Context) {
@@ -52,224 +47,270 @@ func (e *entityActor) Receive(ctx actor.Context) {
 	case *actor.Started:
 		e.start(ctx)
 	case *request:
+		e.stay(ctx)
 		e.handle(m)
 		if e.blank() {
-			ctx.Send(ctx.Parent(), blank{key(e.kind.name, e.identity)})
+			ctx.Send(e.parent, blank{e.key()})
 		}
 	case settled:
-		e.settle(m.pipeline)
+		e.own.settle()
+		e.settled()
 	case wake:
 		e.wake(m)
+	case resume:
+		e.owned.activate(m.kind, m.identity)
+	case sweep:
+		e.owned.sweep(e.term.node.idleSince())
 	case passivate:
 		e.passivate(ctx)
+	case stay:
+		e.owned.receive(m)
+		e.stay(ctx)
 	case *actor.Restarting:
 		e.end()
 	case *actor.Stopping:
 		e.mailbox.closed.Store(true)
 		e.end()
-	}
-}
-
-func (e *entityActor) start(ctx actor.Context) {
-	e.self = ctx.Self()
-	e.parts, e.wakes = map[string]*pipeline{}, map[string]*time.Timer{}
-	e.own = e.pipeline(e.kind.name, e.kind.machine(e.identity))
-	// What a part left open when the entity last left memory is taken up without being asked for.
-	for name, part := range e.kind.parts {
-		if len(part.open) > 0 {
-			e.takeUp(name, e.part(name))
+	default:
+		if e.owned.receive(m) && e.leaving && e.owned.none() {
+			e.leave(ctx)
 		}
 	}
 }
 
-func (e *entityActor) pipeline(kind string, m machine) *pipeline {
-	p := &pipeline{
-		node: e.node, partition: e.partition, epoch: e.epoch,
-		stream: persistence.Stream(kind + "/" + e.identity), machine: m, metrics: e.node.metrics.kinds[kind],
+func (e *entityActor) key() string { return key(e.kind.Name, e.identity) }
+
+func (e *entityActor) start(ctx actor.Context) {
+	e.self = ctx.Self()
+	e.owned = newChildren(ctx, e.term, e.entry)
+	root, self := e.term.node.root, e.self
+	e.own = &pipeline{
+		term: e.term, kind: e.kind, stream: persistence.Stream(e.key()), machine: e.kind.machine(e.identity),
+		wake: func() { root.Send(self, settled{}) },
 	}
-	self := e.self
-	p.wake = func() { e.node.root.Send(self, settled{p}) }
-	return p
+	if e.kind.open != "" {
+		e.wake(wake{})
+	}
 }
 
-// part is the pipeline of a part, made when it is first used.
-func (e *entityActor) part(name string) *pipeline {
-	if p := e.parts[name]; p != nil {
-		return p
-	}
-	p := e.pipeline(name, e.kind.parts[name].machine(e.identity))
-	e.parts[name] = p
-	return p
-}
-
-// handle carries a command out. One that panics is answered, and then fails the actor, whose state is not to be trusted.
+// handle carries a command out. One that panics is answered, and then fails the actor, whose state may be wrong.
 func (e *entityActor) handle(r *request) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			e.node.log.Error("a rule panicked", slog.String("kind", r.command.Kind), slog.String("identity", e.identity),
+			e.term.node.log.Error("a rule panicked", slog.String("kind", r.command.Kind), slog.String("identity", e.identity),
 				slog.String("request_id", r.command.RequestID), slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
 			r.answer(nil, entity.Errorf(entity.Internal, "the command failed"))
 			panic(reason)
 		}
 	}()
-	if l, ok := r.command.Message.(*wirev1.List); ok {
-		e.list(r, l)
-		return
-	}
-	if r.command.Kind == e.kind.name {
+	switch {
+	case r.command.Kind != e.kind.Name:
+		e.forward(r)
+	case r.connection != nil:
+		e.subscribe(r)
+	case isList(r):
+		e.list(r)
+	case e.isQuery(r):
+		e.query(r)
+	default:
 		e.own.handle(r)
+		e.schedule()
+	}
+}
+
+// forward authorizes a command for an owned entity by the entity's own rules and passes it on. A sender's right that
+// follows from a change that is not durable yet is one only once the change is.
+func (e *entityActor) forward(r *request) {
+	owned := e.term.node.kinds[r.command.Kind]
+	access, err := accessTo(owned, r)
+	if err == nil && !entity.IsPlatform(r.command.Principal) {
+		if err = e.own.learn(); err == nil {
+			err = access.Authorize(r.command.Principal, e.check(r.command.Principal))
+		}
+		e.own.after(r, err, func() { e.passOn(owned, r) })
 		return
 	}
-	if err := e.allow(r); err != nil {
+	if err != nil {
 		e.own.refuse(r, err)
 		return
 	}
+	e.passOn(owned, r)
+}
+
+func (e *entityActor) passOn(owned *kind, r *request) {
 	if r.connection != nil {
-		e.subscribe(r)
-		return
+		if e.followers == nil {
+			e.followers = map[*connection]struct{}{}
+		}
+		e.followers[r.connection] = struct{}{}
 	}
-	p := e.part(r.command.Kind)
-	if e.kind.parts[r.command.Kind].reads(r.command.Message) {
-		e.query(p, r)
-		return
-	}
-	p.handle(r)
-	e.schedule(r.command.Kind, p)
+	e.owned.deliver(owned, r)
 }
 
-// allow lets the entity's own rules decide who may use what belongs to it.
-func (e *entityActor) allow(r *request) error {
-	part, ok := e.kind.parts[r.command.Kind]
-	if !ok {
-		return fmt.Errorf("a %s has no %s", e.kind.name, r.command.Kind)
-	}
-	need, ok := follows, true
-	if r.connection == nil {
-		need, ok = part.need(r.command.Message)
-	}
-	if !ok && !entity.IsPlatform(r.command.Principal) {
-		return errPlatformOnly
-	}
-	return e.guard(r.command.Principal, need)
-}
-
-var errPlatformOnly = entity.Errorf(entity.Forbidden, "only the platform may do this")
-
-// guard asks the entity's rules, of its speculative state.
-func (e *entityActor) guard(p *wirev1.Principal, need entity.Need) error {
-	if entity.IsPlatform(p) {
-		return nil
-	}
-	if err := e.own.learn(); err != nil {
-		return err
-	}
-	if e.kind.guard == nil {
-		return errPlatformOnly
-	}
-	return e.kind.guard(e.own.machine, entity.Call{Now: now(e.node.clock), Identity: e.identity, Principal: p}, need)
-}
-
-func (e *entityActor) settle(p *pipeline) {
-	p.settle()
-	if p == e.own {
-		e.recheck()
-	}
-	for kind, part := range e.parts {
-		if part == p {
-			e.takeUp(kind, p)
+// recheck ends the streams of followers that have lost their access.
+func (e *entityActor) recheck() {
+	for c := range e.followers {
+		if c.ended.Load() {
+			delete(e.followers, c)
+			continue
+		}
+		if err := c.access.Authorize(c.principal, e.check(c.principal)); err != nil && isRefusal(err) {
+			c.stop(err)
 		}
 	}
 }
 
-// takeUp sees to it that what a part has open is carried out in time, also after a failure.
-func (e *entityActor) takeUp(kind string, p *pipeline) {
-	if p.known || !p.idle() {
-		e.schedule(kind, p)
+// accessTo returns what the sender of a request needs. Errors: invalid_request.
+func accessTo(k *kind, r *request) (entity.Access, error) {
+	if r.connection != nil {
+		return r.connection.access, nil
+	}
+	asked, ok := r.command.Message.(*wirev1.List)
+	if !ok {
+		return k.Access(r.command.Message)
+	}
+	list, ok := k.Lists[asked.GetName()]
+	if !ok || asked.GetSearch() != "" && list.Match == nil {
+		return entity.Access{}, entity.Errorf(entity.InvalidRequest, "a %s has no such list %q", k.Name, asked.GetName())
+	}
+	return entity.Requires(list.Need), nil
+}
+
+// check returns how the entity's rules judge a principal, by its state with everything that has been decided.
+func (e *entityActor) check(p *wirev1.Principal) func(entity.Need) error {
+	return func(need entity.Need) error {
+		return e.own.machine.check(entity.Call{Now: now(e.term.node.clock), Identity: e.identity, Principal: p}, need)
+	}
+}
+
+// settled goes on with what depends on the outcomes of proposals.
+func (e *entityActor) settled() {
+	e.recheck()
+	if e.own.known || !e.own.idle() {
+		e.schedule()
 		return
 	}
-	if p.learn() == nil {
-		e.schedule(kind, p)
+	if _, ok := e.own.machine.(scheduled); !ok {
 		return
 	}
-	if e.wakes[kind] == nil {
-		e.later(kind, relearnAfter, nil)
+	// A failed proposal may have left something due, for which no command will come.
+	if e.own.learn() == nil {
+		e.schedule()
+	} else if e.timer == nil {
+		e.later(relearnAfter, nil)
 	}
 }
 
 const relearnAfter = time.Second
 
-// schedule wakes a part that has something due later.
-func (e *entityActor) schedule(kind string, p *pipeline) {
-	m, ok := p.machine.(interface {
-		due() (time.Time, proto.Message)
-	})
-	if !ok || e.wakes[kind] != nil || !p.known {
+// scheduled is a machine that has something to do later without being asked, which may be lost with the actor.
+type scheduled interface {
+	// due returns when and what; a nil command: nothing.
+	due() (time.Time, proto.Message)
+}
+
+// schedule wakes the entity when its machine has something due.
+func (e *entityActor) schedule() {
+	m, ok := e.own.machine.(scheduled)
+	if !ok || e.timer != nil || !e.own.known {
 		return
 	}
 	at, command := m.due()
 	if command == nil {
 		return
 	}
-	e.later(kind, max(at.Sub(e.node.clock()), 0), command)
+	e.later(max(at.Sub(e.term.node.clock()), 0), command)
 }
 
-func (e *entityActor) later(kind string, pause time.Duration, command proto.Message) {
-	self := e.self
-	e.wakes[kind] = time.AfterFunc(pause, func() { e.node.root.Send(self, wake{kind, command}) })
+func (e *entityActor) later(pause time.Duration, command proto.Message) {
+	self, root := e.self, e.term.node.root
+	e.timer = time.AfterFunc(pause, func() { root.Send(self, wake{command}) })
 }
 
 func (e *entityActor) wake(w wake) {
-	delete(e.wakes, w.kind)
-	p := e.part(w.kind)
+	e.timer = nil
 	if w.command != nil {
-		p.handle(e.node.newRequest(entity.Command{
-			Kind: w.kind, Identity: e.identity, Principal: entity.Platform(), Message: w.command,
+		e.own.handle(e.term.node.newRequest(e.kind, entity.Command{
+			Kind: e.kind.Name, Identity: e.identity, Principal: entity.Platform(), Message: w.command,
 		}))
 	}
-	e.takeUp(w.kind, p)
-}
-
-func (e *entityActor) blank() bool {
-	for _, p := range e.parts {
-		if p.known && !p.blank() {
-			return false
-		}
+	if e.own.known || !e.own.idle() || e.own.learn() == nil {
+		e.schedule()
+	} else {
+		e.later(relearnAfter, nil)
 	}
-	return e.own.blank() && e.idle()
 }
 
+func (e *entityActor) blank() bool { return e.own.blank() && e.owned.none() && e.idle() }
+
+// idle reports whether the entity itself has nothing under way; its owned entities may have.
 func (e *entityActor) idle() bool {
-	if !e.own.idle() {
-		return false
-	}
-	for kind, p := range e.parts {
-		if !p.idle() || e.wakes[kind] != nil || e.listened(p) {
-			return false
-		}
-	}
-	return true
+	return e.own.idle() && e.timer == nil && !e.listened()
 }
 
+// passivate leaves memory if nothing is under way. Owned entities leave first.
 func (e *entityActor) passivate(ctx actor.Context) {
+	switch {
+	case !e.idle():
+		ctx.Send(e.parent, stay{e.key()})
+	case e.owned.none():
+		e.leave(ctx)
+	default:
+		e.leaving = true
+		e.owned.dismissAll()
+	}
+}
+
+// stay gives up leaving when an owned entity is not idle.
+func (e *entityActor) stay(ctx actor.Context) {
+	if e.leaving {
+		e.leaving = false
+		ctx.Send(e.parent, stay{e.key()})
+	}
+}
+
+func (e *entityActor) leave(ctx actor.Context) {
 	if !e.idle() {
-		ctx.Send(ctx.Parent(), stay{key(e.kind.name, e.identity)})
+		e.stay(ctx)
 		return
 	}
-	e.metrics.passivations.Inc()
+	e.kind.metrics.passivations.Inc()
 	ctx.Stop(ctx.Self())
 }
 
 func (e *entityActor) end() {
-	for _, t := range e.wakes {
-		t.Stop()
+	if e.timer != nil {
+		e.timer.Stop()
 	}
 	if e.own != nil {
 		e.own.abandon()
-	}
-	for _, p := range e.parts {
-		p.abandon()
-		e.disconnect(p)
+		e.disconnect()
+		e.owned.end()
 	}
 }
 
-func key(kind, identity string) string { return kind + "/" + identity }
+func isList(r *request) bool {
+	_, ok := r.command.Message.(*wirev1.List)
+	return ok
+}
+
+// list answers a page of a list from a view, off the actor. The owner has authorized a list of an owned entity.
+func (e *entityActor) list(r *request) {
+	access, err := accessTo(e.kind, r)
+	if err == nil && e.kind.Owner == "" && !entity.IsPlatform(r.command.Principal) {
+		if err = e.own.learn(); err == nil {
+			err = access.Authorize(r.command.Principal, e.check(r.command.Principal))
+		}
+	}
+	if err != nil {
+		e.own.refuse(r, err)
+		return
+	}
+	asked := r.command.Message.(*wirev1.List)
+	e.answer(r, func(at place) (proto.Message, error) { return listPage(at, e.kind.Lists[asked.GetName()], asked) })
+}
+
+// unknownKind refuses a command for a kind that the system does not run.
+func unknownKind(name string) error {
+	return entity.Errorf(entity.InvalidRequest, "no entities of kind %q", name)
+}

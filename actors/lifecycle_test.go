@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
@@ -19,9 +18,9 @@ import (
 )
 
 // fragile is a kind whose rules panic when they are told to.
-func fragile() actors.Kind {
-	return actors.Define(actors.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{
-		Kind: "fragile",
+func fragile() entity.Kind {
+	return entity.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{
+		Name: "fragile",
 		Zero: func(identity string) *slugv1.Slug { return &slugv1.Slug{Slug: identity} },
 		Decide: func(_ entity.Call, _ *slugv1.Slug, c slugv1.Command) ([]slugv1.Event, error) {
 			if claim, ok := c.(*slugv1.ClaimSlug); ok {
@@ -36,10 +35,10 @@ func fragile() actors.Kind {
 			return &slugv1.Slug{Slug: s.GetSlug(), WorkspaceId: e.(*slugv1.SlugClaimed).GetWorkspaceId()}
 		},
 		Reply: func(_ entity.Call, s *slugv1.Slug, _ slugv1.Command, _ []slugv1.Event) proto.Message { return s },
-	})
+	}.Kind()
 }
 
-func withFragile(b *bench) { b.extra = []actors.Kind{fragile()} }
+func withFragile(b *bench) { b.extra = []entity.Kind{fragile()} }
 
 func toFragile(m slugv1.Command) entity.Command {
 	return entity.Command{Kind: "fragile", Identity: "x", Principal: entity.Platform(), Message: m}

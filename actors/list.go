@@ -10,16 +10,6 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// List is one of a kind's lists.
-type List struct {
-	// Need is what who walks it needs of the entity.
-	Need entity.Need
-	// Match tells whether a row fits what is searched for; nil: the list cannot be searched.
-	Match func(row []byte, search string) bool
-	// Most is the longest page; 0: 100.
-	Most int
-}
-
 // changes are the index entries of rows. They lie with the workspace or person that the entity belongs to.
 func changes(identity string, rows []entity.Row) ([]persistence.Change, error) {
 	var all []persistence.Change
@@ -49,26 +39,8 @@ func listPrefix(identity string) string {
 	return owner + "\x00"
 }
 
-// list answers a page of a list from a view, off the actor, for whom the entity's rules let in.
-func (e *entityActor) list(r *request, l *wirev1.List) {
-	lists, p := e.kind.lists, e.own
-	if r.command.Kind != e.kind.name {
-		lists, p = e.kind.parts[r.command.Kind].lists, e.part(r.command.Kind)
-	}
-	found, ok := lists[l.GetName()]
-	if !ok || l.GetSearch() != "" && found.Match == nil {
-		p.refuse(r, entity.Errorf(entity.InvalidRequest, "a %s has no such list %q", r.command.Kind, l.GetName()))
-		return
-	}
-	if err := e.guard(r.command.Principal, found.Need); err != nil {
-		p.refuse(r, err)
-		return
-	}
-	e.answer(p, r, func(at place) (proto.Message, error) { return found.page(at, l) })
-}
-
-// page passes over at most scanBudget rows that do not match; such a page is short.
-func (l List) page(at place, asked *wirev1.List) (*wirev1.Page, error) {
+// listPage reads a page of a list. It passes over at most scanBudget rows that do not match; such a page is short.
+func listPage(at place, l entity.List, asked *wirev1.List) (*wirev1.Page, error) {
 	most := l.Most
 	if most == 0 {
 		most = 100

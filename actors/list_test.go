@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/computer"
 	"github.com/atelier-run/atelier/entity/workspace"
@@ -17,12 +16,19 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// hall is a workspace by another name, with lists and with a computer inside of its actor.
+// hall is a workspace by another name, with lists, that owns a computer.
 const hall = "hall"
 
+// workspaceAccess is the access to a workspace's commands.
+func workspaceAccess(c workspacev1.Command) entity.Access {
+	access, _ := workspace.Kind.Access(c)
+	return access
+}
+
 func withHall(b *bench) {
-	b.extra = append(b.extra, actors.Guard(actors.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
-		Kind: hall, Zero: workspace.Zero, Decide: workspace.Decide, Evolve: workspace.Evolve, Reply: workspace.Reply,
+	owner := entity.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
+		Name: hall, Zero: workspace.Zero, Access: workspaceAccess, Check: workspace.Check, Decide: workspace.Decide, Evolve: workspace.Evolve,
+		Reply: workspace.Reply,
 		Rows: func(_ entity.Call, before, after *workspacev1.Workspace, c workspacev1.Command, _ []workspacev1.Event) []entity.Row {
 			var rows []entity.Row
 			for id, m := range after.GetMembers() {
@@ -32,18 +38,14 @@ func withHall(b *bench) {
 			}
 			return rows
 		},
-	}, workspace.Check).
-		WithLists(map[string]actors.List{"people": {Match: func(row []byte, search string) bool {
+		Lists: map[string]entity.List{"people": {Match: func(row []byte, search string) bool {
 			var m workspacev1.Membership
 			return proto.Unmarshal(row, &m) == nil && strings.Contains(m.GetUserId(), search)
-		}}}).
-		WithPart(actors.Define(actors.Rules[*computerv1.Computer, computerv1.Command, computerv1.Event]{
-			Kind: entity.KindComputer, Zero: computer.Zero, Decide: computer.Decide, Evolve: computer.Evolve,
-			Reply: computer.Reply, Rows: computer.Rows,
-		}).WithLists(map[string]actors.List{
-			computer.TaskList:  {Need: entity.Reads(entity.Admin)},
-			computer.Telemetry: {Most: 5760},
-		}), computer.Need))
+		}}},
+	}
+	owned := computer.Kind
+	owned.Owner = hall
+	b.extra = append(b.extra, owner.Kind(), owned)
 }
 
 func (b *bench) createHall(id string) {

@@ -2,12 +2,12 @@ package actors
 
 import (
 	"fmt"
-	"maps"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -17,10 +17,12 @@ type machine interface {
 	recall(v persistence.View, p persistence.Partition, s persistence.Stream) (version, kept uint64, err error)
 	// decide carries a command out against the state, which moves on at once.
 	decide(call entity.Call, command proto.Message) (decision, error)
-	// snapshot is the state as of the version last decided, or nil where the kind keeps none. The result may be
-	// encoded later, while the state has moved on.
+	// check refuses a call that does not have what need says of the entity.
+	check(call entity.Call, need entity.Need) error
+	// snapshot returns the state as of the version last decided, or nil where the kind keeps no snapshots. The result
+	// may be encoded later, while the state has moved on.
 	snapshot() proto.Message
-	// committed tells that a decision is durable; in the order of the decisions.
+	// committed is called for each decision that is durable, in the order of the decisions.
 	committed(d decision)
 }
 
@@ -33,153 +35,95 @@ type decision struct {
 
 func (d decision) empty() bool { return len(d.events) == 0 && len(d.changes) == 0 }
 
-// Rules are a kind's pure functions; see package entity.
-type Rules[S, C, E proto.Message] struct {
-	Kind   string
-	Zero   func(identity string) S
-	Decide func(entity.Call, S, C) ([]E, error)
-	Evolve func(S, E) S
-	Reply  func(entity.Call, S, C, []E) proto.Message
-	// Rows are the entries of lists that a command changes, beside its events or without any; may be nil.
-	Rows func(call entity.Call, before, after S, c C, events []E) []entity.Row
-}
-
-// Kind is a sort of entity that shards can activate.
-type Kind struct {
-	name    string
-	machine func(identity string) machine
-	// guard tells whether a principal may do what needs something of what belongs to the entity.
-	guard func(m machine, call entity.Call, need entity.Need) error
-	// lists are the entity's, by name.
-	lists map[string]List
-	// parts are kinds that live inside the entity's actor, by name, each with a stream of its own.
-	parts map[string]part
-}
-
-// part is a kind inside another's actor.
-type part struct {
-	machine func(identity string) machine
-	// need is what the sender of a message needs; ok is false where only the platform may send it.
-	need  func(proto.Message) (need entity.Need, ok bool)
-	lists map[string]List
-	// reads tells messages that are answered from a view, off the actor, by answer.
-	reads  func(proto.Message) bool
-	answer func(place, proto.Message) (proto.Message, error)
-	// open names the indexes whose rows make a shard activate their entity: work that was under way.
-	open []string
-}
-
-// place is where an entity's rows are read.
-type place struct {
-	view      persistence.View
-	partition persistence.Partition
-	stream    persistence.Stream
-	identity  string
-}
-
-// Define makes a kind of pure rules.
-func Define[S, C, E proto.Message](r Rules[S, C, E]) Kind {
-	return Kind{name: r.Kind, machine: func(identity string) machine {
-		return &ruled[S, C, E]{rules: r, identity: identity, state: r.Zero(identity)}
-	}}
-}
-
-// Guard makes an entity the guard of what belongs to it.
-func Guard[S, C, E proto.Message](r Rules[S, C, E], allow func(entity.Call, S, entity.Need) error) Kind {
-	k := Define(r)
-	k.guard = func(m machine, call entity.Call, need entity.Need) error {
-		return allow(call, m.(*ruled[S, C, E]).state, need)
-	}
-	return k
-}
-
-// WithLists gives a guarded kind lists to be walked.
-func (k Kind) WithLists(lists map[string]List) Kind {
-	k.lists = lists
-	return k
-}
-
-// WithPart makes another kind, of the same identities, live in the entity's actor. need is what the sender of a message
-// needs of the entity; ok is false where only the platform may send it.
-func (k Kind) WithPart(other Kind, need func(proto.Message) (_ entity.Need, ok bool)) Kind {
-	parts := maps.Clone(k.parts)
-	if parts == nil {
-		parts = map[string]part{}
-	}
-	parts[other.name] = part{
-		machine: other.machine, need: need, lists: other.lists,
-		reads: func(proto.Message) bool { return false },
-	}
-	k.parts = parts
-	return k
-}
-
-// ruled is the machine of pure rules.
-type ruled[S, C, E proto.Message] struct {
-	rules    Rules[S, C, E]
+// ruled is the machine of a kind whose whole state is its events'.
+type ruled struct {
+	kind     entity.Kind
 	identity string
-	state    S
+	state    proto.Message
 }
 
-func (r *ruled[S, C, E]) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (version, kept uint64, err error) {
-	r.state = r.rules.Zero(r.identity)
-	snapshot, err := v.Snapshot(p, s)
-	if err != nil {
+func newRuled(kind entity.Kind, identity string) *ruled {
+	return &ruled{kind: kind, identity: identity, state: kind.Zero(identity)}
+}
+
+func (r *ruled) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (version, kept uint64, err error) {
+	r.state = r.kind.Zero(r.identity)
+	if version, err = r.recallSnapshot(v, p, s); err != nil {
 		return 0, 0, err
 	}
-	if snapshot.Version > 0 {
-		if err := proto.Unmarshal(snapshot.State, r.state); err != nil {
-			return 0, 0, fmt.Errorf("snapshot of %s: %w", s, err)
-		}
-	}
-	version = snapshot.Version
-	for event, err := range v.Read(p, s, version+1, persistence.Ascending) {
+	kept = version
+	for stored, err := range v.Read(p, s, version+1, persistence.Ascending) {
 		if err != nil {
 			return 0, 0, err
 		}
-		e, err := decode[E](event)
+		event, err := entity.Message(stored.Name, stored.Payload)
 		if err != nil {
 			return 0, 0, err
 		}
-		r.state = r.rules.Evolve(r.state, e)
-		version = event.Version
+		next, ok := r.kind.Evolve(r.state, event)
+		if !ok {
+			return 0, 0, fmt.Errorf("event %s does not belong to the stream %s", stored.Name, s)
+		}
+		r.state, version = next, stored.Version
 	}
-	return version, snapshot.Version, nil
+	return version, kept, nil
 }
 
-func (r *ruled[S, C, E]) decide(call entity.Call, command proto.Message) (decision, error) {
-	c, ok := command.(C)
-	if !ok {
-		return decision{}, entity.Errorf(entity.InvalidRequest, "a %s takes no %s", r.rules.Kind, command.ProtoReflect().Descriptor().Name())
+// recallSnapshot takes the state from the stream's snapshot and returns its version; 0: there is none, or other rules
+// made it, so that the state has to be made of the events anew.
+func (r *ruled) recallSnapshot(v persistence.View, p persistence.Partition, s persistence.Stream) (version uint64, err error) {
+	snapshot, err := v.Snapshot(p, s)
+	if err != nil || snapshot.Version == 0 {
+		return 0, err
 	}
-	events, err := r.rules.Decide(call, r.state, c)
+	var kept journalv1.State
+	if proto.Unmarshal(snapshot.State, &kept) != nil || kept.GetRules() != r.kind.Version {
+		return 0, nil
+	}
+	if err := proto.Unmarshal(kept.GetState(), r.state); err != nil {
+		return 0, fmt.Errorf("snapshot of %s: %w", s, err)
+	}
+	return snapshot.Version, nil
+}
+
+func (r *ruled) decide(call entity.Call, command proto.Message) (decision, error) {
+	out, err := r.kind.Carry(call, r.state, command)
 	if err != nil {
 		return decision{}, err
 	}
-	d := decision{events: make([]persistence.Event, 0, len(events))}
-	state := r.state
-	for _, e := range events {
-		stored, err := encode(call, e)
-		if err != nil {
-			return decision{}, err
-		}
-		d.events = append(d.events, stored)
-		state = r.rules.Evolve(state, e)
+	d := decision{reply: out.Reply}
+	if len(out.Events) > 0 {
+		d.events = make([]persistence.Event, len(out.Events))
 	}
-	d.reply = r.rules.Reply(call, state, c, events)
-	if r.rules.Rows != nil {
-		if d.changes, err = changes(r.identity, r.rules.Rows(call, r.state, state, c, events)); err != nil {
+	for i, e := range out.Events {
+		if d.events[i], err = encode(call, e); err != nil {
 			return decision{}, err
 		}
 	}
-	r.state = state
+	if d.changes, err = changes(r.identity, out.Rows); err != nil {
+		return decision{}, err
+	}
+	r.state = out.State
 	return d, nil
 }
 
-// snapshot is safe to encode later, since Evolve leaves its argument alone.
-func (r *ruled[S, C, E]) snapshot() proto.Message { return r.state }
+func (r *ruled) check(call entity.Call, need entity.Need) error {
+	return r.kind.Check(call, r.state, need)
+}
 
-func (r *ruled[S, C, E]) committed(decision) {}
+// snapshot is safe to encode later, since Evolve leaves its argument alone.
+func (r *ruled) snapshot() proto.Message { return r.state }
+
+func (r *ruled) committed(decision) {}
+
+// encodeSnapshot returns a state as a snapshot keeps it, with the version of the rules that made it.
+func encodeSnapshot(rules uint64, state proto.Message) ([]byte, error) {
+	encoded, err := proto.Marshal(state)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(&journalv1.State{Rules: rules, State: encoded})
+}
 
 func encode(call entity.Call, e proto.Message) (persistence.Event, error) {
 	payload, err := proto.MarshalOptions{Deterministic: true}.Marshal(e)
@@ -194,25 +138,12 @@ func encode(call entity.Call, e proto.Message) (persistence.Event, error) {
 	}, nil
 }
 
-// actorOf is who the journal says did it.
+// actorOf returns who the journal says caused an event.
 func actorOf(call entity.Call) string {
 	if user := call.Principal.GetUserId(); user != "" {
 		return user
 	}
 	return entity.Actor(call.Principal)
-}
-
-func decode[E proto.Message](event persistence.Event) (E, error) {
-	var zero E
-	m, err := entity.Message(event.Name, event.Payload)
-	if err != nil {
-		return zero, err
-	}
-	e, ok := m.(E)
-	if !ok {
-		return zero, fmt.Errorf("event %s does not belong to the stream %s", event.Name, event.Stream)
-	}
-	return e, nil
 }
 
 // now has the precision that the journal keeps.

@@ -13,14 +13,18 @@ func shardName(p persistence.Partition, epoch uint64) string {
 	return fmt.Sprintf("%s-%d-%d", shardKind, p, epoch)
 }
 
-// kindOf is the kind in an actor's id: shard-3-1, shard-3-1/reactor, shard-3-1/workspace/ws_….
+// kindOf returns the kind in an actor's id, which has the name of each supervisor in it: shard-3-1, shard-3-1/reactor,
+// shard-3-1/workspace/ws_1, shard-3-1/workspace/ws_1/activity/ws_1.
 func kindOf(id string) string {
-	_, below, ok := strings.Cut(id, "/")
-	if !ok {
+	names := strings.Split(id, "/")
+	switch len(names) {
+	case 1:
 		return shardKind
+	case 2:
+		return names[1]
+	default:
+		return names[len(names)-2]
 	}
-	kind, _, _ := strings.Cut(below, "/")
-	return kind
 }
 
 // levelled keeps protoactor's own messages for people who debug it.

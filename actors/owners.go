@@ -3,6 +3,7 @@ package actors
 import (
 	"strings"
 
+	"github.com/atelier-run/atelier/entity"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
@@ -51,5 +52,5 @@ func (s *System) Rows(p persistence.Partition, owner string, asked *wirev1.List)
 		return nil, err
 	}
 	defer v.Close()
-	return List{}.page(place{view: v, partition: p, identity: owner}, asked)
+	return listPage(place{view: v, partition: p, identity: owner}, entity.List{}, asked)
 }

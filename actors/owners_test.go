@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/audit"
 	"github.com/atelier-run/atelier/entity/workspace"
@@ -15,10 +14,9 @@ import (
 
 // listedWorkspaces are workspaces whose rules leave rows in lists.
 func listedWorkspaces(b *bench) {
-	b.extra = append(b.extra, actors.Guard(actors.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
-		Kind: "listed", Zero: workspace.Zero, Decide: workspace.Decide, Evolve: workspace.Evolve, Reply: workspace.Reply,
-		Rows: workspace.Rows,
-	}, workspace.Check).WithLists(map[string]actors.List{audit.List: {}}))
+	listed := workspace.Kind
+	listed.Name = "listed"
+	b.extra = append(b.extra, listed)
 }
 
 // Owners are found once each, however pages cut them, and however many rows they have.

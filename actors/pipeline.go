@@ -27,12 +27,10 @@ const snapshotEvery = 256
 //
 // All methods but outcome run in the entity's actor.
 type pipeline struct {
-	node      *System
-	partition persistence.Partition
-	epoch     uint64
-	stream    persistence.Stream
-	machine   machine
-	metrics   *kindMetrics
+	term    *term
+	kind    *kind
+	stream  persistence.Stream
+	machine machine
 	// wake makes the actor call settle.
 	wake func()
 
@@ -56,6 +54,8 @@ type pending struct {
 	err      error
 	version  uint64
 	snapshot proto.Message
+	// then, where set, goes on with the request in place of an answer; see after.
+	then func()
 }
 
 // inbox takes the journal's outcomes, which come from its goroutine. A refusal may come ahead of its turn.
@@ -118,7 +118,7 @@ func (b *inbox) collect() (upTo uint64, failures map[uint64]error) {
 // outcome runs in the journal's goroutine.
 func (p *pipeline) outcome(ticket uint64, r persistence.Result) {
 	if r.Err != nil {
-		p.metrics.appendFailures.Inc()
+		p.kind.metrics.appendFailures.Inc()
 	}
 	if p.finished.take(ticket, r.Err) {
 		p.wake()
@@ -134,15 +134,15 @@ func (p *pipeline) learn() error {
 	if p.settled != p.proposed {
 		return ErrRetry
 	}
-	v, err := p.node.journal.View()
+	v, err := p.term.node.journal.View()
 	if err != nil {
 		return err
 	}
 	defer v.Close()
-	if p.revision, err = v.Revision(p.partition, p.stream); err != nil {
+	if p.revision, err = v.Revision(p.term.partition, p.stream); err != nil {
 		return err
 	}
-	if p.version, p.kept, err = p.machine.recall(v, p.partition, p.stream); err != nil {
+	if p.version, p.kept, err = p.machine.recall(v, p.term.partition, p.stream); err != nil {
 		return err
 	}
 	p.known = true
@@ -159,13 +159,28 @@ func (p *pipeline) handle(r *request) {
 	if p.repeated(r) {
 		return
 	}
-	call := entity.Call{Now: now(p.node.clock), Identity: r.command.Identity, Principal: r.command.Principal, Version: p.version + 1}
+	call := entity.Call{Now: now(p.term.node.clock), Identity: r.command.Identity, Principal: r.command.Principal, Version: p.version + 1}
 	d, err := p.machine.decide(call, r.command.Message)
 	next := pending{ticket: p.proposed, request: r, decision: d, err: err}
 	if err == nil && !d.empty() {
 		p.propose(&next)
 	}
-	p.metrics.decided(r.arrived)
+	p.kind.metrics.decided(r.arrived)
+	if next.ticket == p.settled {
+		p.finish(next)
+		return
+	}
+	p.waiting = append(p.waiting, next)
+}
+
+// after goes on with a request that the state allows (err is nil) or refuses it, once everything that the state rests on
+// is durable.
+func (p *pipeline) after(r *request, err error, then func()) {
+	if err != nil && !isRefusal(err) {
+		p.refuse(r, err)
+		return
+	}
+	next := pending{ticket: p.proposed, request: r, err: err, then: then}
 	if next.ticket == p.settled {
 		p.finish(next)
 		return
@@ -190,7 +205,7 @@ func (p *pipeline) propose(next *pending) {
 		}})
 	}
 	proposal := persistence.Proposal{
-		Partition: p.partition, Stream: p.stream, Expected: p.version, Revision: p.revision + 1, Epoch: p.epoch,
+		Partition: p.term.partition, Stream: p.stream, Expected: p.version, Revision: p.revision + 1, Epoch: p.term.epoch,
 		Events: next.decision.events, Entries: next.decision.changes,
 	}
 	p.version += uint64(len(next.decision.events))
@@ -200,7 +215,7 @@ func (p *pipeline) propose(next *pending) {
 		next.snapshot = p.machine.snapshot()
 		p.kept = p.version
 	}
-	p.node.journal.Append(proposal, func(result persistence.Result) { p.outcome(ticket, result) })
+	p.term.node.journal.Append(proposal, func(result persistence.Result) { p.outcome(ticket, result) })
 }
 
 func (p *pipeline) commandValue(id string) string { return string(p.stream) + "\x00" + id }
@@ -215,13 +230,13 @@ func (p *pipeline) repeated(r *request) bool {
 		r.answer(nil, ErrRetry) // its outcome will be in the journal by then
 		return true
 	}
-	v, err := p.node.journal.View()
+	v, err := p.term.node.journal.View()
 	if err != nil {
 		p.refuse(r, err)
 		return true
 	}
 	defer v.Close()
-	data, done, err := v.Lookup(p.partition, commandIndex, p.commandValue(id), 0)
+	data, done, err := v.Lookup(p.term.partition, commandIndex, p.commandValue(id), 0)
 	switch {
 	case err != nil:
 		p.refuse(r, err)
@@ -255,7 +270,7 @@ func (p *pipeline) conclude(next pending, failure error) {
 	}
 	if failure != nil && p.known {
 		p.known = false
-		p.node.log.Warn("an append failed", slog.String("stream", string(p.stream)), slog.Any("error", failure))
+		p.term.node.log.Warn("an append failed", slog.String("stream", string(p.stream)), slog.Any("error", failure))
 	}
 	switch {
 	case failure != nil:
@@ -275,16 +290,20 @@ func (p *pipeline) finish(next pending) {
 	if next.snapshot != nil {
 		p.keep(next)
 	}
+	if next.then != nil && next.err == nil {
+		next.then()
+		return
+	}
 	next.request.answer(next.decision.reply, next.err)
 }
 
 func (p *pipeline) keep(next pending) {
-	state, err := proto.Marshal(next.snapshot)
+	state, err := encodeSnapshot(p.kind.Version, next.snapshot)
 	if err != nil {
-		p.node.log.Error("a snapshot cannot be encoded", slog.String("stream", string(p.stream)), slog.Any("error", err))
+		p.term.node.log.Error("a snapshot cannot be encoded", slog.String("stream", string(p.stream)), slog.Any("error", err))
 		return
 	}
-	p.node.journal.SaveSnapshot(p.partition, p.stream, persistence.Snapshot{Version: next.version, State: state})
+	p.term.node.journal.SaveSnapshot(p.term.partition, p.stream, persistence.Snapshot{Version: next.version, State: state})
 }
 
 // abandon answers what waits when the actor ends.
@@ -316,7 +335,7 @@ func (p *pipeline) refuse(r *request, err error) {
 	case errors.Is(err, persistence.ErrRefused), errors.Is(err, persistence.ErrClosed):
 		r.answer(nil, unavailable("the journal takes no writes for now"))
 	default:
-		p.node.log.Error("an entity cannot be read", slog.String("stream", string(p.stream)), slog.Any("error", err))
+		p.term.node.log.Error("an entity cannot be read", slog.String("stream", string(p.stream)), slog.Any("error", err))
 		r.answer(nil, unavailable("the entity cannot be read for now"))
 	}
 }

@@ -18,16 +18,36 @@ const rowBytes = 256
 // scanBudget bounds the rows that one page passes over in search of those it wants; such a page is short.
 const scanBudget = 4096
 
-// query answers from the journal, off the actor: what is in a view is durable, and waits behind nothing.
-func (e *entityActor) query(p *pipeline, r *request) {
-	answer := e.kind.parts[r.command.Kind].answer
-	e.answer(p, r, func(at place) (proto.Message, error) { return answer(at, r.command.Message) })
+// querying is a machine that answers some messages from a view, off the actor: what is in a view is durable, and waits
+// behind nothing.
+type querying interface {
+	isQuery(m proto.Message) bool
+	query(at place, m proto.Message) (proto.Message, error)
 }
 
-// answer reads a view off the actor.
-func (e *entityActor) answer(p *pipeline, r *request, read func(place) (proto.Message, error)) {
+// place is where an entity's rows are read.
+type place struct {
+	view      persistence.View
+	partition persistence.Partition
+	stream    persistence.Stream
+	identity  string
+}
+
+func (e *entityActor) isQuery(r *request) bool {
+	m, ok := e.own.machine.(querying)
+	return ok && m.isQuery(r.command.Message)
+}
+
+func (e *entityActor) query(r *request) {
+	m := e.own.machine.(querying)
+	e.answer(r, func(at place) (proto.Message, error) { return m.query(at, r.command.Message) })
+}
+
+// answer reads a view off the actor and answers with what read returns.
+func (e *entityActor) answer(r *request, read func(place) (proto.Message, error)) {
+	p := e.own
 	go func() {
-		v, err := e.node.journal.View()
+		v, err := e.term.node.journal.View()
 		if err != nil {
 			p.refuse(r, err)
 			return
@@ -35,11 +55,11 @@ func (e *entityActor) answer(p *pipeline, r *request, read func(place) (proto.Me
 		defer v.Close()
 		defer func() {
 			if reason := recover(); reason != nil {
-				e.node.log.Error("a query panicked", slog.String("kind", r.command.Kind), slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
+				e.term.node.log.Error("a query panicked", slog.String("kind", r.command.Kind), slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
 				r.answer(nil, entity.Errorf(entity.Internal, "the query failed"))
 			}
 		}()
-		reply, err := read(place{v, e.partition, p.stream, e.identity})
+		reply, err := read(place{v, e.term.partition, p.stream, e.identity})
 		if err != nil {
 			p.refuse(r, err)
 			return

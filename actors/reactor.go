@@ -52,10 +52,8 @@ type settle struct{ done chan error }
 // reactor follows a partition's feed behind a durable cursor and carries out the reactions in its order. After a crash
 // it repeats what it had not written down as done; commands carry ids, so that a repetition changes nothing.
 type reactor struct {
-	node      *System
-	partition persistence.Partition
-	epoch     uint64
-
+	node    *System
+	term    *term
 	mailbox *mailbox
 
 	// trailed are the workspaces whose activity is reacted to.
@@ -75,7 +73,7 @@ func (r *reactor) Receive(ctx actor.Context) {
 	case *actor.Started:
 		r.follow(ctx)
 	case advanced:
-		r.node.shards[r.partition].told.Store(false)
+		r.term.told.Store(false)
 		if r.retry == nil {
 			r.follow(ctx)
 		}
@@ -111,7 +109,7 @@ func (r *reactor) follow(ctx actor.Context) {
 	if err == nil {
 		err = r.react()
 	}
-	r.node.metrics.reactorLag.WithLabelValues(strconv.Itoa(int(r.partition))).Set(float64(max(r.node.sequence(r.partition), r.cursor) - r.cursor))
+	r.node.metrics.reactorLag.WithLabelValues(strconv.Itoa(int(r.term.partition))).Set(float64(max(r.term.sequence.Load(), r.cursor) - r.cursor))
 	if err == nil {
 		r.pause = 0
 		r.tell()
@@ -121,7 +119,7 @@ func (r *reactor) follow(ctx actor.Context) {
 		return
 	}
 	r.node.metrics.reactions.WithLabelValues("retried").Inc()
-	r.node.log.Warn("a reaction is tried again", slog.Int("partition", int(r.partition)), slog.Any("error", err))
+	r.node.log.Warn("a reaction is tried again", slog.Int("partition", int(r.term.partition)), slog.Any("error", err))
 	r.pause = min(max(2*r.pause, 20*time.Millisecond), longestRetry)
 	self := ctx.Self()
 	r.retry = time.AfterFunc(r.pause, func() { r.node.root.Send(self, retry{}) })
@@ -136,7 +134,7 @@ func (r *reactor) recall() error {
 		return err
 	}
 	defer v.Close()
-	place, ok, err := v.Lookup(r.partition, cursorIndex, reactorKind, 0)
+	place, ok, err := v.Lookup(r.term.partition, cursorIndex, reactorKind, 0)
 	if err != nil {
 		return err
 	}
@@ -145,7 +143,7 @@ func (r *reactor) recall() error {
 	}
 	if r.node.trail.React != nil {
 		r.trailed = map[string]bool{}
-		for entry, err := range v.Index(r.partition, persistence.Query{Index: listIndex(r.node.trail.List), Prefix: true}) {
+		for entry, err := range v.Index(r.term.partition, persistence.Query{Index: listIndex(r.node.trail.List), Prefix: true}) {
 			if err != nil {
 				return err
 			}
@@ -159,13 +157,13 @@ func (r *reactor) recall() error {
 
 // react goes through the feed to the end of a view, which has all that was acknowledged before.
 func (r *reactor) react() error {
-	upTo := r.node.sequence(r.partition)
+	upTo := r.term.sequence.Load()
 	v, err := r.node.journal.View()
 	if err != nil {
 		return err
 	}
 	defer v.Close()
-	for event, err := range v.Feed(r.partition, r.cursor+1, r.wants) {
+	for event, err := range v.Feed(r.term.partition, r.cursor+1, r.wants) {
 		if err != nil {
 			return err
 		}
@@ -281,7 +279,7 @@ func (r *reactor) tellAll(ctx context.Context, event persistence.Event, commands
 func (r *reactor) write() {
 	r.written = r.cursor
 	r.node.journal.Append(persistence.Proposal{
-		Partition: r.partition, Stream: cursorIndex + "/" + reactorKind, Epoch: r.epoch,
+		Partition: r.term.partition, Stream: cursorIndex + "/" + reactorKind, Epoch: r.term.epoch,
 		Entries: []persistence.Change{{Entry: persistence.Entry{
 			Index: cursorIndex, Value: reactorKind, Data: binary.BigEndian.AppendUint64(nil, r.cursor),
 		}}},

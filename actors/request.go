@@ -45,6 +45,12 @@ func (r *request) answer(m proto.Message, err error) {
 	r.reply <- outcome{m, err}
 }
 
+// admit counts the request in, and reports whether there was room for it.
+func (r *request) admit(slot int, inFlight *atomic.Int64, limit int64) bool {
+	r.admitted[slot] = inFlight
+	return inFlight.Add(1) <= limit
+}
+
 // unavailable is the answer for an outcome that is not known, or a journal that does not take writes.
 func unavailable(message string) *entity.Error {
 	return &entity.Error{Code: entity.Unavailable, Message: message, RetryAfter: time.Second}

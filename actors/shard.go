@@ -1,47 +1,85 @@
 package actors
 
 import (
-	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/persistence"
 )
 
+// term is one epoch in which this process leads a partition. Its directory and its actors begin and end with it, so that
+// nothing of an earlier term can touch those of a later one.
+type term struct {
+	node      *System
+	partition persistence.Partition
+	epoch     uint64
+	shard     *actor.PID
+	// directory finds the entry of an active entity by its key, so that commands go to it directly.
+	directory sync.Map
+	// sequence is the last durable one of the partition's feed.
+	sequence atomic.Uint64
+	// told is set while the reactor has a message that the feed has grown.
+	told atomic.Bool
+}
+
+func (t *term) find(key string) *entry {
+	if found, ok := t.directory.Load(key); ok {
+		return found.(*entry)
+	}
+	return nil
+}
+
+// post puts a command into the mailbox of the actor that carries it out or authorizes it, or of the shard, which will
+// activate that one.
+func (t *term) post(k *kind, r *request) error {
+	if own := t.find(key(k.Name, r.command.Identity)); own != nil {
+		if !r.admit(1, &own.inFlight, maxInFlight) {
+			return busy(r)
+		}
+		own.touch(t.node.clock())
+		if own.owner == nil {
+			t.node.root.Send(own.pid, r)
+			return nil
+		}
+	}
+	to := t.shard
+	if k.root != k {
+		if owner := t.find(key(k.root.Name, ownerOf(r.command.Identity))); owner != nil {
+			owner.touch(t.node.clock())
+			to = owner.pid
+		}
+	}
+	t.node.root.Send(to, r)
+	return nil
+}
+
 type (
-	// sweep has a shard look for idle entities.
+	// sweep has a supervisor look for idle entities.
 	sweep struct{}
+	// resume has an owner activate an entity that has something due.
+	resume struct {
+		kind     *kind
+		identity string
+	}
 	// advanced tells of new events in the partition's feed.
 	advanced struct{}
 )
 
-// shard is the actor of one partition that is led here, under one epoch. It activates entities as its children by
-// identity, supervises them, and puts those that are idle out of memory.
+// shard is the actor of one partition that is led here, under one epoch. It activates the entities that have no owner as
+// its children by identity, supervises them, and puts those that are idle out of memory.
 type shard struct {
-	node      *System
-	partition persistence.Partition
-	epoch     uint64
-	mailbox   *mailbox
+	term    *term
+	mailbox *mailbox
 
 	self     *actor.PID
 	reactor  *actor.PID
-	entities map[string]*handle
-	byPID    map[string]*handle
+	entities *children
 	timer    *time.Timer
-}
-
-// handle is an active entity as those who ask it see it.
-type handle struct {
-	key  string
-	pid  *actor.PID
-	kind *kindMetrics
-	// leaving entities are not handed out; what comes for them waits here.
-	leaving bool
-	waiting []*request
 }
 
 func (s *shard) Receive(ctx actor.Context) {
@@ -49,175 +87,79 @@ func (s *shard) Receive(ctx actor.Context) {
 	case *actor.Started:
 		s.start(ctx)
 	case *request:
-		s.deliver(ctx, m)
+		s.deliver(m)
 	case advanced:
 		ctx.Send(s.reactor, m)
 	case *settle:
 		ctx.Send(s.reactor, m)
 	case sweep:
-		s.sweep(ctx)
-	case stay:
-		s.stay(ctx, m.key)
-	case blank:
-		if h := s.entities[m.key]; h != nil && !h.leaving {
-			s.dismiss(ctx, h)
-		}
-	case *actor.Terminated:
-		s.ended(ctx, m.Who)
+		s.entities.sweep(s.term.node.idleSince())
+		s.scheduleSweep()
 	case *actor.Restarting:
 		s.stop()
 	case *actor.Stopping:
 		s.mailbox.closed.Store(true)
 		s.stop()
+	default:
+		s.entities.receive(m)
 	}
 }
 
 func (s *shard) start(ctx actor.Context) {
 	s.self = ctx.Self()
-	s.entities, s.byPID = map[string]*handle{}, map[string]*handle{}
-	s.reactor = s.spawn(ctx, reactorKind, s.node.metrics.kinds[reactorKind], func(box *mailbox) actor.Actor {
-		return &reactor{node: s.node, partition: s.partition, epoch: s.epoch, mailbox: box}
+	s.entities = newChildren(ctx, s.term, nil)
+	node := s.term.node
+	s.reactor = spawn(ctx, node, reactorKind, node.metrics.kinds[reactorKind], func(box *mailbox) actor.Actor {
+		return &reactor{node: node, term: s.term, mailbox: box}
 	})
-	s.takeUp(ctx)
+	s.resume(ctx)
 	s.scheduleSweep()
+}
+
+// resume activates the entities that have something due from before the term began.
+func (s *shard) resume(ctx actor.Context) {
+	for _, k := range s.term.node.kinds {
+		if k.open == "" {
+			continue
+		}
+		identities, err := s.term.node.identities(s.term.partition, k.open)
+		if err != nil {
+			s.term.node.log.Error("open work cannot be read", slog.Int("partition", int(s.term.partition)), slog.Any("error", err))
+		}
+		for _, identity := range identities {
+			ctx.Send(s.entities.activate(k.root, ownerOf(identity)).pid, resume{k, identity})
+		}
+	}
 }
 
 func (s *shard) scheduleSweep() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	self := s.self
-	s.timer = time.AfterFunc(s.node.sweepEvery, func() { s.node.root.Send(self, sweep{}) })
+	self, root := s.self, s.term.node.root
+	s.timer = time.AfterFunc(s.term.node.sweepEvery, func() { root.Send(self, sweep{}) })
 }
 
-func (s *shard) spawn(ctx actor.Context, name string, m *kindMetrics, produce func(*mailbox) actor.Actor) *actor.PID {
-	box := newMailbox(m)
-	props := actor.PropsFromProducer(func() actor.Actor { return produce(box) },
-		actor.WithMailbox(func() actor.Mailbox { return box }), actor.WithDispatcher(s.node.dispatcher))
-	pid, err := ctx.SpawnNamed(props, name)
-	if err != nil {
-		panic(fmt.Errorf("actor %s: %w", name, err)) // a name is given out once Terminated has told that it is free
-	}
-	return pid
-}
-
-// takeUp activates the entities that left work open.
-func (s *shard) takeUp(ctx actor.Context) {
-	for _, kind := range s.node.kinds {
-		for _, part := range kind.parts {
-			for _, index := range part.open {
-				identities, err := s.node.identities(s.partition, index)
-				if err != nil {
-					s.node.log.Error("open work cannot be read", slog.Any("error", err))
-				}
-				for _, identity := range identities {
-					s.activate(ctx, kind, identity)
-				}
-			}
-		}
-	}
-}
-
-// deliver hands a command to its entity, which is activated where it is not in memory.
-func (s *shard) deliver(ctx actor.Context, r *request) {
-	kind, ok := s.node.host(r.command.Kind)
-	if !ok {
-		r.answer(nil, entity.Errorf(entity.InvalidRequest, "no entities of kind %q", r.command.Kind))
+// deliver hands a command to its entity, or to the owner of its entity.
+func (s *shard) deliver(r *request) {
+	k := s.term.node.kinds[r.command.Kind]
+	if k.root == k {
+		s.entities.deliver(k, r)
 		return
 	}
-	h := s.entities[key(kind.name, r.command.Identity)]
-	if h == nil {
-		h = s.activate(ctx, kind, r.command.Identity)
-	}
-	if h.leaving {
-		h.waiting = append(h.waiting, r)
-		return
-	}
-	ctx.Send(h.pid, r)
-}
-
-func (s *shard) activate(ctx actor.Context, kind Kind, identity string) *handle {
-	k := key(kind.name, identity)
-	if h := s.entities[k]; h != nil {
-		return h
-	}
-	m := s.node.metrics.kinds[kind.name]
-	pid := s.spawn(ctx, k, m, func(box *mailbox) actor.Actor {
-		return &entityActor{
-			node: s.node, kind: kind, identity: identity,
-			partition: s.partition, epoch: s.epoch, mailbox: box, metrics: m,
-		}
-	})
-	h := &handle{key: k, pid: pid, kind: m}
-	s.entities[k], s.byPID[pid.Id] = h, h
-	s.node.directory.Store(k, newEntry(pid, s.node.clock()))
-	m.activations.Inc()
-	m.active.Inc()
-	return h
-}
-
-// sweep asks entities that nobody has used for a while to leave. They are not handed out from then on.
-func (s *shard) sweep(ctx actor.Context) {
-	oldest := s.node.clock().Add(-s.node.idleAfter)
-	for _, h := range s.entities {
-		found, ok := s.node.directory.Load(h.key)
-		if h.leaving || !ok || found.(*entry).lastUsed().After(oldest) {
-			continue
-		}
-		s.dismiss(ctx, h)
-	}
-	s.scheduleSweep()
-}
-
-func (s *shard) dismiss(ctx actor.Context, h *handle) {
-	h.leaving = true
-	s.node.directory.Delete(h.key)
-	ctx.Send(h.pid, passivate{})
-}
-
-// stay takes back an entity that was not idle.
-func (s *shard) stay(ctx actor.Context, k string) {
-	h := s.entities[k]
-	if h == nil || !h.leaving {
-		return
-	}
-	h.leaving = false
-	s.node.directory.Store(k, newEntry(h.pid, s.node.clock()))
-	for _, r := range h.waiting {
-		ctx.Send(h.pid, r)
-	}
-	h.waiting = nil
-}
-
-// ended forgets an entity whose actor is gone, and activates it anew for those who wait.
-func (s *shard) ended(ctx actor.Context, who *actor.PID) {
-	h := s.byPID[who.Id]
-	if h == nil {
-		return
-	}
-	delete(s.byPID, who.Id)
-	delete(s.entities, h.key)
-	s.node.directory.Delete(h.key)
-	h.kind.active.Dec()
-	for _, r := range h.waiting {
-		s.deliver(ctx, r)
-	}
+	s.entities.deliverTo(s.entities.activate(k.root, ownerOf(r.command.Identity)), r)
 }
 
 func (s *shard) stop() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	for _, h := range s.entities {
-		s.node.directory.Delete(h.key)
-		for _, r := range h.waiting {
-			r.answer(nil, ErrRetry)
-		}
-		h.waiting = nil // a child's end must not bring it back
+	if s.entities != nil {
+		s.entities.end()
 	}
 }
 
-// identities are the entities that have rows in an index whose values begin with an identity and a zero byte.
+// identities returns the entities that have rows in an index whose values begin with an identity and a zero byte.
 func (s *System) identities(p persistence.Partition, index string) ([]string, error) {
 	v, err := s.journal.View()
 	if err != nil {
@@ -235,4 +177,22 @@ func (s *System) identities(p persistence.Partition, index string) ([]string, er
 		}
 	}
 	return found, nil
+}
+
+// lead begins a term: it starts the partition's shard, whose name has the partition and the epoch in it, so that what is
+// sent to the shard of an earlier term becomes a dead letter.
+func (s *System) lead(n persistence.Notice) *term {
+	t := &term{node: s, partition: n.Partition, epoch: n.Epoch}
+	t.sequence.Store(n.Sequence)
+	box := newMailbox(s.metrics.kinds[shardKind])
+	props := actor.PropsFromProducer(func() actor.Actor { return &shard{term: t, mailbox: box} },
+		actor.WithMailbox(func() actor.Mailbox { return box }), actor.WithDispatcher(s.dispatcher),
+		actor.WithGuardian(s.guardian), actor.WithSupervisor(s.supervision))
+	pid, err := s.root.SpawnNamed(props, shardName(n.Partition, n.Epoch))
+	if err != nil {
+		s.log.Error("a shard cannot be started", slog.Int("partition", int(n.Partition)), slog.Uint64("epoch", n.Epoch), slog.Any("error", err))
+		return nil
+	}
+	t.shard = pid
+	return t
 }

@@ -22,18 +22,18 @@ func newBackoff(restarted func(child *actor.PID, reason any, stopped bool)) *bac
 	}
 }
 
-// supervision is how a shard treats its children: an entity that keeps failing is stopped, and activated anew when it is
-// next asked; the reactor goes on.
-type supervision struct{ entities, reactor *backoff }
+// supervision is how failing children are treated: an entity that keeps failing is stopped, and activated anew by the
+// next command for it; a shard's own workers are restarted for ever. protoactor takes it from the supervisor's props.
+type supervision struct{ entities, workers *backoff }
 
-func (s *System) supervision() supervision {
-	return supervision{newBackoff(s.childFailed), tireless(s.childFailed)}
+func newSupervision(restarted func(child *actor.PID, reason any, stopped bool)) supervision {
+	return supervision{newBackoff(restarted), tireless(restarted)}
 }
 
 func (s supervision) HandleFailure(system *actor.ActorSystem, supervisor actor.Supervisor, child *actor.PID, rs *actor.RestartStatistics, reason, message any) {
 	strategy := s.entities
 	if kindOf(child.Id) == reactorKind {
-		strategy = s.reactor
+		strategy = s.workers
 	}
 	strategy.HandleFailure(system, supervisor, child, rs, reason, message)
 }

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -37,7 +38,10 @@ const (
 type Options struct {
 	Journal    persistence.Journal
 	Partitions int
-	Kinds      []Kind
+	// Kinds are the kinds of entities that the system runs.
+	Kinds []entity.Kind
+	// Secret is what the cursors in the frames of streams are made with.
+	Secret []byte
 	// Reactions by the full name of the event that they follow.
 	Reactions map[string]Reaction
 	// Trail has activity reacted to; may be zero.
@@ -54,8 +58,7 @@ type Options struct {
 // System is the actor side of one process.
 type System struct {
 	journal    persistence.Journal
-	kinds      []Kind
-	hosts      map[string]Kind
+	kinds      map[string]*kind
 	reactions  map[string]Reaction
 	trail      Trail
 	ask        func(context.Context, entity.Command) (proto.Message, error)
@@ -65,67 +68,50 @@ type System struct {
 	idleAfter  time.Duration
 	sweepEvery time.Duration
 
-	actors     *actor.ActorSystem
-	root       *actor.RootContext
-	dispatcher *dispatcher
-	// directory finds an active entity's entry by its key, so that commands go to it directly.
-	directory sync.Map
-	shards    []led
-	inFlight  map[string]*atomic.Int64
-	streams   atomic.Uint64
+	actors      *actor.ActorSystem
+	root        *actor.RootContext
+	dispatcher  *dispatcher
+	supervision actor.SupervisorStrategy
+	guardian    actor.SupervisorStrategy
+	// terms are those of the partitions that are led here, by partition; nil: led elsewhere.
+	terms   []atomic.Pointer[term]
+	streams atomic.Uint64
+	// stopping waits for the shards of ended terms.
+	stopping sync.WaitGroup
 	// running ends when the system stops.
 	running context.Context
 	end     context.CancelFunc
 }
 
-// led is a partition as this process sees it.
-type led struct {
-	shard    atomic.Pointer[actor.PID]
-	sequence atomic.Uint64
-	epoch    atomic.Uint64
-	// told is set while the reactor has a message that the feed has grown.
-	told atomic.Bool
-}
-
-// entry is an active entity.
-type entry struct {
-	pid      *actor.PID
-	used     atomic.Int64
-	inFlight atomic.Int64
-}
-
-func newEntry(pid *actor.PID, now time.Time) *entry {
-	e := &entry{pid: pid}
-	e.used.Store(now.UnixNano())
-	return e
-}
-
-func (e *entry) lastUsed() time.Time { return time.Unix(0, e.used.Load()) }
-
-// New makes a system that runs nothing yet.
+// New makes a system that runs nothing yet. It panics where a kind names an owner that is not among the kinds.
 func New(o Options) *System {
 	s := &System{
-		journal: o.Journal, kinds: o.Kinds, hosts: map[string]Kind{}, reactions: o.Reactions, trail: o.Trail, ask: o.Ask,
+		journal: o.Journal, kinds: map[string]*kind{}, reactions: o.Reactions, trail: o.Trail, ask: o.Ask,
 		clock: o.Clock, log: o.Log, idleAfter: o.IdleAfter, sweepEvery: max(o.IdleAfter/4, time.Second),
-		shards: make([]led, o.Partitions), inFlight: map[string]*atomic.Int64{},
+		terms: make([]atomic.Pointer[term], o.Partitions),
 	}
 	names := []string{reactorKind, shardKind}
 	for _, k := range o.Kinds {
-		s.hosts[k.name] = k
-		names = append(names, k.name)
-		for part := range k.parts {
-			s.hosts[part] = k
-			names = append(names, part)
-		}
-	}
-	for _, name := range names {
-		s.inFlight[name] = new(atomic.Int64)
+		names = append(names, k.Name)
 	}
 	s.metrics = newMetrics(o.Registerer, names)
+	for _, k := range o.Kinds {
+		s.kinds[k.Name] = s.host(k, o.Secret)
+	}
+	for _, k := range s.kinds {
+		if k.root = k; k.Owner == "" {
+			continue
+		}
+		if k.root = s.kinds[k.Owner]; k.root == nil {
+			panic("no kind " + k.Owner + ", which owns kind " + k.Name)
+		}
+		k.root.owned = append(k.root.owned, k)
+	}
 	s.actors = actor.NewActorSystemWithConfig(actor.Configure(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(levelled{o.Log.Handler()})
 	})))
 	s.root = s.actors.Root
+	s.supervision, s.guardian = newSupervision(s.childFailed), tireless(s.childFailed)
 	s.running, s.end = context.WithCancel(context.Background())
 	s.dispatcher = newDispatcher()
 	s.actors.EventStream.Subscribe(func(event any) {
@@ -136,50 +122,56 @@ func New(o Options) *System {
 	return s
 }
 
+// host prepares a kind to be run.
+func (s *System) host(k entity.Kind, secret []byte) *kind {
+	hosted := &kind{Kind: k, metrics: s.metrics.kinds[k.Name]}
+	hosted.machine = func(identity string) machine { return newRuled(k, identity) }
+	if k.Name == entity.KindActivity {
+		hosted.open = activity.OpenFolds
+		hosted.machine = func(identity string) machine { return newActivityMachine(s.journal, secret, identity) }
+	}
+	return hosted
+}
+
 // Start runs shards for the partitions that the journal says are led here, now and later.
 func (s *System) Start() {
 	s.journal.Watch(s.running, s.notice)
 }
 
-// host is the kind whose actors carry out the commands of a kind.
-func (s *System) host(kind string) (Kind, bool) {
-	k, ok := s.hosts[kind]
-	return k, ok
-}
-
-// Stop ends all actors. Whoever asks must have stopped before: the outcome of a command that is still under way is
-// answered as not known. The journal stays open.
+// Stop ends all actors. Callers of Ask must have stopped before: the outcome of a command that is still under way is
+// answered as unknown. The journal stays open.
 func (s *System) Stop(ctx context.Context) {
 	s.end()
-	for i := range s.shards {
-		if pid := s.shards[i].shard.Swap(nil); pid != nil {
-			stopped := s.root.StopFuture(pid)
-			wait := make(chan struct{})
-			go func() { _ = stopped.Wait(); close(wait) }()
-			select {
-			case <-wait:
-			case <-ctx.Done():
-			}
-		}
+	for i := range s.terms {
+		s.lose(s.terms[i].Swap(nil))
+	}
+	stopped := make(chan struct{})
+	go func() { s.stopping.Wait(); close(stopped) }()
+	select {
+	case <-stopped:
+	case <-ctx.Done():
 	}
 	s.actors.Shutdown()
 	s.dispatcher.end()
 }
 
-// newRequest is a command that counts against no limit.
-func (s *System) newRequest(c entity.Command) *request {
-	m := s.metrics.kinds[c.Kind]
-	m.inFlight.Inc()
-	return &request{command: c, arrived: time.Now(), reply: make(chan outcome, 1), metrics: m}
+// Leads reports whether the partition is led here.
+func (s *System) Leads(p persistence.Partition) bool { return s.terms[p].Load() != nil }
+
+// newRequest makes a request of a command that counts against no limit.
+func (s *System) newRequest(k *kind, c entity.Command) *request {
+	k.metrics.inFlight.Inc()
+	return &request{command: c, arrived: time.Now(), reply: make(chan outcome, 1), metrics: k.metrics}
 }
 
 // Ask sends a command to the entity that it names, in a partition that is led here, and waits for its reply.
 // Errors: *entity.Error, ErrRetry, and ctx's.
 func (s *System) Ask(ctx context.Context, p persistence.Partition, c entity.Command) (proto.Message, error) {
-	if s.metrics.kinds[c.Kind] == nil {
-		return nil, entity.Errorf(entity.InvalidRequest, "no entities of kind %q", c.Kind)
+	k := s.kinds[c.Kind]
+	if k == nil {
+		return nil, unknownKind(c.Kind)
 	}
-	return s.deliver(ctx, p, s.newRequest(c))
+	return s.deliver(ctx, p, s.newRequest(k, c))
 }
 
 func (s *System) deliver(ctx context.Context, p persistence.Partition, r *request) (proto.Message, error) {
@@ -194,33 +186,16 @@ func (s *System) deliver(ctx context.Context, p persistence.Partition, r *reques
 	}
 }
 
-// post admits a command and puts it into the mailbox of its entity, or of the shard that will activate it.
 func (s *System) post(p persistence.Partition, r *request) error {
-	if !s.admit(r, 0, s.inFlight[r.command.Kind], maxInFlightOfKind) {
+	k := s.kinds[r.command.Kind]
+	if !r.admit(0, &k.inFlight, maxInFlightOfKind) {
 		return busy(r)
 	}
-	host := s.hosts[r.command.Kind]
-	if found, ok := s.directory.Load(key(host.name, r.command.Identity)); ok {
-		e := found.(*entry)
-		if !s.admit(r, 1, &e.inFlight, maxInFlight) {
-			return busy(r)
-		}
-		e.used.Store(s.clock().UnixNano())
-		s.root.Send(e.pid, r)
-		return nil
-	}
-	pid := s.shards[p].shard.Load()
-	if pid == nil {
+	t := s.terms[p].Load()
+	if t == nil {
 		return ErrRetry
 	}
-	s.root.Send(pid, r)
-	return nil
-}
-
-// admit counts a command in, unless there are too many.
-func (s *System) admit(r *request, slot int, inFlight *atomic.Int64, limit int64) bool {
-	r.admitted[slot] = inFlight
-	return inFlight.Add(1) <= limit
+	return t.post(k, r)
 }
 
 func busy(r *request) error {
@@ -230,12 +205,12 @@ func busy(r *request) error {
 
 // Settle waits until everything that a partition recorded so far has been reacted to. Errors: ErrRetry, and ctx's.
 func (s *System) Settle(ctx context.Context, p persistence.Partition) error {
-	pid := s.shards[p].shard.Load()
-	if pid == nil {
+	t := s.terms[p].Load()
+	if t == nil {
 		return ErrRetry
 	}
 	m := &settle{done: make(chan error, 1)}
-	s.root.Send(pid, m)
+	s.root.Send(t.shard, m)
 	select {
 	case err := <-m.done:
 		return err
@@ -246,17 +221,24 @@ func (s *System) Settle(ctx context.Context, p persistence.Partition) error {
 
 // Sweep has every shard look for idle entities now.
 func (s *System) Sweep() {
-	for i := range s.shards {
-		if pid := s.shards[i].shard.Load(); pid != nil {
-			s.root.Send(pid, sweep{})
+	for i := range s.terms {
+		if t := s.terms[i].Load(); t != nil {
+			s.root.Send(t.shard, sweep{})
 		}
 	}
 }
 
-// Identities are the entities that an index says have something open, over all partitions; see activity.OpenIntents.
+// idleSince is the time since which an idle entity has not been used.
+func (s *System) idleSince() time.Time { return s.clock().Add(-s.idleAfter) }
+
+// Identities returns the entities that an index says have something open, over the partitions that are led here; see
+// activity.OpenIntents.
 func (s *System) Identities(index string) ([]string, error) {
 	var all []string
-	for p := range s.shards {
+	for p := range s.terms {
+		if !s.Leads(persistence.Partition(p)) {
+			continue
+		}
 		found, err := s.identities(persistence.Partition(p), index)
 		if err != nil {
 			return nil, err
@@ -266,40 +248,34 @@ func (s *System) Identities(index string) ([]string, error) {
 	return all, nil
 }
 
-func (s *System) sequence(p persistence.Partition) uint64 { return s.shards[p].sequence.Load() }
-
 const shardKind = "shard"
 
-// notice runs in the journal's goroutine: it hands over and returns.
+// notice follows the ownership of partitions. It runs in the journal's goroutine: it hands over and returns.
 func (s *System) notice(n persistence.Notice) {
-	l := &s.shards[n.Partition]
-	l.sequence.Store(n.Sequence)
-	l.epoch.Store(n.Epoch)
-	pid := l.shard.Load()
+	t := s.terms[n.Partition].Load()
+	if t != nil && (!n.Owned || t.epoch != n.Epoch) {
+		s.terms[n.Partition].Store(nil)
+		s.lose(t)
+		t = nil
+	}
 	switch {
-	case n.Owned && pid == nil:
-		l.shard.Store(s.startShard(n.Partition, n.Epoch))
-	case !n.Owned && pid != nil:
-		l.shard.Store(nil)
-		s.root.Stop(pid)
-	case pid != nil && l.told.CompareAndSwap(false, true):
-		s.root.Send(pid, advanced{})
+	case n.Owned && t == nil:
+		s.terms[n.Partition].Store(s.lead(n))
+	case n.Owned:
+		t.sequence.Store(n.Sequence)
+		if t.told.CompareAndSwap(false, true) {
+			s.root.Send(t.shard, advanced{})
+		}
 	}
 }
 
-// startShard names the actor by partition and epoch, so that what is sent to one of an earlier term dead-letters.
-func (s *System) startShard(p persistence.Partition, epoch uint64) *actor.PID {
-	box := newMailbox(s.metrics.kinds[shardKind])
-	props := actor.PropsFromProducer(func() actor.Actor {
-		return &shard{node: s, partition: p, epoch: epoch, mailbox: box}
-	}, actor.WithMailbox(func() actor.Mailbox { return box }), actor.WithDispatcher(s.dispatcher),
-		actor.WithGuardian(tireless(s.childFailed)), actor.WithSupervisor(s.supervision()))
-	pid, err := s.root.SpawnNamed(props, shardName(p, epoch))
-	if err != nil {
-		s.log.Error("a shard cannot be started", slog.Int("partition", int(p)), slog.Any("error", err))
-		return nil
+// lose ends a term: its shard stops with everything below it. What is under way is fenced off by the term's epoch.
+func (s *System) lose(t *term) {
+	if t == nil {
+		return
 	}
-	return pid
+	stopped := s.root.StopFuture(t.shard)
+	s.stopping.Go(func() { _ = stopped.Wait() })
 }
 
 // childFailed is told of each failure of a supervised actor.

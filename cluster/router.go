@@ -31,7 +31,7 @@ const (
 // Router asks entities by kind and identity, wherever they live.
 type Router struct {
 	partitions int
-	local      *actors.System
+	members    []*actors.System
 	// wire sends every command and reply through the codec, as if the entity lived on another member.
 	wire bool
 }
@@ -42,8 +42,30 @@ func NewRouter(partitions int, wire bool) *Router {
 	return &Router{partitions: partitions, wire: wire}
 }
 
-// Attach names the system that runs the partitions led here. It comes before the first Ask.
-func (r *Router) Attach(local *actors.System) { r.local = local }
+// Attach names the systems that run the partitions, this process's own first. It comes before the first Ask. More than
+// one system in a process is the split mode of tests.
+func (r *Router) Attach(members ...*actors.System) { r.members = members }
+
+// leader returns the system that leads a partition now. Errors: actors.ErrRetry where none does.
+func (r *Router) leader(p persistence.Partition) (*actors.System, error) {
+	for _, member := range r.members {
+		if member.Leads(p) {
+			return member, nil
+		}
+	}
+	return nil, actors.ErrRetry
+}
+
+// onLeader calls fn with the system that leads a partition, again after a pause where that did not take effect.
+func (r *Router) onLeader(ctx context.Context, p persistence.Partition, fn func(context.Context, *actors.System) error) error {
+	return r.retry(ctx, func(ctx context.Context) error {
+		leader, err := r.leader(p)
+		if err != nil {
+			return err
+		}
+		return fn(ctx, leader)
+	})
+}
 
 // Partition is where an entity lives. What belongs to a workspace has an identity that begins with the workspace's, and
 // lies with it.
@@ -65,8 +87,9 @@ func (r *Router) Ask(ctx context.Context, c entity.Command) (proto.Message, erro
 
 func (r *Router) send(ctx context.Context, c entity.Command) (proto.Message, error) {
 	var reply proto.Message
-	err := r.retry(ctx, func(ctx context.Context) (err error) {
-		reply, err = r.local.Ask(ctx, r.Partition(c.Identity), c)
+	p := r.Partition(c.Identity)
+	err := r.onLeader(ctx, p, func(ctx context.Context, leader *actors.System) (err error) {
+		reply, err = leader.Ask(ctx, p, c)
 		return err
 	})
 	return reply, err
@@ -74,13 +97,35 @@ func (r *Router) send(ctx context.Context, c entity.Command) (proto.Message, err
 
 // Settle waits until every reaction to what the entity's partition recorded so far is done. Errors: *entity.Error.
 func (r *Router) Settle(ctx context.Context, _, identity string) error {
-	return r.retry(ctx, func(ctx context.Context) error { return r.local.Settle(ctx, r.Partition(identity)) })
+	p := r.Partition(identity)
+	return r.onLeader(ctx, p, func(ctx context.Context, leader *actors.System) error { return leader.Settle(ctx, p) })
 }
 
-// Subscribe opens a stream of a workspace's activity; see actors.System.Subscribe. Errors: *entity.Error.
+// Subscribe opens a stream of a workspace's activity; see actors.System.Subscribe. The stream goes on where the workspace
+// runs next when its actor ends. Errors: *entity.Error.
 func (r *Router) Subscribe(ctx context.Context, s activity.Subscription) (follow func(context.Context) error, err error) {
-	err = r.retry(ctx, func(attempt context.Context) (err error) {
-		follow, err = r.local.Subscribe(ctx, r.Partition(s.WorkspaceID), s)
+	part, err := r.subscribe(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return func(following context.Context) error {
+		for {
+			next, err := part(following)
+			if !errors.Is(err, actors.ErrRetry) {
+				return err
+			}
+			s.After = next - 1
+			if part, err = r.subscribe(following, s); err != nil {
+				return err
+			}
+		}
+	}, nil
+}
+
+func (r *Router) subscribe(ctx context.Context, s activity.Subscription) (follow actors.Follow, err error) {
+	p := r.Partition(s.WorkspaceID)
+	err = r.onLeader(ctx, p, func(_ context.Context, leader *actors.System) (err error) {
+		follow, err = leader.Subscribe(ctx, p, s)
 		return err
 	})
 	return follow, err

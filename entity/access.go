@@ -80,3 +80,62 @@ func Actor(p *wirev1.Principal) string {
 		return "system"
 	}
 }
+
+// Need is what a command or a list requires of its sender.
+type Need struct {
+	// Any of these capabilities; none: to belong to the entity.
+	Any []string
+	// Changes: the command changes the entity. It is refused to members who may only read, and while the entity is
+	// suspended or closed.
+	Changes bool
+	// Human: the credential is a person's own identity, not one that acts on the person's behalf; see Human.
+	Human bool
+	// Lasting: the command makes or ends what outlives the credential, which an impersonation may not do.
+	Lasting bool
+}
+
+// Reads returns the need of a command that reads, with any of these capabilities.
+func Reads(any ...string) Need { return Need{Any: any} }
+
+// Changes returns the need of a command that changes something, with any of these capabilities.
+func Changes(any ...string) Need { return Need{Any: any, Changes: true} }
+
+// Access says who may send a command, beside the platform, which may send any. The zero Access is PlatformOnly.
+type Access struct {
+	sender sender
+	need   Need
+}
+
+type sender uint8
+
+const (
+	platform sender = iota
+	principal
+	decidedByRule
+)
+
+// PlatformOnly is the access to commands that only the platform sends.
+func PlatformOnly() Access { return Access{} }
+
+// Requires is the access of principals that have what need says of the entity, or of its owner.
+func Requires(need Need) Access { return Access{sender: principal, need: need} }
+
+// DecidedByRule is the access to commands whose own rule authorizes the sender.
+func DecidedByRule() Access { return Access{sender: decidedByRule} }
+
+var errPlatformOnly = Errorf(Forbidden, "only the platform may do this")
+
+// Authorize refuses a principal that may not send a command of this access. check refuses a principal that does not
+// have what a need says. A principal that does not belong to the entity gets the same refusal for every command.
+func (a Access) Authorize(p *wirev1.Principal, check func(Need) error) error {
+	switch {
+	case IsPlatform(p), a.sender == decidedByRule:
+		return nil
+	case a.sender == principal:
+		return check(a.need)
+	}
+	if err := check(Need{}); err != nil {
+		return err
+	}
+	return errPlatformOnly
+}

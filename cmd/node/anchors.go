@@ -113,7 +113,7 @@ func (a *anchors) react(ctx context.Context, workspaceID string, stored []byte) 
 func (a *anchors) put(workspaceID string, is bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), putTimeout)
 	defer cancel()
-	return a.node.System.Put(ctx, a.node.Router.Partition(workspaceID), workspaceID, missed(is))
+	return a.node.Router.Put(ctx, workspaceID, missed(is))
 }
 
 const putTimeout = 5 * time.Second

@@ -11,22 +11,9 @@ import (
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/local"
 	"github.com/atelier-run/atelier/entity"
-	entitycomputer "github.com/atelier-run/atelier/entity/computer"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
-
-// computers are the kind that lives in a workspace's actor.
-func computers() actors.Kind {
-	return actors.Define(actors.Rules[*computerv1.Computer, computerv1.Command, computerv1.Event]{
-		Kind: entity.KindComputer, Zero: entitycomputer.Zero, Decide: entitycomputer.Decide, Evolve: entitycomputer.Evolve,
-		Reply: entitycomputer.Reply, Rows: entitycomputer.Rows,
-	}).WithLists(map[string]actors.List{
-		entitycomputer.Telemetry: {Need: entity.Reads(), Most: int(entitycomputer.Slots)},
-		entitycomputer.Backups:   {Need: entity.Reads(entity.Admin)},
-		entitycomputer.TaskList:  {Need: entity.Reads(entity.Admin)},
-	})
-}
 
 // proc is where the machine tells of itself.
 const proc = "/proc"
@@ -40,7 +27,7 @@ func (n *Node) fleet(o Options, archive computer.Archive) (*computer.Fleet, erro
 		Driver: driver, Archive: archive, Asker: n.Router, Clock: o.Clock, SampleEvery: o.SampleEvery, Log: o.Log,
 		Identities: func(list string) ([]string, error) { return n.System.Listed(list) },
 		Put: func(ctx context.Context, workspaceID string, row entity.Row) error {
-			return n.System.Put(ctx, n.Router.Partition(workspaceID), workspaceID, row)
+			return n.Router.Put(ctx, workspaceID, row)
 		},
 	}), nil
 }

@@ -112,7 +112,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		return n, err
 	}
 	n.System = actors.New(actors.Options{
-		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: kinds(n.Journal, secret),
+		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: Kinds, Secret: secret,
 		Reactions: n.reactions(), Trail: n.anchors.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: o.Registry,
 		IdleAfter: o.IdleAfter,
 	})

@@ -31,7 +31,6 @@ const (
 )
 
 var (
-	errPlatformOnly   = entity.Errorf(entity.Forbidden, "only the platform does this")
 	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of a client")
 	errNotFound       = entity.Errorf(entity.NotFound, "no such client")
 	errID             = entity.Errorf(entity.InvalidRequest, "client id is another one's, empty or too long")
@@ -47,12 +46,20 @@ func Zero(identity string) *clientv1.Client {
 	return &clientv1.Client{Id: identity}
 }
 
-// Decide turns a command into events. No events and no error: already so, or a query.
+// Kind describes an OAuth client, to which the platform alone sends commands.
+var Kind = rules.Kind()
+
+var rules = entity.Rules[*clientv1.Client, clientv1.Command, clientv1.Event]{
+	Name: entity.KindClient, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+}
+
+// Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
 // Errors: not_found, invalid_request, forbidden.
 func Decide(call entity.Call, s *clientv1.Client, c clientv1.Command) ([]clientv1.Event, error) {
-	if !entity.IsPlatform(call.Principal) {
-		return nil, errPlatformOnly
-	}
+	return rules.AuthorizeAndDecide(call, s, c)
+}
+
+func decide(call entity.Call, s *clientv1.Client, c clientv1.Command) ([]clientv1.Event, error) {
 	switch c := c.(type) {
 	case *clientv1.RegisterClient:
 		return register(call, s, c.GetClient())

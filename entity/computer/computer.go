@@ -16,8 +16,6 @@
 package computer
 
 import (
-	"google.golang.org/protobuf/proto"
-
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
@@ -30,12 +28,23 @@ func Zero(identity string) *computerv1.Computer {
 	return &computerv1.Computer{WorkspaceId: identity}
 }
 
-// Need is what the sender of a command needs of the workspace; ok is false for what only the platform sends.
-func Need(m proto.Message) (_ entity.Need, ok bool) {
-	if _, ok := m.(*computerv1.Reprovision); ok {
-		return entity.Changes(entity.Admin), true
+// Kind describes computers to the runtime: each belongs to the workspace whose identity it has.
+var Kind = entity.Rules[*computerv1.Computer, computerv1.Command, computerv1.Event]{
+	Name: entity.KindComputer, Owner: entity.KindWorkspace, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve,
+	Reply: Reply, Rows: Rows,
+	Lists: map[string]entity.List{
+		Telemetry: {Need: entity.Reads(), Most: int(Slots)},
+		Backups:   {Need: entity.Reads(entity.Admin)},
+		TaskList:  {Need: entity.Reads(entity.Admin)},
+	},
+}.Kind()
+
+// accessOf returns who may send a command; the workspace checks it.
+func accessOf(c computerv1.Command) entity.Access {
+	if _, ok := c.(*computerv1.Reprovision); ok {
+		return entity.Requires(entity.Changes(entity.Admin))
 	}
-	return entity.Need{}, false
+	return entity.PlatformOnly()
 }
 
 // Decide turns a command into events. No events and no error: already so, nothing to do, or a query.

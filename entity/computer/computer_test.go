@@ -336,11 +336,30 @@ func TestOldestBackupsMakeRoom(t *testing.T) {
 	}
 }
 
-func TestNeeds(t *testing.T) {
-	if need, ok := computer.Need(&computerv1.Reprovision{}); !ok || !need.Changes || len(need.Any) != 1 || need.Any[0] != "admin" {
-		t.Errorf("reprovision needs %v, %t", need, ok)
-	}
-	if _, ok := computer.Need(&computerv1.BackUp{}); ok {
-		t.Error("anybody may back up")
+func TestAccess(t *testing.T) {
+	member := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1"}
+	for _, test := range []struct {
+		command computerv1.Command
+		need    string
+	}{
+		{&computerv1.Reprovision{}, entity.Admin},
+		{&computerv1.BackUp{}, ""},
+		{&computerv1.ReportProvisioned{}, ""},
+	} {
+		access, err := computer.Kind.Access(test.command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asked entity.Need
+		err = access.Authorize(member, func(need entity.Need) error { asked = need; return nil })
+		if test.need == "" {
+			if entitytest.Code(err) != entity.Forbidden {
+				t.Errorf("%T of a member: %v", test.command, err)
+			}
+			continue
+		}
+		if err != nil || !asked.Changes || len(asked.Any) != 1 || asked.Any[0] != test.need {
+			t.Errorf("%T needs %v, %v", test.command, asked, err)
+		}
 	}
 }

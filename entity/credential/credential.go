@@ -20,7 +20,6 @@ import (
 )
 
 var (
-	errPlatformOnly   = entity.Errorf(entity.Forbidden, "only the platform does this")
 	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of a credential")
 	errUnusable       = entity.Errorf(entity.Unauthorized, "the credential is not valid")
 	errOther          = entity.Errorf(entity.InvalidRequest, "credential id has another secret or person")
@@ -41,14 +40,20 @@ func Usable(s *credentialv1.Credential, at int64) bool {
 	return registered(s) && s.GetRevokedAt() == 0 && (s.GetExpiresAt() == 0 || at < s.GetExpiresAt())
 }
 
-// Decide turns a command into events. No events and no error: already so, or a query.
+// Kind describes a credential, to which the platform alone sends commands.
+var Kind = rules.Kind()
+
+var rules = entity.Rules[*credentialv1.Credential, credentialv1.Command, credentialv1.Event]{
+	Name: entity.KindCredential, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+}
+
+// Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
 // Errors: forbidden, invalid_request, unauthorized.
-func Decide(
-	call entity.Call, s *credentialv1.Credential, c credentialv1.Command,
-) ([]credentialv1.Event, error) {
-	if !entity.IsPlatform(call.Principal) {
-		return nil, errPlatformOnly
-	}
+func Decide(call entity.Call, s *credentialv1.Credential, c credentialv1.Command) ([]credentialv1.Event, error) {
+	return rules.AuthorizeAndDecide(call, s, c)
+}
+
+func decide(call entity.Call, s *credentialv1.Credential, c credentialv1.Command) ([]credentialv1.Event, error) {
 	switch c := c.(type) {
 	case *credentialv1.RegisterCredential:
 		return register(call, s, c.GetCredential())

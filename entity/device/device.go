@@ -21,7 +21,6 @@ import (
 const MaxGroups = 16
 
 var (
-	errPlatformOnly   = entity.Errorf(entity.Forbidden, "only the platform does this")
 	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of a device")
 	errInUse          = entity.Errorf(entity.DeviceInUse, "the device is registered by another person")
 	errForm           = entity.Errorf(entity.InvalidRequest, "syncDeviceId must be 1 to %d groups of 7 characters A-Z and 2-7, joined by hyphens", MaxGroups)
@@ -36,12 +35,20 @@ func Zero(identity string) *devicev1.Device {
 	return &devicev1.Device{SyncDeviceId: identity}
 }
 
-// Decide turns a command into events. No events and no error: already so, or a query.
+// Kind describes a device, to which the platform alone sends commands.
+var Kind = rules.Kind()
+
+var rules = entity.Rules[*devicev1.Device, devicev1.Command, devicev1.Event]{
+	Name: entity.KindDevice, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+}
+
+// Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
 // Errors: device_in_use, invalid_request, forbidden.
 func Decide(call entity.Call, s *devicev1.Device, c devicev1.Command) ([]devicev1.Event, error) {
-	if !entity.IsPlatform(call.Principal) {
-		return nil, errPlatformOnly
-	}
+	return rules.AuthorizeAndDecide(call, s, c)
+}
+
+func decide(call entity.Call, s *devicev1.Device, c devicev1.Command) ([]devicev1.Event, error) {
 	switch c := c.(type) {
 	case *devicev1.ClaimDevice:
 		return claim(call, s, c)

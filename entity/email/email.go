@@ -15,7 +15,6 @@ import (
 )
 
 var (
-	errPlatformOnly   = entity.Errorf(entity.Forbidden, "only the platform does this")
 	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of an email address")
 	errTaken          = entity.Errorf(entity.EmailTaken, "email is another person's")
 	errNoUser         = entity.Errorf(entity.InvalidRequest, "userId is empty")
@@ -26,12 +25,20 @@ func Zero(identity string) *emailv1.Email {
 	return &emailv1.Email{Address: identity}
 }
 
-// Decide turns a command into events. No events and no error: already so, or a query.
+// Kind describes an email address, to which the platform alone sends commands.
+var Kind = rules.Kind()
+
+var rules = entity.Rules[*emailv1.Email, emailv1.Command, emailv1.Event]{
+	Name: entity.KindEmail, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+}
+
+// Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
 // Errors: email_taken, invalid_request, forbidden.
 func Decide(call entity.Call, s *emailv1.Email, c emailv1.Command) ([]emailv1.Event, error) {
-	if !entity.IsPlatform(call.Principal) {
-		return nil, errPlatformOnly
-	}
+	return rules.AuthorizeAndDecide(call, s, c)
+}
+
+func decide(call entity.Call, s *emailv1.Email, c emailv1.Command) ([]emailv1.Event, error) {
 	switch c := c.(type) {
 	case *emailv1.ClaimEmail:
 		return claim(call, s, c)

@@ -19,7 +19,6 @@ import (
 )
 
 var (
-	errPlatformOnly   = entity.Errorf(entity.Forbidden, "only the platform does this")
 	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of a grant")
 	errNotFound       = entity.Errorf(entity.NotFound, "no such grant, code or token")
 )
@@ -29,12 +28,20 @@ func Zero(identity string) *grantv1.Grant {
 	return &grantv1.Grant{Id: identity}
 }
 
-// Decide turns a command into events. No events and no error: already so, or a query.
+// Kind describes a grant, to which the platform alone sends commands.
+var Kind = rules.Kind()
+
+var rules = entity.Rules[*grantv1.Grant, grantv1.Command, grantv1.Event]{
+	Name: entity.KindGrant, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+}
+
+// Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
 // Errors: not_found, invalid_request, forbidden.
 func Decide(call entity.Call, s *grantv1.Grant, c grantv1.Command) ([]grantv1.Event, error) {
-	if !entity.IsPlatform(call.Principal) {
-		return nil, errPlatformOnly
-	}
+	return rules.AuthorizeAndDecide(call, s, c)
+}
+
+func decide(call entity.Call, s *grantv1.Grant, c grantv1.Command) ([]grantv1.Event, error) {
 	if revoke, ok := c.(*grantv1.Revoke); ok {
 		return revokeGrant(call, s, revoke)
 	}

@@ -21,7 +21,6 @@ import (
 )
 
 var (
-	errPlatformOnly   = entity.Errorf(entity.Forbidden, "only the platform does this")
 	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of a slug")
 	errTaken          = entity.Errorf(entity.SlugTaken, "slug is taken")
 	errNoWorkspace    = entity.Errorf(entity.InvalidRequest, "workspaceId is empty")
@@ -39,12 +38,20 @@ func Zero(identity string) *slugv1.Slug {
 	return &slugv1.Slug{Slug: identity}
 }
 
-// Decide turns a command into events. No events and no error: already so, or a query.
+// Kind describes a slug, to which the platform alone sends commands.
+var Kind = rules.Kind()
+
+var rules = entity.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{
+	Name: entity.KindSlug, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+}
+
+// Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
 // Errors: slug_taken, invalid_request, forbidden, unavailable.
 func Decide(call entity.Call, s *slugv1.Slug, c slugv1.Command) ([]slugv1.Event, error) {
-	if !entity.IsPlatform(call.Principal) {
-		return nil, errPlatformOnly
-	}
+	return rules.AuthorizeAndDecide(call, s, c)
+}
+
+func decide(call entity.Call, s *slugv1.Slug, c slugv1.Command) ([]slugv1.Event, error) {
 	switch c := c.(type) {
 	case *slugv1.ClaimSlug:
 		return claim(call, s, c)

@@ -12,46 +12,38 @@ var (
 	errDisabled  = entity.Errorf(entity.Forbidden, "the person is disabled")
 )
 
-// Check refuses who is neither the person nor the platform. A person has no capability over themselves: what needs one
-// is the platform's. Errors: not_found, forbidden.
+// Check refuses a principal that is not a credential of the person. A person has no capability over themselves: a need
+// that names one is the platform's alone. Errors: not_found, forbidden.
 func Check(call entity.Call, s *userv1.User, need entity.Need) error {
-	platform, person := entity.IsPlatform(call.Principal), actsFor(call.Principal, call.Identity)
+	p := call.Principal
 	switch {
-	case !exists(s), !platform && !person:
+	case !exists(s), !entity.IsPlatform(p) && !actsFor(p, call.Identity):
 		return errNotFound
-	case !platform && (len(need.Any) > 0 || !entity.Human(call.Principal)):
+	case entity.IsPlatform(p):
+		return nil
+	case len(need.Any) > 0, need.Human && !entity.Human(p),
+		need.Lasting && p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION:
 		return errForbidden
 	}
 	return nil
 }
 
-// authorize refuses who may not send the command, whether or not the person exists.
-func authorize(call entity.Call, c userv1.Command) error {
-	platform, person := entity.IsPlatform(call.Principal), actsFor(call.Principal, call.Identity)
-	if !platform && !person {
-		return errNotFound
-	}
-	human := person && entity.Human(call.Principal)
-	allowed := false
+// accessOf returns who may send a command, whether or not the person exists.
+func accessOf(c userv1.Command) entity.Access {
 	switch c.(type) {
+	case *userv1.IssueApiKey, *userv1.AllowGrant, *userv1.EndBrowserSession:
+		return entity.Requires(entity.Need{Human: true, Lasting: true})
+	case *userv1.RevokeApiKey, *userv1.ListApiKeys, *userv1.ChangeProfile, *userv1.ListBrowserSessions,
+		*userv1.RevokeGrant, *userv1.ListGrants, *userv1.RemoveMachine, *userv1.ListMachines:
+		return entity.Requires(entity.Need{Human: true})
+	case *userv1.DescribeUser:
+		return entity.Requires(entity.Need{})
 	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.DescribeStanding, *userv1.Disable,
 		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.OfferOneTimeLink, *userv1.SetPassword,
 		*userv1.DescribePassword, *userv1.StartBrowserSession, *userv1.UnlinkIdentities, *userv1.StartImpersonation,
 		*userv1.RegisterMachine:
-		allowed = platform
-	case *userv1.IssueApiKey, *userv1.AllowGrant, *userv1.EndBrowserSession:
-		// What would outlive an impersonation, or change how the person gets in.
-		allowed = platform || human && call.Principal.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION
-	case *userv1.RevokeApiKey, *userv1.ListApiKeys, *userv1.ChangeProfile, *userv1.ListBrowserSessions,
-		*userv1.RevokeGrant, *userv1.ListGrants, *userv1.RemoveMachine, *userv1.ListMachines:
-		allowed = platform || human
-	case *userv1.DescribeUser:
-		allowed = true
 	}
-	if !allowed {
-		return errForbidden
-	}
-	return nil
+	return entity.PlatformOnly()
 }
 
 // needsStanding tells what a disabled person is refused: whatever would let somebody in.

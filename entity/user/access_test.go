@@ -75,7 +75,7 @@ func TestAccess(t *testing.T) {
 		if err := user.Check(by(test.who), s, entity.Reads(entity.Admin)); entitytest.Code(err) != test.lists {
 			t.Errorf("%v, an operator's list: %v", test.who, err)
 		}
-		if err := user.Check(by(test.who), s, entity.Reads()); entitytest.Code(err) != test.alone {
+		if err := user.Check(by(test.who), s, entity.Need{Human: true}); entitytest.Code(err) != test.alone {
 			t.Errorf("%v, the person's own: %v", test.who, err)
 		}
 	}

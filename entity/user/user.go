@@ -21,21 +21,36 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/audit"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
+
+// Kind describes people to the runtime.
+var Kind = rules.Kind()
+
+var rules = entity.Rules[*userv1.User, userv1.Command, userv1.Event]{
+	Name: entity.KindUser, Zero: Zero, Access: accessOf, Check: Check, Decide: decide, Evolve: Evolve, Reply: Reply,
+	Rows: Rows,
+	// The lists are the operators' alone: nobody is an administrator of themselves.
+	Lists: map[string]entity.List{
+		audit.List: {Need: entity.Reads(entity.Admin)},
+		People:     {Need: entity.Reads(entity.Admin)},
+	},
+}
 
 // Zero is the state before the first event.
 func Zero(identity string) *userv1.User {
 	return &userv1.User{Id: identity}
 }
 
-// Decide turns a command into events. No events and no error: already so, or a query.
+// Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
 // Errors: not_found, forbidden, invalid_request, link_invalid, limit_reached.
 func Decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event, error) {
-	if err := authorize(call, c); err != nil {
-		return nil, err
-	}
+	return rules.AuthorizeAndDecide(call, s, c)
+}
+
+func decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event, error) {
 	if _, creates := c.(*userv1.CreateUser); !creates && !exists(s) {
 		return nil, errNotFound
 	}

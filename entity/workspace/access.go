@@ -21,11 +21,7 @@ var (
 	errForbidden = entity.Errorf(entity.Forbidden, "your role or grant does not include this")
 )
 
-// Refusals of commands that only the platform sends, or nobody.
-var (
-	errPlatformOnly   = entity.Errorf(entity.Forbidden, "only the platform does this")
-	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of a workspace")
-)
+var errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of a workspace")
 
 // Check refuses a call that has not what an operation needs of the workspace. It allocates nothing.
 // Errors: not_found for who does not belong to it, forbidden for a member without the capability or one who only reads,

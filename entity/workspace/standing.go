@@ -38,8 +38,6 @@ func create(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.CreateWorkspace,
 ) ([]workspacev1.Event, error) {
 	switch {
-	case !entity.IsPlatform(call.Principal):
-		return nil, errPlatformOnly
 	case exists(s):
 		return nil, nil
 	case c.GetCreatorId() == "":

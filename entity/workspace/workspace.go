@@ -13,7 +13,7 @@
 // invitation (invitations.go). Anchors bind what stands at a path of the drive (anchors.go).
 //
 // Whatever belongs to a workspace is guarded by Check or Allow (access.go), on the principal of the call. What each
-// command needs is one table (terms.go). Beside the events lie the entries of five lists, members, invitations, anchors,
+// command needs is one table (kind.go). Beside the events lie the entries of five lists, members, invitations, anchors,
 // those of them that are broken, and the audit log, which has one row for each change (rows.go, log.go).
 package workspace
 
@@ -29,10 +29,14 @@ func Zero(identity string) *workspacev1.Workspace {
 	return &workspacev1.Workspace{Id: identity}
 }
 
-// Decide turns a command into events. No events and no error: already so, or a query.
+// Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
 // Errors: those of Check, forbidden for what only the platform does, invalid_request, and what each command says.
 func Decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) ([]workspacev1.Event, error) {
-	if rest, err := admit(call, s, c); err != nil || rest {
+	return rules.AuthorizeAndDecide(call, s, c)
+}
+
+func decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) ([]workspacev1.Event, error) {
+	if done, err := decideAbsent(s, c); done {
 		return nil, err
 	}
 	switch c := c.(type) {

@@ -15,7 +15,6 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/entity/workspace"
-	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -99,10 +98,7 @@ func newActivityActors(b testing.TB, workspaces int) *activityActors {
 	system := actors.New(actors.Options{
 		Journal: a.journal, Partitions: store.Partitions(), Clock: time.Now, Log: slog.New(slog.DiscardHandler),
 		IdleAfter: time.Hour, Ask: a.router.Ask,
-		Kinds: []actors.Kind{actors.Guard(actors.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
-			Kind: entity.KindWorkspace, Zero: workspace.Zero, Decide: workspace.Decide, Evolve: workspace.Evolve,
-			Reply: workspace.Reply,
-		}, workspace.Check).WithActivity(a.journal, make([]byte, 32))},
+		Kinds: []entity.Kind{workspace.Kind, activity.Kind}, Secret: make([]byte, 32),
 	})
 	a.router.Attach(system)
 	system.Start()

@@ -101,6 +101,60 @@ func (x *Metadata) GetRequestId() string {
 	return ""
 }
 
+// A State is an entity's state as a snapshot keeps it.
+type State struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version of the rules that made the state. Rules of another version make it anew from the events.
+	Rules         uint64 `protobuf:"varint,1,opt,name=rules,proto3" json:"rules,omitempty"`
+	State         []byte `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *State) Reset() {
+	*x = State{}
+	mi := &file_messages_journal_v1_journal_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *State) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*State) ProtoMessage() {}
+
+func (x *State) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_journal_v1_journal_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use State.ProtoReflect.Descriptor instead.
+func (*State) Descriptor() ([]byte, []int) {
+	return file_messages_journal_v1_journal_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *State) GetRules() uint64 {
+	if x != nil {
+		return x.Rules
+	}
+	return 0
+}
+
+func (x *State) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
 var File_messages_journal_v1_journal_proto protoreflect.FileDescriptor
 
 const file_messages_journal_v1_journal_proto_rawDesc = "" +
@@ -113,7 +167,10 @@ const file_messages_journal_v1_journal_proto_rawDesc = "" +
 	"\n" +
 	"command_id\x18\x04 \x01(\tR\tcommandId\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x05 \x01(\tR\trequestIdB>Z<github.com/atelier-run/atelier/messages/journal/v1;journalv1b\x06proto3"
+	"request_id\x18\x05 \x01(\tR\trequestId\"3\n" +
+	"\x05State\x12\x14\n" +
+	"\x05rules\x18\x01 \x01(\x04R\x05rules\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\fR\x05stateB>Z<github.com/atelier-run/atelier/messages/journal/v1;journalv1b\x06proto3"
 
 var (
 	file_messages_journal_v1_journal_proto_rawDescOnce sync.Once
@@ -127,9 +184,10 @@ func file_messages_journal_v1_journal_proto_rawDescGZIP() []byte {
 	return file_messages_journal_v1_journal_proto_rawDescData
 }
 
-var file_messages_journal_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
+var file_messages_journal_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
 var file_messages_journal_v1_journal_proto_goTypes = []any{
 	(*Metadata)(nil), // 0: atelier.journal.v1.Metadata
+	(*State)(nil),    // 1: atelier.journal.v1.State
 }
 var file_messages_journal_v1_journal_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for method output_type
@@ -150,7 +208,7 @@ func file_messages_journal_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_journal_v1_journal_proto_rawDesc), len(file_messages_journal_v1_journal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   1,
+			NumMessages:   2,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

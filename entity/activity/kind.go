@@ -1,0 +1,29 @@
+package activity
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+// Reading is the need of a caller that reads or follows a workspace's activity.
+var Reading = entity.Reads(entity.FilesRead)
+
+// Kind describes activity to the runtime: it belongs to the workspace whose identity it has. Its state lies mostly in the
+// journal's indexes, so that the runtime carries its commands out with Decide and Evolve of this package.
+var Kind = entity.Kind{
+	Name: entity.KindActivity, Owner: entity.KindWorkspace, Version: 1, Retention: entity.CommandRetention,
+	Access: accessOf,
+}
+
+// accessOf returns who may send a command or a query; the workspace checks it.
+func accessOf(m proto.Message) (entity.Access, error) {
+	switch m.(type) {
+	case *activityv1.ReadHistory, *activityv1.ReadFeed, *activityv1.ReadSeenBy, *activityv1.ReadLatestWriters:
+		return entity.Requires(Reading), nil
+	case activityv1.Query, activityv1.Command:
+		return entity.PlatformOnly(), nil
+	}
+	return entity.Access{}, entity.Errorf(entity.InvalidRequest, "%s is not a command of activity", m.ProtoReflect().Descriptor().Name())
+}
