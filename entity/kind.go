@@ -52,6 +52,8 @@ type Kind struct {
 	Retention   time.Duration
 	Lists       map[string]List
 
+	// IsCommand and IsEvent report whether a message is in the kind's sealed sets.
+	IsCommand, IsEvent func(proto.Message) bool
 	// Zero returns the state before the first event.
 	Zero func(identity string) proto.Message
 	// Evolve returns the state after an event; ok is false where the event is not one of the kind's.
@@ -112,7 +114,9 @@ func (r Rules[S, C, E]) check(call Call, s S, need Need) error {
 func (r Rules[S, C, E]) Kind() Kind {
 	return Kind{
 		Name: r.Name, Owner: r.Owner, Version: max(r.Version, 1), Lists: r.Lists, Retention: r.retention(),
-		Zero: func(identity string) proto.Message { return r.Zero(identity) },
+		IsCommand: func(m proto.Message) bool { _, ok := m.(C); return ok },
+		IsEvent:   func(m proto.Message) bool { _, ok := m.(E); return ok },
+		Zero:      func(identity string) proto.Message { return r.Zero(identity) },
 		Evolve: func(state, event proto.Message) (proto.Message, bool) {
 			e, ok := event.(E)
 			if !ok {

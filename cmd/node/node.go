@@ -20,6 +20,7 @@ import (
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/webdav"
 	"github.com/atelier-run/atelier/entity/activity"
+	"github.com/atelier-run/atelier/entity/kinds"
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/persistence"
 )
@@ -112,7 +113,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		return n, err
 	}
 	n.System = actors.New(actors.Options{
-		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: Kinds, Secret: secret,
+		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: secret,
 		Reactions: n.reactions(), Trail: n.anchors.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: o.Registry,
 		IdleAfter: o.IdleAfter,
 	})

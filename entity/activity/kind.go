@@ -14,7 +14,16 @@ var Reading = entity.Reads(entity.FilesRead)
 // journal's indexes, so that the runtime carries its commands out with Decide and Evolve of this package.
 var Kind = entity.Kind{
 	Name: entity.KindActivity, Owner: entity.KindWorkspace, Version: 1, Retention: entity.CommandRetention,
-	Access: accessOf,
+	IsCommand: func(m proto.Message) bool {
+		switch m.(type) {
+		case activityv1.Command, activityv1.Query:
+			return true
+		}
+		return false
+	},
+	// A row is stored as the JSON that clients get, and not as a message.
+	IsEvent: func(proto.Message) bool { return false },
+	Access:  accessOf,
 }
 
 // accessOf returns who may send a command or a query; the workspace checks it.

@@ -1,4 +1,6 @@
-package node
+// Package kinds lists the kinds of entities that a node runs. What depends on all kinds is made from this list or tested
+// against it: the runtime, the metrics' labels, the stored messages that may never change.
+package kinds
 
 import (
 	"github.com/atelier-run/atelier/entity"
@@ -14,8 +16,8 @@ import (
 	"github.com/atelier-run/atelier/entity/workspace"
 )
 
-// Kinds are all kinds of entities that a node runs.
-var Kinds = []entity.Kind{
+// All are the kinds.
+var All = []entity.Kind{
 	user.Kind, email.Kind, credential.Kind, device.Kind, client.Kind, grant.Kind, slug.Kind,
 	workspace.Kind, activity.Kind, computer.Kind,
 }

@@ -1,0 +1,92 @@
+package kinds_test
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/kinds"
+)
+
+// messages calls fn with one of each message of the project.
+func messages(fn func(name protoreflect.FullName, m proto.Message)) {
+	protoregistry.GlobalTypes.RangeMessages(func(mt protoreflect.MessageType) bool {
+		if name := mt.Descriptor().FullName(); mt.Descriptor().ParentFile().Package().Parent().Parent() == "atelier" {
+			fn(name, mt.New().Interface())
+		}
+		return true
+	})
+}
+
+func TestKindsAreComplete(t *testing.T) {
+	byName := map[string]entity.Kind{}
+	for _, k := range kinds.All {
+		if _, twice := byName[k.Name]; twice || k.Name == "" {
+			t.Errorf("the name %q is empty or taken", k.Name)
+		}
+		byName[k.Name] = k
+	}
+	for _, k := range kinds.All {
+		if k.Version < 1 || k.Retention <= 0 {
+			t.Errorf("%s has version %d of its rules and retention %s", k.Name, k.Version, k.Retention)
+		}
+		owner, found := byName[k.Owner]
+		if k.Owner != "" && (!found || owner.Owner != "") {
+			t.Errorf("%s belongs to %q, which is no kind or has an owner itself", k.Name, k.Owner)
+		}
+		commands := 0
+		messages(func(_ protoreflect.FullName, m proto.Message) {
+			if k.IsCommand(m) {
+				commands++
+			}
+		})
+		if commands == 0 {
+			t.Errorf("%s takes no command", k.Name)
+		}
+	}
+}
+
+func TestEveryMessageHasOneKind(t *testing.T) {
+	events := 0
+	messages(func(name protoreflect.FullName, m proto.Message) {
+		commandOf, eventOf := 0, 0
+		for _, k := range kinds.All {
+			if k.IsCommand(m) {
+				commandOf++
+			}
+			if k.IsEvent(m) {
+				eventOf++
+			}
+		}
+		events += eventOf
+		if commandOf+eventOf > 1 {
+			t.Errorf("%s is a command of %d kinds and an event of %d", name, commandOf, eventOf)
+		}
+	})
+	if events < 40 {
+		t.Errorf("only %d events were found", events)
+	}
+}
+
+// A command of a kind is known to the kind's access table, and to its rules.
+func TestEveryCommandIsDecided(t *testing.T) {
+	for _, k := range kinds.All {
+		messages(func(name protoreflect.FullName, m proto.Message) {
+			_, err := k.Access(m)
+			if (err == nil) != k.IsCommand(m) {
+				t.Errorf("%s: access of kind %s: %v", name, k.Name, err)
+			}
+			if k.Carry == nil || !k.IsCommand(m) {
+				return
+			}
+			_, err = k.Carry(entity.Call{Identity: "x", Principal: entity.Platform()}, k.Zero("x"), m)
+			if err != nil && strings.Contains(err.Error(), "no command of") {
+				t.Errorf("%s is a command that the rules of kind %s do not know", name, k.Name)
+			}
+		})
+	}
+}
