@@ -272,11 +272,11 @@ func (p *pipeline) conclude(next pending, failure error) {
 		p.known = false
 		p.term.node.log.Warn("an append failed", slog.String("stream", string(p.stream)), slog.Any("error", failure))
 	}
-	switch {
+	switch proposes := next.err == nil && !next.decision.empty(); {
+	case !proposes && !p.known:
+		p.refuse(next.request, ErrRetry)
 	case failure != nil:
 		p.refuse(next.request, failure)
-	case !p.known && (next.err != nil || next.decision.empty()):
-		p.refuse(next.request, ErrRetry)
 	default:
 		p.finish(next)
 	}
