@@ -284,7 +284,7 @@ func (p *pipeline) keep(next pending) {
 		p.node.log.Error("a snapshot cannot be encoded", slog.String("stream", string(p.stream)), slog.Any("error", err))
 		return
 	}
-	p.node.journal.SaveSnapshot(p.partition, p.stream, persistence.Snapshot{Version: next.version, State: state})
+	p.node.journal.SaveSnapshot(p.partition, p.epoch, p.stream, persistence.Snapshot{Version: next.version, State: state})
 }
 
 // abandon answers what waits when the actor ends.
