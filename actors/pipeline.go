@@ -303,7 +303,7 @@ func (p *pipeline) keep(next pending) {
 		p.term.node.log.Error("a snapshot cannot be encoded", slog.String("stream", string(p.stream)), slog.Any("error", err))
 		return
 	}
-	p.term.node.journal.SaveSnapshot(p.term.partition, p.stream, persistence.Snapshot{Version: next.version, State: state})
+	p.term.node.journal.SaveSnapshot(p.term.partition, p.term.epoch, p.stream, persistence.Snapshot{Version: next.version, State: state})
 }
 
 // abandon answers what waits when the actor ends.

@@ -12,29 +12,39 @@ type answers struct {
 	running bool
 }
 
+// answer is a call of done with result, or of call.
 type answer struct {
 	done   func(Result)
 	result Result
+	call   func()
 }
 
-func (a *answers) committed(batch []pending, results []Result) {
+// committed answers a round with its results.
+func (a *answers) committed(r *round) {
 	a.calling.Lock()
 	defer a.calling.Unlock()
 	next := 0
-	for i := range batch {
-		if batch[i].save != nil {
+	for i := range r.pending {
+		if r.pending[i].save != nil {
 			continue
 		}
-		batch[i].done(results[next])
+		r.pending[i].done(r.results[next])
 		next++
 	}
 }
 
 // later answers soon, and returns at once.
 func (a *answers) later(done func(Result), err error) {
+	a.add(answer{done: done, result: Result{Err: err}})
+}
+
+// before calls fn soon, before the answers that are added later, and returns at once.
+func (a *answers) before(fn func()) { a.add(answer{call: fn}) }
+
+func (a *answers) add(one answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.waiting = append(a.waiting, answer{done, Result{Err: err}})
+	a.waiting = append(a.waiting, one)
 	if !a.running {
 		a.running = true
 		go a.drain()
@@ -57,7 +67,11 @@ func (a *answers) drain() {
 		}
 		a.calling.Lock()
 		for _, w := range batch {
-			w.done(w.result)
+			if w.call != nil {
+				w.call()
+			} else {
+				w.done(w.result)
+			}
 		}
 		a.calling.Unlock()
 	}

@@ -31,8 +31,9 @@ func newApplier(db *pebble.DB, shares []share, cached int) *applier {
 	return &applier{db: db, shares: shares, heads: newHeads(cached)}
 }
 
-// apply adds the rows of the proposals to b and writes what came of each to results. An error is the store's, and
-// leaves the applier unusable; a proposal that is refused is a result, and leaves no trace.
+// apply adds the rows of the proposals to b and writes what came of each to results. An error is the store's: the
+// caller then removes the rows, calls forget for the partitions of the proposals, and applies nothing more to them before
+// renew has read them again. A proposal that is refused is a result, and leaves no trace.
 func (a *applier) apply(b *pebble.Batch, proposals []Proposal, results []Result) error {
 	a.moved, a.advanced = a.moved[:0], a.advanced[:0]
 	for i := range proposals {
@@ -105,6 +106,32 @@ func (a *applier) advance(p Partition, s *share) {
 		s.advanced = true
 		a.advanced = append(a.advanced, p)
 	}
+}
+
+// renew begins a new term of a partition. A partition that has failed is read again first.
+func (a *applier) renew(b *pebble.Batch, p Partition, recovers bool) (epoch uint64, err error) {
+	s := &a.shares[p]
+	key := appendHeader(nil, p, tagTerm)
+	if recovers {
+		stored, err := readNumber(a.db, key)
+		if err != nil {
+			return 0, err
+		}
+		s.epoch = max(s.epoch, stored)
+		if s.sequence, err = lastSequence(a.db, p); err != nil {
+			return 0, err
+		}
+		a.heads.forget(p)
+	}
+	s.epoch++
+	return s.epoch, b.Set(key, binary.AppendUvarint(nil, s.epoch), nil)
+}
+
+// forget drops what the applier knows of a partition's streams, after an error of apply.
+func (a *applier) forget(p Partition) {
+	a.moved, a.advanced = a.moved[:0], a.advanced[:0]
+	a.shares[p].advanced = false
+	a.heads.forget(p)
 }
 
 // finish writes one head row a stream, however many proposals have moved it.

@@ -28,6 +28,8 @@ var gauges = []gauge{
 		func(s *Store, _ *pebble.Metrics) float64 { _, n := s.queue.depth(); return float64(n) }),
 	reading("failed", "1 when the journal can write no more.", prometheus.GaugeValue,
 		func(s *Store, _ *pebble.Metrics) float64 { return truth(s.failure.cause() != nil) }),
+	reading("failed_partitions", "Partitions that take no proposals after an error.", prometheus.GaugeValue,
+		func(s *Store, _ *pebble.Metrics) float64 { return float64(s.queue.failures()) }),
 	reading("disk_full", "1 while appends are refused for want of space.", prometheus.GaugeValue,
 		func(s *Store, _ *pebble.Metrics) float64 { return truth(s.space.full.Load()) }),
 	reading("pebble_disk_bytes", "Space that Pebble uses.", prometheus.GaugeValue,

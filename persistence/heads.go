@@ -49,3 +49,15 @@ func (h *heads) add(k streamKey, version, revision uint64) *head {
 	h.known[k] = h.order.PushFront(n)
 	return n
 }
+
+// forget drops the heads of a partition.
+func (h *heads) forget(p Partition) {
+	for e := h.order.Front(); e != nil; {
+		next := e.Next()
+		if k := e.Value.(*head).key; k.partition == p {
+			delete(h.known, k)
+			h.order.Remove(e)
+		}
+		e = next
+	}
+}

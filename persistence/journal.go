@@ -9,13 +9,35 @@
 // everything whose done was called before the view was opened; a snapshot of an entity's state alone may be shown
 // before it is durable, since it may be lost anyway.
 //
+// # Ownership
+//
+// Each partition has at most one owner at a time: the member that leads it. Leading it is a term with an epoch, which
+// grows with each term and is durable before anyone is told of it. Watch tells a member about its own terms. The
+// guarantees, for one partition:
+//
+//   - A watcher is told in order of epochs. Notices with Owned and one epoch are the begin of the term and its advances;
+//     one without Owned and the same epoch is its end, and the last of that epoch. Where a term of the same member
+//     follows at once (its own renewal), the notice of the new epoch takes the place of the end.
+//   - The old owner is told of the end before the new one is told of its beginning, and the new owner's first notice has
+//     the sequence that includes everything that was applied before.
+//   - A proposal is applied in the term of its epoch or refused with a NotLeaderError. Each is answered exactly once,
+//     possibly after its proposer was told of the term's end; its outcome is then as valid as before.
+//   - A snapshot is dropped when its term has ended, so that none replaces that of a later owner.
+//   - A term also ends when the partition fails, because its committer cannot read what the partition holds or has lost
+//     its quorum: the owner is told, what is in flight is answered with ErrUnknown, everything later with a
+//     NotLeaderError. Other partitions go on. A later term begins with what is durable.
+//
 // # One machine
 //
-// Open makes a Store, a journal on Pebble that leads every partition. One goroutine drains a bounded queue, up to 1024
-// proposals or 1 MiB at a time and without waiting for more, and commits them as one batch with one sync; under load
-// batches grow by themselves. A proposal that is refused leaves the rest of its batch alone. Callbacks of a commit run
-// in the order of the proposals, and one at a time with all others. Those of proposals that never came to the writer
-// (the queue is full, the journal is closed) may run before those of earlier ones.
+// Open makes a Store, a journal on Pebble that leads every partition. Store.Member makes further members, in the same
+// process, and Store.Move gives partitions to them.
+//
+// Each partition has a queue, a committer and its own failure. One goroutine drains the bounded queues in turns, up to
+// 1024 entries or 1 MiB at a time and without waiting for more, and commits them as one batch with one sync; under load
+// batches grow by themselves. A partition with a long queue takes neither the room nor the turns of others: a part of
+// the bound is reserved for each. A proposal that is refused leaves the rest of its batch alone. Callbacks run one at a
+// time, and those of a partition in the order of its proposals. Those of proposals that never came to the writer (the
+// queue is full, the member is not the owner, the journal is closed) may run before those of earlier ones.
 //
 // What a caller hands over belongs to the journal until it is written: payloads and states are not copied. What it
 // reads is the journal's: an Event's Payload and an Entry's Data are valid until the next step; strings may be kept.
@@ -23,8 +45,8 @@
 // # When the disk is at fault
 //
 // With less free space than Options.MinFreeBytes, appends are refused with ErrRefused until there is room again. An
-// error of the log ends the journal: what was in flight is answered with ErrUnknown, and everything after with
-// ErrClosed; views go on with what was durable; Failed tells the process to end, so that its supervisor starts it anew
+// error of the log ends the journal, with all terms: what was in flight is answered with ErrUnknown, and everything
+// after with ErrClosed; views go on with what was durable; Failed tells the process to end, so that its supervisor starts it anew
 // and it reads from the disk what became of the rest. Flushes and compactions that fail are tried again, and end the
 // journal when they keep failing for another reason than want of room.
 //
@@ -56,10 +78,15 @@ type Journal interface {
 	Append(p Proposal, done func(Result))
 	// View opens what is durable now. The caller closes it. Errors: ErrClosed.
 	View() (View, error)
-	// SaveSnapshot keeps an entity's state for a faster activation. It may be lost, and replaces the one before.
-	SaveSnapshot(p Partition, s Stream, snapshot Snapshot)
-	// Watch calls fn with each change of ownership, first with what is owned now, until ctx ends; and with each advance
-	// of a partition's feed, before those who advanced it are answered. fn must not block.
+	// SaveSnapshot stores an entity's state for a faster activation, in order with the proposals of its partition. It
+	// replaces the stream's last one. It may be lost, and is dropped when epoch is not the term under which the caller
+	// leads the partition. The caller saves versions that it knows to be durable, in ascending order: what is stored then
+	// always agrees with the stream, even where a save was lost.
+	SaveSnapshot(p Partition, epoch uint64, s Stream, snapshot Snapshot)
+	// Watch calls fn with the caller's terms until ctx ends: first with the state of every partition, before it returns;
+	// then with each beginning and each end of a term, and with each advance of a feed during a term, before the
+	// proposers that advanced it are answered. Calls come one at a time, in the order that the package comment gives. fn
+	// must not block, and may call Append.
 	Watch(ctx context.Context, fn func(Notice))
 	// Checkpoint writes a consistent copy of everything durable into dir, which must not exist.
 	Checkpoint(dir string) error
@@ -173,14 +200,15 @@ type Result struct {
 	Err error
 }
 
-// Notice tells a watcher that a partition changed hands or that its feed grew.
+// Notice tells a watcher that a term of its member has begun or ended, or that the feed has grown during the term.
 type Notice struct {
 	Partition Partition
-	// Epoch is the term; it grows with each change of hands.
+	// Epoch is, with Owned, the term under which the member leads the partition; without, its last term, which has ended
+	// (0: it had none).
 	Epoch uint64
-	// Owned tells whether this process leads the partition.
+	// Owned tells whether the member leads the partition.
 	Owned bool
-	// Sequence is the last durable one of the feed.
+	// Sequence is the last durable one of the feed; without Owned, at least the last that the member was told.
 	Sequence uint64
 }
 
@@ -191,10 +219,14 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("the stream is at version %d", e.Actual)
 }
 
-// NotLeaderError refuses a proposal made under an epoch that has passed.
+// NotLeaderError refuses a proposal of a member that does not lead the partition under the proposal's epoch. Epoch is
+// the partition's; 0: it has failed and nobody leads it, or there is no such partition.
 type NotLeaderError struct{ Epoch uint64 }
 
 func (e *NotLeaderError) Error() string {
+	if e.Epoch == 0 {
+		return "no member leads the partition"
+	}
 	return fmt.Sprintf("the partition's epoch is %d", e.Epoch)
 }
 

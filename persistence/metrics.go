@@ -28,6 +28,8 @@ type metrics struct {
 	refused          *prometheus.CounterVec
 	backgroundErrors prometheus.Counter
 	stalls           prometheus.Counter
+
+	partitionFailures prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -42,11 +44,13 @@ func newMetrics() *metrics {
 		batch:     histogram("batch_proposals", "Proposals in a commit.", prometheus.ExponentialBuckets(1, 2, 11)),
 		latency:   histogram("commit_seconds", "Time to apply and sync a commit.", prometheus.ExponentialBuckets(50e-6, 2, 16)),
 		bytes:     counter("bytes_total", "Bytes of committed proposals and snapshots."),
-		snapshots: counter("snapshots_dropped_total", "Snapshots of entities not kept because the journal was busy."),
+		snapshots: counter("snapshots_dropped_total", "Snapshots of entities not kept: the journal was busy, or their epoch had passed."),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_journal_refused_total", Help: "Proposals not written, by reason."}, []string{"reason"}),
 		backgroundErrors: counter("background_errors_total", "Failed flushes and compactions."),
 		stalls:           counter("write_stalls_total", "Times that writes waited for flushes or compactions."),
+
+		partitionFailures: counter("partition_failures_total", "Errors that ended the term of one partition."),
 	}
 }
 
@@ -54,17 +58,24 @@ func (m *metrics) refuse(why reason, n int) {
 	m.refused.WithLabelValues(string(why)).Add(float64(n))
 }
 
-func (m *metrics) commit(r *round, took time.Duration) {
-	if len(r.proposals) > 0 {
-		m.batch.Observe(float64(len(r.proposals)))
-		m.latency.Observe(took.Seconds())
-	}
-	m.bytes.Add(float64(r.bytes))
-	for i := range r.results {
-		if err := r.results[i].Err; err != nil {
-			m.refuse(refusal(err), 1)
+// commit counts what one commit carried of some partitions.
+func (m *metrics) commit(lanes []*lane, bytes int, took time.Duration) {
+	proposals := 0
+	for _, l := range lanes {
+		r := &l.round
+		proposals += len(r.proposals)
+		m.snapshots.Add(float64(r.dropped))
+		for i := range r.results {
+			if err := r.results[i].Err; err != nil {
+				m.refuse(refusal(err), 1)
+			}
 		}
 	}
+	if proposals > 0 {
+		m.batch.Observe(float64(proposals))
+		m.latency.Observe(took.Seconds())
+	}
+	m.bytes.Add(float64(bytes))
 }
 
 func refusal(err error) reason {
@@ -75,5 +86,6 @@ func refusal(err error) reason {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.batch, m.latency, m.bytes, m.snapshots, m.refused, m.backgroundErrors, m.stalls}
+	return []prometheus.Collector{m.batch, m.latency, m.bytes, m.snapshots, m.refused, m.backgroundErrors, m.stalls,
+		m.partitionFailures}
 }

@@ -1,94 +1,265 @@
 package persistence
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 const (
 	maxBatchProposals = 1024
 	maxBatchBytes     = 1 << 20
 )
 
-// pending is one thing to be written: a proposal, or a snapshot of an entity's state.
+// pending is one thing to be written: a proposal, a snapshot of an entity's state, or a move of the partition.
 type pending struct {
 	proposal Proposal
-	done     func(Result)
-	save     *save
-	size     int
+	// done is called with the outcome; for a move, Result.Version is the new epoch. A snapshot has none.
+	done func(Result)
+	save *save
+	// move is the member that the partition moves to.
+	move *Member
+	size int
 }
 
 type save struct {
+	stream   Stream
+	epoch    uint64
+	snapshot Snapshot
+}
+
+// lane is one partition's path through the writer: its queue, its committer, its round and whether it has failed.
+type lane struct {
 	partition Partition
-	stream    Stream
-	snapshot  Snapshot
+	committer committer
+
+	// The queue's lock guards the fields from here to inFlight.
+
+	waiting []pending
+	from    int // the entries of waiting before it have been taken
+	load    load
+	// ready tells that the lane is in queue.ready.
+	ready bool
+	owner *Member
+	epoch uint64
+	// failed tells that the partition's term has ended by an error. The partition takes no proposals until it is moved.
+	failed bool
+	// inFlight tells that the entries of round are not answered yet. Only the caller that resets it answers them.
+	inFlight bool
+
+	// round belongs to the writer from take to the next take.
+	round round
 }
 
-// queue holds what waits for the writer, bounded in number and bytes.
+// load is a number of pending entries and their bytes.
+type load struct{ count, bytes int }
+
+// budget bounds what all partitions use together. A quarter of the limit is divided among the partitions, each of which
+// can always use its part; the rest goes to the partitions that ask for it first.
+type budget struct {
+	reserved int // for each partition
+	shared   int
+	borrowed int // of shared
+}
+
+func newBudget(limit, partitions int) budget {
+	reserved := limit / 4 / partitions
+	return budget{reserved: reserved, shared: limit - reserved*partitions}
+}
+
+// borrowing returns what a partition borrows more when its use changes.
+func (b *budget) borrowing(before, after int) int {
+	return max(after-b.reserved, 0) - max(before-b.reserved, 0)
+}
+
+func (b *budget) fits(before, after int) bool {
+	return b.borrowed+b.borrowing(before, after) <= b.shared
+}
+
+func (b *budget) change(before, after int) { b.borrowed += b.borrowing(before, after) }
+
+// queue holds the pending entries of all partitions that share a writer. Each partition has its own order and its own
+// part of the bounds.
 type queue struct {
-	mu       sync.Mutex
-	filled   sync.Cond
-	waiting  []pending
-	from     int // what lies before it has been taken
-	bytes    int
-	maxCount int
-	maxBytes int
-	closed   bool
+	mu     sync.Mutex
+	filled sync.Cond
+	lanes  []*lane
+	// ready holds the lanes with entries that wait. The first is the one that has waited longest for its turn.
+	ready, spare []*lane
+	load         load
+	count, bytes budget
+	closed       bool
 }
 
-func newQueue(maxCount, maxBytes int) *queue {
-	q := &queue{maxCount: maxCount, maxBytes: maxBytes}
+func newQueue(lanes []*lane, maxCount, maxBytes int) *queue {
+	q := &queue{lanes: lanes, count: newBudget(maxCount, len(lanes)), bytes: newBudget(maxBytes, len(lanes))}
 	q.filled.L = &q.mu
 	return q
 }
 
-// put tells why it did not take p; empty: it did.
-func (q *queue) put(p pending) reason {
+// put appends to a partition's queue for a member, and returns why it did not, with the partition's epoch. An empty
+// queue takes an entry of any size, and moves are taken whatever waits.
+func (q *queue) put(p Partition, m *Member, entry pending) (reason, uint64) {
+	if int(p) >= len(q.lanes) {
+		return notLeader, 0
+	}
+	l := q.lanes[p]
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	count := len(q.waiting) - q.from
-	switch {
-	case q.closed:
-		return closed
-	case count >= q.maxCount || count > 0 && q.bytes+p.size > q.maxBytes:
-		return queueFull
+	if q.closed {
+		return closed, 0
 	}
-	q.waiting = append(q.waiting, p)
-	q.bytes += p.size
-	if count == 0 {
+	if entry.move == nil {
+		switch {
+		case l.failed:
+			return notLeader, 0
+		case l.owner != m:
+			return notLeader, l.epoch
+		case l.load.count > 0 && !q.fits(l, entry.size):
+			return queueFull, l.epoch
+		}
+	}
+	l.waiting = append(l.waiting, entry)
+	q.change(l, load{1, entry.size})
+	if !l.ready {
+		l.ready = true
+		q.ready = append(q.ready, l)
+	}
+	if q.load.count == 1 {
 		q.filled.Signal()
 	}
-	return accepted
+	return accepted, l.epoch
 }
 
-// take waits for something, and appends to batch as much of it as one commit carries. Nothing: the queue is closed and
-// empty.
-func (q *queue) take(batch []pending) []pending {
+func (q *queue) fits(l *lane, size int) bool {
+	return q.count.fits(l.load.count, l.load.count+1) && q.bytes.fits(l.load.bytes, l.load.bytes+size)
+}
+
+func (q *queue) change(l *lane, by load) {
+	q.count.change(l.load.count, l.load.count+by.count)
+	q.bytes.change(l.load.bytes, l.load.bytes+by.bytes)
+	l.load = load{l.load.count + by.count, l.load.bytes + by.bytes}
+	q.load = load{q.load.count + by.count, q.load.bytes + by.bytes}
+}
+
+// take waits for entries and moves as many as one commit carries into the rounds of their lanes, which are then in
+// flight. It appends these lanes to lanes; none: the queue is closed and empty. Each lane gets an equal part of the
+// commit first; what others leave goes to the lanes with more.
+func (q *queue) take(lanes []*lane) []*lane {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.from == len(q.waiting) && !q.closed {
+	for len(q.ready) == 0 && !q.closed {
 		q.filled.Wait()
 	}
-	n, size := 0, 0
-	for _, p := range q.waiting[q.from:] {
-		if n == maxBatchProposals || n > 0 && size+p.size > maxBatchBytes {
-			break
-		}
-		n++
-		size += p.size
+	if len(q.ready) == 0 {
+		return lanes
 	}
-	return q.move(batch, n, size)
+	most := load{maxBatchProposals, maxBatchBytes}
+	part := load{max(1, most.count/len(q.ready)), most.bytes / len(q.ready)}
+	var total load
+	for _, l := range q.ready {
+		q.fill(l, part, &total)
+	}
+	if len(q.ready) > 1 {
+		for _, l := range q.ready {
+			q.fill(l, most, &total)
+		}
+	}
+	q.spare = q.spare[:0]
+	for _, l := range q.ready {
+		if len(l.round.pending) == 0 {
+			q.spare = append(q.spare, l) // before those that had a turn
+		}
+	}
+	for _, l := range q.ready {
+		if len(l.round.pending) == 0 {
+			continue
+		}
+		l.inFlight = true
+		lanes = append(lanes, l)
+		if l.ready = l.load.count > 0; l.ready {
+			q.spare = append(q.spare, l)
+		}
+	}
+	q.ready, q.spare = q.spare, q.ready
+	return lanes
 }
 
-func (q *queue) move(batch []pending, n, size int) []pending {
-	taken := q.waiting[q.from : q.from+n]
-	batch = append(batch, taken...)
-	clear(taken)
-	q.from += n
-	q.bytes -= size
-	if 2*q.from >= len(q.waiting) {
-		left := copy(q.waiting, q.waiting[q.from:])
-		clear(q.waiting[left:])
-		q.waiting, q.from = q.waiting[:left], 0
+// fill moves entries of a lane into its round: at most part, and in total at most what a commit carries. A move is a
+// round of its own, so that nothing shares a round with proposals of another epoch.
+func (q *queue) fill(l *lane, part load, total *load) {
+	var own load
+	for i := range l.waiting[l.from:] {
+		entry := &l.waiting[l.from+i]
+		bytes := entry.size
+		switch {
+		case l.round.isMove(), entry.move != nil && len(l.round.pending)+own.count > 0,
+			total.count == maxBatchProposals, total.count > 0 && total.bytes+bytes > maxBatchBytes,
+			own.count == part.count, own.count > 0 && own.bytes+bytes > part.bytes:
+			q.remove(l, own)
+			return
+		}
+		own = load{own.count + 1, own.bytes + bytes}
+		*total = load{total.count + 1, total.bytes + bytes}
+		if entry.move != nil {
+			l.round.recovers = l.failed
+			break
+		}
 	}
-	return batch
+	q.remove(l, own)
+}
+
+// remove moves the first entries of a lane into its round.
+func (q *queue) remove(l *lane, n load) {
+	taken := l.waiting[l.from : l.from+n.count]
+	l.round.pending = append(l.round.pending, taken...)
+	clear(taken)
+	l.from += n.count
+	q.change(l, load{-n.count, -n.bytes})
+	if 2*l.from >= len(l.waiting) {
+		left := copy(l.waiting, l.waiting[l.from:])
+		clear(l.waiting[left:])
+		l.waiting, l.from = l.waiting[:left], 0
+	}
+}
+
+// land reports whether the caller is the one that answers a lane's round: false when the lane has failed meanwhile.
+// It makes a move take effect.
+func (q *queue) land(l *lane) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	landed := l.inFlight
+	l.inFlight = false
+	if landed && l.round.isMove() {
+		l.owner, l.epoch, l.failed = l.round.pending[0].move, l.round.results[0].Version, false
+	}
+	return landed
+}
+
+// fail ends a lane's term, and returns the term's epoch, the entries in flight and those that wait, for the caller to
+// answer.
+func (q *queue) fail(l *lane) (epoch uint64, inFlight, waiting []pending) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l.failed = true
+	inFlight, waiting = q.empty(l)
+	return l.epoch, inFlight, waiting
+}
+
+// empty takes what a lane holds, without waiting.
+func (q *queue) empty(l *lane) (inFlight, waiting []pending) {
+	if l.inFlight {
+		l.inFlight = false
+		inFlight = slices.Clone(l.round.pending)
+	}
+	waiting = slices.Clone(l.waiting[l.from:])
+	clear(l.waiting)
+	l.waiting, l.from = l.waiting[:0], 0
+	q.change(l, load{-l.load.count, -l.load.bytes})
+	if l.ready {
+		l.ready = false
+		q.ready = slices.DeleteFunc(q.ready, func(other *lane) bool { return other == l })
+	}
+	return inFlight, waiting
 }
 
 // close lets nothing more in.
@@ -99,15 +270,35 @@ func (q *queue) close() {
 	q.filled.Broadcast()
 }
 
-// empty takes everything there is, without waiting.
-func (q *queue) empty() []pending {
+// abandon closes the queue and returns everything in it, for the caller to answer.
+func (q *queue) abandon() (inFlight, waiting []pending) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.move(nil, len(q.waiting)-q.from, q.bytes)
+	q.closed = true
+	q.filled.Broadcast()
+	for _, l := range q.lanes {
+		l.failed = true
+		flying, queued := q.empty(l)
+		inFlight, waiting = append(inFlight, flying...), append(waiting, queued...)
+	}
+	return inFlight, waiting
 }
 
+// depth returns what waits in all partitions.
 func (q *queue) depth() (count, bytes int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting) - q.from, q.bytes
+	return q.load.count, q.load.bytes
+}
+
+// failures returns the number of partitions that have failed.
+func (q *queue) failures() (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, l := range q.lanes {
+		if l.failed {
+			n++
+		}
+	}
+	return n
 }

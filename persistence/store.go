@@ -11,7 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Store is the journal of a single machine: it leads every partition, from its opening to its end.
+// Store is the journal of a single machine. It is the member that leads every partition, from its opening to its end
+// unless Move gives some to other members.
 type Store struct {
 	options   Options
 	directory *directory
@@ -25,6 +26,9 @@ type Store struct {
 	failure   *failure
 	metrics   *metrics
 	space     *space
+	members   members
+	// local is DefaultMember, for which the store itself acts.
+	local *Member
 
 	closing sync.Once
 	ended   error
@@ -72,18 +76,22 @@ func (s *Store) start() error {
 		return err
 	}
 	s.views = newViews(db)
-	s.queue = newQueue(s.options.QueueProposals, s.options.QueueBytes)
-	s.watchers = &watchers{state: owned(shares)}
+	s.local = s.newMember(DefaultMember)
+	s.members.made = map[string]*Member{DefaultMember: s.local}
+	barrier := &localBarrier{db: db, batch: db.NewBatch(), applier: newApplier(db, shares, s.options.CachedHeads), views: s.views, failure: s.failure}
+	s.queue = newQueue(s.localLanes(shares, barrier), s.options.QueueProposals, s.options.QueueBytes)
+	s.watchers = newWatchers(owned(shares), s.local)
 	s.space = &space{fs: s.options.FS, dir: s.options.Dir, least: s.options.MinFreeBytes, every: spaceInterval}
 	s.writer = &writer{
-		queue:     s.queue,
-		committer: &local{db, db.NewBatch(), newApplier(db, shares, s.options.CachedHeads), s.views, s.failure},
-		answers:   s.answers,
-		watchers:  s.watchers,
-		space:     s.space,
-		metrics:   s.metrics,
-		failed:    s.failure.fail,
-		finished:  make(chan struct{}),
+		queue:    s.queue,
+		barrier:  barrier,
+		answers:  s.answers,
+		watchers: s.watchers,
+		space:    s.space,
+		metrics:  s.metrics,
+		failure:  s.failure,
+		logger:   s.options.Logger,
+		finished: make(chan struct{}),
 	}
 	s.failure.then(s.writer.abandon)
 	s.disk.armed.Store(true)
@@ -127,6 +135,16 @@ func lastSequence(db *pebble.DB, p Partition) (uint64, error) {
 	return keyNumber(it.Key())
 }
 
+// localLanes makes the lanes of a single machine, all led by the default member.
+func (s *Store) localLanes(shares []share, barrier *localBarrier) []*lane {
+	lanes := make([]*lane, len(shares))
+	for i := range lanes {
+		p := Partition(i)
+		lanes[i] = &lane{partition: p, committer: &localCommitter{barrier, p}, owner: s.local, epoch: shares[i].epoch}
+	}
+	return lanes
+}
+
 func owned(shares []share) []Notice {
 	notices := make([]Notice, len(shares))
 	for i, s := range shares {
@@ -137,19 +155,10 @@ func owned(shares []share) []Notice {
 
 var errTooLarge = fmt.Errorf("%w: a proposal is at most %d bytes", ErrRefused, maxProposalBytes)
 
-// Append keeps what the proposal refers to until done is called.
-func (s *Store) Append(p Proposal, done func(Result)) {
-	size := proposalSize(&p)
-	if size > maxProposalBytes {
-		s.refuse(tooLarge, done)
-		return
-	}
-	if why := s.queue.put(pending{proposal: p, done: done, size: size}); why != accepted {
-		s.refuse(why, done)
-	}
-}
+// Append appends for DefaultMember; see Member.Append.
+func (s *Store) Append(p Proposal, done func(Result)) { s.local.Append(p, done) }
 
-func (s *Store) refuse(why reason, done func(Result)) {
+func (s *Store) refuse(why reason, epoch uint64, done func(Result)) {
 	s.metrics.refuse(why, 1)
 	err := ErrRefused
 	switch why {
@@ -157,6 +166,8 @@ func (s *Store) refuse(why reason, done func(Result)) {
 		err = ErrClosed
 	case tooLarge:
 		err = errTooLarge
+	case notLeader:
+		err = &NotLeaderError{Epoch: epoch}
 	}
 	s.answers.later(done, err)
 }
@@ -185,17 +196,13 @@ func (s *Store) View() (View, error) {
 	return v, nil
 }
 
-// SaveSnapshot keeps what the snapshot refers to until it is written, and drops it when the journal is busy.
-func (s *Store) SaveSnapshot(p Partition, stream Stream, snapshot Snapshot) {
-	size := rowBytes + len(stream) + len(snapshot.State)
-	kept := pending{save: &save{p, stream, snapshot}, size: size}
-	if size > maxProposalBytes || int(p) >= s.directory.format.partitions || s.queue.put(kept) != accepted {
-		s.metrics.snapshots.Inc()
-	}
+// SaveSnapshot saves for DefaultMember; see Member.SaveSnapshot.
+func (s *Store) SaveSnapshot(p Partition, epoch uint64, stream Stream, snapshot Snapshot) {
+	s.local.SaveSnapshot(p, epoch, stream, snapshot)
 }
 
-// Watch returns at once; what is owned has been told by then. Later calls come from the journal's goroutine.
-func (s *Store) Watch(ctx context.Context, fn func(Notice)) { s.watchers.add(ctx, fn) }
+// Watch tells fn what DefaultMember leads; see Member.Watch.
+func (s *Store) Watch(ctx context.Context, fn func(Notice)) { s.local.Watch(ctx, fn) }
 
 // Partitions is the number fixed when the data directory was made.
 func (s *Store) Partitions() int { return s.directory.format.partitions }

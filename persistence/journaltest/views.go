@@ -164,8 +164,8 @@ func testSnapshot(t *testing.T, h Harness) {
 		return found
 	}
 	c.must(c.proposal(0, "a", 0, "one", "two"))
-	c.SaveSnapshot(0, "a", persistence.Snapshot{Version: 1, State: []byte("old")})
-	c.SaveSnapshot(0, "a", persistence.Snapshot{Version: 2, State: []byte("new")})
+	c.SaveSnapshot(0, c.epochs[0], "a", persistence.Snapshot{Version: 1, State: []byte("old")})
+	c.SaveSnapshot(0, c.epochs[0], "a", persistence.Snapshot{Version: 2, State: []byte("new")})
 	c.must(c.proposal(0, "a", 2, "three")) // is written behind the snapshots
 	if s := snapshot("a"); s.Version != 2 || string(s.State) != "new" {
 		t.Fatalf("got %+v", s)
