@@ -34,11 +34,14 @@ var secret = []byte("0123456789abcdef0123456789abcdef")
 
 // bench is a system over a journal, started anew as often as a test wants.
 type bench struct {
-	t        testing.TB
-	fs       vfs.FS
-	journal  *persistence.Store
-	faults   *faultyJournal
-	system   *actors.System
+	t       testing.TB
+	fs      vfs.FS
+	journal *persistence.Store
+	faults  *faultyJournal
+	system  *actors.System
+	// split has partitions led by two systems in turn; see moving.
+	split    bool
+	other    *actors.System
 	router   *cluster.Router
 	registry *prometheus.Registry
 	idle     time.Duration
@@ -86,19 +89,33 @@ func (b *bench) start() {
 	b.faults = &faultyJournal{Journal: journal}
 	b.router = cluster.NewRouter(partitions, true)
 	b.registry = prometheus.NewRegistry()
-	b.system = actors.New(actors.Options{
-		Journal: b.faults, Partitions: partitions, Kinds: append([]entity.Kind{slug.Kind, workspace.Kind, activity.Kind}, b.extra...), Secret: secret, Ask: b.router.Ask,
-		Clock: b.clock.Now, Log: slog.New(slog.DiscardHandler), Registerer: b.registry, IdleAfter: b.idle,
-		Reactions: reactions(), Trail: b.trail,
-	})
-	b.router.Attach(b.system)
+	b.system = b.newSystem(b.faults, b.registry)
+	if !b.split {
+		b.router.Attach(b.system)
+		b.system.Start()
+		return
+	}
+	b.other = b.newSystem(journal.Member("other"), nil)
+	b.router.Attach(b.system, b.other)
 	b.system.Start()
+	b.other.Start()
+}
+
+func (b *bench) newSystem(journal persistence.Journal, metrics prometheus.Registerer) *actors.System {
+	return actors.New(actors.Options{
+		Journal: journal, Partitions: partitions, Kinds: append([]entity.Kind{slug.Kind, workspace.Kind, activity.Kind}, b.extra...),
+		Secret: secret, Ask: b.router.Ask, Clock: b.clock.Now, Log: slog.New(slog.DiscardHandler), Registerer: metrics,
+		IdleAfter: b.idle, Reactions: reactions(), Trail: b.trail,
+	})
 }
 
 func (b *bench) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	b.system.Stop(ctx)
+	if b.other != nil {
+		b.other.Stop(ctx)
+	}
 	if err := b.journal.Close(); err != nil {
 		b.t.Error(err)
 	}

@@ -25,7 +25,7 @@ const snapshotEvery = 256
 // A proposal that fails takes everything behind it along: the replies become errors, the state is dropped, and once
 // nothing is under way any more the state is learnt again from the journal.
 //
-// All methods but outcome run in the entity's actor.
+// All methods but outcome run in the entity's actor, until that ends with abandon.
 type pipeline struct {
 	term    *term
 	kind    *kind
@@ -44,6 +44,8 @@ type pipeline struct {
 	waiting           []pending
 	byID              map[string]uint64
 	finished          inbox
+	// concluding is held by those who answer after the actor has ended.
+	concluding sync.Mutex
 }
 
 // pending is a decision whose outcome is awaited, or an answer that waits behind one.
@@ -65,6 +67,8 @@ type inbox struct {
 	early    map[uint64]struct{}
 	failures map[uint64]error
 	posted   bool
+	// orphaned: the actor has ended, and outcomes are concluded in the goroutine that brings them.
+	orphaned bool
 }
 
 // take notes an outcome, and tells whether the actor is to be woken for it.
@@ -92,9 +96,22 @@ func (b *inbox) take(ticket uint64, err error) bool {
 		b.upTo++
 		delete(b.early, b.upTo)
 	}
-	wake := !b.posted
+	wake := !b.posted || b.orphaned
 	b.posted = true
 	return wake
+}
+
+// orphan makes the goroutine that brings an outcome conclude it, from now on.
+func (b *inbox) orphan() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.orphaned = true
+}
+
+func (b *inbox) isOrphaned() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.orphaned
 }
 
 // collect is up to where all outcomes are known, and those among them that are failures.
@@ -120,9 +137,14 @@ func (p *pipeline) outcome(ticket uint64, r persistence.Result) {
 	if r.Err != nil {
 		p.kind.metrics.appendFailures.Inc()
 	}
-	if p.finished.take(ticket, r.Err) {
-		p.wake()
+	if !p.finished.take(ticket, r.Err) {
+		return
 	}
+	if p.finished.isOrphaned() {
+		p.conclusion()
+		return
+	}
+	p.wake()
 }
 
 // learn makes the state known. While earlier proposals are under way the journal may still move, so it refuses. Those of
@@ -306,16 +328,33 @@ func (p *pipeline) keep(next pending) {
 	p.term.node.journal.SaveSnapshot(p.term.partition, p.term.epoch, p.stream, persistence.Snapshot{Version: next.version, State: state})
 }
 
-// abandon answers what waits when the actor ends.
+// abandon ends the pipeline with its actor. What is under way is answered when its outcome is known, since it may be
+// durable; nothing new begins.
 func (p *pipeline) abandon() {
-	for _, next := range p.waiting {
-		if next.err == nil && !next.decision.empty() {
-			p.refuse(next.request, persistence.ErrUnknown)
-		} else {
+	p.finished.orphan()
+	p.conclusion()
+}
+
+// conclusion answers what the journal has decided after the actor has ended.
+func (p *pipeline) conclusion() {
+	p.concluding.Lock()
+	defer p.concluding.Unlock()
+	upTo, failures := p.finished.collect()
+	p.settled = upTo
+	for len(p.waiting) > 0 && p.waiting[0].ticket <= upTo {
+		next := p.waiting[0]
+		p.waiting = p.waiting[1:]
+		failure := failures[next.ticket]
+		p.known = p.known && failure == nil
+		switch proposes := next.err == nil && !next.decision.empty(); {
+		case next.then != nil && next.err == nil, !proposes && !p.known:
 			p.refuse(next.request, ErrRetry)
+		case failure != nil:
+			p.refuse(next.request, failure)
+		default:
+			next.request.answer(next.decision.reply, next.err)
 		}
 	}
-	p.waiting = nil
 }
 
 // refuse answers a command that was not carried out, or may not have been.

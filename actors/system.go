@@ -76,7 +76,9 @@ type System struct {
 	// terms are those of the partitions that are led here, by partition; nil: led elsewhere.
 	terms   []atomic.Pointer[term]
 	streams atomic.Uint64
-	// stopping waits for the shards of ended terms.
+	// ownership is held while terms begin and end.
+	ownership sync.Mutex
+	// stopping are the shards of ended terms, which stop.
 	stopping sync.WaitGroup
 	// running ends when the system stops.
 	running context.Context
@@ -141,10 +143,12 @@ func (s *System) Start() {
 // Stop ends all actors. Callers of Ask must have stopped before: the outcome of a command that is still under way is
 // answered as unknown. The journal stays open.
 func (s *System) Stop(ctx context.Context) {
+	s.ownership.Lock()
 	s.end()
 	for i := range s.terms {
 		s.lose(s.terms[i].Swap(nil))
 	}
+	s.ownership.Unlock()
 	stopped := make(chan struct{})
 	go func() { s.stopping.Wait(); close(stopped) }()
 	select {
@@ -252,6 +256,11 @@ const shardKind = "shard"
 
 // notice follows the ownership of partitions. It runs in the journal's goroutine: it hands over and returns.
 func (s *System) notice(n persistence.Notice) {
+	s.ownership.Lock()
+	defer s.ownership.Unlock()
+	if s.running.Err() != nil {
+		return
+	}
 	t := s.terms[n.Partition].Load()
 	if t != nil && (!n.Owned || t.epoch != n.Epoch) {
 		s.terms[n.Partition].Store(nil)

@@ -1,0 +1,154 @@
+package actors_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// inSplit runs partitions on two systems over one journal.
+func inSplit(b *bench) { b.split = true }
+
+// moving moves partitions between the two systems while fn runs: after some of the commits, so that commands and reactions
+// are under way. It returns the number of moves.
+func (b *bench) moving(seed uint64, fn func()) (moves int64) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	committed := make(chan struct{}, 1)
+	for _, member := range []string{persistence.DefaultMember, "other"} {
+		b.journal.Member(member).Watch(ctx, func(persistence.Notice) {
+			select {
+			case committed <- struct{}{}:
+			default:
+			}
+		})
+	}
+	var mover sync.WaitGroup
+	mover.Go(func() {
+		random := rand.New(rand.NewPCG(seed, 1))
+		for {
+			select {
+			case <-committed:
+			case <-ctx.Done():
+				return
+			}
+			to := [...]string{persistence.DefaultMember, "other"}[random.IntN(2)]
+			if _, err := b.journal.Move(ctx, persistence.Partition(random.IntN(partitions)), to); err != nil && ctx.Err() == nil {
+				b.t.Errorf("move: %v", err)
+				return
+			}
+			moves++
+		}
+	})
+	fn()
+	cancel()
+	mover.Wait()
+	if moves < 3 {
+		b.t.Errorf("only %d moves", moves)
+	}
+	return moves
+}
+
+func TestMovesLoseAndDoubleNothing(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			b := newBench(t, withNotes, inSplit)
+			const workspaces, writers, each = 4, 3, 25
+			var acknowledged [workspaces]atomic.Int64
+			b.moving(seed, func() {
+				for w := range workspaces {
+					b.createWorkspace(fmt.Sprint("ws_", w), "usr_1")
+				}
+				var writing sync.WaitGroup
+				for w := range workspaces {
+					for i := range writers {
+						writing.Go(func() {
+							for n := range each {
+								id := fmt.Sprint("ws_", w)
+								c := toNote(id+"/a", person("usr_1"), count)
+								c.ID = fmt.Sprintf("%d-%d", i, n)
+								b.mustAsk(c)
+								row := record(id, operation(activityv1.Kind_KIND_WRITE, fmt.Sprintf("%d/%d", i, n)))
+								row.ID = c.ID
+								b.mustAsk(row)
+								acknowledged[w].Add(1)
+							}
+						})
+					}
+				}
+				writing.Wait()
+			})
+			for w := range workspaces {
+				id := fmt.Sprint("ws_", w)
+				if got := counted(b.mustAsk(toNote(id+"/a", person("usr_1"), &slugv1.ResolveSlug{}))); got != acknowledged[w].Load() {
+					t.Errorf("%s counts %d, %d were acknowledged", id, got, acknowledged[w].Load())
+				}
+				if got := b.mustAsk(record(id)).(*activityv1.Recorded).GetSeq(); int64(got) != acknowledged[w].Load() {
+					t.Errorf("%s has %d rows, %d were acknowledged", id, got, acknowledged[w].Load())
+				}
+			}
+		})
+	}
+}
+
+func TestStreamsGoOnWhereTheirWorkspaceMoves(t *testing.T) {
+	b := newBench(t, inSplit)
+	b.createWorkspace("ws_1", "usr_1")
+	f := b.follow(t, "ws_1", 0, false)
+	b.moving(7, func() {
+		for i := range 40 {
+			c := record("ws_1", operation(activityv1.Kind_KIND_WRITE, fmt.Sprint(i)))
+			c.ID = fmt.Sprint(i)
+			b.mustAsk(c)
+		}
+	})
+	contiguous(t, f.wait(40), 1, 40)
+}
+
+func TestChainsGoOnUnderMoves(t *testing.T) {
+	b := newBench(t, inSplit)
+	const claims = 24
+	b.moving(9, func() {
+		for i := range claims {
+			b.mustAsk(entity.Command{Kind: entity.KindSlug, Identity: fmt.Sprint("acme-", i), Principal: entity.Platform(),
+				ID:      fmt.Sprint(i),
+				Message: &slugv1.ClaimSlug{WorkspaceId: fmt.Sprint("ws_", i), WorkspaceName: "Acme", CreatorId: "usr_1"}})
+		}
+	})
+	for i := range claims {
+		if err := b.router.Settle(context.Background(), entity.KindSlug, fmt.Sprint("acme-", i)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.list(entity.KindWorkspace, fmt.Sprint("ws_", i), "usr_1", &wirev1.List{Name: "members"}); err != nil {
+			t.Errorf("workspace %d: %v", i, err)
+		}
+	}
+}
+
+// A shard of an ended term that stops late cannot touch what its successor has activated.
+func TestLateEndOfATermLeavesItsSuccessorAlone(t *testing.T) {
+	b := newBench(t, withNotes, inSplit, func(b *bench) { b.idle = time.Minute })
+	b.createWorkspace("ws_1", "usr_1")
+	p := b.router.Partition("ws_1")
+	for i := range 20 {
+		b.mustAsk(toNote("ws_1/a", person("usr_1"), count))
+		if _, err := b.journal.Move(context.Background(), p, persistence.DefaultMember); err != nil { // a new term of the same owner
+			t.Fatal(err)
+		}
+		if got := counted(b.mustAsk(toNote("ws_1/a", person("usr_1"), count))); got != int64(2*i+2) {
+			t.Fatalf("after %d moves the note has %d", i+1, got)
+		}
+	}
+	b.eventually(func() bool { return b.metric("atelier_actor_active", note) == 1 })
+}
