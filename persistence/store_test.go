@@ -1,6 +1,7 @@
 package persistence_test
 
 import (
+	"context"
 	"log/slog"
 	"math/rand/v2"
 	"testing"
@@ -32,6 +33,14 @@ func (h *harness) OpenCopy(dir string) journaltest.Journal {
 	}
 	h.latest = s
 	return s
+}
+
+func (h *harness) Members(j journaltest.Journal) ([]persistence.Journal, func(persistence.Partition, int) (uint64, error)) {
+	s := j.(*persistence.Store)
+	members := []*persistence.Member{s.Member(persistence.DefaultMember), s.Member("second")}
+	return []persistence.Journal{members[0], members[1]}, func(p persistence.Partition, member int) (uint64, error) {
+		return s.Move(context.Background(), p, members[member].Name())
+	}
 }
 
 func small(fs vfs.FS, dir string) persistence.Options {

@@ -21,6 +21,9 @@ type Journal interface {
 type Harness interface {
 	// Open opens what is stored. The one that was opened before has been closed, or has crashed.
 	Open() Journal
+	// Members returns at least two members of an open journal and what makes one of them lead a partition, under the epoch
+	// that move returns. The first leads all partitions when the journal is opened.
+	Members(j Journal) (members []persistence.Journal, move func(p persistence.Partition, member int) (uint64, error))
 	// Crash loses what is not durable, as a loss of power would. The open journal is of no more use.
 	Crash()
 	// Directory is a name for a checkpoint that does not exist yet.
@@ -59,6 +62,7 @@ func Run(t *testing.T, make func(t *testing.T) Harness) {
 		{"checkpoint while appending", testCheckpointWhileAppending},
 		{"watch", testWatch},
 		{"watch ends", testWatchEnds},
+		{"moves", testMoves},
 		{"close", testClose},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, make(t)) })

@@ -210,37 +210,45 @@ func (s *subject) append(rt *rapid.T) {
 	}
 }
 
-// crash cuts the power while proposals are on their way. What is left must be the outcome of the first few of them, and
-// of all that were acknowledged.
+// crash cuts the power while proposals are on their way. What is left of each partition must be the outcome of the first
+// few of its proposals, and of all that were acknowledged.
 func (s *subject) crash(rt *rapid.T) {
 	proposals := s.draw(rt, s.model.clone())
-	var acknowledged atomic.Int64
+	var acknowledged [2]atomic.Int64
 	var done sync.WaitGroup
 	done.Add(len(proposals))
 	for _, p := range proposals {
 		s.client.Append(p, func(r persistence.Result) {
-			acknowledged.Add(1)
+			acknowledged[p.Partition].Add(1)
 			done.Done()
 		})
 	}
 	if wait := rapid.Bool().Draw(rt, "wait"); wait {
 		done.Wait()
 	}
-	least := acknowledged.Load()
+	least := [2]int64{acknowledged[0].Load(), acknowledged[1].Load()}
 	s.harness.Crash()
 	done.Wait()
 	epochs := s.client.epochs
 	s.client = open(s.client.t, s.harness)
 	got := s.client.dump()
-	for i := 0; ; i++ {
-		if int64(i) >= least && s.model.dump() == got {
-			return
-		}
-		if i == len(proposals) {
-			rt.Fatalf("%d of %d were acknowledged; the journal has\n%s\nall of them make\n%s", least, i, got, s.model.dump())
-		}
-		s.model.append(proposals[i], epochs[proposals[i].Partition])
+	var of [2][]persistence.Proposal
+	for _, p := range proposals {
+		of[p.Partition] = append(of[p.Partition], p)
 	}
+	for first := int(least[0]); first <= len(of[0]); first++ {
+		for second := int(least[1]); second <= len(of[1]); second++ {
+			left := s.model.clone()
+			for _, p := range slices.Concat(of[0][:first], of[1][:second]) {
+				left.append(p, epochs[p.Partition])
+			}
+			if left.dump() == got {
+				s.model = left
+				return
+			}
+		}
+	}
+	rt.Fatalf("%d of %d were acknowledged; the journal has\n%s\nbefore them it had\n%s", least, len(proposals), got, s.model.dump())
 }
 
 // draw makes proposals of which most are valid when they are applied in order; then is moved by them.

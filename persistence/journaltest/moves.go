@@ -1,0 +1,299 @@
+package journaltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/atelier-run/atelier/persistence"
+)
+
+const (
+	movedPartitions = 2
+	movedMembers    = 2
+	// minMoves and minAcknowledged (of each member) are how long the members append while partitions move.
+	minMoves        = 150
+	minAcknowledged = 100
+)
+
+// testMoves has two members append to the same streams while the partitions move between them at random, and at times
+// stay and get a new term. What was acknowledged is stored, what was refused is not, and each event lies in the part of
+// the feed that its epoch's term has written.
+func testMoves(t *testing.T, h Harness) {
+	j := h.Open()
+	members, move := h.Members(j)
+	m := &movers{t: t, move: move, terms: newTerms(t), answered: make(chan struct{}, 1), stop: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for i, member := range members[:movedMembers] {
+		member.Watch(ctx, func(n persistence.Notice) {
+			if n.Partition < movedPartitions {
+				m.terms.notice(i, n)
+			}
+		})
+	}
+	var workers sync.WaitGroup
+	for i, member := range members[:movedMembers] {
+		for w := range 2 * movedPartitions {
+			worker := &moveWorker{movers: m, member: i, journal: member, partition: persistence.Partition(w % movedPartitions),
+				rng: rand.New(rand.NewPCG(uint64(i), uint64(w)))}
+			workers.Go(worker.run)
+		}
+	}
+	m.moveAtRandom()
+	close(m.stop)
+	workers.Wait()
+	m.check(j)
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// terms is what the watchers of all members have been told, held against the contract.
+type terms struct {
+	t  *testing.T
+	mu sync.Mutex
+	// last is the last notice of each member about each partition.
+	last [movedMembers][movedPartitions]persistence.Notice
+	// begun are the first notices of the terms of a partition, in their order.
+	begun [movedPartitions][]persistence.Notice
+}
+
+func newTerms(t *testing.T) *terms { return &terms{t: t} }
+
+func (s *terms) notice(member int, n persistence.Notice) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := n.Partition
+	before := s.last[member][p]
+	s.last[member][p] = n
+	switch {
+	case n.Epoch < before.Epoch || n.Sequence < before.Sequence:
+		s.t.Errorf("member %d: %+v after %+v", member, n, before)
+	case n.Owned && n.Epoch == before.Epoch && !before.Owned:
+		s.t.Errorf("member %d: %+v after the end of the term", member, n)
+	case !n.Owned && before.Owned && n.Epoch != before.Epoch:
+		s.t.Errorf("member %d: %+v ends %+v", member, n, before)
+	}
+	if !n.Owned || n.Epoch == before.Epoch {
+		return
+	}
+	for other := range s.last {
+		if other != member && s.last[other][p].Owned {
+			s.t.Errorf("member %d: %+v while member %d has %+v", member, n, other, s.last[other][p])
+		}
+	}
+	if begun := s.begun[p]; len(begun) > 0 && n.Epoch <= begun[len(begun)-1].Epoch {
+		s.t.Errorf("epoch %d begins after %+v", n.Epoch, begun[len(begun)-1])
+	}
+	s.begun[p] = append(s.begun[p], n)
+}
+
+func (s *terms) of(member int, p persistence.Partition) persistence.Notice {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last[member][p]
+}
+
+// proposed is a proposal and how often and with what it was answered.
+type proposed struct {
+	persistence.Proposal
+	name   string
+	calls  atomic.Int32
+	result persistence.Result
+}
+
+// movers are the members at work and what they have proposed.
+type movers struct {
+	t     *testing.T
+	move  func(p persistence.Partition, member int) (uint64, error)
+	terms *terms
+	stop  chan struct{}
+	// answered has an element when a proposal was answered since it was taken last.
+	answered     chan struct{}
+	acknowledged [movedMembers]atomic.Int64
+
+	mu  sync.Mutex
+	all []*proposed
+}
+
+// moveAtRandom moves a partition after every few answers.
+func (m *movers) moveAtRandom() {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for n := 0; n < minMoves || m.acknowledged[0].Load() < minAcknowledged || m.acknowledged[1].Load() < minAcknowledged; n++ {
+		for range rng.IntN(4) {
+			<-m.answered
+		}
+		p, to := persistence.Partition(rng.IntN(movedPartitions)), rng.IntN(movedMembers)
+		epoch, err := m.move(p, to)
+		if err != nil {
+			m.t.Errorf("move: %v", err)
+			return
+		}
+		if told := m.terms.of(to, p); told.Epoch != epoch || !told.Owned {
+			m.t.Errorf("moved under epoch %d before the owner was told: %+v", epoch, told)
+		}
+	}
+}
+
+// moveWorker appends for one member to one partition.
+type moveWorker struct {
+	*movers
+	member    int
+	journal   persistence.Journal
+	partition persistence.Partition
+	rng       *rand.Rand
+}
+
+func (w *moveWorker) run() {
+	for {
+		select {
+		case <-w.stop:
+			return
+		default:
+		}
+		if err := w.burst(); err != nil {
+			w.t.Errorf("member %d: %v", w.member, err)
+			return
+		}
+	}
+}
+
+// burst appends a few proposals without waiting in between, as an owner does: under the epoch that the member was told
+// last, be it over, and at times under the one before.
+func (w *moveWorker) burst() error {
+	s := persistence.Stream([]string{"a", "b", "c"}[w.rng.IntN(3)])
+	epoch := w.terms.of(w.member, w.partition).Epoch
+	if w.rng.IntN(8) == 0 {
+		epoch--
+	}
+	v, err := w.journal.View()
+	if err != nil {
+		return err
+	}
+	version, err := v.Head(w.partition, s)
+	if err = errors.Join(err, v.Close()); err != nil {
+		return err
+	}
+	var done sync.WaitGroup
+	for range 1 + w.rng.IntN(4) {
+		p := w.propose(s, epoch, version)
+		version += uint64(len(p.Events))
+		done.Add(1)
+		w.journal.Append(p.Proposal, func(r persistence.Result) {
+			if p.calls.Add(1) > 1 {
+				w.t.Errorf("%s is answered again: %+v", p.name, r)
+				return
+			}
+			p.result = r
+			w.answer(p)
+			done.Done()
+		})
+	}
+	done.Wait()
+	return nil
+}
+
+// propose makes a proposal of an event and an entry, or of an entry alone.
+func (w *moveWorker) propose(s persistence.Stream, epoch, expected uint64) *proposed {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := &proposed{name: fmt.Sprint("n", len(w.all))}
+	w.all = append(w.all, p)
+	p.Proposal = persistence.Proposal{Partition: w.partition, Stream: s, Epoch: epoch, Expected: expected}
+	p.Entries = []persistence.Change{put("moves", p.name, epoch, "")}
+	if w.rng.IntN(4) > 0 {
+		e := event(p.name)
+		e.Actor = strconv.FormatUint(epoch, 10)
+		p.Events = []persistence.Event{e}
+	}
+	return p
+}
+
+func (w *moveWorker) answer(p *proposed) {
+	if p.result.Err == nil {
+		w.acknowledged[w.member].Add(1)
+		if len(p.Events) > 0 {
+			state := persistence.Snapshot{Version: p.result.Version, State: []byte(p.name)}
+			w.journal.SaveSnapshot(p.Partition, p.Epoch, p.Stream, state)
+		}
+	}
+	select {
+	case w.answered <- struct{}{}:
+	default:
+	}
+}
+
+// check holds what is stored against the answers and the terms.
+func (m *movers) check(j Journal) {
+	v, err := j.View()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer v.Close()
+	stored := make(map[string]persistence.Event)
+	at := make(map[string]string)
+	for p := range persistence.Partition(movedPartitions) {
+		for e, err := range v.Feed(p, 0, nil) {
+			if err != nil {
+				m.t.Fatal(err)
+			}
+			stored[e.Name] = e
+			at[fmt.Sprint(p, e.Stream, e.Version)] = e.Name
+			m.checkTerm(p, e)
+		}
+	}
+	for _, p := range m.all {
+		m.checkAnswer(v, p, stored)
+	}
+	for p := range persistence.Partition(movedPartitions) {
+		for _, s := range []persistence.Stream{"a", "b", "c"} {
+			snapshot, err := v.Snapshot(p, s)
+			if want := at[fmt.Sprint(p, s, snapshot.Version)]; err != nil || string(snapshot.State) != want {
+				m.t.Errorf("the snapshot of %s at %d is %q, %v; want %q", s, snapshot.Version, snapshot.State, err, want)
+			}
+		}
+	}
+}
+
+// checkTerm looks for an event of one term in the part of the feed that another has written.
+func (m *movers) checkTerm(p persistence.Partition, e persistence.Event) {
+	epoch, _ := strconv.ParseUint(e.Actor, 10, 64)
+	begun := m.terms.begun[p]
+	for i, term := range begun {
+		if term.Epoch != epoch {
+			continue
+		}
+		if e.Sequence <= term.Sequence || i+1 < len(begun) && e.Sequence > begun[i+1].Sequence {
+			m.t.Errorf("partition %d: event %d is of epoch %d, which began after %d", p, e.Sequence, epoch, term.Sequence)
+		}
+		return
+	}
+	m.t.Errorf("partition %d: event %d is of epoch %d, of which nobody was told", p, e.Sequence, epoch)
+}
+
+func (m *movers) checkAnswer(v persistence.View, p *proposed, stored map[string]persistence.Event) {
+	if n := p.calls.Load(); n != 1 {
+		m.t.Errorf("%s was answered %d times", p.name, n)
+	}
+	_, entry, err := v.Lookup(p.Partition, "moves", p.name, p.Epoch)
+	e, found := stored[p.name]
+	acknowledged := p.result.Err == nil
+	var conflict *persistence.ConflictError
+	var stale *persistence.NotLeaderError
+	switch {
+	case err != nil:
+		m.t.Errorf("%s: %v", p.name, err)
+	case !acknowledged && !errors.As(p.result.Err, &conflict) && !errors.As(p.result.Err, &stale):
+		m.t.Errorf("%s: %v", p.name, p.result.Err)
+	case entry != acknowledged, len(p.Events) > 0 && found != acknowledged:
+		m.t.Errorf("%s: event %v, entry %v, answer %v", p.name, found, entry, p.result.Err)
+	case found && (e.Stream != p.Stream || e.Version != p.result.Version):
+		m.t.Errorf("%s: %+v, answer %+v", p.name, e, p.result)
+	}
+}

@@ -1,0 +1,363 @@
+package persistence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// told collects the notices of one member about partition 0.
+type told struct{ notices []Notice }
+
+func (f *faulty) watch(t *testing.T, m *Member) *told {
+	t.Helper()
+	seen := &told{}
+	m.Watch(t.Context(), func(n Notice) {
+		if n.Partition == 0 {
+			seen.notices = append(seen.notices, n)
+		}
+	})
+	return seen
+}
+
+func (w *told) expect(t *testing.T, want ...Notice) {
+	t.Helper()
+	if !slices.Equal(w.notices, want) {
+		t.Fatalf("told %+v, want %+v", w.notices, want)
+	}
+	w.notices = nil
+}
+
+// appendAs appends one event for a member.
+func appendAs(m *Member, epoch uint64, s Stream, expected uint64) Result {
+	return appendTo(m, 0, epoch, s, expected)
+}
+
+func appendTo(m *Member, p Partition, epoch uint64, s Stream, expected uint64) Result {
+	results := make(chan Result, 1)
+	e := []Event{{Name: "e"}}
+	m.Append(Proposal{Partition: p, Stream: s, Expected: expected, Epoch: epoch, Events: e}, func(r Result) { results <- r })
+	return <-results
+}
+
+func refusedFor(t *testing.T, r Result, epoch uint64) {
+	t.Helper()
+	var stale *NotLeaderError
+	if !errors.As(r.Err, &stale) || stale.Epoch != epoch {
+		t.Fatalf("got %+v, want a refusal that names epoch %d", r, epoch)
+	}
+}
+
+func (f *faulty) move(t *testing.T, p Partition, to string) uint64 {
+	t.Helper()
+	epoch, err := f.Move(context.Background(), p, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return epoch
+}
+
+// TestMove gives a partition to another member, renews its term, and gives it back.
+func TestMove(t *testing.T) {
+	f := newFaulty(t, Options{})
+	first, second := f.Member(DefaultMember), f.Member("second")
+	if f.Member("second") != second || second.Name() != "second" {
+		t.Fatal("another member of the same name")
+	}
+	f.must("a", 0)
+	firstTold, secondTold := f.watch(t, first), f.watch(t, second)
+	firstTold.expect(t, Notice{0, f.epoch, true, 1})
+	secondTold.expect(t, Notice{0, 0, false, 1})
+	refusedFor(t, appendAs(second, f.epoch, "a", 1), f.epoch)
+
+	moved := f.move(t, 0, "second")
+	if moved != f.epoch+1 {
+		t.Fatalf("epoch %d after %d", moved, f.epoch)
+	}
+	firstTold.expect(t, Notice{0, f.epoch, false, 1})
+	secondTold.expect(t, Notice{0, moved, true, 1})
+	refusedFor(t, f.append("a", 1), moved)
+	refusedFor(t, appendAs(first, moved, "a", 1), moved)
+	if r := appendAs(second, moved, "a", 1); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	firstTold.expect(t)
+	secondTold.expect(t, Notice{0, moved, true, 2})
+
+	renewed := f.move(t, 0, "second")
+	secondTold.expect(t, Notice{0, renewed, true, 2})
+	refusedFor(t, appendAs(second, moved, "a", 2), renewed)
+
+	back := f.move(t, 0, DefaultMember)
+	firstTold.expect(t, Notice{0, back, true, 2})
+	secondTold.expect(t, Notice{0, renewed, false, 2})
+	f.watch(t, second).expect(t, Notice{0, renewed, false, 2})
+	if r := appendAs(first, back, "a", 2); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if _, err := f.Move(context.Background(), 0, "nobody"); err == nil {
+		t.Fatal("moved to a member that does not exist")
+	}
+	if _, err := f.Move(context.Background(), 60000, "second"); err == nil {
+		t.Fatal("moved a partition that does not exist")
+	}
+	f.finish()
+	if _, err := f.Move(context.Background(), 0, "second"); !errors.Is(err, ErrClosed) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// TestSnapshotOfStaleOwner saves snapshots of an epoch that has passed: none is written.
+func TestSnapshotOfStaleOwner(t *testing.T) {
+	f := newFaulty(t, Options{})
+	second := f.Member("second")
+	f.must("a", 0)
+	f.must("a", 1)
+	moved := f.move(t, 0, "second")
+	second.SaveSnapshot(0, moved, "a", Snapshot{Version: 2, State: []byte("new")})
+	f.SaveSnapshot(0, f.epoch, "a", Snapshot{Version: 1, State: []byte("stale owner")})
+	f.SaveSnapshot(0, moved, "a", Snapshot{Version: 1, State: []byte("not the owner")})
+	second.SaveSnapshot(0, f.epoch, "a", Snapshot{Version: 1, State: []byte("stale epoch")})
+	if r := appendAs(second, moved, "a", 2); r.Err != nil { // behind the snapshots
+		t.Fatal(r.Err)
+	}
+	v, err := f.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	if s, err := v.Snapshot(0, "a"); err != nil || s.Version != 2 || string(s.State) != "new" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+}
+
+// TestMoveIsDurable moves a partition and loses power: epochs of before are not used again.
+func TestMoveIsDurable(t *testing.T) {
+	f := newFaulty(t, Options{})
+	f.Member("second")
+	moved := uint64(0)
+	for range 3 {
+		moved = f.move(t, 0, "second")
+	}
+	reopened := f.crash(t)
+	defer reopened.Close()
+	if n := reopened.watchers.state[0]; n.Epoch != moved+1 || !n.Owned {
+		t.Fatalf("%+v after epoch %d", n, moved)
+	}
+}
+
+// damage makes the head row of a stream in partition 0 unreadable.
+func (f *faulty) damage(t *testing.T, s Stream) {
+	t.Helper()
+	if err := f.db.Set(appendHeadKey(nil, 0, s), []byte{0xff}, pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPartitionFails damages a row of one partition: its committer fails, and no other.
+func TestPartitionFails(t *testing.T) {
+	f := newFaulty(t, Options{})
+	second := f.Member("second")
+	f.must("a", 0)
+	firstTold := f.watch(t, f.local)
+	other := f.move(t, 1, "second")
+	firstTold.notices = nil
+	f.damage(t, "damaged")
+
+	results := make(chan string, 4)
+	begin := func(m *Member, p Partition, epoch uint64, s Stream, expected uint64) {
+		e := []Event{{Name: "e"}}
+		m.Append(Proposal{Partition: p, Stream: s, Expected: expected, Epoch: epoch, Events: e}, func(r Result) {
+			results <- fmt.Sprintf("%s: %v", s, r.Err)
+		})
+	}
+	f.together(func() {
+		begin(f.local, 0, f.epoch, "a", 1)
+		begin(second, 1, other, "b", 0)
+		begin(f.local, 0, f.epoch, "damaged", 0)
+		begin(second, 1, other, "b", 1)
+	})
+	var got []string
+	for range 4 {
+		got = append(got, <-results)
+	}
+	slices.Sort(got)
+	want := []string{"a: " + ErrUnknown.Error(), "b: <nil>", "b: <nil>", "damaged: " + ErrUnknown.Error()}
+	if !slices.Equal(got, want) {
+		t.Fatalf("got %q, want %q", got, want)
+	}
+	firstTold.expect(t, Notice{0, f.epoch, true, 2}, Notice{0, f.epoch, false, 2})
+	refusedFor(t, f.append("a", 1), 0)
+	if r := appendTo(second, 1, other, "b", 2); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if n := headOf(t, f.Store, "a"); n != 1 {
+		t.Fatalf("version %d: the round that failed has left rows", n)
+	}
+	if f.Err() != nil || f.queue.failures() != 1 {
+		t.Fatalf("%v, %d failed", f.Err(), f.queue.failures())
+	}
+
+	f.epoch = f.move(t, 0, DefaultMember)
+	firstTold.expect(t, Notice{0, f.epoch, true, 2})
+	f.must("a", 1)
+	firstTold.expect(t, Notice{0, f.epoch, true, 3})
+	f.finish()
+}
+
+// TestFail ends a term from outside, with a proposal in flight and one that waits.
+func TestFail(t *testing.T) {
+	f := newFaulty(t, Options{})
+	f.must("a", 0)
+	seen := f.watch(t, f.local)
+	seen.notices = nil
+	release := f.holdSync()
+	flying := f.begin("a", 1)
+	<-f.syncing
+	queued := f.begin("a", 2)
+	f.Fail(0, errors.New("no quorum"))
+	f.Fail(60000, errors.New("no such partition"))
+	if r := <-flying; !errors.Is(r.Err, ErrUnknown) {
+		t.Fatalf("in flight: %+v", r)
+	}
+	refusedFor(t, <-queued, 0)
+	seen.expect(t, Notice{0, f.epoch, false, 1})
+	release()
+	f.epoch = f.move(t, 0, DefaultMember)
+	// What was in flight became durable after all: the new term begins with it.
+	seen.expect(t, Notice{0, f.epoch, true, 2})
+	f.must("a", 2)
+	f.finish()
+}
+
+// TestTermsEndWithTheJournal breaks the log: all owners are told.
+func TestTermsEndWithTheJournal(t *testing.T) {
+	f := newFaulty(t, Options{})
+	second := f.Member("second")
+	moved := f.move(t, 0, "second")
+	ended := make(chan Notice, 100)
+	for _, m := range []*Member{f.local, second} {
+		m.Watch(t.Context(), func(n Notice) {
+			if !n.Owned && n.Epoch != 0 {
+				ended <- n
+			}
+		})
+	}
+	before := len(ended) // the first member's term of partition 0
+	f.inject(failing(errors.New("broken"), ".log", syncs...))
+	if r := appendAs(second, moved, "a", 0); !errors.Is(r.Err, ErrUnknown) {
+		t.Fatalf("got %+v", r)
+	}
+	if got := len(ended) - before; got != f.Partitions() {
+		t.Fatalf("%d owners were told by the time that the proposals are answered, want %d", got, f.Partitions())
+	}
+	<-f.Failed()
+	if _, err := f.Move(context.Background(), 0, DefaultMember); !errors.Is(err, ErrClosed) {
+		t.Fatalf("got %v", err)
+	}
+	f.fault.Store(nil)
+}
+
+// TestQueueOfOthers fills the queue of one partition: others still take proposals.
+func TestQueueOfOthers(t *testing.T) {
+	for name, o := range map[string]Options{
+		"number": {QueueProposals: 480, Partitions: 2},
+		"bytes":  {QueueBytes: 48_000, Partitions: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFaulty(t, o)
+			release := f.holdSync()
+			first := f.begin("first", 0)
+			<-f.syncing
+			answered := make(chan error, 10_000)
+			fill := func(p Partition) (accepted int) {
+				for before := -1; ; accepted++ {
+					e := []Event{{Name: "e", Payload: make([]byte, 100)}}
+					s := Stream(fmt.Sprint("s", accepted))
+					f.Append(Proposal{Partition: p, Stream: s, Epoch: f.epoch, Events: e}, func(r Result) { answered <- r.Err })
+					n, _ := f.queue.depth()
+					if n == before {
+						return accepted
+					}
+					before = n
+				}
+			}
+			mine, others := fill(0), fill(1)
+			if others == 0 || mine < 6*others || others > mine {
+				t.Fatalf("%d and %d were accepted", mine, others)
+			}
+			if n, bytes := f.queue.depth(); name == "number" && n != 480 || name == "bytes" && bytes > 48_000 {
+				t.Fatalf("%d proposals, %d bytes are waiting", n, bytes)
+			}
+			release()
+			if r := <-first; r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			refused := 0
+			for range mine + others + 2 {
+				if err := <-answered; err != nil {
+					refused++
+				}
+			}
+			if refused != 2 {
+				t.Fatalf("%d were refused", refused)
+			}
+			if q := f.queue; q.count.borrowed != 0 || q.bytes.borrowed != 0 || q.load != (load{}) {
+				t.Fatalf("an empty queue of %+v, %+v, %+v", q.load, q.count, q.bytes)
+			}
+			f.finish()
+		})
+	}
+}
+
+// TestTurns fills the queue of one partition, then takes a commit: others have their turn in it.
+func TestTurns(t *testing.T) {
+	empty := func() *queue {
+		lanes := make([]*lane, 3)
+		for i := range lanes {
+			lanes[i] = &lane{partition: Partition(i)}
+		}
+		return newQueue(lanes, 100_000, 100<<20)
+	}
+	q := empty()
+	for range 5000 {
+		q.put(0, nil, pending{size: 100})
+	}
+	for range 10 {
+		q.put(1, nil, pending{size: 100})
+	}
+	for range 700 {
+		q.put(2, nil, pending{size: 100})
+	}
+	taken := q.take(nil)
+	for i, want := range []int{1024 - 10 - 341, 10, 341} {
+		if got := len(taken[i].round.pending); got != want {
+			t.Fatalf("partition %d: %d of the commit, want %d", i, got, want)
+		}
+		taken[i].round.reset()
+	}
+	// A proposal as large as a commit comes with nothing else, and a move is a round of its own.
+	q = empty()
+	q.put(1, nil, pending{size: 100})
+	q.put(1, nil, pending{move: &Member{}, size: 100})
+	q.put(1, nil, pending{size: 100})
+	for range 3 {
+		if taken = q.take(nil); len(taken) != 1 || len(taken[0].round.pending) != 1 {
+			t.Fatalf("%d lanes", len(taken))
+		}
+		taken[0].round.reset()
+	}
+	q.put(2, nil, pending{size: 2 * maxBatchBytes})
+	q.put(1, nil, pending{size: 1})
+	for i, p := range []Partition{2, 1} {
+		taken = q.take(nil)
+		if len(taken) != 1 || taken[0].partition != p {
+			t.Fatalf("commit %d takes %d lanes", i, len(taken))
+		}
+		taken[0].round.reset()
+	}
+}
