@@ -122,11 +122,11 @@ func kinds(journal persistence.Journal) []actors.Kind {
 // reactions make a claimed slug's workspace.
 func reactions() map[string]actors.Reaction {
 	return map[string]actors.Reaction{
-		entity.MessageName(&slugv1.SlugClaimed{}): func(_ context.Context, _ string, event proto.Message) ([]entity.Command, error) {
+		entity.MessageName(&slugv1.SlugClaimed{}): func(_ context.Context, _ string, event proto.Message) ([]entity.Reaction, error) {
 			e := event.(*slugv1.SlugClaimed)
-			return []entity.Command{{Kind: entity.KindWorkspace, Identity: e.GetWorkspaceId(), Message: &workspacev1.CreateWorkspace{
+			return entity.Reactions(entity.Command{Kind: entity.KindWorkspace, Identity: e.GetWorkspaceId(), Message: &workspacev1.CreateWorkspace{
 				Slug: e.GetSlug(), Name: e.GetWorkspaceName(), CreatorId: e.GetCreatorId(),
-			}}}, nil
+			}}), nil
 		},
 	}
 }

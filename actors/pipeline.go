@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -45,6 +46,7 @@ type pipeline struct {
 	proposed, settled uint64
 	waiting           []pending
 	byID              map[string]uint64
+	marks             marks
 	finished          inbox
 }
 
@@ -56,6 +58,8 @@ type pending struct {
 	err      error
 	version  uint64
 	snapshot proto.Message
+	// proposed tells that the answer became a proposal of its own, and not one that waits behind others'.
+	proposed bool
 }
 
 // inbox takes the journal's outcomes, which come from its goroutine. A refusal may come ahead of its turn.
@@ -146,7 +150,7 @@ func (p *pipeline) learn() error {
 		return err
 	}
 	p.known = true
-	p.byID = map[string]uint64{}
+	p.byID, p.marks = map[string]uint64{}, marks{}
 	return nil
 }
 
@@ -162,7 +166,10 @@ func (p *pipeline) handle(r *request) {
 	call := entity.Call{Now: now(p.node.clock), Identity: r.command.Identity, Principal: r.command.Principal, Version: p.version + 1}
 	d, err := p.machine.decide(call, r.command.Message)
 	next := pending{ticket: p.proposed, request: r, decision: d, err: err}
-	if err == nil && !d.empty() {
+	if source := r.command.Source; source != nil && (err == nil || isRefusal(err)) {
+		next.decision.changes = append(next.decision.changes, p.mark(source, err != nil)...)
+	}
+	if !next.decision.empty() {
 		p.propose(&next)
 	}
 	p.metrics.decided(r.arrived)
@@ -176,7 +183,7 @@ func (p *pipeline) handle(r *request) {
 func (p *pipeline) propose(next *pending) {
 	p.proposed++
 	ticket := p.proposed
-	next.ticket = ticket
+	next.ticket, next.proposed = ticket, true
 	id := next.request.command.ID
 	for i := range next.decision.events {
 		next.decision.events[i].Version = p.version + uint64(i) + 1
@@ -186,7 +193,7 @@ func (p *pipeline) propose(next *pending) {
 	if id != "" {
 		p.byID[id] = ticket
 		next.decision.changes = append(next.decision.changes, persistence.Change{Entry: persistence.Entry{
-			Index: commandIndex, Value: p.commandValue(id), Data: encodeReply(next.decision.reply),
+			Index: commandIndex, Value: p.commandValue(id), Data: encodeReply(next.decision.reply, p.node.clock()),
 		}})
 	}
 	proposal := persistence.Proposal{
@@ -205,8 +212,11 @@ func (p *pipeline) propose(next *pending) {
 
 func (p *pipeline) commandValue(id string) string { return string(p.stream) + "\x00" + id }
 
-// repeated answers a command whose id the stream has carried out, or is carrying out.
+// repeated answers a command whose id or source the stream has carried out, or is carrying out.
 func (p *pipeline) repeated(r *request) bool {
+	if r.command.Source != nil {
+		return p.marked(r)
+	}
 	id := r.command.ID
 	if id == "" {
 		return false
@@ -260,7 +270,7 @@ func (p *pipeline) conclude(next pending, failure error) {
 	switch {
 	case failure != nil:
 		p.refuse(next.request, failure)
-	case !p.known && (next.err != nil || next.decision.empty()):
+	case !p.known && !next.proposed:
 		p.refuse(next.request, ErrRetry)
 	default:
 		p.finish(next)
@@ -309,7 +319,7 @@ func (p *pipeline) refuse(r *request, err error) {
 		r.answer(nil, err)
 	case errors.As(err, &conflict), errors.As(err, &notLeader):
 		r.answer(nil, ErrRetry)
-	case errors.Is(err, persistence.ErrUnknown) && r.command.ID != "":
+	case errors.Is(err, persistence.ErrUnknown) && (r.command.ID != "" || r.command.Source != nil):
 		r.answer(nil, ErrRetry)
 	case errors.Is(err, persistence.ErrUnknown):
 		r.answer(nil, unavailable("the outcome is not known; read it again"))
@@ -327,15 +337,16 @@ func (p *pipeline) blank() bool { return p.known && p.version == 0 && p.revision
 // idle tells whether nothing is under way.
 func (p *pipeline) idle() bool { return len(p.waiting) == 0 && p.proposed == p.settled }
 
-func encodeReply(m proto.Message) []byte {
+// encodeReply encodes the reply of a command that is stored at a time.
+func encodeReply(m proto.Message, at time.Time) []byte {
 	if m == nil {
-		return nil
+		m = &wirev1.Done{}
 	}
 	payload, err := proto.Marshal(m)
 	if err != nil {
 		return nil
 	}
-	b, _ := proto.Marshal(&wirev1.Reply{Name: entity.MessageName(m), Payload: payload})
+	b, _ := proto.Marshal(&wirev1.Reply{Name: entity.MessageName(m), Payload: payload, At: at.UnixMilli()})
 	return b
 }
 

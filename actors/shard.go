@@ -52,7 +52,7 @@ func (s *shard) Receive(ctx actor.Context) {
 		s.deliver(ctx, m)
 	case advanced:
 		ctx.Send(s.reactor, m)
-	case *settle:
+	case *settle, *resumption:
 		ctx.Send(s.reactor, m)
 	case sweep:
 		s.sweep(ctx)

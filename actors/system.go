@@ -13,6 +13,7 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -49,7 +50,16 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// IdleAfter is when an unused entity leaves memory.
 	IdleAfter time.Duration
+	// ReactionAttempts is how often a reaction is tried before its stream is parked; 0: DefaultReactionAttempts.
+	ReactionAttempts int
+	// ExpireEvery is the pause between two searches for expired rows; 0: 10 minutes. See Expire.
+	ExpireEvery time.Duration
+	// Progress returns how far the reactor of any partition has come; nil: every partition is led here.
+	Progress func(context.Context, persistence.Partition) (Progress, error)
 }
+
+// DefaultReactionAttempts is the ReactionAttempts of Options that leave it out: about half a minute.
+const DefaultReactionAttempts = 12
 
 // System is the actor side of one process.
 type System struct {
@@ -64,6 +74,15 @@ type System struct {
 	metrics    *metrics
 	idleAfter  time.Duration
 	sweepEvery time.Duration
+
+	reactionAttempts int
+	expireEvery      time.Duration
+	progress         func(context.Context, persistence.Partition) (Progress, error)
+	// commands admits the commands of reactions; lanes are the goroutines of reactors, none of which starts once running
+	// has ended.
+	commands chan struct{}
+	starting sync.Mutex
+	lanes    sync.WaitGroup
 
 	actors     *actor.ActorSystem
 	root       *actor.RootContext
@@ -108,6 +127,11 @@ func New(o Options) *System {
 		journal: o.Journal, kinds: o.Kinds, hosts: map[string]Kind{}, reactions: o.Reactions, trail: o.Trail, ask: o.Ask,
 		clock: o.Clock, log: o.Log, idleAfter: o.IdleAfter, sweepEvery: max(o.IdleAfter/4, time.Second),
 		shards: make([]led, o.Partitions), inFlight: map[string]*atomic.Int64{},
+		reactionAttempts: cmp.Or(o.ReactionAttempts, DefaultReactionAttempts), expireEvery: cmp.Or(o.ExpireEvery, 10*time.Minute),
+		progress: o.Progress, commands: make(chan struct{}, allCommands),
+	}
+	if s.progress == nil {
+		s.progress = func(_ context.Context, p persistence.Partition) (Progress, error) { return s.Progress(p) }
 	}
 	names := []string{reactorKind, shardKind}
 	for _, k := range o.Kinds {
@@ -150,7 +174,15 @@ func (s *System) host(kind string) (Kind, bool) {
 // Stop ends all actors. Whoever asks must have stopped before: the outcome of a command that is still under way is
 // answered as not known. The journal stays open.
 func (s *System) Stop(ctx context.Context) {
+	s.starting.Lock()
 	s.end()
+	s.starting.Unlock()
+	left := make(chan struct{})
+	go func() { s.lanes.Wait(); close(left) }()
+	select {
+	case <-left:
+	case <-ctx.Done():
+	}
 	for i := range s.shards {
 		if pid := s.shards[i].shard.Swap(nil); pid != nil {
 			stopped := s.root.StopFuture(pid)
@@ -226,22 +258,6 @@ func (s *System) admit(r *request, slot int, inFlight *atomic.Int64, limit int64
 func busy(r *request) error {
 	r.metrics.refused.Inc()
 	return unavailable("too many commands are under way")
-}
-
-// Settle waits until everything that a partition recorded so far has been reacted to. Errors: ErrRetry, and ctx's.
-func (s *System) Settle(ctx context.Context, p persistence.Partition) error {
-	pid := s.shards[p].shard.Load()
-	if pid == nil {
-		return ErrRetry
-	}
-	m := &settle{done: make(chan error, 1)}
-	s.root.Send(pid, m)
-	select {
-	case err := <-m.done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Sweep has every shard look for idle entities now.

@@ -47,7 +47,7 @@ func TestTrail(t *testing.T) {
 	settle := func() {
 		t.Helper()
 		for _, id := range []string{"ws_1", "ws_2"} {
-			if err := b.router.Settle(t.Context(), entity.KindWorkspace, id); err != nil {
+			if err := b.system.SettleAll(t.Context(), b.router.Partition(id)); err != nil {
 				t.Fatal(err)
 			}
 		}

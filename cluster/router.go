@@ -72,9 +72,10 @@ func (r *Router) send(ctx context.Context, c entity.Command) (proto.Message, err
 	return reply, err
 }
 
-// Settle waits until every reaction to what the entity's partition recorded so far is done. Errors: *entity.Error.
-func (r *Router) Settle(ctx context.Context, _, identity string) error {
-	return r.retry(ctx, func(ctx context.Context) error { return r.local.Settle(ctx, r.Partition(identity)) })
+// Settle waits until every reaction to what the entity recorded so far is done; see actors.System.Settle.
+// Errors: *entity.Error; unavailable also if the entity's reactions are parked.
+func (r *Router) Settle(ctx context.Context, kind, identity string) error {
+	return r.retry(ctx, func(ctx context.Context) error { return r.local.Settle(ctx, r.Partition(identity), kind, identity) })
 }
 
 // Subscribe opens a stream of a workspace's activity; see actors.System.Subscribe. Errors: *entity.Error.

@@ -42,7 +42,7 @@ const golden = "testdata/stored.txt"
 // beside are the stored messages that are no events: an event's metadata, the activity's index rows, snapshots, rows of
 // lists that are not in one of them.
 var beside = []proto.Message{
-	&journalv1.Metadata{},
+	&journalv1.Metadata{}, &journalv1.Mark{}, &journalv1.Parked{},
 	&activityv1.Intent{}, &activityv1.Totals{}, &activityv1.Fold{},
 	&clientv1.Client{}, &computerv1.Computer{}, &credentialv1.Credential{}, &devicev1.Device{}, &emailv1.Email{},
 	&grantv1.Grant{}, &slugv1.Slug{}, &userv1.User{}, &workspacev1.Workspace{},

@@ -39,6 +39,8 @@ type Options struct {
 	GeneratedTrees []string
 	// IdleAfter is when an unused entity leaves memory.
 	IdleAfter time.Duration
+	// ReactionAttempts is how often a reaction is tried before its stream is parked; 0: actors.DefaultReactionAttempts.
+	ReactionAttempts int
 	// BackupURL is the bucket of backups, as gocloud.dev/blob opens it; empty: a folder of Dir.
 	BackupURL string
 	// SampleEvery is the pause between samples of computers; 0: 15 s.
@@ -114,7 +116,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	n.System = actors.New(actors.Options{
 		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: kinds(n.Journal, secret),
 		Reactions: n.reactions(), Trail: n.anchors.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: o.Registry,
-		IdleAfter: o.IdleAfter,
+		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts,
 	})
 	n.Router.Attach(n.System)
 	n.System.Start()
