@@ -43,7 +43,11 @@ type bench struct {
 	idle     time.Duration
 	extra    []actors.Kind
 	trail    actors.Trail
-	clock    *fakeClock
+	// reactions, attempts and send replace those of every bench where a test sets them.
+	reactions map[string]actors.Reaction
+	attempts  int
+	send      func(context.Context, entity.Command) (proto.Message, error)
+	clock     *fakeClock
 }
 
 type fakeClock struct {
@@ -86,12 +90,26 @@ func (b *bench) start() {
 	b.router = cluster.NewRouter(partitions, true)
 	b.registry = prometheus.NewRegistry()
 	b.system = actors.New(actors.Options{
-		Journal: b.faults, Partitions: partitions, Kinds: append(kinds(b.faults), b.extra...), Ask: b.router.Ask,
+		Journal: b.faults, Partitions: partitions, Kinds: append(kinds(b.faults), b.extra...), Ask: b.sending,
 		Clock: b.clock.Now, Log: slog.New(slog.DiscardHandler), Registerer: b.registry, IdleAfter: b.idle,
-		Reactions: reactions(), Trail: b.trail,
+		Reactions: b.reacting(), Trail: b.trail, ReactionAttempts: b.attempts, ExpireEvery: time.Hour,
 	})
 	b.router.Attach(b.system)
 	b.system.Start()
+}
+
+func (b *bench) sending(ctx context.Context, c entity.Command) (proto.Message, error) {
+	if b.send != nil {
+		return b.send(ctx, c)
+	}
+	return b.router.Ask(ctx, c)
+}
+
+func (b *bench) reacting() map[string]actors.Reaction {
+	if b.reactions != nil {
+		return b.reactions
+	}
+	return reactions()
 }
 
 func (b *bench) stop() {
