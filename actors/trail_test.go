@@ -88,3 +88,19 @@ func TestTrail(t *testing.T) {
 		t.Errorf("saw %v", got)
 	}
 }
+
+// Rows behind the event that begins a workspace's trail are reacted to, although rows before it are not, and although the
+// feed is read in one pass.
+func TestTrailBeginsWithinAPass(t *testing.T) {
+	b := newBench(t)
+	b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_WRITE, "before")))
+	b.createWorkspace("ws_1", "usr_1")
+	b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_WRITE, "after")))
+	s := &tracer{}
+	b.trail = actors.Trail{List: "none", Begins: entity.MessageName(&workspacev1.WorkspaceCreated{}), React: s.react}
+	b.loseCursors()
+	b.settleAll()
+	if got := s.seen(); len(got) != 1 || got[0] != `ws_1 {"seq":2` {
+		t.Errorf("saw %v", got)
+	}
+}

@@ -163,7 +163,7 @@ func openJournal(o Options) (*persistence.Store, error) {
 func (n *Node) serve(o Options, secret []byte) (*http.Server, error) {
 	settings := o.HTTP
 	settings.Asker, settings.Streams, settings.Drive = settler{n.Router, n}, n.Router, webdav.New(n.Drives, o.Log)
-	settings.Directory = n.Router
+	settings.Directory, settings.Reactions = n.Router, n.Router
 	settings.Secret, settings.Log, settings.Clock = secret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
 	return http.New(settings)
