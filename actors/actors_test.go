@@ -47,7 +47,11 @@ type bench struct {
 	idle     time.Duration
 	extra    []entity.Kind
 	trail    actors.Trail
-	clock    *fakeClock
+	// reactions, attempts and send replace those of every bench where a test sets them.
+	reactions map[string]actors.Reaction
+	attempts  int
+	send      func(context.Context, entity.Command) (proto.Message, error)
+	clock     *fakeClock
 }
 
 type fakeClock struct {
@@ -104,9 +108,23 @@ func (b *bench) start() {
 func (b *bench) newSystem(journal persistence.Journal, metrics prometheus.Registerer) *actors.System {
 	return actors.New(actors.Options{
 		Journal: journal, Partitions: partitions, Kinds: append([]entity.Kind{slug.Kind, workspace.Kind, activity.Kind}, b.extra...),
-		Secret: secret, Ask: b.router.Ask, Clock: b.clock.Now, Log: slog.New(slog.DiscardHandler), Registerer: metrics,
-		IdleAfter: b.idle, Reactions: reactions(), Trail: b.trail,
+		Secret: secret, Ask: b.sending, Clock: b.clock.Now, Log: slog.New(slog.DiscardHandler), Registerer: metrics,
+		IdleAfter: b.idle, Reactions: b.reacting(), Trail: b.trail, ReactionAttempts: b.attempts, ExpireEvery: time.Hour,
 	})
+}
+
+func (b *bench) sending(ctx context.Context, c entity.Command) (proto.Message, error) {
+	if b.send != nil {
+		return b.send(ctx, c)
+	}
+	return b.router.Ask(ctx, c)
+}
+
+func (b *bench) reacting() map[string]actors.Reaction {
+	if b.reactions != nil {
+		return b.reactions
+	}
+	return reactions()
 }
 
 func (b *bench) stop() {
@@ -129,11 +147,11 @@ func (b *bench) restart() {
 // reactions make a claimed slug's workspace.
 func reactions() map[string]actors.Reaction {
 	return map[string]actors.Reaction{
-		entity.MessageName(&slugv1.SlugClaimed{}): func(_ context.Context, _ string, event proto.Message) ([]entity.Command, error) {
+		entity.MessageName(&slugv1.SlugClaimed{}): func(_ context.Context, _ string, event proto.Message) ([]entity.Reaction, error) {
 			e := event.(*slugv1.SlugClaimed)
-			return []entity.Command{{Kind: entity.KindWorkspace, Identity: e.GetWorkspaceId(), Message: &workspacev1.CreateWorkspace{
+			return entity.Reactions(entity.Command{Kind: entity.KindWorkspace, Identity: e.GetWorkspaceId(), Message: &workspacev1.CreateWorkspace{
 				Slug: e.GetSlug(), Name: e.GetWorkspaceName(), CreatorId: e.GetCreatorId(),
-			}}}, nil
+			}}), nil
 		},
 	}
 }

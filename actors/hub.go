@@ -38,7 +38,8 @@ func newHub(cursor activity.Cursor) *hub {
 	return &hub{cursor: cursor, connections: map[*connection]struct{}{}}
 }
 
-func lane(reads bool) int {
+// ringIndex returns the ring of a connection that follows reads, or of one that does not.
+func ringIndex(reads bool) int {
 	if reads {
 		return 1
 	}
@@ -90,7 +91,7 @@ func (h *hub) add(root *actor.RootContext, c *connection) {
 	if c.ended.Load() {
 		return
 	}
-	i := lane(c.reads)
+	i := ringIndex(c.reads)
 	if h.listeners[i] == 0 {
 		h.rings[i] = newRing(c.reads, h.head.Load()+1)
 	}
@@ -110,7 +111,7 @@ func (h *hub) remove(c *connection) {
 		return
 	}
 	delete(h.connections, c)
-	i := lane(c.reads)
+	i := ringIndex(c.reads)
 	if h.listeners[i]--; h.listeners[i] == 0 {
 		h.rings[i] = nil
 	}

@@ -58,5 +58,7 @@ func bounce(message any) {
 		m.answer(nil, ErrRetry)
 	case *settle:
 		m.done <- ErrRetry
+	case *resumption:
+		m.done <- ErrRetry
 	}
 }

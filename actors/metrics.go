@@ -25,6 +25,7 @@ type metrics struct {
 	appendFailures *prometheus.CounterVec
 	reactions      *prometheus.CounterVec
 	reactorLag     *prometheus.GaugeVec
+	parked         *prometheus.GaugeVec
 	ringHits       prometheus.Counter
 	ringFallbacks  prometheus.Counter
 	ringBytes      prometheus.Counter
@@ -70,7 +71,8 @@ func newMetrics(r prometheus.Registerer, kinds []string) *metrics {
 		mailbox:        gauge("actor_mailbox_messages", "Messages that wait in mailboxes.", "kind"),
 		appendFailures: counter("actor_append_failures_total", "Appends that the journal did not take.", "kind"),
 		reactions:      counter("reactor_reactions_total", "Reactions to events, by outcome.", "outcome"),
-		reactorLag:     gauge("reactor_lag_events", "Events of a partition's feed that its reactor has not seen.", "partition"),
+		reactorLag:     gauge("reactor_lag_events", "Events of a partition's feed that are not read, and streams whose reactions are not done.", "partition"),
+		parked:         gauge("reactor_parked_streams", "Streams whose reactions are suspended because they kept failing.", "partition"),
 		connections:    gauge("stream_connections", "Open activity streams.").WithLabelValues(),
 		ringBytes:      counter("stream_bytes_total", "Bytes of frames handed to streams.").WithLabelValues(),
 		wakes:          counter("stream_wakes_total", "Wake-ups of streams that had caught up.").WithLabelValues(),
@@ -83,7 +85,7 @@ func newMetrics(r prometheus.Registerer, kinds []string) *metrics {
 	}
 	if r != nil {
 		r.MustRegister(m.commands, m.decide, m.reply, m.inFlight, m.refused, m.activations, m.passivations, m.active,
-			m.restarts, m.deadLetters, m.mailbox, m.appendFailures, m.reactions, m.reactorLag, reads, m.connections,
+			m.restarts, m.deadLetters, m.mailbox, m.appendFailures, m.reactions, m.reactorLag, m.parked, reads, m.connections,
 			m.ringBytes, m.wakes)
 	}
 	return m

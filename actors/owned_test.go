@@ -38,7 +38,7 @@ func withNotes(b *bench) {
 			if claim.GetWorkspaceName() == "" {
 				panic("a claim without a name")
 			}
-			return []slugv1.Event{&slugv1.SlugClaimed{WorkspaceName: claim.GetWorkspaceName()}}, nil
+			return []slugv1.Event{&slugv1.SlugReleased{WorkspaceId: claim.GetWorkspaceName()}}, nil
 		},
 		Evolve: func(s *slugv1.Slug, _ slugv1.Event) *slugv1.Slug {
 			return &slugv1.Slug{Slug: s.GetSlug(), ReservedUntil: s.GetReservedUntil() + 1}

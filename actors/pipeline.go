@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -43,6 +44,7 @@ type pipeline struct {
 	proposed, settled uint64
 	waiting           []pending
 	byID              map[string]uint64
+	marks             marks
 	finished          inbox
 	// concluding is held by those who answer after the actor has ended.
 	concluding sync.Mutex
@@ -58,6 +60,8 @@ type pending struct {
 	snapshot proto.Message
 	// then, where set, goes on with the request in place of an answer; see after.
 	then func()
+	// proposed tells that the answer became a proposal of its own, and not one that waits behind others'.
+	proposed bool
 }
 
 // inbox takes the journal's outcomes, which come from its goroutine. A refusal may come ahead of its turn.
@@ -168,7 +172,7 @@ func (p *pipeline) learn() error {
 		return err
 	}
 	p.known = true
-	p.byID = map[string]uint64{}
+	p.byID, p.marks = map[string]uint64{}, marks{}
 	return nil
 }
 
@@ -184,7 +188,10 @@ func (p *pipeline) handle(r *request) {
 	call := entity.Call{Now: now(p.term.node.clock), Identity: r.command.Identity, Principal: r.command.Principal, Version: p.version + 1}
 	d, err := p.machine.decide(call, r.command.Message)
 	next := pending{ticket: p.proposed, request: r, decision: d, err: err}
-	if err == nil && !d.empty() {
+	if source := r.command.Source; source != nil && (err == nil || isRefusal(err)) {
+		next.decision.changes = append(next.decision.changes, p.mark(source, err != nil)...)
+	}
+	if !next.decision.empty() {
 		p.propose(&next)
 	}
 	p.kind.metrics.decided(r.arrived)
@@ -213,7 +220,7 @@ func (p *pipeline) after(r *request, err error, then func()) {
 func (p *pipeline) propose(next *pending) {
 	p.proposed++
 	ticket := p.proposed
-	next.ticket = ticket
+	next.ticket, next.proposed = ticket, true
 	id := next.request.command.ID
 	for i := range next.decision.events {
 		next.decision.events[i].Version = p.version + uint64(i) + 1
@@ -223,7 +230,7 @@ func (p *pipeline) propose(next *pending) {
 	if id != "" {
 		p.byID[id] = ticket
 		next.decision.changes = append(next.decision.changes, persistence.Change{Entry: persistence.Entry{
-			Index: commandIndex, Value: p.commandValue(id), Data: encodeReply(next.decision.reply),
+			Index: commandIndex, Value: p.commandValue(id), Data: encodeReply(next.decision.reply, p.term.node.clock()),
 		}})
 	}
 	proposal := persistence.Proposal{
@@ -242,8 +249,11 @@ func (p *pipeline) propose(next *pending) {
 
 func (p *pipeline) commandValue(id string) string { return string(p.stream) + "\x00" + id }
 
-// repeated answers a command whose id the stream has carried out, or is carrying out.
+// repeated answers a command whose id or source the stream has carried out, or is carrying out.
 func (p *pipeline) repeated(r *request) bool {
+	if r.command.Source != nil {
+		return p.marked(r)
+	}
 	id := r.command.ID
 	if id == "" {
 		return false
@@ -294,8 +304,8 @@ func (p *pipeline) conclude(next pending, failure error) {
 		p.known = false
 		p.term.node.log.Warn("an append failed", slog.String("stream", string(p.stream)), slog.Any("error", failure))
 	}
-	switch proposes := next.err == nil && !next.decision.empty(); {
-	case !proposes && !p.known:
+	switch {
+	case !next.proposed && !p.known:
 		p.refuse(next.request, ErrRetry)
 	case failure != nil:
 		p.refuse(next.request, failure)
@@ -346,8 +356,8 @@ func (p *pipeline) conclusion() {
 		p.waiting = p.waiting[1:]
 		failure := failures[next.ticket]
 		p.known = p.known && failure == nil
-		switch proposes := next.err == nil && !next.decision.empty(); {
-		case next.then != nil && next.err == nil, !proposes && !p.known:
+		switch {
+		case next.then != nil && next.err == nil, !next.proposed && !p.known:
 			p.refuse(next.request, ErrRetry)
 		case failure != nil:
 			p.refuse(next.request, failure)
@@ -367,7 +377,7 @@ func (p *pipeline) refuse(r *request, err error) {
 		r.answer(nil, err)
 	case errors.As(err, &conflict), errors.As(err, &notLeader):
 		r.answer(nil, ErrRetry)
-	case errors.Is(err, persistence.ErrUnknown) && r.command.ID != "":
+	case errors.Is(err, persistence.ErrUnknown) && (r.command.ID != "" || r.command.Source != nil):
 		r.answer(nil, ErrRetry)
 	case errors.Is(err, persistence.ErrUnknown):
 		r.answer(nil, unavailable("the outcome is not known; read it again"))
@@ -385,15 +395,16 @@ func (p *pipeline) blank() bool { return p.known && p.version == 0 && p.revision
 // idle tells whether nothing is under way.
 func (p *pipeline) idle() bool { return len(p.waiting) == 0 && p.proposed == p.settled }
 
-func encodeReply(m proto.Message) []byte {
+// encodeReply encodes the reply of a command that is stored at a time.
+func encodeReply(m proto.Message, at time.Time) []byte {
 	if m == nil {
-		return nil
+		m = &wirev1.Done{}
 	}
 	payload, err := proto.Marshal(m)
 	if err != nil {
 		return nil
 	}
-	b, _ := proto.Marshal(&wirev1.Reply{Name: entity.MessageName(m), Payload: payload})
+	b, _ := proto.Marshal(&wirev1.Reply{Name: entity.MessageName(m), Payload: payload, At: at.UnixMilli()})
 	return b
 }
 

@@ -10,28 +10,33 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
 const (
 	reactorKind = "reactor"
-	// cursorIndex keeps how far a partition's reactor has come.
+	// cursorIndex holds the durable cursor of a partition's reactor.
 	cursorIndex = "reactor"
-	// cursorEvery is how many events without a reaction are passed over before that is written down.
-	cursorEvery = 4096
-	// reactionTimeout bounds one attempt of one reaction.
-	reactionTimeout = 10 * time.Second
-	longestRetry    = 5 * time.Second
+	// passedEvents is how far the cursor may advance over events without reactions before it is written.
+	passedEvents = 4096
+	// reactedEvents and cursorPause bound how many events, and for how long, are reacted to before the cursor is written.
+	reactedEvents = 256
+	cursorPause   = 100 * time.Millisecond
+	// feedStep bounds the events that the reactor reads between two messages.
+	feedStep = 4096
+	// maxLanes bounds the streams of a partition with reactions that are not done. Beyond it the feed is not read.
+	maxLanes = 16384
+	// runningLanes bounds the lanes of a partition that run at the same time.
+	runningLanes = 64
 )
 
-// Reaction is what follows from an event: side effects through a driver, idempotent since they may be repeated, and the
-// commands that tell others of the outcome. An error is tried again.
-// The commands are carried out side by side, those of one entity in their order.
-type Reaction func(ctx context.Context, identity string, event proto.Message) ([]entity.Command, error)
+// Reaction returns what follows from an event. It may have side effects, which must be idempotent since they may be
+// repeated. An error is tried again.
+type Reaction func(ctx context.Context, identity string, event proto.Message) ([]entity.Reaction, error)
 
 // Trail has the activity of workspaces that have rows in a list reacted to. Without it a reactor passes over activity,
 // which is most of what a journal holds.
@@ -39,94 +44,173 @@ type Trail struct {
 	// List is the list that says which workspaces; Begins is the event that puts the first row there.
 	List   string
 	Begins string
-	// React is called with each row, as it is stored. Errors are tried again.
+	// React is called with each row, as it is stored, in the order of the workspace's rows. Errors are tried again.
 	React func(ctx context.Context, workspaceID string, row []byte) error
 }
 
-// retry has a reactor try again after its pause.
-type retry struct{}
-
-// settle asks to be told when everything recorded so far has been reacted to.
-type settle struct{ done chan error }
-
-// reactor follows a partition's feed behind a durable cursor and carries out the reactions in its order. After a crash
-// it repeats what it had not written down as done; commands carry ids, so that a repetition changes nothing.
+// reactor carries out the reactions to a partition's events:
+//
+//	feed ──read──► dispatch ──► lane of the event's stream ──start──► goroutine: load, react, send the commands
+//	                                 ▲                                     │
+//	                                 └── retry, after a pause ◄── failed ◄─┤
+//	                                                 └─ too often ─► park  └─► done ──► cursor
+//
+// A lane carries out the reactions to one stream in their order; the lanes of different streams run concurrently. The
+// durable cursor is a low-water mark: every event at or before it is done, or its stream is parked from that event or an
+// earlier one. After a crash the events behind the cursor are reacted to again, and the targets of the commands recognize
+// those that they have carried out; see marks.
+//
+// All methods but those of run are called in the reactor's actor.
 type reactor struct {
 	node    *System
 	term    *term
 	mailbox *mailbox
+	self    *actor.PID
 
-	// trailed are the workspaces whose activity is reacted to.
-	trailed map[string]bool
+	// running ends with this actor.
+	running context.Context
+	end     context.CancelFunc
 
-	cursor  uint64
-	written uint64
-	known   bool
-	// pause is the last one before a retry; retry is set while one is to come.
-	pause   time.Duration
-	retry   *time.Timer
+	// recalled tells whether what is durable has been read: the cursor, the parked streams, and trailed, which are the
+	// workspaces whose activity is reacted to.
+	recalled bool
+	trailed  map[string]bool
+	parked   map[persistence.Stream]*journalv1.Parked
+
+	// read is the sequence of the last event that was read from the feed.
+	read  uint64
+	pause time.Duration
+	retry *time.Timer
+
+	lanes map[persistence.Stream]*lane
+	// full tells that the feed is not read on until a lane has ended.
+	full    bool
+	ready   queue
+	started int
+	// waiting are the callers of Settle whose events may not have been read yet.
 	waiting []*settle
+
+	cursor cursor
 }
+
+// cursor is the state of the durable cursor.
+type cursor struct {
+	written uint64
+	writing bool
+	timer   *time.Timer
+	// reacted counts the events that were reacted to since the last write.
+	reacted int
+}
+
+type (
+	// readOn has the reactor go on reading the feed; retried tells that it does so after a failure.
+	readOn struct{ retried bool }
+	// writeCursor has the reactor write its cursor.
+	writeCursor struct{}
+	// cursorWritten tells the outcome of writing the cursor.
+	cursorWritten struct {
+		sequence uint64
+		err      error
+	}
+)
 
 func (r *reactor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *actor.Started:
-		r.follow(ctx)
+		r.start(ctx.Self())
 	case advanced:
 		r.term.told.Store(false)
-		if r.retry == nil {
-			r.follow(ctx)
+		r.follow()
+	case readOn:
+		if m.retried {
+			r.retry = nil
 		}
-	case retry:
-		r.retry = nil
-		r.follow(ctx)
+		r.follow()
 	case *settle:
+		m.upTo = r.term.sequence.Load()
 		r.waiting = append(r.waiting, m)
-		if r.retry == nil {
-			r.follow(ctx)
-		}
+		r.follow()
+	case *laneEnded:
+		r.ended(m)
+	case laneDue:
+		r.due(m.lane)
+	case *parkWritten:
+		r.parkWritten(m)
+	case *unparkWritten:
+		r.unparkWritten(m)
+	case *resumption:
+		r.resume(m)
+	case *skipWritten:
+		r.skipWritten(m)
+	case writeCursor:
+		r.cursor.timer = nil
+		r.write()
+	case cursorWritten:
+		r.cursorWritten(m)
 	case *actor.Restarting:
-		r.end()
+		r.stop()
 	case *actor.Stopping:
 		r.mailbox.closed.Store(true)
-		r.end()
+		r.stop()
 	}
 }
 
-func (r *reactor) end() {
-	if r.retry != nil {
-		r.retry.Stop()
+func (r *reactor) start(self *actor.PID) {
+	r.self = self
+	r.running, r.end = context.WithCancel(r.node.running)
+	r.lanes, r.parked = map[persistence.Stream]*lane{}, map[persistence.Stream]*journalv1.Parked{}
+	r.startExpiry()
+	r.follow()
+}
+
+// stop cancels the lanes, which leave by themselves, and answers those who wait.
+func (r *reactor) stop() {
+	if r.end == nil {
+		return
+	}
+	r.end()
+	for _, t := range []*time.Timer{r.retry, r.cursor.timer} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	for _, l := range r.lanes {
+		l.stop()
 	}
 	for _, w := range r.waiting {
-		w.done <- ErrRetry
+		w.end(ErrRetry)
 	}
 	r.waiting = nil
+	if r.recalled {
+		r.cursor.writing = false
+		r.write()
+	}
 }
 
-// follow reacts to everything that is in the feed, and tries again later where that fails.
-func (r *reactor) follow(ctx actor.Context) {
+// follow reads on in the feed, and tries again later if that fails.
+func (r *reactor) follow() {
+	if r.retry != nil || r.running.Err() != nil {
+		return
+	}
 	err := r.recall()
 	if err == nil {
-		err = r.react()
+		err = r.readFeed()
 	}
-	r.node.metrics.reactorLag.WithLabelValues(strconv.Itoa(int(r.term.partition))).Set(float64(max(r.term.sequence.Load(), r.cursor) - r.cursor))
-	if err == nil {
+	r.startLanes()
+	r.answerSettled()
+	r.advance()
+	switch {
+	case err == nil:
 		r.pause = 0
-		r.tell()
-		return
+	case !errors.Is(err, persistence.ErrClosed):
+		r.node.log.Warn("the feed cannot be read and is tried again", slog.Int("partition", int(r.term.partition)), slog.Any("error", err))
+		r.pause = min(max(2*r.pause, firstRetry), longestRetry)
+		r.retry = r.after(r.pause, readOn{retried: true})
 	}
-	if errors.Is(err, persistence.ErrClosed) {
-		return
-	}
-	r.node.metrics.reactions.WithLabelValues("retried").Inc()
-	r.node.log.Warn("a reaction is tried again", slog.Int("partition", int(r.term.partition)), slog.Any("error", err))
-	r.pause = min(max(2*r.pause, 20*time.Millisecond), longestRetry)
-	self := ctx.Self()
-	r.retry = time.AfterFunc(r.pause, func() { r.node.root.Send(self, retry{}) })
 }
 
 func (r *reactor) recall() error {
-	if r.known {
+	if r.recalled {
 		return nil
 	}
 	v, err := r.node.journal.View()
@@ -134,12 +218,15 @@ func (r *reactor) recall() error {
 		return err
 	}
 	defer v.Close()
-	place, ok, err := v.Lookup(r.term.partition, cursorIndex, reactorKind, 0)
+	if r.read, err = readCursor(v, r.term.partition); err != nil {
+		return err
+	}
+	rows, err := readParked(v, r.term.partition)
 	if err != nil {
 		return err
 	}
-	if ok {
-		r.cursor = binary.BigEndian.Uint64(place)
+	for _, row := range rows {
+		r.parked[persistence.Stream(row.GetStream())] = row
 	}
 	if r.node.trail.React != nil {
 		r.trailed = map[string]bool{}
@@ -151,38 +238,36 @@ func (r *reactor) recall() error {
 			r.trailed[workspaceID] = true
 		}
 	}
-	r.written, r.known = r.cursor, true
+	r.cursor.written, r.recalled = r.read, true
+	r.countParked()
 	return nil
 }
 
-// react goes through the feed to the end of a view, which has all that was acknowledged before.
-func (r *reactor) react() error {
+// readFeed dispatches the events of the feed to the end of a view, which has all that was acknowledged before. It stops
+// after feedStep events, and where there are too many lanes.
+func (r *reactor) readFeed() error {
+	if r.full = len(r.lanes) >= maxLanes; r.full {
+		return nil // a lane that ends reads on
+	}
 	upTo := r.term.sequence.Load()
 	v, err := r.node.journal.View()
 	if err != nil {
 		return err
 	}
 	defer v.Close()
-	for event, err := range v.Feed(r.term.partition, r.cursor+1, r.wants) {
+	n := 0
+	for event, err := range v.Feed(r.term.partition, r.read+1, r.wants) {
 		if err != nil {
 			return err
 		}
-		if err := r.trace(event); err != nil {
-			return err
+		r.dispatch(event)
+		r.read = event.Sequence
+		if n++; n == feedStep || len(r.lanes) >= maxLanes {
+			r.node.root.Send(r.self, readOn{})
+			return nil
 		}
-		if reaction := r.node.reactions[event.Name]; reaction != nil {
-			if err := r.carryOut(reaction, event); err != nil {
-				return err
-			}
-			r.cursor = event.Sequence
-			r.write()
-		}
-		r.cursor = event.Sequence
 	}
-	r.cursor = max(r.cursor, upTo)
-	if r.cursor-r.written >= cursorEvery {
-		r.write()
-	}
+	r.read = max(r.read, upTo)
 	return nil
 }
 
@@ -191,107 +276,103 @@ func (r *reactor) wants(s persistence.Stream) bool {
 	return kind != entity.KindActivity || r.trailed[identity]
 }
 
-// trace passes on a row of a workspace whose activity is reacted to, and learns of further such workspaces. Rows are
-// older than the cursor that is written after them: a row may be passed on again.
-func (r *reactor) trace(event persistence.Event) error {
-	if r.node.trail.React == nil || event.Name == "" { // passed over
-		return nil
+// dispatch hands an event that is reacted to over to the lane of its stream.
+func (r *reactor) dispatch(event persistence.Event) {
+	if event.Version == 0 { // passed over
+		return
 	}
-	kind, identity, _ := strings.Cut(string(event.Stream), "/")
-	switch {
-	case event.Name == r.node.trail.Begins:
+	if r.trailed != nil && event.Name == r.node.trail.Begins {
+		_, identity, _ := strings.Cut(string(event.Stream), "/")
 		r.trailed[identity] = true
-	case kind == entity.KindActivity:
-		ctx, cancel := context.WithTimeout(r.node.running, reactionTimeout)
-		defer cancel()
-		return r.node.trail.React(ctx, identity, event.Payload)
 	}
-	return nil
+	if !r.node.reacts(event) {
+		return
+	}
+	l := r.lanes[event.Stream]
+	switch {
+	case l != nil:
+		l.extend(event)
+	case r.parked[event.Stream] != nil: // its row remembers from where
+	default:
+		l = &lane{stream: event.Stream, done: event.Version - 1, last: event.Version, low: event.Sequence}
+		r.lanes[event.Stream] = l
+		r.enqueue(l)
+	}
 }
 
-func (r *reactor) carryOut(reaction Reaction, event persistence.Event) error {
-	ctx, cancel := context.WithTimeout(r.node.running, reactionTimeout)
-	defer cancel()
-	m, err := entity.Message(event.Name, event.Payload)
-	if err != nil {
-		return err
+// reacts tells whether an event is reacted to. One that cannot be read is: its stream is to be parked.
+func (s *System) reacts(event persistence.Event) bool {
+	if kind, _, _ := strings.Cut(string(event.Stream), "/"); kind == entity.KindActivity {
+		return s.trail.React != nil
 	}
-	stream := string(event.Stream)
-	_, identity, _ := strings.Cut(stream, "/")
-	commands, err := reaction(ctx, identity, m)
-	if err != nil {
-		return err
-	}
-	for i := range commands {
-		if commands[i].Principal == nil {
-			commands[i].Principal = entity.Platform()
-		}
-		commands[i].RequestID = event.RequestID
-		commands[i].ID = "reaction:" + stream + ":" + strconv.FormatUint(event.Version, 10) + ":" + strconv.Itoa(i)
-	}
-	var group errgroup.Group
-	group.SetLimit(sideBySide)
-	for _, line := range lines(commands) {
-		group.Go(func() error { return r.tellAll(ctx, event, line) })
-	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	r.node.metrics.reactions.WithLabelValues("done").Inc()
-	return nil
+	return event.Name == "" || s.reactions[event.Name] != nil
 }
 
-// sideBySide bounds the commands of one reaction that are under way: a change of a person may concern every workspace
-// that they belong to.
-const sideBySide = 64
-
-// lines are commands by the entity that they are for, in their order.
-func lines(commands []entity.Command) [][]entity.Command {
-	var all [][]entity.Command
-	place := map[string]int{}
-	for _, c := range commands {
-		k := key(c.Kind, c.Identity)
-		i, ok := place[k]
-		if !ok {
-			i = len(all)
-			place[k], all = i, append(all, nil)
-		}
-		all[i] = append(all[i], c)
-	}
-	return all
-}
-
-// tellAll sends commands to one entity. What it refuses for good it would refuse again: that is not tried again.
-func (r *reactor) tellAll(ctx context.Context, event persistence.Event, commands []entity.Command) error {
-	for _, c := range commands {
-		if _, err := r.node.ask(ctx, c); err != nil && !isRefusal(err) {
-			return err
-		} else if err != nil {
-			r.node.metrics.reactions.WithLabelValues("refused").Inc()
-			r.node.log.Error("a reaction was refused", slog.String("stream", string(event.Stream)), slog.String("event", event.Name),
-				slog.String("command", entity.MessageName(c.Message)), slog.Any("error", err))
+// lowWater returns the sequence up to which every event is done, or parked.
+func (r *reactor) lowWater() uint64 {
+	low := r.read
+	for _, l := range r.lanes {
+		if !l.resuming && l.done < l.last {
+			low = min(low, l.low-1)
 		}
 	}
-	return nil
+	return low
 }
 
-// write makes the cursor durable. It is not waited for: what is lost of it is reacted to again.
+// advance sees to it that the cursor is written in time.
+func (r *reactor) advance() {
+	r.node.metrics.reactorLag.WithLabelValues(strconv.Itoa(int(r.term.partition))).
+		Set(float64(max(r.term.sequence.Load(), r.read) - r.read + r.undone()))
+	switch {
+	case r.cursor.reacted >= reactedEvents, r.cursor.reacted == 0 && r.read-r.cursor.written >= passedEvents:
+		r.write()
+	case r.cursor.reacted > 0 && r.cursor.timer == nil:
+		r.cursor.timer = r.after(cursorPause, writeCursor{})
+	}
+}
+
+// undone is the number of streams whose reactions are not done.
+func (r *reactor) undone() uint64 { return uint64(len(r.lanes)) }
+
+// write makes the cursor durable. If that is lost, what lies behind it is reacted to again.
 func (r *reactor) write() {
-	r.written = r.cursor
+	low := r.lowWater()
+	if r.cursor.writing || low <= r.cursor.written {
+		return
+	}
+	r.cursor.writing, r.cursor.reacted = true, 0
+	self, root := r.self, r.node.root
 	r.node.journal.Append(persistence.Proposal{
 		Partition: r.term.partition, Stream: cursorIndex + "/" + reactorKind, Epoch: r.term.epoch,
 		Entries: []persistence.Change{{Entry: persistence.Entry{
-			Index: cursorIndex, Value: reactorKind, Data: binary.BigEndian.AppendUint64(nil, r.cursor),
+			Index: cursorIndex, Value: reactorKind, Data: binary.BigEndian.AppendUint64(nil, low),
 		}}},
-	}, func(persistence.Result) {})
+	}, func(result persistence.Result) { root.Send(self, cursorWritten{low, result.Err}) })
 }
 
-// tell answers those who wait for what has been reacted to by now.
-func (r *reactor) tell() {
-	for _, w := range r.waiting {
-		w.done <- nil
+func (r *reactor) cursorWritten(m cursorWritten) {
+	r.cursor.writing = false
+	if m.err == nil {
+		r.cursor.written = max(r.cursor.written, m.sequence)
+	} else {
+		r.cursor.reacted++ // tried again with the next
 	}
-	r.waiting = nil
+	r.advance()
+}
+
+// readCursor returns the durable cursor of a partition's reactor; 0: there is none.
+func readCursor(v persistence.View, p persistence.Partition) (uint64, error) {
+	data, ok, err := v.Lookup(p, cursorIndex, reactorKind, 0)
+	if err != nil || !ok {
+		return 0, err
+	}
+	return binary.BigEndian.Uint64(data), nil
+}
+
+// after sends a message to the reactor after a pause.
+func (r *reactor) after(pause time.Duration, message any) *time.Timer {
+	self, root := r.self, r.node.root
+	return time.AfterFunc(pause, func() { root.Send(self, message) })
 }
 
 // isRefusal tells whether an entity refused a command for good.

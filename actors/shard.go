@@ -90,7 +90,7 @@ func (s *shard) Receive(ctx actor.Context) {
 		s.deliver(m)
 	case advanced:
 		ctx.Send(s.reactor, m)
-	case *settle:
+	case *settle, *resumption:
 		ctx.Send(s.reactor, m)
 	case sweep:
 		s.entities.sweep(s.term.node.idleSince())

@@ -13,6 +13,7 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -53,7 +54,16 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// IdleAfter is when an unused entity leaves memory.
 	IdleAfter time.Duration
+	// ReactionAttempts is how often a reaction is tried before its stream is parked; 0: DefaultReactionAttempts.
+	ReactionAttempts int
+	// ExpireEvery is the pause between two searches for expired rows; 0: 10 minutes. See Expire.
+	ExpireEvery time.Duration
+	// Progress returns how far the reactor of any partition has come; nil: every partition is led here.
+	Progress func(context.Context, persistence.Partition) (Progress, error)
 }
+
+// DefaultReactionAttempts is the ReactionAttempts of Options that leave it out: about half a minute.
+const DefaultReactionAttempts = 12
 
 // System is the actor side of one process.
 type System struct {
@@ -67,6 +77,15 @@ type System struct {
 	metrics    *metrics
 	idleAfter  time.Duration
 	sweepEvery time.Duration
+
+	reactionAttempts int
+	expireEvery      time.Duration
+	progress         func(context.Context, persistence.Partition) (Progress, error)
+	// commands admits the commands of reactions; lanes are the goroutines of reactors, none of which starts once running
+	// has ended.
+	commands chan struct{}
+	starting sync.Mutex
+	lanes    sync.WaitGroup
 
 	actors      *actor.ActorSystem
 	root        *actor.RootContext
@@ -90,7 +109,12 @@ func New(o Options) *System {
 	s := &System{
 		journal: o.Journal, kinds: map[string]*kind{}, reactions: o.Reactions, trail: o.Trail, ask: o.Ask,
 		clock: o.Clock, log: o.Log, idleAfter: o.IdleAfter, sweepEvery: max(o.IdleAfter/4, time.Second),
-		terms: make([]atomic.Pointer[term], o.Partitions),
+		terms:            make([]atomic.Pointer[term], o.Partitions),
+		reactionAttempts: cmp.Or(o.ReactionAttempts, DefaultReactionAttempts), expireEvery: cmp.Or(o.ExpireEvery, 10*time.Minute),
+		progress: o.Progress, commands: make(chan struct{}, allCommands),
+	}
+	if s.progress == nil {
+		s.progress = func(_ context.Context, p persistence.Partition) (Progress, error) { return s.Progress(p) }
 	}
 	names := []string{reactorKind, shardKind}
 	for _, k := range o.Kinds {
@@ -143,14 +167,16 @@ func (s *System) Start() {
 // Stop ends all actors. Callers of Ask must have stopped before: the outcome of a command that is still under way is
 // answered as unknown. The journal stays open.
 func (s *System) Stop(ctx context.Context) {
-	s.ownership.Lock()
+	s.starting.Lock()
 	s.end()
+	s.starting.Unlock()
+	s.ownership.Lock()
 	for i := range s.terms {
 		s.lose(s.terms[i].Swap(nil))
 	}
 	s.ownership.Unlock()
 	stopped := make(chan struct{})
-	go func() { s.stopping.Wait(); close(stopped) }()
+	go func() { s.lanes.Wait(); s.stopping.Wait(); close(stopped) }()
 	select {
 	case <-stopped:
 	case <-ctx.Done():
@@ -205,22 +231,6 @@ func (s *System) post(p persistence.Partition, r *request) error {
 func busy(r *request) error {
 	r.metrics.refused.Inc()
 	return unavailable("too many commands are under way")
-}
-
-// Settle waits until everything that a partition recorded so far has been reacted to. Errors: ErrRetry, and ctx's.
-func (s *System) Settle(ctx context.Context, p persistence.Partition) error {
-	t := s.terms[p].Load()
-	if t == nil {
-		return ErrRetry
-	}
-	m := &settle{done: make(chan error, 1)}
-	s.root.Send(t.shard, m)
-	select {
-	case err := <-m.done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Sweep has every shard look for idle entities now.

@@ -95,10 +95,13 @@ func (r *Router) send(ctx context.Context, c entity.Command) (proto.Message, err
 	return reply, err
 }
 
-// Settle waits until every reaction to what the entity's partition recorded so far is done. Errors: *entity.Error.
-func (r *Router) Settle(ctx context.Context, _, identity string) error {
+// Settle waits until every reaction to what the entity recorded so far is done; see actors.System.Settle.
+// Errors: *entity.Error; unavailable also if the entity's reactions are parked.
+func (r *Router) Settle(ctx context.Context, kind, identity string) error {
 	p := r.Partition(identity)
-	return r.onLeader(ctx, p, func(ctx context.Context, leader *actors.System) error { return leader.Settle(ctx, p) })
+	return r.onLeader(ctx, p, func(ctx context.Context, leader *actors.System) error {
+		return leader.Settle(ctx, p, kind, identity)
+	})
 }
 
 // Subscribe opens a stream of a workspace's activity; see actors.System.Subscribe. The stream goes on where the workspace

@@ -35,7 +35,7 @@ func EncodeCommand(c entity.Command) ([]byte, error) {
 	}
 	return proto.Marshal(&wirev1.Command{
 		Kind: c.Kind, Identity: c.Identity, Name: entity.MessageName(c.Message), Payload: payload,
-		Principal: c.Principal, RequestId: c.RequestID, CommandId: c.ID,
+		Principal: c.Principal, RequestId: c.RequestID, CommandId: c.ID, Source: encodeSource(c.Source),
 	})
 }
 
@@ -52,7 +52,27 @@ func DecodeCommand(b []byte) (entity.Command, error) {
 	return entity.Command{
 		Kind: w.GetKind(), Identity: w.GetIdentity(), Principal: w.GetPrincipal(),
 		RequestID: w.GetRequestId(), ID: w.GetCommandId(), Message: m,
+		Source: decodeSource(w.GetSource()),
 	}, nil
+}
+
+func encodeSource(s *entity.Source) *wirev1.Source {
+	if s == nil {
+		return nil
+	}
+	return &wirev1.Source{
+		Partition: uint32(s.Partition), Stream: s.Stream, Version: s.Version, Sequence: s.Sequence, Index: s.Index,
+	}
+}
+
+func decodeSource(s *wirev1.Source) *entity.Source {
+	if s == nil {
+		return nil
+	}
+	return &entity.Source{
+		Partition: uint16(s.GetPartition()), Stream: s.GetStream(), Version: s.GetVersion(), Sequence: s.GetSequence(),
+		Index: s.GetIndex(),
+	}
 }
 
 // EncodeReply is a reply or a refusal as it crosses between members.

@@ -17,6 +17,7 @@ import (
 func TestACommandCrossesTheWireWhole(t *testing.T) {
 	sent := entity.Command{
 		Kind: entity.KindUser, Identity: "usr_1", RequestID: "req_1", ID: "cmd_1",
+		Source: &entity.Source{Partition: 3, Stream: "slug/a", Version: 4, Sequence: 5, Index: 6},
 		Principal: &wirev1.Principal{
 			Kind: wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, CredentialId: "ogr_1", UserId: "usr_1",
 			Grants: []string{entity.FilesRead}, WorkspaceId: "ws_1",
@@ -32,6 +33,7 @@ func TestACommandCrossesTheWireWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Kind != sent.Kind || got.Identity != sent.Identity || got.RequestID != sent.RequestID || got.ID != sent.ID ||
+		got.Source == nil || *got.Source != *sent.Source ||
 		!proto.Equal(got.Principal, sent.Principal) || !proto.Equal(got.Message, sent.Message) {
 		t.Errorf("%+v became %+v", sent, got)
 	}

@@ -36,7 +36,9 @@ type Command struct {
 	// RequestID is the HTTP request that it comes from.
 	RequestID string
 	// ID, where set, makes the command take effect once, however often it arrives.
-	ID      string
+	ID string
+	// Source, where set, identifies the command of a reaction, which takes effect once, however often it arrives.
+	Source  *Source
 	Message proto.Message
 }
 

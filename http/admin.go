@@ -14,6 +14,7 @@ const (
 	adminPeople     = "/admin/users"
 	adminWorkspaces = "/admin/workspaces"
 	adminWorkspace  = adminWorkspaces + "/{slug}"
+	adminReactions  = "/admin/reactions"
 )
 
 // adminRoutes is the table of the Unix socket: JSON for the commands of the same machine, and no promise to others.
@@ -35,6 +36,9 @@ func (s *Server) adminRoutes() []route {
 		{get, adminWorkspace + "/backups", operator, false, "List a workspace's backups", answer(ok, nothing, s.listBackups), brief, false},
 		{post, adminWorkspace + "/backups", operator, false, "Back a workspace's drive up", answer(created, nothing, s.createBackup), brief, false},
 		{post, adminWorkspace + "/restores", operator, false, "Restore a workspace's drive from a backup", answer(created, body[restoreRequest], s.createRestore), brief, false},
+		{get, adminReactions, operator, false, "List the streams whose reactions are parked", answer(ok, nothing, s.listParked), brief, false},
+		{post, adminReactions + "/retry", operator, false, "Carry out the reactions of parked streams again", answer(ok, body[resumptionRequest], s.retryParked), brief, false},
+		{post, adminReactions + "/skip", operator, false, "Skip the event at which a parked stream failed", answer(ok, body[resumptionRequest], s.skipParked), brief, false},
 		{get, "/admin/audit", operator, false, "Export the audit logs", s.exportAudit, transfer, false},
 	}
 }

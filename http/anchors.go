@@ -38,7 +38,7 @@ func (c *call) followDrive() error {
 	if err := c.authorize(); err != nil {
 		return err
 	}
-	return c.settle(entity.KindWorkspace, c.workspace.id)
+	return c.settle(entity.KindActivity, c.workspace.id)
 }
 
 func checkReanchor(in *reanchorRequest) error {

@@ -43,7 +43,8 @@ type Asker interface {
 	// Ask sends a command to the entity that it names, wherever it lives, and returns its reply. Refusals are
 	// *entity.Error; a reply that changed something is durable.
 	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
-	// Settle waits until every reaction to what the entity's partition has recorded so far is done.
+	// Settle waits until every reaction to what the entity has recorded so far is done. What follows from those reactions
+	// for other entities is settled in turn. Errors: unavailable if the entity's reactions are parked.
 	Settle(ctx context.Context, kind, identity string) error
 }
 

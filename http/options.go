@@ -20,6 +20,8 @@ type Options struct {
 	Drive   Drive
 	// Directory is for operators; nil: it knows nobody.
 	Directory Directory
+	// Reactions are for operators; nil: none are parked.
+	Reactions Reactions
 	// Secret is the installation's: 32 bytes, the same on every member of a cluster.
 	Secret []byte
 	Log    *slog.Logger
@@ -77,6 +79,9 @@ func (o Options) complete() (Options, error) {
 		return o, errors.New("http: Asker, Streams and Drive are required")
 	case len(o.Secret) != 32:
 		return o, errors.New("http: the secret must have 32 bytes")
+	}
+	if o.Reactions == nil {
+		o.Reactions = noReactions{}
 	}
 	if o.Directory == nil {
 		o.Directory = emptyDirectory{}

@@ -106,7 +106,7 @@ func (b *boundary) askAs(t *testing.T, p *wirev1.Principal, kind, identity strin
 func (b *boundary) settle(t *testing.T, identity string) {
 	t.Helper()
 	for range 4 { // chains have several steps
-		if err := b.stage.node.Router.Settle(t.Context(), "", identity); err != nil {
+		if err := b.stage.node.System.SettleAll(t.Context(), b.stage.node.Router.Partition(identity)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -110,7 +110,7 @@ func (s *stage) wait(workspaceID string) {
 		if err := s.node.Computers.Wait(ctx, workspaceID); err != nil {
 			s.Fatal(fmt.Errorf("waiting for the computer: %w", err))
 		}
-		if err := s.node.Router.Settle(ctx, entity.KindWorkspace, workspaceID); err != nil {
+		if err := s.node.System.SettleAll(ctx, s.node.Router.Partition(workspaceID)); err != nil {
 			s.Fatal(err)
 		}
 	}

@@ -36,7 +36,7 @@ const golden = "testdata/stored.txt"
 // beside are the stored messages that are neither events nor states of a kind: an event's metadata, a snapshot, the
 // activity's index rows, rows of lists that are not in a state.
 var beside = []proto.Message{
-	&journalv1.Metadata{}, &journalv1.State{},
+	&journalv1.Metadata{}, &journalv1.State{}, &journalv1.Mark{}, &journalv1.Parked{},
 	&activityv1.Intent{}, &activityv1.Totals{}, &activityv1.Fold{},
 	&auditv1.Event{}, &computerv1.Present{}, &computerv1.Sample{},
 }

@@ -2,6 +2,7 @@ package persistence
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -15,7 +16,7 @@ const passing = 1024
 func (v *view) Feed(p Partition, from uint64, want func(Stream) bool) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		w := within(appendHeader(nil, p, tagFeed), from, Ascending)
-		f := &follower{view: v, partition: p, want: want, known: make(map[string]*followed)}
+		f := &follower{view: v, partition: p, known: make(map[string]*followed)}
 		if err := v.begin(); err != nil {
 			yield(Event{}, err)
 			return
@@ -33,14 +34,16 @@ func (v *view) Feed(p Partition, from uint64, want func(Stream) bool) iter.Seq2[
 				return false, fmt.Errorf("feed %d: %w", sequence, err)
 			}
 			s := f.stream(name)
-			if !s.wanted {
+			if want != nil && !want(s.stream) {
 				if passed++; passed%passing == 0 {
 					return yield(Event{Stream: s.stream, Sequence: sequence}, nil), nil
 				}
 				return true, nil
 			}
 			passed = 0
-			if err := f.find(s, version); err != nil {
+			if err := f.find(s, version); errors.Is(err, errRecord) {
+				return yield(Event{Stream: s.stream, Version: version, Sequence: sequence}, nil), nil
+			} else if err != nil {
 				return false, fmt.Errorf("feed %d: %w", sequence, err)
 			}
 			return yield(f.event, nil), nil
@@ -56,7 +59,6 @@ const maxFollowed = 4096
 
 type followed struct {
 	stream Stream
-	wanted bool
 	prefix []byte
 }
 
@@ -64,7 +66,6 @@ type followed struct {
 type follower struct {
 	view      *view
 	partition Partition
-	want      func(Stream) bool
 	known     map[string]*followed
 
 	events  *pebble.Iterator
@@ -83,7 +84,6 @@ func (f *follower) stream(name []byte) *followed {
 		clear(f.known)
 	}
 	s := &followed{stream: Stream(name)}
-	s.wanted = f.want == nil || f.want(s.stream)
 	s.prefix = appendEventPrefix(nil, f.partition, s.stream)
 	f.known[string(s.stream)] = s
 	return s

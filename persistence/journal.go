@@ -105,8 +105,9 @@ type View interface {
 	// Payload is the payload of one event, the caller's to keep; ok is false where there is no such event.
 	Payload(p Partition, s Stream, version uint64) (payload []byte, ok bool, err error)
 	// Feed yields the events of a partition with sequences of at least from, ascending, of the streams that want
-	// selects. Events of other streams are passed over without being read: yield sees them with Stream and Sequence
-	// alone, once every thousand or so, so that a follower's cursor can move on.
+	// selects; want is called for every row, so that its answer for a stream may change during the walk. Events of other
+	// streams are passed over without being read: yield sees them with Stream and Sequence alone, once every thousand or
+	// so, so that a follower's cursor can move on. An event whose record is malformed has Stream, Version and Sequence.
 	Feed(p Partition, from uint64, want func(Stream) bool) iter.Seq2[Event, error]
 	// Lookup is the data of one entry, the caller's to keep; ok is false where there is none.
 	Lookup(p Partition, index, value string, order uint64) (data []byte, ok bool, err error)

@@ -26,6 +26,7 @@ type adminCommands struct {
 	Workspace workspaceCommands `cmd:"" help:"Workspaces."`
 	Backup    backupCommands    `cmd:"" help:"Backups of workspaces' drives."`
 	Audit     auditCommands     `cmd:"" help:"Audit logs."`
+	Reactions reactionsCommands `cmd:"" help:"Consequences of events that could not be carried out."`
 }
 
 // operator speaks to the node that runs over a data directory. Its answers are JSON, which commands print as they are,
@@ -38,6 +39,7 @@ type operator struct {
 const (
 	adminPeople     = "/admin/users"
 	adminWorkspaces = "/admin/workspaces"
+	adminReactions  = "/admin/reactions"
 
 	// operatorTime bounds an ordinary call.
 	operatorTime = time.Minute
@@ -154,6 +156,9 @@ func refused(r *http.Response, path string) error {
 		return e
 	}
 	e.Message = "nobody has this address"
+	if strings.HasPrefix(path, adminReactions) {
+		e.Message = "no reactions are parked under this name"
+	}
 	if strings.HasPrefix(path, adminWorkspaces) || strings.HasPrefix(path, "/admin/audit") {
 		e.Message = "there is no such workspace, or nothing of that name in it"
 	}

@@ -79,8 +79,9 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 	settings, err := c.httpOptions(log, reserved)
 	return node.Options{
 		Dir: c.Data, Log: log, GeneratedTrees: c.GeneratedTrees, IdleAfter: c.IdleAfter, BackupURL: c.BackupURL,
-		Journal: persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace)},
-		HTTP:    settings,
+		ReactionAttempts: c.ReactionAttempts,
+		Journal:          persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace)},
+		HTTP:             settings,
 	}, err
 }
 

@@ -52,6 +52,8 @@ type serveCommand struct {
 	MinFreeSpace size          `group:"Resources" default:"64MiB" help:"Free space on the disk below which changes are refused."`
 	IdleAfter    time.Duration `group:"Resources" default:"5m" help:"An entity that nobody uses leaves memory after this long."`
 
+	ReactionAttempts int `group:"Resources" default:"12" help:"Attempts to carry out what follows from an event, before the reactions of its stream are parked until an operator retries or skips them."`
+
 	BackupURL string `name:"backup-url" group:"Drive" placeholder:"URL" help:"Bucket that keeps backups: s3://BUCKET?region=REGION, or file:///DIR. None: a folder of the data directory."`
 
 	GeneratedTrees []string `group:"Drive" default:"node_modules,.git,target,dist,build,.venv,__pycache__,.cache" help:"Names of folders whose content is generated: operations below them are recorded in summaries."`
@@ -73,6 +75,7 @@ func (c *serveCommand) Validate() error {
 		between("stream-segment", c.StreamSegment, time.Second, 24*time.Hour),
 		between("heartbeat", c.Heartbeat, time.Second, time.Hour),
 		between("idle-after", c.IdleAfter, time.Second, 24*time.Hour),
+		between("reaction-attempts", c.ReactionAttempts, 1, 1000),
 		between("rate", c.Rate, 0, 1_000_000),
 		between("burst", c.Burst, 0, 10_000_000),
 		between("address-rate", c.AddressRate, 0, 1_000_000),

@@ -37,7 +37,7 @@ func (n *Node) followComputers(reactions map[string]actors.Reaction) {
 	after := func(event proto.Message, act func(workspaceID string, event proto.Message)) {
 		name := entity.MessageName(event)
 		before := reactions[name]
-		reactions[name] = func(ctx context.Context, identity string, event proto.Message) ([]entity.Command, error) {
+		reactions[name] = func(ctx context.Context, identity string, event proto.Message) ([]entity.Reaction, error) {
 			act(identity, event)
 			if before == nil {
 				return nil, nil
@@ -102,7 +102,8 @@ func (s settler) Settle(ctx context.Context, kind, identity string) error {
 	// The request for the computer, its provision, and what its end is told to are one after the other. Whatever keeps
 	// them from ending within the patience keeps nobody from an answer.
 	for range 3 {
-		if s.node.Computers.Wait(waiting, identity) != nil || s.Router.Settle(waiting, kind, identity) != nil {
+		if s.Router.Settle(waiting, entity.KindComputer, identity) != nil || s.node.Computers.Wait(waiting, identity) != nil ||
+			s.Router.Settle(waiting, kind, identity) != nil {
 			break
 		}
 	}

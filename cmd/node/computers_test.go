@@ -110,6 +110,9 @@ func (h *home) settle() {
 	if err := (settler{h.Router, h.Node}).Settle(ctx, entity.KindWorkspace, ws); err != nil {
 		h.Fatal(err)
 	}
+	if err := h.System.SettleAll(ctx, h.Router.Partition(ws)); err != nil {
+		h.Fatal(err)
+	}
 }
 
 // done waits until the computer has nothing to do.

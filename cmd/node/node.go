@@ -40,6 +40,8 @@ type Options struct {
 	GeneratedTrees []string
 	// IdleAfter is when an unused entity leaves memory.
 	IdleAfter time.Duration
+	// ReactionAttempts is how often a reaction is tried before its stream is parked; 0: actors.DefaultReactionAttempts.
+	ReactionAttempts int
 	// BackupURL is the bucket of backups, as gocloud.dev/blob opens it; empty: a folder of Dir.
 	BackupURL string
 	// SampleEvery is the pause between samples of computers; 0: 15 s.
@@ -115,7 +117,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	n.System = actors.New(actors.Options{
 		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: secret,
 		Reactions: n.reactions(), Trail: n.anchors.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: o.Registry,
-		IdleAfter: o.IdleAfter,
+		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress,
 	})
 	n.Router.Attach(n.System)
 	n.System.Start()
@@ -162,7 +164,7 @@ func openJournal(o Options) (*persistence.Store, error) {
 func (n *Node) serve(o Options, secret []byte) (*http.Server, error) {
 	settings := o.HTTP
 	settings.Asker, settings.Streams, settings.Drive = settler{n.Router, n}, n.Router, webdav.New(n.Drives, o.Log)
-	settings.Directory = n.Router
+	settings.Directory, settings.Reactions = n.Router, n.Router
 	settings.Secret, settings.Log, settings.Clock = secret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
 	return http.New(settings)

@@ -1,12 +1,13 @@
 // Package chain tells what follows from an event for other entities. What spans entities is a chain of such steps, each
-// a command that changes nothing when it is repeated.
+// a command that its target carries out once.
 //
 //	EmailClaimed                      → user: CreateUser
 //	SlugClaimed, for a new workspace  → workspace: CreateWorkspace
-//	SlugClaimed, for one that is there → workspace: RenameWorkspace, or slug: ReleaseSlug (Claimed)
+//	SlugClaimed, for one that is there → workspace: RenameWorkspace, or slug: ReleaseSlug
 //	WorkspaceCreated                  → user: JoinWorkspace; computer: RequestComputer
 //	WorkspaceRenamed                  → slug: ReleaseSlug of the old one
 //	StatusChanged, deleted            → slug: ReleaseSlug; computer: RetireComputer
+//	StatusChanged, active             → computer: AnnounceLoss
 //	InvitationCreated, of a renewal too → email: AddInvitation
 //	InvitationAccepted, MemberRemoved → user: JoinWorkspace, LeaveWorkspace
 //	WorkspaceJoined, ProfileChanged   → workspace: UpdateMember
@@ -14,7 +15,7 @@
 //	BrowserSessionStarted, ImpersonationStarted → credential: RegisterCredential
 //	BrowserSessionEnded, PasswordSet, IdentitiesUnlinked → credential: RevokeCredential
 //	GrantRevoked, grant's Revoked     → grant: Revoke; user: RevokeGrant
-//	DeviceClaimed                     → user: RegisterMachine, or device: ReleaseDevice (Claimed)
+//	DeviceClaimed                     → user: RegisterMachine, or device: ReleaseDevice
 //	MachineRemoved                    → device: ReleaseDevice
 //	ComputerProvisioned, ComputerFound, ComputerLost → workspace: ReportReady, ReportUnhealthy
 //
@@ -34,7 +35,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// Events are those that something follows from, by Next or by Claimed.
+// Events are those that something follows from.
 func Events() []proto.Message {
 	return []proto.Message{
 		&emailv1.EmailClaimed{}, &slugv1.SlugClaimed{}, &devicev1.DeviceClaimed{}, &grantv1.Revoked{},
@@ -52,7 +53,7 @@ func Events() []proto.Message {
 	}
 }
 
-// Next are the commands that follow from an event of the entity with that identity.
+// Next returns the commands that follow unconditionally from an event of the entity with that identity.
 func Next(identity string, event proto.Message) []entity.Command {
 	switch e := event.(type) {
 	case *emailv1.EmailClaimed:

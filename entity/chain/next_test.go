@@ -142,41 +142,44 @@ func TestNext(t *testing.T) {
 	}
 }
 
-func TestClaimed(t *testing.T) {
+func TestReactToAClaim(t *testing.T) {
 	who := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1"}
+	confirm := command(entity.KindDevice, "D", &devicev1.ConfirmClaim{MachineId: "m"})
 	for _, test := range []struct {
-		identity        string
-		event           proto.Message
-		then, otherwise entity.Command
+		identity           string
+		event              proto.Message
+		condition          *entity.Command
+		command, otherwise entity.Command
 	}{
 		{
-			"b", &slugv1.SlugClaimed{Slug: "b", WorkspaceId: "ws_1", At: 5, Rename: &slugv1.Rename{Principal: who, Name: "n"}},
+			"b", &slugv1.SlugClaimed{Slug: "b", WorkspaceId: "ws_1", At: 5, Rename: &slugv1.Rename{Id: "r", Principal: who, Name: "n"}}, nil,
 			command(entity.KindWorkspace, "ws_1", &workspacev1.RenameWorkspace{Slug: "b", Name: "n"}),
-			command(entity.KindSlug, "b", &slugv1.ReleaseSlug{WorkspaceId: "ws_1"}),
+			command(entity.KindSlug, "b", &slugv1.ReleaseSlug{WorkspaceId: "ws_1", RefusedClaimId: "r"}),
 		},
 		{
-			"D", &devicev1.DeviceClaimed{SyncDeviceId: "D", UserId: "usr_1", MachineId: "m", Name: "n", At: 5},
+			"D", &devicev1.DeviceClaimed{SyncDeviceId: "D", UserId: "usr_1", MachineId: "m", Name: "n", At: 5}, &confirm,
 			command(entity.KindUser, "usr_1", &userv1.RegisterMachine{MachineId: "m", Name: "n", SyncDeviceId: "D"}),
 			command(entity.KindDevice, "D", &devicev1.ReleaseDevice{UserId: "usr_1", MachineId: "m"}),
 		},
 	} {
-		claim, ok := chain.Claimed(test.identity, test.event)
-		if !ok || claim.Then.ID == "" || claim.Then.Principal == nil {
-			t.Fatalf("%T: %v, %v", test.event, claim, ok)
+		got := chain.React(test.identity, test.event)
+		if len(got) != 1 || got[0].Otherwise == nil || (got[0].Condition == nil) != (test.condition == nil) {
+			t.Fatalf("%T: %v", test.event, got)
 		}
-		if claim.Then.Kind != test.then.Kind || claim.Then.Identity != test.then.Identity || !proto.Equal(claim.Then.Message, test.then.Message) {
-			t.Errorf("%T: then %v", test.event, claim.Then)
-		}
-		if claim.Otherwise.Kind != test.otherwise.Kind || claim.Otherwise.Identity != test.otherwise.Identity ||
-			!proto.Equal(claim.Otherwise.Message, test.otherwise.Message) {
-			t.Errorf("%T: otherwise %v", test.event, claim.Otherwise)
+		if !same(got[0].Command, test.command) || !same(*got[0].Otherwise, test.otherwise) ||
+			test.condition != nil && !same(*got[0].Condition, *test.condition) {
+			t.Errorf("%T: %v", test.event, got[0])
 		}
 	}
-	renamed, _ := chain.Claimed("b", &slugv1.SlugClaimed{Rename: &slugv1.Rename{Principal: who}})
-	if !proto.Equal(renamed.Then.Principal, who) {
-		t.Errorf("renamed as %v", renamed.Then.Principal)
+	renamed := chain.React("b", &slugv1.SlugClaimed{Rename: &slugv1.Rename{Principal: who}})
+	if !proto.Equal(renamed[0].Principal, who) {
+		t.Errorf("renamed as %v", renamed[0].Principal)
 	}
-	if _, ok := chain.Claimed("a", &slugv1.SlugClaimed{}); ok {
+	if got := chain.React("a", &slugv1.SlugClaimed{}); len(got) != 1 || got[0].Otherwise != nil {
 		t.Error("a new workspace's slug is nobody's to refuse")
 	}
+}
+
+func same(a, b entity.Command) bool {
+	return a.Kind == b.Kind && a.Identity == b.Identity && proto.Equal(a.Message, b.Message)
 }

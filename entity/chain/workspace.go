@@ -27,6 +27,10 @@ func ofWorkspace(identity string, event workspacev1.Event) []entity.Command {
 		}
 		return release(e.GetOldSlug(), identity, e.GetAt())
 	case *workspacev1.StatusChanged:
+		if e.GetStatus() == workspacev1.Status_STATUS_ACTIVE {
+			// While it was closed it was not told that its computer is lost.
+			return to(entity.KindComputer, identity, &computerv1.AnnounceLoss{})
+		}
 		if e.GetStatus() != workspacev1.Status_STATUS_DELETED {
 			return nil
 		}

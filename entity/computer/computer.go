@@ -78,6 +78,8 @@ func Decide(call entity.Call, s *computerv1.Computer, c computerv1.Command) ([]c
 		return missing(s, c), nil
 	case *computerv1.ReportWork:
 		return work(s, c), nil
+	case *computerv1.AnnounceLoss:
+		return announceLoss(call, s), nil
 	case *computerv1.DescribeComputer:
 		return nil, nil
 	}

@@ -95,3 +95,11 @@ func work(s *computerv1.Computer, c *computerv1.ReportWork) []computerv1.Event {
 	}
 	return one(&computerv1.WorkReported{ActiveSessions: c.GetActiveSessions(), ActiveJobs: c.GetActiveJobs()})
 }
+
+// announceLoss repeats ComputerLost, which the workspace did not take while it was closed.
+func announceLoss(call entity.Call, s *computerv1.Computer) []computerv1.Event {
+	if s.GetStatus() != computerv1.Status_STATUS_LOST {
+		return nil
+	}
+	return one(&computerv1.ComputerLost{At: call.At()})
+}

@@ -44,7 +44,7 @@ func Reply(_ entity.Call, s *computerv1.Computer, c computerv1.Command, events [
 		return s
 	case *computerv1.RequestComputer, *computerv1.ReportProvisioned, *computerv1.ReportBackedUp, *computerv1.ReportRestored,
 		*computerv1.ReportRetired, *computerv1.ReportFailed, *computerv1.RecordSample, *computerv1.ReportMissing,
-		*computerv1.ReportWork:
+		*computerv1.ReportWork, *computerv1.AnnounceLoss:
 	}
 	return &wirev1.Done{}
 }

@@ -24,6 +24,7 @@ var (
 	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of a device")
 	errInUse          = entity.Errorf(entity.DeviceInUse, "the device is registered by another person")
 	errForm           = entity.Errorf(entity.InvalidRequest, "syncDeviceId must be 1 to %d groups of 7 characters A-Z and 2-7, joined by hyphens", MaxGroups)
+	errNotClaimed     = entity.Errorf(entity.NotFound, "the device is not claimed for the machine")
 	errNobody         = entity.Errorf(entity.InvalidRequest, "userId or machineId is empty")
 )
 
@@ -54,6 +55,8 @@ func decide(call entity.Call, s *devicev1.Device, c devicev1.Command) ([]devicev
 		return claim(call, s, c)
 	case *devicev1.ReleaseDevice:
 		return release(call, s, c)
+	case *devicev1.ConfirmClaim:
+		return nil, confirm(s, c)
 	case *devicev1.DescribeDevice:
 		return nil, nil
 	}
@@ -76,7 +79,7 @@ func Evolve(s *devicev1.Device, e devicev1.Event) *devicev1.Device {
 // Reply is the state for every command.
 func Reply(_ entity.Call, s *devicev1.Device, c devicev1.Command, _ []devicev1.Event) proto.Message {
 	switch c.(type) {
-	case *devicev1.ClaimDevice, *devicev1.ReleaseDevice, *devicev1.DescribeDevice:
+	case *devicev1.ClaimDevice, *devicev1.ReleaseDevice, *devicev1.ConfirmClaim, *devicev1.DescribeDevice:
 	}
 	return s
 }
@@ -111,6 +114,14 @@ func claim(call entity.Call, s *devicev1.Device, c *devicev1.ClaimDevice) ([]dev
 		SyncDeviceId: call.Identity, UserId: c.GetUserId(), MachineId: machine, Name: c.GetName(), At: call.At(),
 		ImpersonatorId: c.GetImpersonatorId(),
 	}}, nil
+}
+
+// confirm refuses unless the device is claimed for the machine: it may have been released since.
+func confirm(s *devicev1.Device, c *devicev1.ConfirmClaim) error {
+	if s.GetUserId() == "" || s.GetMachineId() != c.GetMachineId() {
+		return errNotClaimed
+	}
+	return nil
 }
 
 // release does nothing where the device has been claimed again meanwhile.

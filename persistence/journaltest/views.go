@@ -65,6 +65,9 @@ func testFeed(t *testing.T, h Harness) {
 		equal(t, "from 6", names(t, v.Feed(0, 6, nil)))
 		equal(t, "b", names(t, v.Feed(0, 1, func(s persistence.Stream) bool { return s == "b" })), "b/1#3 3", "b/2#5 5")
 		equal(t, "another partition", names(t, v.Feed(1, 0, nil)), "c/1#1 x")
+		asked := 0
+		later := func(persistence.Stream) bool { asked++; return asked > 2 } // each row is asked for, not each stream
+		equal(t, "from the third row on", names(t, v.Feed(0, 1, later)), "b/1#3 3", "a/3#4 4", "b/2#5 5")
 	})
 }
 

@@ -1272,6 +1272,44 @@ func (*DescribeComputer) Descriptor() ([]byte, []int) {
 	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{18}
 }
 
+// AnnounceLoss is the platform's: a computer that is lost reports its loss again, to a workspace that was closed when it
+// happened.
+type AnnounceLoss struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnnounceLoss) Reset() {
+	*x = AnnounceLoss{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnnounceLoss) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnnounceLoss) ProtoMessage() {}
+
+func (x *AnnounceLoss) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnnounceLoss.ProtoReflect.Descriptor instead.
+func (*AnnounceLoss) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{19}
+}
+
 type Reprovisioned struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// backup_pending, provisioning or deferred.
@@ -1288,7 +1326,7 @@ type Reprovisioned struct {
 
 func (x *Reprovisioned) Reset() {
 	*x = Reprovisioned{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1338,7 @@ func (x *Reprovisioned) String() string {
 func (*Reprovisioned) ProtoMessage() {}
 
 func (x *Reprovisioned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1351,7 @@ func (x *Reprovisioned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reprovisioned.ProtoReflect.Descriptor instead.
 func (*Reprovisioned) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{19}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Reprovisioned) GetStatus() string {
@@ -1374,7 +1412,7 @@ type TaskRequested struct {
 
 func (x *TaskRequested) Reset() {
 	*x = TaskRequested{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1424,7 @@ func (x *TaskRequested) String() string {
 func (*TaskRequested) ProtoMessage() {}
 
 func (x *TaskRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1437,7 @@ func (x *TaskRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskRequested.ProtoReflect.Descriptor instead.
 func (*TaskRequested) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{20}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TaskRequested) GetTask() *Task {
@@ -1422,7 +1460,7 @@ type ComputerProvisioned struct {
 
 func (x *ComputerProvisioned) Reset() {
 	*x = ComputerProvisioned{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1472,7 @@ func (x *ComputerProvisioned) String() string {
 func (*ComputerProvisioned) ProtoMessage() {}
 
 func (x *ComputerProvisioned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1485,7 @@ func (x *ComputerProvisioned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerProvisioned.ProtoReflect.Descriptor instead.
 func (*ComputerProvisioned) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{21}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ComputerProvisioned) GetTaskId() string {
@@ -1497,7 +1535,7 @@ type BackupTaken struct {
 
 func (x *BackupTaken) Reset() {
 	*x = BackupTaken{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1509,7 +1547,7 @@ func (x *BackupTaken) String() string {
 func (*BackupTaken) ProtoMessage() {}
 
 func (x *BackupTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1522,7 +1560,7 @@ func (x *BackupTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupTaken.ProtoReflect.Descriptor instead.
 func (*BackupTaken) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{22}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *BackupTaken) GetTaskId() string {
@@ -1557,7 +1595,7 @@ type BackupRestored struct {
 
 func (x *BackupRestored) Reset() {
 	*x = BackupRestored{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1607,7 @@ func (x *BackupRestored) String() string {
 func (*BackupRestored) ProtoMessage() {}
 
 func (x *BackupRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1620,7 @@ func (x *BackupRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRestored.ProtoReflect.Descriptor instead.
 func (*BackupRestored) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{23}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *BackupRestored) GetTaskId() string {
@@ -1616,7 +1654,7 @@ type ComputerRetired struct {
 
 func (x *ComputerRetired) Reset() {
 	*x = ComputerRetired{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1666,7 @@ func (x *ComputerRetired) String() string {
 func (*ComputerRetired) ProtoMessage() {}
 
 func (x *ComputerRetired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1679,7 @@ func (x *ComputerRetired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerRetired.ProtoReflect.Descriptor instead.
 func (*ComputerRetired) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{24}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ComputerRetired) GetTaskId() string {
@@ -1669,7 +1707,7 @@ type TaskFailed struct {
 
 func (x *TaskFailed) Reset() {
 	*x = TaskFailed{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1681,7 +1719,7 @@ func (x *TaskFailed) String() string {
 func (*TaskFailed) ProtoMessage() {}
 
 func (x *TaskFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1694,7 +1732,7 @@ func (x *TaskFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFailed.ProtoReflect.Descriptor instead.
 func (*TaskFailed) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{25}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TaskFailed) GetTaskId() string {
@@ -1728,7 +1766,7 @@ type ComputerMissed struct {
 
 func (x *ComputerMissed) Reset() {
 	*x = ComputerMissed{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1740,7 +1778,7 @@ func (x *ComputerMissed) String() string {
 func (*ComputerMissed) ProtoMessage() {}
 
 func (x *ComputerMissed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1753,7 +1791,7 @@ func (x *ComputerMissed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerMissed.ProtoReflect.Descriptor instead.
 func (*ComputerMissed) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{26}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ComputerMissed) GetAt() int64 {
@@ -1772,7 +1810,7 @@ type ComputerLost struct {
 
 func (x *ComputerLost) Reset() {
 	*x = ComputerLost{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +1822,7 @@ func (x *ComputerLost) String() string {
 func (*ComputerLost) ProtoMessage() {}
 
 func (x *ComputerLost) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +1835,7 @@ func (x *ComputerLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerLost.ProtoReflect.Descriptor instead.
 func (*ComputerLost) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{27}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ComputerLost) GetAt() int64 {
@@ -1817,7 +1855,7 @@ type ComputerFound struct {
 
 func (x *ComputerFound) Reset() {
 	*x = ComputerFound{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[28]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1867,7 @@ func (x *ComputerFound) String() string {
 func (*ComputerFound) ProtoMessage() {}
 
 func (x *ComputerFound) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[28]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1880,7 @@ func (x *ComputerFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerFound.ProtoReflect.Descriptor instead.
 func (*ComputerFound) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{28}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ComputerFound) GetAt() int64 {
@@ -1862,7 +1900,7 @@ type WorkReported struct {
 
 func (x *WorkReported) Reset() {
 	*x = WorkReported{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[29]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +1912,7 @@ func (x *WorkReported) String() string {
 func (*WorkReported) ProtoMessage() {}
 
 func (x *WorkReported) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[29]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +1925,7 @@ func (x *WorkReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkReported.ProtoReflect.Descriptor instead.
 func (*WorkReported) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{29}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WorkReported) GetActiveSessions() uint32 {
@@ -1991,7 +2029,8 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\x0factive_sessions\x18\x01 \x01(\rR\x0eactiveSessions\x12\x1f\n" +
 	"\vactive_jobs\x18\x02 \x01(\rR\n" +
 	"activeJobs\"\x12\n" +
-	"\x10DescribeComputer\"\xe9\x01\n" +
+	"\x10DescribeComputer\"\x0e\n" +
+	"\fAnnounceLoss\"\xe9\x01\n" +
 	"\rReprovisioned\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12\x1b\n" +
 	"\tbackup_id\x18\x02 \x01(\tR\bbackupId\x12\x1c\n" +
@@ -2062,7 +2101,7 @@ func file_messages_computer_v1_computer_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_computer_v1_computer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_messages_computer_v1_computer_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_messages_computer_v1_computer_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_messages_computer_v1_computer_proto_goTypes = []any{
 	(Status)(0),                 // 0: atelier.computer.v1.Status
 	(TaskKind)(0),               // 1: atelier.computer.v1.TaskKind
@@ -2085,24 +2124,25 @@ var file_messages_computer_v1_computer_proto_goTypes = []any{
 	(*ReportMissing)(nil),       // 18: atelier.computer.v1.ReportMissing
 	(*ReportWork)(nil),          // 19: atelier.computer.v1.ReportWork
 	(*DescribeComputer)(nil),    // 20: atelier.computer.v1.DescribeComputer
-	(*Reprovisioned)(nil),       // 21: atelier.computer.v1.Reprovisioned
-	(*TaskRequested)(nil),       // 22: atelier.computer.v1.TaskRequested
-	(*ComputerProvisioned)(nil), // 23: atelier.computer.v1.ComputerProvisioned
-	(*BackupTaken)(nil),         // 24: atelier.computer.v1.BackupTaken
-	(*BackupRestored)(nil),      // 25: atelier.computer.v1.BackupRestored
-	(*ComputerRetired)(nil),     // 26: atelier.computer.v1.ComputerRetired
-	(*TaskFailed)(nil),          // 27: atelier.computer.v1.TaskFailed
-	(*ComputerMissed)(nil),      // 28: atelier.computer.v1.ComputerMissed
-	(*ComputerLost)(nil),        // 29: atelier.computer.v1.ComputerLost
-	(*ComputerFound)(nil),       // 30: atelier.computer.v1.ComputerFound
-	(*WorkReported)(nil),        // 31: atelier.computer.v1.WorkReported
-	nil,                         // 32: atelier.computer.v1.Computer.BackupsEntry
+	(*AnnounceLoss)(nil),        // 21: atelier.computer.v1.AnnounceLoss
+	(*Reprovisioned)(nil),       // 22: atelier.computer.v1.Reprovisioned
+	(*TaskRequested)(nil),       // 23: atelier.computer.v1.TaskRequested
+	(*ComputerProvisioned)(nil), // 24: atelier.computer.v1.ComputerProvisioned
+	(*BackupTaken)(nil),         // 25: atelier.computer.v1.BackupTaken
+	(*BackupRestored)(nil),      // 26: atelier.computer.v1.BackupRestored
+	(*ComputerRetired)(nil),     // 27: atelier.computer.v1.ComputerRetired
+	(*TaskFailed)(nil),          // 28: atelier.computer.v1.TaskFailed
+	(*ComputerMissed)(nil),      // 29: atelier.computer.v1.ComputerMissed
+	(*ComputerLost)(nil),        // 30: atelier.computer.v1.ComputerLost
+	(*ComputerFound)(nil),       // 31: atelier.computer.v1.ComputerFound
+	(*WorkReported)(nil),        // 32: atelier.computer.v1.WorkReported
+	nil,                         // 33: atelier.computer.v1.Computer.BackupsEntry
 }
 var file_messages_computer_v1_computer_proto_depIdxs = []int32{
 	0,  // 0: atelier.computer.v1.Computer.status:type_name -> atelier.computer.v1.Status
 	4,  // 1: atelier.computer.v1.Computer.task:type_name -> atelier.computer.v1.Task
-	32, // 2: atelier.computer.v1.Computer.backups:type_name -> atelier.computer.v1.Computer.BackupsEntry
-	27, // 3: atelier.computer.v1.Computer.failed:type_name -> atelier.computer.v1.TaskFailed
+	33, // 2: atelier.computer.v1.Computer.backups:type_name -> atelier.computer.v1.Computer.BackupsEntry
+	28, // 3: atelier.computer.v1.Computer.failed:type_name -> atelier.computer.v1.TaskFailed
 	1,  // 4: atelier.computer.v1.Task.kind:type_name -> atelier.computer.v1.TaskKind
 	5,  // 5: atelier.computer.v1.ReportBackedUp.backup:type_name -> atelier.computer.v1.Backup
 	6,  // 6: atelier.computer.v1.RecordSample.sample:type_name -> atelier.computer.v1.Sample
@@ -2128,7 +2168,7 @@ func file_messages_computer_v1_computer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_computer_v1_computer_proto_rawDesc), len(file_messages_computer_v1_computer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

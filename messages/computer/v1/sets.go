@@ -24,6 +24,7 @@ func (*RecordSample) computerCommand()      {}
 func (*ReportMissing) computerCommand()     {}
 func (*ReportWork) computerCommand()        {}
 func (*DescribeComputer) computerCommand()  {}
+func (*AnnounceLoss) computerCommand()      {}
 
 // Event is what happened to a computer.
 //

@@ -251,6 +251,51 @@ func (*DescribeDevice) Descriptor() ([]byte, []int) {
 	return file_messages_device_v1_device_proto_rawDescGZIP(), []int{3}
 }
 
+// ConfirmClaim is refused with not_found unless the device is claimed for the machine. It changes nothing.
+type ConfirmClaim struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmClaim) Reset() {
+	*x = ConfirmClaim{}
+	mi := &file_messages_device_v1_device_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmClaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmClaim) ProtoMessage() {}
+
+func (x *ConfirmClaim) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_device_v1_device_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmClaim.ProtoReflect.Descriptor instead.
+func (*ConfirmClaim) Descriptor() ([]byte, []int) {
+	return file_messages_device_v1_device_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ConfirmClaim) GetMachineId() string {
+	if x != nil {
+		return x.MachineId
+	}
+	return ""
+}
+
 // DeviceClaimed is also a repeated claim's, with its new name.
 type DeviceClaimed struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -266,7 +311,7 @@ type DeviceClaimed struct {
 
 func (x *DeviceClaimed) Reset() {
 	*x = DeviceClaimed{}
-	mi := &file_messages_device_v1_device_proto_msgTypes[4]
+	mi := &file_messages_device_v1_device_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -278,7 +323,7 @@ func (x *DeviceClaimed) String() string {
 func (*DeviceClaimed) ProtoMessage() {}
 
 func (x *DeviceClaimed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_device_v1_device_proto_msgTypes[4]
+	mi := &file_messages_device_v1_device_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -291,7 +336,7 @@ func (x *DeviceClaimed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceClaimed.ProtoReflect.Descriptor instead.
 func (*DeviceClaimed) Descriptor() ([]byte, []int) {
-	return file_messages_device_v1_device_proto_rawDescGZIP(), []int{4}
+	return file_messages_device_v1_device_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DeviceClaimed) GetSyncDeviceId() string {
@@ -345,7 +390,7 @@ type DeviceReleased struct {
 
 func (x *DeviceReleased) Reset() {
 	*x = DeviceReleased{}
-	mi := &file_messages_device_v1_device_proto_msgTypes[5]
+	mi := &file_messages_device_v1_device_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -357,7 +402,7 @@ func (x *DeviceReleased) String() string {
 func (*DeviceReleased) ProtoMessage() {}
 
 func (x *DeviceReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_device_v1_device_proto_msgTypes[5]
+	mi := &file_messages_device_v1_device_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -370,7 +415,7 @@ func (x *DeviceReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceReleased.ProtoReflect.Descriptor instead.
 func (*DeviceReleased) Descriptor() ([]byte, []int) {
-	return file_messages_device_v1_device_proto_rawDescGZIP(), []int{5}
+	return file_messages_device_v1_device_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DeviceReleased) GetAt() int64 {
@@ -401,7 +446,10 @@ const file_messages_device_v1_device_proto_rawDesc = "" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x02 \x01(\tR\tmachineId\"\x10\n" +
-	"\x0eDescribeDevice\"\xba\x01\n" +
+	"\x0eDescribeDevice\"-\n" +
+	"\fConfirmClaim\x12\x1d\n" +
+	"\n" +
+	"machine_id\x18\x01 \x01(\tR\tmachineId\"\xba\x01\n" +
 	"\rDeviceClaimed\x12$\n" +
 	"\x0esync_device_id\x18\x01 \x01(\tR\fsyncDeviceId\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x1d\n" +
@@ -425,14 +473,15 @@ func file_messages_device_v1_device_proto_rawDescGZIP() []byte {
 	return file_messages_device_v1_device_proto_rawDescData
 }
 
-var file_messages_device_v1_device_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_messages_device_v1_device_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_messages_device_v1_device_proto_goTypes = []any{
 	(*Device)(nil),         // 0: atelier.device.v1.Device
 	(*ClaimDevice)(nil),    // 1: atelier.device.v1.ClaimDevice
 	(*ReleaseDevice)(nil),  // 2: atelier.device.v1.ReleaseDevice
 	(*DescribeDevice)(nil), // 3: atelier.device.v1.DescribeDevice
-	(*DeviceClaimed)(nil),  // 4: atelier.device.v1.DeviceClaimed
-	(*DeviceReleased)(nil), // 5: atelier.device.v1.DeviceReleased
+	(*ConfirmClaim)(nil),   // 4: atelier.device.v1.ConfirmClaim
+	(*DeviceClaimed)(nil),  // 5: atelier.device.v1.DeviceClaimed
+	(*DeviceReleased)(nil), // 6: atelier.device.v1.DeviceReleased
 }
 var file_messages_device_v1_device_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for method output_type
@@ -453,7 +502,7 @@ func file_messages_device_v1_device_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_device_v1_device_proto_rawDesc), len(file_messages_device_v1_device_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -13,6 +13,7 @@ type Command interface {
 func (*ClaimDevice) deviceCommand()    {}
 func (*ReleaseDevice) deviceCommand()  {}
 func (*DescribeDevice) deviceCommand() {}
+func (*ConfirmClaim) deviceCommand()   {}
 
 // Event is what happened to a sync device.
 //

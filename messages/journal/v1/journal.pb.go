@@ -155,6 +155,194 @@ func (x *State) GetState() []byte {
 	return nil
 }
 
+// Mark says how far a stream has carried out the commands that follow from another stream's events. It lies in the
+// target's partition, one for each pair of target and source.
+type Mark struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version of the source's event, and the number of the command among those that follow from it.
+	Version uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Index   uint32 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	// Set if the target refused that command for good.
+	Refused bool `protobuf:"varint,3,opt,name=refused,proto3" json:"refused,omitempty"`
+	// Where the source's event lies: its partition, and its sequence in the partition's feed.
+	Partition     uint32 `protobuf:"varint,4,opt,name=partition,proto3" json:"partition,omitempty"`
+	Sequence      uint64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mark) Reset() {
+	*x = Mark{}
+	mi := &file_messages_journal_v1_journal_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mark) ProtoMessage() {}
+
+func (x *Mark) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_journal_v1_journal_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mark.ProtoReflect.Descriptor instead.
+func (*Mark) Descriptor() ([]byte, []int) {
+	return file_messages_journal_v1_journal_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Mark) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Mark) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Mark) GetRefused() bool {
+	if x != nil {
+		return x.Refused
+	}
+	return false
+}
+
+func (x *Mark) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *Mark) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+// Parked says that the reactions to a stream's events are suspended from one event on, because its reactions kept
+// failing.
+type Parked struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first event without all of its reactions: its version, a lower bound of its sequence, and its full message name.
+	// The name is empty if the event could not be read.
+	Version  uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Event    string `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"`
+	// The error of the last attempt, and how many attempts were made.
+	Error    string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	Attempts uint32 `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// Milliseconds since the Unix epoch.
+	Since int64 `protobuf:"varint,6,opt,name=since,proto3" json:"since,omitempty"`
+	// Set in answers only: the stream and its partition, which are the row's key.
+	Stream        string `protobuf:"bytes,7,opt,name=stream,proto3" json:"stream,omitempty"`
+	Partition     uint32 `protobuf:"varint,8,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Parked) Reset() {
+	*x = Parked{}
+	mi := &file_messages_journal_v1_journal_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Parked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Parked) ProtoMessage() {}
+
+func (x *Parked) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_journal_v1_journal_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Parked.ProtoReflect.Descriptor instead.
+func (*Parked) Descriptor() ([]byte, []int) {
+	return file_messages_journal_v1_journal_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Parked) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Parked) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Parked) GetEvent() string {
+	if x != nil {
+		return x.Event
+	}
+	return ""
+}
+
+func (x *Parked) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Parked) GetAttempts() uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *Parked) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *Parked) GetStream() string {
+	if x != nil {
+		return x.Stream
+	}
+	return ""
+}
+
+func (x *Parked) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
 var File_messages_journal_v1_journal_proto protoreflect.FileDescriptor
 
 const file_messages_journal_v1_journal_proto_rawDesc = "" +
@@ -170,7 +358,22 @@ const file_messages_journal_v1_journal_proto_rawDesc = "" +
 	"request_id\x18\x05 \x01(\tR\trequestId\"3\n" +
 	"\x05State\x12\x14\n" +
 	"\x05rules\x18\x01 \x01(\x04R\x05rules\x12\x14\n" +
-	"\x05state\x18\x02 \x01(\fR\x05stateB>Z<github.com/atelier-run/atelier/messages/journal/v1;journalv1b\x06proto3"
+	"\x05state\x18\x02 \x01(\fR\x05state\"\x8a\x01\n" +
+	"\x04Mark\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\rR\x05index\x12\x18\n" +
+	"\arefused\x18\x03 \x01(\bR\arefused\x12\x1c\n" +
+	"\tpartition\x18\x04 \x01(\rR\tpartition\x12\x1a\n" +
+	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xd2\x01\n" +
+	"\x06Parked\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x14\n" +
+	"\x05event\x18\x03 \x01(\tR\x05event\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12\x1a\n" +
+	"\battempts\x18\x05 \x01(\rR\battempts\x12\x14\n" +
+	"\x05since\x18\x06 \x01(\x03R\x05since\x12\x16\n" +
+	"\x06stream\x18\a \x01(\tR\x06stream\x12\x1c\n" +
+	"\tpartition\x18\b \x01(\rR\tpartitionB>Z<github.com/atelier-run/atelier/messages/journal/v1;journalv1b\x06proto3"
 
 var (
 	file_messages_journal_v1_journal_proto_rawDescOnce sync.Once
@@ -184,10 +387,12 @@ func file_messages_journal_v1_journal_proto_rawDescGZIP() []byte {
 	return file_messages_journal_v1_journal_proto_rawDescData
 }
 
-var file_messages_journal_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_messages_journal_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_messages_journal_v1_journal_proto_goTypes = []any{
 	(*Metadata)(nil), // 0: atelier.journal.v1.Metadata
 	(*State)(nil),    // 1: atelier.journal.v1.State
+	(*Mark)(nil),     // 2: atelier.journal.v1.Mark
+	(*Parked)(nil),   // 3: atelier.journal.v1.Parked
 }
 var file_messages_journal_v1_journal_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for method output_type
@@ -208,7 +413,7 @@ func file_messages_journal_v1_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_journal_v1_journal_proto_rawDesc), len(file_messages_journal_v1_journal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

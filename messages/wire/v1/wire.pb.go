@@ -187,7 +187,9 @@ type Command struct {
 	Principal *Principal `protobuf:"bytes,5,opt,name=principal,proto3" json:"principal,omitempty"`
 	RequestId string     `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Where set, the entity carries the command out once, however often it arrives.
-	CommandId     string `protobuf:"bytes,7,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	CommandId string `protobuf:"bytes,7,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	// Set for the commands of reactions: the entity carries each out once, by its source.
+	Source        *Source `protobuf:"bytes,8,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -271,19 +273,107 @@ func (x *Command) GetCommandId() string {
 	return ""
 }
 
+func (x *Command) GetSource() *Source {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+// A Source is the event that a reaction's command follows from.
+type Source struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The event's partition, stream, version and sequence.
+	Partition uint32 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	Stream    string `protobuf:"bytes,2,opt,name=stream,proto3" json:"stream,omitempty"`
+	Version   uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	Sequence  uint64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The number of the command among those that follow from the event.
+	Index         uint32 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Source) Reset() {
+	*x = Source{}
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Source) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Source) ProtoMessage() {}
+
+func (x *Source) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Source.ProtoReflect.Descriptor instead.
+func (*Source) Descriptor() ([]byte, []int) {
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Source) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *Source) GetStream() string {
+	if x != nil {
+		return x.Stream
+	}
+	return ""
+}
+
+func (x *Source) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Source) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Source) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
 // A Reply answers a Command with a message or an error.
 type Reply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Payload       []byte                 `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
-	Error         *Error                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Payload []byte                 `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
+	Error   *Error                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// When the reply was stored, in milliseconds since the Unix epoch. Unset in replies on their way.
+	At            int64 `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[2]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -295,7 +385,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[2]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -308,7 +398,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{2}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Reply) GetName() string {
@@ -332,6 +422,13 @@ func (x *Reply) GetError() *Error {
 	return nil
 }
 
+func (x *Reply) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type Error struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
@@ -343,7 +440,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[3]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -355,7 +452,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[3]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -368,7 +465,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{3}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Error) GetCode() string {
@@ -401,7 +498,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[4]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -413,7 +510,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[4]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -426,7 +523,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{4}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{5}
 }
 
 // List asks an entity for a page of one of its lists, which are rows of the journal's indexes.
@@ -445,7 +542,7 @@ type List struct {
 
 func (x *List) Reset() {
 	*x = List{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[5]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +554,7 @@ func (x *List) String() string {
 func (*List) ProtoMessage() {}
 
 func (x *List) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[5]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,7 +567,7 @@ func (x *List) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use List.ProtoReflect.Descriptor instead.
 func (*List) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{5}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *List) GetName() string {
@@ -514,7 +611,7 @@ type Page struct {
 
 func (x *Page) Reset() {
 	*x = Page{}
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[6]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +623,7 @@ func (x *Page) String() string {
 func (*Page) ProtoMessage() {}
 
 func (x *Page) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_wire_v1_wire_proto_msgTypes[6]
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +636,7 @@ func (x *Page) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Page.ProtoReflect.Descriptor instead.
 func (*Page) Descriptor() ([]byte, []int) {
-	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{6}
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Page) GetRows() [][]byte {
@@ -567,7 +664,7 @@ const file_messages_wire_v1_wire_proto_rawDesc = "" +
 	"\auser_id\x18\x03 \x01(\tR\x06userId\x12\x16\n" +
 	"\x06grants\x18\x04 \x03(\tR\x06grants\x12!\n" +
 	"\fworkspace_id\x18\x05 \x01(\tR\vworkspaceId\x12'\n" +
-	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\"\xdf\x01\n" +
+	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\"\x90\x02\n" +
 	"\aCommand\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\tR\bidentity\x12\x12\n" +
@@ -577,11 +674,19 @@ const file_messages_wire_v1_wire_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x06 \x01(\tR\trequestId\x12\x1d\n" +
 	"\n" +
-	"command_id\x18\a \x01(\tR\tcommandId\"c\n" +
+	"command_id\x18\a \x01(\tR\tcommandId\x12/\n" +
+	"\x06source\x18\b \x01(\v2\x17.atelier.wire.v1.SourceR\x06source\"\x8a\x01\n" +
+	"\x06Source\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x16\n" +
+	"\x06stream\x18\x02 \x01(\tR\x06stream\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x1a\n" +
+	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12\x14\n" +
+	"\x05index\x18\x05 \x01(\rR\x05index\"s\n" +
 	"\x05Reply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12,\n" +
-	"\x05error\x18\x03 \x01(\v2\x16.atelier.wire.v1.ErrorR\x05error\"[\n" +
+	"\x05error\x18\x03 \x01(\v2\x16.atelier.wire.v1.ErrorR\x05error\x12\x0e\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\"[\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12$\n" +
@@ -618,26 +723,28 @@ func file_messages_wire_v1_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_wire_v1_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_messages_wire_v1_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_messages_wire_v1_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_messages_wire_v1_wire_proto_goTypes = []any{
 	(CredentialKind)(0), // 0: atelier.wire.v1.CredentialKind
 	(*Principal)(nil),   // 1: atelier.wire.v1.Principal
 	(*Command)(nil),     // 2: atelier.wire.v1.Command
-	(*Reply)(nil),       // 3: atelier.wire.v1.Reply
-	(*Error)(nil),       // 4: atelier.wire.v1.Error
-	(*Done)(nil),        // 5: atelier.wire.v1.Done
-	(*List)(nil),        // 6: atelier.wire.v1.List
-	(*Page)(nil),        // 7: atelier.wire.v1.Page
+	(*Source)(nil),      // 3: atelier.wire.v1.Source
+	(*Reply)(nil),       // 4: atelier.wire.v1.Reply
+	(*Error)(nil),       // 5: atelier.wire.v1.Error
+	(*Done)(nil),        // 6: atelier.wire.v1.Done
+	(*List)(nil),        // 7: atelier.wire.v1.List
+	(*Page)(nil),        // 8: atelier.wire.v1.Page
 }
 var file_messages_wire_v1_wire_proto_depIdxs = []int32{
 	0, // 0: atelier.wire.v1.Principal.kind:type_name -> atelier.wire.v1.CredentialKind
 	1, // 1: atelier.wire.v1.Command.principal:type_name -> atelier.wire.v1.Principal
-	4, // 2: atelier.wire.v1.Reply.error:type_name -> atelier.wire.v1.Error
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	3, // 2: atelier.wire.v1.Command.source:type_name -> atelier.wire.v1.Source
+	5, // 3: atelier.wire.v1.Reply.error:type_name -> atelier.wire.v1.Error
+	4, // [4:4] is the sub-list for method output_type
+	4, // [4:4] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_messages_wire_v1_wire_proto_init() }
@@ -651,7 +758,7 @@ func file_messages_wire_v1_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_wire_v1_wire_proto_rawDesc), len(file_messages_wire_v1_wire_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,197 @@
+package actors
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// expiryStep bounds the rows that a search reads before it lets go of its view and removes those that have expired.
+const expiryStep = 512
+
+// Progress is how far a partition's reactor has durably come.
+type Progress struct {
+	// Cursor is the sequence at or before which every event is done or parked.
+	Cursor uint64
+	// Parked are the streams whose reactions are suspended.
+	Parked map[string]bool
+}
+
+// Progress returns how far the reactor of a partition has durably come. Errors: those of the journal.
+func (s *System) Progress(p persistence.Partition) (Progress, error) {
+	v, err := s.journal.View()
+	if err != nil {
+		return Progress{}, err
+	}
+	defer v.Close()
+	cursor, err := readCursor(v, p)
+	if err != nil {
+		return Progress{}, err
+	}
+	rows, err := readParked(v, p)
+	progress := Progress{Cursor: cursor, Parked: map[string]bool{}}
+	for _, row := range rows {
+		progress.Parked[row.GetStream()] = true
+	}
+	return progress, err
+}
+
+// Expire removes the rows that have expired from every partition that is led here: the marks of reactions whose event
+// lies behind its reactor's cursor, unless its stream is parked, and the replies of commands with an id that are older
+// than their kind's retention. Shards do the same from time to time; see Options.ExpireEvery.
+func (s *System) Expire(ctx context.Context) error {
+	for p := range s.terms {
+		t := s.terms[p].Load()
+		if t == nil {
+			continue
+		}
+		x := expiry{node: s, partition: t.partition, epoch: t.epoch}
+		if err := x.run(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startExpiry searches for expired rows until the reactor stops. The partitions take turns.
+func (r *reactor) startExpiry() {
+	x := expiry{node: r.node, partition: r.term.partition, epoch: r.term.epoch}
+	running, every := r.running, r.node.expireEvery
+	r.node.launch(func() {
+		pause := every + every*time.Duration(x.partition)/time.Duration(len(x.node.terms))
+		for {
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-running.Done():
+				timer.Stop()
+				return
+			}
+			if err := x.run(running); err != nil && running.Err() == nil {
+				x.node.log.Warn("expired rows cannot be removed", slog.Int("partition", int(x.partition)), slog.Any("error", err))
+			}
+			pause = every
+		}
+	})
+}
+
+// expiry is one search for the expired rows of a partition.
+type expiry struct {
+	node      *System
+	partition persistence.Partition
+	epoch     uint64
+}
+
+func (x expiry) run(ctx context.Context) error {
+	sources := map[persistence.Partition]Progress{}
+	err := x.remove(ctx, markIndex, func(row persistence.Entry) (bool, error) { return x.markExpired(ctx, sources, row) })
+	if err != nil {
+		return err
+	}
+	now := x.node.clock()
+	return x.remove(ctx, commandIndex, func(row persistence.Entry) (bool, error) {
+		var reply wirev1.Reply
+		return proto.Unmarshal(row.Data, &reply) != nil || reply.GetAt() < now.Add(-x.retention(row.Value)).UnixMilli(), nil
+	})
+}
+
+// retention returns how long the replies of a stream are stored, by the value of a row of the command index.
+func (x expiry) retention(value string) time.Duration {
+	kind, _, _ := strings.Cut(value, "/")
+	if k := x.node.kinds[kind]; k != nil {
+		return k.Retention
+	}
+	return entity.CommandRetention
+}
+
+// markExpired tells whether nothing will repeat the command of a mark. Each source partition is asked once in a search;
+// it only moves on meanwhile.
+func (x expiry) markExpired(ctx context.Context, sources map[persistence.Partition]Progress, row persistence.Entry) (bool, error) {
+	var m journalv1.Mark
+	if err := proto.Unmarshal(row.Data, &m); err != nil {
+		return false, err
+	}
+	p := persistence.Partition(m.GetPartition())
+	progress, ok := sources[p]
+	if !ok {
+		var err error
+		if progress, err = x.node.progress(ctx, p); err != nil {
+			return false, err
+		}
+		sources[p] = progress
+	}
+	_, source, _ := strings.Cut(row.Value, "\x00")
+	return m.GetSequence() <= progress.Cursor && !progress.Parked[source], nil
+}
+
+// remove removes the rows of an index that have expired, a bounded number at a time.
+func (x expiry) remove(ctx context.Context, index string, expired func(persistence.Entry) (bool, error)) error {
+	after := ""
+	for {
+		gone, last, err := x.find(index, after, expired)
+		if err != nil {
+			return err
+		}
+		if len(gone) > 0 {
+			if err := x.store(ctx, gone); err != nil {
+				return err
+			}
+		}
+		if last == "" || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		after = last
+	}
+}
+
+// find reads up to expiryStep rows after a value. last is the value to go on after; "": there are no more rows.
+func (x expiry) find(index, after string, expired func(persistence.Entry) (bool, error)) (gone []persistence.Change, last string, err error) {
+	v, err := x.node.journal.View()
+	if err != nil {
+		return nil, "", err
+	}
+	defer v.Close()
+	rows := 0
+	for row, err := range v.Index(x.partition, persistence.Query{Index: index, Prefix: true, After: after}) {
+		if err != nil {
+			return nil, "", err
+		}
+		if rows >= expiryStep && row.Value != last {
+			return gone, last, nil
+		}
+		is, err := expired(row)
+		if err != nil {
+			return nil, "", err
+		}
+		if is {
+			gone = append(gone, persistence.Change{
+				Entry: persistence.Entry{Index: index, Value: row.Value, Order: row.Order}, Remove: true,
+			})
+		}
+		last = row.Value
+		rows++
+	}
+	return gone, "", nil
+}
+
+// store removes rows, and returns when that is durable: a search takes no more of the journal than one write at a time.
+func (x expiry) store(ctx context.Context, gone []persistence.Change) error {
+	done := make(chan error, 1)
+	x.node.journal.Append(persistence.Proposal{
+		Partition: x.partition, Stream: putStream, Epoch: x.epoch, Entries: gone,
+	}, func(result persistence.Result) { done <- result.Err })
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,268 @@
+package actors
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// parkedIndex holds a row for each stream whose reactions are suspended, by stream.
+//
+// The cursor passes the events of such a stream: its row says from where its reactions are not done. The row is written
+// before the cursor may pass, and removed once the stream has caught up, from when on its lane holds the cursor again.
+const parkedIndex = "parked"
+
+const maxParkedError = 1 << 10
+
+var (
+	errNotParked = entity.Errorf(entity.NotFound, "the stream's reactions are not parked")
+	errResuming  = &entity.Error{Code: entity.Unavailable, Message: "the stream's reactions are being retried", RetryAfter: longestRetry}
+)
+
+type (
+	// parkWritten and unparkWritten tell the outcome of writing and of removing a row.
+	parkWritten struct {
+		lane *lane
+		row  *journalv1.Parked
+		err  error
+	}
+	unparkWritten struct {
+		lane *lane
+		err  error
+	}
+	// resumption asks the reactor to go on with a parked stream; with skip, behind the event that failed.
+	resumption struct {
+		stream persistence.Stream
+		skip   bool
+		done   chan error
+	}
+	skipWritten struct {
+		resumption *resumption
+		lane       *lane
+		row        *journalv1.Parked
+		err        error
+	}
+)
+
+// Parked returns the streams of a partition whose reactions are suspended, by stream. Errors: those of the journal.
+func (s *System) Parked(p persistence.Partition) ([]*journalv1.Parked, error) {
+	v, err := s.journal.View()
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	return readParked(v, p)
+}
+
+func readParked(v persistence.View, p persistence.Partition) ([]*journalv1.Parked, error) {
+	var all []*journalv1.Parked
+	for entry, err := range v.Index(p, persistence.Query{Index: parkedIndex, Prefix: true}) {
+		if err != nil {
+			return nil, err
+		}
+		row := new(journalv1.Parked)
+		if err := proto.Unmarshal(entry.Data, row); err != nil {
+			return nil, err
+		}
+		row.Stream, row.Partition = strings.Clone(entry.Value), uint32(p)
+		all = append(all, row)
+	}
+	return all, nil
+}
+
+// Resume has the reactions of a parked stream carried out again, from the event that failed on and in their order; with
+// skip, from the event after it. It returns when that has begun: a stream whose reactions fail again is parked again.
+// Errors: ErrRetry, not_found if the stream is not parked, unavailable, and ctx's.
+func (s *System) Resume(ctx context.Context, p persistence.Partition, stream string, skip bool) error {
+	t := s.terms[p].Load()
+	if t == nil {
+		return ErrRetry
+	}
+	m := &resumption{stream: persistence.Stream(stream), skip: skip, done: make(chan error, 1)}
+	s.root.Send(t.shard, m)
+	select {
+	case err := <-m.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// park suspends the reactions of a stream. Until that is durable the lane holds the cursor. A journal that takes no writes
+// may be why the reaction failed: the lane then tries again.
+func (r *reactor) park(l *lane, m *laneEnded) {
+	row := &journalv1.Parked{
+		Version: l.done + 1, Sequence: l.low, Event: m.event, Error: shortened(m.err.Error()), Attempts: uint32(l.attempts),
+		Since: r.node.clock().UnixMilli(),
+	}
+	l.state = laneParking
+	r.storeParked(l.stream, row, func(err error) any { return &parkWritten{l, row, err} })
+}
+
+func shortened(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxParkedError)], "")
+}
+
+// storeParked writes a stream's row, or removes it if row is nil, and sends what outcome returns to the reactor.
+func (r *reactor) storeParked(stream persistence.Stream, row *journalv1.Parked, outcome func(error) any) {
+	change := persistence.Change{Entry: persistence.Entry{Index: parkedIndex, Value: string(stream)}, Remove: row == nil}
+	if row != nil {
+		var err error
+		if change.Data, err = proto.Marshal(row); err != nil {
+			r.node.root.Send(r.self, outcome(err))
+			return
+		}
+	}
+	self, root := r.self, r.node.root
+	r.node.journal.Append(persistence.Proposal{
+		Partition: r.term.partition, Stream: cursorIndex + "/" + reactorKind, Epoch: r.term.epoch, Entries: []persistence.Change{change},
+	}, func(result persistence.Result) { root.Send(self, outcome(result.Err)) })
+}
+
+func (r *reactor) parkWritten(m *parkWritten) {
+	l := m.lane
+	if r.lanes[l.stream] != l {
+		return
+	}
+	if m.err != nil {
+		r.node.log.Warn("reactions cannot be parked", slog.String("stream", string(l.stream)), slog.Any("error", m.err))
+		r.pauseLane(l)
+		return
+	}
+	m.row.Stream, m.row.Partition = string(l.stream), uint32(r.term.partition)
+	r.parked[l.stream] = m.row
+	delete(r.lanes, l.stream)
+	l.answer(l.last, errParked)
+	r.countParked()
+	r.cursor.reacted++
+	r.node.metrics.reactions.WithLabelValues("parked").Inc()
+	r.node.log.Error("the reactions of a stream are parked", slog.String("stream", string(l.stream)), slog.Uint64("version", m.row.GetVersion()),
+		slog.String("event", m.row.GetEvent()), slog.Uint64("attempts", uint64(m.row.GetAttempts())), slog.String("error", m.row.GetError()))
+	r.follow()
+}
+
+func (r *reactor) countParked() {
+	r.node.metrics.parked.WithLabelValues(strconv.Itoa(int(r.term.partition))).Set(float64(len(r.parked)))
+}
+
+// resume begins to carry out the reactions of a parked stream again, or first stores that its event is skipped.
+func (r *reactor) resume(m *resumption) {
+	row := r.parked[m.stream]
+	switch {
+	case !r.recalled:
+		m.done <- ErrRetry
+		return
+	case row == nil:
+		m.done <- errNotParked
+		return
+	case r.lanes[m.stream] != nil && m.skip:
+		m.done <- errResuming
+		return
+	case r.lanes[m.stream] != nil:
+		m.done <- nil
+		return
+	}
+	l, err := r.resumed(m.stream, row)
+	if err != nil {
+		r.node.log.Error("a parked stream cannot be read", slog.String("stream", string(m.stream)), slog.Any("error", err))
+		m.done <- unavailable("the stream cannot be read for now")
+		return
+	}
+	r.lanes[m.stream] = l
+	if m.skip {
+		r.skip(m, l, row)
+		return
+	}
+	r.proceed(l)
+	m.done <- nil
+}
+
+// resumed returns a lane that goes on where a row says, up to the stream's head.
+func (r *reactor) resumed(stream persistence.Stream, row *journalv1.Parked) (*lane, error) {
+	v, err := r.node.journal.View()
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	head, err := v.Head(r.term.partition, stream)
+	return &lane{
+		stream: stream, done: row.GetVersion() - 1, last: max(head, row.GetVersion()-1), low: row.GetSequence(), resuming: true,
+	}, err
+}
+
+func (r *reactor) proceed(l *lane) {
+	r.node.log.Info("the reactions of a stream are resumed", slog.String("stream", string(l.stream)), slog.Uint64("version", l.done+1))
+	if l.done >= l.last {
+		r.finish(l)
+		return
+	}
+	r.enqueue(l)
+	r.startLanes()
+}
+
+func (r *reactor) skip(m *resumption, l *lane, row *journalv1.Parked) {
+	l.state = laneParking
+	next := &journalv1.Parked{
+		Version: row.GetVersion() + 1, Sequence: row.GetSequence() + 1, Error: row.GetError(), Since: row.GetSince(),
+	}
+	r.storeParked(m.stream, next, func(err error) any { return &skipWritten{m, l, next, err} })
+}
+
+func (r *reactor) skipWritten(m *skipWritten) {
+	l, before := m.lane, r.parked[m.lane.stream]
+	if r.lanes[l.stream] != l {
+		m.resumption.done <- ErrRetry
+		return
+	}
+	if m.err != nil {
+		delete(r.lanes, l.stream)
+		m.resumption.done <- unavailable("the journal takes no writes for now")
+		return
+	}
+	r.node.metrics.reactions.WithLabelValues("skipped").Inc()
+	r.node.log.Warn("the reactions to an event are skipped", slog.String("stream", string(l.stream)), slog.Uint64("version", before.GetVersion()),
+		slog.String("event", before.GetEvent()), slog.String("error", before.GetError()))
+	m.row.Stream, m.row.Partition = before.GetStream(), before.GetPartition()
+	r.parked[l.stream] = m.row
+	l.done, l.low = m.row.GetVersion()-1, m.row.GetSequence()
+	l.last = max(l.last, l.done)
+	r.proceed(l)
+	m.resumption.done <- nil
+}
+
+// unpark removes the row of a stream that has caught up. From here on the lane holds the cursor for further events.
+func (r *reactor) unpark(l *lane) {
+	l.resuming, l.state = false, laneParking
+	r.storeParked(l.stream, nil, func(err error) any { return &unparkWritten{l, err} })
+}
+
+func (r *reactor) unparkWritten(m *unparkWritten) {
+	l := m.lane
+	if r.lanes[l.stream] != l {
+		return
+	}
+	if m.err != nil {
+		r.node.log.Warn("reactions that have caught up are still parked", slog.String("stream", string(l.stream)), slog.Any("error", m.err))
+		l.attempts = max(l.attempts, 1)
+		r.pauseLane(l)
+		return
+	}
+	delete(r.parked, l.stream)
+	r.countParked()
+	r.node.log.Info("the reactions of a stream have caught up", slog.String("stream", string(l.stream)))
+	if l.done < l.last {
+		r.enqueue(l)
+		r.startLanes()
+	} else {
+		delete(r.lanes, l.stream)
+	}
+	r.answerSettled()
+	r.advance()
+}
