@@ -24,7 +24,7 @@ type metrics struct {
 	batch            prometheus.Histogram
 	latency          prometheus.Histogram
 	bytes            prometheus.Counter
-	snapshots        prometheus.Counter
+	snapshots        *prometheus.CounterVec
 	refused          *prometheus.CounterVec
 	backgroundErrors prometheus.Counter
 	stalls           prometheus.Counter
@@ -39,10 +39,11 @@ func newMetrics() *metrics {
 		return prometheus.NewHistogram(o)
 	}
 	return &metrics{
-		batch:     histogram("batch_proposals", "Proposals in a commit.", prometheus.ExponentialBuckets(1, 2, 11)),
-		latency:   histogram("commit_seconds", "Time to apply and sync a commit.", prometheus.ExponentialBuckets(50e-6, 2, 16)),
-		bytes:     counter("bytes_total", "Bytes of committed proposals and snapshots."),
-		snapshots: counter("snapshots_dropped_total", "Snapshots of entities not kept because the journal was busy."),
+		batch:   histogram("batch_proposals", "Proposals in a commit.", prometheus.ExponentialBuckets(1, 2, 11)),
+		latency: histogram("commit_seconds", "Time to apply and sync a commit.", prometheus.ExponentialBuckets(50e-6, 2, 16)),
+		bytes:   counter("bytes_total", "Bytes of committed proposals and snapshots."),
+		snapshots: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atelier_journal_snapshots_dropped_total", Help: "Snapshots of entities not kept, by reason."}, []string{"reason"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_journal_refused_total", Help: "Proposals not written, by reason."}, []string{"reason"}),
 		backgroundErrors: counter("background_errors_total", "Failed flushes and compactions."),

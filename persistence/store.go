@@ -185,12 +185,22 @@ func (s *Store) View() (View, error) {
 	return v, nil
 }
 
-// SaveSnapshot keeps what the snapshot refers to until it is written, and drops it when the journal is busy.
+// SaveSnapshot keeps what the snapshot refers to until it is written, and drops it when the journal is busy. A state of
+// more than 8 MiB is dropped and logged, since it would hold up every commit each time it is saved: the stream can still
+// be read from its events, and the entity's rules need a bound.
 func (s *Store) SaveSnapshot(p Partition, stream Stream, snapshot Snapshot) {
 	size := rowBytes + len(stream) + len(snapshot.State)
-	kept := pending{save: &save{p, stream, snapshot}, size: size}
-	if size > maxProposalBytes || int(p) >= s.directory.format.partitions || s.queue.put(kept) != accepted {
-		s.metrics.snapshots.Inc()
+	why := notLeader
+	switch {
+	case size > maxProposalBytes:
+		why = tooLarge
+		s.options.Logger.Warn("the snapshot of a stream is too large and was not saved", "stream", string(stream),
+			"bytes", len(snapshot.State), "most", maxProposalBytes)
+	case int(p) < s.directory.format.partitions:
+		why = s.queue.put(pending{save: &save{p, stream, snapshot}, size: size})
+	}
+	if why != accepted {
+		s.metrics.snapshots.WithLabelValues(string(why)).Inc()
 	}
 }
 
