@@ -27,6 +27,7 @@ type metrics struct {
 	snapshots        *prometheus.CounterVec
 	refused          *prometheus.CounterVec
 	backgroundErrors prometheus.Counter
+	damagedReads     prometheus.Counter
 	stalls           prometheus.Counter
 }
 
@@ -47,6 +48,7 @@ func newMetrics() *metrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_journal_refused_total", Help: "Proposals not written, by reason."}, []string{"reason"}),
 		backgroundErrors: counter("background_errors_total", "Failed flushes and compactions."),
+		damagedReads:     counter("damaged_reads_total", "Reads that met a damaged block of a table."),
 		stalls:           counter("write_stalls_total", "Times that writes waited for flushes or compactions."),
 	}
 }
@@ -76,5 +78,5 @@ func refusal(err error) reason {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.batch, m.latency, m.bytes, m.snapshots, m.refused, m.backgroundErrors, m.stalls}
+	return []prometheus.Collector{m.batch, m.latency, m.bytes, m.snapshots, m.refused, m.backgroundErrors, m.damagedReads, m.stalls}
 }
