@@ -46,7 +46,8 @@ type connection struct {
 
 // Subscribe opens a stream of a workspace's rows. It is registered when Subscribe returns, so that no row falls between
 // history and live; follow sends until ctx ends (nil), access ends or Send fails. Where follow is not called, cancelling
-// the ctx of Subscribe frees it. Errors: not_found, forbidden, unavailable; ErrRetry.
+// the ctx of Subscribe frees it. Errors: not_found, forbidden, unavailable; invalid_cursor for a position behind the last
+// row; ErrRetry.
 func (s *System) Subscribe(ctx context.Context, p persistence.Partition, sub activity.Subscription) (follow func(context.Context) error, err error) {
 	c := &connection{
 		node: s, principal: sub.Principal, reads: sub.Reads, send: sub.Send,
@@ -206,7 +207,12 @@ func (e *entityActor) subscribe(r *request) {
 		p.refuse(r, err)
 		return
 	}
-	p.machine.(*activityMachine).hub.add(e.node.root, r.connection)
+	m := p.machine.(*activityMachine)
+	if r.connection.next > m.state.Seq+1 { // a cursor of a history that was lost since
+		p.refuse(r, entity.Errorf(entity.InvalidCursor, ""))
+		return
+	}
+	m.hub.add(e.node.root, r.connection)
 	r.answer(nil, nil)
 }
 
