@@ -52,7 +52,7 @@ type Follow func(ctx context.Context) (next uint64, err error)
 
 // Subscribe opens a stream of a workspace's rows. It is registered when Subscribe returns, so that no row falls between
 // history and live. Where the Follow is not called, cancelling the ctx of Subscribe frees it.
-// Errors: not_found, forbidden, unavailable; ErrRetry.
+// Errors: not_found, forbidden, unavailable; invalid_cursor for a position beyond the last row; ErrRetry.
 func (s *System) Subscribe(ctx context.Context, p persistence.Partition, sub activity.Subscription) (Follow, error) {
 	c := &connection{
 		node: s, principal: sub.Principal, access: entity.Requires(activity.Reading), reads: sub.Reads, send: sub.Send,
@@ -217,6 +217,10 @@ func (e *entityActor) subscribe(r *request) {
 	}
 	if err := e.own.learn(); err != nil {
 		e.own.refuse(r, err)
+		return
+	}
+	if r.connection.next > m.state.Seq+1 { // a cursor of a history that was lost since
+		e.own.refuse(r, entity.Errorf(entity.InvalidCursor, ""))
 		return
 	}
 	m.hub.add(e.term.node.root, r.connection)

@@ -75,8 +75,14 @@ func answerActivity(at place, m proto.Message) (proto.Message, error) {
 	a := activityReader{at}
 	switch q := m.(type) {
 	case *activityv1.ReadFeed:
+		if err := a.checkPosition(q.GetPosition()); err != nil {
+			return nil, err
+		}
 		return a.feed(q)
 	case *activityv1.ReadHistory:
+		if err := a.checkPosition(q.GetAfter()); err != nil {
+			return nil, err
+		}
 		return a.walk(a.places(q.GetPath(), false, false), pageOf(q.GetAfter(), q.GetLimit(), q.GetReads(), persistence.Ascending))
 	case *activityv1.ReadSeenBy:
 		return a.seenBy(q)
@@ -86,6 +92,18 @@ func answerActivity(at place, m proto.Message) (proto.Message, error) {
 		return a.intents()
 	}
 	return nil, entity.Errorf(entity.InvalidRequest, "activity answers no %s", m.ProtoReflect().Descriptor().Name())
+}
+
+// checkPosition returns invalid_cursor for a position behind the last row: a cursor of a history that was lost since.
+func (a activityReader) checkPosition(position uint64) error {
+	if position == 0 {
+		return nil
+	}
+	head, err := a.view.Head(a.partition, a.stream)
+	if err == nil && position > head {
+		err = entity.Errorf(entity.InvalidCursor, "")
+	}
+	return err
 }
 
 // page is what a walk of rows is asked for.

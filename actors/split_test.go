@@ -20,8 +20,8 @@ import (
 func inSplit(b *bench) { b.split = true }
 
 // moving moves partitions between the two systems while fn runs: after some of the commits, so that commands and reactions
-// are under way. It returns the number of moves.
-func (b *bench) moving(seed uint64, fn func()) (moves int64) {
+// are under way. fn is told how many moves there were so far, to go on until there were enough.
+func (b *bench) moving(seed uint64, fn func(enough func() bool)) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -34,6 +34,7 @@ func (b *bench) moving(seed uint64, fn func()) (moves int64) {
 			}
 		})
 	}
+	var moves atomic.Int64
 	var mover sync.WaitGroup
 	mover.Go(func() {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -48,16 +49,12 @@ func (b *bench) moving(seed uint64, fn func()) (moves int64) {
 				b.t.Errorf("move: %v", err)
 				return
 			}
-			moves++
+			moves.Add(1)
 		}
 	})
-	fn()
+	fn(func() bool { return b.t.Failed() || moves.Load() >= 3 })
 	cancel()
 	mover.Wait()
-	if moves < 3 {
-		b.t.Errorf("only %d moves", moves)
-	}
-	return moves
 }
 
 func TestMovesLoseAndDoubleNothing(t *testing.T) {
@@ -66,7 +63,7 @@ func TestMovesLoseAndDoubleNothing(t *testing.T) {
 			b := newBench(t, withNotes, inSplit)
 			const workspaces, writers, each = 4, 3, 25
 			var acknowledged [workspaces]atomic.Int64
-			b.moving(seed, func() {
+			b.moving(seed, func(enough func() bool) {
 				for w := range workspaces {
 					b.createWorkspace(fmt.Sprint("ws_", w), "usr_1")
 				}
@@ -74,7 +71,7 @@ func TestMovesLoseAndDoubleNothing(t *testing.T) {
 				for w := range workspaces {
 					for i := range writers {
 						writing.Go(func() {
-							for n := range each {
+							for n := 0; n < each || !enough(); n++ {
 								id := fmt.Sprint("ws_", w)
 								c := toNote(id+"/a", person("usr_1"), count)
 								c.ID = fmt.Sprintf("%d-%d", i, n)
@@ -106,21 +103,23 @@ func TestStreamsGoOnWhereTheirWorkspaceMoves(t *testing.T) {
 	b := newBench(t, inSplit)
 	b.createWorkspace("ws_1", "usr_1")
 	f := b.follow(t, "ws_1", 0, false)
-	b.moving(7, func() {
-		for i := range 40 {
-			c := record("ws_1", operation(activityv1.Kind_KIND_WRITE, fmt.Sprint(i)))
-			c.ID = fmt.Sprint(i)
+	rows := uint64(0)
+	b.moving(7, func(enough func() bool) {
+		for ; rows < 40 || !enough(); rows++ {
+			c := record("ws_1", operation(activityv1.Kind_KIND_WRITE, fmt.Sprint(rows)))
+			c.ID = fmt.Sprint(rows)
 			b.mustAsk(c)
 		}
 	})
-	contiguous(t, f.wait(40), 1, 40)
+	contiguous(t, f.wait(rows), 1, rows)
 }
 
 func TestChainsGoOnUnderMoves(t *testing.T) {
 	b := newBench(t, inSplit)
-	const claims = 24
-	b.moving(9, func() {
-		for i := range claims {
+	claims := 0
+	b.moving(9, func(enough func() bool) {
+		for ; claims < 24 || !enough(); claims++ {
+			i := claims
 			b.mustAsk(entity.Command{Kind: entity.KindSlug, Identity: fmt.Sprint("acme-", i), Principal: entity.Platform(),
 				ID:      fmt.Sprint(i),
 				Message: &slugv1.ClaimSlug{WorkspaceId: fmt.Sprint("ws_", i), WorkspaceName: "Acme", CreatorId: "usr_1"}})

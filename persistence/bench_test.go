@@ -176,7 +176,7 @@ func bareLoop(b *testing.B, db *pebble.DB, writes chan bareWrite) {
 		batch.Reset()
 		for _, w := range waiting {
 			sequence++
-			key = appendEventKey(key[:0], 0, w.stream, w.version)
+			key = appendNumber(appendEventPrefix(key[:0], 0, w.stream), w.version)
 			_ = batch.Set(key, w.value, nil)
 			key, value = appendFeedKey(key[:0], 0, sequence), appendPosition(value[:0], w.version, w.stream)
 			_ = batch.Set(key, value, nil)

@@ -7,8 +7,8 @@ import (
 )
 
 // Checkpoint makes dir a data directory of its own, with a disk id of its own: a copy that went by the same would be
-// taken for the original by whoever has its votes or its log counted. Its format file is written last, so that one that
-// was cut off does not open. Files that Pebble does not change any more are linked, not copied, where dir lies on the
+// taken for the original by whoever has its votes or its log counted. It has no marks: they are made, with a timeline of
+// their own, when it is first opened. Its format file is written last, so that one that was cut off does not open. Files that Pebble does not change any more are linked, not copied, where dir lies on the
 // same file system.
 func (s *Store) Checkpoint(dir string) error {
 	if err := s.checkpoint(dir); err != nil {
@@ -30,7 +30,7 @@ func (s *Store) checkpoint(dir string) error {
 		return fmt.Errorf("it exists")
 	}
 	copied := &directory{fs: fs, path: dir, format: s.directory.format}
-	copied.format.disk = newDisk()
+	copied.format.disk, copied.format.marked = newID(), false
 	if err := s.copyStore(copied.name(storeName)); err != nil {
 		return err
 	}

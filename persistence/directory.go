@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/cockroachdb/errors/oserror"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -15,6 +16,7 @@ import (
 //
 //	LOCK     held by the process that has it open
 //	FORMAT   what the directory is; written last, so that a copy that was cut off is not taken for one
+//	MARKS    identity and high-water marks (see marks), where Options.Marks names no other file
 //	store/   Pebble's files
 const (
 	lockName   = "LOCK"
@@ -22,6 +24,7 @@ const (
 	storeName  = "store"
 
 	formatVersion     = 1
+	formatMarked      = "marked\n"
 	defaultPartitions = 12
 	maxPartitions     = 1 << 12
 )
@@ -32,16 +35,24 @@ type format struct {
 	version    int
 	partitions int
 	disk       string
+	// marked tells that the directory has marks, without which it does not open. Versions of this program before the
+	// marks pass over it.
+	marked bool
 }
 
-func newDisk() string {
+// newID returns a random id of 32 hexadecimal digits.
+func newID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
 func (f format) String() string {
-	return fmt.Sprintf("atelier journal %d\npartitions %d\ndisk %s\n", f.version, f.partitions, f.disk)
+	text := fmt.Sprintf("atelier journal %d\npartitions %d\ndisk %s\n", f.version, f.partitions, f.disk)
+	if f.marked {
+		text += formatMarked
+	}
+	return text
 }
 
 func parseFormat(text string) (format, error) {
@@ -59,6 +70,7 @@ func parseFormat(text string) (format, error) {
 	if f.partitions < 1 || f.partitions > maxPartitions {
 		return f, fmt.Errorf("%d partitions", f.partitions)
 	}
+	f.marked = strings.HasSuffix(text, "\n"+formatMarked)
 	return f, nil
 }
 
@@ -68,27 +80,86 @@ type directory struct {
 	path   string
 	lock   io.Closer
 	format format
+
+	// marksPath is the file of the marks; marks is what it held when the directory was opened, nil where it was missing.
+	marksPath string
+	marks     *marks
+	// isCopy tells that the file of the marks is a copy of the one that was written.
+	isCopy bool
 }
 
 func (d *directory) name(base string) string { return d.fs.PathJoin(d.path, base) }
 
-// openDirectory locks the directory, and makes it where there is none. partitions of 0: whatever it has.
-func openDirectory(fs vfs.FS, path string, partitions int) (*directory, error) {
-	d := &directory{fs: fs, path: path}
-	if err := fs.MkdirAll(path, 0o750); err != nil {
-		return nil, fmt.Errorf("data directory %s: %w", path, err)
+// openDirectory locks the data directory, and makes it where there is none. Where a part of it is missing, it returns
+// ErrDamaged and has made nothing.
+func openDirectory(o Options) (*directory, error) {
+	d := &directory{fs: o.FS, path: o.Dir, marksPath: o.Marks}
+	err := d.checkParts()
+	if err == nil {
+		err = d.fs.MkdirAll(d.path, 0o750)
 	}
-	var err error
-	if d.lock, err = fs.Lock(d.name(lockName)); err != nil {
-		return nil, fmt.Errorf("data directory %s is in use by another process: %w", path, err)
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", d.path, err)
 	}
-	if err := d.identify(partitions); err != nil {
+	if d.lock, err = d.fs.Lock(d.name(lockName)); err != nil {
+		return nil, fmt.Errorf("data directory %s is in use by another process: %w", d.path, err)
+	}
+	if err := d.identify(o.Partitions); err != nil {
 		_ = d.lock.Close()
-		return nil, fmt.Errorf("data directory %s: %w", path, err)
+		return nil, fmt.Errorf("data directory %s: %w", d.path, err)
 	}
 	return d, nil
 }
 
+// Inspect reports whether there is a journal in a data directory, without opening it. Errors: ErrDamaged where a part of
+// one that held history is missing.
+func Inspect(o Options) (bool, error) {
+	o = o.withDefaults()
+	d := &directory{fs: o.FS, path: o.Dir, marksPath: o.Marks}
+	err := d.checkParts()
+	if err == nil {
+		var present bool
+		if present, err = d.has(formatName); err == nil {
+			return present, nil
+		}
+	}
+	return false, fmt.Errorf("data directory %s: %w", o.Dir, err)
+}
+
+// has tells whether a part of the directory is there.
+func (d *directory) has(base string) (bool, error) {
+	_, err := d.fs.Stat(d.name(base))
+	if oserror.IsNotExist(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// checkParts returns ErrDamaged where the format file or the store of a journal with history is missing.
+func (d *directory) checkParts() error {
+	hasFormat, err := d.has(formatName)
+	if err != nil {
+		return err
+	}
+	hasStore, err := d.has(storeName)
+	if err != nil || hasFormat && hasStore {
+		return err
+	}
+	m, _, err := readMarks(d.fs, d.marksPath)
+	switch {
+	case err != nil:
+		return err
+	case !hasFormat && hasStore:
+		return damaged("%s is there without %s: a copy that was cut off", d.name(storeName), d.name(formatName))
+	case m != nil && m.hasHistory() && !hasFormat:
+		return damaged("%s is missing; %s says that there was a journal", d.name(formatName), d.marksPath)
+	case hasFormat && (m == nil || m.hasHistory()):
+		return damaged("%s is missing", d.name(storeName))
+	}
+	return nil
+}
+
+// identify reads the format file and the marks, or makes them for a new directory.
 func (d *directory) identify(partitions int) error {
 	text, err := d.read()
 	if oserror.IsNotExist(err) {
@@ -104,21 +175,70 @@ func (d *directory) identify(partitions int) error {
 		return fmt.Errorf("it has %d partitions, not %d: the number is fixed when it is made",
 			d.format.partitions, partitions)
 	}
+	if d.marks, d.isCopy, err = readMarks(d.fs, d.marksPath); err != nil {
+		return err
+	}
+	switch m := d.marks; {
+	case m == nil && d.format.marked:
+		return damaged("the marks of the journal are missing: %s", d.marksPath)
+	case m != nil && m.disk != d.format.disk:
+		return damaged("the journal's id is %s, and the marks in %s are of journal %s", d.format.disk, d.marksPath, m.disk)
+	case m != nil && len(m.shares) != d.format.partitions:
+		return damaged("the marks in %s are of %d partitions, not %d", d.marksPath, len(m.shares), d.format.partitions)
+	}
 	return nil
 }
 
+// create makes the marks before the format file: a directory with a format file has marks.
 func (d *directory) create(partitions int) error {
-	if _, err := d.fs.Stat(d.name(storeName)); err == nil {
-		return errors.New("it has data but no format file: a copy that was cut off")
-	}
 	if partitions == 0 {
 		partitions = defaultPartitions
 	}
 	if partitions < 1 || partitions > maxPartitions {
 		return fmt.Errorf("%d partitions: 1 to %d are possible", partitions, maxPartitions)
 	}
-	d.format = format{version: formatVersion, partitions: partitions, disk: newDisk()}
+	d.format = format{version: formatVersion, partitions: partitions, disk: newID(), marked: true}
+	d.marks = &marks{disk: d.format.disk, timeline: newID(), shares: make([]mark, partitions)}
+	if err := writeMarks(d.fs, d.marksPath, d.marks); err != nil {
+		return err
+	}
 	return d.write()
+}
+
+// verify returns the marks to go on with, which are durable: those that were there, once the store is found to hold
+// what they promise, or new ones for a store without marks. The marks of a copy get another timeline.
+// Errors: ErrDamaged; nothing has been changed then.
+func (d *directory) verify(v *verifier) (marks, error) {
+	if d.marks != nil && !d.marks.hasHistory() {
+		return *d.marks, nil // the store is new, or was never opened
+	}
+	held, err := v.verify(d.marks, d.format.partitions)
+	if err != nil {
+		return marks{}, err
+	}
+	timeline := newID()
+	switch {
+	case d.marks == nil:
+		v.logger.Info("the journal had no marks, and has them now", "path", d.marksPath)
+	case d.isCopy:
+		v.logger.Warn("the data directory is a copy: cursors that the original gave out end", "path", d.marksPath)
+	default:
+		timeline = d.marks.timeline
+	}
+	return d.accept(held, timeline)
+}
+
+// accept makes marks durable of what a store holds.
+func (d *directory) accept(held found, timeline string) (marks, error) {
+	m := marks{disk: d.format.disk, timeline: timeline, shares: held.shares, manifests: []extent{held.manifest}}
+	if err := writeMarks(d.fs, d.marksPath, &m); err != nil {
+		return m, err
+	}
+	if d.format.marked {
+		return m, nil
+	}
+	d.format.marked = true
+	return m, d.write()
 }
 
 func (d *directory) read() (string, error) {

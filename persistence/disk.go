@@ -18,10 +18,14 @@ import (
 //
 // The making of tables is slowed down after errors, since Pebble tries again without a pause, and has its locks held
 // wherever else it could be slowed.
+//
+// The keeper of the marks learns of each byte of manifests and logs. An edit of a manifest is in the marks before Pebble
+// gets the answer to its sync, and so before Pebble removes what the edit makes obsolete.
 type disk struct {
 	vfs.FS
 	store      string
 	background *background
+	keeper     *keeper
 	// armed: there is a writer to answer for. While the store is opened and closed, errors are returned as they are.
 	armed atomic.Bool
 }
@@ -33,21 +37,66 @@ const (
 
 func (d *disk) Unwrap() vfs.FS { return d.FS }
 
+const (
+	logSuffix            = ".log"
+	tableSuffix          = ".sst"
+	manifestPrefix       = "MANIFEST-"
+	manifestMarker       = "manifest"
+	manifestMarkerPrefix = "marker." + manifestMarker + "."
+)
+
 // log tells whether a file is Pebble's log; checkpoints have copies elsewhere.
 func (d *disk) log(name string) bool {
-	return strings.HasSuffix(name, ".log") && d.FS.PathDir(name) == d.store
+	return strings.HasSuffix(name, logSuffix) && d.FS.PathDir(name) == d.store
+}
+
+// watch lets the keeper see what is written to a manifest or a log.
+func (d *disk) watch(name string, file vfs.File, err error) (vfs.File, error) {
+	base := d.FS.PathBase(name)
+	if target, ok := markedManifest(base); ok && d.FS.PathDir(name) == d.store {
+		d.keeper.points(target)
+	}
+	manifest := strings.HasPrefix(base, manifestPrefix) && d.FS.PathDir(name) == d.store
+	if err != nil || !manifest && !d.log(name) {
+		return file, err
+	}
+	return &witness{file, d.keeper, d.keeper.created(base), manifest}, nil
+}
+
+// markedManifest returns the manifest that a marker of Pebble's points to; ok is false for other files.
+func markedManifest(base string) (name string, ok bool) {
+	rest, ok := strings.CutPrefix(base, manifestMarkerPrefix)
+	if !ok {
+		return "", false
+	}
+	_, name, ok = strings.Cut(rest, ".")
+	return name, ok
+}
+
+// Remove removes a file, which the keeper forgets.
+func (d *disk) Remove(name string) error {
+	err := d.FS.Remove(name)
+	if err == nil && d.FS.PathDir(name) == d.store {
+		d.keeper.removed(d.FS.PathBase(name))
+	}
+	return err
 }
 
 func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if n := d.background.errors.Load(); n > 0 && strings.HasSuffix(name, ".sst") {
+	if n := d.background.errors.Load(); n > 0 && strings.HasSuffix(name, tableSuffix) {
 		time.Sleep(min(time.Duration(n)*pace, maxPace))
 	}
 	file, err := d.FS.Create(name, category)
+	file, err = d.watch(name, file, err)
 	return d.vital(file, err, d.log(name))
 }
 
 func (d *disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	file, err := d.FS.ReuseForWrite(from, to, category)
+	if err == nil {
+		d.keeper.removed(d.FS.PathBase(from))
+	}
+	file, err = d.watch(to, file, err)
 	return d.vital(file, err, d.log(to))
 }
 

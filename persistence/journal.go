@@ -54,6 +54,10 @@
 //
 // A data directory is opened by one process at a time. Its number of partitions is fixed when it is made, and it has an
 // id that no other has. Each opening takes a new epoch for every partition. Checkpoint makes another data directory.
+//
+// A file outside Pebble (Options.Marks) says what the store must hold at least. Open compares them before anything is
+// changed, and returns ErrDamaged where history or a part of the directory is missing, or a file cannot be read; Accept
+// makes such a directory open. Positions in streams and feeds belong to a Timeline, which a restore renews.
 package persistence
 
 import (

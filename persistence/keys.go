@@ -77,10 +77,6 @@ func appendEventPrefix(dst []byte, p Partition, s Stream) []byte {
 	return append(appendEscaped(appendHeader(dst, p, tagEvent), string(s)), 0)
 }
 
-func appendEventKey(dst []byte, p Partition, s Stream, version uint64) []byte {
-	return appendNumber(appendEventPrefix(dst, p, s), version)
-}
-
 func appendHeadKey(dst []byte, p Partition, s Stream) []byte {
 	return appendEscaped(appendHeader(dst, p, tagHead), string(s))
 }

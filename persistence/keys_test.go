@@ -30,7 +30,7 @@ func TestKeys(t *testing.T) {
 		var key []byte
 		switch d.Cmd {
 		case "event":
-			key = appendEventKey(nil, Partition(p), Stream(stream), number)
+			key = appendNumber(appendEventPrefix(nil, Partition(p), Stream(stream)), number)
 		case "head":
 			key = appendHeadKey(nil, Partition(p), Stream(stream))
 		case "feed":
@@ -69,7 +69,7 @@ func FuzzKeys(f *testing.F) {
 		byEntry := cmp.Or(strings.Compare(name1, name2), strings.Compare(value1, value2), cmp.Compare(n1, n2))
 		checkPair(t, entry1, entry2, byEntry)
 		checkPair(t, entry1[:split(entry1)], entry2[:split(entry2)], cmp.Or(strings.Compare(name1, name2), strings.Compare(value1, value2)))
-		event1, event2 := appendEventKey(nil, 1, Stream(name1), n1), appendEventKey(nil, 1, Stream(name2), n2)
+		event1, event2 := appendNumber(appendEventPrefix(nil, 1, Stream(name1)), n1), appendNumber(appendEventPrefix(nil, 1, Stream(name2)), n2)
 		checkPair(t, event1, event2, cmp.Or(strings.Compare(name1, name2), cmp.Compare(n1, n2)))
 		escaped, err := entryValue(entry1, len(appendValuesPrefix(nil, 1, name1, "")))
 		if err != nil {

@@ -109,17 +109,20 @@ func (m *Member) Append(p Proposal, done func(Result)) {
 func (m *Member) View() (View, error) { return m.store.View() }
 
 // SaveSnapshot keeps what the snapshot refers to until it is written, and drops it when the journal is busy, or when the
-// member does not lead the partition under that epoch.
+// member does not lead the partition under that epoch. A state of more than 8 MiB is dropped and logged, since it would
+// hold up every commit each time it is saved: the stream can still be read from its events, and the entity's rules need a
+// bound.
 func (m *Member) SaveSnapshot(p Partition, epoch uint64, stream Stream, snapshot Snapshot) {
 	s := m.store
 	size := rowBytes + len(stream) + len(snapshot.State)
-	entry := pending{save: &save{stream, epoch, snapshot}, size: size}
 	if size > maxProposalBytes {
-		s.metrics.snapshots.Inc()
+		s.metrics.snapshots.WithLabelValues(string(tooLarge)).Inc()
+		s.options.Logger.Warn("the snapshot of a stream is too large and was not saved", "stream", string(stream),
+			"bytes", len(snapshot.State), "most", maxProposalBytes)
 		return
 	}
-	if why, _ := s.queue.put(p, m, entry); why != accepted {
-		s.metrics.snapshots.Inc()
+	if why, _ := s.queue.put(p, m, pending{save: &save{stream, epoch, snapshot}, size: size}); why != accepted {
+		s.metrics.snapshots.WithLabelValues(string(why)).Inc()
 	}
 }
 

@@ -24,9 +24,10 @@ type metrics struct {
 	batch            prometheus.Histogram
 	latency          prometheus.Histogram
 	bytes            prometheus.Counter
-	snapshots        prometheus.Counter
+	snapshots        *prometheus.CounterVec
 	refused          *prometheus.CounterVec
 	backgroundErrors prometheus.Counter
+	damagedReads     prometheus.Counter
 	stalls           prometheus.Counter
 
 	partitionFailures prometheus.Counter
@@ -41,13 +42,15 @@ func newMetrics() *metrics {
 		return prometheus.NewHistogram(o)
 	}
 	return &metrics{
-		batch:     histogram("batch_proposals", "Proposals in a commit.", prometheus.ExponentialBuckets(1, 2, 11)),
-		latency:   histogram("commit_seconds", "Time to apply and sync a commit.", prometheus.ExponentialBuckets(50e-6, 2, 16)),
-		bytes:     counter("bytes_total", "Bytes of committed proposals and snapshots."),
-		snapshots: counter("snapshots_dropped_total", "Snapshots of entities not kept: the journal was busy, or their epoch had passed."),
+		batch:   histogram("batch_proposals", "Proposals in a commit.", prometheus.ExponentialBuckets(1, 2, 11)),
+		latency: histogram("commit_seconds", "Time to apply and sync a commit.", prometheus.ExponentialBuckets(50e-6, 2, 16)),
+		bytes:   counter("bytes_total", "Bytes of committed proposals and snapshots."),
+		snapshots: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atelier_journal_snapshots_dropped_total", Help: "Snapshots of entities not kept, by reason."}, []string{"reason"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_journal_refused_total", Help: "Proposals not written, by reason."}, []string{"reason"}),
 		backgroundErrors: counter("background_errors_total", "Failed flushes and compactions."),
+		damagedReads:     counter("damaged_reads_total", "Reads that met a damaged block of a table."),
 		stalls:           counter("write_stalls_total", "Times that writes waited for flushes or compactions."),
 
 		partitionFailures: counter("partition_failures_total", "Errors that ended the term of one partition."),
@@ -64,7 +67,7 @@ func (m *metrics) commit(lanes []*lane, bytes int, took time.Duration) {
 	for _, l := range lanes {
 		r := &l.round
 		proposals += len(r.proposals)
-		m.snapshots.Add(float64(r.dropped))
+		m.snapshots.WithLabelValues(string(notLeader)).Add(float64(r.dropped))
 		for i := range r.results {
 			if err := r.results[i].Err; err != nil {
 				m.refuse(refusal(err), 1)
@@ -86,6 +89,6 @@ func refusal(err error) reason {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.batch, m.latency, m.bytes, m.snapshots, m.refused, m.backgroundErrors, m.stalls,
+	return []prometheus.Collector{m.batch, m.latency, m.bytes, m.snapshots, m.refused, m.backgroundErrors, m.damagedReads, m.stalls,
 		m.partitionFailures}
 }

@@ -15,6 +15,9 @@ type Options struct {
 	Dir string
 	// Partitions is fixed when the directory is made: 12 then by default. 0 for one that exists: whatever it has.
 	Partitions int
+	// Marks is the file that holds the journal's identity and high-water marks, in a folder that exists. It is best kept
+	// outside Dir, so that it survives Dir. The default is a file of Dir.
+	Marks string
 	// FS defaults to the machine's.
 	FS     vfs.FS
 	Logger *slog.Logger
@@ -53,6 +56,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Marks == "" {
+		o.Marks = o.FS.PathJoin(o.Dir, marksName)
 	}
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = max(memtablesInCache*o.MemtableBytes, memtablesInCache*maxMemtable)

@@ -17,6 +17,7 @@ type Store struct {
 	options   Options
 	directory *directory
 	disk      *disk
+	keeper    *keeper
 	db        *pebble.DB
 	views     *views
 	queue     *queue
@@ -37,10 +38,11 @@ type Store struct {
 var _ Journal = (*Store)(nil)
 
 // Open opens the journal in a data directory, or makes it. Errors name the directory: it is in use by another process,
-// has another number of partitions, or another format. Each opening takes a new epoch for every partition.
+// has another number of partitions, or another format; ErrDamaged: it lost history or a part, or a file of it cannot be
+// read, and nothing was changed. Each opening takes a new epoch for every partition.
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
-	d, err := openDirectory(o.FS, o.Dir, o.Partitions)
+	d, err := openDirectory(o)
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +66,13 @@ func (s *Store) giveUp() {
 }
 
 func (s *Store) start() error {
+	m, err := s.directory.verify(s.options.verifier(s.directory))
+	if err != nil {
+		return err
+	}
+	s.keeper = newKeeper(s.options.FS, s.options.Marks, m, s.options.Logger)
 	b := &background{failure: s.failure, metrics: s.metrics}
-	s.disk = &disk{FS: s.options.FS, store: s.directory.name(storeName), background: b}
+	s.disk = &disk{FS: s.options.FS, store: s.directory.name(storeName), background: b, keeper: s.keeper}
 	db, err := pebble.Open(s.disk.store, s.options.pebble(s.disk, b))
 	if err != nil {
 		return err
@@ -81,6 +88,10 @@ func (s *Store) start() error {
 	barrier := &localBarrier{db: db, batch: db.NewBatch(), applier: newApplier(db, shares, s.options.CachedHeads), views: s.views, failure: s.failure}
 	s.queue = newQueue(s.localLanes(shares, barrier), s.options.QueueProposals, s.options.QueueBytes)
 	s.watchers = newWatchers(owned(shares), s.local)
+	s.watchers.record(s.keeper.note)
+	if err := s.keeper.opened(); err != nil {
+		return err
+	}
 	s.space = &space{fs: s.options.FS, dir: s.options.Dir, least: s.options.MinFreeBytes, every: spaceInterval}
 	s.writer = &writer{
 		queue:    s.queue,
@@ -96,6 +107,7 @@ func (s *Store) start() error {
 	s.failure.then(s.writer.abandon)
 	s.disk.armed.Store(true)
 	go s.writer.run()
+	go s.keeper.run()
 	return s.failure.cause()
 }
 
@@ -210,6 +222,10 @@ func (s *Store) Partitions() int { return s.directory.format.partitions }
 // Disk identifies the data directory. No other has the same, not even a copy by Checkpoint.
 func (s *Store) Disk() string { return s.directory.format.disk }
 
+// Timeline identifies the history that positions and cursors refer to. It is random, stays the same from one opening to
+// the next, and is another one once the data directory has been restored from a copy.
+func (s *Store) Timeline() string { return s.keeper.marks.timeline }
+
 // Failed is closed when the journal can write no more. The process should then end, for its supervisor to start it
 // again; Err tells why.
 func (s *Store) Failed() <-chan struct{} { return s.failure.ended }
@@ -231,11 +247,15 @@ func (s *Store) close() error {
 	case <-s.failure.ended:
 	}
 	s.views.close()
+	s.keeper.close()
 	if err := s.failure.cause(); err != nil {
 		return err
 	}
 	s.disk.armed.Store(false)
 	if err := s.failure.guard(s.db.Close); err != nil {
+		return errors.Join(err, s.directory.lock.Close())
+	}
+	if err := s.keeper.seal(); err != nil {
 		return errors.Join(err, s.directory.lock.Close())
 	}
 	s.options.Logger.Debug("the journal is closed", slog.String("dir", s.options.Dir))

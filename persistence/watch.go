@@ -17,6 +17,8 @@ type watchers struct {
 	// state is what the owners of the partitions have been told last.
 	state  []Notice
 	owners []*Member
+	// recorder is told every state, whoever leads the partition.
+	recorder func(Notice)
 }
 
 type watcher struct {
@@ -56,8 +58,21 @@ func (w *watchers) remove(one *watcher) {
 	w.all = slices.DeleteFunc(w.all, func(other *watcher) bool { return other == one })
 }
 
+// record has fn called with the state of every partition, and with each later change.
+func (w *watchers) record(fn func(Notice)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.recorder = fn
+	for _, n := range w.state {
+		fn(n)
+	}
+}
+
 // tellOwner tells the owner of a partition its state.
 func (w *watchers) tellOwner(p Partition) {
+	if w.recorder != nil {
+		w.recorder(w.state[p])
+	}
 	for _, one := range w.all {
 		if one.member == w.owners[p] {
 			w.tell(one, w.state[p])

@@ -6,6 +6,7 @@
 //	atelier admin workspace    list, suspend, archive, retire, delete workspaces
 //	atelier admin backup       take, list and restore backups of a workspace's drive
 //	atelier admin audit        export the audit logs
+//	atelier accept             accept a data directory of which serve says that a part is missing or older
 //	atelier reference          print every setting of serve as Markdown
 //	atelier version            tell what this program was built from
 //
@@ -35,6 +36,7 @@ const (
 type commands struct {
 	Serve     serveCommand     `cmd:"" help:"Run a node."`
 	Admin     adminCommands    `cmd:"" help:"Administer the node that runs on this machine."`
+	Accept    acceptCommand    `cmd:"" help:"Accept a data directory that serve refuses because a part of it is missing or older than the rest."`
 	Reference referenceCommand `cmd:"" help:"Print every setting of serve as Markdown."`
 	Version   versionCommand   `cmd:"" help:"Tell what this program was built from."`
 }

@@ -67,6 +67,8 @@ type Node struct {
 	// Computers looks after the workspaces' computers.
 	Computers *computer.Fleet
 	Server    *http.Server
+	// CursorSecret is the key of cursors. It follows from the installation's secret and the journal's timeline.
+	CursorSecret []byte
 
 	backups *blob.Bucket
 	anchors *anchors
@@ -92,19 +94,19 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
 		return n, err
 	}
-	if err := makeDir(o.Dir); err != nil {
+	secret, err := prepareDir(o)
+	if err != nil {
 		return n, err
 	}
 	if n.Journal, err = openJournal(o); err != nil {
 		return n, err
 	}
-	secret, err := installationSecret(o.Dir)
-	if err != nil {
+	if n.CursorSecret, err = cursorSecret(secret, n.Journal.Timeline()); err != nil {
 		return n, err
 	}
 	n.Router = cluster.NewRouter(n.Journal.Partitions(), o.Wire)
 	if n.Drives, err = drive.New(drive.Options{
-		Dir: filepath.Join(o.Dir, "drives"), Asker: n.Router, Generated: o.GeneratedTrees, Log: o.Log,
+		Dir: filepath.Join(o.Dir, drivesName), Asker: n.Router, Generated: o.GeneratedTrees, Log: o.Log,
 	}); err != nil {
 		return n, err
 	}
@@ -115,7 +117,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		return n, err
 	}
 	n.System = actors.New(actors.Options{
-		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: secret,
+		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
 		Reactions: n.reactions(), Trail: n.anchors.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: o.Registry,
 		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress,
 	})
@@ -129,7 +131,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}
 	n.anchors.start()
 	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers)
-	if n.Server, err = n.serve(o, secret); err != nil {
+	if n.Server, err = n.serve(o); err != nil {
 		return n, err
 	}
 	return n, nil
@@ -156,16 +158,25 @@ func (o Options) complete() Options {
 }
 
 func openJournal(o Options) (*persistence.Store, error) {
-	settings := o.Journal
-	settings.Dir, settings.Logger = filepath.Join(o.Dir, "journal"), o.Log
-	return persistence.Open(settings)
+	journal, err := persistence.Open(journalOptions(o))
+	if errors.Is(err, persistence.ErrDamaged) {
+		return nil, incomplete("%w", err)
+	}
+	return journal, err
 }
 
-func (n *Node) serve(o Options, secret []byte) (*http.Server, error) {
+func journalOptions(o Options) persistence.Options {
+	settings := o.Journal
+	settings.Dir, settings.Logger = filepath.Join(o.Dir, journalName), o.Log
+	settings.Marks = filepath.Join(o.Dir, marksName)
+	return settings
+}
+
+func (n *Node) serve(o Options) (*http.Server, error) {
 	settings := o.HTTP
 	settings.Asker, settings.Streams, settings.Drive = settler{n.Router, n}, n.Router, webdav.New(n.Drives, o.Log)
 	settings.Directory, settings.Reactions = n.Router, n.Router
-	settings.Secret, settings.Log, settings.Clock = secret, o.Log, o.Clock
+	settings.Secret, settings.Log, settings.Clock = n.CursorSecret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
 	return http.New(settings)
 }

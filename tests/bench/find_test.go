@@ -2,8 +2,6 @@ package bench
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/atelier-run/atelier/entity"
@@ -23,10 +21,6 @@ func (m *Member) find(b testing.TB) {
 }
 
 // cursor makes the member's cursors.
-func (m *Member) cursor(b testing.TB) activity.Cursor {
-	secret, err := os.ReadFile(filepath.Join(m.dir, "secret"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	return activity.NewCursor(secret, m.Workspace)
+func (m *Member) cursor() activity.Cursor {
+	return activity.NewCursor(m.Node.CursorSecret, m.Workspace)
 }

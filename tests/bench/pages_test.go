@@ -39,7 +39,7 @@ func constant(body []byte) http.Handler {
 
 // pages are requests for pages at n places, evenly spread.
 func (m *Member) pages(b testing.TB, n int) [][]byte {
-	cursor := m.cursor(b)
+	cursor := m.cursor()
 	var requests [][]byte
 	for i := range n {
 		at := cursor.Append(nil, uint64(1+i*(million-1000)/n))

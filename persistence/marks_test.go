@@ -1,0 +1,277 @@
+package persistence
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// mustRefuse opens a damaged directory, which must be refused without a change.
+func mustRefuse(t *testing.T, fs vfs.FS, o Options, parts ...string) {
+	t.Helper()
+	before := imageOf(t, fs, "")
+	s, err := Open(o)
+	if err == nil {
+		s.Close()
+		t.Fatal("it opened")
+	}
+	if !errors.Is(err, ErrDamaged) {
+		t.Fatalf("not ErrDamaged: %v", err)
+	}
+	for _, part := range append(parts, o.Dir) {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+	if !before.equal(imageOf(t, fs, "")) {
+		t.Error("the directory has changed")
+	}
+}
+
+// TestMarks/... removes or exchanges parts of a data directory whose marks lie outside it.
+func TestMarks(t *testing.T) {
+	h := newHistory(t)
+	outside := image{}
+	for path, content := range h.closed {
+		if strings.HasSuffix(path, "/"+marksName) {
+			path = "marks"
+		}
+		outside[path] = content
+	}
+	options := func(fs vfs.FS) Options {
+		o := tiny(fs, "data")
+		o.Marks = "marks"
+		return o
+	}
+	t.Run("directory removed", func(t *testing.T) {
+		fs := image{"marks": outside["marks"]}.disk(t)
+		mustRefuse(t, fs, options(fs), "data/FORMAT is missing", "marks")
+	})
+	t.Run("store removed", func(t *testing.T) {
+		fs := image{"marks": outside["marks"], "data/LOCK": {}, "data/FORMAT": outside["data/FORMAT"]}.disk(t)
+		mustRefuse(t, fs, options(fs), "data/store is missing")
+	})
+	t.Run("marks removed", func(t *testing.T) {
+		fs := outside.with("marks", nil).disk(t)
+		mustRefuse(t, fs, options(fs), "the marks of the journal are missing", "marks")
+	})
+	t.Run("another journal", func(t *testing.T) {
+		fs := newHistory(t).closed.with("marks", outside["marks"]).disk(t)
+		mustRefuse(t, fs, options(fs), "are of journal")
+	})
+	t.Run("older copy of the journal", func(t *testing.T) {
+		fs := outside.disk(t)
+		s := mustOpen(t, options(fs))
+		appendRows(t, s, 0, 10, 10)
+		mustClose(t, s)
+		later := imageOf(t, fs, "")["marks"]
+		fs = outside.with("marks", later).disk(t)
+		mustRefuse(t, fs, options(fs), "older than MANIFEST")
+	})
+	t.Run("whole", func(t *testing.T) {
+		mustClose(t, mustOpen(t, options(outside.disk(t))))
+	})
+}
+
+// TestLogRemovedAfterCrash loses the log of a crash, and with it events that the marks know of.
+func TestLogRemovedAfterCrash(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	s := mustOpen(t, tiny(fs, "data"))
+	appendRows(t, s, 3, 0, 0)
+	if err := s.keeper.save(); err != nil {
+		t.Fatal(err)
+	}
+	crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+	mustClose(t, s)
+	names, err := crashed.List("data/store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, logSuffix) {
+			if err := crashed.Remove("data/store/" + name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mustRefuse(t, crashed, tiny(crashed, "data"), "partition", "has held event")
+}
+
+// TestDirectoryWithoutMarks opens a directory that a version without marks has left, and goes on to want its marks.
+func TestDirectoryWithoutMarks(t *testing.T) {
+	h := newHistory(t)
+	unmarked := strings.TrimSuffix(string(h.crashed["data/"+formatName]), formatMarked)
+	fs := h.crashed.with("data/"+formatName, []byte(unmarked)).with("data/"+marksName, nil).disk(t)
+	s := mustOpen(t, tiny(fs, "data"))
+	if rows, err := rowsOf(s); err != nil || len(rows) != len(h.rows) {
+		t.Fatalf("%d rows, want %d: %v", len(rows), len(h.rows), err)
+	}
+	mustClose(t, s)
+	if err := fs.Remove("data/" + marksName); err != nil {
+		t.Fatal(err)
+	}
+	mustRefuse(t, fs, tiny(fs, "data"), "marks")
+}
+
+// TestOlderProgram has a version without marks write to the store in between.
+func TestOlderProgram(t *testing.T) {
+	fs := newHistory(t).closed.disk(t)
+	o := tiny(fs, "data").withDefaults()
+	for range 2 {
+		db, err := pebble.Open("data/store", o.pebble(fs, &background{failure: newFailure(quiet), metrics: newMetrics()}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, mustOpen(t, tiny(fs, "data")))
+}
+
+func TestAccept(t *testing.T) {
+	fs := newHistory(t).closed.disk(t)
+	o := tiny(fs, "data")
+	s := mustOpen(t, o)
+	timeline := s.Timeline()
+	if _, err := Accept(o); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Fatalf("accepted while it is open: %v", err)
+	}
+	mustClose(t, s)
+	if err := fs.Remove("data/" + marksName); err != nil {
+		t.Fatal(err)
+	}
+	mustRefuse(t, fs, o, "marks")
+	a, err := Accept(o)
+	if err != nil || a.Events != 19 || a.Missing != 0 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	s = mustOpen(t, o)
+	if s.Timeline() == timeline {
+		t.Fatal("the timeline is the one before")
+	}
+	mustClose(t, s)
+}
+
+func TestTimeline(t *testing.T) {
+	dir := t.TempDir()
+	timeline := func(name string) string {
+		s := mustOpen(t, tiny(nil, dir+"/"+name))
+		defer mustClose(t, s)
+		return s.Timeline()
+	}
+	first := timeline("data")
+	if len(first) != 32 || timeline("data") != first {
+		t.Fatal("another opening has another timeline")
+	}
+	s := mustOpen(t, tiny(nil, dir+"/data"))
+	if err := s.Checkpoint(dir + "/checkpoint"); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	checkpoint := timeline("checkpoint")
+	if checkpoint == first || timeline("checkpoint") != checkpoint {
+		t.Fatal("a checkpoint has no timeline of its own")
+	}
+	file, err := vfs.Default.Open(dir + "/data/" + marksName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recognises := placeOf(file) != ""
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !recognises {
+		t.Skip("the file system keeps no time of birth")
+	}
+	if err := os.CopyFS(dir+"/copy", os.DirFS(dir+"/data")); err != nil {
+		t.Fatal(err)
+	}
+	copied := timeline("copy")
+	if copied == first || timeline("copy") != copied {
+		t.Fatal("a copy has no timeline of its own")
+	}
+	if err := os.RemoveAll(dir + "/data"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(dir+"/data", os.DirFS(dir+"/copy")); err != nil {
+		t.Fatal(err)
+	}
+	if restored := timeline("data"); restored == first || restored == copied {
+		t.Fatal("a restored copy has no timeline of its own")
+	}
+}
+
+// TestDamagedTableWhileOpen damages a table under an open journal: the read fails, and the journal goes on.
+func TestDamagedTableWhileOpen(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, tiny(fs, "data"))
+	defer mustClose(t, s)
+	appendRows(t, s, 0, 0, 0)
+	if err := s.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := fs.List("data/store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, tableSuffix) {
+			continue
+		}
+		file, err := fs.OpenReadWrite("data/store/"+name, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.WriteAt([]byte("damage"), 20); err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	for _, failed := range v.Read(0, "s/0-0", 0, Ascending) {
+		err = failed
+	}
+	if !pebble.IsCorruptionError(err) {
+		t.Fatalf("the read of a damaged table: %v", err)
+	}
+	if err := s.Err(); err != nil {
+		t.Fatalf("the journal has failed: %v", err)
+	}
+}
+
+// TestSnapshotTooLarge drops a snapshot, says whose, and counts it.
+func TestSnapshotTooLarge(t *testing.T) {
+	var log bytes.Buffer
+	o := tiny(vfs.NewMem(), "data")
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	s := mustOpen(t, o)
+	s.SaveSnapshot(0, 1, "workspace/large", Snapshot{Version: 1, State: make([]byte, maxProposalBytes)})
+	mustClose(t, s)
+	if !strings.Contains(log.String(), "stream=workspace/large bytes=8388608") {
+		t.Errorf("the log says %s", log.String())
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(s.metrics.snapshots)
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatalf("%v, %v", families, err)
+	}
+	counted := families[0].Metric[0]
+	if counted.GetLabel()[0].GetValue() != string(tooLarge) || counted.GetCounter().GetValue() != 1 {
+		t.Errorf("counted: %v", counted)
+	}
+}

@@ -1,0 +1,203 @@
+package process
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// contents are the checksums of every file below a directory, by path.
+func contents(t *testing.T, dir string) map[string][32]byte {
+	t.Helper()
+	found := map[string][32]byte{}
+	err := filepath.WalkDir(dir, func(path string, at fs.DirEntry, err error) error {
+		if err != nil || at.IsDir() {
+			found[path] = [32]byte{}
+			return err
+		}
+		content, err := os.ReadFile(path)
+		found[path] = sha256.Sum256(content)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// refuses starts a node that must end with exit code 1 and have changed nothing.
+func refuses(t *testing.T, dir string, parts ...string) {
+	t.Helper()
+	before := contents(t, dir)
+	_, errs, code := atelier("serve", "--data="+dir, "--listen=127.0.0.1:0")
+	if code != 1 {
+		t.Errorf("exit %d:\n%s", code, errs)
+	}
+	for _, part := range append(parts, "was left as it is", "atelier accept") {
+		if !strings.Contains(errs, part) {
+			t.Errorf("the message does not say %q:\n%s", part, errs)
+		}
+	}
+	after := contents(t, dir)
+	for path, sum := range after {
+		if old, ok := before[path]; !ok || old != sum {
+			t.Errorf("%s has changed", path)
+		}
+	}
+	if len(before) != len(after) {
+		t.Errorf("%d files and folders before, %d after", len(before), len(after))
+	}
+}
+
+// used is the directory of a node that has stopped: a workspace, files, and a journal with tables.
+func used(t *testing.T) (dir, key string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "data")
+	n := start(t, dir)
+	_, key = newPerson(t, n, "ada@example.org")
+	newSpace(t, newClient(n.address, key))
+	for range 2 { // a start writes what was in the log to tables
+		newClient(n.address, key).expect(t, http.StatusCreated, "PUT", drivePath(t.Name()+filepath.Base(n.address)), "hello\n")
+		if code := n.terminate(t); code != 0 {
+			t.Fatalf("exit %d:\n%s", code, n.logs)
+		}
+		n = start(t, dir)
+	}
+	if code := n.terminate(t); code != 0 {
+		t.Fatalf("exit %d:\n%s", code, n.logs)
+	}
+	return dir, key
+}
+
+// change exchanges a file's content until the returned function puts it back.
+func change(t *testing.T, path string, at int) (restore func()) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := slices.Clone(content)
+	damaged[at%len(damaged)] ^= 1
+	write := func(content []byte) {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(damaged)
+	return func() { write(content) }
+}
+
+func newest(t *testing.T, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) == 0 {
+		t.Fatalf("%s: nothing, %v", pattern, err)
+	}
+	return slices.Max(found)
+}
+
+// TestDamagedDirectoryIsRefused damages or removes parts of a data directory. The node does not start, and starts again
+// once they are back.
+func TestDamagedDirectoryIsRefused(t *testing.T) {
+	dir, key := used(t)
+	store := filepath.Join(dir, "journal", "store")
+	for _, at := range []int{0, 9, 70, 150} {
+		restore := change(t, newest(t, store+"/MANIFEST-*"), at)
+		refuses(t, dir, "MANIFEST-", "not those that were written")
+		restore()
+	}
+	restore := change(t, newest(t, store+"/*.sst"), 100)
+	refuses(t, dir, ".sst", "checksum")
+	restore()
+	for part, says := range map[string]string{
+		"journal": "FORMAT is missing", "journal/store": "store is missing", "journal/FORMAT": "a copy that was cut off",
+		"secret": "secret is missing", "drives": "drives is missing", "installation": "the marks of the journal are missing",
+	} {
+		path := filepath.Join(dir, part)
+		if err := os.Rename(path, dir+".away"); err != nil {
+			t.Fatal(err)
+		}
+		refuses(t, dir, says)
+		if err := os.Rename(dir+".away", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := start(t, dir)
+	if rows, err := newClient(n.address, key).feed(t.Context()); err != nil || len(rows) != 2 {
+		t.Errorf("%d rows, %v", len(rows), err)
+	}
+}
+
+// TestAccept starts a directory again whose secret is lost for good.
+func TestAccept(t *testing.T) {
+	dir, key := used(t)
+	if err := os.Remove(filepath.Join(dir, "secret")); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, dir, "secret is missing")
+	if _, errs, code := atelier("accept", "--data="+dir); code != 2 || !strings.Contains(errs, "--yes") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	out, errs, code := atelier("accept", "--data="+dir, "--yes")
+	if code != 0 || !strings.Contains(out, "0 more are known to be missing") {
+		t.Fatalf("exit %d: %s%s", code, out, errs)
+	}
+	n := start(t, dir)
+	newClient(n.address, key).expect(t, http.StatusOK, "GET", space+"/file-activity/feed", "")
+	if _, errs, code := atelier("accept", "--data="+dir, "--yes"); code != 3 {
+		t.Errorf("accepted while a node runs: exit %d: %s", code, errs)
+	}
+}
+
+// TestCursorsEndWithARestore puts an older copy of the data directory in its place. Cursors of before are refused, those
+// beyond the last row among them, and an ordinary restart leaves cursors alone.
+func TestCursorsEndWithARestore(t *testing.T) {
+	dir, key := used(t)
+	if err := os.CopyFS(dir+".copy", os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, dir)
+	c := newClient(n.address, key)
+	c.expect(t, http.StatusCreated, "PUT", drivePath("later.txt"), "later\n")
+	_, next, err := c.page(t.Context(), "", 1)
+	if err != nil || next == "" {
+		t.Fatalf("no cursor: %v", err)
+	}
+	status := func(c *client) (page, stream int) {
+		t.Helper()
+		page, body, err := c.do(t.Context(), "GET", space+"/file-activity/feed?cursor="+next, nil)
+		if err != nil || page != http.StatusOK && !bytes.Contains(body, []byte(`"invalid_cursor"`)) {
+			t.Errorf("%d %s, %v", page, body, err)
+		}
+		if page == http.StatusOK {
+			return page, 0
+		}
+		stream, body, err = c.do(t.Context(), "GET", space+"/file-activity/events", nil, "Last-Event-ID", next)
+		if err != nil || !bytes.Contains(body, []byte(`"invalid_cursor"`)) {
+			t.Errorf("%d %s, %v", stream, body, err)
+		}
+		return page, stream
+	}
+	n.terminate(t)
+	n = start(t, dir)
+	if page, _ := status(newClient(n.address, key)); page != http.StatusOK {
+		t.Errorf("after a restart the cursor is answered %d", page)
+	}
+	n.terminate(t)
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(dir, os.DirFS(dir+".copy")); err != nil {
+		t.Fatal(err)
+	}
+	n = start(t, dir)
+	if page, stream := status(newClient(n.address, key)); page != http.StatusBadRequest || stream != http.StatusBadRequest {
+		t.Errorf("after a restore the cursor is answered %d and %d", page, stream)
+	}
+}
