@@ -31,6 +31,8 @@ func (k Kind) WithActivity(journal persistence.Journal, secret []byte) Kind {
 			switch m.(type) {
 			case *activityv1.ReadHistory, *activityv1.ReadFeed, *activityv1.ReadSeenBy, *activityv1.ReadLatestWriters:
 				return follows, true
+			case *activityv1.Intend:
+				return changesFiles, true
 			default:
 				return entity.Need{}, false
 			}
@@ -48,6 +50,9 @@ func (k Kind) WithActivity(journal persistence.Journal, secret []byte) Kind {
 
 // follows is what reading and following activity needs.
 var follows = entity.Reads(entity.FilesRead)
+
+// changesFiles is what deciding a change of the drive needs.
+var changesFiles = entity.Changes(entity.FilesWrite)
 
 // activityMachine decides by the rules of package activity. What they need of the indexes it looks up, and remembers as
 // long as it may not be in the journal yet.

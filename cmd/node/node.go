@@ -65,6 +65,8 @@ type Node struct {
 	Computers *computer.Fleet
 	Server    *http.Server
 
+	// files serves the drives.
+	files   *webdav.Handler
 	backups *blob.Bucket
 	anchors *anchors
 	births  births
@@ -105,6 +107,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}); err != nil {
 		return n, err
 	}
+	n.files = webdav.New(n.Drives, o.Log)
 	if n.backups, err = openBucket(ctx, o); err != nil {
 		return n, err
 	}
@@ -160,7 +163,7 @@ func openJournal(o Options) (*persistence.Store, error) {
 
 func (n *Node) serve(o Options, secret []byte) (*http.Server, error) {
 	settings := o.HTTP
-	settings.Asker, settings.Streams, settings.Drive = settler{n.Router, n}, n.Router, webdav.New(n.Drives, o.Log)
+	settings.Asker, settings.Streams, settings.Drive = settler{n.Router, n}, n.Router, n.files
 	settings.Directory = n.Router
 	settings.Secret, settings.Log, settings.Clock = secret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err

@@ -21,6 +21,7 @@ func (n *Node) reactions() map[string]actors.Reaction {
 	}
 	reactions[entity.MessageName(&workspacev1.StatusChanged{})] = n.followStatus
 	n.followComputers(reactions)
+	n.followMembers(reactions)
 	return reactions
 }
 

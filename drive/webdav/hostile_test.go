@@ -100,7 +100,7 @@ func TestUnsentBodyKeepsNoAnswer(t *testing.T) {
 	handler := webdav.New(s.drives, slog.New(slog.DiscardHandler))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(w).SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-		handler.ServeDrive(w, r, workspace, prefix, authorOf(r))
+		handler.ServeDrive(w, r, prefix, accessOf(r))
 	}))
 	defer server.Close()
 	for rest, want := range map[string]string{
@@ -183,7 +183,7 @@ func TestFailuresTellTheirRequest(t *testing.T) {
 		recorder := httptest.NewRecorder()
 		recorder.Header().Set("X-Request-Id", "req-12345")
 		request := httptest.NewRequest(method, prefix+path, strings.NewReader(body))
-		handler.ServeDrive(recorder, request, workspace, prefix, authorOf(request))
+		handler.ServeDrive(recorder, request, prefix, accessOf(request))
 		return recorder
 	}
 	s.activity.Fail(func(proto.Message, bool) error { return entity.Errorf("unheard_of", "the inside story") })
