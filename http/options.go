@@ -49,8 +49,8 @@ type Options struct {
 
 // Limits bounds what clients can take. 0 stands for the default.
 type Limits struct {
-	// Connections, beyond which requests are answered 503. Each may take 448 KiB for a request's head before it is known
-	// whose it is; the default leaves room beside as many streams as there may be.
+	// Connections, beyond which requests are answered 503. The default leaves room beside as many streams as there
+	// may be. What their requests' heads take together has a bound of its own (heads.go).
 	Connections int
 	// Requests under way, streams apart, beyond which more are answered 503. Those without a credential may be a quarter.
 	Requests int
