@@ -29,7 +29,7 @@ type Options struct {
 	// Dir is the data directory.
 	Dir string
 	Log *slog.Logger
-	// Clock is the time that rules see.
+	// Clock is the time that rules and limits see. It must not go backwards (SteadyClock); nil: the machine's.
 	Clock func() time.Time
 	// Journal sizes the journal; its directory and logger come from here.
 	Journal persistence.Options
@@ -140,7 +140,7 @@ func (o Options) complete() Options {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Clock == nil {
-		o.Clock = time.Now
+		o.Clock = systemClock()
 	}
 	if o.GeneratedTrees == nil {
 		o.GeneratedTrees = drive.DefaultGenerated
