@@ -103,6 +103,8 @@ func (w *world) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 			return &slugv1.Slug{Slug: "acme", WorkspaceId: acme}, nil
 		}
 		return &slugv1.Slug{Slug: c.Identity}, nil
+	case *activityv1.Record:
+		return &activityv1.Recorded{}, nil
 	case *userv1.DescribeStanding:
 		return &userv1.Standing{}, nil
 	case *userv1.DescribeUser:
