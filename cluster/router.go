@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// DefaultDeadline ends an Ask whose context has none.
+	// DefaultDeadline is a router's Deadline unless another is set.
 	DefaultDeadline = 10 * time.Second
 	firstPause      = time.Millisecond
 	longestPause    = 50 * time.Millisecond
@@ -34,12 +34,14 @@ type Router struct {
 	local      *actors.System
 	// wire sends every command and reply through the codec, as if the entity lived on another member.
 	wire bool
+	// Deadline ends an Ask, or the admission of a stream, whose context has none. It is set before the first of them.
+	Deadline time.Duration
 }
 
 // NewRouter makes a router over a fixed number of partitions. With wire, messages cross the wire codec even when both
 // sides are local.
 func NewRouter(partitions int, wire bool) *Router {
-	return &Router{partitions: partitions, wire: wire}
+	return &Router{partitions: partitions, wire: wire, Deadline: DefaultDeadline}
 }
 
 // Attach names the system that runs the partitions led here. It comes before the first Ask.
@@ -77,20 +79,36 @@ func (r *Router) Settle(ctx context.Context, _, identity string) error {
 	return r.retry(ctx, func(ctx context.Context) error { return r.local.Settle(ctx, r.Partition(identity)) })
 }
 
-// Subscribe opens a stream of a workspace's activity; see actors.System.Subscribe. Errors: *entity.Error.
+// Subscribe opens a stream of a workspace's activity; see actors.System.Subscribe. The admission has a deadline as every Ask
+// has, the stream itself has none. Errors: *entity.Error.
 func (r *Router) Subscribe(ctx context.Context, s activity.Subscription) (follow func(context.Context) error, err error) {
+	stream, end := context.WithCancel(ctx)
 	err = r.retry(ctx, func(attempt context.Context) (err error) {
-		follow, err = r.local.Subscribe(ctx, r.Partition(s.WorkspaceID), s)
+		inTime := context.AfterFunc(attempt, end)
+		if follow, err = r.local.Subscribe(stream, r.Partition(s.WorkspaceID), s); err != nil && attempt.Err() != nil {
+			return attempt.Err()
+		}
+		if !inTime() && err == nil { // the deadline came with the admission, and has ended the stream
+			return attempt.Err()
+		}
 		return err
 	})
-	return follow, err
+	if err != nil {
+		end()
+		return nil, err
+	}
+	admitted := follow
+	return func(ctx context.Context) error {
+		defer end()
+		return admitted(ctx)
+	}, nil
 }
 
 // retry repeats what did not take effect, with pauses that grow and are jittered.
 func (r *Router) retry(ctx context.Context, attempt func(context.Context) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, DefaultDeadline)
+		ctx, cancel = context.WithTimeout(ctx, r.Deadline)
 		defer cancel()
 	}
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
