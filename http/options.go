@@ -63,6 +63,8 @@ type Limits struct {
 	// AddressRate of requests a second from one address to what is public, or with keys that are not known, of which
 	// AddressBurst may be saved up; beyond it 429. Negative: none.
 	AddressRate, AddressBurst int
+	// Workspaces that a person may have created and not deleted; creating more is answered 409. Negative: any number.
+	Workspaces int
 	// RequestTime bounds an ordinary request.
 	RequestTime time.Duration
 	// StallTime is how long a transfer or a stream may go without moving a byte.
@@ -120,6 +122,7 @@ func (l *Limits) complete() {
 	orDefault(&l.Burst, 2*max(l.Rate, 0))
 	orDefault(&l.AddressRate, 50)
 	orDefault(&l.AddressBurst, 20*max(l.AddressRate, 0))
+	orDefault(&l.Workspaces, 1000)
 	orDefault(&l.RequestTime, 30*time.Second)
 	orDefault(&l.StallTime, time.Minute)
 	orDefault(&l.HeaderTime, 10*time.Second)

@@ -2855,6 +2855,7 @@ type StatusChanged struct {
 	At     int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
 	// Carried for what follows from a deletion.
 	Slug          string `protobuf:"bytes,3,opt,name=slug,proto3" json:"slug,omitempty"`
+	BillingUserId string `protobuf:"bytes,4,opt,name=billing_user_id,json=billingUserId,proto3" json:"billing_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2906,6 +2907,13 @@ func (x *StatusChanged) GetAt() int64 {
 func (x *StatusChanged) GetSlug() string {
 	if x != nil {
 		return x.Slug
+	}
+	return ""
+}
+
+func (x *StatusChanged) GetBillingUserId() string {
+	if x != nil {
+		return x.BillingUserId
 	}
 	return ""
 }
@@ -3902,11 +3910,12 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"suspension\x18\x01 \x01(\v2 .atelier.workspace.v1.SuspensionR\n" +
 	"suspension\"\"\n" +
 	"\x10WorkspaceResumed\x12\x0e\n" +
-	"\x02at\x18\x01 \x01(\x03R\x02at\"i\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"\x91\x01\n" +
 	"\rStatusChanged\x124\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1c.atelier.workspace.v1.StatusR\x06status\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +
-	"\x04slug\x18\x03 \x01(\tR\x04slug\"U\n" +
+	"\x04slug\x18\x03 \x01(\tR\x04slug\x12&\n" +
+	"\x0fbilling_user_id\x18\x04 \x01(\tR\rbillingUserId\"U\n" +
 	"\x13DefaultModelChanged\x12.\n" +
 	"\x04tier\x18\x01 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\x04tier\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\"l\n" +
