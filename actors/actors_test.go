@@ -162,6 +162,8 @@ type faultyJournal struct {
 	mu   sync.Mutex
 	fail func(persistence.Proposal) error
 	hold func(persistence.Proposal) bool
+	// views, where set, are given once it is closed.
+	views chan struct{}
 	held chan func()
 }
 
@@ -176,6 +178,16 @@ func (f *faultyJournal) failing(fn func(persistence.Proposal) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail = fn
+}
+
+func (f *faultyJournal) View() (persistence.View, error) {
+	f.mu.Lock()
+	views := f.views
+	f.mu.Unlock()
+	if views != nil {
+		<-views
+	}
+	return f.Journal.View()
 }
 
 func (f *faultyJournal) Append(p persistence.Proposal, done func(persistence.Result)) {

@@ -207,3 +207,25 @@ func TestStreamsSurviveAFailedAppend(t *testing.T) {
 	b.write("ws_1", 4, 6)
 	contiguous(t, f.wait(6), 1, 6)
 }
+
+// TestTheAdmissionOfAStreamHasADeadline has the journal withhold what the workspace needs to become active.
+func TestTheAdmissionOfAStreamHasADeadline(t *testing.T) {
+	b := newBench(t)
+	b.createWorkspace("ws_1", "usr_1")
+	b.restart()
+	views := make(chan struct{})
+	b.faults.mu.Lock()
+	b.faults.views = views
+	b.faults.mu.Unlock()
+	b.router.Deadline = 20 * time.Millisecond
+	_, err := b.router.Subscribe(context.Background(), activity.Subscription{
+		WorkspaceID: "ws_1", Principal: person("usr_1"), Send: func([]byte) error { return nil },
+	})
+	var refused *entity.Error
+	if !errors.As(err, &refused) || refused.Code != entity.Unavailable {
+		t.Errorf("%v", err)
+	}
+	close(views)
+	b.router.Deadline = patience
+	b.follow(t, "ws_1", 0, false)
+}

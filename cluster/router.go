@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// DefaultDeadline ends an Ask whose context has none.
+	// DefaultDeadline is a router's Deadline unless another is set.
 	DefaultDeadline = 10 * time.Second
 	firstPause      = time.Millisecond
 	longestPause    = 50 * time.Millisecond
@@ -34,12 +34,14 @@ type Router struct {
 	members    []*actors.System
 	// wire sends every command and reply through the codec, as if the entity lived on another member.
 	wire bool
+	// Deadline ends an Ask, or the admission of a stream, whose context has none. It is set before the first of them.
+	Deadline time.Duration
 }
 
 // NewRouter makes a router over a fixed number of partitions. With wire, messages cross the wire codec even when both
 // sides are local.
 func NewRouter(partitions int, wire bool) *Router {
-	return &Router{partitions: partitions, wire: wire}
+	return &Router{partitions: partitions, wire: wire, Deadline: DefaultDeadline}
 }
 
 // Attach names the systems that run the partitions, this process's own first. It comes before the first Ask. More than
@@ -104,8 +106,9 @@ func (r *Router) Settle(ctx context.Context, kind, identity string) error {
 	})
 }
 
-// Subscribe opens a stream of a workspace's activity; see actors.System.Subscribe. The stream goes on where the workspace
-// runs next when its actor ends. Errors: *entity.Error.
+// Subscribe opens a stream of a workspace's activity; see actors.System.Subscribe. The admission has a deadline as every
+// Ask has, the stream itself has none: it goes on where the workspace runs next when its actor ends.
+// Errors: *entity.Error.
 func (r *Router) Subscribe(ctx context.Context, s activity.Subscription) (follow func(context.Context) error, err error) {
 	part, err := r.subscribe(ctx, s)
 	if err != nil {
@@ -125,20 +128,35 @@ func (r *Router) Subscribe(ctx context.Context, s activity.Subscription) (follow
 	}, nil
 }
 
-func (r *Router) subscribe(ctx context.Context, s activity.Subscription) (follow actors.Follow, err error) {
+func (r *Router) subscribe(ctx context.Context, s activity.Subscription) (actors.Follow, error) {
 	p := r.Partition(s.WorkspaceID)
-	err = r.onLeader(ctx, p, func(_ context.Context, leader *actors.System) (err error) {
-		follow, err = leader.Subscribe(ctx, p, s)
+	stream, end := context.WithCancel(ctx)
+	var admitted actors.Follow
+	err := r.onLeader(ctx, p, func(attempt context.Context, leader *actors.System) (err error) {
+		inTime := context.AfterFunc(attempt, end)
+		if admitted, err = leader.Subscribe(stream, p, s); err != nil && attempt.Err() != nil {
+			return attempt.Err()
+		}
+		if !inTime() && err == nil { // the deadline came with the admission, and has ended the stream
+			return attempt.Err()
+		}
 		return err
 	})
-	return follow, err
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return func(ctx context.Context) (uint64, error) {
+		defer end()
+		return admitted(ctx)
+	}, nil
 }
 
 // retry repeats what did not take effect, with pauses that grow and are jittered.
 func (r *Router) retry(ctx context.Context, attempt func(context.Context) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, DefaultDeadline)
+		ctx, cancel = context.WithTimeout(ctx, r.Deadline)
 		defer cancel()
 	}
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {

@@ -10,16 +10,30 @@ import (
 	"github.com/oklog/ulid/v2"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 // A Change is what every operation that changes a drive takes beside its paths.
 type Change struct {
 	Author *activityv1.Author
+	// Principal is on whose behalf the change is decided: the activity authorizes the intent for it. nil: the platform.
+	Principal *wirev1.Principal
 	// Guard is asked while the paths are locked, before anything is changed; its error ends the operation. May be nil.
 	Guard func() error
+	// Confirm is called after Guard, right before the intent is recorded and while the paths are locked; its error ends the
+	// operation with nothing changed. May be nil.
+	Confirm func() error
 	// Done is called while the paths are locked, once the disk has changed. May be nil.
 	Done func()
+}
+
+func (c Change) confirm() error {
+	if c.Confirm == nil {
+		return nil
+	}
+	return c.Confirm()
 }
 
 // An attempt is one operation under way. Its id names its intent, what it makes in tmp and its trash.
@@ -85,7 +99,10 @@ func (a *attempt) guard() error {
 // or not at all; an error beside changed says that it did and that something is still wrong.
 func (a *attempt) settle(ctx context.Context, op *activityv1.Operation, inode uint64, apply func() (changed bool, err error)) error {
 	intent := &activityv1.Intent{Id: a.id, Operation: op, Inode: inode, At: time.Now().UnixMilli()}
-	if err := a.ask(ctx, &activityv1.Intend{Intent: intent}); err != nil {
+	if err := a.change.confirm(); err != nil {
+		return err
+	}
+	if err := a.intend(ctx, intent); err != nil {
 		if refused(err) {
 			return err
 		}
@@ -107,6 +124,17 @@ func (a *attempt) settle(ctx context.Context, op *activityv1.Operation, inode ui
 		return failed
 	}
 	return fromOS(err)
+}
+
+// intend records the intent as the principal of the change: this is where the change is decided, and the last time that it
+// may be refused. What completes or abandons the intent only tells what became of it, and is the platform's.
+func (a *attempt) intend(ctx context.Context, intent *activityv1.Intent) error {
+	principal := a.change.Principal
+	if principal == nil {
+		principal = entity.Platform()
+	}
+	_, err := a.drive.askAs(ctx, principal, &activityv1.Intend{Intent: intent})
+	return err
 }
 
 func (a *attempt) ask(ctx context.Context, message proto.Message) error {

@@ -11,7 +11,9 @@
 //	make aside in tmp/ and fsync     an upload of any size, a folder, the copy of a tree; no lock is held
 //	lock the paths                   a path conflicts with itself, its ancestors and its descendants
 //	check                            what the caller demands of the current state (Change.Guard)
-//	Intend                           durable: the operation, its author, and the inode that will appear
+//	confirm                          the caller's access, once more (Change.Confirm)
+//	Intend                           durable: the operation, its author, and the inode that will appear; the activity
+//	                                 authorizes it for the caller (Change.Principal)
 //	rename, fsync the folders        from here on it happened
 //	Complete                         durable: the row in the workspace's sequence
 //	unlock, answer

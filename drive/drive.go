@@ -12,6 +12,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 // maxInFlight bounds the operations of one drive that have not ended, unresolved ones included.
@@ -139,11 +140,15 @@ func (d *Drive) operation(kind activityv1.Kind, entry activityv1.EntryKind, path
 // ask sends a command that the client's going away does not recall. It needs no command id: what names an intent takes
 // effect once.
 func (d *Drive) ask(ctx context.Context, message proto.Message) (proto.Message, error) {
+	return d.askAs(ctx, entity.Platform(), message)
+}
+
+func (d *Drive) askAs(ctx context.Context, principal *wirev1.Principal, message proto.Message) (proto.Message, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
 	// Closing does end it: the next start then finds out what became of it.
 	defer context.AfterFunc(d.drives.running, cancel)()
 	return d.drives.asker.Ask(ctx, entity.Command{
-		Kind: entity.KindActivity, Identity: d.workspaceID, Principal: entity.Platform(), Message: message,
+		Kind: entity.KindActivity, Identity: d.workspaceID, Principal: principal, Message: message,
 	})
 }

@@ -62,6 +62,9 @@ func (d *Drive) Patch(ctx context.Context, path string, c Change, edit func([]Pr
 			return err
 		}
 	}
+	if err := c.confirm(); err != nil {
+		return err
+	}
 	file, err := d.openToPatch(path)
 	if err != nil {
 		return err

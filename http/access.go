@@ -62,12 +62,29 @@ func (c *call) identify() error {
 
 // authorize asks the workspace whether the caller has what the operation needs.
 func (c *call) authorize() error {
-	need := c.operation.need
-	_, err := ask[*workspacev1.Authorized](c, entity.Command{
-		Kind: entity.KindWorkspace, Identity: c.workspace.id,
-		Message: &workspacev1.Authorize{Any: need.Any, Changes: need.Changes},
-	})
+	_, err := c.authorized()
 	return err
+}
+
+// authorized is authorize, and returns the caller's role and capabilities.
+func (c *call) authorized() (*workspacev1.Authorized, error) {
+	return ask[*workspacev1.Authorized](c, c.operation.authorization(c.workspace.id))
+}
+
+// authorization is the question to a workspace whether a caller has what the operation needs.
+func (op *operation) authorization(workspaceID string) entity.Command {
+	return entity.Command{
+		Kind: entity.KindWorkspace, Identity: workspaceID,
+		Message: &workspacev1.Authorize{Any: op.need.Any, Changes: op.need.Changes},
+	}
+}
+
+// confirm authenticates and authorizes the caller again, past what is remembered of the credential.
+func (c *call) confirm() error {
+	if err := c.server.authenticator.current(c.ctx, c.caller); err != nil {
+		return err
+	}
+	return c.authorize()
 }
 
 func (s *Server) findWorkspace(ctx context.Context, name string) (*workspace, error) {

@@ -52,7 +52,8 @@ func (s *Server) exportAudit(c *call) error {
 		of = w.id
 	}
 	control := http.NewResponseController(c.w.ResponseWriter)
-	c.w.pace = (&deadline{set: control.SetWriteDeadline, stall: s.options.Limits.StallTime}).extend
+	leaving := &deadline{set: control.SetWriteDeadline, stall: s.options.Limits.StallTime}
+	c.w.pace = func() error { leaving.extend(); return nil }
 	c.w.Header().Set("Content-Type", "application/x-ndjson")
 	if err = out.write(of); err != nil && c.w.status != 0 {
 		c.w.failed = err

@@ -4,6 +4,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -53,6 +54,11 @@ func (s *Server) reanchor(c *call, in reanchorRequest) (reanchored, error) {
 	if err := c.followDrive(); err != nil {
 		return reanchored{}, err
 	}
+	// Before the drive is asked: a rename that comes between the two is followed.
+	seq, err := c.head()
+	if err != nil {
+		return reanchored{}, err
+	}
 	there, err := s.options.Drive.Exists(c.ctx, c.workspace.id, in.Path)
 	if err != nil {
 		return reanchored{}, err
@@ -60,7 +66,7 @@ func (s *Server) reanchor(c *call, in reanchorRequest) (reanchored, error) {
 	if !there {
 		in.Path = noPath
 	}
-	anchor, err := ask[*workspacev1.Anchor](c, c.change(&workspacev1.Reanchor{AnchorId: c.variable("anchorId"), Path: in.Path}))
+	anchor, err := ask[*workspacev1.Anchor](c, c.change(&workspacev1.Reanchor{AnchorId: c.variable("anchorId"), Path: in.Path, Seq: seq}))
 	switch {
 	case !there && refusedWith(err, entity.InvalidRequest):
 		return reanchored{}, invalid("path names nothing on the drive")
@@ -68,6 +74,15 @@ func (s *Server) reanchor(c *call, in reanchorRequest) (reanchored, error) {
 		return reanchored{}, err
 	}
 	return reanchored{c.viewAnchor(anchor)}, nil
+}
+
+// head returns the seq of the last row of the workspace's activity.
+func (c *call) head() (uint64, error) {
+	recorded, err := ask[*activityv1.Recorded](c, entity.Command{
+		Kind: entity.KindActivity, Identity: c.workspace.id, Principal: entity.Platform(),
+		Message: &activityv1.Record{}, // of nothing: it only tells where the sequence stands
+	})
+	return recorded.GetSeq(), err
 }
 
 func (c *call) viewAnchor(a *workspacev1.Anchor) anchorView {

@@ -20,27 +20,21 @@ type provenanceView struct {
 	Action            string   `json:"action,omitzero"`
 	Actor             string   `json:"actor,omitzero"`
 	AnchorID          string   `json:"anchorId,omitzero"`
-	AppID             string   `json:"appId,omitzero"`
-	AppSlug           string   `json:"appSlug,omitzero"`
 	CanonicalEmail    string   `json:"canonicalEmail,omitzero"`
 	DeviceID          string   `json:"deviceId,omitzero"`
 	DeviceName        string   `json:"deviceName,omitzero"`
 	FromPath          string   `json:"fromPath,omitzero"`
 	ImageRef          string   `json:"imageRef,omitzero"`
-	ImageVersion      string   `json:"imageVersion,omitzero"`
 	LifecycleBackupID string   `json:"lifecycleBackupId,omitzero"`
 	MemberUserID      string   `json:"memberUserId,omitzero"`
 	Name              string   `json:"name,omitzero"`
-	NewBillingUserID  string   `json:"newBillingUserId,omitzero"`
 	NewSlug           string   `json:"newSlug,omitzero"`
-	OldBillingUserID  string   `json:"oldBillingUserId,omitzero"`
 	OldSlug           string   `json:"oldSlug,omitzero"`
 	Path              string   `json:"path,omitzero"`
 	Prefix            string   `json:"prefix,omitzero"`
 	PreviousStatus    string   `json:"previousStatus,omitzero"`
 	PreviousVMName    string   `json:"previousVmName,omitzero"`
 	Reason            string   `json:"reason,omitzero"`
-	SessionID         string   `json:"sessionId,omitzero"`
 	Slug              string   `json:"slug,omitzero"`
 	Source            string   `json:"source,omitzero"`
 	TargetEmail       string   `json:"targetEmail,omitzero"`
@@ -70,13 +64,10 @@ func viewProvenance(p *auditv1.Provenance) *provenanceView {
 		return nil
 	}
 	return &provenanceView{
-		Action: p.GetAction(), Actor: p.GetActor(), AnchorID: p.GetAnchorId(), AppID: p.GetAppId(), AppSlug: p.GetAppSlug(),
-		CanonicalEmail: p.GetCanonicalEmail(), DeviceID: p.GetDeviceId(), DeviceName: p.GetDeviceName(),
-		FromPath: p.GetFromPath(), ImageRef: p.GetImageRef(), ImageVersion: p.GetImageVersion(),
-		LifecycleBackupID: p.GetLifecycleBackupId(), MemberUserID: p.GetMemberUserId(), Name: p.GetName(),
-		NewBillingUserID: p.GetNewBillingUserId(), NewSlug: p.GetNewSlug(), OldBillingUserID: p.GetOldBillingUserId(),
-		OldSlug: p.GetOldSlug(), Path: p.GetPath(), Prefix: p.GetPrefix(), PreviousStatus: p.GetPreviousStatus(),
-		PreviousVMName: p.GetPreviousVmName(), Reason: p.GetReason(), SessionID: p.GetSessionId(), Slug: p.GetSlug(),
+		Action: p.GetAction(), Actor: p.GetActor(), AnchorID: p.GetAnchorId(), CanonicalEmail: p.GetCanonicalEmail(), DeviceID: p.GetDeviceId(), DeviceName: p.GetDeviceName(),
+		FromPath: p.GetFromPath(), ImageRef: p.GetImageRef(), LifecycleBackupID: p.GetLifecycleBackupId(), MemberUserID: p.GetMemberUserId(), Name: p.GetName(),
+		NewSlug: p.GetNewSlug(), OldSlug: p.GetOldSlug(), Path: p.GetPath(), Prefix: p.GetPrefix(), PreviousStatus: p.GetPreviousStatus(),
+		PreviousVMName: p.GetPreviousVmName(), Reason: p.GetReason(), Slug: p.GetSlug(),
 		Source: p.GetSource(), TargetEmail: p.GetTargetEmail(), ToPath: p.GetToPath(), VMName: p.GetVmName(),
 		ExpiresAt: p.GetExpiresAt(), Acknowledged: p.GetAcknowledged(), BreaksPublicURLs: p.GetBreaksPublicUrls(),
 		Scopes: p.GetScopes(), Tier: p.GetTier(), Kind: p.GetKind(), Role: p.GetRole(), OldRole: p.GetOldRole(),

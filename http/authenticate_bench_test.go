@@ -14,7 +14,6 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
-	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -129,7 +128,8 @@ func (h *holders) Subscribe(context.Context, activity.Subscription) (func(contex
 	return func(context.Context) error { return nil }, nil
 }
 
-func (h *holders) ServeDrive(http.ResponseWriter, *http.Request, string, string, *activityv1.Author) {
+func (h *holders) ServeDrive(http.ResponseWriter, *http.Request, string, entity.DriveAccess) error {
+	return nil
 }
 
 func (h *holders) Exists(context.Context, string, string) (bool, error) { return true, nil }

@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// maxHead bounds a request's head, in bytes: the longest is that of latest-writers with 500 escaped names.
-const maxHead = 448 << 10
-
 // connection is what a request knows of the connection that it came over.
 type connection struct {
 	net.Conn
+	// heads bounds the heads of the connection's requests; nil: nothing does.
+	heads *headConn
 	// over tells that the connection is one too many.
 	over bool
 }
@@ -46,13 +45,21 @@ func (s *Server) enter(ctx context.Context, c net.Conn) context.Context {
 	if open >= limit+limit/8+16 {
 		c.Close()
 	}
-	return context.WithValue(ctx, connectionKey{}, &connection{c, open >= limit})
+	of := &connection{Conn: c, over: open >= limit}
+	if heads, ok := c.(*headConn); ok {
+		of.Conn, of.heads = heads.Conn, heads
+	}
+	return context.WithValue(ctx, connectionKey{}, of)
 }
 
-func (s *Server) count(_ net.Conn, state http.ConnState) {
+func (s *Server) count(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		s.connections.Add(1)
+	case http.StateIdle:
+		if heads, ok := c.(*headConn); ok {
+			heads.beginHead()
+		}
 	case http.StateClosed, http.StateHijacked:
 		s.connections.Add(-1)
 	}

@@ -1,12 +1,12 @@
 package http
 
 import (
-	"io"
+	"context"
+	"errors"
 	"net/http"
-	"time"
+	"slices"
 
 	"github.com/atelier-run/atelier/entity"
-	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
 // driveMethods are WebDAV's classes 1 and 2, with what they need and what they do.
@@ -40,62 +40,35 @@ func (s *Server) driveRoutes() []route {
 	return table
 }
 
-// serveDrive hands an authorised request on. Files have any size: a transfer lives as long as its bytes move.
+// serveDrive hands an authorized request on. Files have any size: a transfer lasts as long as its bytes move and the
+// caller has access (watch.go).
 func (s *Server) serveDrive(c *call) error {
-	if err := c.authorize(); err != nil {
+	granted, err := c.authorized()
+	if err != nil {
 		return err
 	}
 	if _, err := nothing(c); err != nil {
 		return err
 	}
-	control := http.NewResponseController(c.w.ResponseWriter)
-	stall := s.options.Limits.StallTime
-	c.w.pace = (&deadline{set: control.SetWriteDeadline, stall: stall}).extend
-	r := c.r
+	ctx, end := context.WithCancelCause(c.ctx)
+	defer end(nil)
+	defer s.watch.addTransfer(c, end)()
+	t := newTraffic(http.NewResponseController(c.w.ResponseWriter), s.options.Limits.StallTime, c.r)
+	defer t.finish()
+	c.w.pace = t.send
+	r := c.r.WithContext(ctx)
 	if r.ContentLength != 0 {
-		body := &pacedBody{ReadCloser: r.Body, arriving: deadline{set: control.SetReadDeadline, stall: stall}}
-		defer body.leave()
-		r = r.WithContext(c.ctx)
-		r.Body = body
+		r.Body = &transferBody{r.Body, t}
 	}
-	author := &activityv1.Author{Actor: entity.Actor(c.caller.principal), UserId: c.caller.principal.GetUserId()}
-	s.options.Drive.ServeDrive(c.w, r, c.workspace.id, "/v1/ws/"+c.workspace.slug+"/drive", author)
-	control.SetWriteDeadline(time.Now().Add(2 * stall)) // what is buffered leaves after this, and after an unread body
-	return nil
-}
-
-// pacedBody extends the read deadline as bytes arrive. Once all are there it lifts it: what the drive then does with
-// them takes its own time.
-type pacedBody struct {
-	io.ReadCloser
-	arriving deadline
-	// over tells that no more bytes are waited for. A deadline would then end the request: the server reads ahead.
-	over bool
-}
-
-func (b *pacedBody) Read(p []byte) (int, error) {
-	if b.over {
-		return b.ReadCloser.Read(p)
-	}
-	b.arriving.extend()
-	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
-		b.over = true
-		b.arriving.set(time.Time{})
-	}
-	return n, err
-}
-
-// Close waits for the rest of a body, where that is short.
-func (b *pacedBody) Close() error {
-	b.leave()
-	b.over = true
-	return b.ReadCloser.Close()
-}
-
-// leave bounds the time in which the rest of a body may arrive, which net/http reads.
-func (b *pacedBody) leave() {
-	if !b.over {
-		b.arriving.set(time.Now().Add(b.arriving.stall))
-	}
+	// The access ends by a cause that says why; without one the client has gone, or the request is over.
+	defer context.AfterFunc(ctx, func() {
+		if lost, is := errors.AsType[*entity.Error](context.Cause(ctx)); is {
+			t.cut(lost)
+		}
+	})()
+	return s.options.Drive.ServeDrive(c.w, r, "/v1/ws/"+c.workspace.slug+"/drive", entity.DriveAccess{
+		WorkspaceID: c.workspace.id, Principal: c.caller.principal,
+		BreaksLocks: slices.Contains(granted.GetCapabilities(), entity.Admin),
+		Confirm:     c.confirm,
+	})
 }

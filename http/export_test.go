@@ -25,8 +25,11 @@ func (s *Server) Routes() []Route {
 
 func (s *Server) Document() []byte { return s.document }
 
-// HeadMemory is what the heads of as many connections as are let in can take, in bytes.
-func (s *Server) HeadMemory() int { return s.options.Limits.Connections * maxHead }
+// HeadMemory is what the unfinished heads of as many connections as are let in can be charged, in bytes.
+func (s *Server) HeadMemory() int { return s.options.Limits.Connections*freeHead + maxHeads }
+
+// ChargedHeads is what unfinished heads are charged now, in bytes.
+func (s *Server) ChargedHeads() int64 { return s.heads.Load() }
 
 func (s *Server) Limits() Limits { return s.options.Limits }
 

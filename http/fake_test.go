@@ -3,6 +3,7 @@ package http_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	nethttp "net/http"
@@ -102,6 +103,8 @@ func (w *world) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 			return &slugv1.Slug{Slug: "acme", WorkspaceId: acme}, nil
 		}
 		return &slugv1.Slug{Slug: c.Identity}, nil
+	case *activityv1.Record:
+		return &activityv1.Recorded{}, nil
 	case *userv1.DescribeStanding:
 		return &userv1.Standing{}, nil
 	case *userv1.DescribeUser:
@@ -147,12 +150,17 @@ func (w *world) Subscribe(_ context.Context, s activity.Subscription) (func(cont
 	return func(ctx context.Context) error { return follow(ctx, s) }, nil
 }
 
-func (w *world) ServeDrive(rw nethttp.ResponseWriter, r *nethttp.Request, id, prefix string, author *activityv1.Author) {
+func (w *world) ServeDrive(rw nethttp.ResponseWriter, r *nethttp.Request, prefix string, access entity.DriveAccess) error {
 	if w.drive != nil {
 		w.drive(rw, r)
-		return
+		if ended, is := errors.AsType[*entity.Error](context.Cause(r.Context())); is {
+			return ended
+		}
+		return nil
 	}
-	fmt.Fprintf(rw, "%s %s %s %s %s", r.Method, id, strings.TrimPrefix(r.URL.EscapedPath(), prefix), author.GetActor()[:12], author.GetUserId())
+	path, actor := strings.TrimPrefix(r.URL.EscapedPath(), prefix), entity.Actor(access.Principal)
+	fmt.Fprintf(rw, "%s %s %s %s %s", r.Method, access.WorkspaceID, path, actor[:12], access.Principal.GetUserId())
+	return nil
 }
 
 func (w *world) Exists(_ context.Context, id, path string) (bool, error) {

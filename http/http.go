@@ -35,7 +35,6 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
-	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
 // Asker sends commands to entities.
@@ -58,9 +57,10 @@ type Streams interface {
 
 // Drive serves the files of workspaces as WebDAV.
 type Drive interface {
-	// ServeDrive answers a request that is authenticated and authorised. The URL is as the client sent it, with prefix
-	// before the path on the drive.
-	ServeDrive(w http.ResponseWriter, r *http.Request, workspaceID, prefix string, author *activityv1.Author)
+	// ServeDrive answers a request that is authenticated and authorized. The URL is as the client sent it, with prefix
+	// before the path on the drive. It returns the error with which the access was refused or ended meanwhile, for the
+	// caller to answer; all other errors it answers itself.
+	ServeDrive(w http.ResponseWriter, r *http.Request, prefix string, access entity.DriveAccess) error
 	// Exists tells whether a path leads to a file or a folder now; empty is the root. It fails where the drive cannot be
 	// read.
 	Exists(ctx context.Context, workspaceID, path string) (bool, error)

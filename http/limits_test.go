@@ -367,7 +367,7 @@ func TestReadingOnAfterTheEnd(t *testing.T) {
 
 func TestHeadsTakeBoundedMemory(t *testing.T) {
 	s := newWorld().server(t)
-	if n := s.HeadMemory(); n > 6<<30 {
+	if n := s.HeadMemory(); n > 96<<20 {
 		t.Errorf("heads can take %d bytes", n)
 	}
 	if l := s.Limits(); l.Connections <= l.Streams {

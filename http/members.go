@@ -38,13 +38,14 @@ func checkRole(in *roleRequest) error {
 	return nil
 }
 
+// changeRole answers when the locks of somebody who may change no file any more are gone, too.
 func (s *Server) changeRole(c *call, in roleRequest) (memberChanged, error) {
 	role, _ := named(roleNames, in.Role)
 	member, err := ask[*workspacev1.Membership](c, c.change(&workspacev1.ChangeRole{UserId: c.variable("userId"), Role: role}))
 	if err != nil {
 		return memberChanged{}, err
 	}
-	return memberChanged{viewMember(member)}, nil
+	return memberChanged{viewMember(member)}, c.settle(entity.KindWorkspace, c.workspace.id)
 }
 
 // removeMember answers when the person's own list has forgotten the workspace, too.

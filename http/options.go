@@ -51,8 +51,8 @@ type Options struct {
 
 // Limits bounds what clients can take. 0 stands for the default.
 type Limits struct {
-	// Connections, beyond which requests are answered 503. Each may take 448 KiB for a request's head before it is known
-	// whose it is; the default leaves room beside as many streams as there may be.
+	// Connections, beyond which requests are answered 503. The default leaves room beside as many streams as there
+	// may be. What their requests' heads take together has a bound of its own (heads.go).
 	Connections int
 	// Requests under way, streams apart, beyond which more are answered 503. Those without a credential may be a quarter.
 	Requests int
@@ -65,6 +65,8 @@ type Limits struct {
 	// AddressRate of requests a second from one address to what is public, or with keys that are not known, of which
 	// AddressBurst may be saved up; beyond it 429. Negative: none.
 	AddressRate, AddressBurst int
+	// Workspaces that a person may have created and not deleted; creating more is answered 409. Negative: any number.
+	Workspaces int
 	// RequestTime bounds an ordinary request.
 	RequestTime time.Duration
 	// StallTime is how long a transfer or a stream may go without moving a byte.
@@ -125,6 +127,7 @@ func (l *Limits) complete() {
 	orDefault(&l.Burst, 2*max(l.Rate, 0))
 	orDefault(&l.AddressRate, 50)
 	orDefault(&l.AddressBurst, 20*max(l.AddressRate, 0))
+	orDefault(&l.Workspaces, 1000)
 	orDefault(&l.RequestTime, 30*time.Second)
 	orDefault(&l.StallTime, time.Minute)
 	orDefault(&l.HeaderTime, 10*time.Second)

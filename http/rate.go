@@ -17,13 +17,19 @@ func (b *bucket) take(now time.Time, rate, burst int) time.Duration {
 	return b.takeEach(now, time.Second/time.Duration(rate), burst)
 }
 
-// takeEach is take with the time in which one token comes.
+// takeEach is take with the time in which one token comes. A clock that has gone back delays nobody by more than the time of
+// one token: no bucket is emptier than empty.
 func (b *bucket) takeEach(now time.Time, each time.Duration, burst int) time.Duration {
 	interval, at := int64(each), now.UnixNano()
 	for {
 		full := b.full.Load()
+		room := interval * int64(max(burst, 1))
+		if full > at+room { // the clock has gone back
+			b.full.CompareAndSwap(full, at+room)
+			continue
+		}
 		next := max(full, at) + interval
-		if over := next - at - interval*int64(max(burst, 1)); over > 0 {
+		if over := next - at - room; over > 0 {
 			return time.Duration(over)
 		}
 		if b.full.CompareAndSwap(full, next) {

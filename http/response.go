@@ -21,8 +21,8 @@ type response struct {
 	status  int
 	bytes   int64
 	failed  error
-	// pace, where set, extends the connection's write deadline before each write.
-	pace func()
+	// pace, where set, extends the connection's write deadline before each write; its error ends the answer.
+	pace func() error
 }
 
 // Unwrap lets http.ResponseController reach the connection.
@@ -37,7 +37,9 @@ func (w *response) WriteHeader(status int) {
 
 func (w *response) Write(b []byte) (total int, err error) {
 	for {
-		w.begin()
+		if err := w.begin(); err != nil {
+			return total, err
+		}
 		n, err := w.ResponseWriter.Write(b[:min(len(b), piece)])
 		total, w.bytes = total+n, w.bytes+int64(n)
 		if b = b[n:]; err != nil || len(b) == 0 {
@@ -46,13 +48,16 @@ func (w *response) Write(b []byte) (total int, err error) {
 	}
 }
 
-func (w *response) begin() {
+func (w *response) begin() error {
+	if w.pace != nil {
+		if err := w.pace(); err != nil {
+			return err
+		}
+	}
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	if w.pace != nil {
-		w.pace()
-	}
+	return nil
 }
 
 // piece bounds what is written between two looks at the write deadline: the slowest client that is waited for takes one
@@ -68,7 +73,9 @@ func (w *response) ReadFrom(src io.Reader) (int64, error) {
 	var total int64
 	limited, _ := src.(*io.LimitedReader)
 	for {
-		w.begin()
+		if err := w.begin(); err != nil {
+			return total, err
+		}
 		part := &io.LimitedReader{R: src, N: piece}
 		if limited != nil { // a limit inside a limit would hide the file
 			part = &io.LimitedReader{R: limited.R, N: min(limited.N, piece)}
@@ -86,7 +93,9 @@ func (w *response) ReadFrom(src io.Reader) (int64, error) {
 }
 
 func (w *response) Flush() {
-	w.begin()
+	if w.begin() != nil {
+		return
+	}
 	if f, ok := w.ResponseWriter.(http.Flusher); ok {
 		f.Flush()
 	}

@@ -40,8 +40,10 @@ type Server struct {
 	// publicRequests are those of them that are anybody's.
 	publicRequests atomic.Int64
 	connections    atomic.Int64
-	listening      *http.Server
-	administering  *http.Server
+	// heads is what unfinished heads are charged, in bytes.
+	heads         atomic.Int64
+	listening     *http.Server
+	administering *http.Server
 }
 
 // New makes a server that waits for requests.
@@ -86,7 +88,11 @@ func (s *Server) answer(router http.Handler, w http.ResponseWriter, r *http.Requ
 	defer s.metrics.inFlight.Dec()
 	defer s.finish(res, r)
 	res.limitBody(r, s.options.Limits.RequestTime)
-	if c := connectionOf(r.Context()); c != nil && c.over {
+	c := connectionOf(r.Context())
+	if c != nil && c.heads != nil {
+		c.heads.endHead()
+	}
+	if c != nil && c.over {
 		res.Header()["Connection"] = []string{"close"}
 		res.fail(errOverloaded)
 		return
@@ -167,7 +173,9 @@ func (s *Server) record(w *response, r *http.Request) {
 }
 
 // Serve answers the requests of a listener until Shutdown; it returns nil then.
-func (s *Server) Serve(l net.Listener) error { return untilClosed(s.listening.Serve(l)) }
+func (s *Server) Serve(l net.Listener) error {
+	return untilClosed(s.listening.Serve(headListener{l, &s.heads}))
+}
 
 // ServeAdmin does the same for the operators' API.
 func (s *Server) ServeAdmin(l net.Listener) error { return untilClosed(s.administering.Serve(l)) }

@@ -29,7 +29,7 @@ func (s *Server) streamActivity(c *call) error {
 	}
 	ctx, end := context.WithCancelCause(c.ctx)
 	defer end(nil)
-	remove, err := s.watch.add(c.caller, end)
+	remove, err := s.watch.addStream(c.caller, end)
 	if err != nil {
 		return c.withhold(err)
 	}

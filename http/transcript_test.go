@@ -70,6 +70,8 @@ type stage struct {
 	meaning map[string]string
 	counts  map[string]int
 	streams map[string]*follower
+	// workspaces is how many a person may have created from the next start on; 0: the default.
+	workspaces int
 }
 
 func newStage(t *testing.T) *stage {
@@ -104,7 +106,7 @@ func (s *stage) start() {
 	s.node, err = node.Start(s.Context(), node.Options{
 		Dir: s.dir, Clock: s.clock.Now, Wire: true, SampleEvery: time.Hour, BirthPatience: longest,
 		Journal: persistence.Options{FS: errorfs.Wrap(s.disk, errorfs.InjectorFunc(s.operated)), CacheBytes: 4 << 20, Partitions: 4},
-		HTTP:    http.Options{NewID: s.newID, Limits: http.Limits{Rate: -1, AddressRate: -1, RequestTime: longest}},
+		HTTP:    http.Options{NewID: s.newID, Limits: http.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}},
 	})
 	if err != nil {
 		s.Fatal(err)

@@ -11,107 +11,149 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// sweepEvery is the time between two looks at the credentials of open streams, and bounds each.
+// sweepEvery is the time between two looks at the access of long requests, and bounds each look.
 const sweepEvery = 500 * time.Millisecond
 
-// Why a stream ends before its client leaves it.
-var (
-	errDraining = errors.New("the server is shutting down")
-	errRevoked  = errors.New("the credential is no longer valid")
-)
+// errDraining is why a stream ends before its client leaves it.
+var errDraining = errors.New("the server is shutting down")
 
-// watch knows the open streams by credential, and ends those whose credential ends. While there are any, each distinct
-// credential is asked for again and again, past what is remembered of it.
+// watch knows the requests that last, streams and transfers, and ends them within a second of the loss of their access.
+// While there are any, each distinct credential is looked up again and again, past what is remembered of it, and so is what
+// its transfers need of their workspaces. A stream's workspace ends the stream itself.
 type watch struct {
 	authenticator *authenticator
 	limits        Limits
 	gauge         prometheus.Gauge
 
-	mu       sync.Mutex
-	streams  map[string]*watched
-	open     int
+	mu          sync.Mutex
+	credentials map[string]*watched
+	// streams is how many are open.
+	streams  int
 	sweeping bool
 	// drained is closed when no more streams are admitted.
 	drained chan struct{}
 }
 
+// watched is the requests that last with one credential.
 type watched struct {
 	credential *credential
-	ends       map[*context.CancelCauseFunc]struct{}
+	requests   map[*lasting]struct{}
+	// streams is how many of the requests are streams.
+	streams int
 	// asking tells that a check is under way.
 	asking bool
 }
 
+// lasting is a request that lasts until end ends it.
+type lasting struct {
+	end context.CancelCauseFunc
+	// stream tells streams from transfers.
+	stream bool
+	access access
+}
+
+// access is what a transfer needs besides its credential; the zero value is that of a stream.
+type access struct {
+	operation   *operation
+	workspaceID string
+}
+
 func newWatch(a *authenticator, limits Limits, gauge prometheus.Gauge) *watch {
 	return &watch{
-		authenticator: a, limits: limits, gauge: gauge, streams: map[string]*watched{}, drained: make(chan struct{}),
+		authenticator: a, limits: limits, gauge: gauge, credentials: map[string]*watched{}, drained: make(chan struct{}),
 	}
 }
 
-// add admits a stream, which end ends. The caller removes it when it is over.
-func (w *watch) add(c *credential, end context.CancelCauseFunc) (remove func(), err error) {
+// addStream admits a stream, which end ends. The caller removes it when it is over.
+func (w *watch) addStream(c *credential, end context.CancelCauseFunc) (remove func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	id := c.principal.GetCredentialId()
-	of := w.streams[id]
+	of := w.credentials[c.principal.GetCredentialId()]
 	switch {
 	case w.closed():
 		return nil, &entity.Error{Code: entity.Unavailable, Message: errDraining.Error(), RetryAfter: time.Second}
-	case w.open >= w.limits.Streams:
+	case w.streams >= w.limits.Streams:
 		return nil, &entity.Error{Code: entity.Unavailable, Message: "too many open streams", RetryAfter: 5 * time.Second}
-	case of != nil && len(of.ends) >= w.limits.CredentialStreams:
+	case of != nil && of.streams >= w.limits.CredentialStreams:
 		return nil, &entity.Error{
 			Code: entity.RateLimited, Message: "too many open streams with this credential", RetryAfter: 5 * time.Second,
 		}
-	case of == nil:
-		of = &watched{credential: c, ends: map[*context.CancelCauseFunc]struct{}{}}
-		w.streams[id] = of
 	}
-	of.ends[&end] = struct{}{}
-	w.open++
-	w.gauge.Set(float64(w.open))
+	return w.add(c, &lasting{end: end, stream: true}), nil
+}
+
+// addTransfer watches the access of a call that lasts as long as its bytes move. end gets an *entity.Error as its cause.
+// The caller removes the transfer when it is over.
+func (w *watch) addTransfer(c *call, end context.CancelCauseFunc) (remove func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.add(c.caller, &lasting{end: end, access: access{c.operation, c.workspace.id}})
+}
+
+// add watches a request. The caller holds mu.
+func (w *watch) add(c *credential, l *lasting) (remove func()) {
+	id := c.principal.GetCredentialId()
+	of := w.credentials[id]
+	if of == nil {
+		of = &watched{credential: c, requests: map[*lasting]struct{}{}}
+		w.credentials[id] = of
+	}
+	of.requests[l] = struct{}{}
+	w.count(of, l, 1)
 	if !w.sweeping {
 		w.sweeping = true
 		go w.sweep()
 	}
-	return func() { w.remove(id, of, &end) }, nil
+	return func() { w.remove(id, of, l) }
 }
 
-func (w *watch) remove(id string, of *watched, end *context.CancelCauseFunc) {
+func (w *watch) remove(id string, of *watched, l *lasting) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(of.ends, end)
-	if len(of.ends) == 0 && w.streams[id] == of {
-		delete(w.streams, id)
+	delete(of.requests, l)
+	if len(of.requests) == 0 && w.credentials[id] == of {
+		delete(w.credentials, id)
 	}
-	w.open--
-	w.gauge.Set(float64(w.open))
+	w.count(of, l, -1)
 }
 
-// end ends the streams of a credential.
-func (w *watch) end(id string) { w.finish(id, errRevoked) }
+// count counts a request where it is a stream. The caller holds mu.
+func (w *watch) count(of *watched, l *lasting, n int) {
+	if !l.stream {
+		return
+	}
+	of.streams += n
+	w.streams += n
+	w.gauge.Set(float64(w.streams))
+}
 
-func (w *watch) finish(id string, cause error) {
+// end ends the requests that last with a credential: it is no longer valid.
+func (w *watch) end(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if of := w.streams[id]; of != nil {
-		for end := range of.ends {
-			(*end)(cause)
+	if of := w.credentials[id]; of != nil {
+		of.finish(errUnauthorized, func(*lasting) bool { return true })
+	}
+}
+
+// finish ends those requests that a condition holds for. The caller holds the watch's mu.
+func (of *watched) finish(cause error, holds func(*lasting) bool) {
+	for l := range of.requests {
+		if holds(l) {
+			l.end(cause)
 		}
 	}
 }
 
-// close ends every stream and admits no more.
+// close ends every stream and admits no more. Transfers go on: the server waits for them.
 func (w *watch) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.closed() {
 		close(w.drained)
 	}
-	for _, of := range w.streams {
-		for end := range of.ends {
-			(*end)(errDraining)
-		}
+	for _, of := range w.credentials {
+		of.finish(errDraining, func(l *lasting) bool { return l.stream })
 	}
 }
 
@@ -124,16 +166,11 @@ func (w *watch) closed() bool {
 	}
 }
 
-// sweep goes on while there are streams.
+// sweep goes on while requests last.
 func (w *watch) sweep() {
 	pause := time.NewTicker(sweepEvery)
 	defer pause.Stop()
-	for {
-		select {
-		case <-pause.C:
-		case <-w.drained:
-			return
-		}
+	for range pause.C {
 		if !w.checkAll() {
 			return
 		}
@@ -145,26 +182,68 @@ func (w *watch) sweep() {
 func (w *watch) checkAll() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, of := range w.streams {
+	for _, of := range w.credentials {
 		if !of.asking {
 			of.asking = true
 			go w.check(of)
 		}
 	}
-	w.sweeping = len(w.streams) > 0
+	w.sweeping = len(w.credentials) > 0
 	return w.sweeping
 }
 
-// check ends the streams of a credential that is refused. Where nobody answers, they stay: nothing comes over them that
-// is not asked for elsewhere.
+// check ends the requests of a credential that is refused, and those whose workspace refuses it. Where nobody answers they
+// go on: a stream sends nothing that is not asked for elsewhere, and a transfer's change is confirmed when it is decided.
 func (w *watch) check(of *watched) {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepEvery)
 	defer cancel()
 	err := w.authenticator.current(ctx, of.credential)
 	if errors.Is(err, errUnauthorized) {
 		w.end(of.credential.principal.GetCredentialId())
+	} else {
+		w.checkWorkspaces(ctx, of)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of.asking = false
+}
+
+// checkWorkspaces asks each workspace once for each operation that transfers have under way there.
+func (w *watch) checkWorkspaces(ctx context.Context, of *watched) {
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	for a := range w.accesses(of) {
+		asking.Go(func() {
+			question := a.operation.authorization(a.workspaceID)
+			question.Principal = of.credential.principal
+			_, err := w.authenticator.asker.Ask(ctx, question)
+			if refused, is := errors.AsType[*entity.Error](err); is && refusesAccess(refused.Code) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				of.finish(refused, func(l *lasting) bool { return l.access == a })
+			}
+		})
+	}
+}
+
+func (w *watch) accesses(of *watched) map[access]struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	distinct := map[access]struct{}{}
+	for l := range of.requests {
+		if !l.stream {
+			distinct[l.access] = struct{}{}
+		}
+	}
+	return distinct
+}
+
+// refusesAccess tells the codes with which a workspace keeps somebody out from those that say nothing of access.
+func refusesAccess(code entity.Code) bool {
+	switch code {
+	case entity.NotFound, entity.Forbidden, entity.WorkspaceSuspended, entity.WorkspaceClosed:
+		return true
+	default:
+		return false
+	}
 }

@@ -1,11 +1,14 @@
 package http
 
 import (
+	"errors"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/slug"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -47,14 +50,49 @@ func (s *Server) createWorkspace(c *call, in workspaceRequest) (workspaceCreated
 		return none, err
 	}
 	id := s.options.NewID("ws_")
+	if err := c.reserveWorkspace(creator.GetId(), id); err != nil {
+		return none, err
+	}
 	if err := c.claimSlug(in.Slug, &slugv1.ClaimSlug{
 		WorkspaceId: id, WorkspaceName: in.Name, CreatorId: creator.GetId(),
 		CreatorEmail: creator.GetEmail(), CreatorName: creator.GetName(),
 		ImpersonatorId: c.caller.principal.GetImpersonatorId(),
 	}); err != nil {
+		if isRefusal(err) { // else the workspace may come to be yet
+			c.forgetWorkspace(creator.GetId(), id)
+		}
 		return none, err
 	}
 	return workspaceCreated{id, in.Slug, statusNames[workspacev1.Status_STATUS_PROVISIONING]}, nil
+}
+
+// reserveWorkspace takes a place among the workspaces that a person may have created. Errors: limit_reached.
+func (c *call) reserveWorkspace(userID, id string) error {
+	limit := c.server.options.Limits.Workspaces
+	if limit < 0 {
+		return nil
+	}
+	_, err := ask[proto.Message](c, entity.Command{
+		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: c.server.options.NewID("cmd_"),
+		Message: &userv1.ReserveWorkspace{WorkspaceId: id, Limit: int32(limit)},
+	})
+	return err
+}
+
+// forgetWorkspace gives the place of a workspace back that is not created. Where that fails it is given back by itself.
+func (c *call) forgetWorkspace(userID, id string) {
+	if _, err := ask[proto.Message](c, entity.Command{
+		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: c.server.options.NewID("cmd_"),
+		Message: &userv1.ForgetWorkspace{WorkspaceId: id},
+	}); err != nil {
+		c.server.log.Warn("the place of a workspace that was not created stays taken for minutes", "request", c.w.id, "error", err)
+	}
+}
+
+// isRefusal tells the errors after which a command is known to have had no effect.
+func isRefusal(err error) bool {
+	refused, is := errors.AsType[*entity.Error](err)
+	return is && refused.Code != entity.Unavailable && refused.Code != entity.Internal
 }
 
 // claimSlug takes a slug for a workspace, and waits for what follows from that for both.

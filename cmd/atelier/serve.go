@@ -112,12 +112,13 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 			Connections: c.MaxConnections, Requests: c.MaxRequests, Streams: c.MaxStreams,
 			CredentialStreams: c.MaxCredentialStreams, Rate: unlimited(c.Rate), Burst: c.Burst,
 			AddressRate: unlimited(c.AddressRate), AddressBurst: c.AddressBurst,
+			Workspaces:  unlimited(c.MaxWorkspaces),
 			RequestTime: c.RequestTime, StallTime: c.StallTime, HeaderTime: c.HeaderTime, IdleTime: c.IdleTime,
 		},
 	}, nil
 }
 
-// unlimited is a rate as the server has it, where 0 is its default and less is no limit.
+// unlimited is a rate, or a limit, as the server has it, where 0 is its default and less is no limit.
 func unlimited(rate int) int {
 	if rate == 0 {
 		return -1

@@ -47,6 +47,7 @@ type serveCommand struct {
 	MaxRequests          int `group:"Limits" default:"4096" help:"Requests under way, streams apart, beyond which more are answered 503."`
 	MaxStreams           int `group:"Limits" default:"10000" help:"Open streams, beyond which more are answered 503."`
 	MaxCredentialStreams int `group:"Limits" default:"5000" help:"Open streams with one credential, beyond which more are answered 429."`
+	MaxWorkspaces        int `group:"Limits" default:"1000" help:"Workspaces that a person may have created and not deleted; creating more is answered 409 limit_reached. 0: no limit."`
 
 	CacheSize    size          `group:"Resources" default:"0" help:"Memory for the journal's blocks and tables, as 256MiB. 0: 256 MiB, or a quarter of GOMEMLIMIT where that is less."`
 	MinFreeSpace size          `group:"Resources" default:"64MiB" help:"Free space on the disk below which changes are refused."`
@@ -84,6 +85,7 @@ func (c *serveCommand) Validate() error {
 		between("max-requests", c.MaxRequests, 1, 1_000_000),
 		between("max-streams", c.MaxStreams, 1, 1_000_000),
 		between("max-credential-streams", c.MaxCredentialStreams, 1, 1_000_000),
+		between("max-workspaces", c.MaxWorkspaces, 0, 1_000_000),
 		c.checkSizes(),
 		c.checkTrees(),
 	)

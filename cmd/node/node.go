@@ -30,7 +30,7 @@ type Options struct {
 	// Dir is the data directory.
 	Dir string
 	Log *slog.Logger
-	// Clock is the time that rules see.
+	// Clock is the time that rules and limits see. It must not go backwards (SteadyClock); nil: the machine's.
 	Clock func() time.Time
 	// Journal sizes the journal; its directory and logger come from here.
 	Journal persistence.Options
@@ -70,6 +70,8 @@ type Node struct {
 	// CursorSecret is the key of cursors. It follows from the installation's secret and the journal's timeline.
 	CursorSecret []byte
 
+	// files serves the drives.
+	files   *webdav.Handler
 	backups *blob.Bucket
 	anchors *anchors
 	births  births
@@ -110,6 +112,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}); err != nil {
 		return n, err
 	}
+	n.files = webdav.New(n.Drives, o.Log)
 	if n.backups, err = openBucket(ctx, o); err != nil {
 		return n, err
 	}
@@ -142,7 +145,7 @@ func (o Options) complete() Options {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Clock == nil {
-		o.Clock = time.Now
+		o.Clock = systemClock()
 	}
 	if o.GeneratedTrees == nil {
 		o.GeneratedTrees = drive.DefaultGenerated
@@ -174,7 +177,7 @@ func journalOptions(o Options) persistence.Options {
 
 func (n *Node) serve(o Options) (*http.Server, error) {
 	settings := o.HTTP
-	settings.Asker, settings.Streams, settings.Drive = settler{n.Router, n}, n.Router, webdav.New(n.Drives, o.Log)
+	settings.Asker, settings.Streams, settings.Drive = settler{n.Router, n}, n.Router, n.files
 	settings.Directory, settings.Reactions = n.Router, n.Router
 	settings.Secret, settings.Log, settings.Clock = n.CursorSecret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err

@@ -18,6 +18,7 @@ func (n *Node) reactions() map[string]actors.Reaction {
 		reactions[entity.MessageName(event)] = follow
 	}
 	n.followComputers(reactions)
+	n.followMembers(reactions)
 	return reactions
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
-	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 // ErrUnknown is an error that leaves open whether the command took effect.
@@ -53,7 +52,8 @@ func (a *Activity) Intents() []*activityv1.Intent {
 
 // Ask is of drive.Asker.
 func (a *Activity) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
-	if c.Kind != entity.KindActivity || c.Principal.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_PLATFORM {
+	_, intends := c.Message.(*activityv1.Intend)
+	if c.Kind != entity.KindActivity || !intends && !entity.IsPlatform(c.Principal) {
 		return nil, entity.Errorf(entity.Forbidden, "not the platform's command for an activity")
 	}
 	if err := ctx.Err(); err != nil {

@@ -37,6 +37,8 @@ var statuses = map[entity.Code]int{
 	entity.InvalidRequest:       http.StatusBadRequest,
 	entity.Forbidden:            http.StatusForbidden,
 	entity.NotFound:             http.StatusNotFound,
+	entity.WorkspaceSuspended:   http.StatusForbidden,
+	entity.WorkspaceClosed:      http.StatusForbidden,
 	entity.MethodNotAllowed:     http.StatusMethodNotAllowed,
 	entity.PayloadTooLarge:      http.StatusRequestEntityTooLarge,
 	entity.UnsupportedMediaType: http.StatusUnsupportedMediaType,

@@ -25,7 +25,10 @@ func (c *call) change(claims func() []claim) (drive.Change, error) {
 	if err != nil {
 		return drive.Change{}, err
 	}
-	return drive.Change{Author: c.author, Guard: func() error { return c.check(header, claims()) }}, nil
+	return drive.Change{
+		Author: c.author, Principal: c.access.Principal,
+		Guard: func() error { return c.check(header, claims()) }, Confirm: c.confirm,
+	}, nil
 }
 
 func (c *call) check(header ifHeader, claims []claim) error {

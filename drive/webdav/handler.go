@@ -3,6 +3,7 @@ package webdav
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -35,7 +36,10 @@ type call struct {
 	drive  *drive.Drive
 	locks  *locks
 	prefix string
+	access entity.DriveAccess
 	author *activityv1.Author
+	// lost is why the access was refused when it was confirmed.
+	lost error
 	// path is the drive's path, slashed whether the request ended it with a slash.
 	path    string
 	slashed bool
@@ -66,13 +70,35 @@ func (h *Handler) Exists(ctx context.Context, workspaceID, path string) (bool, e
 }
 
 // ServeDrive answers a request on a workspace's drive. prefix is the URL path of the drive's root, without a slash at its
-// end. The caller has authorised the request, for writing where the method writes, and keeps deadlines on the connection:
+// end. The caller has authorized the request, for writing where the method writes, and keeps deadlines on the connection:
 // those of a body outlast the call, for a refusal leaves the body unread, which the server drains before it answers.
-func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, workspaceID, prefix string, author *activityv1.Author) {
-	c := &call{Handler: h, w: w, r: r, prefix: strings.TrimSuffix(prefix, "/"), author: author}
-	if err := c.serve(workspaceID); err != nil {
-		c.fail(err)
+//
+// The access may end meanwhile: Confirm refuses it, or the request's context ends with an *entity.Error as its cause. Then
+// nothing is changed any more, and ServeDrive returns that error. It is the caller's to answer, unless the answer has begun.
+func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, prefix string, access entity.DriveAccess) error {
+	author := &activityv1.Author{Actor: entity.Actor(access.Principal), UserId: access.Principal.GetUserId()}
+	c := &call{Handler: h, w: w, r: r, prefix: strings.TrimSuffix(prefix, "/"), access: access, author: author}
+	err := c.serve(access.WorkspaceID)
+	if err == nil {
+		return nil
 	}
+	if c.lost != nil {
+		return c.lost
+	}
+	if ended, is := errors.AsType[*entity.Error](context.Cause(r.Context())); is {
+		return ended
+	}
+	c.fail(err)
+	return nil
+}
+
+// confirm asks whether the access still stands.
+func (c *call) confirm() error {
+	if c.access.Confirm == nil {
+		return nil
+	}
+	c.lost = c.access.Confirm()
+	return c.lost
 }
 
 func (c *call) serve(workspaceID string) error {
@@ -106,6 +132,23 @@ func (c *call) checkSlash() error {
 		return entity.Errorf(entity.NotFound, "no such folder")
 	}
 	return nil
+}
+
+// DropLocks removes the locks that a person holds on a workspace's drive: of somebody who may change nothing there any
+// more. A drive that is not there has none.
+func (h *Handler) DropLocks(ctx context.Context, workspaceID, userID string) error {
+	d, err := h.drives.Open(ctx, workspaceID)
+	if code(err) == entity.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	held, err := h.table(workspaceID, d)
+	if err != nil {
+		return err
+	}
+	return held.dropOf(userID)
 }
 
 // table gives the locks of a drive, read once.

@@ -36,6 +36,11 @@ func (c *call) lock() error {
 	if err != nil {
 		return err
 	}
+	// Whoever takes the access away drops the locks after it: either this lock was there by then, or the access is refused
+	// here.
+	if err := c.confirm(); err != nil {
+		return errors.Join(err, c.locks.release(held.Token, held.Path, held.Creator, false))
+	}
 	c.w.Header().Set("Lock-Token", "<"+held.Token+">")
 	if created {
 		return c.discovery(http.StatusCreated, held)
@@ -60,6 +65,9 @@ func (c *call) refresh(timeout time.Duration) error {
 	token := header.only()
 	if token == "" {
 		return entity.Errorf(entity.InvalidRequest, "a refresh names one lock token in the If header")
+	}
+	if err := c.confirm(); err != nil {
+		return err
 	}
 	held, err := c.locks.refresh(token, c.path, creator(c.author), timeout)
 	if err != nil {
@@ -142,7 +150,7 @@ func (c *call) lockNew(wanted lock, timeout time.Duration) (held *lock, created 
 	_, _, err = c.drive.Put(c.context(), c.path, drive.Upload{Body: http.NoBody}, change)
 	if err != nil && held != nil {
 		// The client gets no token, so nobody could use the lock.
-		failed = c.locks.release(held.Token, held.Path, held.Creator)
+		failed = c.locks.release(held.Token, held.Path, held.Creator, false)
 	}
 	return held, true, errors.Join(err, failed)
 }
@@ -172,14 +180,14 @@ func (c *call) activeLock(held *lock) string {
 		"<D:lockroot><D:href>" + escape(c.href(held.Path, err == nil && entry.Folder)) + "</D:href></D:lockroot></D:activelock>"
 }
 
-// unlock answers UNLOCK.
+// unlock answers UNLOCK. An owner of the workspace may remove any lock.
 func (c *call) unlock() error {
 	header := strings.TrimSpace(c.r.Header.Get("Lock-Token"))
 	token, rest, err := enclosed(header, '>')
 	if err != nil || rest != "" || header[0] != '<' {
 		return entity.Errorf(entity.InvalidRequest, "the Lock-Token header is not <token>")
 	}
-	if err := c.locks.release(token, c.path, creator(c.author)); err != nil {
+	if err := c.locks.release(token, c.path, creator(c.author), c.access.BreaksLocks); err != nil {
 		return err
 	}
 	c.done(false)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -150,8 +151,8 @@ func (l *locks) refresh(token, path, creator string, timeout time.Duration) (*lo
 	return nil, errPrecondition
 }
 
-// release removes a lock that covers a path.
-func (l *locks) release(token, path, creator string) error {
+// release removes a lock that covers a path. anyones lets it be another's than the creator's.
+func (l *locks) release(token, path, creator string, anyones bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	current := l.current()
@@ -159,7 +160,7 @@ func (l *locks) release(token, path, creator string) error {
 		if held.Token != token || !held.covers(path) {
 			continue
 		}
-		if held.Creator != creator {
+		if held.Creator != creator && !anyones {
 			return errForeign
 		}
 		return l.replace(append(current[:i:i], current[i+1:]...))
@@ -177,6 +178,17 @@ func (l *locks) drop(path string, itself bool) error {
 			stay = append(stay, held)
 		}
 	}
+	if len(stay) == len(l.held) {
+		return nil
+	}
+	return l.replace(stay)
+}
+
+// dropOf removes the locks that a creator holds.
+func (l *locks) dropOf(creator string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	stay := slices.DeleteFunc(slices.Clone(l.held), func(held *lock) bool { return held.Creator == creator })
 	if len(stay) == len(l.held) {
 		return nil
 	}

@@ -137,7 +137,7 @@ func TestLocksExpire(t *testing.T) {
 				request.Header.Set(name, value)
 			}
 			recorder := httptest.NewRecorder()
-			handler.ServeDrive(recorder, request, workspace, prefix, authorOf(request))
+			handler.ServeDrive(recorder, request, prefix, accessOf(request))
 			return recorder.Code
 		}
 		for _, step := range []struct {

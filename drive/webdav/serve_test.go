@@ -19,6 +19,7 @@ import (
 	"github.com/atelier-run/atelier/drive/webdav"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 const (
@@ -58,7 +59,7 @@ func (s *site) start() {
 	handler := webdav.New(drives, quiet)
 	s.drives = drives
 	s.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		handler.ServeDrive(w, r, workspace, prefix, authorOf(r))
+		handler.ServeDrive(w, r, prefix, accessOf(r))
 	}))
 	s.t.Cleanup(s.stop)
 }
@@ -70,11 +71,14 @@ func (s *site) stop() {
 	}
 }
 
-func authorOf(r *http.Request) *activityv1.Author {
+// accessOf is the access of a person, or of whom X-Author names: a credential without a person. X-Breaks-Locks makes it
+// an owner's.
+func accessOf(r *http.Request) entity.DriveAccess {
+	p := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, CredentialId: "1", UserId: "usr_1"}
 	if who := r.Header.Get("X-Author"); who != "" {
-		return &activityv1.Author{Actor: who}
+		p.CredentialId, p.UserId = strings.TrimPrefix(who, "api-key:"), ""
 	}
-	return &activityv1.Author{Actor: "api-key:1", UserId: "usr_1"}
+	return entity.DriveAccess{WorkspaceID: workspace, Principal: p, BreaksLocks: r.Header.Get("X-Breaks-Locks") != ""}
 }
 
 func (s *site) url(path string) string { return s.server.URL + prefix + path }

@@ -105,7 +105,7 @@ func TestLastAuthorWroteTheContent(t *testing.T) {
 		var writers sync.WaitGroup
 		for w := range 4 {
 			writers.Go(func() {
-				who := fmt.Sprintf("session:%d-%d", round, w)
+				who := fmt.Sprintf("api-key:%d-%d", round, w)
 				s.do("PUT", "/d/file", who, "X-Author: "+who)
 			})
 		}

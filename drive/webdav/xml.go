@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 
@@ -17,8 +18,11 @@ const (
 	davNS   = "DAV:"
 	xmlNS   = "http://www.w3.org/XML/1998/namespace"
 
-	maxBody    = 1 << 20
-	maxNesting = 64
+	// Bounds of a body: its length in bytes, how deep its elements are nested, and how many elements, attributes and
+	// pieces of text it has. Together they bound what a body takes in memory while it arrives.
+	maxBody    = 64 << 10
+	maxNesting = 32
+	maxNodes   = 2048
 	// maxSpace bounds the name of a namespace, which is written out again with each element in it.
 	maxSpace = 1 << 10
 )
@@ -34,13 +38,23 @@ type element struct {
 
 var errXML = entity.Errorf(entity.InvalidRequest, "the body is not the XML that the method takes")
 
-// readBody reads an XML body; nil where it is empty.
+var (
+	errBodySize = entity.Errorf(entity.PayloadTooLarge, "the body is larger than %d bytes", maxBody)
+	errBodyTime = entity.Errorf(entity.InvalidRequest, "the body did not arrive in time")
+	errNodes    = entity.Errorf(entity.InvalidRequest, "the body has more than %d elements, attributes and texts", maxNodes)
+)
+
+// readBody decodes an XML body as it arrives; nil where it is empty. It ends with the read deadline that is set for the
+// whole body, not renewed as bytes arrive.
 func (c *call) readBody() (*element, error) {
+	if c.r.ContentLength > maxBody {
+		return nil, errBodySize
+	}
 	body := http.MaxBytesReader(c.w, c.r.Body, maxBody)
 	parser := &parser{decoder: xml.NewDecoder(body), declared: map[string]bool{xmlNS: true}}
 	root, err := parser.document()
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return nil, entity.Errorf(entity.PayloadTooLarge, "the body is larger than %d bytes", maxBody)
+		return nil, errBodySize
 	}
 	return root, err
 }
@@ -49,6 +63,16 @@ func (c *call) readBody() (*element, error) {
 type parser struct {
 	decoder  *xml.Decoder
 	declared map[string]bool
+	// nodes is how many elements, attributes and texts there were.
+	nodes int
+}
+
+// count counts nodes and refuses too many.
+func (p *parser) count(n int) error {
+	if p.nodes += n; p.nodes > maxNodes {
+		return errNodes
+	}
+	return nil
 }
 
 func (p *parser) document() (root *element, err error) {
@@ -79,6 +103,9 @@ func (p *parser) document() (root *element, err error) {
 }
 
 func (p *parser) element(start xml.StartElement, lang string, depth int) (*element, error) {
+	if err := p.count(1 + len(start.Attr)); err != nil {
+		return nil, err
+	}
 	e, err := p.open(start, lang)
 	if err != nil || depth > maxNesting {
 		return nil, errXML
@@ -96,6 +123,9 @@ func (p *parser) element(start xml.StartElement, lang string, depth int) (*eleme
 			}
 			e.content = append(e.content, child)
 		case xml.CharData:
+			if err := p.count(1); err != nil {
+				return nil, err
+			}
 			e.content = append(e.content, string(token))
 		case xml.EndElement:
 			return e, nil
@@ -156,6 +186,9 @@ func asXML(err error) error {
 	}
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return err
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errBodyTime
 	}
 	return errXML
 }

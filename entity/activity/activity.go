@@ -2,7 +2,7 @@
 // summary, what counts as read and written, and where each row is indexed.
 //
 // A row's stored form is the JSON that pages and streams send, behind a small binary header that the indexes and
-// filters read (codec.go). The version of the stream is the row's seq.
+// filters read (row.go). The version of the stream is the row's seq.
 package activity
 
 import (

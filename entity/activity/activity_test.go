@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"github.com/atelier-run/atelier/entity"
@@ -116,7 +117,13 @@ func newModel() *model {
 func (m *model) lookup(seen string) *activityv1.Totals { return m.totals[seen] }
 
 func (m *model) of(path string) *activityv1.Totals {
-	return m.totals[activity.SeenValue("ws_1", path, author)]
+	var found *activityv1.Totals
+	for seen, totals := range m.totals {
+		if strings.HasPrefix(seen, activity.PathValue("ws_1", path)) && proto.Equal(totals.GetAuthor(), author) {
+			found = totals
+		}
+	}
+	return found
 }
 
 func (m *model) decide(c activityv1.Command) (*activity.Decision, error) {

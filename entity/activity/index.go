@@ -47,11 +47,6 @@ func PathValue(workspaceID, path string) string {
 	return workspaceID + "\x00" + string(sum[:16])
 }
 
-// SeenValue is the Seen index value of a path and an author.
-func SeenValue(workspaceID, path string, author *activityv1.Author) string {
-	return PathValue(workspaceID, path) + authorKey(author)
-}
-
 // recencyValue is the Recency index value of an author who was last active on a path at a time: it sorts before those of
 // earlier times.
 func recencyValue(pathValue string, at int64, author string) string {

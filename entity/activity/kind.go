@@ -31,6 +31,9 @@ func accessOf(m proto.Message) (entity.Access, error) {
 	switch m.(type) {
 	case *activityv1.ReadHistory, *activityv1.ReadFeed, *activityv1.ReadSeenBy, *activityv1.ReadLatestWriters:
 		return entity.Requires(Reading), nil
+	case *activityv1.Intend:
+		// The author's right is checked when the change is decided, however long its content took to arrive.
+		return entity.Requires(entity.Changes(entity.FilesWrite)), nil
 	case activityv1.Query, activityv1.Command:
 		return entity.PlatformOnly(), nil
 	}

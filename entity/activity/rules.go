@@ -8,6 +8,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
 const (
@@ -64,7 +65,7 @@ func (d *Decision) Empty() bool { return len(d.Rows) == 0 && len(d.Entries) == 0
 
 // Decide turns a command into what it changes. Errors: forbidden, invalid_request, unavailable.
 func Decide(call entity.Call, s *State, c activityv1.Command, totals Totals) (*Decision, error) {
-	if !entity.IsPlatform(call.Principal) {
+	if !mayCommand(call.Principal, c) {
 		return nil, entity.Errorf(entity.Forbidden, "activity is recorded by the platform")
 	}
 	d := &draft{call: call, state: s, lookup: totals, places: places{workspaceID: s.WorkspaceID}}
@@ -81,6 +82,17 @@ func Decide(call entity.Call, s *State, c activityv1.Command, totals Totals) (*D
 		d.flush()
 	}
 	return &d.Decision, nil
+}
+
+// mayCommand tells whether a principal may send a command: the platform every one, and others the intent of a change of
+// their own. That they may change the drive the workspace's rules have authorized by then.
+func mayCommand(p *wirev1.Principal, c activityv1.Command) bool {
+	if entity.IsPlatform(p) {
+		return true
+	}
+	intend, is := c.(*activityv1.Intend)
+	author := intend.GetIntent().GetOperation().GetAuthor()
+	return is && author.GetActor() == entity.Actor(p) && author.GetUserId() == p.GetUserId()
 }
 
 // Evolve is the state after a decision. It changes its argument, which grows with what is open and not with history.

@@ -6,7 +6,8 @@
 //
 // A row of activity says where to look. What is there is asked of the drive as it is now, which may be ahead of the row:
 // a path that was taken away and is there again breaks nothing. Rows may come again, also many of them: an anchor keeps the
-// last that it followed, and follows no older one.
+// last that it followed, or that came before somebody bound it to its path, and follows no older one. Rows are compared by
+// their seq alone: a clock may be set back between two of them.
 package anchor
 
 import (
@@ -21,10 +22,8 @@ import (
 
 // Row is what a row of activity says of paths.
 type Row struct {
-	Kind activityv1.Kind
-	Seq  uint64
-	// At is in milliseconds since the Unix epoch.
-	At             int64
+	Kind           activityv1.Kind
+	Seq            uint64
 	Path, FromPath string
 }
 
@@ -44,7 +43,6 @@ func Parse(stored activity.Stored) (Row, error) {
 	var row struct {
 		Seq   uint64
 		Event struct {
-			At             int64
 			Path, FromPath string
 		}
 	}
@@ -55,7 +53,7 @@ func Parse(stored activity.Stored) (Row, error) {
 		return Row{}, fmt.Errorf("a row of activity: %w", err)
 	}
 	return Row{
-		Kind: stored.Kind(), Seq: row.Seq, At: row.Event.At, Path: row.Event.Path, FromPath: row.Event.FromPath,
+		Kind: stored.Kind(), Seq: row.Seq, Path: row.Event.Path, FromPath: row.Event.FromPath,
 	}, nil
 }
 
@@ -89,9 +87,7 @@ func follow(row Row, a *workspacev1.Anchor, exists func(path string) (bool, erro
 		return nil, nil
 	}
 	active := state == workspacev1.AnchorState_ANCHOR_STATE_ACTIVE
-	// What was renamed before the anchor was bound to its path is not what the anchor names.
-	bound := max(a.GetCreatedAt(), a.GetBoundAt())
-	if row.Kind == activityv1.Kind_KIND_RENAME && active && bound <= row.At && within(a.GetPath(), row.FromPath) {
+	if row.Kind == activityv1.Kind_KIND_RENAME && active && within(a.GetPath(), row.FromPath) {
 		return &workspacev1.MoveAnchor{
 			AnchorId: a.GetId(), FromPath: a.GetPath(), ToPath: row.Path + strings.TrimPrefix(a.GetPath(), row.FromPath), Seq: row.Seq,
 		}, nil

@@ -18,8 +18,9 @@ const (
 	orphaned = workspacev1.AnchorState_ANCHOR_STATE_ORPHANED
 )
 
-func at(path string, state workspacev1.AnchorState, created int64) *workspacev1.Anchor {
-	return &workspacev1.Anchor{Id: "anc_" + path, Path: path, State: state, CreatedAt: created}
+// at is an anchor that was bound to its path when a row of that seq was the last. When it was made does not matter.
+func at(path string, state workspacev1.AnchorState, seq uint64) *workspacev1.Anchor {
+	return &workspacev1.Anchor{Id: "anc_" + path, Path: path, State: state, Seq: seq, CreatedAt: 1_800_000_000_000}
 }
 
 // followed is an active anchor that has followed a row.
@@ -59,14 +60,14 @@ func TestFollow(t *testing.T) {
 		exist   string
 		want    string
 	}{
-		"renamed itself":       {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a", active, 5)}, "b", "move a b"},
-		"a folder above":       {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "x/y"}, []*workspacev1.Anchor{at("a/b/c", active, 1)}, "", "move a/b/c x/y/b/c"},
-		"only a common prefix": {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("ab", active, 1)}, "", ""},
-		"made after a rename":  {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a", active, 6)}, "a b", ""},
-		"made after, and gone": {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a", active, 6)}, "b", "break a"},
-		"broken does not move": {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a/x", broken, 1)}, "b b/x", ""},
-		"renamed to repairs":   {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("b/x", broken, 1)}, "b b/x", "repair b/x"},
-		"renamed over breaks":  {anchor.Row{Kind: rename, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("b/x", active, 1)}, "b", "break b/x"},
+		"renamed itself":       {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a", active, 4)}, "b", "move a b"},
+		"a folder above":       {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "x/y"}, []*workspacev1.Anchor{at("a/b/c", active, 1)}, "", "move a/b/c x/y/b/c"},
+		"only a common prefix": {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("ab", active, 1)}, "", ""},
+		"made after a rename":  {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a", active, 6)}, "a b", ""},
+		"made after, and gone": {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a", active, 6)}, "b", ""},
+		"broken does not move": {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a/x", broken, 1)}, "b b/x", ""},
+		"renamed to repairs":   {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("b/x", broken, 1)}, "b b/x", "repair b/x"},
+		"renamed over breaks":  {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("b/x", active, 1)}, "b", "break b/x"},
 		"deleted":              {anchor.Row{Kind: remove, Path: "a"}, []*workspacev1.Anchor{at("a", active, 1), at("a/b", active, 1), at("c", active, 1)}, "c", "break a, break a/b"},
 		"deleted, there again": {anchor.Row{Kind: remove, Path: "a"}, []*workspacev1.Anchor{at("a", active, 1)}, "a", ""},
 		"deleted when broken":  {anchor.Row{Kind: remove, Path: "a"}, []*workspacev1.Anchor{at("a", broken, 1)}, "", ""},
@@ -78,9 +79,9 @@ func TestFollow(t *testing.T) {
 		"a generated tree":     {anchor.Row{Kind: summary, Path: "a/dist"}, []*workspacev1.Anchor{at("a/dist/x", active, 1), at("a/dist/y", broken, 1)}, "a/dist/y", "break a/dist/x, repair a/dist/y"},
 		"restored": {anchor.Row{Kind: restore}, []*workspacev1.Anchor{at("a", active, 1), at("b", active, 1), at("c", broken, 1), at("d", orphaned, 1)},
 			"a c d", "break b, repair c"},
-		"followed before":      {anchor.Row{Kind: rename, Seq: 3, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{followed("a", 3)}, "b", ""},
-		"not followed yet":     {anchor.Row{Kind: rename, Seq: 4, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{followed("a", 3)}, "b", "move a b"},
-		"bound after a rename": {anchor.Row{Kind: rename, Seq: 4, At: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{{Path: "a", State: active, CreatedAt: 1, BoundAt: 6}}, "a b", ""},
+		"followed before":      {anchor.Row{Kind: rename, Seq: 3, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{followed("a", 3)}, "b", ""},
+		"not followed yet":     {anchor.Row{Kind: rename, Seq: 4, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{followed("a", 3)}, "b", "move a b"},
+		"bound after a rename": {anchor.Row{Kind: rename, Seq: 4, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{followed("a", 6)}, "a b", ""},
 		"read":                 {anchor.Row{Kind: activityv1.Kind_KIND_READ, Path: "a"}, []*workspacev1.Anchor{at("a", active, 1)}, "", ""},
 	} {
 		steps, err := anchor.Follow(test.row, test.anchors, func(path string) (bool, error) {
@@ -107,7 +108,7 @@ func TestParse(t *testing.T) {
 		Kind: activityv1.Kind_KIND_RENAME, Path: `b"\é`, FromPath: "a/ü", Author: &activityv1.Author{Actor: "system"},
 	}})
 	row, err := anchor.Parse(stored)
-	want := anchor.Row{Kind: activityv1.Kind_KIND_RENAME, Seq: 7, At: 5, Path: `b"\é`, FromPath: "a/ü"}
+	want := anchor.Row{Kind: activityv1.Kind_KIND_RENAME, Seq: 7, Path: `b"\é`, FromPath: "a/ü"}
 	if err != nil || row != want {
 		t.Errorf("%+v, %v", row, err)
 	}

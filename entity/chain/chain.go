@@ -6,7 +6,7 @@
 //	SlugClaimed, for one that is there → workspace: RenameWorkspace, or slug: ReleaseSlug
 //	WorkspaceCreated                  → user: JoinWorkspace; computer: RequestComputer
 //	WorkspaceRenamed                  → slug: ReleaseSlug of the old one
-//	StatusChanged, deleted            → slug: ReleaseSlug; computer: RetireComputer
+//	StatusChanged, deleted            → slug: ReleaseSlug; computer: RetireComputer; user: ForgetWorkspace
 //	StatusChanged, active             → computer: AnnounceLoss
 //	InvitationCreated, of a renewal too → email: AddInvitation
 //	InvitationAccepted, MemberRemoved → user: JoinWorkspace, LeaveWorkspace

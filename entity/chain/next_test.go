@@ -40,13 +40,14 @@ var nexts = map[string]struct {
 		command(entity.KindSlug, "a", &slugv1.ReleaseSlug{WorkspaceId: "ws_1", ReservedUntil: 5 + month}),
 	}},
 	"name alone": {"ws_1", &workspacev1.WorkspaceRenamed{OldSlug: "a", NewSlug: "a", At: 5}, nil},
-	"deletion": {"ws_1", &workspacev1.StatusChanged{Status: workspacev1.Status_STATUS_DELETED, Slug: "a", At: 5}, []entity.Command{
+	"deletion": {"ws_1", &workspacev1.StatusChanged{Status: workspacev1.Status_STATUS_DELETED, Slug: "a", At: 5, BillingUserId: "usr_1"}, []entity.Command{
 		command(entity.KindSlug, "a", &slugv1.ReleaseSlug{WorkspaceId: "ws_1", ReservedUntil: 5 + month}),
 		command(entity.KindComputer, "ws_1", &computerv1.RetireComputer{TaskId: "retire-5"}),
+		command(entity.KindUser, "usr_1", &userv1.ForgetWorkspace{WorkspaceId: "ws_1"}),
 	}},
 	"archive": {"ws_1", &workspacev1.StatusChanged{Status: workspacev1.Status_STATUS_ARCHIVED, Slug: "a", At: 5}, nil},
 	"creation": {"ws_1", &workspacev1.WorkspaceCreated{CreatorId: "usr_1", At: 5}, []entity.Command{
-		command(entity.KindUser, "usr_1", &userv1.JoinWorkspace{WorkspaceId: "ws_1"}),
+		command(entity.KindUser, "usr_1", &userv1.JoinWorkspace{WorkspaceId: "ws_1", Created: true}),
 		command(entity.KindComputer, "ws_1", &computerv1.RequestComputer{TaskId: "provision-5"}),
 	}},
 	"slug": {"a", &slugv1.SlugClaimed{Slug: "a", WorkspaceId: "ws_1", CreatorId: "usr_1", CreatorEmail: "e", CreatorName: "n"}, []entity.Command{

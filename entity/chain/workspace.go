@@ -19,7 +19,7 @@ func ofWorkspace(identity string, event workspacev1.Event) []entity.Command {
 	switch e := event.(type) {
 	case *workspacev1.WorkspaceCreated:
 		return append(
-			to(entity.KindUser, e.GetCreatorId(), &userv1.JoinWorkspace{WorkspaceId: identity}),
+			to(entity.KindUser, e.GetCreatorId(), &userv1.JoinWorkspace{WorkspaceId: identity, Created: true}),
 			to(entity.KindComputer, identity, &computerv1.RequestComputer{TaskId: taskID("provision", e.GetAt())})...)
 	case *workspacev1.WorkspaceRenamed:
 		if e.GetOldSlug() == e.GetNewSlug() {
@@ -34,9 +34,13 @@ func ofWorkspace(identity string, event workspacev1.Event) []entity.Command {
 		if e.GetStatus() != workspacev1.Status_STATUS_DELETED {
 			return nil
 		}
-		return append(
+		commands := append(
 			release(e.GetSlug(), identity, e.GetAt()),
 			to(entity.KindComputer, identity, &computerv1.RetireComputer{TaskId: taskID("retire", e.GetAt())})...)
+		if e.GetBillingUserId() == "" { // an older event
+			return commands
+		}
+		return append(commands, to(entity.KindUser, e.GetBillingUserId(), &userv1.ForgetWorkspace{WorkspaceId: identity})...)
 	case *workspacev1.InvitationCreated:
 		return to(entity.KindEmail, e.GetInvitation().GetEmail(), &emailv1.AddInvitation{
 			InvitationId: e.GetInvitation().GetId(), WorkspaceId: identity, InviterId: e.GetInvitation().GetInviter().GetUserId(),

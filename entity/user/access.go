@@ -38,7 +38,8 @@ func accessOf(c userv1.Command) entity.Access {
 		return entity.Requires(entity.Need{Human: true})
 	case *userv1.DescribeUser:
 		return entity.Requires(entity.Need{})
-	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.DescribeStanding, *userv1.Disable,
+	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.ReserveWorkspace,
+		*userv1.ForgetWorkspace, *userv1.DescribeStanding, *userv1.Disable,
 		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.OfferOneTimeLink, *userv1.SetPassword,
 		*userv1.DescribePassword, *userv1.StartBrowserSession, *userv1.UnlinkIdentities, *userv1.StartImpersonation,
 		*userv1.RegisterMachine:
@@ -52,7 +53,8 @@ func needsStanding(c userv1.Command) bool {
 	case *userv1.IssueApiKey, *userv1.AllowGrant, *userv1.StartBrowserSession, *userv1.SetPassword,
 		*userv1.OfferOneTimeLink:
 		return true
-	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.DescribeStanding, *userv1.Disable,
+	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.ReserveWorkspace,
+		*userv1.ForgetWorkspace, *userv1.DescribeStanding, *userv1.Disable,
 		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.DescribePassword, *userv1.StartImpersonation,
 		*userv1.RegisterMachine, *userv1.EndBrowserSession, *userv1.RevokeApiKey, *userv1.ListApiKeys,
 		*userv1.ChangeProfile, *userv1.ListBrowserSessions, *userv1.RevokeGrant, *userv1.ListGrants,

@@ -14,7 +14,8 @@ import (
 var (
 	platforms = []userv1.Command{
 		&userv1.CreateUser{Email: "alice@example.com"}, &userv1.JoinWorkspace{WorkspaceId: "ws_1"},
-		&userv1.LeaveWorkspace{WorkspaceId: "ws_1"}, &userv1.DescribeStanding{}, &userv1.Disable{}, &userv1.Enable{},
+		&userv1.LeaveWorkspace{WorkspaceId: "ws_1"}, &userv1.ReserveWorkspace{WorkspaceId: "ws_2"},
+		&userv1.ForgetWorkspace{WorkspaceId: "ws_2"}, &userv1.DescribeStanding{}, &userv1.Disable{}, &userv1.Enable{},
 		&userv1.SetInternalAdmin{InternalAdmin: true}, link(noon.UnixMilli() + 1), &userv1.DescribePassword{},
 		session(2), vouched(3, issuer, "one"), &userv1.UnlinkIdentities{}, impersonation("imp_1"),
 		&userv1.RegisterMachine{MachineId: machineID(2), Name: "m", SyncDeviceId: "B"},

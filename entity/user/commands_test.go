@@ -43,9 +43,13 @@ func allow(n int) *userv1.AllowGrant {
 func standing(now time.Time) *rapid.Generator[userv1.Command] {
 	return rapid.Custom(func(t *rapid.T) userv1.Command {
 		workspace := rapid.SampledFrom([]string{"", "ws_1", "ws_2"}).Draw(t, "workspace")
-		switch rapid.IntRange(0, 8).Draw(t, "standing") {
+		switch rapid.IntRange(0, 10).Draw(t, "standing") {
 		case 0:
-			return &userv1.JoinWorkspace{WorkspaceId: workspace}
+			return &userv1.JoinWorkspace{WorkspaceId: workspace, Created: rapid.Bool().Draw(t, "created")}
+		case 9:
+			return &userv1.ReserveWorkspace{WorkspaceId: workspace, Limit: 2}
+		case 10:
+			return &userv1.ForgetWorkspace{WorkspaceId: workspace}
 		case 1:
 			return &userv1.LeaveWorkspace{WorkspaceId: workspace}
 		case 2:

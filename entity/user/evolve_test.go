@@ -29,8 +29,9 @@ func full() *userv1.User {
 		Machines: map[string]*userv1.Machine{
 			"mch_1": {Id: "mch_1", Name: "m", SyncDeviceId: "D", CreatedAt: 1, LastUsedAt: 1, RemovedAt: 3},
 		},
-		Impersonations:   map[string]int64{"imp_1": 9},
-		LinkedIdentities: map[string]*userv1.LinkedIdentity{issuer: {Issuer: issuer, Subject: "one", LinkedAt: 1}},
+		Impersonations:    map[string]int64{"imp_1": 9},
+		CreatedWorkspaces: map[string]int64{"ws_1": 0, "ws_3": 9},
+		LinkedIdentities:  map[string]*userv1.LinkedIdentity{issuer: {Issuer: issuer, Subject: "one", LinkedAt: 1}},
 	}
 }
 
@@ -51,6 +52,8 @@ func TestEvolveKeepsTheRest(t *testing.T) {
 		&userv1.UserCreated{Email: s.GetEmail(), Name: s.GetName(), At: s.GetCreatedAt()},
 		&userv1.WorkspaceJoined{WorkspaceId: "ws_1", At: 1},
 		&userv1.WorkspaceLeft{WorkspaceId: "ws_2"},
+		&userv1.WorkspaceReserved{WorkspaceId: "ws_3", At: 1, ExpiresAt: 9},
+		&userv1.WorkspaceForgotten{WorkspaceId: "ws_2"},
 		&userv1.ProfileChanged{FirstName: "A", LastName: "L"},
 		&userv1.UserDisabled{At: 2},
 		&userv1.InternalAdminSet{InternalAdmin: true},

@@ -37,6 +37,7 @@ func joinWorkspace(call entity.Call, s *userv1.User, c *userv1.JoinWorkspace) ([
 	}
 	return []userv1.Event{&userv1.WorkspaceJoined{
 		WorkspaceId: c.GetWorkspaceId(), At: call.At(), Email: s.GetEmail(), Name: DisplayName(s),
+		Created: c.GetCreated(),
 	}}, nil
 }
 

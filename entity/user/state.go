@@ -57,5 +57,7 @@ func copyOf(s *userv1.User) *userv1.User {
 		Machines:         s.GetMachines(),
 		Impersonations:   s.GetImpersonations(),
 		LinkedIdentities: s.GetLinkedIdentities(),
+
+		CreatedWorkspaces: s.GetCreatedWorkspaces(),
 	}
 }

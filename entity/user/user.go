@@ -7,6 +7,7 @@
 //	password:        (none) ──OfferOneTimeLink──► link open ──SetPassword──► set, every browser session ended
 //	browser session: (none) ──StartBrowserSession──► usable ──EndBrowserSession, SetPassword, UnlinkIdentities, expiresAt──► gone
 //	identity:        (none) ──StartBrowserSession──► linked: the issuer's other subjects are refused ──UnlinkIdentities──► (none)
+//	workspace:       (none) ──ReserveWorkspace──► reserved for a while ──JoinWorkspace, created──► counted ──ForgetWorkspace──► (none)
 //	grant:           (none) ──AllowGrant──► live ──RevokeGrant──► revoked
 //	machine:         (none) ──RegisterMachine──► active (again: renamed) ──RemoveMachine──► removed
 //
@@ -64,6 +65,10 @@ func decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event,
 		return joinWorkspace(call, s, c)
 	case *userv1.LeaveWorkspace:
 		return leaveWorkspace(call, s, c)
+	case *userv1.ReserveWorkspace:
+		return reserveWorkspace(call, s, c)
+	case *userv1.ForgetWorkspace:
+		return forgetWorkspace(call, s, c)
 	case *userv1.ChangeProfile:
 		return changeProfile(call, s, c)
 	case *userv1.Disable:
@@ -115,6 +120,13 @@ func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
 		next.Email, next.Name, next.CreatedAt = e.GetEmail(), e.GetName(), e.GetAt()
 	case *userv1.WorkspaceJoined:
 		next.Workspaces = entity.With(s.GetWorkspaces(), e.GetWorkspaceId(), e.GetAt())
+		if e.GetCreated() {
+			next.CreatedWorkspaces = entity.With(s.GetCreatedWorkspaces(), e.GetWorkspaceId(), 0)
+		}
+	case *userv1.WorkspaceReserved:
+		next.CreatedWorkspaces = entity.With(placesTaken(s, e.GetAt()), e.GetWorkspaceId(), e.GetExpiresAt())
+	case *userv1.WorkspaceForgotten:
+		next.CreatedWorkspaces = entity.Without(s.GetCreatedWorkspaces(), e.GetWorkspaceId())
 	case *userv1.WorkspaceLeft:
 		next.Workspaces = entity.Without(s.GetWorkspaces(), e.GetWorkspaceId())
 	case *userv1.ProfileChanged:
@@ -197,8 +209,8 @@ func Reply(call entity.Call, s *userv1.User, c userv1.Command, _ []userv1.Event)
 		return s.GetMachines()[c.GetMachineId()]
 	case *userv1.ListMachines:
 		return pageOfMachines(s, c)
-	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.Disable, *userv1.Enable,
-		*userv1.SetInternalAdmin, *userv1.OfferOneTimeLink, *userv1.SetPassword, *userv1.StartBrowserSession,
+	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.ReserveWorkspace,
+		*userv1.ForgetWorkspace, *userv1.Disable, *userv1.Enable, *userv1.SetInternalAdmin, *userv1.OfferOneTimeLink, *userv1.SetPassword, *userv1.StartBrowserSession,
 		*userv1.EndBrowserSession, *userv1.UnlinkIdentities, *userv1.StartImpersonation:
 	}
 	return &wirev1.Done{}

@@ -54,6 +54,7 @@ func createAnchor(
 	return []workspacev1.Event{&workspacev1.AnchorCreated{Anchor: &workspacev1.Anchor{
 		Id: c.GetAnchorId(), Path: c.GetPath(), Kind: c.GetKind(), State: active, Settings: c.GetSettings(),
 		CreatedAt: call.At(), UpdatedAt: call.At(), Position: call.Version,
+		Seq: c.GetSeq(),
 	}}}, nil
 }
 
@@ -141,7 +142,7 @@ func reanchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Reancho
 		return nil, errPathTaken
 	}
 	return []workspacev1.Event{&workspacev1.AnchorRepaired{
-		AnchorId: anchor.GetId(), Path: c.GetPath(), At: call.At(), Bound: true,
+		AnchorId: anchor.GetId(), Path: c.GetPath(), At: call.At(), Bound: true, Seq: c.GetSeq(),
 	}}, nil
 }
 

@@ -107,7 +107,10 @@ func changeStatus(
 	if c.GetStatus() == s.GetStatus() {
 		return nil, nil
 	}
-	return []workspacev1.Event{&workspacev1.StatusChanged{Status: c.GetStatus(), At: call.At(), Slug: s.GetSlug()}}, nil
+	return []workspacev1.Event{&workspacev1.StatusChanged{
+		Status: c.GetStatus(), At: call.At(), Slug: s.GetSlug(),
+		BillingUserId: s.GetBillingUserId(),
+	}}, nil
 }
 
 // rename trusts that the slug was claimed, and so that it is well formed.

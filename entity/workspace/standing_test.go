@@ -80,7 +80,7 @@ func TestChangeStatus(t *testing.T) {
 		if test.from == test.to {
 			continue
 		}
-		want := &workspacev1.StatusChanged{Status: test.to, At: noon.UnixMilli(), Slug: "acme"}
+		want := &workspacev1.StatusChanged{Status: test.to, At: noon.UnixMilli(), Slug: "acme", BillingUserId: "ann"}
 		if len(events) != 1 || !proto.Equal(events[0], want) || len(w.events) != changes+1 {
 			t.Errorf("%v, want %v", events, want)
 		}

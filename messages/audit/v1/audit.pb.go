@@ -102,7 +102,8 @@ func (x *Event) GetProvenance() *Provenance {
 	return nil
 }
 
-// Provenance names what was done to what. Its fields are a choice of the specification's list; empty: left out.
+// Provenance names what was done to what. Its fields are a choice of the specification's list; empty: left out. Nothing
+// sets image_version, the billing users, the app's fields and session_id: stored history alone keeps their names.
 type Provenance struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Actor             string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`

@@ -13,6 +13,8 @@ type Command interface {
 func (*CreateUser) userCommand()          {}
 func (*JoinWorkspace) userCommand()       {}
 func (*LeaveWorkspace) userCommand()      {}
+func (*ReserveWorkspace) userCommand()    {}
+func (*ForgetWorkspace) userCommand()     {}
 func (*IssueApiKey) userCommand()         {}
 func (*RevokeApiKey) userCommand()        {}
 func (*DescribeUser) userCommand()        {}
@@ -48,6 +50,8 @@ type Event interface {
 func (*UserCreated) userEvent()           {}
 func (*WorkspaceJoined) userEvent()       {}
 func (*WorkspaceLeft) userEvent()         {}
+func (*WorkspaceReserved) userEvent()     {}
+func (*WorkspaceForgotten) userEvent()    {}
 func (*ApiKeyIssued) userEvent()          {}
 func (*ApiKeyRevoked) userEvent()         {}
 func (*ProfileChanged) userEvent()        {}

@@ -52,8 +52,11 @@ type User struct {
 	Impersonations map[string]int64 `protobuf:"bytes,16,rep,name=impersonations,proto3" json:"impersonations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// By issuer.
 	LinkedIdentities map[string]*LinkedIdentity `protobuf:"bytes,17,rep,name=linked_identities,json=linkedIdentities,proto3" json:"linked_identities,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The workspaces that the person created and that are not deleted: by workspace id 0, or until when a place is reserved
+	// for a workspace that is about to be created.
+	CreatedWorkspaces map[string]int64 `protobuf:"bytes,18,rep,name=created_workspaces,json=createdWorkspaces,proto3" json:"created_workspaces,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *User) Reset() {
@@ -201,6 +204,13 @@ func (x *User) GetImpersonations() map[string]int64 {
 func (x *User) GetLinkedIdentities() map[string]*LinkedIdentity {
 	if x != nil {
 		return x.LinkedIdentities
+	}
+	return nil
+}
+
+func (x *User) GetCreatedWorkspaces() map[string]int64 {
+	if x != nil {
+		return x.CreatedWorkspaces
 	}
 	return nil
 }
@@ -750,8 +760,10 @@ func (x *CreateUser) GetName() string {
 
 // JoinWorkspace and LeaveWorkspace are the platform's: they follow from a membership.
 type JoinWorkspace struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// The person created the workspace.
+	Created       bool `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -791,6 +803,13 @@ func (x *JoinWorkspace) GetWorkspaceId() string {
 		return x.WorkspaceId
 	}
 	return ""
+}
+
+func (x *JoinWorkspace) GetCreated() bool {
+	if x != nil {
+		return x.Created
+	}
+	return false
 }
 
 type LeaveWorkspace struct {
@@ -837,6 +856,105 @@ func (x *LeaveWorkspace) GetWorkspaceId() string {
 	return ""
 }
 
+// ReserveWorkspace is the platform's: it takes a place among the workspaces that a person may have created, for a while.
+type ReserveWorkspace struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// How many workspaces a person may have created and not deleted; 0: any number.
+	Limit         int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReserveWorkspace) Reset() {
+	*x = ReserveWorkspace{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReserveWorkspace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReserveWorkspace) ProtoMessage() {}
+
+func (x *ReserveWorkspace) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReserveWorkspace.ProtoReflect.Descriptor instead.
+func (*ReserveWorkspace) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ReserveWorkspace) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *ReserveWorkspace) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// ForgetWorkspace is the platform's: a workspace is deleted, or is not created after all.
+type ForgetWorkspace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetWorkspace) Reset() {
+	*x = ForgetWorkspace{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetWorkspace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetWorkspace) ProtoMessage() {}
+
+func (x *ForgetWorkspace) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetWorkspace.ProtoReflect.Descriptor instead.
+func (*ForgetWorkspace) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ForgetWorkspace) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
 type IssueApiKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	KeyId         string                 `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
@@ -849,7 +967,7 @@ type IssueApiKey struct {
 
 func (x *IssueApiKey) Reset() {
 	*x = IssueApiKey{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[10]
+	mi := &file_messages_user_v1_user_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +979,7 @@ func (x *IssueApiKey) String() string {
 func (*IssueApiKey) ProtoMessage() {}
 
 func (x *IssueApiKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[10]
+	mi := &file_messages_user_v1_user_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +992,7 @@ func (x *IssueApiKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueApiKey.ProtoReflect.Descriptor instead.
 func (*IssueApiKey) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{10}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *IssueApiKey) GetKeyId() string {
@@ -914,7 +1032,7 @@ type RevokeApiKey struct {
 
 func (x *RevokeApiKey) Reset() {
 	*x = RevokeApiKey{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[11]
+	mi := &file_messages_user_v1_user_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1044,7 @@ func (x *RevokeApiKey) String() string {
 func (*RevokeApiKey) ProtoMessage() {}
 
 func (x *RevokeApiKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[11]
+	mi := &file_messages_user_v1_user_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1057,7 @@ func (x *RevokeApiKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeApiKey.ProtoReflect.Descriptor instead.
 func (*RevokeApiKey) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{11}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RevokeApiKey) GetKeyId() string {
@@ -957,7 +1075,7 @@ type DescribeUser struct {
 
 func (x *DescribeUser) Reset() {
 	*x = DescribeUser{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[12]
+	mi := &file_messages_user_v1_user_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1087,7 @@ func (x *DescribeUser) String() string {
 func (*DescribeUser) ProtoMessage() {}
 
 func (x *DescribeUser) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[12]
+	mi := &file_messages_user_v1_user_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1100,7 @@ func (x *DescribeUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeUser.ProtoReflect.Descriptor instead.
 func (*DescribeUser) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{12}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{14}
 }
 
 type ListApiKeys struct {
@@ -996,7 +1114,7 @@ type ListApiKeys struct {
 
 func (x *ListApiKeys) Reset() {
 	*x = ListApiKeys{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[13]
+	mi := &file_messages_user_v1_user_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1126,7 @@ func (x *ListApiKeys) String() string {
 func (*ListApiKeys) ProtoMessage() {}
 
 func (x *ListApiKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[13]
+	mi := &file_messages_user_v1_user_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1139,7 @@ func (x *ListApiKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApiKeys.ProtoReflect.Descriptor instead.
 func (*ListApiKeys) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{13}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListApiKeys) GetAfter() string {
@@ -1049,7 +1167,7 @@ type ChangeProfile struct {
 
 func (x *ChangeProfile) Reset() {
 	*x = ChangeProfile{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[14]
+	mi := &file_messages_user_v1_user_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1179,7 @@ func (x *ChangeProfile) String() string {
 func (*ChangeProfile) ProtoMessage() {}
 
 func (x *ChangeProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[14]
+	mi := &file_messages_user_v1_user_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1192,7 @@ func (x *ChangeProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeProfile.ProtoReflect.Descriptor instead.
 func (*ChangeProfile) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{14}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ChangeProfile) GetFirstName() string {
@@ -1100,7 +1218,7 @@ type DescribeStanding struct {
 
 func (x *DescribeStanding) Reset() {
 	*x = DescribeStanding{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[15]
+	mi := &file_messages_user_v1_user_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1230,7 @@ func (x *DescribeStanding) String() string {
 func (*DescribeStanding) ProtoMessage() {}
 
 func (x *DescribeStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[15]
+	mi := &file_messages_user_v1_user_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1243,7 @@ func (x *DescribeStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeStanding.ProtoReflect.Descriptor instead.
 func (*DescribeStanding) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{15}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{17}
 }
 
 // Disable and Enable are an operator's.
@@ -1137,7 +1255,7 @@ type Disable struct {
 
 func (x *Disable) Reset() {
 	*x = Disable{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[16]
+	mi := &file_messages_user_v1_user_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1267,7 @@ func (x *Disable) String() string {
 func (*Disable) ProtoMessage() {}
 
 func (x *Disable) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[16]
+	mi := &file_messages_user_v1_user_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1280,7 @@ func (x *Disable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disable.ProtoReflect.Descriptor instead.
 func (*Disable) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{16}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{18}
 }
 
 type Enable struct {
@@ -1173,7 +1291,7 @@ type Enable struct {
 
 func (x *Enable) Reset() {
 	*x = Enable{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[17]
+	mi := &file_messages_user_v1_user_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1303,7 @@ func (x *Enable) String() string {
 func (*Enable) ProtoMessage() {}
 
 func (x *Enable) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[17]
+	mi := &file_messages_user_v1_user_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1316,7 @@ func (x *Enable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Enable.ProtoReflect.Descriptor instead.
 func (*Enable) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{17}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{19}
 }
 
 // SetInternalAdmin is an operator's.
@@ -1211,7 +1329,7 @@ type SetInternalAdmin struct {
 
 func (x *SetInternalAdmin) Reset() {
 	*x = SetInternalAdmin{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[18]
+	mi := &file_messages_user_v1_user_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1341,7 @@ func (x *SetInternalAdmin) String() string {
 func (*SetInternalAdmin) ProtoMessage() {}
 
 func (x *SetInternalAdmin) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[18]
+	mi := &file_messages_user_v1_user_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1354,7 @@ func (x *SetInternalAdmin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInternalAdmin.ProtoReflect.Descriptor instead.
 func (*SetInternalAdmin) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{18}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SetInternalAdmin) GetInternalAdmin() bool {
@@ -1256,7 +1374,7 @@ type OfferOneTimeLink struct {
 
 func (x *OfferOneTimeLink) Reset() {
 	*x = OfferOneTimeLink{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[19]
+	mi := &file_messages_user_v1_user_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1386,7 @@ func (x *OfferOneTimeLink) String() string {
 func (*OfferOneTimeLink) ProtoMessage() {}
 
 func (x *OfferOneTimeLink) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[19]
+	mi := &file_messages_user_v1_user_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1399,7 @@ func (x *OfferOneTimeLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferOneTimeLink.ProtoReflect.Descriptor instead.
 func (*OfferOneTimeLink) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{19}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *OfferOneTimeLink) GetLink() *OneTimeLink {
@@ -1302,7 +1420,7 @@ type SetPassword struct {
 
 func (x *SetPassword) Reset() {
 	*x = SetPassword{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[20]
+	mi := &file_messages_user_v1_user_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1432,7 @@ func (x *SetPassword) String() string {
 func (*SetPassword) ProtoMessage() {}
 
 func (x *SetPassword) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[20]
+	mi := &file_messages_user_v1_user_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1445,7 @@ func (x *SetPassword) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPassword.ProtoReflect.Descriptor instead.
 func (*SetPassword) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{20}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetPassword) GetLinkSecretSha256() []byte {
@@ -1353,7 +1471,7 @@ type DescribePassword struct {
 
 func (x *DescribePassword) Reset() {
 	*x = DescribePassword{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[21]
+	mi := &file_messages_user_v1_user_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1483,7 @@ func (x *DescribePassword) String() string {
 func (*DescribePassword) ProtoMessage() {}
 
 func (x *DescribePassword) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[21]
+	mi := &file_messages_user_v1_user_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1496,7 @@ func (x *DescribePassword) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribePassword.ProtoReflect.Descriptor instead.
 func (*DescribePassword) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{21}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{23}
 }
 
 // StartBrowserSession is the platform's, once somebody has proved who they are.
@@ -1396,7 +1514,7 @@ type StartBrowserSession struct {
 
 func (x *StartBrowserSession) Reset() {
 	*x = StartBrowserSession{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[22]
+	mi := &file_messages_user_v1_user_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1526,7 @@ func (x *StartBrowserSession) String() string {
 func (*StartBrowserSession) ProtoMessage() {}
 
 func (x *StartBrowserSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[22]
+	mi := &file_messages_user_v1_user_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1539,7 @@ func (x *StartBrowserSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartBrowserSession.ProtoReflect.Descriptor instead.
 func (*StartBrowserSession) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{22}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StartBrowserSession) GetSession() *BrowserSession {
@@ -1454,7 +1572,7 @@ type EndBrowserSession struct {
 
 func (x *EndBrowserSession) Reset() {
 	*x = EndBrowserSession{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[23]
+	mi := &file_messages_user_v1_user_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1584,7 @@ func (x *EndBrowserSession) String() string {
 func (*EndBrowserSession) ProtoMessage() {}
 
 func (x *EndBrowserSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[23]
+	mi := &file_messages_user_v1_user_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1597,7 @@ func (x *EndBrowserSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndBrowserSession.ProtoReflect.Descriptor instead.
 func (*EndBrowserSession) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{23}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *EndBrowserSession) GetSessionId() string {
@@ -1497,7 +1615,7 @@ type ListBrowserSessions struct {
 
 func (x *ListBrowserSessions) Reset() {
 	*x = ListBrowserSessions{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[24]
+	mi := &file_messages_user_v1_user_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1509,7 +1627,7 @@ func (x *ListBrowserSessions) String() string {
 func (*ListBrowserSessions) ProtoMessage() {}
 
 func (x *ListBrowserSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[24]
+	mi := &file_messages_user_v1_user_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1522,7 +1640,7 @@ func (x *ListBrowserSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrowserSessions.ProtoReflect.Descriptor instead.
 func (*ListBrowserSessions) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{24}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{26}
 }
 
 // UnlinkIdentities is an operator's: every issuer's next subject is linked anew, and every browser session ends.
@@ -1534,7 +1652,7 @@ type UnlinkIdentities struct {
 
 func (x *UnlinkIdentities) Reset() {
 	*x = UnlinkIdentities{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[25]
+	mi := &file_messages_user_v1_user_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1664,7 @@ func (x *UnlinkIdentities) String() string {
 func (*UnlinkIdentities) ProtoMessage() {}
 
 func (x *UnlinkIdentities) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[25]
+	mi := &file_messages_user_v1_user_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1677,7 @@ func (x *UnlinkIdentities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlinkIdentities.ProtoReflect.Descriptor instead.
 func (*UnlinkIdentities) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{25}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{27}
 }
 
 // StartImpersonation is an operator's.
@@ -1577,7 +1695,7 @@ type StartImpersonation struct {
 
 func (x *StartImpersonation) Reset() {
 	*x = StartImpersonation{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[26]
+	mi := &file_messages_user_v1_user_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1707,7 @@ func (x *StartImpersonation) String() string {
 func (*StartImpersonation) ProtoMessage() {}
 
 func (x *StartImpersonation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[26]
+	mi := &file_messages_user_v1_user_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1720,7 @@ func (x *StartImpersonation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartImpersonation.ProtoReflect.Descriptor instead.
 func (*StartImpersonation) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{26}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StartImpersonation) GetCredentialId() string {
@@ -1650,7 +1768,7 @@ type AllowGrant struct {
 
 func (x *AllowGrant) Reset() {
 	*x = AllowGrant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[27]
+	mi := &file_messages_user_v1_user_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1780,7 @@ func (x *AllowGrant) String() string {
 func (*AllowGrant) ProtoMessage() {}
 
 func (x *AllowGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[27]
+	mi := &file_messages_user_v1_user_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1793,7 @@ func (x *AllowGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllowGrant.ProtoReflect.Descriptor instead.
 func (*AllowGrant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{27}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AllowGrant) GetGrant() *Grant {
@@ -1694,7 +1812,7 @@ type RevokeGrant struct {
 
 func (x *RevokeGrant) Reset() {
 	*x = RevokeGrant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[28]
+	mi := &file_messages_user_v1_user_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1824,7 @@ func (x *RevokeGrant) String() string {
 func (*RevokeGrant) ProtoMessage() {}
 
 func (x *RevokeGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[28]
+	mi := &file_messages_user_v1_user_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1837,7 @@ func (x *RevokeGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeGrant.ProtoReflect.Descriptor instead.
 func (*RevokeGrant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{28}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RevokeGrant) GetGrantId() string {
@@ -1739,7 +1857,7 @@ type ListGrants struct {
 
 func (x *ListGrants) Reset() {
 	*x = ListGrants{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	mi := &file_messages_user_v1_user_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1869,7 @@ func (x *ListGrants) String() string {
 func (*ListGrants) ProtoMessage() {}
 
 func (x *ListGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	mi := &file_messages_user_v1_user_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1882,7 @@ func (x *ListGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrants.ProtoReflect.Descriptor instead.
 func (*ListGrants) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{29}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListGrants) GetAfter() string {
@@ -1795,7 +1913,7 @@ type RegisterMachine struct {
 
 func (x *RegisterMachine) Reset() {
 	*x = RegisterMachine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	mi := &file_messages_user_v1_user_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1807,7 +1925,7 @@ func (x *RegisterMachine) String() string {
 func (*RegisterMachine) ProtoMessage() {}
 
 func (x *RegisterMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	mi := &file_messages_user_v1_user_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1820,7 +1938,7 @@ func (x *RegisterMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterMachine.ProtoReflect.Descriptor instead.
 func (*RegisterMachine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{30}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RegisterMachine) GetMachineId() string {
@@ -1860,7 +1978,7 @@ type RemoveMachine struct {
 
 func (x *RemoveMachine) Reset() {
 	*x = RemoveMachine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[31]
+	mi := &file_messages_user_v1_user_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +1990,7 @@ func (x *RemoveMachine) String() string {
 func (*RemoveMachine) ProtoMessage() {}
 
 func (x *RemoveMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[31]
+	mi := &file_messages_user_v1_user_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +2003,7 @@ func (x *RemoveMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMachine.ProtoReflect.Descriptor instead.
 func (*RemoveMachine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{31}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RemoveMachine) GetMachineId() string {
@@ -1905,7 +2023,7 @@ type ListMachines struct {
 
 func (x *ListMachines) Reset() {
 	*x = ListMachines{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[32]
+	mi := &file_messages_user_v1_user_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2035,7 @@ func (x *ListMachines) String() string {
 func (*ListMachines) ProtoMessage() {}
 
 func (x *ListMachines) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[32]
+	mi := &file_messages_user_v1_user_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2048,7 @@ func (x *ListMachines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachines.ProtoReflect.Descriptor instead.
 func (*ListMachines) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{32}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListMachines) GetAfter() string {
@@ -1957,7 +2075,7 @@ type ApiKeyPage struct {
 
 func (x *ApiKeyPage) Reset() {
 	*x = ApiKeyPage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[33]
+	mi := &file_messages_user_v1_user_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2087,7 @@ func (x *ApiKeyPage) String() string {
 func (*ApiKeyPage) ProtoMessage() {}
 
 func (x *ApiKeyPage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[33]
+	mi := &file_messages_user_v1_user_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2100,7 @@ func (x *ApiKeyPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyPage.ProtoReflect.Descriptor instead.
 func (*ApiKeyPage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{33}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ApiKeyPage) GetKeys() []*ApiKey {
@@ -2009,7 +2127,7 @@ type Standing struct {
 
 func (x *Standing) Reset() {
 	*x = Standing{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[34]
+	mi := &file_messages_user_v1_user_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2139,7 @@ func (x *Standing) String() string {
 func (*Standing) ProtoMessage() {}
 
 func (x *Standing) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[34]
+	mi := &file_messages_user_v1_user_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2152,7 @@ func (x *Standing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Standing.ProtoReflect.Descriptor instead.
 func (*Standing) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{34}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Standing) GetDisabled() bool {
@@ -2064,7 +2182,7 @@ type Password struct {
 
 func (x *Password) Reset() {
 	*x = Password{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[35]
+	mi := &file_messages_user_v1_user_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2194,7 @@ func (x *Password) String() string {
 func (*Password) ProtoMessage() {}
 
 func (x *Password) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[35]
+	mi := &file_messages_user_v1_user_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2207,7 @@ func (x *Password) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Password.ProtoReflect.Descriptor instead.
 func (*Password) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{35}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Password) GetHash() string {
@@ -2129,7 +2247,7 @@ type BrowserSessions struct {
 
 func (x *BrowserSessions) Reset() {
 	*x = BrowserSessions{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[36]
+	mi := &file_messages_user_v1_user_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2259,7 @@ func (x *BrowserSessions) String() string {
 func (*BrowserSessions) ProtoMessage() {}
 
 func (x *BrowserSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[36]
+	mi := &file_messages_user_v1_user_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2272,7 @@ func (x *BrowserSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessions.ProtoReflect.Descriptor instead.
 func (*BrowserSessions) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{36}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BrowserSessions) GetSessions() []*BrowserSession {
@@ -2174,7 +2292,7 @@ type GrantPage struct {
 
 func (x *GrantPage) Reset() {
 	*x = GrantPage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[37]
+	mi := &file_messages_user_v1_user_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2304,7 @@ func (x *GrantPage) String() string {
 func (*GrantPage) ProtoMessage() {}
 
 func (x *GrantPage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[37]
+	mi := &file_messages_user_v1_user_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2317,7 @@ func (x *GrantPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantPage.ProtoReflect.Descriptor instead.
 func (*GrantPage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{37}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GrantPage) GetGrants() []*Grant {
@@ -2226,7 +2344,7 @@ type MachinePage struct {
 
 func (x *MachinePage) Reset() {
 	*x = MachinePage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[38]
+	mi := &file_messages_user_v1_user_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2238,7 +2356,7 @@ func (x *MachinePage) String() string {
 func (*MachinePage) ProtoMessage() {}
 
 func (x *MachinePage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[38]
+	mi := &file_messages_user_v1_user_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2251,7 +2369,7 @@ func (x *MachinePage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachinePage.ProtoReflect.Descriptor instead.
 func (*MachinePage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{38}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MachinePage) GetMachines() []*Machine {
@@ -2279,7 +2397,7 @@ type UserCreated struct {
 
 func (x *UserCreated) Reset() {
 	*x = UserCreated{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[39]
+	mi := &file_messages_user_v1_user_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2409,7 @@ func (x *UserCreated) String() string {
 func (*UserCreated) ProtoMessage() {}
 
 func (x *UserCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[39]
+	mi := &file_messages_user_v1_user_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +2422,7 @@ func (x *UserCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserCreated.ProtoReflect.Descriptor instead.
 func (*UserCreated) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{39}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *UserCreated) GetEmail() string {
@@ -2330,18 +2448,20 @@ func (x *UserCreated) GetAt() int64 {
 
 // WorkspaceJoined carries who the person is, for the workspace.
 type WorkspaceJoined struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
-	Email         string                 `protobuf:"bytes,3,opt,name=email,proto3" json:"email,omitempty"`
-	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	At          int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	Email       string                 `protobuf:"bytes,3,opt,name=email,proto3" json:"email,omitempty"`
+	Name        string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	// The person created the workspace.
+	Created       bool `protobuf:"varint,5,opt,name=created,proto3" json:"created,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkspaceJoined) Reset() {
 	*x = WorkspaceJoined{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[40]
+	mi := &file_messages_user_v1_user_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2353,7 +2473,7 @@ func (x *WorkspaceJoined) String() string {
 func (*WorkspaceJoined) ProtoMessage() {}
 
 func (x *WorkspaceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[40]
+	mi := &file_messages_user_v1_user_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2366,7 +2486,7 @@ func (x *WorkspaceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceJoined.ProtoReflect.Descriptor instead.
 func (*WorkspaceJoined) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{40}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WorkspaceJoined) GetWorkspaceId() string {
@@ -2397,6 +2517,125 @@ func (x *WorkspaceJoined) GetName() string {
 	return ""
 }
 
+func (x *WorkspaceJoined) GetCreated() bool {
+	if x != nil {
+		return x.Created
+	}
+	return false
+}
+
+type WorkspaceReserved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	ExpiresAt     int64                  `protobuf:"varint,3,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkspaceReserved) Reset() {
+	*x = WorkspaceReserved{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceReserved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceReserved) ProtoMessage() {}
+
+func (x *WorkspaceReserved) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceReserved.ProtoReflect.Descriptor instead.
+func (*WorkspaceReserved) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *WorkspaceReserved) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *WorkspaceReserved) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *WorkspaceReserved) GetExpiresAt() int64 {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return 0
+}
+
+type WorkspaceForgotten struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkspaceForgotten) Reset() {
+	*x = WorkspaceForgotten{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceForgotten) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceForgotten) ProtoMessage() {}
+
+func (x *WorkspaceForgotten) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceForgotten.ProtoReflect.Descriptor instead.
+func (*WorkspaceForgotten) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *WorkspaceForgotten) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *WorkspaceForgotten) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type WorkspaceLeft struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -2407,7 +2646,7 @@ type WorkspaceLeft struct {
 
 func (x *WorkspaceLeft) Reset() {
 	*x = WorkspaceLeft{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[41]
+	mi := &file_messages_user_v1_user_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2658,7 @@ func (x *WorkspaceLeft) String() string {
 func (*WorkspaceLeft) ProtoMessage() {}
 
 func (x *WorkspaceLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[41]
+	mi := &file_messages_user_v1_user_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2671,7 @@ func (x *WorkspaceLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceLeft.ProtoReflect.Descriptor instead.
 func (*WorkspaceLeft) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{41}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WorkspaceLeft) GetWorkspaceId() string {
@@ -2464,7 +2703,7 @@ type ApiKeyIssued struct {
 
 func (x *ApiKeyIssued) Reset() {
 	*x = ApiKeyIssued{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	mi := &file_messages_user_v1_user_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2476,7 +2715,7 @@ func (x *ApiKeyIssued) String() string {
 func (*ApiKeyIssued) ProtoMessage() {}
 
 func (x *ApiKeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	mi := &file_messages_user_v1_user_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2489,7 +2728,7 @@ func (x *ApiKeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyIssued.ProtoReflect.Descriptor instead.
 func (*ApiKeyIssued) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{42}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ApiKeyIssued) GetKey() *ApiKey {
@@ -2543,7 +2782,7 @@ type ApiKeyRevoked struct {
 
 func (x *ApiKeyRevoked) Reset() {
 	*x = ApiKeyRevoked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	mi := &file_messages_user_v1_user_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2555,7 +2794,7 @@ func (x *ApiKeyRevoked) String() string {
 func (*ApiKeyRevoked) ProtoMessage() {}
 
 func (x *ApiKeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	mi := &file_messages_user_v1_user_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2568,7 +2807,7 @@ func (x *ApiKeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyRevoked.ProtoReflect.Descriptor instead.
 func (*ApiKeyRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{43}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ApiKeyRevoked) GetKeyId() string {
@@ -2635,7 +2874,7 @@ type ProfileChanged struct {
 
 func (x *ProfileChanged) Reset() {
 	*x = ProfileChanged{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	mi := &file_messages_user_v1_user_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2647,7 +2886,7 @@ func (x *ProfileChanged) String() string {
 func (*ProfileChanged) ProtoMessage() {}
 
 func (x *ProfileChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	mi := &file_messages_user_v1_user_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2660,7 +2899,7 @@ func (x *ProfileChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileChanged.ProtoReflect.Descriptor instead.
 func (*ProfileChanged) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{44}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ProfileChanged) GetFirstName() string {
@@ -2714,7 +2953,7 @@ type UserDisabled struct {
 
 func (x *UserDisabled) Reset() {
 	*x = UserDisabled{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[45]
+	mi := &file_messages_user_v1_user_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2965,7 @@ func (x *UserDisabled) String() string {
 func (*UserDisabled) ProtoMessage() {}
 
 func (x *UserDisabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[45]
+	mi := &file_messages_user_v1_user_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2978,7 @@ func (x *UserDisabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserDisabled.ProtoReflect.Descriptor instead.
 func (*UserDisabled) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{45}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *UserDisabled) GetAt() int64 {
@@ -2758,7 +2997,7 @@ type UserEnabled struct {
 
 func (x *UserEnabled) Reset() {
 	*x = UserEnabled{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[46]
+	mi := &file_messages_user_v1_user_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +3009,7 @@ func (x *UserEnabled) String() string {
 func (*UserEnabled) ProtoMessage() {}
 
 func (x *UserEnabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[46]
+	mi := &file_messages_user_v1_user_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +3022,7 @@ func (x *UserEnabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserEnabled.ProtoReflect.Descriptor instead.
 func (*UserEnabled) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{46}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *UserEnabled) GetAt() int64 {
@@ -2803,7 +3042,7 @@ type InternalAdminSet struct {
 
 func (x *InternalAdminSet) Reset() {
 	*x = InternalAdminSet{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[47]
+	mi := &file_messages_user_v1_user_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2815,7 +3054,7 @@ func (x *InternalAdminSet) String() string {
 func (*InternalAdminSet) ProtoMessage() {}
 
 func (x *InternalAdminSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[47]
+	mi := &file_messages_user_v1_user_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2828,7 +3067,7 @@ func (x *InternalAdminSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InternalAdminSet.ProtoReflect.Descriptor instead.
 func (*InternalAdminSet) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{47}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *InternalAdminSet) GetInternalAdmin() bool {
@@ -2855,7 +3094,7 @@ type OneTimeLinkOffered struct {
 
 func (x *OneTimeLinkOffered) Reset() {
 	*x = OneTimeLinkOffered{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[48]
+	mi := &file_messages_user_v1_user_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2867,7 +3106,7 @@ func (x *OneTimeLinkOffered) String() string {
 func (*OneTimeLinkOffered) ProtoMessage() {}
 
 func (x *OneTimeLinkOffered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[48]
+	mi := &file_messages_user_v1_user_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2880,7 +3119,7 @@ func (x *OneTimeLinkOffered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OneTimeLinkOffered.ProtoReflect.Descriptor instead.
 func (*OneTimeLinkOffered) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{48}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *OneTimeLinkOffered) GetLink() *OneTimeLink {
@@ -2909,7 +3148,7 @@ type PasswordSet struct {
 
 func (x *PasswordSet) Reset() {
 	*x = PasswordSet{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[49]
+	mi := &file_messages_user_v1_user_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3160,7 @@ func (x *PasswordSet) String() string {
 func (*PasswordSet) ProtoMessage() {}
 
 func (x *PasswordSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[49]
+	mi := &file_messages_user_v1_user_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3173,7 @@ func (x *PasswordSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PasswordSet.ProtoReflect.Descriptor instead.
 func (*PasswordSet) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{49}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PasswordSet) GetPasswordHash() string {
@@ -2970,7 +3209,7 @@ type BrowserSessionStarted struct {
 
 func (x *BrowserSessionStarted) Reset() {
 	*x = BrowserSessionStarted{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[50]
+	mi := &file_messages_user_v1_user_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2982,7 +3221,7 @@ func (x *BrowserSessionStarted) String() string {
 func (*BrowserSessionStarted) ProtoMessage() {}
 
 func (x *BrowserSessionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[50]
+	mi := &file_messages_user_v1_user_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2995,7 +3234,7 @@ func (x *BrowserSessionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessionStarted.ProtoReflect.Descriptor instead.
 func (*BrowserSessionStarted) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{50}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *BrowserSessionStarted) GetSession() *BrowserSession {
@@ -3029,7 +3268,7 @@ type BrowserSessionEnded struct {
 
 func (x *BrowserSessionEnded) Reset() {
 	*x = BrowserSessionEnded{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	mi := &file_messages_user_v1_user_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3041,7 +3280,7 @@ func (x *BrowserSessionEnded) String() string {
 func (*BrowserSessionEnded) ProtoMessage() {}
 
 func (x *BrowserSessionEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	mi := &file_messages_user_v1_user_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3054,7 +3293,7 @@ func (x *BrowserSessionEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessionEnded.ProtoReflect.Descriptor instead.
 func (*BrowserSessionEnded) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{51}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *BrowserSessionEnded) GetSessionId() string {
@@ -3080,7 +3319,7 @@ type IdentityLinked struct {
 
 func (x *IdentityLinked) Reset() {
 	*x = IdentityLinked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	mi := &file_messages_user_v1_user_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3092,7 +3331,7 @@ func (x *IdentityLinked) String() string {
 func (*IdentityLinked) ProtoMessage() {}
 
 func (x *IdentityLinked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	mi := &file_messages_user_v1_user_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3105,7 +3344,7 @@ func (x *IdentityLinked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentityLinked.ProtoReflect.Descriptor instead.
 func (*IdentityLinked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{52}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *IdentityLinked) GetIdentity() *LinkedIdentity {
@@ -3126,7 +3365,7 @@ type IdentitiesUnlinked struct {
 
 func (x *IdentitiesUnlinked) Reset() {
 	*x = IdentitiesUnlinked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	mi := &file_messages_user_v1_user_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3138,7 +3377,7 @@ func (x *IdentitiesUnlinked) String() string {
 func (*IdentitiesUnlinked) ProtoMessage() {}
 
 func (x *IdentitiesUnlinked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	mi := &file_messages_user_v1_user_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3151,7 +3390,7 @@ func (x *IdentitiesUnlinked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentitiesUnlinked.ProtoReflect.Descriptor instead.
 func (*IdentitiesUnlinked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{53}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *IdentitiesUnlinked) GetAt() int64 {
@@ -3184,7 +3423,7 @@ type ImpersonationStarted struct {
 
 func (x *ImpersonationStarted) Reset() {
 	*x = ImpersonationStarted{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[54]
+	mi := &file_messages_user_v1_user_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3196,7 +3435,7 @@ func (x *ImpersonationStarted) String() string {
 func (*ImpersonationStarted) ProtoMessage() {}
 
 func (x *ImpersonationStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[54]
+	mi := &file_messages_user_v1_user_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3209,7 +3448,7 @@ func (x *ImpersonationStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImpersonationStarted.ProtoReflect.Descriptor instead.
 func (*ImpersonationStarted) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{54}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ImpersonationStarted) GetCredentialId() string {
@@ -3278,7 +3517,7 @@ type GrantAllowed struct {
 
 func (x *GrantAllowed) Reset() {
 	*x = GrantAllowed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	mi := &file_messages_user_v1_user_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3290,7 +3529,7 @@ func (x *GrantAllowed) String() string {
 func (*GrantAllowed) ProtoMessage() {}
 
 func (x *GrantAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	mi := &file_messages_user_v1_user_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3303,7 +3542,7 @@ func (x *GrantAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantAllowed.ProtoReflect.Descriptor instead.
 func (*GrantAllowed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{55}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GrantAllowed) GetGrant() *Grant {
@@ -3336,7 +3575,7 @@ type GrantRevoked struct {
 
 func (x *GrantRevoked) Reset() {
 	*x = GrantRevoked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[56]
+	mi := &file_messages_user_v1_user_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3348,7 +3587,7 @@ func (x *GrantRevoked) String() string {
 func (*GrantRevoked) ProtoMessage() {}
 
 func (x *GrantRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[56]
+	mi := &file_messages_user_v1_user_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3361,7 +3600,7 @@ func (x *GrantRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantRevoked.ProtoReflect.Descriptor instead.
 func (*GrantRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{56}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *GrantRevoked) GetGrantId() string {
@@ -3425,7 +3664,7 @@ type MachineRegistered struct {
 
 func (x *MachineRegistered) Reset() {
 	*x = MachineRegistered{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[57]
+	mi := &file_messages_user_v1_user_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3437,7 +3676,7 @@ func (x *MachineRegistered) String() string {
 func (*MachineRegistered) ProtoMessage() {}
 
 func (x *MachineRegistered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[57]
+	mi := &file_messages_user_v1_user_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3450,7 +3689,7 @@ func (x *MachineRegistered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRegistered.ProtoReflect.Descriptor instead.
 func (*MachineRegistered) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{57}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *MachineRegistered) GetMachine() *Machine {
@@ -3496,7 +3735,7 @@ type MachineRenamed struct {
 
 func (x *MachineRenamed) Reset() {
 	*x = MachineRenamed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[58]
+	mi := &file_messages_user_v1_user_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3508,7 +3747,7 @@ func (x *MachineRenamed) String() string {
 func (*MachineRenamed) ProtoMessage() {}
 
 func (x *MachineRenamed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[58]
+	mi := &file_messages_user_v1_user_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3521,7 +3760,7 @@ func (x *MachineRenamed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRenamed.ProtoReflect.Descriptor instead.
 func (*MachineRenamed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{58}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *MachineRenamed) GetMachineId() string {
@@ -3590,7 +3829,7 @@ type MachineRemoved struct {
 
 func (x *MachineRemoved) Reset() {
 	*x = MachineRemoved{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[59]
+	mi := &file_messages_user_v1_user_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3602,7 +3841,7 @@ func (x *MachineRemoved) String() string {
 func (*MachineRemoved) ProtoMessage() {}
 
 func (x *MachineRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[59]
+	mi := &file_messages_user_v1_user_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3615,7 +3854,7 @@ func (x *MachineRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRemoved.ProtoReflect.Descriptor instead.
 func (*MachineRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{59}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *MachineRemoved) GetMachineId() string {
@@ -3678,7 +3917,7 @@ var File_messages_user_v1_user_proto protoreflect.FileDescriptor
 
 const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmessages/user/v1/user.proto\x12\x0fatelier.user.v1\"\x9c\v\n" +
+	"\x1bmessages/user/v1/user.proto\x12\x0fatelier.user.v1\"\xbf\f\n" +
 	"\x04User\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05email\x18\x02 \x01(\tR\x05email\x12\x12\n" +
@@ -3702,7 +3941,8 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x06grants\x18\x0e \x03(\v2!.atelier.user.v1.User.GrantsEntryR\x06grants\x12?\n" +
 	"\bmachines\x18\x0f \x03(\v2#.atelier.user.v1.User.MachinesEntryR\bmachines\x12Q\n" +
 	"\x0eimpersonations\x18\x10 \x03(\v2).atelier.user.v1.User.ImpersonationsEntryR\x0eimpersonations\x12X\n" +
-	"\x11linked_identities\x18\x11 \x03(\v2+.atelier.user.v1.User.LinkedIdentitiesEntryR\x10linkedIdentities\x1a=\n" +
+	"\x11linked_identities\x18\x11 \x03(\v2+.atelier.user.v1.User.LinkedIdentitiesEntryR\x10linkedIdentities\x12[\n" +
+	"\x12created_workspaces\x18\x12 \x03(\v2,.atelier.user.v1.User.CreatedWorkspacesEntryR\x11createdWorkspaces\x1a=\n" +
 	"\x0fWorkspacesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aS\n" +
@@ -3723,7 +3963,10 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1ad\n" +
 	"\x15LinkedIdentitiesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
-	"\x05value\x18\x02 \x01(\v2\x1f.atelier.user.v1.LinkedIdentityR\x05value:\x028\x01\"_\n" +
+	"\x05value\x18\x02 \x01(\v2\x1f.atelier.user.v1.LinkedIdentityR\x05value:\x028\x01\x1aD\n" +
+	"\x16CreatedWorkspacesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"_\n" +
 	"\x0eLinkedIdentity\x12\x16\n" +
 	"\x06issuer\x18\x01 \x01(\tR\x06issuer\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x1b\n" +
@@ -3780,10 +4023,16 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\n" +
 	"CreateUser\x12\x14\n" +
 	"\x05email\x18\x01 \x01(\tR\x05email\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"2\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"L\n" +
 	"\rJoinWorkspace\x12!\n" +
-	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\"3\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x18\n" +
+	"\acreated\x18\x02 \x01(\bR\acreated\"3\n" +
 	"\x0eLeaveWorkspace\x12!\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\"K\n" +
+	"\x10ReserveWorkspace\x12!\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\"4\n" +
+	"\x0fForgetWorkspace\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\"|\n" +
 	"\vIssueApiKey\x12\x15\n" +
 	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x12\n" +
@@ -3875,12 +4124,21 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\vUserCreated\x12\x14\n" +
 	"\x05email\x18\x01 \x01(\tR\x05email\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02at\"n\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"\x88\x01\n" +
 	"\x0fWorkspaceJoined\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x14\n" +
 	"\x05email\x18\x03 \x01(\tR\x05email\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"B\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x18\n" +
+	"\acreated\x18\x05 \x01(\bR\acreated\"e\n" +
+	"\x11WorkspaceReserved\x12!\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x1d\n" +
+	"\n" +
+	"expires_at\x18\x03 \x01(\x03R\texpiresAt\"G\n" +
+	"\x12WorkspaceForgotten\x12!\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"B\n" +
 	"\rWorkspaceLeft\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\"\xb0\x01\n" +
@@ -3992,7 +4250,7 @@ func file_messages_user_v1_user_proto_rawDescGZIP() []byte {
 	return file_messages_user_v1_user_proto_rawDescData
 }
 
-var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_messages_user_v1_user_proto_goTypes = []any{
 	(*User)(nil),                  // 0: atelier.user.v1.User
 	(*LinkedIdentity)(nil),        // 1: atelier.user.v1.LinkedIdentity
@@ -4004,98 +4262,104 @@ var file_messages_user_v1_user_proto_goTypes = []any{
 	(*CreateUser)(nil),            // 7: atelier.user.v1.CreateUser
 	(*JoinWorkspace)(nil),         // 8: atelier.user.v1.JoinWorkspace
 	(*LeaveWorkspace)(nil),        // 9: atelier.user.v1.LeaveWorkspace
-	(*IssueApiKey)(nil),           // 10: atelier.user.v1.IssueApiKey
-	(*RevokeApiKey)(nil),          // 11: atelier.user.v1.RevokeApiKey
-	(*DescribeUser)(nil),          // 12: atelier.user.v1.DescribeUser
-	(*ListApiKeys)(nil),           // 13: atelier.user.v1.ListApiKeys
-	(*ChangeProfile)(nil),         // 14: atelier.user.v1.ChangeProfile
-	(*DescribeStanding)(nil),      // 15: atelier.user.v1.DescribeStanding
-	(*Disable)(nil),               // 16: atelier.user.v1.Disable
-	(*Enable)(nil),                // 17: atelier.user.v1.Enable
-	(*SetInternalAdmin)(nil),      // 18: atelier.user.v1.SetInternalAdmin
-	(*OfferOneTimeLink)(nil),      // 19: atelier.user.v1.OfferOneTimeLink
-	(*SetPassword)(nil),           // 20: atelier.user.v1.SetPassword
-	(*DescribePassword)(nil),      // 21: atelier.user.v1.DescribePassword
-	(*StartBrowserSession)(nil),   // 22: atelier.user.v1.StartBrowserSession
-	(*EndBrowserSession)(nil),     // 23: atelier.user.v1.EndBrowserSession
-	(*ListBrowserSessions)(nil),   // 24: atelier.user.v1.ListBrowserSessions
-	(*UnlinkIdentities)(nil),      // 25: atelier.user.v1.UnlinkIdentities
-	(*StartImpersonation)(nil),    // 26: atelier.user.v1.StartImpersonation
-	(*AllowGrant)(nil),            // 27: atelier.user.v1.AllowGrant
-	(*RevokeGrant)(nil),           // 28: atelier.user.v1.RevokeGrant
-	(*ListGrants)(nil),            // 29: atelier.user.v1.ListGrants
-	(*RegisterMachine)(nil),       // 30: atelier.user.v1.RegisterMachine
-	(*RemoveMachine)(nil),         // 31: atelier.user.v1.RemoveMachine
-	(*ListMachines)(nil),          // 32: atelier.user.v1.ListMachines
-	(*ApiKeyPage)(nil),            // 33: atelier.user.v1.ApiKeyPage
-	(*Standing)(nil),              // 34: atelier.user.v1.Standing
-	(*Password)(nil),              // 35: atelier.user.v1.Password
-	(*BrowserSessions)(nil),       // 36: atelier.user.v1.BrowserSessions
-	(*GrantPage)(nil),             // 37: atelier.user.v1.GrantPage
-	(*MachinePage)(nil),           // 38: atelier.user.v1.MachinePage
-	(*UserCreated)(nil),           // 39: atelier.user.v1.UserCreated
-	(*WorkspaceJoined)(nil),       // 40: atelier.user.v1.WorkspaceJoined
-	(*WorkspaceLeft)(nil),         // 41: atelier.user.v1.WorkspaceLeft
-	(*ApiKeyIssued)(nil),          // 42: atelier.user.v1.ApiKeyIssued
-	(*ApiKeyRevoked)(nil),         // 43: atelier.user.v1.ApiKeyRevoked
-	(*ProfileChanged)(nil),        // 44: atelier.user.v1.ProfileChanged
-	(*UserDisabled)(nil),          // 45: atelier.user.v1.UserDisabled
-	(*UserEnabled)(nil),           // 46: atelier.user.v1.UserEnabled
-	(*InternalAdminSet)(nil),      // 47: atelier.user.v1.InternalAdminSet
-	(*OneTimeLinkOffered)(nil),    // 48: atelier.user.v1.OneTimeLinkOffered
-	(*PasswordSet)(nil),           // 49: atelier.user.v1.PasswordSet
-	(*BrowserSessionStarted)(nil), // 50: atelier.user.v1.BrowserSessionStarted
-	(*BrowserSessionEnded)(nil),   // 51: atelier.user.v1.BrowserSessionEnded
-	(*IdentityLinked)(nil),        // 52: atelier.user.v1.IdentityLinked
-	(*IdentitiesUnlinked)(nil),    // 53: atelier.user.v1.IdentitiesUnlinked
-	(*ImpersonationStarted)(nil),  // 54: atelier.user.v1.ImpersonationStarted
-	(*GrantAllowed)(nil),          // 55: atelier.user.v1.GrantAllowed
-	(*GrantRevoked)(nil),          // 56: atelier.user.v1.GrantRevoked
-	(*MachineRegistered)(nil),     // 57: atelier.user.v1.MachineRegistered
-	(*MachineRenamed)(nil),        // 58: atelier.user.v1.MachineRenamed
-	(*MachineRemoved)(nil),        // 59: atelier.user.v1.MachineRemoved
-	nil,                           // 60: atelier.user.v1.User.WorkspacesEntry
-	nil,                           // 61: atelier.user.v1.User.ApiKeysEntry
-	nil,                           // 62: atelier.user.v1.User.BrowserSessionsEntry
-	nil,                           // 63: atelier.user.v1.User.GrantsEntry
-	nil,                           // 64: atelier.user.v1.User.MachinesEntry
-	nil,                           // 65: atelier.user.v1.User.ImpersonationsEntry
-	nil,                           // 66: atelier.user.v1.User.LinkedIdentitiesEntry
+	(*ReserveWorkspace)(nil),      // 10: atelier.user.v1.ReserveWorkspace
+	(*ForgetWorkspace)(nil),       // 11: atelier.user.v1.ForgetWorkspace
+	(*IssueApiKey)(nil),           // 12: atelier.user.v1.IssueApiKey
+	(*RevokeApiKey)(nil),          // 13: atelier.user.v1.RevokeApiKey
+	(*DescribeUser)(nil),          // 14: atelier.user.v1.DescribeUser
+	(*ListApiKeys)(nil),           // 15: atelier.user.v1.ListApiKeys
+	(*ChangeProfile)(nil),         // 16: atelier.user.v1.ChangeProfile
+	(*DescribeStanding)(nil),      // 17: atelier.user.v1.DescribeStanding
+	(*Disable)(nil),               // 18: atelier.user.v1.Disable
+	(*Enable)(nil),                // 19: atelier.user.v1.Enable
+	(*SetInternalAdmin)(nil),      // 20: atelier.user.v1.SetInternalAdmin
+	(*OfferOneTimeLink)(nil),      // 21: atelier.user.v1.OfferOneTimeLink
+	(*SetPassword)(nil),           // 22: atelier.user.v1.SetPassword
+	(*DescribePassword)(nil),      // 23: atelier.user.v1.DescribePassword
+	(*StartBrowserSession)(nil),   // 24: atelier.user.v1.StartBrowserSession
+	(*EndBrowserSession)(nil),     // 25: atelier.user.v1.EndBrowserSession
+	(*ListBrowserSessions)(nil),   // 26: atelier.user.v1.ListBrowserSessions
+	(*UnlinkIdentities)(nil),      // 27: atelier.user.v1.UnlinkIdentities
+	(*StartImpersonation)(nil),    // 28: atelier.user.v1.StartImpersonation
+	(*AllowGrant)(nil),            // 29: atelier.user.v1.AllowGrant
+	(*RevokeGrant)(nil),           // 30: atelier.user.v1.RevokeGrant
+	(*ListGrants)(nil),            // 31: atelier.user.v1.ListGrants
+	(*RegisterMachine)(nil),       // 32: atelier.user.v1.RegisterMachine
+	(*RemoveMachine)(nil),         // 33: atelier.user.v1.RemoveMachine
+	(*ListMachines)(nil),          // 34: atelier.user.v1.ListMachines
+	(*ApiKeyPage)(nil),            // 35: atelier.user.v1.ApiKeyPage
+	(*Standing)(nil),              // 36: atelier.user.v1.Standing
+	(*Password)(nil),              // 37: atelier.user.v1.Password
+	(*BrowserSessions)(nil),       // 38: atelier.user.v1.BrowserSessions
+	(*GrantPage)(nil),             // 39: atelier.user.v1.GrantPage
+	(*MachinePage)(nil),           // 40: atelier.user.v1.MachinePage
+	(*UserCreated)(nil),           // 41: atelier.user.v1.UserCreated
+	(*WorkspaceJoined)(nil),       // 42: atelier.user.v1.WorkspaceJoined
+	(*WorkspaceReserved)(nil),     // 43: atelier.user.v1.WorkspaceReserved
+	(*WorkspaceForgotten)(nil),    // 44: atelier.user.v1.WorkspaceForgotten
+	(*WorkspaceLeft)(nil),         // 45: atelier.user.v1.WorkspaceLeft
+	(*ApiKeyIssued)(nil),          // 46: atelier.user.v1.ApiKeyIssued
+	(*ApiKeyRevoked)(nil),         // 47: atelier.user.v1.ApiKeyRevoked
+	(*ProfileChanged)(nil),        // 48: atelier.user.v1.ProfileChanged
+	(*UserDisabled)(nil),          // 49: atelier.user.v1.UserDisabled
+	(*UserEnabled)(nil),           // 50: atelier.user.v1.UserEnabled
+	(*InternalAdminSet)(nil),      // 51: atelier.user.v1.InternalAdminSet
+	(*OneTimeLinkOffered)(nil),    // 52: atelier.user.v1.OneTimeLinkOffered
+	(*PasswordSet)(nil),           // 53: atelier.user.v1.PasswordSet
+	(*BrowserSessionStarted)(nil), // 54: atelier.user.v1.BrowserSessionStarted
+	(*BrowserSessionEnded)(nil),   // 55: atelier.user.v1.BrowserSessionEnded
+	(*IdentityLinked)(nil),        // 56: atelier.user.v1.IdentityLinked
+	(*IdentitiesUnlinked)(nil),    // 57: atelier.user.v1.IdentitiesUnlinked
+	(*ImpersonationStarted)(nil),  // 58: atelier.user.v1.ImpersonationStarted
+	(*GrantAllowed)(nil),          // 59: atelier.user.v1.GrantAllowed
+	(*GrantRevoked)(nil),          // 60: atelier.user.v1.GrantRevoked
+	(*MachineRegistered)(nil),     // 61: atelier.user.v1.MachineRegistered
+	(*MachineRenamed)(nil),        // 62: atelier.user.v1.MachineRenamed
+	(*MachineRemoved)(nil),        // 63: atelier.user.v1.MachineRemoved
+	nil,                           // 64: atelier.user.v1.User.WorkspacesEntry
+	nil,                           // 65: atelier.user.v1.User.ApiKeysEntry
+	nil,                           // 66: atelier.user.v1.User.BrowserSessionsEntry
+	nil,                           // 67: atelier.user.v1.User.GrantsEntry
+	nil,                           // 68: atelier.user.v1.User.MachinesEntry
+	nil,                           // 69: atelier.user.v1.User.ImpersonationsEntry
+	nil,                           // 70: atelier.user.v1.User.LinkedIdentitiesEntry
+	nil,                           // 71: atelier.user.v1.User.CreatedWorkspacesEntry
 }
 var file_messages_user_v1_user_proto_depIdxs = []int32{
-	60, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
-	61, // 1: atelier.user.v1.User.api_keys:type_name -> atelier.user.v1.User.ApiKeysEntry
+	64, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
+	65, // 1: atelier.user.v1.User.api_keys:type_name -> atelier.user.v1.User.ApiKeysEntry
 	3,  // 2: atelier.user.v1.User.one_time_link:type_name -> atelier.user.v1.OneTimeLink
-	62, // 3: atelier.user.v1.User.browser_sessions:type_name -> atelier.user.v1.User.BrowserSessionsEntry
-	63, // 4: atelier.user.v1.User.grants:type_name -> atelier.user.v1.User.GrantsEntry
-	64, // 5: atelier.user.v1.User.machines:type_name -> atelier.user.v1.User.MachinesEntry
-	65, // 6: atelier.user.v1.User.impersonations:type_name -> atelier.user.v1.User.ImpersonationsEntry
-	66, // 7: atelier.user.v1.User.linked_identities:type_name -> atelier.user.v1.User.LinkedIdentitiesEntry
-	3,  // 8: atelier.user.v1.OfferOneTimeLink.link:type_name -> atelier.user.v1.OneTimeLink
-	4,  // 9: atelier.user.v1.StartBrowserSession.session:type_name -> atelier.user.v1.BrowserSession
-	1,  // 10: atelier.user.v1.StartBrowserSession.identity:type_name -> atelier.user.v1.LinkedIdentity
-	5,  // 11: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
-	2,  // 12: atelier.user.v1.ApiKeyPage.keys:type_name -> atelier.user.v1.ApiKey
-	3,  // 13: atelier.user.v1.Password.link:type_name -> atelier.user.v1.OneTimeLink
-	4,  // 14: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
-	5,  // 15: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
-	6,  // 16: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
-	2,  // 17: atelier.user.v1.ApiKeyIssued.key:type_name -> atelier.user.v1.ApiKey
-	3,  // 18: atelier.user.v1.OneTimeLinkOffered.link:type_name -> atelier.user.v1.OneTimeLink
-	4,  // 19: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
-	1,  // 20: atelier.user.v1.IdentityLinked.identity:type_name -> atelier.user.v1.LinkedIdentity
-	5,  // 21: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
-	6,  // 22: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
-	2,  // 23: atelier.user.v1.User.ApiKeysEntry.value:type_name -> atelier.user.v1.ApiKey
-	4,  // 24: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
-	5,  // 25: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
-	6,  // 26: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
-	1,  // 27: atelier.user.v1.User.LinkedIdentitiesEntry.value:type_name -> atelier.user.v1.LinkedIdentity
-	28, // [28:28] is the sub-list for method output_type
-	28, // [28:28] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	66, // 3: atelier.user.v1.User.browser_sessions:type_name -> atelier.user.v1.User.BrowserSessionsEntry
+	67, // 4: atelier.user.v1.User.grants:type_name -> atelier.user.v1.User.GrantsEntry
+	68, // 5: atelier.user.v1.User.machines:type_name -> atelier.user.v1.User.MachinesEntry
+	69, // 6: atelier.user.v1.User.impersonations:type_name -> atelier.user.v1.User.ImpersonationsEntry
+	70, // 7: atelier.user.v1.User.linked_identities:type_name -> atelier.user.v1.User.LinkedIdentitiesEntry
+	71, // 8: atelier.user.v1.User.created_workspaces:type_name -> atelier.user.v1.User.CreatedWorkspacesEntry
+	3,  // 9: atelier.user.v1.OfferOneTimeLink.link:type_name -> atelier.user.v1.OneTimeLink
+	4,  // 10: atelier.user.v1.StartBrowserSession.session:type_name -> atelier.user.v1.BrowserSession
+	1,  // 11: atelier.user.v1.StartBrowserSession.identity:type_name -> atelier.user.v1.LinkedIdentity
+	5,  // 12: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
+	2,  // 13: atelier.user.v1.ApiKeyPage.keys:type_name -> atelier.user.v1.ApiKey
+	3,  // 14: atelier.user.v1.Password.link:type_name -> atelier.user.v1.OneTimeLink
+	4,  // 15: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
+	5,  // 16: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
+	6,  // 17: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
+	2,  // 18: atelier.user.v1.ApiKeyIssued.key:type_name -> atelier.user.v1.ApiKey
+	3,  // 19: atelier.user.v1.OneTimeLinkOffered.link:type_name -> atelier.user.v1.OneTimeLink
+	4,  // 20: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
+	1,  // 21: atelier.user.v1.IdentityLinked.identity:type_name -> atelier.user.v1.LinkedIdentity
+	5,  // 22: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
+	6,  // 23: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
+	2,  // 24: atelier.user.v1.User.ApiKeysEntry.value:type_name -> atelier.user.v1.ApiKey
+	4,  // 25: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
+	5,  // 26: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
+	6,  // 27: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
+	1,  // 28: atelier.user.v1.User.LinkedIdentitiesEntry.value:type_name -> atelier.user.v1.LinkedIdentity
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_messages_user_v1_user_proto_init() }
@@ -4103,14 +4367,14 @@ func file_messages_user_v1_user_proto_init() {
 	if File_messages_user_v1_user_proto != nil {
 		return
 	}
-	file_messages_user_v1_user_proto_msgTypes[14].OneofWrappers = []any{}
+	file_messages_user_v1_user_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_user_v1_user_proto_rawDesc), len(file_messages_user_v1_user_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   67,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

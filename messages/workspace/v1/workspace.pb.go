@@ -812,8 +812,8 @@ type Anchor struct {
 	UpdatedAt int64  `protobuf:"varint,7,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	BrokenAt  int64  `protobuf:"varint,8,opt,name=broken_at,json=brokenAt,proto3" json:"broken_at,omitempty"`
 	Position  uint64 `protobuf:"varint,9,opt,name=position,proto3" json:"position,omitempty"`
-	// The last row of activity that it followed, and when it was last bound to its path by somebody, if it was since it was
-	// made.
+	// The last row of activity that it followed, or that came before it was bound to its path; and when it was last bound, if
+	// it was since it was made.
 	Seq           uint64 `protobuf:"varint,10,opt,name=seq,proto3" json:"seq,omitempty"`
 	BoundAt       int64  `protobuf:"varint,11,opt,name=bound_at,json=boundAt,proto3" json:"bound_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1813,11 +1813,13 @@ func (x *ChangeStatus) GetStatus() Status {
 }
 
 type CreateAnchor struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	Kind          AnchorKind             `protobuf:"varint,3,opt,name=kind,proto3,enum=atelier.workspace.v1.AnchorKind" json:"kind,omitempty"`
-	Settings      []byte                 `protobuf:"bytes,4,opt,name=settings,proto3" json:"settings,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	Path     string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Kind     AnchorKind             `protobuf:"varint,3,opt,name=kind,proto3,enum=atelier.workspace.v1.AnchorKind" json:"kind,omitempty"`
+	Settings []byte                 `protobuf:"bytes,4,opt,name=settings,proto3" json:"settings,omitempty"`
+	// The last row of activity when the path was looked at: neither it nor any before it concerns the anchor.
+	Seq           uint64 `protobuf:"varint,5,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1880,6 +1882,13 @@ func (x *CreateAnchor) GetSettings() []byte {
 	return nil
 }
 
+func (x *CreateAnchor) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
 type RemoveAnchor struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
@@ -1926,9 +1935,11 @@ func (x *RemoveAnchor) GetAnchorId() string {
 
 // Reanchor names another path, which exists.
 type Reanchor struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	Path     string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// As in CreateAnchor.
+	Seq           uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1975,6 +1986,13 @@ func (x *Reanchor) GetPath() string {
 		return x.Path
 	}
 	return ""
+}
+
+func (x *Reanchor) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
 }
 
 // MoveAnchor, BreakAnchor and RepairAnchor tell what the drive did to an anchor that stands at from_path or path.
@@ -2837,6 +2855,7 @@ type StatusChanged struct {
 	At     int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
 	// Carried for what follows from a deletion.
 	Slug          string `protobuf:"bytes,3,opt,name=slug,proto3" json:"slug,omitempty"`
+	BillingUserId string `protobuf:"bytes,4,opt,name=billing_user_id,json=billingUserId,proto3" json:"billing_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2888,6 +2907,13 @@ func (x *StatusChanged) GetAt() int64 {
 func (x *StatusChanged) GetSlug() string {
 	if x != nil {
 		return x.Slug
+	}
+	return ""
+}
+
+func (x *StatusChanged) GetBillingUserId() string {
+	if x != nil {
+		return x.BillingUserId
 	}
 	return ""
 }
@@ -3815,17 +3841,19 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\vRecordAudit\x12-\n" +
 	"\x05event\x18\x01 \x01(\v2\x17.atelier.audit.v1.EventR\x05event\"D\n" +
 	"\fChangeStatus\x124\n" +
-	"\x06status\x18\x01 \x01(\x0e2\x1c.atelier.workspace.v1.StatusR\x06status\"\x91\x01\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x1c.atelier.workspace.v1.StatusR\x06status\"\xa3\x01\n" +
 	"\fCreateAnchor\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x124\n" +
 	"\x04kind\x18\x03 \x01(\x0e2 .atelier.workspace.v1.AnchorKindR\x04kind\x12\x1a\n" +
-	"\bsettings\x18\x04 \x01(\fR\bsettings\"+\n" +
+	"\bsettings\x18\x04 \x01(\fR\bsettings\x12\x10\n" +
+	"\x03seq\x18\x05 \x01(\x04R\x03seq\"+\n" +
 	"\fRemoveAnchor\x12\x1b\n" +
-	"\tanchor_id\x18\x01 \x01(\tR\banchorId\";\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\"M\n" +
 	"\bReanchor\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"q\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\"q\n" +
 	"\n" +
 	"MoveAnchor\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x1b\n" +
@@ -3882,11 +3910,12 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"suspension\x18\x01 \x01(\v2 .atelier.workspace.v1.SuspensionR\n" +
 	"suspension\"\"\n" +
 	"\x10WorkspaceResumed\x12\x0e\n" +
-	"\x02at\x18\x01 \x01(\x03R\x02at\"i\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"\x91\x01\n" +
 	"\rStatusChanged\x124\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1c.atelier.workspace.v1.StatusR\x06status\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +
-	"\x04slug\x18\x03 \x01(\tR\x04slug\"U\n" +
+	"\x04slug\x18\x03 \x01(\tR\x04slug\x12&\n" +
+	"\x0fbilling_user_id\x18\x04 \x01(\tR\rbillingUserId\"U\n" +
 	"\x13DefaultModelChanged\x12.\n" +
 	"\x04tier\x18\x01 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\x04tier\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\"l\n" +

@@ -1,0 +1,58 @@
+package http_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/http"
+)
+
+// TestALimitAfterTheClockHasGoneBack has the wall clock step back by a minute between two requests: neither behind the
+// node's clock nor without it does the credential wait longer than for one token.
+func TestALimitAfterTheClockHasGoneBack(t *testing.T) {
+	for name, through := range map[string]func(read func() (time.Time, time.Duration)) func() time.Time{
+		"behind the node's clock": node.SteadyClock,
+		"by itself": func(read func() (time.Time, time.Duration)) func() time.Time {
+			return func() time.Time { wall, _ := read(); return wall }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			wall, passed := time.UnixMilli(1_800_000_000_000), time.Duration(0)
+			pass := func(by, step time.Duration) {
+				mu.Lock()
+				defer mu.Unlock()
+				wall, passed = wall.Add(by+step), passed+by
+			}
+			w := newWorld()
+			s := w.server(t, func(o *http.Options) {
+				o.Limits.Rate, o.Limits.Burst = 1, 2
+				o.Clock = through(func() (time.Time, time.Duration) {
+					mu.Lock()
+					defer mu.Unlock()
+					return wall, passed
+				})
+			})
+			key := w.key(alice)
+			wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+			wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+			wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 429, "")
+			pass(0, -time.Minute)
+			refused := request(t, s, "GET", "/v1/whoami", key, "")
+			wants(t, refused, 429, "")
+			if wait := refused.Header().Get("Retry-After"); wait != "1" {
+				t.Errorf("a wait of %s s", wait)
+			}
+			for range 5 {
+				pass(1100*time.Millisecond, 0)
+				wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+			}
+			pass(0, -time.Hour)
+			request(t, s, "GET", "/v1/whoami", key, "") // the time of one token is what the step may cost
+			pass(1100*time.Millisecond, 0)
+			wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+		})
+	}
+}
