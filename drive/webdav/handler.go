@@ -3,10 +3,10 @@ package webdav
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
@@ -17,25 +17,24 @@ import (
 type Handler struct {
 	drives *drive.Drives
 	log    *slog.Logger
-
-	mu     sync.Mutex
-	tables map[string]*locks
 }
 
 // New makes a handler of drives; a nil log is slog.Default.
 func New(drives *drive.Drives, log *slog.Logger) *Handler {
-	return &Handler{drives: drives, log: cmp.Or(log, slog.Default()), tables: map[string]*locks{}}
+	return &Handler{drives: drives, log: cmp.Or(log, slog.Default())}
 }
 
 // A call is one request on a drive.
 type call struct {
 	*Handler
-	w      http.ResponseWriter
-	r      *http.Request
-	drive  *drive.Drive
-	locks  *locks
-	prefix string
-	author *activityv1.Author
+	w http.ResponseWriter
+	r *http.Request
+	// drive is open until release is called, at the end of the request.
+	drive   *drive.Drive
+	release func()
+	locks   *locks
+	prefix  string
+	author  *activityv1.Author
 	// path is the drive's path, slashed whether the request ended it with a slash.
 	path    string
 	slashed bool
@@ -69,7 +68,8 @@ func (h *Handler) Exists(ctx context.Context, workspaceID, path string) (bool, e
 // end. The caller has authorised the request, for writing where the method writes, and keeps deadlines on the connection:
 // those of a body outlast the call, for a refusal leaves the body unread, which the server drains before it answers.
 func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, workspaceID, prefix string, author *activityv1.Author) {
-	c := &call{Handler: h, w: w, r: r, prefix: strings.TrimSuffix(prefix, "/"), author: author}
+	c := &call{Handler: h, w: w, r: r, prefix: strings.TrimSuffix(prefix, "/"), author: author, release: func() {}}
+	defer func() { c.release() }()
 	if err := c.serve(workspaceID); err != nil {
 		c.fail(err)
 	}
@@ -85,10 +85,12 @@ func (c *call) serve(workspaceID string) error {
 	if c.path, c.slashed, err = splitPath(c.r.URL.EscapedPath(), c.prefix); err != nil {
 		return err
 	}
-	if c.drive, err = c.drives.Open(c.r.Context(), workspaceID); err != nil {
+	opened, release, err := c.drives.Open(c.r.Context(), workspaceID)
+	if err != nil {
 		return err
 	}
-	if c.locks, err = c.table(workspaceID, c.drive); err != nil {
+	c.drive, c.release = opened, release
+	if c.locks, err = c.table(c.drive); err != nil {
 		return err
 	}
 	if err := c.checkSlash(); err != nil {
@@ -108,19 +110,17 @@ func (c *call) checkSlash() error {
 	return nil
 }
 
-// table gives the locks of a drive, read once.
-func (h *Handler) table(workspaceID string, d *drive.Drive) (*locks, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if t := h.tables[workspaceID]; t != nil {
-		return t, nil
-	}
-	t, err := loadLocks(d, h.log)
+// table returns the locks of a drive, which are read when it is opened and stay in memory as long as it is open.
+func (h *Handler) table(d *drive.Drive) (*locks, error) {
+	attached, err := d.Attached(func() (any, error) { return loadLocks(d, h.log) })
 	if err != nil {
 		return nil, err
 	}
-	h.tables[workspaceID] = t
-	return t, nil
+	table, ok := attached.(*locks)
+	if !ok {
+		return nil, fmt.Errorf("webdav: unexpected attachment %T", attached)
+	}
+	return table, nil
 }
 
 func (c *call) context() context.Context { return c.r.Context() }
