@@ -37,6 +37,8 @@ type Options struct {
 	HTTP http.Options
 	// GeneratedTrees are the folder names whose content folds into summaries.
 	GeneratedTrees []string
+	// Descriptors is how many file descriptors the node may use; 0: as many as the process may have.
+	Descriptors int
 	// IdleAfter is when an unused entity leaves memory.
 	IdleAfter time.Duration
 	// BackupURL is the bucket of backups, as gocloud.dev/blob opens it; empty: a folder of Dir.
@@ -89,6 +91,10 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
 		return n, err
 	}
+	o, shares, err := o.withDescriptors()
+	if err != nil {
+		return n, err
+	}
 	if err := makeDir(o.Dir); err != nil {
 		return n, err
 	}
@@ -102,6 +108,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	n.Router = cluster.NewRouter(n.Journal.Partitions(), o.Wire)
 	if n.Drives, err = drive.New(drive.Options{
 		Dir: filepath.Join(o.Dir, "drives"), Asker: n.Router, Generated: o.GeneratedTrees, Log: o.Log,
+		Descriptors: shares.drives,
 	}); err != nil {
 		return n, err
 	}
@@ -167,8 +174,9 @@ func (n *Node) serve(o Options, secret []byte) (*http.Server, error) {
 	return http.New(settings)
 }
 
-// recoverDrives makes drives and sequences agree where operations were cut off. A drive for which that fails serves
-// nothing until it succeeds, and keeps the others from nothing.
+// recoverDrives recovers the drives on which operations were cut off, so that the first request of each does not wait for
+// it. It is an optimisation: a drive recovers itself when it is opened, and serves nothing before, wherever it is hosted. A
+// drive that cannot be recovered now does not block the others.
 func (n *Node) recoverDrives(ctx context.Context) error {
 	workspaces, err := n.System.Identities(activity.OpenIntents)
 	if err != nil {
