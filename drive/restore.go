@@ -23,7 +23,7 @@ const (
 // made aside and verify is asked, with the number of entries and when the archive has been read to its end, before
 // anything is replaced; whatever fails until then leaves the drive as it was. Readers keep the files that they have open.
 //
-// mark names the restore: one whose tree is in place already is done. A refusal is Corrupt, Full, LimitReached, or verify's.
+// mark names the restore: one whose tree is in place already is done. A refusal is Corrupt, Full, or verify's.
 func (d *Drive) Restore(ctx context.Context, mark string, archive io.Reader, verify func(entries int64) error, c Change) (err error) {
 	defer func() { d.drives.metrics.ended("restore", err) }()
 	if d.marked(mark) {
