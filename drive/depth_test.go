@@ -77,8 +77,15 @@ func TestTreesOfProcesses(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(files, "small"), 0o755))
 
 	var archive bytes.Buffer
-	entries, err := d.Export(t.Context(), &archive)
+	before, most := descriptors(t), 0
+	entries, err := d.Export(t.Context(), writerFunc(func(p []byte) (int, error) {
+		most = max(most, descriptors(t))
+		return archive.Write(p)
+	}))
 	must(t, err)
+	if most > before+4 {
+		t.Errorf("an export holds %d descriptors", most-before)
+	}
 	if entries != depth+3 { // the leaf, the small folder and the root
 		t.Errorf("%d entries in the archive", entries)
 	}
@@ -124,6 +131,10 @@ func TestRemovalOfClosedFolders(t *testing.T) {
 	must(t, d.Remove(t.Context(), "a", change))
 	agree(t, dir, activity, nil, map[string]string{})
 }
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func code(err error) entity.Code {
 	refusal, is := errors.AsType[*entity.Error](err)

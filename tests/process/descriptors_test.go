@@ -19,7 +19,7 @@ import (
 
 // descriptorLimit is far below what a node is meant to have: less than one connection and one open drive for each of the
 // workspaces and clients of the test.
-const descriptorLimit = 240
+const descriptorLimit = 200
 
 // TestFewDescriptors uploads to more workspaces than a node can keep open, over more connections than it can serve. Whoever
 // is not served is told to come back, and nothing ends.
