@@ -375,7 +375,11 @@ func TestNoDescriptors(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				<-flushed
+				select {
+				case <-flushed:
+				case <-f.Failed():
+					t.Fatal(f.Err())
+				}
 			}
 			f.finish()
 		})
