@@ -340,6 +340,23 @@ func TestLostAndFound(t *testing.T) {
 	})
 }
 
+// A computer that could not be looked at, since the process had no file descriptor left, is not missing.
+func TestNotLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := settled(t)
+		defer w.fleet.Close()
+		w.failing(func(string) error { return entity.Errorf(entity.Unavailable, "too many files are open") })
+		for range 3 {
+			time.Sleep(15 * time.Second)
+			synctest.Wait()
+			w.expect("sample ws_1!", "")
+		}
+		if w.status() != computerv1.Status_STATUS_ACTIVE {
+			t.Errorf("it is %v", w.status())
+		}
+	})
+}
+
 // What a process left open the next one takes up, and checks what there was to check.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2,6 +2,7 @@ package computer
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/atelier-run/atelier/entity"
 	entitycomputer "github.com/atelier-run/atelier/entity/computer"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
@@ -57,10 +59,14 @@ func (f *Fleet) check(ctx context.Context, workspaceID string, at int64) {
 		return
 	}
 	outcome := "found"
-	if err == nil {
+	var refusal *entity.Error
+	switch {
+	case err == nil:
 		sample.At = at
 		err = f.found(ctx, workspaceID, sample)
-	} else {
+	case errors.As(err, &refusal) && refusal.Code == entity.Unavailable:
+		// It was not looked at, for want of file descriptors: that says nothing of the computer.
+	default:
 		outcome = "missing"
 		f.o.Log.Warn("a computer was not found", slog.String("workspace", workspaceID), slog.Any("error", err))
 		f.setWell(workspaceID, false)

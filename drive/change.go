@@ -52,11 +52,13 @@ func (d *Drive) begin(c Change) (*attempt, error) {
 	if len(d.live) >= maxInFlight {
 		return nil, unavailable("too many operations are in flight")
 	}
-	a := &attempt{drive: d, change: c, id: strings.ToLower(ulid.Make().String())}
+	a := &attempt{drive: d, change: c, id: newOperationID()}
 	d.live[a.id] = struct{}{}
 	d.drives.metrics.inFlight.Inc()
 	return a, nil
 }
+
+func newOperationID() string { return strings.ToLower(ulid.Make().String()) }
 
 // end gives up what the attempt holds, unless the background owns it.
 func (a *attempt) end() {
@@ -157,20 +159,23 @@ func (a *attempt) conclude(ctx context.Context, outcome proto.Message) error {
 }
 
 // keep hands the attempt to the background, which repeats the outcome until the activity knows it. The paths stay
-// locked until then: the next operation on them must not come before it in the sequence.
+// locked until then: the next operation on them must not come before it in the sequence. The drive's files need not stay
+// open meanwhile.
 func (a *attempt) keep(outcome proto.Message, cause error) {
 	d := a.drive
 	a.kept = true
 	d.drives.log.Warn("an operation's outcome is unknown", "workspace", d.workspaceID, "intent", a.id, "error", cause)
 	d.drives.metrics.unresolved.Inc()
 	// When the drives are closing nothing is spawned: the id stays live and the next start recovers.
+	d.drives.cache.pin(d)
 	d.drives.spawn(func(ctx context.Context) {
 		if _, abandon := outcome.(*activityv1.Abandon); abandon {
-			d.hollow(a.staged())
+			d.freeSpace(ctx, a.staged())
 		}
 		if a.repeat(ctx, outcome) {
 			d.drives.metrics.unresolved.Dec()
 			a.release()
+			d.drives.cache.unpin(d)
 			d.sweep()
 		}
 	})

@@ -1,6 +1,7 @@
 package drive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -17,7 +18,7 @@ import (
 // Each file in it is whole; a folder that changes meanwhile is copied as each part was when its turn came.
 func (d *Drive) Copy(ctx context.Context, from, to string, overwrite, shallow bool, c Change) (replaced bool, err error) {
 	defer func() { d.drives.metrics.ended("copy", err) }()
-	if err := checkTransfer(from, to); err != nil {
+	if err := cmp.Or(checkTransfer(from, to), checkDepth(to)); err != nil {
 		return false, err
 	}
 	a, err := d.begin(c)
@@ -37,7 +38,7 @@ func (d *Drive) Copy(ctx context.Context, from, to string, overwrite, shallow bo
 	defer source.close()
 	defer a.discard()
 	op := d.operation(activityv1.Kind_KIND_CREATE, source.entryKind(), to, c.Author)
-	if op.Count, err = d.stageCopy(ctx, source, a.staged(), to, shallow); err != nil {
+	if op.Count, err = d.stageCopy(ctx, source, from, a.staged(), to, shallow); err != nil {
 		return false, fromOS(err)
 	}
 	if err := a.lock(ctx, to); err != nil {
@@ -72,33 +73,44 @@ func (d *Drive) wouldCopy(to string, overwrite bool, a *attempt) error {
 	return a.guard()
 }
 
-// stageCopy copies to a name in tmp, durably, and counts the entries where it is a folder.
-func (d *Drive) stageCopy(ctx context.Context, source *place, name, to string, shallow bool) (uint64, error) {
-	target, err := d.locate(to)
+// stageCopy copies what is at a path to a name in tmp, durably, and counts the entries where it is a folder.
+func (d *Drive) stageCopy(ctx context.Context, source *place, from, name, to string, shallow bool) (uint64, error) {
+	owner, err := d.ownerAt(to)
 	if err != nil {
 		return 0, err
 	}
-	defer target.close()
-	owner, err := target.owner()
-	if err != nil {
-		return 0, err
+	c := &copier{ctx: ctx, tmp: d.tmp, owner: owner, staged: name, to: to}
+	if !source.isFolder() {
+		return 0, errors.Join(c.entry(source.parent, source.name, source.st, name, true), d.aside.Sync())
 	}
-	if source.isFolder() && !shallow {
+	source.close() // the walk opens what it needs
+	if !shallow {
 		leave, err := d.drives.copying.enter(ctx)
 		if err != nil {
 			return 0, err
 		}
 		defer leave()
 	}
-	copier := &copier{ctx: ctx, tmp: d.tmp, owner: owner, shallow: shallow}
-	if err := copier.entry(source.parent, source.name, source.st, name, 1); err != nil {
+	w := &walk{ctx: ctx, enter: c.enter, leave: c.leave}
+	if !shallow {
+		w.file = c.visit
+	}
+	c.shallow = shallow
+	if err := d.walk(from, w); err != nil {
 		return 0, err
 	}
-	if !source.isFolder() {
-		return 0, d.aside.Sync()
-	}
 	// One flush of the file system costs less than one of each file.
-	return copier.count, unix.Syncfs(d.aside.fd())
+	return c.count, unix.Syncfs(d.aside.fd())
+}
+
+// ownerAt is the owner of what is to be made at a path.
+func (d *Drive) ownerAt(path string) (owner, error) {
+	target, err := d.locate(path)
+	if err != nil {
+		return owner{}, err
+	}
+	defer target.close()
+	return target.owner()
 }
 
 // A copier copies entries of a drive to tmp.
@@ -107,28 +119,64 @@ type copier struct {
 	tmp     *os.Root
 	owner   owner
 	shallow bool
-	count   uint64
+	// staged is the name in tmp, to the path that the copy is for.
+	staged, to string
+	count      uint64
 }
 
-func (c *copier) entry(from handle, name string, st *unix.Stat_t, to string, depth int) error {
-	if err := c.ctx.Err(); err != nil {
-		return err
+// at is the name in tmp of the copy of what is at a path of the walk.
+func (c *copier) at(path string) string {
+	if path == "" {
+		return c.staged
+	}
+	return join(c.staged, path)
+}
+
+// enter makes a folder, which leave finishes.
+func (c *copier) enter(path string, depth int) (visit bool, err error) {
+	if c.shallow && depth > 0 {
+		return false, nil
+	}
+	if err := tooDeep(c.to, depth); err != nil {
+		return false, err
 	}
 	c.count++
+	return true, c.tmp.Mkdir(c.at(path), 0o700)
+}
+
+func (c *copier) leave(folder handle, path string) error {
+	st, err := folder.stat(".")
+	if err != nil || st == nil {
+		return err
+	}
+	target, err := c.tmp.Open(c.at(path))
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	return c.dress(target, folder, ".", st)
+}
+
+func (c *copier) visit(from handle, name, path string, st *unix.Stat_t, depth int) error {
+	if err := tooDeep(c.to, depth); err != nil {
+		return err
+	}
+	err := c.entry(from, name, st, c.at(path), false)
+	if err == nil {
+		c.count++
+	}
+	return err
+}
+
+// entry copies what is no folder. Pipes, sockets and devices are no content of a drive.
+func (c *copier) entry(from handle, name string, st *unix.Stat_t, to string, sync bool) error {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		return c.file(from, name, st, to, depth == 1)
-	case unix.S_IFDIR:
-		return c.folder(from, name, st, to, depth)
+		return c.file(from, name, st, to, sync)
 	case unix.S_IFLNK:
 		return c.link(from, name, to)
 	}
-	// Pipes, sockets and devices are no content of a drive.
-	c.count--
-	if depth == 1 {
-		return errNotFound
-	}
-	return nil
+	return errNotFound
 }
 
 func (c *copier) file(from handle, name string, st *unix.Stat_t, to string, sync bool) error {
@@ -182,41 +230,6 @@ func (c *copier) dress(target *os.File, from handle, name string, st *unix.Stat_
 		return err
 	}
 	return unix.Fchmod(int(target.Fd()), st.Mode&0o777)
-}
-
-func (c *copier) folder(from handle, name string, st *unix.Stat_t, to string, depth int) error {
-	if depth > maxDepth {
-		return errTooDeep
-	}
-	folder, err := from.folder(name)
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
-	if err := c.tmp.Mkdir(to, 0o700); err != nil {
-		return err
-	}
-	if !c.shallow {
-		if err := c.children(folder, to, depth); err != nil {
-			return err
-		}
-	}
-	target, err := c.tmp.Open(to)
-	if err != nil {
-		return err
-	}
-	defer target.Close()
-	return c.dress(target, from, name, st)
-}
-
-func (c *copier) children(folder handle, to string, depth int) error {
-	return folder.names(func(child string) error {
-		st, err := folder.stat(child)
-		if err != nil || st == nil {
-			return err
-		}
-		return c.entry(folder, child, st, to+"/"+child, depth+1)
-	})
 }
 
 // link copies a link as a link. Where it leads does not matter: nothing outside can be reached through it.

@@ -38,10 +38,11 @@ func open(t *testing.T, dir string, activity *drivetest.Activity) *drive.Drives 
 
 func of(t *testing.T, drives *drive.Drives) *drive.Drive {
 	t.Helper()
-	d, err := drives.Open(t.Context(), workspace)
+	d, release, err := drives.Open(t.Context(), workspace)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(release)
 	return d
 }
 
@@ -246,19 +247,19 @@ func TestNothingBeforeRecovery(t *testing.T) {
 	dir, activity := t.TempDir(), &drivetest.Activity{}
 	drives := open(t, dir, activity)
 	activity.Fail(func(proto.Message, bool) error { return drivetest.ErrUnknown })
-	if _, err := drives.Open(t.Context(), workspace); err == nil {
+	if _, _, err := drives.Open(t.Context(), workspace); err == nil {
 		t.Error("a drive opened without its intents being known")
 	}
 	activity.Fail(nil)
 	of(t, drives)
-	if _, err := drives.Open(t.Context(), "ws_2"); err == nil {
+	if _, _, err := drives.Open(t.Context(), "ws_2"); err == nil {
 		t.Error("a drive opened that is not provisioned")
 	}
 	if err := drives.Recover(t.Context(), "ws_2"); err != nil {
 		t.Error(err)
 	}
 	for _, id := range []string{"", "..", "a/b", "ws_1/files"} {
-		if _, err := drives.Open(t.Context(), id); err == nil {
+		if _, _, err := drives.Open(t.Context(), id); err == nil {
 			t.Errorf("%q opened", id)
 		}
 	}

@@ -26,11 +26,19 @@
 // Either both have an operation or neither. Recover asks for the intents that nobody completed and looks at the disk:
 // the intent's inode at the operation's path, or for a delete the trash that bears the intent's id, says that it
 // happened, and it is completed; anything else says that it did not: what it had already put aside is put back, and
-// it is abandoned. This costs what was in flight and not the size of the drive. No drive is touched before it is
-// recovered.
+// it is abandoned. This costs what was in flight and not the size of the drive. Opening a drive recovers it before it is
+// touched, whichever process or machine left the intents.
 //
 // Where the journal does not answer, the outcome of an Intend or a Complete is unknown. The client gets unavailable,
 // and the operation keeps its paths locked while it asks again, with growing pauses, until the outcome is known.
+//
+// # File descriptors
+//
+// An open drive holds a few descriptors, and an operation a few more. Both are counted against one bound: where it is
+// reached the drive that was not used for the longest time is evicted, and where all are in use the operation waits its
+// turn, and then is unavailable. A drive that is not open takes no memory; see cache. Walks through trees hold no
+// descriptor for each level and do not recurse, so that the depth of what processes make does not matter; what the drive's
+// operations make is bounded by MaxDepth.
 //
 // # Backups
 //

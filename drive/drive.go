@@ -1,9 +1,8 @@
 package drive
 
 import (
+	"container/list"
 	"context"
-	"errors"
-	"io/fs"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -23,98 +22,40 @@ type Drive struct {
 	drives      *Drives
 	workspaceID string
 
-	// home holds files and tmp.
-	home  *os.Root
+	// tmp and aside are the folder of what is made aside.
 	tmp   *os.Root
 	aside handle
-	// tree is what lies in files now; a restore puts another in its place.
-	tree atomic.Pointer[tree]
 
 	locks pathLocks
 
-	// recovering has room for the one who recovers.
+	// recovering has room for the one caller that recovers.
 	recovering chan struct{}
 	recovered  atomic.Bool
 
+	// attaching guards attached; see Attached.
+	attaching sync.Mutex
+	attached  any
+
 	mu sync.Mutex
+	// tree is what lies in files now; a restore puts another in its place.
+	tree *tree
 	// live are the ids whose entries in tmp belong to running operations.
-	live     map[string]struct{}
-	sweeping bool
-	dirty    bool
-	// replaced are the trees before. Readers may still go through them, so they are closed with the drive.
-	replaced []*tree
+	live map[string]struct{}
+
+	// The cache's mutex guards the following.
+
+	// uses counts the reservations of the drive, pinned the operations that need its locks in memory and nothing else.
+	uses, pinned int
+	// isOpen tells that the files are open. opening is closed when that is being decided; nil: nobody is opening them.
+	isOpen    bool
+	opening   chan struct{}
+	openError error
+	// idle is the drive's place among the idle ones.
+	idle *list.Element
 }
 
-// A tree is an open drive's root. Reading goes through inside, which keeps links from leading out.
-type tree struct {
-	inside *os.Root
-	files  handle
-}
-
-func openTree(parent *os.Root, name string) (_ *tree, err error) {
-	t := &tree{}
-	if t.inside, err = parent.OpenRoot(name); err != nil {
-		return nil, err
-	}
-	if t.files.File, err = t.inside.Open("."); err != nil {
-		return nil, errors.Join(err, t.inside.Close())
-	}
-	return t, nil
-}
-
-func (t *tree) close() error { return errors.Join(t.inside.Close(), t.files.Close()) }
-
-func (d *Drive) inside() *os.Root { return d.tree.Load().inside }
-func (d *Drive) files() handle    { return d.tree.Load().files }
-
-func (d *Drives) openDrive(workspaceID string) (_ *Drive, err error) {
-	drive := &Drive{
-		drives: d, workspaceID: workspaceID, live: map[string]struct{}{}, recovering: make(chan struct{}, 1),
-	}
-	defer func() {
-		if err != nil {
-			drive.close()
-		}
-	}()
-	if drive.home, err = d.root.OpenRoot(workspaceID); errors.Is(err, fs.ErrNotExist) {
-		return nil, errUnprovisioned
-	} else if err != nil {
-		return nil, fromOS(err)
-	}
-	files, err := openTree(drive.home, "files")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errUnprovisioned
-	} else if err != nil {
-		return nil, fromOS(err)
-	}
-	drive.tree.Store(files)
-	if drive.tmp, err = drive.home.OpenRoot("tmp"); errors.Is(err, fs.ErrNotExist) {
-		return nil, errUnprovisioned
-	} else if err != nil {
-		return nil, fromOS(err)
-	}
-	if drive.aside.File, err = drive.tmp.Open("."); err != nil {
-		return nil, fromOS(err)
-	}
-	return drive, nil
-}
-
-func (d *Drive) close() error {
-	var errs []error
-	for _, root := range []*os.Root{d.home, d.tmp} {
-		if root != nil {
-			errs = append(errs, root.Close())
-		}
-	}
-	if d.aside.File != nil {
-		errs = append(errs, d.aside.Close())
-	}
-	for _, t := range append(d.replaced, d.tree.Load()) {
-		if t != nil {
-			errs = append(errs, t.close())
-		}
-	}
-	return errors.Join(errs...)
+func (d *Drives) newDrive(workspaceID string) *Drive {
+	return &Drive{drives: d, workspaceID: workspaceID, live: map[string]struct{}{}, recovering: make(chan struct{}, 1)}
 }
 
 // Hold keeps operations away from a path, what is above it and what is below it, until release.

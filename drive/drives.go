@@ -34,6 +34,9 @@ type Options struct {
 	Asker Asker
 	// Generated names the folders strictly below which operations belong to a generated tree; nil: DefaultGenerated.
 	Generated []string
+	// Descriptors bounds the file descriptors that all drives and the operations on them hold, restores apart, which hold
+	// two more each; 0: 4096. At least MinDescriptors.
+	Descriptors int
 	// Log gets what no client can be told; nil: slog.Default.
 	Log *slog.Logger
 }
@@ -56,9 +59,13 @@ type Drives struct {
 	stop       context.CancelFunc
 	background sync.WaitGroup
 
+	// cache has the open drives.
+	cache cache
+
 	mu     sync.Mutex
 	closed bool
-	open   map[string]*Drive
+	// sweeping are the workspaces whose leftovers are being removed: true where more came since.
+	sweeping map[string]bool
 }
 
 // New opens the drives below a folder, which is made where it is missing.
@@ -81,8 +88,11 @@ func New(options Options) (*Drives, error) {
 	d := &Drives{
 		dir: dir, root: root, asker: options.Asker, generated: slices.Clone(generated),
 		log: cmp.Or(options.Log, slog.Default()), metrics: newMetrics(),
-		removing: make(chan struct{}, 2), copying: make(walks, maxWalks), counting: make(walks, maxWalks), open: map[string]*Drive{},
+		removing: make(chan struct{}, 2), copying: make(walks, maxWalks), counting: make(walks, maxWalks),
+		sweeping: map[string]bool{},
 	}
+	d.cache.capacity = max(cmp.Or(options.Descriptors, defaultDescriptors), MinDescriptors)
+	d.cache.drives, d.cache.metrics, d.cache.newDrive = map[string]*Drive{}, d.metrics, d.newDrive
 	d.running, d.stop = context.WithCancel(context.Background())
 	return d, nil
 }
@@ -96,10 +106,15 @@ func makeDurable(dir string) error {
 }
 
 // Provision makes a workspace's folders where they are missing, durably.
-func (d *Drives) Provision(_ context.Context, workspaceID string) error {
+func (d *Drives) Provision(ctx context.Context, workspaceID string) error {
 	if err := checkID(workspaceID); err != nil {
 		return err
 	}
+	r, err := d.cache.reserve(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer d.cache.release(r)
 	for _, folder := range []struct {
 		name string
 		mode fs.FileMode
@@ -114,55 +129,6 @@ func (d *Drives) Provision(_ context.Context, workspaceID string) error {
 	return fromOS(syncFolder(d.dir))
 }
 
-// Recover brings a workspace's drive and its sequence to agreement after a crash: it completes or abandons each intent
-// that no running operation owns. A drive that is not provisioned has nothing to recover. It returns an error where
-// the activity does not answer; the drive then stays closed until a later try.
-func (d *Drives) Recover(ctx context.Context, workspaceID string) error {
-	drive, err := d.lookup(workspaceID)
-	if errors.Is(err, errUnprovisioned) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return drive.recover(ctx)
-}
-
-// Open gives a workspace's drive, recovered. It refuses with Unavailable where the drive is not provisioned or cannot
-// be recovered now.
-func (d *Drives) Open(ctx context.Context, workspaceID string) (*Drive, error) {
-	drive, err := d.lookup(workspaceID)
-	if err != nil {
-		return nil, err
-	}
-	if !drive.recovered.Load() {
-		if err := drive.recoverOnce(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return drive, nil
-}
-
-func (d *Drives) lookup(workspaceID string) (*Drive, error) {
-	if err := checkID(workspaceID); err != nil {
-		return nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, unavailable("the drives are closing")
-	}
-	if drive := d.open[workspaceID]; drive != nil {
-		return drive, nil
-	}
-	drive, err := d.openDrive(workspaceID)
-	if err != nil {
-		return nil, err
-	}
-	d.open[workspaceID] = drive
-	return drive, nil
-}
-
 // Close ends the work in the background and closes every drive. What it leaves unresolved the next start recovers.
 func (d *Drives) Close() error {
 	d.mu.Lock()
@@ -172,13 +138,10 @@ func (d *Drives) Close() error {
 	}
 	d.closed = true
 	d.mu.Unlock()
+	d.cache.stop()
 	d.stop()
 	d.background.Wait()
-	err := d.root.Close()
-	for _, drive := range d.open {
-		err = errors.Join(err, drive.close())
-	}
-	return err
+	return errors.Join(d.cache.closeFiles(), d.root.Close())
 }
 
 // spawn runs work in the background unless the drives are closing.

@@ -45,7 +45,9 @@ func shown(info fs.FileInfo) bool { return info.IsDir() || info.Mode().IsRegular
 
 // Stat tells about a path; a link counts as what it leads to.
 func (d *Drive) Stat(path string) (Entry, error) {
-	info, err := d.inside().Stat(orDot(path))
+	tree, done := d.useTree()
+	defer done()
+	info, err := tree.inside.Stat(orDot(path))
 	if err != nil {
 		return Entry{}, fromOS(err)
 	}
@@ -57,7 +59,9 @@ func (d *Drive) Stat(path string) (Entry, error) {
 
 // Open opens a file to read. What it reads stays the same when an upload replaces the file meanwhile.
 func (d *Drive) Open(path string) (*os.File, Entry, error) {
-	file, err := d.inside().OpenFile(orDot(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	tree, done := d.useTree()
+	defer done()
+	file, err := tree.inside.OpenFile(orDot(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, Entry{}, fromOS(err)
 	}
@@ -76,8 +80,10 @@ func (d *Drive) Open(path string) (*os.File, Entry, error) {
 
 // Space tells the bytes that are used and available where the drive lies.
 func (d *Drive) Space() (used, available uint64, err error) {
+	tree, done := d.useTree()
+	defer done()
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(d.files().fd(), &st); err != nil {
+	if err := unix.Fstatfs(tree.files.fd(), &st); err != nil {
 		return 0, 0, fromOS(err)
 	}
 	size := uint64(st.Bsize)
@@ -93,7 +99,9 @@ type Folder struct {
 
 // OpenFolder opens a folder to list.
 func (d *Drive) OpenFolder(path string) (*Folder, error) {
-	file, err := d.inside().OpenFile(orDot(path), os.O_RDONLY|unix.O_DIRECTORY, 0)
+	tree, done := d.useTree()
+	defer done()
+	file, err := tree.inside.OpenFile(orDot(path), os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, fromOS(err)
 	}

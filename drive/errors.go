@@ -38,9 +38,10 @@ var (
 	errOverlap  = entity.Errorf(Overlap, "source and destination overlap")
 	errRoot     = entity.Errorf(entity.Forbidden, "the drive's root stays as it is")
 	errNoRight  = entity.Errorf(entity.Forbidden, "the server has no right to this on the disk")
-	errTooDeep  = entity.Errorf(entity.LimitReached, "folders are nested more than %d deep", maxDepth)
 
 	errUnprovisioned = unavailable("the drive is not provisioned yet")
+	errInUse         = unavailable("too many drives are in use")
+	errClosing       = unavailable("the drives are closing")
 )
 
 func unavailable(format string, args ...any) *entity.Error {

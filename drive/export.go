@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/entity"
 )
 
 // propsRecord carries an entry's dead properties in an archive, as other archivers do extended attributes.
@@ -20,19 +21,11 @@ const propsRecord = "SCHILY.xattr." + propsAttribute
 // it its time when nothing is put into it any more. It tells the entries that it wrote, of which the last is the root.
 //
 // Each uploaded file is whole, since it appears by a rename. Entries that come or go meanwhile are in the archive or are
-// not; a file that a process shortens while it is read is filled up with zeros. Memory does not grow with the drive.
+// not; a file that a process shortens while it is read is filled up with zeros. Memory does not grow with the content.
 func (d *Drive) Export(ctx context.Context, to io.Writer) (entries int64, err error) {
 	defer func() { d.drives.metrics.ended("export", err) }()
 	e := &exporter{ctx: ctx, drive: d, out: tar.NewWriter(to)}
-	root, err := d.files().folder(".")
-	if err != nil {
-		return 0, fromOS(err)
-	}
-	defer root.Close()
-	if err := e.children(root, "", 1); err != nil {
-		return 0, fromOS(err)
-	}
-	if err := e.folderEntry(root, "./"); err != nil {
+	if err := d.walk("", &walk{ctx: ctx, enter: e.enter, file: e.entry, leave: e.leave}); err != nil {
 		return 0, fromOS(err)
 	}
 	if err := e.out.Close(); err != nil {
@@ -41,6 +34,10 @@ func (d *Drive) Export(ctx context.Context, to io.Writer) (entries int64, err er
 	return e.entries, nil
 }
 
+// maxArchivePath bounds the paths in an archive, in bytes. Only processes make longer ones, by folders in folders in
+// folders; what they hold is left out.
+const maxArchivePath = 32 << 10
+
 type exporter struct {
 	ctx     context.Context
 	drive   *Drive
@@ -48,45 +45,30 @@ type exporter struct {
 	entries int64
 }
 
-func (e *exporter) children(folder handle, path string, depth int) error {
-	if depth > maxDepth {
-		return errTooDeep
+func (e *exporter) enter(path string, _ int) (visit bool, err error) {
+	if len(path)+entity.MaxSegmentBytes < maxArchivePath {
+		return true, nil
 	}
-	return folder.names(func(name string) error {
-		if err := e.ctx.Err(); err != nil {
-			return err
-		}
-		st, err := folder.stat(name)
-		if err != nil || st == nil {
-			return err
-		}
-		switch err := e.entry(folder, name, join(path, name), st, depth); {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNotFound), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR):
-			return nil // it went, or became something else, since it was listed
-		default:
-			return err
-		}
-	})
+	e.drive.drives.log.Warn("a folder is left out of the backup: its path is too long", "workspace", e.drive.workspaceID,
+		"bytes", len(path), "most", maxArchivePath)
+	return false, nil
 }
 
-func (e *exporter) entry(parent handle, name, path string, st *unix.Stat_t, depth int) error {
+func (e *exporter) leave(folder handle, path string) error {
+	if path == "" {
+		path = "."
+	}
+	return e.folderEntry(folder, path+"/")
+}
+
+// entry writes what is no folder. Pipes, sockets and devices are no content of a drive.
+func (e *exporter) entry(parent handle, name, path string, st *unix.Stat_t, _ int) error {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		return e.file(parent, name, path)
 	case unix.S_IFLNK:
 		return e.link(parent, name, path, st)
-	case unix.S_IFDIR:
-		folder, err := parent.folder(name)
-		if err != nil {
-			return err
-		}
-		defer folder.Close()
-		if err := e.children(folder, path, depth+1); err != nil {
-			return err
-		}
-		return e.folderEntry(folder, path+"/")
 	}
-	// Pipes, sockets and devices are no content of a drive.
 	return nil
 }
 

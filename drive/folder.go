@@ -1,16 +1,17 @@
 package drive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// MakeFolder makes an empty folder. Refusals are Exists, NoParent and Linked.
+// MakeFolder makes an empty folder. Refusals are Exists, NoParent, Linked and LimitReached.
 func (d *Drive) MakeFolder(ctx context.Context, path string, c Change) (err error) {
 	defer func() { d.drives.metrics.ended("folder", err) }()
-	if err := checkChange(path); err != nil {
+	if err := cmp.Or(checkChange(path), checkDepth(path)); err != nil {
 		return err
 	}
 	a, err := d.begin(c)

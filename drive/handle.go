@@ -9,13 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDepth bounds how deep a tree may be that an operation walks; each level holds one descriptor. maxWalks bounds the
-// walks of one kind at a time, and so the descriptors of all.
-const (
-	maxDepth = 256
-	maxWalks = 16
-)
-
 // A handle is an open folder. Names below it are single segments, and no link is ever followed.
 type handle struct{ *os.File }
 
@@ -60,10 +53,18 @@ func (h handle) file(name string) (*os.File, error) {
 	return f.File, nil
 }
 
-func (h handle) open(name string, flags int) (handle, error) {
+// create makes a file in it to write; nothing may be there.
+func (h handle) create(name string) (*os.File, error) {
+	f, err := h.openMode(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+	return f.File, err
+}
+
+func (h handle) open(name string, flags int) (handle, error) { return h.openMode(name, flags, 0) }
+
+func (h handle) openMode(name string, flags int, mode uint32) (handle, error) {
 	var fd int
 	err := eintr(func() (err error) {
-		fd, err = unix.Openat(h.fd(), name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err = unix.Openat(h.fd(), name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 		return err
 	})
 	if err != nil {

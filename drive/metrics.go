@@ -14,6 +14,8 @@ type metrics struct {
 	bytes      *prometheus.CounterVec
 	inFlight   prometheus.Gauge
 	unresolved prometheus.Gauge
+	open       prometheus.Gauge
+	evicted    prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -30,11 +32,17 @@ func newMetrics() *metrics {
 		unresolved: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "atelier_drive_operations_unresolved", Help: "Operations whose outcome the activity has not told yet.",
 		}),
+		open: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "atelier_drive_open", Help: "Drives whose files are open.",
+		}),
+		evicted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "atelier_drive_evictions_total", Help: "Open drives that were closed to make room for others.",
+		}),
 	}
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.operations, m.bytes, m.inFlight, m.unresolved}
+	return []prometheus.Collector{m.operations, m.bytes, m.inFlight, m.unresolved, m.open, m.evicted}
 }
 
 // Describe is of prometheus.Collector.

@@ -8,7 +8,7 @@ import (
 )
 
 // Move gives a file or folder another path. It tells whether something was replaced there. Refusals are NotFound,
-// NoParent, Exists without overwrite, Overlap and Linked.
+// NoParent, Exists without overwrite, Overlap, Linked, and LimitReached where an entry would be deeper than MaxDepth.
 func (d *Drive) Move(ctx context.Context, from, to string, overwrite bool, c Change) (replaced bool, err error) {
 	defer func() { d.drives.metrics.ended("rename", err) }()
 	if err := checkTransfer(from, to); err != nil {
@@ -35,6 +35,9 @@ func (d *Drive) Move(ctx context.Context, from, to string, overwrite bool, c Cha
 	defer target.close()
 	if err := a.guard(); err != nil {
 		return false, err
+	}
+	if err := d.checkMove(ctx, source, from, to); err != nil {
+		return false, fromOS(err)
 	}
 	op := d.operation(activityv1.Kind_KIND_RENAME, source.entryKind(), to, c.Author)
 	op.FromPath, op.FromTree = from, d.drives.tree(from)

@@ -38,6 +38,14 @@ func (o owner) giveName(root *os.Root, name string) error {
 	return unprivileged(root.Lchown(name, int(o.uid), int(o.gid)))
 }
 
+// giveLink does the same for a link in a folder.
+func (o owner) giveLink(folder handle, name string) error {
+	if o.isServer() {
+		return nil
+	}
+	return unprivileged(unix.Fchownat(folder.fd(), name, int(o.uid), int(o.gid), unix.AT_SYMLINK_NOFOLLOW))
+}
+
 func (o owner) isServer() bool { return int(o.uid) == os.Geteuid() && int(o.gid) == os.Getegid() }
 
 func unprivileged(err error) error {

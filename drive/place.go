@@ -24,7 +24,9 @@ type place struct {
 // locate opens the place of a path. It follows no link: a path through one is Linked.
 func (d *Drive) locate(at string) (*place, error) {
 	dir, name := path.Split(at)
-	parent, err := d.files().descend(strings.TrimSuffix(dir, "/"))
+	tree, done := d.useTree()
+	defer done()
+	parent, err := tree.files.descend(strings.TrimSuffix(dir, "/"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return nil, errNoParent
 	}

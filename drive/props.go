@@ -30,7 +30,9 @@ const (
 
 // Properties are the dead properties of a path.
 func (d *Drive) Properties(path string) ([]Property, error) {
-	file, err := d.inside().OpenFile(orDot(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	tree, done := d.useTree()
+	defer done()
+	file, err := tree.inside.OpenFile(orDot(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, unlessForbidden(err)
 	}
@@ -84,7 +86,9 @@ func (d *Drive) Patch(ctx context.Context, path string, c Change, edit func([]Pr
 
 func (d *Drive) openToPatch(path string) (*os.File, error) {
 	if path == "" {
-		root, err := d.files().folder(".")
+		tree, done := d.useTree()
+		defer done()
+		root, err := tree.files.folder(".")
 		return root.File, fromOS(err)
 	}
 	at, err := d.locateExisting(path)

@@ -28,8 +28,8 @@ type Upload struct {
 // Put stores a file's content whole: readers see the old content until the new one is there and durable. It tells the
 // new entry and whether the path is new.
 //
-// A body that fails or ends early is Broken and leaves everything as it was; refusals are NoParent, IsFolder, Linked
-// and Full.
+// A body that fails or ends early is Broken and leaves everything as it was; refusals are NoParent, IsFolder, Linked,
+// LimitReached and Full.
 func (d *Drive) Put(ctx context.Context, path string, upload Upload, c Change) (entry Entry, created bool, err error) {
 	kind := "write"
 	defer func() { d.drives.metrics.ended(kind, err) }()
@@ -111,9 +111,15 @@ func (d *Drive) locateFile(path string) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	if at.isFolder() {
+	switch {
+	case at.isFolder():
+		err = errIsFolder
+	case !at.exists():
+		err = checkDepth(path)
+	}
+	if err != nil {
 		at.close()
-		return nil, errIsFolder
+		return nil, err
 	}
 	return at, nil
 }
@@ -161,15 +167,21 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// discard removes what was made aside unless it went into place or an unknown outcome needs it.
+// discard removes what was made aside unless it went into place or an unknown outcome needs it. A folder with something
+// in it stays for the sweep.
 func (a *attempt) discard() {
 	if a.kept {
 		return
 	}
-	if st, err := a.drive.aside.stat(a.staged()); err != nil || st == nil {
+	st, err := a.drive.aside.stat(a.staged())
+	if err != nil || st == nil {
 		return
 	}
-	if err := a.drive.clear(a.staged()); err != nil {
+	flags := 0
+	if isFolder(st) {
+		flags = unix.AT_REMOVEDIR
+	}
+	if err := a.drive.aside.unlink(a.staged(), flags); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
 		a.drive.drives.log.Error("cannot remove what was made aside", "workspace", a.drive.workspaceID, "error", err)
 	}
 }

@@ -52,7 +52,6 @@ func (d *Drive) resolve(ctx context.Context) error {
 		}
 	}
 	d.recovered.Store(true)
-	d.sweep()
 	return nil
 }
 

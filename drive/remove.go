@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"golang.org/x/sys/unix"
+
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
@@ -32,7 +34,7 @@ func (d *Drive) Remove(ctx context.Context, path string, c Change) (err error) {
 		return err
 	}
 	op := d.operation(activityv1.Kind_KIND_DELETE, at.entryKind(), path, c.Author)
-	if op.Count, err = at.count(ctx, d.drives.counting); err != nil {
+	if op.Count, err = d.count(ctx, at, path); err != nil {
 		return fromOS(err)
 	}
 	return a.settle(ctx, op, 0, func() (bool, error) {
@@ -43,44 +45,22 @@ func (d *Drive) Remove(ctx context.Context, path string, c Change) (err error) {
 	})
 }
 
-// count tells how many entries a folder is with all below it; 0 for a file.
-func (p *place) count(ctx context.Context, walks walks) (uint64, error) {
-	if !p.isFolder() {
+// count tells how many entries the folder at a path is, with all below it; 0 for a file.
+func (d *Drive) count(ctx context.Context, at *place, path string) (total uint64, err error) {
+	if !at.isFolder() {
 		return 0, nil
 	}
-	leave, err := walks.enter(ctx)
+	leave, err := d.drives.counting.enter(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer leave()
-	return countBelow(ctx, p.parent, p.name, 1)
-}
-
-func countBelow(ctx context.Context, parent handle, name string, depth int) (uint64, error) {
-	if depth > maxDepth {
-		return 0, errTooDeep
-	}
-	folder, err := parent.folder(name)
-	if err != nil {
-		return 0, err
-	}
-	defer folder.Close()
-	total := uint64(1)
-	err = folder.names(func(child string) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		st, err := folder.stat(child)
-		if err != nil || st == nil {
-			return err
-		}
-		if !isFolder(st) {
-			total++
-			return nil
-		}
-		below, err := countBelow(ctx, folder, child, depth+1)
-		total += below
-		return err
-	})
+	err = d.walk(path, &walk{ctx: ctx, enter: func(string, int) (bool, error) {
+		total++
+		return true, nil
+	}, file: func(handle, string, string, *unix.Stat_t, int) error {
+		total++
+		return nil
+	}})
 	return total, err
 }

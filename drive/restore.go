@@ -23,7 +23,7 @@ const (
 // made aside and verify is asked, with the number of entries and when the archive has been read to its end, before
 // anything is replaced; whatever fails until then leaves the drive as it was. Readers keep the files that they have open.
 //
-// mark names the restore: one whose tree is in place already is done. A refusal is Corrupt, Full, LimitReached, or verify's.
+// mark names the restore: one whose tree is in place already is done. A refusal is Corrupt, Full, or verify's.
 func (d *Drive) Restore(ctx context.Context, mark string, archive io.Reader, verify func(entries int64) error, c Change) (err error) {
 	defer func() { d.drives.metrics.ended("restore", err) }()
 	if d.marked(mark) {
@@ -64,9 +64,7 @@ func (d *Drive) Restore(ctx context.Context, mark string, archive io.Reader, ver
 			return false, err
 		}
 		kept = true
-		d.mu.Lock()
-		d.replaced = append(d.replaced, d.tree.Swap(fresh))
-		d.mu.Unlock()
+		d.setTree(fresh)
 		return true, errors.Join(d.syncHome(), d.aside.Sync())
 	})
 }
@@ -76,12 +74,16 @@ func (d *Drive) stageArchive(ctx context.Context, name, mark string, archive io.
 	if err := d.tmp.Mkdir(name, 0o755); err != nil {
 		return nil, err
 	}
-	root, err := d.tmp.OpenRoot(name)
+	root, err := d.aside.folder(name)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	u := &unpacker{ctx: ctx, root: root, room: d.room}
+	u, err := newUnpacker(ctx, root, d.room)
+	if err != nil {
+		return nil, err
+	}
+	defer u.close()
 	if err := u.unpack(archive); err != nil {
 		return nil, err
 	}
@@ -115,7 +117,7 @@ func (d *Drive) room(size int64) error {
 
 // exchange swaps what is aside with the drive's tree, in one step.
 func (d *Drive) exchange(staged string) error {
-	home, err := d.home.Open(".")
+	home, err := d.openHome()
 	if err != nil {
 		return err
 	}
@@ -129,8 +131,11 @@ func (d *Drive) exchange(staged string) error {
 	return nil
 }
 
+// openHome opens the folder that holds files and tmp.
+func (d *Drive) openHome() (*os.File, error) { return d.drives.root.Open(d.workspaceID) }
+
 func (d *Drive) syncHome() error {
-	home, err := d.home.Open(".")
+	home, err := d.openHome()
 	if err != nil {
 		return err
 	}
@@ -139,7 +144,7 @@ func (d *Drive) syncHome() error {
 
 // restored tells whether the tree of an intent is the drive's, and makes durable that it is.
 func (d *Drive) restored(inode uint64) (bool, error) {
-	home, err := d.home.Open(".")
+	home, err := d.openHome()
 	if err != nil {
 		return false, err
 	}
@@ -153,13 +158,8 @@ func (d *Drive) restored(inode uint64) (bool, error) {
 
 // setMark says on a tree's root which restore it is of. Where that cannot be kept, a restore that was cut off between
 // its end and its report is done again.
-func setMark(root *os.Root, mark string) error {
-	folder, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
-	if err := unix.Fsetxattr(int(folder.Fd()), markAttribute, []byte(mark), 0); !absent(err) {
+func setMark(root handle, mark string) error {
+	if err := unix.Fsetxattr(root.fd(), markAttribute, []byte(mark), 0); !absent(err) {
 		return err
 	}
 	return nil
@@ -167,6 +167,8 @@ func setMark(root *os.Root, mark string) error {
 
 func (d *Drive) marked(mark string) bool {
 	value := make([]byte, maxMark)
-	n, err := unix.Fgetxattr(d.files().fd(), markAttribute, value)
+	tree, done := d.useTree()
+	defer done()
+	n, err := unix.Fgetxattr(tree.files.fd(), markAttribute, value)
 	return err == nil && mark != "" && string(value[:n]) == mark
 }

@@ -23,16 +23,26 @@ func corrupt(format string, args ...any) *entity.Error {
 	return entity.Errorf(Corrupt, format, args...)
 }
 
-// An unpacker makes the entries of an archive below a folder that nobody else sees yet. No name and no link leads out.
+// An unpacker makes the entries of an archive below a folder that nobody else changes yet. No name and no link leads out:
+// it goes from folder to folder by descriptors, holds that of one folder, and follows no link. Archives of Export keep a
+// folder's entries together, so that the depth of a tree costs nothing.
 type unpacker struct {
 	ctx     context.Context
-	root    *os.Root
 	entries int64
 	// room is asked before an entry is made and the bytes of a file are written.
 	room func(size int64) error
-	// made is the folder that was last seen to be there.
-	made string
+	// at is the open folder at path, "." at the beginning.
+	at   handle
+	path string
 }
+
+// newUnpacker makes an unpacker that begins in a folder.
+func newUnpacker(ctx context.Context, root handle, room func(size int64) error) (*unpacker, error) {
+	at, err := root.folder(".")
+	return &unpacker{ctx: ctx, room: room, at: at, path: "."}, err
+}
+
+func (u *unpacker) close() { u.at.Close() }
 
 func (u *unpacker) unpack(from io.Reader) error {
 	in := tar.NewReader(whileRunning{u.ctx, from})
@@ -68,15 +78,13 @@ func entryName(name string) (string, error) {
 		return ".", nil
 	}
 	at := strings.TrimSuffix(name, "/")
-	segments := 0
+	if len(at) > maxArchivePath {
+		return "", corrupt("the archive has an entry whose path is of %d bytes", len(at))
+	}
 	for segment := range strings.SplitSeq(at, "/") {
-		segments++
 		if segment == "" || segment == "." || segment == ".." || len(segment) > entity.MaxSegmentBytes || strings.Contains(segment, "\x00") {
 			return "", corrupt("the archive has an entry %q", name)
 		}
-	}
-	if segments > maxDepth+1 {
-		return "", errTooDeep
 	}
 	return at, nil
 }
@@ -85,20 +93,18 @@ func (u *unpacker) entry(h *tar.Header, name string, content io.Reader) error {
 	if err := u.room(h.Size); err != nil {
 		return err
 	}
-	if err := u.parent(name); err != nil {
+	if err := u.enter(path.Dir(name)); err != nil {
 		return u.refused(name, err)
 	}
+	base := path.Base(name)
 	var err error
 	switch h.Typeflag {
 	case tar.TypeReg:
-		err = u.file(h, name, content)
+		err = u.file(h, base, content)
 	case tar.TypeDir:
-		err = u.folder(h, name)
+		err = u.folder(h, base)
 	case tar.TypeSymlink:
-		err = u.root.Symlink(h.Linkname, name)
-		if err == nil {
-			err = ownerOf(h).giveName(u.root, name)
-		}
+		err = u.link(h, base)
 	default:
 		err = corrupt("the archive has an entry of type %q", h.Typeflag)
 	}
@@ -107,26 +113,62 @@ func (u *unpacker) entry(h *tar.Header, name string, content io.Reader) error {
 
 // refused tells that what cannot be made was not made by Export.
 func (u *unpacker) refused(name string, err error) error {
-	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || escapes(err) {
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return corrupt("the archive has an entry %q that does not fit: %v", name, err)
 	}
 	return err
 }
 
-func (u *unpacker) parent(name string) error {
-	dir := path.Dir(name)
-	if dir == "." || dir == u.made {
+// enter goes to a folder, up and then down, and makes what is missing on the way.
+func (u *unpacker) enter(dir string) error {
+	if u.path == dir {
 		return nil
 	}
-	if err := u.root.MkdirAll(dir, 0o700); err != nil {
-		return err
+	for u.path != "." && dir != u.path && !strings.HasPrefix(dir, u.path+"/") {
+		if err := u.step("..", path.Dir(u.path)); err != nil {
+			return err
+		}
 	}
-	u.made = dir
+	if dir == u.path {
+		return nil
+	}
+	below := dir
+	if u.path != "." {
+		below = dir[len(u.path)+1:]
+	}
+	for segment := range strings.SplitSeq(below, "/") {
+		if err := u.makeFolder(segment); err != nil {
+			return err
+		}
+		if err := u.step(segment, path.Join(u.path, segment)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
+// step goes to a folder beside or above, at a path.
+func (u *unpacker) step(name, path string) error {
+	next, err := u.at.folder(name)
+	if err != nil {
+		return err
+	}
+	u.at.Close()
+	u.at, u.path = next, path
+	return nil
+}
+
+// makeFolder makes a folder, unless something is there.
+func (u *unpacker) makeFolder(name string) error {
+	err := eintr(func() error { return unix.Mkdirat(u.at.fd(), name, 0o700) })
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return err
+}
+
 func (u *unpacker) file(h *tar.Header, name string, content io.Reader) error {
-	file, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := u.at.create(name)
 	if err != nil {
 		return err
 	}
@@ -140,24 +182,38 @@ func (u *unpacker) file(h *tar.Header, name string, content io.Reader) error {
 	if err := wear(file, h); err != nil {
 		return err
 	}
-	return u.root.Chtimes(name, h.ModTime, h.ModTime)
+	return u.setTime(h, name)
 }
 
 func (u *unpacker) folder(h *tar.Header, name string) error {
 	if name != "." {
-		if err := u.root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := u.makeFolder(name); err != nil {
 			return err
 		}
 	}
-	folder, err := u.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	folder, err := u.at.folder(name)
 	if err != nil {
 		return err
 	}
 	defer folder.Close()
-	if err := wear(folder, h); err != nil {
+	if err := wear(folder.File, h); err != nil {
 		return err
 	}
-	return u.root.Chtimes(name, h.ModTime, h.ModTime)
+	return u.setTime(h, name)
+}
+
+func (u *unpacker) link(h *tar.Header, name string) error {
+	if err := eintr(func() error { return unix.Symlinkat(h.Linkname, u.at.fd(), name) }); err != nil {
+		return err
+	}
+	return ownerOf(h).giveLink(u.at, name)
+}
+
+func (u *unpacker) setTime(h *tar.Header, name string) error {
+	at := unix.NsecToTimespec(h.ModTime.UnixNano())
+	return eintr(func() error {
+		return unix.UtimesNanoAt(u.at.fd(), name, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)
+	})
 }
 
 // wear gives an entry the properties, owner and mode that the archive says.

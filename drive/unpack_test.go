@@ -27,18 +27,22 @@ func TestUnpackingAsksForRoomForEveryEntry(t *testing.T) {
 	if err := out.Close(); err != nil {
 		t.Fatal(err)
 	}
-	root, err := os.OpenRoot(t.TempDir())
+	root, err := os.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer root.Close()
 	left := 10
-	u := &unpacker{ctx: t.Context(), root: root, room: func(int64) error {
+	u, err := newUnpacker(t.Context(), handle{root}, func(int64) error {
 		if left--; left < 0 {
 			return unix.ENOSPC
 		}
 		return nil
-	}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.close()
 	if err := u.unpack(&archive); !errors.Is(err, unix.ENOSPC) || u.entries != 10 {
 		t.Errorf("%d entries, %v", u.entries, err)
 	}

@@ -15,6 +15,11 @@ func (d *Drives) Usage(workspaceID string) (used, total uint64, err error) {
 	if err := checkID(workspaceID); err != nil {
 		return 0, 0, err
 	}
+	r, err := d.cache.reserve(d.running, "")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer d.cache.release(r)
 	files, err := d.root.Open(workspaceID + "/files")
 	if err != nil {
 		return 0, 0, fromOS(err)
@@ -44,13 +49,15 @@ func (d *Drive) Exists(_ context.Context, path string) (bool, error) {
 // Exists tells whether a path of a workspace's drive leads to a file or a folder now. The empty path is the root, which
 // is read anew: it is there unless the drive has been lost.
 func (d *Drives) Exists(ctx context.Context, workspaceID, path string) (bool, error) {
-	drive, err := d.Open(ctx, workspaceID)
+	drive, release, err := d.Open(ctx, workspaceID)
 	if err != nil {
 		return false, err
 	}
 	if path == "" {
+		release() // Usage reserves descriptors of its own
 		_, _, err := d.Usage(workspaceID)
 		return err == nil, err
 	}
+	defer release()
 	return drive.Exists(ctx, path)
 }

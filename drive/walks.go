@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// maxWalks bounds the walks of one kind that go on at once, so that they leave the disk to others.
+const maxWalks = 16
+
 // walks has room for the walks of one kind that may go on at once.
 type walks chan struct{}
 

@@ -38,7 +38,7 @@ func TestCopiesAndRemovalsOfFoldersWaitTheirTurn(t *testing.T) {
 		if err := drives.Provision(t.Context(), "ws_1"); err != nil {
 			t.Fatal(err)
 		}
-		d, err := drives.Open(t.Context(), "ws_1")
+		d, _, err := drives.Open(t.Context(), "ws_1")
 		if err != nil {
 			t.Fatal(err)
 		}

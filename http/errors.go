@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
@@ -61,6 +62,8 @@ func refusal(err error, requestID string) *entity.Error {
 	case errors.As(err, &refused):
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return &entity.Error{Code: entity.Unavailable, Message: "the server did not answer in time", RetryAfter: time.Second}
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return errOverloaded
 	}
 	if refused == nil || refused.Code == entity.Internal || statuses[refused.Code] == 0 {
 		return entity.Errorf(entity.Internal, "something failed inside; the request is %s", requestID)

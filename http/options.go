@@ -118,8 +118,11 @@ func (o Options) complete() (Options, error) {
 	return o, o.OIDC.check()
 }
 
+// DefaultConnections are the Connections of Limits that leave them out.
+const DefaultConnections = 12_000
+
 func (l *Limits) complete() {
-	orDefault(&l.Connections, 12_000)
+	orDefault(&l.Connections, DefaultConnections)
 	orDefault(&l.Requests, 4096)
 	orDefault(&l.Streams, 10_000)
 	orDefault(&l.CredentialStreams, 5000)

@@ -13,11 +13,11 @@ import (
 const maxBackgroundErrors = 16
 
 // background judges the errors of flushes and compactions, which Pebble tries again by itself. A full disk may get room
-// again, and until then the writer refuses; any other error that does not pass is the end.
+// again, and until then the writer refuses; file descriptors become free again; any other error that does not pass is the end.
 type background struct {
 	failure *failure
 	metrics *metrics
-	// errors in a row, and those among them that were not for want of room.
+	// errors in a row, and those among them that were not for want of room or of descriptors.
 	errors atomic.Int32
 	broken atomic.Int32
 }
@@ -27,7 +27,7 @@ func (b *background) failed(err error) {
 	b.metrics.backgroundErrors.Inc()
 	b.failure.logger.Error("pebble in the background", "error", err)
 	b.errors.Add(1)
-	if errors.Is(err, syscall.ENOSPC) {
+	if errors.Is(err, syscall.ENOSPC) || outOfDescriptors(err) {
 		return
 	}
 	if b.broken.Add(1) == maxBackgroundErrors {

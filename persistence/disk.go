@@ -16,6 +16,8 @@ import (
 // the goroutine that met the error stays here for good. It holds none of the locks that readers need, and whoever waits
 // for it is answered by failure.
 //
+// A process without a file descriptor left is no reason to end: opening waits until there is one.
+//
 // The making of tables is slowed down after errors, since Pebble tries again without a pause, and has its locks held
 // wherever else it could be slowed.
 //
@@ -86,13 +88,13 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 	if n := d.background.errors.Load(); n > 0 && strings.HasSuffix(name, tableSuffix) {
 		time.Sleep(min(time.Duration(n)*pace, maxPace))
 	}
-	file, err := d.FS.Create(name, category)
+	file, err := d.await(name, true, func() (vfs.File, error) { return d.FS.Create(name, category) })
 	file, err = d.watch(name, file, err)
 	return d.vital(file, err, d.log(name))
 }
 
 func (d *disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	file, err := d.FS.ReuseForWrite(from, to, category)
+	file, err := d.await(to, true, func() (vfs.File, error) { return d.FS.ReuseForWrite(from, to, category) })
 	if err == nil {
 		d.keeper.removed(d.FS.PathBase(from))
 	}
@@ -101,7 +103,7 @@ func (d *disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (v
 }
 
 func (d *disk) OpenDir(name string) (vfs.File, error) {
-	file, err := d.FS.OpenDir(name)
+	file, err := d.await(name, true, func() (vfs.File, error) { return d.FS.OpenDir(name) })
 	return d.vital(file, err, name == d.store)
 }
 

@@ -355,6 +355,39 @@ func TestManifestFails(t *testing.T) {
 	reopenAfter(t, f, 1, 1)
 }
 
+// TestNoDescriptors lets the process run out of file descriptors where Pebble opens each kind of file. Pebble's own bound on
+// errors in a row is far exceeded.
+func TestNoDescriptors(t *testing.T) {
+	for _, part := range []string{".sst", ".log"} {
+		t.Run(part, func(t *testing.T) {
+			f := newFaulty(t, Options{})
+			f.must("a", 0)
+			var refused atomic.Int32
+			none := failing(syscall.EMFILE, part, errorfs.OpCreate, errorfs.OpReuseForWrite)
+			f.inject(func(op errorfs.Op) error {
+				err := none(op)
+				if err != nil && refused.Add(1) > 2*maxBackgroundErrors {
+					f.fault.Store(nil)
+				}
+				return err
+			})
+			for version := uint64(1); refused.Load() <= 2*maxBackgroundErrors; version++ {
+				f.must("a", version)
+				flushed, err := f.db.AsyncFlush()
+				if err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case <-flushed:
+				case <-f.Failed():
+					t.Fatal(f.Err())
+				}
+			}
+			f.finish()
+		})
+	}
+}
+
 // TestOpenFails breaks each file that opening writes.
 func TestOpenFails(t *testing.T) {
 	for _, part := range []string{formatName, "MANIFEST", ".log"} {

@@ -30,9 +30,15 @@ type Options struct {
 	// QueueProposals and QueueBytes bound what waits to be written: 65536 and 64 MiB by default.
 	QueueProposals int
 	QueueBytes     int
+	// OpenFiles is about how many files Pebble has open: 1000 by default, at least MinOpenFiles. Tables that are being read
+	// may be open beyond it.
+	OpenFiles int
 	// CachedHeads is how many streams' versions are kept in memory: 65536 by default.
 	CachedHeads int
 }
+
+// MinOpenFiles is the least that Pebble has open at a time: 64 tables, and its logs, manifest and directories.
+const MinOpenFiles = 74
 
 const (
 	minCache          = 4 << 20
@@ -86,6 +92,7 @@ func (o Options) pebble(fs vfs.FS, b *background) *pebble.Options {
 	p := &pebble.Options{
 		FS:                          fs,
 		Comparer:                    comparer,
+		MaxOpenFiles:                o.OpenFiles,
 		CacheSize:                   o.CacheBytes,
 		MemTableSize:                uint64(o.MemtableBytes),
 		MemTableStopWritesThreshold: memtablesWaiting,

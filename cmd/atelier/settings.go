@@ -43,7 +43,7 @@ type serveCommand struct {
 	Burst                int `group:"Limits" default:"0" help:"Requests that a credential may save up. 0: twice the rate."`
 	AddressRate          int `group:"Limits" default:"50" help:"Requests a second from one address to public pages and endpoints, or with keys that are not known yet or wrong; more are answered 429. 0: no limit."`
 	AddressBurst         int `group:"Limits" default:"0" help:"Such requests that an address may save up. 0: twenty times the rate."`
-	MaxConnections       int `group:"Limits" default:"12000" help:"Connections, beyond which requests are answered 503."`
+	MaxConnections       int `group:"Limits" default:"12000" help:"Connections, beyond which requests are answered 503. Fewer where the limit of open files leaves no room for so many."`
 	MaxRequests          int `group:"Limits" default:"4096" help:"Requests under way, streams apart, beyond which more are answered 503."`
 	MaxStreams           int `group:"Limits" default:"10000" help:"Open streams, beyond which more are answered 503."`
 	MaxCredentialStreams int `group:"Limits" default:"5000" help:"Open streams with one credential, beyond which more are answered 429."`

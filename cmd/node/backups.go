@@ -70,18 +70,20 @@ var _ archive.Drives = archived{}
 
 // Export is of archive.Drives.
 func (a archived) Export(ctx context.Context, workspaceID string, to io.Writer) (int64, error) {
-	d, err := a.Open(ctx, workspaceID)
+	d, release, err := a.Open(ctx, workspaceID)
 	if err != nil {
 		return 0, err
 	}
+	defer release()
 	return d.Export(ctx, to)
 }
 
 // Restore is of archive.Drives.
 func (a archived) Restore(ctx context.Context, workspaceID, mark string, from io.Reader, verify func(int64) error) error {
-	d, err := a.Open(ctx, workspaceID)
+	d, release, err := a.Open(ctx, workspaceID)
 	if err != nil {
 		return err
 	}
+	defer release()
 	return d.Restore(ctx, mark, from, verify, drive.Change{Author: &activityv1.Author{Actor: entity.Actor(entity.Platform())}})
 }

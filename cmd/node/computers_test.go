@@ -137,10 +137,11 @@ func (h *home) done() *computerv1.Computer {
 
 func (h *home) drive() *drive.Drive {
 	h.Helper()
-	d, err := h.Drives.Open(context.Background(), ws)
+	d, release, err := h.Drives.Open(context.Background(), ws)
 	if err != nil {
 		h.Fatal(err)
 	}
+	h.Cleanup(release)
 	return d
 }
 

@@ -38,6 +38,8 @@ type Options struct {
 	HTTP http.Options
 	// GeneratedTrees are the folder names whose content folds into summaries.
 	GeneratedTrees []string
+	// Descriptors is how many file descriptors the node may use; 0: as many as the process may have.
+	Descriptors int
 	// IdleAfter is when an unused entity leaves memory.
 	IdleAfter time.Duration
 	// ReactionAttempts is how often a reaction is tried before its stream is parked; 0: actors.DefaultReactionAttempts.
@@ -96,6 +98,10 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
 		return n, err
 	}
+	o, shares, err := o.withDescriptors()
+	if err != nil {
+		return n, err
+	}
 	secret, err := prepareDir(o)
 	if err != nil {
 		return n, err
@@ -109,6 +115,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	n.Router = cluster.NewRouter(n.Journal.Partitions(), o.Wire)
 	if n.Drives, err = drive.New(drive.Options{
 		Dir: filepath.Join(o.Dir, drivesName), Asker: n.Router, Generated: o.GeneratedTrees, Log: o.Log,
+		Descriptors: shares.drives,
 	}); err != nil {
 		return n, err
 	}
@@ -184,8 +191,9 @@ func (n *Node) serve(o Options) (*http.Server, error) {
 	return http.New(settings)
 }
 
-// recoverDrives makes drives and sequences agree where operations were cut off. A drive for which that fails serves
-// nothing until it succeeds, and keeps the others from nothing.
+// recoverDrives recovers the drives on which operations were cut off, so that the first request of each does not wait for
+// it. It is an optimisation: a drive recovers itself when it is opened, and serves nothing before, wherever it is hosted. A
+// drive that cannot be recovered now does not block the others.
 func (n *Node) recoverDrives(ctx context.Context) error {
 	workspaces, err := n.System.Identities(activity.OpenIntents)
 	if err != nil {

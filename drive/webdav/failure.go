@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/atelier-run/atelier/drive"
@@ -103,6 +104,9 @@ func (c *call) fail(err error) {
 func (c *call) unnamed(err error) *entity.Error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return &entity.Error{Code: entity.Unavailable, Message: "the request ended", RetryAfter: time.Second}
+	}
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return &entity.Error{Code: entity.Unavailable, Message: "too many files are open", RetryAfter: time.Second}
 	}
 	request := c.w.Header().Get("X-Request-Id")
 	c.log.Error("a drive request failed", "request", request, "method", c.r.Method, "error", err)

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
@@ -18,26 +18,25 @@ import (
 type Handler struct {
 	drives *drive.Drives
 	log    *slog.Logger
-
-	mu     sync.Mutex
-	tables map[string]*locks
 }
 
 // New makes a handler of drives; a nil log is slog.Default.
 func New(drives *drive.Drives, log *slog.Logger) *Handler {
-	return &Handler{drives: drives, log: cmp.Or(log, slog.Default()), tables: map[string]*locks{}}
+	return &Handler{drives: drives, log: cmp.Or(log, slog.Default())}
 }
 
 // A call is one request on a drive.
 type call struct {
 	*Handler
-	w      http.ResponseWriter
-	r      *http.Request
-	drive  *drive.Drive
-	locks  *locks
-	prefix string
-	access entity.DriveAccess
-	author *activityv1.Author
+	w http.ResponseWriter
+	r *http.Request
+	// drive is open until release is called, at the end of the request.
+	drive   *drive.Drive
+	release func()
+	locks   *locks
+	prefix  string
+	access  entity.DriveAccess
+	author  *activityv1.Author
 	// lost is why the access was refused when it was confirmed.
 	lost error
 	// path is the drive's path, slashed whether the request ended it with a slash.
@@ -77,7 +76,10 @@ func (h *Handler) Exists(ctx context.Context, workspaceID, path string) (bool, e
 // nothing is changed any more, and ServeDrive returns that error. It is the caller's to answer, unless the answer has begun.
 func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, prefix string, access entity.DriveAccess) error {
 	author := &activityv1.Author{Actor: entity.Actor(access.Principal), UserId: access.Principal.GetUserId()}
-	c := &call{Handler: h, w: w, r: r, prefix: strings.TrimSuffix(prefix, "/"), access: access, author: author}
+	c := &call{
+		Handler: h, w: w, r: r, prefix: strings.TrimSuffix(prefix, "/"), access: access, author: author, release: func() {},
+	}
+	defer func() { c.release() }()
 	err := c.serve(access.WorkspaceID)
 	if err == nil {
 		return nil
@@ -111,10 +113,12 @@ func (c *call) serve(workspaceID string) error {
 	if c.path, c.slashed, err = splitPath(c.r.URL.EscapedPath(), c.prefix); err != nil {
 		return err
 	}
-	if c.drive, err = c.drives.Open(c.r.Context(), workspaceID); err != nil {
+	opened, release, err := c.drives.Open(c.r.Context(), workspaceID)
+	if err != nil {
 		return err
 	}
-	if c.locks, err = c.table(workspaceID, c.drive); err != nil {
+	c.drive, c.release = opened, release
+	if c.locks, err = c.table(c.drive); err != nil {
 		return err
 	}
 	if err := c.checkSlash(); err != nil {
@@ -134,36 +138,35 @@ func (c *call) checkSlash() error {
 	return nil
 }
 
-// DropLocks removes the locks that a person holds on a workspace's drive: of somebody who may change nothing there any
-// more. A drive that is not there has none.
+// DropLocks removes the locks that a person holds on a workspace's drive, where the person may change nothing any more. A
+// drive that does not exist has none.
 func (h *Handler) DropLocks(ctx context.Context, workspaceID, userID string) error {
-	d, err := h.drives.Open(ctx, workspaceID)
+	d, release, err := h.drives.Open(ctx, workspaceID)
 	if code(err) == entity.NotFound {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	held, err := h.table(workspaceID, d)
+	defer release()
+	held, err := h.table(d)
 	if err != nil {
 		return err
 	}
 	return held.dropOf(userID)
 }
 
-// table gives the locks of a drive, read once.
-func (h *Handler) table(workspaceID string, d *drive.Drive) (*locks, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if t := h.tables[workspaceID]; t != nil {
-		return t, nil
-	}
-	t, err := loadLocks(d, h.log)
+// table returns the locks of a drive, which are read when it is opened and stay in memory as long as it is open.
+func (h *Handler) table(d *drive.Drive) (*locks, error) {
+	attached, err := d.Attached(func() (any, error) { return loadLocks(d, h.log) })
 	if err != nil {
 		return nil, err
 	}
-	h.tables[workspaceID] = t
-	return t, nil
+	table, ok := attached.(*locks)
+	if !ok {
+		return nil, fmt.Errorf("webdav: unexpected attachment %T", attached)
+	}
+	return table, nil
 }
 
 func (c *call) context() context.Context { return c.r.Context() }

@@ -141,11 +141,20 @@ func TestTreesThatAreTooDeep(t *testing.T) {
 		}
 	}
 	s.do("COPY", "/deep", "", "Destination: "+prefix+"/copy").is(409).says("limit_reached", "256")
-	s.do("DELETE", "/deep", "").is(409).says("limit_reached", "256")
-	s.do("DELETE", "/deep"+strings.Repeat("/d", 100), "").is(204)
-	s.do("DELETE", "/deep", "").is(204)
 	s.do("COPY", "/fits", "", "Destination: "+prefix+"/copy").is(201)
-	s.do("DELETE", "/fits", "").is(204)
+	s.do("MKCOL", "/folder", "").is(201)
+	s.do("MOVE", "/fits", "", "Destination: "+prefix+"/folder/fits").is(409).says("limit_reached", "256")
+	s.do("MOVE", "/fits", "", "Destination: "+prefix+"/moved").is(201)
+	deepest := "/moved" + strings.Repeat("/d", 255)
+	s.do("MKCOL", deepest+"/d", "").is(409).says("limit_reached", "256")
+	s.do("PUT", deepest+"/d", "x").is(409).says("limit_reached", "256")
+	s.do("LOCK", deepest+"/d", exclusive).is(409).says("limit_reached", "256")
+	s.do("MOVE", "/folder", "", "Destination: "+prefix+deepest+"/d").is(409).says("limit_reached", "256")
+	s.do("COPY", "/folder", "", "Destination: "+prefix+deepest+"/d").is(409).says("limit_reached", "256")
+	s.do("MOVE", "/folder", "", "Destination: "+prefix+"/deep").is(204) // what it replaces is as deep as it likes
+	for _, path := range []string{"/deep", "/moved", "/copy"} {
+		s.do("DELETE", path, "").is(204)
+	}
 	s.eventually(func() bool { return len(s.aside()) == 0 })
 }
 

@@ -163,24 +163,20 @@ func (l *life) invariants(before *computerv1.Computer) {
 
 // changes counts the events that an audit log tells of.
 func changes(events []computerv1.Event) int {
-	n, halves := 0, 0
+	n := 0
+	state := computer.Zero("ws_1")
 	for _, e := range events {
-		switch e := e.(type) {
+		switch e.(type) {
 		case *computerv1.BackupTaken, *computerv1.BackupRestored:
 			n++
-		case *computerv1.TaskRequested:
-			switch e.GetTask().GetKind() {
-			case computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE:
+		case *computerv1.ComputerProvisioned:
+			if state.GetTask().GetKind() == computerv1.TaskKind_TASK_KIND_REPLACE {
 				n++
-			case computerv1.TaskKind_TASK_KIND_REPLACE:
-				n++
-				if e.GetTask().GetBackupId() != "" {
-					halves++
-				}
 			}
 		}
+		state = computer.Evolve(state, e)
 	}
-	return n - halves
+	return n
 }
 
 func TestReprovisionAnswers(t *testing.T) {
@@ -211,7 +207,7 @@ func TestReprovisionAnswers(t *testing.T) {
 		if err != nil || !proto.Equal(reply, test.want) {
 			t.Errorf("%s: %v, %v; want %v", name, reply, err, test.want)
 		}
-		if len(l.events)-events != test.events || len(l.audit)-logged != test.events {
+		if len(l.events)-events != test.events || len(l.audit) != logged {
 			t.Errorf("%s: %d events, %d audit rows", name, len(l.events)-events, len(l.audit)-logged)
 		}
 	}
@@ -237,8 +233,11 @@ func TestReplacementAfterBackup(t *testing.T) {
 		t.Errorf("state %v", l.state)
 	}
 	want := []string{
-		`workspace.reprovisioned usr_1 imageRef:local lifecycleBackupId:bak_1 previousVmName:vm-1 vmName:` + next,
 		`backup.created usr_1 imageRef: lifecycleBackupId:bak_1 previousVmName: vmName:`,
+		`workspace.reprovisioned usr_1 imageRef:local lifecycleBackupId:bak_1 previousVmName:vm-1 vmName:` + next,
+	}
+	if len(l.audit) != len(want) {
+		t.Errorf("%d audit events, want %d", len(l.audit), len(want))
 	}
 	for i, e := range l.audit {
 		p := e.GetProvenance()
@@ -247,6 +246,28 @@ func TestReplacementAfterBackup(t *testing.T) {
 		if i >= len(want) || got != want[i] {
 			t.Errorf("audit %d: %s", i, got)
 		}
+	}
+}
+
+// A replacement that fails, in its backup or behind it, is no change and leaves no audit event of one.
+func TestFailedReplacementIsNotRecorded(t *testing.T) {
+	l := lively(t)
+	reprovision := func(task, backup string) {
+		t.Helper()
+		if _, err := l.as(owner, &computerv1.Reprovision{TaskId: task, BackupId: backup, DriveReadable: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reprovision("tsk_2", "bak_1")
+	l.must(&computerv1.ReportFailed{TaskId: "tsk_2", Reason: "no bucket"})
+	if len(l.audit) > 0 {
+		t.Fatalf("a backup that failed: %v", l.audit)
+	}
+	reprovision("tsk_3", "bak_2")
+	l.must(&computerv1.ReportBackedUp{TaskId: "tsk_3", Backup: &computerv1.Backup{SizeBytes: 7}})
+	l.must(&computerv1.ReportFailed{TaskId: "tsk_3", Reason: "no image"})
+	if len(l.audit) != 1 || l.audit[0].GetEvent() != "backup.created" || l.state.GetBackups()["bak_2"] == nil {
+		t.Errorf("a replacement that failed: %v", l.audit)
 	}
 }
 

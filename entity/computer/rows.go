@@ -97,35 +97,33 @@ func changed(e computerv1.Event) []entity.Row {
 	return rows
 }
 
-// logged is what the audit log says of an event; nil: nothing. s is the state before the command.
+// logged is what the audit log says of an event; nil: nothing. s is the state before the command. A replacement is recorded
+// when it has succeeded, once, like every other change: a request that fails names no backup that does not exist.
 func logged(call entity.Call, s *computerv1.Computer, e computerv1.Event) *auditv1.Event {
 	switch e := e.(type) {
-	case *computerv1.TaskRequested:
-		// The second half of a replacement was logged with the first, and the platform's own tasks with their end.
-		if s.GetTask() != nil || !replaces(e.GetTask().GetKind()) {
+	case *computerv1.ComputerProvisioned:
+		// The first computer of a workspace is recorded with the workspace's status.
+		if s.GetTask().GetKind() != computerv1.TaskKind_TASK_KIND_REPLACE {
 			return nil
 		}
-		return audit.Event(call, "workspace.reprovisioned", &auditv1.Provenance{
-			PreviousVmName: s.GetVmName(), VmName: e.GetTask().GetVmName(), ImageRef: s.GetImageRef(),
-			LifecycleBackupId: e.GetTask().GetBackupId(),
+		return byTask(call, s, "workspace.reprovisioned", &auditv1.Provenance{
+			PreviousVmName: s.GetVmName(), VmName: e.GetVmName(), ImageRef: e.GetImageRef(),
+			LifecycleBackupId: s.GetTask().GetBackupId(),
 		})
 	case *computerv1.BackupTaken:
-		return byTask(call, s, "backup.created", e.GetBackup().GetId())
+		return byTask(call, s, "backup.created", &auditv1.Provenance{LifecycleBackupId: e.GetBackup().GetId()})
 	case *computerv1.BackupRestored:
-		return byTask(call, s, "backup.restored", e.GetBackupId())
-	case *computerv1.ComputerProvisioned, *computerv1.ComputerRetired, *computerv1.TaskFailed, *computerv1.ComputerMissed,
+		return byTask(call, s, "backup.restored", &auditv1.Provenance{LifecycleBackupId: e.GetBackupId()})
+	case *computerv1.TaskRequested, *computerv1.ComputerRetired, *computerv1.TaskFailed, *computerv1.ComputerMissed,
 		*computerv1.ComputerLost, *computerv1.ComputerFound, *computerv1.WorkReported:
 	}
 	return nil
 }
 
-func replaces(k computerv1.TaskKind) bool {
-	return k == computerv1.TaskKind_TASK_KIND_REPLACE || k == computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE
-}
-
-// byTask is an audit event of who asked for the open task, whose end the platform reports.
-func byTask(call entity.Call, s *computerv1.Computer, name, backupID string) *auditv1.Event {
-	logged := audit.Event(call, name, &auditv1.Provenance{LifecycleBackupId: backupID, Actor: s.GetTask().GetImpersonatorId()})
+// byTask is an audit event of the person who requested the open task, whose end the platform reports.
+func byTask(call entity.Call, s *computerv1.Computer, name string, provenance *auditv1.Provenance) *auditv1.Event {
+	provenance.Actor = s.GetTask().GetImpersonatorId()
+	logged := audit.Event(call, name, provenance)
 	if who := s.GetTask().GetRequestedBy(); who != "" {
 		logged.ActorId = who
 	}

@@ -95,9 +95,13 @@ func startAtPort(t *testing.T, dir string) *node {
 	return nil
 }
 
-func launch(dir string, settings ...string) (*node, error) {
+func launch(dir string, settings ...string) (*node, error) { return launchBy(nil, dir, settings...) }
+
+// launchBy starts a node through a command that ends by running its arguments; none: directly.
+func launchBy(through []string, dir string, settings ...string) (*node, error) {
 	arguments := append([]string{"serve", "--data=" + dir, "--listen=127.0.0.1:0", "--log-format=json", "--log-level=info"}, settings...)
-	n := &node{dir: dir, command: exec.Command(binary, arguments...), exited: make(chan struct{})}
+	line := append(append(through, binary), arguments...)
+	n := &node{dir: dir, command: exec.Command(line[0], line[1:]...), exited: make(chan struct{})}
 	stderr, err := n.command.StderrPipe()
 	if err != nil {
 		return nil, err
