@@ -136,6 +136,9 @@ func TestSettingsOfAnchors(t *testing.T) {
 	}
 }
 
+// unset are the fields that no event sets: stored history keeps their names, and the API does not show them.
+var unset = []string{"image_version", "new_billing_user_id", "old_billing_user_id", "app_id", "app_slug", "session_id"}
+
 // TestProvenance sets each field that a log can hold, and finds it under its name and alone.
 func TestProvenance(t *testing.T) {
 	w := newWorld()
@@ -147,6 +150,9 @@ func TestProvenance(t *testing.T) {
 		p := &auditv1.Provenance{}
 		m := p.ProtoReflect()
 		var want any
+		if slices.Contains(unset, string(field.Name())) {
+			continue
+		}
 		switch {
 		case field.IsList():
 			m.Mutable(field).List().Append(protoreflect.ValueOfString("x"))

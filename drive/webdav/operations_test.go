@@ -131,7 +131,8 @@ func TestPropertiesFollowTheFile(t *testing.T) {
 	}
 	s.do("PROPPATCH", "/a", `<propertyupdate xmlns="DAV:"><set><prop><getetag>x</getetag><m xmlns="urn:x"/></prop></set></propertyupdate>`).
 		is(207).says("403 Forbidden", "424 Failed Dependency")
-	big := `<propertyupdate xmlns="DAV:"><set><prop><m xmlns="urn:x">` + strings.Repeat("x", 70<<10) + `</m></prop></set></propertyupdate>`
+	// A quotation mark is kept as five bytes.
+	big := `<propertyupdate xmlns="DAV:"><set><prop><m xmlns="urn:x">` + strings.Repeat(`"`, 20<<10) + `</m></prop></set></propertyupdate>`
 	s.do("PROPPATCH", "/a", big).is(207).says("507 Insufficient Storage")
 	s.rows("create file a", "write a", "create file b", "rename file c from b")
 }
