@@ -111,3 +111,28 @@ func TestWhatCannotBeReactedToParksItsStream(t *testing.T) {
 	b.resume("garbled", true)
 	b.eventually(func() bool { return len(b.parked()) == 1 })
 }
+
+// A retry that a restart cuts off leaves the stream parked where it was, and the next repeats nothing.
+func TestARetryThatIsCutOff(t *testing.T) {
+	b, e := newParked(t)
+	begun, release := make(chan struct{}), make(chan struct{})
+	e.failing(func(slug, claim string) error {
+		if slug == "bad" && claim == "c02" {
+			close(begun)
+			<-release
+		}
+		return nil
+	})
+	b.resume("bad", false)
+	<-begun
+	b.expectRecorded("bad", "c00", "c01")
+	close(release)
+	e.failing(nil)
+	b.restart()
+	b.settleAll()
+	if len(b.parked()) == 1 { // the restart came before the row's removal
+		b.resume("bad", false)
+		b.eventually(func() bool { return len(b.parked()) == 0 })
+	}
+	b.expectRecorded("bad", "c00", "c01", "c02")
+}

@@ -189,6 +189,9 @@ func (r *reactor) stop() {
 		r.cursor.writing = false
 		r.write()
 	}
+	partition := strconv.Itoa(int(r.partition))
+	r.node.metrics.parked.WithLabelValues(partition).Set(0)
+	r.node.metrics.reactorLag.WithLabelValues(partition).Set(0)
 }
 
 // follow reads on in the feed, and tries again later if that fails.
