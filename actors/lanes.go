@@ -135,7 +135,7 @@ func (q *queue) pop() *lane {
 }
 
 func (r *reactor) enqueue(l *lane) {
-	l.state = laneQueued
+	l.state, l.urgent = laneQueued, len(l.waiting) > 0
 	r.ready.push(l)
 }
 

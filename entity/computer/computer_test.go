@@ -275,14 +275,14 @@ func TestLostAndFound(t *testing.T) {
 func TestAnnounceLoss(t *testing.T) {
 	l := lively(t)
 	known := len(l.events)
-	l.must(&computerv1.AnnounceLoss{})
+	l.must(&computerv1.AnnounceLoss{At: 3})
 	if len(l.events) != known {
 		t.Errorf("a computer that is there: %v", l.events[known:])
 	}
 	l.must(&computerv1.ReportMissing{At: 1})
 	l.must(&computerv1.ReportMissing{At: 2})
 	known = len(l.events)
-	l.must(&computerv1.AnnounceLoss{})
+	l.must(&computerv1.AnnounceLoss{At: 3})
 	if len(l.events) != known+1 || l.state.GetStatus() != computerv1.Status_STATUS_LOST {
 		t.Fatalf("a lost computer: %v", l.events[known:])
 	}
