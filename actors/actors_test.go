@@ -164,7 +164,7 @@ type faultyJournal struct {
 	hold func(persistence.Proposal) bool
 	// views, where set, are given once it is closed.
 	views chan struct{}
-	held chan func()
+	held  chan func()
 }
 
 // holding keeps proposals back until their release is called, which appends them anew.

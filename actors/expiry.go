@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"log/slog"
+	"math"
 	"strings"
 	"time"
 
@@ -14,8 +15,13 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// expiryStep bounds the rows that a search reads before it lets go of its view and removes those that have expired.
-const expiryStep = 512
+const (
+	// expiryStep bounds the rows that a search reads before it lets go of its view and removes those that have expired.
+	expiryStep = 512
+	// expiryRows bounds the rows of an index that a shard's search reads. The next one goes on from there, so that the
+	// cost has a bound however many rows there are; with more of them, rows outlive their retention.
+	expiryRows = 1 << 16
+)
 
 // Progress is how far a partition's reactor has durably come.
 type Progress struct {
@@ -53,7 +59,7 @@ func (s *System) Expire(ctx context.Context) error {
 		if t == nil {
 			continue
 		}
-		x := expiry{node: s, partition: t.partition, epoch: t.epoch}
+		x := newExpiry(s, t.partition, t.epoch, math.MaxInt)
 		if err := x.run(ctx); err != nil {
 			return err
 		}
@@ -63,7 +69,7 @@ func (s *System) Expire(ctx context.Context) error {
 
 // startExpiry searches for expired rows until the reactor stops. The partitions take turns.
 func (r *reactor) startExpiry() {
-	x := expiry{node: r.node, partition: r.term.partition, epoch: r.term.epoch}
+	x := newExpiry(r.node, r.term.partition, r.term.epoch, expiryRows)
 	running, every := r.running, r.node.expireEvery
 	r.node.launch(func() {
 		pause := every + every*time.Duration(x.partition)/time.Duration(len(x.node.terms))
@@ -83,14 +89,21 @@ func (r *reactor) startExpiry() {
 	})
 }
 
-// expiry is one search for the expired rows of a partition.
+// expiry searches for the expired rows of a partition.
 type expiry struct {
 	node      *System
 	partition persistence.Partition
 	epoch     uint64
+	// rows bounds how many rows of each index a search reads, and after is where the last one has come to by index.
+	rows  int
+	after map[string]string
 }
 
-func (x expiry) run(ctx context.Context) error {
+func newExpiry(node *System, p persistence.Partition, epoch uint64, rows int) *expiry {
+	return &expiry{node: node, partition: p, epoch: epoch, rows: rows, after: map[string]string{}}
+}
+
+func (x *expiry) run(ctx context.Context) error {
 	sources := map[persistence.Partition]Progress{}
 	err := x.remove(ctx, markIndex, func(row persistence.Entry) (bool, error) { return x.markExpired(ctx, sources, row) })
 	if err != nil {
@@ -104,7 +117,7 @@ func (x expiry) run(ctx context.Context) error {
 }
 
 // retention returns how long the replies of a stream are stored, by the value of a row of the command index.
-func (x expiry) retention(value string) time.Duration {
+func (x *expiry) retention(value string) time.Duration {
 	kind, _, _ := strings.Cut(value, "/")
 	if k := x.node.kinds[kind]; k != nil {
 		return k.Retention
@@ -114,7 +127,7 @@ func (x expiry) retention(value string) time.Duration {
 
 // markExpired tells whether nothing will repeat the command of a mark. Each source partition is asked once in a search;
 // it only moves on meanwhile.
-func (x expiry) markExpired(ctx context.Context, sources map[persistence.Partition]Progress, row persistence.Entry) (bool, error) {
+func (x *expiry) markExpired(ctx context.Context, sources map[persistence.Partition]Progress, row persistence.Entry) (bool, error) {
 	var m journalv1.Mark
 	if err := proto.Unmarshal(row.Data, &m); err != nil {
 		return false, err
@@ -133,10 +146,9 @@ func (x expiry) markExpired(ctx context.Context, sources map[persistence.Partiti
 }
 
 // remove removes the rows of an index that have expired, a bounded number at a time.
-func (x expiry) remove(ctx context.Context, index string, expired func(persistence.Entry) (bool, error)) error {
-	after := ""
-	for {
-		gone, last, err := x.find(index, after, expired)
+func (x *expiry) remove(ctx context.Context, index string, expired func(persistence.Entry) (bool, error)) error {
+	for read := 0; read < x.rows; read += expiryStep {
+		gone, last, err := x.find(index, x.after[index], expired)
 		if err != nil {
 			return err
 		}
@@ -145,15 +157,16 @@ func (x expiry) remove(ctx context.Context, index string, expired func(persisten
 				return err
 			}
 		}
+		x.after[index] = last
 		if last == "" || ctx.Err() != nil {
-			return ctx.Err()
+			break
 		}
-		after = last
 	}
+	return ctx.Err()
 }
 
 // find reads up to expiryStep rows after a value. last is the value to go on after; "": there are no more rows.
-func (x expiry) find(index, after string, expired func(persistence.Entry) (bool, error)) (gone []persistence.Change, last string, err error) {
+func (x *expiry) find(index, after string, expired func(persistence.Entry) (bool, error)) (gone []persistence.Change, last string, err error) {
 	v, err := x.node.journal.View()
 	if err != nil {
 		return nil, "", err
@@ -183,7 +196,7 @@ func (x expiry) find(index, after string, expired func(persistence.Entry) (bool,
 }
 
 // store removes rows, and returns when that is durable: a search takes no more of the journal than one write at a time.
-func (x expiry) store(ctx context.Context, gone []persistence.Change) error {
+func (x *expiry) store(ctx context.Context, gone []persistence.Change) error {
 	done := make(chan error, 1)
 	x.node.journal.Append(persistence.Proposal{
 		Partition: x.partition, Stream: putStream, Epoch: x.epoch, Entries: gone,

@@ -135,7 +135,7 @@ func (q *queue) pop() *lane {
 }
 
 func (r *reactor) enqueue(l *lane) {
-	l.state = laneQueued
+	l.state, l.urgent = laneQueued, len(l.waiting) > 0
 	r.ready.push(l)
 }
 
@@ -181,8 +181,11 @@ func (s *System) launch(run func()) {
 
 // ended takes note of how far a lane has come.
 func (r *reactor) ended(m *laneEnded) {
-	r.started--
 	l := m.lane
+	if r.lanes[l.stream] != l {
+		return // of the actor before a restart
+	}
+	r.started--
 	if m.done > l.done {
 		l.done, l.attempts = m.done, 0
 	}

@@ -2,7 +2,6 @@ package actors_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -196,109 +194,6 @@ func TestSettleWaitsForItsOwnStreamOnly(t *testing.T) {
 	b.expectRecorded("slow", "c")
 }
 
-func TestParkedStream(t *testing.T) {
-	b, e := newParked(t)
-	b.expectRecorded("bad", "c00")
-	rows := b.parked()
-	if len(rows) != 1 || rows[0].GetStream() != "slug/bad" || rows[0].GetVersion() != 3 || rows[0].GetAttempts() != 3 ||
-		rows[0].GetError() != "never" || rows[0].GetEvent() != "atelier.slug.v1.SlugClaimed" || rows[0].GetSince() == 0 {
-		t.Fatalf("parked: %v", rows)
-	}
-	partition := fmt.Sprint(b.router.Partition("bad"))
-	if got := b.metric("atelier_reactor_parked_streams", partition); got != 1 {
-		t.Errorf("%v streams of the partition are parked", got)
-	}
-	for i := range 2 * partitions { // others go on, of its partition, too
-		slug := fmt.Sprintf("good%d", i)
-		b.claim(slug, "c")
-		if err := b.settle(slug); err != nil {
-			t.Fatal(err)
-		}
-		b.expectRecorded(slug, "c")
-	}
-	b.restart()
-	b.claim("bad", "c03")
-	if err := b.settle("bad"); code(err) != entity.Unavailable {
-		t.Errorf("a parked stream settles with %v", err)
-	}
-	if rows := b.parked(); len(rows) != 1 || rows[0].GetVersion() != 3 {
-		t.Fatalf("after a restart %v are parked", rows)
-	}
-	b.resume("bad", false) // it fails again
-	b.eventually(func() bool { return len(b.parked()) == 1 && b.metric("atelier_reactor_reactions_total", "parked") == 1 })
-	b.expectRecorded("bad", "c00")
-	e.failing(nil)
-	b.resume("bad", false)
-	b.eventually(func() bool { return len(b.parked()) == 0 })
-	b.expectRecorded("bad", "c00", "c01", "c02", "c03")
-	b.eventually(func() bool { return b.metric("atelier_reactor_parked_streams", partition) == 0 })
-	b.claim("bad", "c04")
-	if err := b.settle("bad"); err != nil {
-		t.Error(err)
-	}
-	b.restart()
-	b.settleAll()
-	b.expectRecorded("bad", "c00", "c01", "c02", "c03", "c04")
-	if err := b.router.ResumeReactions(t.Context(), "slug/bad", false); code(err) != entity.NotFound {
-		t.Errorf("what is not parked is resumed: %v", err)
-	}
-}
-
-// newParked makes a stream whose second of three claims cannot be reacted to, and waits until it is parked.
-func newParked(t *testing.T) (*bench, *echo) {
-	e := &echo{}
-	b := newBench(t, withEcho(e))
-	e.failing(func(slug, claim string) error {
-		if slug == "bad" && claim == "c01" {
-			return errors.New("never")
-		}
-		return nil
-	})
-	for _, claim := range numbers(3) {
-		b.claim("bad", claim)
-	}
-	b.eventually(func() bool { return len(b.parked()) == 1 })
-	return b, e
-}
-
-func TestSkipPassesOverOneEvent(t *testing.T) {
-	b, _ := newParked(t)
-	b.resume("bad", true)
-	b.eventually(func() bool { return len(b.parked()) == 0 })
-	b.expectRecorded("bad", "c00", "c02")
-	b.claim("bad", "c03")
-	if err := b.settle("bad"); err != nil {
-		t.Error(err)
-	}
-	b.restart()
-	b.settleAll()
-	b.expectRecorded("bad", "c00", "c02", "c03")
-}
-
-// A panic, and an event that cannot be decoded, park their stream and nothing else.
-func TestWhatCannotBeReactedToParksItsStream(t *testing.T) {
-	e := &echo{}
-	b := newBench(t, withEcho(e))
-	e.failing(func(slug, _ string) error {
-		if slug == "panics" {
-			panic("no")
-		}
-		return nil
-	})
-	b.claim("panics", "c")
-	b.append("slug/garbled", persistence.Event{Name: "atelier.slug.v1.SlugClaimed", Payload: []byte{0xff}})
-	b.eventually(func() bool { return len(b.parked()) == 2 })
-	for i := range 2 * partitions {
-		slug := fmt.Sprintf("good%d", i)
-		b.claim(slug, "c")
-		if err := b.settle(slug); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.resume("garbled", true)
-	b.eventually(func() bool { return len(b.parked()) == 1 })
-}
-
 // append appends events past the actors.
 func (b *bench) append(stream persistence.Stream, events ...persistence.Event) {
 	b.t.Helper()
@@ -324,85 +219,6 @@ func (b *bench) propose(p persistence.Proposal) {
 	b.journal.Append(p, func(r persistence.Result) { done <- r.Err })
 	if err := <-done; err != nil {
 		b.t.Fatal(err)
-	}
-}
-
-// loseCursors restarts with the cursors as they were in the beginning.
-func (b *bench) loseCursors() {
-	b.t.Helper()
-	held := make(chan func(), 1024)
-	b.faults.holding(func(p persistence.Proposal) bool { return p.Stream == "reactor/reactor" }, held)
-	for p := range partitions {
-		b.propose(persistence.Proposal{Partition: persistence.Partition(p), Stream: "reactor/reactor", Entries: []persistence.Change{{
-			Entry: persistence.Entry{Index: "reactor", Value: "reactor", Data: binary.BigEndian.AppendUint64(nil, 0)},
-		}}})
-	}
-	b.restart()
-}
-
-func TestLosingTheCursorRepeatsNothing(t *testing.T) {
-	release := func(_ context.Context, slug string, event proto.Message) ([]entity.Reaction, error) {
-		if slug != "source" {
-			return nil, nil
-		}
-		return entity.Reactions(
-			record("ws_log", operation(activityv1.Kind_KIND_CREATE, slug+"/"+event.(*slugv1.SlugClaimed).GetWorkspaceName())),
-			entity.Command{Kind: entity.KindSlug, Identity: "target", Message: &slugv1.ReleaseSlug{WorkspaceId: "ws_target"}},
-		), nil
-	}
-	b := newBench(t, func(b *bench) {
-		b.reactions = map[string]actors.Reaction{entity.MessageName(&slugv1.SlugClaimed{}): release}
-	})
-	b.claim("source", "c00")
-	b.claim("source", "c01")
-	b.settleAll()
-	// The first executions changed nothing, since nobody had claimed the target. A repetition would.
-	b.slug("target", &slugv1.ClaimSlug{WorkspaceId: "ws_target", WorkspaceName: "n", CreatorId: "usr_1"})
-	b.settleAll()
-	for range 2 {
-		b.loseCursors()
-		b.settleAll()
-		b.expectRecorded("source", "c00", "c01")
-		target := b.mustAsk(entity.Command{Kind: entity.KindSlug, Identity: "target", Principal: entity.Platform(), Message: &slugv1.ResolveSlug{}})
-		if got := target.(*slugv1.Slug).GetWorkspaceId(); got != "ws_target" {
-			t.Fatalf("the target is held by %q", got)
-		}
-	}
-	b.claim("source", "c02")
-	b.settleAll()
-	target := b.mustAsk(entity.Command{Kind: entity.KindSlug, Identity: "target", Principal: entity.Platform(), Message: &slugv1.ResolveSlug{}})
-	if got := target.(*slugv1.Slug).GetWorkspaceId(); got != "" {
-		t.Errorf("a further event does not release the target from %q", got)
-	}
-}
-
-// A command that was refused is refused again when it is repeated, and its alternative is sent once.
-func TestARefusalIsRemembered(t *testing.T) {
-	claim := func(by string) entity.Command {
-		return entity.Command{Kind: entity.KindSlug, Identity: "target", Message: &slugv1.ClaimSlug{
-			WorkspaceId: by, WorkspaceName: "n", CreatorId: "usr_1",
-		}}
-	}
-	react := func(_ context.Context, slug string, _ proto.Message) ([]entity.Reaction, error) {
-		if slug != "source" {
-			return nil, nil
-		}
-		otherwise := record("ws_log", operation(activityv1.Kind_KIND_CREATE, "source/refused"))
-		return []entity.Reaction{{Command: claim("ws_source"), Otherwise: &otherwise}}, nil
-	}
-	b := newBench(t, func(b *bench) {
-		b.reactions = map[string]actors.Reaction{entity.MessageName(&slugv1.SlugClaimed{}): react}
-	})
-	b.slug("target", claim("ws_other").Message)
-	b.claim("source", "c")
-	b.settleAll()
-	b.slug("target", &slugv1.ReleaseSlug{WorkspaceId: "ws_other"})
-	b.loseCursors()
-	b.settleAll()
-	b.expectRecorded("source", "refused")
-	target := b.mustAsk(entity.Command{Kind: entity.KindSlug, Identity: "target", Principal: entity.Platform(), Message: &slugv1.ResolveSlug{}})
-	if got := target.(*slugv1.Slug).GetWorkspaceId(); got != "" {
-		t.Errorf("a command that was refused takes effect when it is repeated: %q", got)
 	}
 }
 
@@ -450,90 +266,5 @@ func TestAFanOutDelaysNobody(t *testing.T) {
 	}
 	if done.Load() != targets || most.Load() > 64 {
 		t.Errorf("%d of %d commands were sent, %d at once", done.Load(), targets, most.Load())
-	}
-}
-
-// rows counts the rows of an index over all partitions.
-func (b *bench) rows(index string) int {
-	b.t.Helper()
-	v, err := b.journal.View()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer v.Close()
-	n := 0
-	for p := range partitions {
-		for _, err := range v.Index(persistence.Partition(p), persistence.Query{Index: index, Prefix: true}) {
-			if err != nil {
-				b.t.Fatal(err)
-			}
-			n++
-		}
-	}
-	return n
-}
-
-func TestMarksExpireBehindTheCursor(t *testing.T) {
-	b, e := newParked(t)
-	for i := range 20 {
-		b.claim(fmt.Sprintf("good%d", i), "c00")
-		b.claim(fmt.Sprintf("good%d", i), "c01")
-	}
-	b.settleAll()
-	if got := b.rows("reaction"); got != 21 {
-		t.Fatalf("there are %d marks, want one for each pair of streams", got)
-	}
-	b.eventually(func() bool { // the cursors are written soon
-		if err := b.system.Expire(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return b.rows("reaction") == 1
-	})
-	e.failing(nil)
-	b.resume("bad", false)
-	b.eventually(func() bool { return len(b.parked()) == 0 })
-	b.expectRecorded("bad", numbers(3)...)
-	b.eventually(func() bool {
-		if err := b.system.Expire(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return b.rows("reaction") == 0
-	})
-	b.claim("good1", "c02")
-	b.settleAll()
-	b.expectRecorded("good1", numbers(3)...)
-}
-
-func TestCommandIDsExpire(t *testing.T) {
-	b := newBench(t)
-	b.createWorkspace("ws_1", "usr_1")
-	send := func(id string) uint64 {
-		c := record("ws_1", operation(activityv1.Kind_KIND_WRITE, "f"))
-		c.ID = id
-		return b.mustAsk(c).(*activityv1.Recorded).GetSeq()
-	}
-	expire := func(want int) {
-		t.Helper()
-		if err := b.system.Expire(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if got := b.rows("command"); got != want {
-			t.Errorf("%d replies are stored, want %d", got, want)
-		}
-	}
-	first := send("old")
-	b.clock.Advance(entity.CommandRetention - time.Minute)
-	second := send("new")
-	expire(2)
-	if got := send("old"); got != first {
-		t.Errorf("within the retention a repetition is answered %d, not %d", got, first)
-	}
-	b.clock.Advance(2 * time.Minute)
-	expire(1)
-	if got := send("new"); got != second {
-		t.Errorf("a repetition is answered %d, not %d", got, second)
-	}
-	if got := send("old"); got != second+1 {
-		t.Errorf("a command whose id has expired is answered %d, not %d", got, second+1)
 	}
 }

@@ -96,6 +96,9 @@ type reactor struct {
 // cursor is the state of the durable cursor.
 type cursor struct {
 	written uint64
+	// tried is how far the feed was read when the cursor was last to be written: an event that is not done may have kept
+	// it from advancing.
+	tried   uint64
 	writing bool
 	timer   *time.Timer
 	// reacted counts the events that were reacted to since the last write.
@@ -185,6 +188,9 @@ func (r *reactor) stop() {
 		r.cursor.writing = false
 		r.write()
 	}
+	partition := strconv.Itoa(int(r.term.partition))
+	r.node.metrics.parked.WithLabelValues(partition).Set(0)
+	r.node.metrics.reactorLag.WithLabelValues(partition).Set(0)
 }
 
 // follow reads on in the feed, and tries again later if that fails.
@@ -238,7 +244,7 @@ func (r *reactor) recall() error {
 			r.trailed[workspaceID] = true
 		}
 	}
-	r.cursor.written, r.recalled = r.read, true
+	r.cursor.written, r.cursor.tried, r.recalled = r.read, r.read, true
 	r.countParked()
 	return nil
 }
@@ -324,7 +330,7 @@ func (r *reactor) advance() {
 	r.node.metrics.reactorLag.WithLabelValues(strconv.Itoa(int(r.term.partition))).
 		Set(float64(max(r.term.sequence.Load(), r.read) - r.read + r.undone()))
 	switch {
-	case r.cursor.reacted >= reactedEvents, r.cursor.reacted == 0 && r.read-r.cursor.written >= passedEvents:
+	case r.cursor.reacted >= reactedEvents, r.cursor.reacted == 0 && r.read-r.cursor.tried >= passedEvents:
 		r.write()
 	case r.cursor.reacted > 0 && r.cursor.timer == nil:
 		r.cursor.timer = r.after(cursorPause, writeCursor{})
@@ -336,11 +342,15 @@ func (r *reactor) undone() uint64 { return uint64(len(r.lanes)) }
 
 // write makes the cursor durable. If that is lost, what lies behind it is reacted to again.
 func (r *reactor) write() {
-	low := r.lowWater()
-	if r.cursor.writing || low <= r.cursor.written {
+	if r.cursor.writing {
 		return
 	}
-	r.cursor.writing, r.cursor.reacted = true, 0
+	low := r.lowWater()
+	r.cursor.reacted, r.cursor.tried = 0, r.read
+	if low <= r.cursor.written {
+		return
+	}
+	r.cursor.writing = true
 	self, root := r.self, r.node.root
 	r.node.journal.Append(persistence.Proposal{
 		Partition: r.term.partition, Stream: cursorIndex + "/" + reactorKind, Epoch: r.term.epoch,

@@ -125,6 +125,9 @@ var nexts = map[string]struct {
 		command(entity.KindDevice, "D", &devicev1.ReleaseDevice{UserId: "usr_1", MachineId: "m"}),
 		record("ws_1", "sync_machine.removed", "usr_1", &auditv1.Provenance{DeviceId: "D", DeviceName: "n"}),
 	}},
+	"opened again": {"ws_1", &workspacev1.StatusChanged{Status: workspacev1.Status_STATUS_ACTIVE, At: 5}, []entity.Command{
+		command(entity.KindComputer, "ws_1", &computerv1.AnnounceLoss{At: 5}),
+	}},
 	"computer lost": {"ws_1", &computerv1.ComputerLost{}, []entity.Command{command(entity.KindWorkspace, "ws_1", &workspacev1.ReportUnhealthy{})}},
 }
 

@@ -29,7 +29,7 @@ func ofWorkspace(identity string, event workspacev1.Event) []entity.Command {
 	case *workspacev1.StatusChanged:
 		if e.GetStatus() == workspacev1.Status_STATUS_ACTIVE {
 			// While it was closed it was not told that its computer is lost.
-			return to(entity.KindComputer, identity, &computerv1.AnnounceLoss{})
+			return to(entity.KindComputer, identity, &computerv1.AnnounceLoss{At: e.GetAt()})
 		}
 		if e.GetStatus() != workspacev1.Status_STATUS_DELETED {
 			return nil

@@ -79,7 +79,7 @@ func Decide(call entity.Call, s *computerv1.Computer, c computerv1.Command) ([]c
 	case *computerv1.ReportWork:
 		return work(s, c), nil
 	case *computerv1.AnnounceLoss:
-		return announceLoss(call, s), nil
+		return announceLoss(s, c), nil
 	case *computerv1.DescribeComputer:
 		return nil, nil
 	}

@@ -292,6 +292,26 @@ func TestLostAndFound(t *testing.T) {
 	}
 }
 
+// A computer that is lost reports that again, and no other does.
+func TestAnnounceLoss(t *testing.T) {
+	l := lively(t)
+	known := len(l.events)
+	l.must(&computerv1.AnnounceLoss{At: 3})
+	if len(l.events) != known {
+		t.Errorf("a computer that is there: %v", l.events[known:])
+	}
+	l.must(&computerv1.ReportMissing{At: 1})
+	l.must(&computerv1.ReportMissing{At: 2})
+	known = len(l.events)
+	l.must(&computerv1.AnnounceLoss{At: 3})
+	if len(l.events) != known+1 || l.state.GetStatus() != computerv1.Status_STATUS_LOST {
+		t.Fatalf("a lost computer: %v", l.events[known:])
+	}
+	if _, ok := l.events[known].(*computerv1.ComputerLost); !ok {
+		t.Errorf("a lost computer: %v", l.events[known])
+	}
+}
+
 // A day's samples take the place of the day's before.
 func TestTelemetryIsKeptForADay(t *testing.T) {
 	l := lively(t)

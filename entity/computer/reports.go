@@ -96,10 +96,10 @@ func work(s *computerv1.Computer, c *computerv1.ReportWork) []computerv1.Event {
 	return one(&computerv1.WorkReported{ActiveSessions: c.GetActiveSessions(), ActiveJobs: c.GetActiveJobs()})
 }
 
-// announceLoss repeats ComputerLost, which the workspace did not take while it was closed.
-func announceLoss(call entity.Call, s *computerv1.Computer) []computerv1.Event {
-	if s.GetStatus() != computerv1.Status_STATUS_LOST {
+// announceLoss repeats a ComputerLost of before the command's time, which the workspace did not take while it was closed.
+func announceLoss(s *computerv1.Computer, c *computerv1.AnnounceLoss) []computerv1.Event {
+	if s.GetStatus() != computerv1.Status_STATUS_LOST || s.GetMissedAt() >= c.GetAt() {
 		return nil
 	}
-	return one(&computerv1.ComputerLost{At: call.At()})
+	return one(&computerv1.ComputerLost{At: c.GetAt()})
 }

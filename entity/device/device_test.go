@@ -131,3 +131,21 @@ func TestClaim(t *testing.T) {
 		t.Errorf("after the release: %v", err)
 	}
 }
+
+func TestConfirmClaim(t *testing.T) {
+	confirm := &devicev1.ConfirmClaim{MachineId: "mch_1"}
+	free := device.Zero(identity)
+	if _, _, err := ask(t, platform(), free, confirm); entitytest.Code(err) != entity.NotFound {
+		t.Errorf("a free device: %v", err)
+	}
+	claimed, _, err := ask(t, platform(), free, &devicev1.ClaimDevice{UserId: "usr_1", MachineId: "mch_1", Name: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, events, err := ask(t, platform(), claimed, confirm); err != nil || len(events) > 0 {
+		t.Errorf("a claimed device: %v, %v", events, err)
+	}
+	if _, _, err := ask(t, platform(), claimed, &devicev1.ConfirmClaim{MachineId: "mch_2"}); entitytest.Code(err) != entity.NotFound {
+		t.Errorf("a device claimed for another machine: %v", err)
+	}
+}

@@ -1272,10 +1272,11 @@ func (*DescribeComputer) Descriptor() ([]byte, []int) {
 	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{18}
 }
 
-// AnnounceLoss is the platform's: a computer that is lost reports its loss again, to a workspace that was closed when it
-// happened.
+// AnnounceLoss is the platform's: a computer that was lost before a time, and still is, reports its loss again, to a
+// workspace that was closed until then.
 type AnnounceLoss struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1308,6 +1309,13 @@ func (x *AnnounceLoss) ProtoReflect() protoreflect.Message {
 // Deprecated: Use AnnounceLoss.ProtoReflect.Descriptor instead.
 func (*AnnounceLoss) Descriptor() ([]byte, []int) {
 	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *AnnounceLoss) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
 }
 
 type Reprovisioned struct {
@@ -2029,8 +2037,9 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\x0factive_sessions\x18\x01 \x01(\rR\x0eactiveSessions\x12\x1f\n" +
 	"\vactive_jobs\x18\x02 \x01(\rR\n" +
 	"activeJobs\"\x12\n" +
-	"\x10DescribeComputer\"\x0e\n" +
-	"\fAnnounceLoss\"\xe9\x01\n" +
+	"\x10DescribeComputer\"\x1e\n" +
+	"\fAnnounceLoss\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"\xe9\x01\n" +
 	"\rReprovisioned\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12\x1b\n" +
 	"\tbackup_id\x18\x02 \x01(\tR\bbackupId\x12\x1c\n" +

@@ -1,0 +1,181 @@
+package actors_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/actors"
+	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// loseCursors restarts with the cursors as they were in the beginning.
+func (b *bench) loseCursors() {
+	b.t.Helper()
+	held := make(chan func(), 1024)
+	b.faults.holding(func(p persistence.Proposal) bool { return p.Stream == "reactor/reactor" }, held)
+	for p := range partitions {
+		b.propose(persistence.Proposal{Partition: persistence.Partition(p), Stream: "reactor/reactor", Entries: []persistence.Change{{
+			Entry: persistence.Entry{Index: "reactor", Value: "reactor", Data: binary.BigEndian.AppendUint64(nil, 0)},
+		}}})
+	}
+	b.restart()
+}
+
+func TestLosingTheCursorRepeatsNothing(t *testing.T) {
+	release := func(_ context.Context, slug string, event proto.Message) ([]entity.Reaction, error) {
+		if slug != "source" {
+			return nil, nil
+		}
+		return entity.Reactions(
+			record("ws_log", operation(activityv1.Kind_KIND_CREATE, slug+"/"+event.(*slugv1.SlugClaimed).GetWorkspaceName())),
+			entity.Command{Kind: entity.KindSlug, Identity: "target", Message: &slugv1.ReleaseSlug{WorkspaceId: "ws_target"}},
+		), nil
+	}
+	b := newBench(t, func(b *bench) {
+		b.reactions = map[string]actors.Reaction{entity.MessageName(&slugv1.SlugClaimed{}): release}
+	})
+	b.claim("source", "c00")
+	b.claim("source", "c01")
+	b.settleAll()
+	// The first executions changed nothing, since nobody had claimed the target. A repetition would.
+	b.slug("target", &slugv1.ClaimSlug{WorkspaceId: "ws_target", WorkspaceName: "n", CreatorId: "usr_1"})
+	b.settleAll()
+	for range 2 {
+		b.loseCursors()
+		b.settleAll()
+		b.expectRecorded("source", "c00", "c01")
+		target := b.mustAsk(entity.Command{Kind: entity.KindSlug, Identity: "target", Principal: entity.Platform(), Message: &slugv1.ResolveSlug{}})
+		if got := target.(*slugv1.Slug).GetWorkspaceId(); got != "ws_target" {
+			t.Fatalf("the target is held by %q", got)
+		}
+	}
+	b.claim("source", "c02")
+	b.settleAll()
+	target := b.mustAsk(entity.Command{Kind: entity.KindSlug, Identity: "target", Principal: entity.Platform(), Message: &slugv1.ResolveSlug{}})
+	if got := target.(*slugv1.Slug).GetWorkspaceId(); got != "" {
+		t.Errorf("a further event does not release the target from %q", got)
+	}
+}
+
+// A command that was refused is refused again when it is repeated, and its alternative is sent once.
+func TestARefusalIsRemembered(t *testing.T) {
+	claim := func(by string) entity.Command {
+		return entity.Command{Kind: entity.KindSlug, Identity: "target", Message: &slugv1.ClaimSlug{
+			WorkspaceId: by, WorkspaceName: "n", CreatorId: "usr_1",
+		}}
+	}
+	react := func(_ context.Context, slug string, _ proto.Message) ([]entity.Reaction, error) {
+		if slug != "source" {
+			return nil, nil
+		}
+		otherwise := record("ws_log", operation(activityv1.Kind_KIND_CREATE, "source/refused"))
+		return []entity.Reaction{{Command: claim("ws_source"), Otherwise: &otherwise}}, nil
+	}
+	b := newBench(t, func(b *bench) {
+		b.reactions = map[string]actors.Reaction{entity.MessageName(&slugv1.SlugClaimed{}): react}
+	})
+	b.slug("target", claim("ws_other").Message)
+	b.claim("source", "c")
+	b.settleAll()
+	b.slug("target", &slugv1.ReleaseSlug{WorkspaceId: "ws_other"})
+	b.loseCursors()
+	b.settleAll()
+	b.expectRecorded("source", "refused")
+	target := b.mustAsk(entity.Command{Kind: entity.KindSlug, Identity: "target", Principal: entity.Platform(), Message: &slugv1.ResolveSlug{}})
+	if got := target.(*slugv1.Slug).GetWorkspaceId(); got != "" {
+		t.Errorf("a command that was refused takes effect when it is repeated: %q", got)
+	}
+}
+
+// rows counts the rows of an index over all partitions.
+func (b *bench) rows(index string) int {
+	b.t.Helper()
+	v, err := b.journal.View()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer v.Close()
+	n := 0
+	for p := range partitions {
+		for _, err := range v.Index(persistence.Partition(p), persistence.Query{Index: index, Prefix: true}) {
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			n++
+		}
+	}
+	return n
+}
+
+func TestMarksExpireBehindTheCursor(t *testing.T) {
+	b, e := newParked(t)
+	for i := range 20 {
+		b.claim(fmt.Sprintf("good%d", i), "c00")
+		b.claim(fmt.Sprintf("good%d", i), "c01")
+	}
+	b.settleAll()
+	if got := b.rows("reaction"); got != 21 {
+		t.Fatalf("there are %d marks, want one for each pair of streams", got)
+	}
+	b.eventually(func() bool { // the cursors are written soon
+		if err := b.system.Expire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return b.rows("reaction") == 1
+	})
+	e.failing(nil)
+	b.resume("bad", false)
+	b.eventually(func() bool { return len(b.parked()) == 0 })
+	b.expectRecorded("bad", numbers(3)...)
+	b.eventually(func() bool {
+		if err := b.system.Expire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return b.rows("reaction") == 0
+	})
+	b.claim("good1", "c02")
+	b.settleAll()
+	b.expectRecorded("good1", numbers(3)...)
+}
+
+func TestCommandIDsExpire(t *testing.T) {
+	b := newBench(t)
+	b.createWorkspace("ws_1", "usr_1")
+	send := func(id string) uint64 {
+		c := record("ws_1", operation(activityv1.Kind_KIND_WRITE, "f"))
+		c.ID = id
+		return b.mustAsk(c).(*activityv1.Recorded).GetSeq()
+	}
+	expire := func(want int) {
+		t.Helper()
+		if err := b.system.Expire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.rows("command"); got != want {
+			t.Errorf("%d replies are stored, want %d", got, want)
+		}
+	}
+	first := send("old")
+	b.clock.Advance(entity.CommandRetention - time.Minute)
+	second := send("new")
+	expire(2)
+	if got := send("old"); got != first {
+		t.Errorf("within the retention a repetition is answered %d, not %d", got, first)
+	}
+	b.clock.Advance(2 * time.Minute)
+	expire(1)
+	if got := send("new"); got != second {
+		t.Errorf("a repetition is answered %d, not %d", got, second)
+	}
+	if got := send("old"); got != second+1 {
+		t.Errorf("a command whose id has expired is answered %d, not %d", got, second+1)
+	}
+}
