@@ -45,6 +45,8 @@ type entityActor struct {
 	own   *pipeline
 	parts map[string]*pipeline
 	wakes map[string]*time.Timer
+	// leaving tells that the entity leaves memory once what its parts wrote down for that is durable.
+	leaving bool
 }
 
 func (e *entityActor) Receive(ctx actor.Context) {
@@ -58,6 +60,9 @@ func (e *entityActor) Receive(ctx actor.Context) {
 		}
 	case settled:
 		e.settle(m.pipeline)
+		if e.leaving {
+			e.passivate(ctx)
+		}
 	case wake:
 		e.wake(m)
 	case passivate:
@@ -66,6 +71,7 @@ func (e *entityActor) Receive(ctx actor.Context) {
 		e.end()
 	case *actor.Stopping:
 		e.mailbox.closed.Store(true)
+		e.sayFarewell()
 		e.end()
 	}
 }
@@ -131,6 +137,7 @@ func (e *entityActor) handle(r *request) {
 	p := e.part(r.command.Kind)
 	if e.kind.parts[r.command.Kind].reads(r.command.Message) {
 		e.query(p, r)
+		e.schedule(r.command.Kind, p)
 		return
 	}
 	p.handle(r)
@@ -250,13 +257,58 @@ func (e *entityActor) idle() bool {
 	return true
 }
 
+// passivate leaves memory, where the entity is idle. What parts hold in memory alone is written first; what comes for the
+// entity meanwhile waits in its shard.
 func (e *entityActor) passivate(ctx actor.Context) {
+	if e.leaving && !e.settled() {
+		return
+	}
+	if !e.leaving && e.settled() && e.sayFarewell() && !e.settled() {
+		e.leaving = true
+		return
+	}
+	e.leaving = false
 	if !e.idle() {
 		ctx.Send(ctx.Parent(), stay{key(e.kind.name, e.identity)})
 		return
 	}
 	e.metrics.passivations.Inc()
 	ctx.Stop(ctx.Self())
+}
+
+// settled tells whether no proposal is under way.
+func (e *entityActor) settled() bool {
+	for _, p := range e.parts {
+		if !p.idle() {
+			return false
+		}
+	}
+	return e.own.idle()
+}
+
+// sayFarewell has parts write down what would be lost with the actor, and tells whether there was anything. Where the
+// actor ends at once nobody waits for it: the journal has the proposal by then, and refuses it where the partition is
+// led elsewhere.
+func (e *entityActor) sayFarewell() bool {
+	said := false
+	for kind, p := range e.parts {
+		m, ok := p.machine.(interface{ farewell() proto.Message })
+		if !ok || !p.known {
+			continue
+		}
+		command := m.farewell()
+		if command == nil {
+			continue
+		}
+		said = true
+		if t := e.wakes[kind]; t != nil && t.Stop() {
+			delete(e.wakes, kind)
+		}
+		p.handle(e.node.newRequest(entity.Command{
+			Kind: kind, Identity: e.identity, Principal: entity.Platform(), Message: command,
+		}))
+	}
+	return said
 }
 
 func (e *entityActor) end() {

@@ -20,7 +20,8 @@ type machine interface {
 	// snapshot is the state as of the version last decided, or nil where the kind keeps none. The result may be
 	// encoded later, while the state has moved on.
 	snapshot() proto.Message
-	// committed tells that a decision is durable; in the order of the decisions.
+	// committed tells that a decision is durable, just before it is answered; in the order of the decisions, those that
+	// alter nothing included.
 	committed(d decision)
 }
 
@@ -29,6 +30,8 @@ type decision struct {
 	events  []persistence.Event
 	changes []persistence.Change
 	reply   proto.Message
+	// note is the machine's own, for committed.
+	note any
 }
 
 func (d decision) empty() bool { return len(d.events) == 0 && len(d.changes) == 0 }
@@ -75,6 +78,8 @@ type place struct {
 	partition persistence.Partition
 	stream    persistence.Stream
 	identity  string
+	// recent is what the part's machine adds to the view; see remembering.
+	recent any
 }
 
 // Define makes a kind of pure rules.

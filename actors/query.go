@@ -3,6 +3,8 @@ package actors
 import (
 	"log/slog"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -18,10 +20,28 @@ const rowBytes = 256
 // scanBudget bounds the rows that one page passes over in search of those it wants; such a page is short.
 const scanBudget = 4096
 
+// remembering is a machine whose queries need what its journal's indexes do not have yet. recent is called in the actor,
+// its result is read off it; known tells whether the machine's state is that of the journal.
+type remembering interface {
+	recent(q proto.Message, known bool) any
+}
+
 // query answers from the journal, off the actor: what is in a view is durable, and waits behind nothing.
+//
+// A view that is opened after recent was called has every row that recent tells of as durable, and maybe index entries
+// that were not there yet: its IndexMark tells which rows and read counts are in the indexes, so that each is counted once.
 func (e *entityActor) query(p *pipeline, r *request) {
 	answer := e.kind.parts[r.command.Kind].answer
-	e.answer(p, r, func(at place) (proto.Message, error) { return answer(at, r.command.Message) })
+	var recent any
+	if m, ok := p.machine.(remembering); ok {
+		// Where the state cannot be learnt now, the answer finds in its view what it needs.
+		known := p.learn() == nil
+		recent = m.recent(r.command.Message, known)
+	}
+	e.answer(p, r, func(at place) (proto.Message, error) {
+		at.recent = recent
+		return answer(at, r.command.Message)
+	})
 }
 
 // answer reads a view off the actor.
@@ -39,7 +59,7 @@ func (e *entityActor) answer(p *pipeline, r *request, read func(place) (proto.Me
 				r.answer(nil, entity.Errorf(entity.Internal, "the query failed"))
 			}
 		}()
-		reply, err := read(place{v, e.partition, p.stream, e.identity})
+		reply, err := read(place{view: v, partition: e.partition, stream: p.stream, identity: e.identity})
 		if err != nil {
 			p.refuse(r, err)
 			return
@@ -49,15 +69,24 @@ func (e *entityActor) answer(p *pipeline, r *request, read func(place) (proto.Me
 }
 
 // activityReader reads one workspace's activity from one view.
-type activityReader struct{ place }
+type activityReader struct {
+	place
+	// tail are the durable rows that the view's indexes do not have, ascending.
+	tail []activity.Row
+	// reads are the read counts that they do not have.
+	reads []activity.ReadCount
+}
 
 func answerActivity(at place, m proto.Message) (proto.Message, error) {
-	a := activityReader{at}
+	a := activityReader{place: at}
+	if err := a.catchUp(m); err != nil {
+		return nil, err
+	}
 	switch q := m.(type) {
 	case *activityv1.ReadFeed:
 		return a.feed(q)
 	case *activityv1.ReadHistory:
-		return a.walk(a.places(q.GetPath(), false, false), pageOf(q.GetAfter(), q.GetLimit(), q.GetReads(), persistence.Ascending))
+		return a.walk(selection{path: q.GetPath()}, pageOf(q.GetAfter(), q.GetLimit(), q.GetReads(), persistence.Ascending))
 	case *activityv1.ReadSeenBy:
 		return a.seenBy(q)
 	case *activityv1.ReadLatestWriters:
@@ -66,6 +95,38 @@ func answerActivity(at place, m proto.Message) (proto.Message, error) {
 		return a.intents()
 	}
 	return nil, entity.Errorf(entity.InvalidRequest, "activity answers no %s", m.ProtoReflect().Descriptor().Name())
+}
+
+// catchUp finds what the view's indexes lack of what an answer needs.
+func (a *activityReader) catchUp(m proto.Message) error {
+	switch q := m.(type) {
+	case *activityv1.ListIntents:
+		return nil
+	case *activityv1.ReadFeed:
+		if q.GetPath() == "" {
+			return nil
+		}
+	}
+	recent := a.recent.(unindexedActivity)
+	mark, err := indexMark(a.view, a.partition, a.identity)
+	if err != nil {
+		return err
+	}
+	for _, pending := range recent.reads {
+		if pending.ReadWrite > mark.GetReads() {
+			a.reads = append(a.reads, pending.ReadCount)
+		}
+	}
+	if !recent.known {
+		a.tail, err = unindexed(a.view, a.partition, a.stream, mark)
+		return err
+	}
+	first := 0
+	for first < len(recent.rows) && recent.rows[first].Seq <= mark.GetSeq() {
+		first++
+	}
+	a.tail = recent.rows[first:]
+	return nil
 }
 
 // page is what a walk of rows is asked for.
@@ -96,7 +157,7 @@ func (a activityReader) feed(q *activityv1.ReadFeed) (proto.Message, error) {
 	direction := persistence.Direction(q.GetDescending())
 	p := pageOf(q.GetPosition(), q.GetLimit(), q.GetReads(), direction)
 	if q.GetPath() != "" {
-		return a.walk(a.places(q.GetPath(), q.GetSubtree(), true), p)
+		return a.walk(selection{path: q.GetPath(), subtree: q.GetSubtree(), restores: true}, p)
 	}
 	return a.sequence(p)
 }
@@ -124,26 +185,41 @@ func (a activityReader) sequence(p page) (*activityv1.Page, error) {
 	return out.Page, nil
 }
 
-// places are the index walks that together select a path's rows.
-func (a activityReader) places(path string, subtree, restores bool) []persistence.Query {
-	value := activity.PathValue(a.identity, path)
+// selection is the rows of a path; with subtree also those below it, with restores also the restore rows.
+type selection struct {
+	path              string
+	subtree, restores bool
+}
+
+// queries are the index walks that together find a selection.
+func (s selection) queries(workspaceID string) []persistence.Query {
+	value := activity.PathValue(workspaceID, s.path)
 	queries := []persistence.Query{{Index: activity.ByPath, Value: value}}
-	if subtree {
+	if s.subtree {
 		queries = append(queries, persistence.Query{Index: activity.Below, Value: value})
 	}
-	if restores {
-		queries = append(queries, persistence.Query{Index: activity.Restores, Value: activity.Prefix(a.identity)})
+	if s.restores {
+		queries = append(queries, persistence.Query{Index: activity.Restores, Value: activity.Prefix(workspaceID)})
 	}
 	return queries
 }
 
-// walk is a page of the rows that index walks select.
-func (a activityReader) walk(queries []persistence.Query, p page) (*activityv1.Page, error) {
+// has tells whether a row is of the selection.
+func (s selection) has(row activity.Row) bool {
+	if row.Operation.GetKind() == activityv1.Kind_KIND_RESTORE {
+		return s.restores
+	}
+	return row.On(s.path) || s.subtree && row.Below(s.path)
+}
+
+// walk is a page of the rows of a selection: of those in the indexes, and of the tail behind them.
+func (a activityReader) walk(s selection, p page) (*activityv1.Page, error) {
 	out := newPage(p.limit)
 	if p.from == 0 {
 		return out.Page, nil
 	}
-	m := merge(a.view, a.partition, queries, p)
+	m := merge(a.view, a.partition, s.queries(a.identity), p)
+	m.addRows(a.tail, s.has, p)
 	defer m.close()
 	for scanned := 0; ; scanned++ {
 		seq, kind, ok, err := m.next()
@@ -199,33 +275,36 @@ func (w *pageWriter) end() *activityv1.Page {
 	return w.Page
 }
 
+// seenBy is a page of a path's authors, the most recently active first. Those of whom something is not in the indexes
+// are put together from both.
 func (a activityReader) seenBy(q *activityv1.ReadSeenBy) (proto.Message, error) {
 	limit := pageOf(0, q.GetLimit(), true, persistence.Ascending).limit
-	out := &activityv1.SeenBy{}
-	query := persistence.Query{Index: activity.Recency, Value: activity.PathValue(a.identity, q.GetPath()), Prefix: true}
-	if len(q.GetAfter()) > 0 {
-		query.After = query.Value + string(q.GetAfter())
+	after := string(q.GetAfter())
+	recent, err := a.recentTotals(q.GetPath())
+	if err != nil {
+		return nil, err
 	}
-	var last string
-	for entry, err := range a.view.Index(a.partition, query) {
-		if err != nil {
-			return nil, err
+	found, err := a.authors(q.GetPath(), after, limit, recent)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range recent {
+		found = append(found, t)
+	}
+	standing := make([]author, 0, len(found))
+	for _, t := range found {
+		if place := activity.SeenPlace(t.GetLastAt(), t.GetAuthor()); place > after {
+			standing = append(standing, author{place, t})
 		}
-		if len(out.Readers) == limit {
-			out.Next = []byte(last)
+	}
+	slices.SortFunc(standing, func(x, y author) int { return strings.Compare(x.place, y.place) })
+	out := &activityv1.SeenBy{}
+	for i, s := range standing {
+		if i == limit {
+			out.Next = []byte(standing[i-1].place)
 			break
 		}
-		place, seen, ok := activity.RecencyAuthor(a.identity, q.GetPath(), entry.Value)
-		if !ok {
-			continue
-		}
-		var t activityv1.Totals
-		if found, err := a.lookup(activity.Seen, seen, &t); err != nil {
-			return nil, err
-		} else if !found {
-			continue
-		}
-		last = place
+		t := s.totals
 		out.Readers = append(out.Readers, &activityv1.Reader{
 			Author: t.GetAuthor(), FirstAt: t.GetFirstAt(), LastAt: t.GetLastAt(),
 			ReadCount: t.GetReadCount(), WriteCount: t.GetWriteCount(), LastWriteAt: t.GetLastWriteAt(),
@@ -234,9 +313,94 @@ func (a activityReader) seenBy(q *activityv1.ReadSeenBy) (proto.Message, error) 
 	return out, nil
 }
 
+// author is an author's totals on a path with their place in the order of recency.
+type author struct {
+	place  string
+	totals *activityv1.Totals
+}
+
+// recentTotals are the totals of those authors of a path of whom the indexes do not have everything, by their value in
+// the Seen index.
+func (a activityReader) recentTotals(path string) (map[string]*activityv1.Totals, error) {
+	recent := map[string]*activityv1.Totals{}
+	totals := func(author *activityv1.Author) (*activityv1.Totals, error) {
+		seen := activity.SeenValue(a.identity, path, author)
+		if t := recent[seen]; t != nil {
+			return t, nil
+		}
+		t := new(activityv1.Totals)
+		recent[seen] = t
+		_, err := a.lookup(activity.Seen, seen, t)
+		return t, err
+	}
+	for _, row := range a.tail {
+		if row.Operation.GetPath() != path || !row.Counts() {
+			continue
+		}
+		t, err := totals(row.Operation.GetAuthor())
+		if err != nil {
+			return nil, err
+		}
+		row.CountInto(t)
+	}
+	for _, reads := range a.reads {
+		t, err := totals(reads.Author)
+		if err != nil {
+			return nil, err
+		}
+		reads.CountInto(t)
+	}
+	return recent, nil
+}
+
+// authors are the totals, as the indexes have them, of a path's authors but for those of except: all whose place is
+// behind after, or the first of them, more than limit. Others may be among them.
+func (a activityReader) authors(path, after string, limit int, except map[string]*activityv1.Totals) ([]*activityv1.Totals, error) {
+	query := persistence.Query{
+		Index: activity.Recency, Value: activity.PathValue(a.identity, path), Prefix: true,
+		After: activity.RecencyStart(a.identity, path, after),
+	}
+	var found []*activityv1.Totals
+	behind, last := 0, int64(0)
+	for entry, err := range a.view.Index(a.partition, query) {
+		if err != nil {
+			return nil, err
+		}
+		span, seen, ok := activity.RecencyEntry(a.identity, path, entry.Value)
+		if !ok || except[seen] != nil {
+			continue
+		}
+		if span != last && behind > limit {
+			break // a span is taken whole, since its entries are not in the exact order
+		}
+		last = span
+		t := new(activityv1.Totals)
+		if ok, err := a.lookup(activity.Seen, seen, t); err != nil {
+			return nil, err
+		} else if !ok {
+			continue
+		}
+		found = append(found, t)
+		if activity.SeenPlace(t.GetLastAt(), t.GetAuthor()) > after {
+			behind++
+		}
+	}
+	return found, nil
+}
+
 func (a activityReader) latestWriters(q *activityv1.ReadLatestWriters) (proto.Message, error) {
+	recent := map[string]*activityv1.Writer{}
+	for _, row := range a.tail {
+		if w := row.Writer(); w != nil && activity.Dir(w.GetPath()) == q.GetDir() {
+			recent[activity.Name(w.GetPath())] = w
+		}
+	}
 	out := &activityv1.LatestWriters{}
 	for _, name := range q.GetNames() {
+		if w := recent[name]; w != nil {
+			out.Writers = append(out.Writers, w)
+			continue
+		}
 		var w activityv1.Writer
 		found, err := a.lookup(activity.LatestWriter, activity.WriterValue(a.identity, q.GetDir(), name), &w)
 		if err != nil {

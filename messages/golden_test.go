@@ -43,7 +43,7 @@ const golden = "testdata/stored.txt"
 // lists that are not in one of them.
 var beside = []proto.Message{
 	&journalv1.Metadata{},
-	&activityv1.Intent{}, &activityv1.Totals{}, &activityv1.Fold{},
+	&activityv1.Intent{}, &activityv1.Totals{}, &activityv1.Fold{}, &activityv1.Writer{}, &activityv1.IndexMark{},
 	&clientv1.Client{}, &computerv1.Computer{}, &credentialv1.Credential{}, &devicev1.Device{}, &emailv1.Email{},
 	&grantv1.Grant{}, &slugv1.Slug{}, &userv1.User{}, &workspacev1.Workspace{},
 	&auditv1.Event{}, &computerv1.Present{}, &computerv1.Sample{},
