@@ -211,8 +211,8 @@ func (a *activityMachine) due() (time.Time, proto.Message) {
 	return at, command
 }
 
-// farewell is the command by which the machine writes down, before its actor ends, what would be lost with it.
-func (a *activityMachine) farewell() proto.Message {
+// flushCommand returns the command that writes what the machine holds in memory alone; nil for nothing.
+func (a *activityMachine) flushCommand() proto.Message {
 	if a.state == nil || !a.state.Tail.Dirty() {
 		return nil
 	}

@@ -44,6 +44,8 @@ type bench struct {
 	extra    []actors.Kind
 	trail    actors.Trail
 	clock    *fakeClock
+	// dumb counts what fill records.
+	dumb dumbAuthors
 }
 
 type fakeClock struct {

@@ -71,7 +71,7 @@ func (e *entityActor) Receive(ctx actor.Context) {
 		e.end()
 	case *actor.Stopping:
 		e.mailbox.closed.Store(true)
-		e.sayFarewell()
+		e.flushParts()
 		e.end()
 	}
 }
@@ -263,7 +263,7 @@ func (e *entityActor) passivate(ctx actor.Context) {
 	if e.leaving && !e.settled() {
 		return
 	}
-	if !e.leaving && e.settled() && e.sayFarewell() && !e.settled() {
+	if !e.leaving && e.settled() && e.flushParts() && !e.settled() {
 		e.leaving = true
 		return
 	}
@@ -286,21 +286,21 @@ func (e *entityActor) settled() bool {
 	return e.own.idle()
 }
 
-// sayFarewell has parts write down what would be lost with the actor, and tells whether there was anything. Where the
+// flushParts has each part write what it holds in memory alone, and reports whether there was anything to write. Where the
 // actor ends at once nobody waits for it: the journal has the proposal by then, and refuses it where the partition is
 // led elsewhere.
-func (e *entityActor) sayFarewell() bool {
-	said := false
+func (e *entityActor) flushParts() bool {
+	flushed := false
 	for kind, p := range e.parts {
-		m, ok := p.machine.(interface{ farewell() proto.Message })
+		m, ok := p.machine.(interface{ flushCommand() proto.Message })
 		if !ok || !p.known {
 			continue
 		}
-		command := m.farewell()
+		command := m.flushCommand()
 		if command == nil {
 			continue
 		}
-		said = true
+		flushed = true
 		if t := e.wakes[kind]; t != nil && t.Stop() {
 			delete(e.wakes, kind)
 		}
@@ -308,7 +308,7 @@ func (e *entityActor) sayFarewell() bool {
 			Kind: kind, Identity: e.identity, Principal: entity.Platform(), Message: command,
 		}))
 	}
-	return said
+	return flushed
 }
 
 func (e *entityActor) end() {

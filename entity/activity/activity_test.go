@@ -176,13 +176,13 @@ func (m *model) recover(t *rapid.T, before *activity.State) {
 	m.state = next
 }
 
-func (m *model) record(t *rapid.T, op *activityv1.Operation) {
+func (m *model) record(t rapid.TB, op *activityv1.Operation) {
 	if _, err := m.decide(&activityv1.Record{Operations: []*activityv1.Operation{op}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (m *model) must(t *rapid.T, c activityv1.Command) {
+func (m *model) must(t rapid.TB, c activityv1.Command) {
 	if _, err := m.decide(c); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ const (
 	// IndexWindow is how long index entries and read counts are collected in memory before they are written.
 	IndexWindow = time.Second
 	// MaxTail is the number of rows without index entries at which the next decision writes their entries.
-	MaxTail = 256
+	MaxTail = 1024
 	// maxUnindexed is the number of rows without index entries at which new operations are refused. Only batches of
 	// operations on very deep paths come near it.
 	maxUnindexed = 1 << 14

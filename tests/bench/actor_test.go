@@ -74,12 +74,16 @@ type activityActors struct {
 
 type capturing struct {
 	*persistence.Store
+	// appended counts the proposals.
+	appended atomic.Int64
+
 	mu        sync.Mutex
 	wanted    int
 	proposals []persistence.Proposal
 }
 
 func (c *capturing) Append(p persistence.Proposal, done func(persistence.Result)) {
+	c.appended.Add(1)
 	if c.wanted > 0 {
 		c.mu.Lock()
 		if len(c.proposals) < c.wanted && len(p.Events) == 1 {
