@@ -12,8 +12,9 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// activityMachine decides by the rules of package activity. What they need of the indexes it looks up, and remembers as
-// long as it may not be in the journal yet.
+// activityMachine decides by the rules of package activity. What they need of the indexes it looks up in the journal,
+// whose index entries trail the rows: what the indexes do not have yet is in the state's tail, which queries are handed
+// (see query.go).
 type activityMachine struct {
 	journal     persistence.Journal
 	workspaceID string
@@ -44,14 +45,10 @@ func (a *activityMachine) check(entity.Call, entity.Need) error {
 }
 
 func (a *activityMachine) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (version, kept uint64, err error) {
-	a.partition = p
-	a.tallies = tallies{}
-	a.state = activity.Zero(a.workspaceID)
 	head, err := v.Head(p, s)
 	if err != nil {
 		return 0, 0, err
 	}
-	a.state.Seq = head
 	prefix := activity.Prefix(a.workspaceID)
 	intents, err := open(v, p, activity.OpenIntents, prefix, func() *activityv1.Intent { return new(activityv1.Intent) })
 	if err != nil {
@@ -61,9 +58,49 @@ func (a *activityMachine) recall(v persistence.View, p persistence.Partition, s 
 	if err != nil {
 		return 0, 0, err
 	}
-	a.state.Intents, a.state.Folds = intents, folds
+	mark, err := indexMark(v, p, a.workspaceID)
+	if err != nil {
+		return 0, 0, err
+	}
+	rows, err := unindexed(v, p, s, mark)
+	if err != nil {
+		return 0, 0, err
+	}
+	state := activity.Zero(a.workspaceID)
+	state.Seq, state.Intents, state.Folds = head, intents, folds
+	state.Resume(mark, rows, a.state)
+	a.partition, a.state, a.tallies = p, state, tallies{}
 	a.hub.resume(head)
 	return head, head, nil
+}
+
+// indexMark reads how far a workspace's indexes go; nil where no entries were ever written behind their rows.
+func indexMark(v persistence.View, p persistence.Partition, workspaceID string) (*activityv1.IndexMark, error) {
+	data, ok, err := v.Lookup(p, activity.Indexed, activity.Prefix(workspaceID), 0)
+	if err != nil || !ok {
+		return nil, err
+	}
+	mark := new(activityv1.IndexMark)
+	return mark, proto.Unmarshal(data, mark)
+}
+
+// unindexed reads the rows behind a mark.
+func unindexed(v persistence.View, p persistence.Partition, s persistence.Stream, mark *activityv1.IndexMark) ([]activity.Row, error) {
+	if mark == nil {
+		return nil, nil
+	}
+	var rows []activity.Row
+	for payload, err := range v.Payloads(p, s, mark.GetSeq()+1, persistence.Ascending) {
+		if err != nil {
+			return nil, err
+		}
+		row, err := activity.Decode(activity.Stored(payload.Bytes))
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
 }
 
 // open reads what an index holds of a workspace, by the part of the value behind the prefix.
@@ -102,14 +139,11 @@ func (a *activityMachine) decide(call entity.Call, command proto.Message) (decis
 		return decision{}, err
 	}
 	activity.Evolve(a.state, made)
-	for seen, t := range made.Totals {
-		a.tallies.put(seen, t)
-	}
 	return a.stored(call, made), nil
 }
 
 func (a *activityMachine) stored(call entity.Call, made *activity.Decision) decision {
-	d := decision{reply: &activityv1.Recorded{Seq: a.state.Seq}}
+	d := decision{reply: &activityv1.Recorded{Seq: a.state.Seq}, note: made}
 	for _, row := range made.Rows {
 		d.events = append(d.events, persistence.Event{
 			Name: activity.RowName, Payload: activity.Encode(row), At: call.Now,
@@ -128,7 +162,7 @@ func (a *activityMachine) stored(call entity.Call, made *activity.Decision) deci
 	return d
 }
 
-// totals are what an author did to a path so far: as remembered, else as the journal has it.
+// totals are what the Seen index has of an author on a path: as remembered, else as the journal has it.
 func (a *activityMachine) totals(seen string) (*activityv1.Totals, error) {
 	if t, ok := a.tallies.find(seen); ok {
 		return t, nil
@@ -153,25 +187,61 @@ func (a *activityMachine) totals(seen string) (*activityv1.Totals, error) {
 func (a *activityMachine) snapshot() proto.Message { return nil }
 
 func (a *activityMachine) due() (time.Time, proto.Message) {
-	at := a.state.NextFlush()
-	if at.IsZero() {
+	at, command := a.state.Due()
+	if command == nil {
 		return at, nil
 	}
-	return at, &activityv1.FlushSummaries{}
+	return at, command
+}
+
+// flushCommand returns the command that writes what the machine holds in memory alone; nil for nothing.
+func (a *activityMachine) flushCommand() proto.Message {
+	if a.state == nil || !a.state.Tail.Dirty() {
+		return nil
+	}
+	return &activityv1.WriteIndexes{}
 }
 
 // committed passes rows on to those who follow the workspace.
 func (a *activityMachine) committed(d decision) {
+	made := d.note.(*activity.Decision)
+	activity.Acknowledge(a.state, made)
+	if made.Index != nil {
+		for seen, t := range made.Index.Totals {
+			a.tallies.put(seen, t)
+		}
+	}
 	if len(d.events) > 0 {
 		a.hub.publish(d.events)
 	}
 }
 
-// tallies remembers totals of two generations. A generation is dropped when two full ones have come after it, by which
-// time what it holds has long been in the journal: a generation is larger than what an entity can have under way.
+// unindexedActivity is what a query has to add to the indexes of its view.
+type unindexedActivity struct {
+	// rows are durable ones whose index entries may not be in the view; known is false where they have to be read from it.
+	rows  []activity.Row
+	known bool
+	// reads are read counts on the path that is asked for.
+	reads []activity.PendingReads
+}
+
+// recent is what an answer has to take from memory. It is safe to read while the state moves on.
+func (a *activityMachine) recent(q proto.Message, known bool) any {
+	if a.state == nil {
+		return unindexedActivity{}
+	}
+	found := unindexedActivity{rows: a.state.Tail.DurableRows(), known: known}
+	if q, ok := q.(*activityv1.ReadSeenBy); ok {
+		found.reads = a.state.PendingReads(q.GetPath())
+	}
+	return found
+}
+
+// tallies remembers totals that are durable, to save looking them up: two generations, of which the older is dropped
+// when the younger is full.
 type tallies struct{ young, old map[string]*activityv1.Totals }
 
-const tallyGeneration = 4 * maxInFlight
+const tallyGeneration = 4096
 
 func (t *tallies) find(value string) (*activityv1.Totals, bool) {
 	if found, ok := t.young[value]; ok {

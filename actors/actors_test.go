@@ -52,6 +52,8 @@ type bench struct {
 	attempts  int
 	send      func(context.Context, entity.Command) (proto.Message, error)
 	clock     *fakeClock
+	// dumb counts what fill records.
+	dumb dumbAuthors
 }
 
 type fakeClock struct {

@@ -38,7 +38,7 @@ type entityActor struct {
 	timer *time.Timer
 	// followers are the streams that were let in by this entity's rules and have not been seen to end.
 	followers map[*connection]struct{}
-	// leaving: the entity leaves memory once its owned entities have left.
+	// leaving: the entity leaves memory once its owned entities have left and what it flushed is durable.
 	leaving bool
 }
 
@@ -55,6 +55,9 @@ func (e *entityActor) Receive(ctx actor.Context) {
 	case settled:
 		e.own.settle()
 		e.settled()
+		if e.leaving {
+			e.leave(ctx)
+		}
 	case wake:
 		e.wake(m)
 	case resume:
@@ -70,9 +73,10 @@ func (e *entityActor) Receive(ctx actor.Context) {
 		e.end()
 	case *actor.Stopping:
 		e.mailbox.closed.Store(true)
+		e.flush()
 		e.end()
 	default:
-		if e.owned.receive(m) && e.leaving && e.owned.none() {
+		if e.owned.receive(m) && e.leaving {
 			e.leave(ctx)
 		}
 	}
@@ -112,6 +116,7 @@ func (e *entityActor) handle(r *request) {
 		e.list(r)
 	case e.isQuery(r):
 		e.query(r)
+		e.schedule()
 	default:
 		e.own.handle(r)
 		e.schedule()
@@ -248,20 +253,19 @@ func (e *entityActor) idle() bool {
 	return e.own.idle() && e.timer == nil && !e.listened()
 }
 
-// passivate leaves memory if nothing is under way. Owned entities leave first.
+// passivate leaves memory if nothing is under way. What is in memory alone is flushed, and owned entities leave, before.
 func (e *entityActor) passivate(ctx actor.Context) {
-	switch {
-	case !e.idle():
+	if !e.own.idle() || e.listened() {
 		ctx.Send(e.parent, stay{e.key()})
-	case e.owned.none():
-		e.leave(ctx)
-	default:
-		e.leaving = true
-		e.owned.dismissAll()
+		return
 	}
+	e.leaving = true
+	e.flush()
+	e.owned.dismissAll()
+	e.leave(ctx)
 }
 
-// stay gives up leaving when an owned entity is not idle.
+// stay gives up leaving when a command comes, or an owned entity is not idle.
 func (e *entityActor) stay(ctx actor.Context) {
 	if e.leaving {
 		e.leaving = false
@@ -269,13 +273,42 @@ func (e *entityActor) stay(ctx actor.Context) {
 	}
 }
 
+// leave stops the actor, unless something is still waited for, or has become due meanwhile.
 func (e *entityActor) leave(ctx actor.Context) {
+	if !e.own.idle() || !e.owned.none() {
+		return // the outcome, or the end of the last owned entity, calls leave again
+	}
 	if !e.idle() {
 		e.stay(ctx)
 		return
 	}
 	e.kind.metrics.passivations.Inc()
 	ctx.Stop(ctx.Self())
+}
+
+// flushing is a machine that holds something in memory alone for a while.
+type flushing interface {
+	// flushCommand returns the command that writes it; nil: there is nothing.
+	flushCommand() proto.Message
+}
+
+// flush writes what the machine holds in memory alone. When the actor ends at once nobody waits for the outcome: the
+// journal has the proposal by then, and refuses it where the partition is led elsewhere.
+func (e *entityActor) flush() {
+	m, ok := e.own.machine.(flushing)
+	if !ok || !e.own.known {
+		return
+	}
+	command := m.flushCommand()
+	if command == nil {
+		return
+	}
+	if e.timer != nil && e.timer.Stop() {
+		e.timer = nil
+	}
+	e.own.handle(e.term.node.newRequest(e.kind, entity.Command{
+		Kind: e.kind.Name, Identity: e.identity, Principal: entity.Platform(), Message: command,
+	}))
 }
 
 func (e *entityActor) end() {

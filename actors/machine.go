@@ -22,7 +22,8 @@ type machine interface {
 	// snapshot returns the state as of the version last decided, or nil where the kind keeps no snapshots. The result
 	// may be encoded later, while the state has moved on.
 	snapshot() proto.Message
-	// committed is called for each decision that is durable, in the order of the decisions.
+	// committed is called for each decision that is durable, just before it is answered; in the order of the decisions,
+	// those that alter nothing included.
 	committed(d decision)
 }
 
@@ -31,6 +32,8 @@ type decision struct {
 	events  []persistence.Event
 	changes []persistence.Change
 	reply   proto.Message
+	// note is the machine's own, for committed.
+	note any
 }
 
 func (d decision) empty() bool { return len(d.events) == 0 && len(d.changes) == 0 }

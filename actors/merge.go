@@ -2,7 +2,9 @@ package actors
 
 import (
 	"iter"
+	"slices"
 
+	"github.com/atelier-run/atelier/entity/activity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
@@ -34,6 +36,29 @@ func merge(v persistence.View, p persistence.Partition, queries []persistence.Qu
 		m.walks = append(m.walks, w)
 	}
 	return m
+}
+
+// addRows adds the rows that a page may have of those that no index has yet, ascending, which is as good as one more index.
+func (m *merged) addRows(rows []activity.Row, has func(activity.Row) bool, page page) {
+	var selected []activity.Row
+	for _, row := range rows {
+		if has(row) && (page.direction == persistence.Ascending && row.Seq >= page.from ||
+			page.direction == persistence.Descending && row.Seq <= page.from) {
+			selected = append(selected, row)
+		}
+	}
+	if page.direction == persistence.Descending {
+		slices.Reverse(selected)
+	}
+	i := -1
+	w := &walk{stop: func() {}, pull: func() (persistence.Entry, error, bool) {
+		if i++; i >= len(selected) {
+			return persistence.Entry{}, nil, false
+		}
+		return persistence.Entry{Order: selected[i].Seq, Data: []byte{byte(selected[i].Operation.GetKind())}}, nil, true
+	}}
+	w.advance()
+	m.walks = append(m.walks, w)
 }
 
 func (w *walk) advance() {

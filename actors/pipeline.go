@@ -316,7 +316,7 @@ func (p *pipeline) conclude(next pending, failure error) {
 
 // finish answers what is durable.
 func (p *pipeline) finish(next pending) {
-	if next.err == nil && !next.decision.empty() {
+	if next.err == nil {
 		p.machine.committed(next.decision)
 	}
 	if next.snapshot != nil {

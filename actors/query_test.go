@@ -1,12 +1,15 @@
 package actors_test
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"github.com/atelier-run/atelier/entity"
@@ -62,7 +65,8 @@ func TestPagesAgreeWithADumbModel(t *testing.T) {
 		n++
 		id := fmt.Sprintf("ws_%d", n)
 		b.createWorkspace(id, "usr_1")
-		rows := b.fill(id, rapid.SliceOfN(rapid.Custom(drawOperation), 0, 60).Draw(rt, "operations"))
+		rows := b.fill(rt, id, rapid.SliceOfN(rapid.Custom(drawOperation), 0, 60).Draw(rt, "operations"))
+		b.compareAuthors(rt, id)
 		for _, path := range []string{"", "a", "a/b", "a/b/c", "ab", "none"} {
 			for bits := range 8 {
 				q := &activityv1.ReadFeed{Path: path, Subtree: bits&1 > 0 && path != "", Reads: bits&2 > 0, Descending: bits&4 > 0, Limit: 7}
@@ -72,16 +76,99 @@ func TestPagesAgreeWithADumbModel(t *testing.T) {
 	})
 }
 
-// fill records operations one by one, and keeps those of which a row was made.
-func (b *bench) fill(id string, ops []*activityv1.Operation) []kept {
+// fill records operations one by one, and keeps those of which a row was made. Now and then index entries are written,
+// or the process is replaced by another.
+func (b *bench) fill(t *rapid.T, id string, ops []*activityv1.Operation) []kept {
 	var rows []kept
+	b.dumb = dumbAuthors{}
 	for _, op := range ops {
+		b.clock.Advance(time.Duration(rapid.SampledFrom([]int{0, 1, 1000, 400_000}).Draw(t, "pause")) * time.Millisecond)
+		switch rapid.IntRange(0, 19).Draw(t, "meanwhile") {
+		case 0, 1:
+			b.writeIndexes(id)
+		case 2:
+			b.restart()
+		}
 		head := b.mustAsk(record(id, op)).(*activityv1.Recorded).GetSeq()
 		if uint64(len(rows)) < head {
 			rows = append(rows, kept{head, op})
 		}
+		b.dumb.count(op, b.clock.Now().UnixMilli())
 	}
 	return rows
+}
+
+func (b *bench) writeIndexes(id string) {
+	b.t.Helper()
+	b.mustAsk(entity.Command{Kind: entity.KindActivity, Identity: id, Principal: entity.Platform(), Message: &activityv1.WriteIndexes{}})
+}
+
+// dumbAuthors are the readers and writers of each path, counted one by one, and who wrote last.
+type dumbAuthors map[string]*dumbPath
+
+type dumbPath struct {
+	readers map[string]*activityv1.Reader
+	writer  string
+}
+
+func (d dumbAuthors) count(op *activityv1.Operation, at int64) {
+	reads := op.GetKind() == activityv1.Kind_KIND_READ
+	if !reads && op.GetKind() != activityv1.Kind_KIND_WRITE && op.GetKind() != activityv1.Kind_KIND_CREATE && op.GetKind() != activityv1.Kind_KIND_RENAME {
+		return
+	}
+	if d[op.GetPath()] == nil {
+		d[op.GetPath()] = &dumbPath{readers: map[string]*activityv1.Reader{}}
+	}
+	path, actor := d[op.GetPath()], op.GetAuthor().GetActor()
+	if path.readers[actor] == nil {
+		path.readers[actor] = &activityv1.Reader{Author: op.GetAuthor(), FirstAt: at}
+	}
+	r := path.readers[actor]
+	r.LastAt = at
+	if reads {
+		r.ReadCount++
+		return
+	}
+	r.WriteCount++
+	r.LastWriteAt = at
+	path.writer = actor
+}
+
+// order is a path's readers, the most recently active first.
+func (d dumbAuthors) order(path string) []*activityv1.Reader {
+	if d[path] == nil {
+		return nil
+	}
+	return slices.SortedFunc(maps.Values(d[path].readers), func(x, y *activityv1.Reader) int {
+		return cmp.Or(cmp.Compare(y.GetLastAt(), x.GetLastAt()), strings.Compare(x.GetAuthor().GetActor(), y.GetAuthor().GetActor()))
+	})
+}
+
+// compareAuthors walks the seen-by pages of every path, and asks who wrote last.
+func (b *bench) compareAuthors(t *rapid.T, id string) {
+	ask := func(m activityv1.Query) proto.Message {
+		return b.mustAsk(entity.Command{Kind: entity.KindActivity, Identity: id, Principal: person("usr_1"), Message: m})
+	}
+	for path, dumb := range b.dumb {
+		for _, limit := range []int32{1, 2, 100} {
+			var found []*activityv1.Reader
+			q := &activityv1.ReadSeenBy{Path: path, Limit: limit}
+			for more := true; more; more = len(q.After) > 0 {
+				page := ask(q).(*activityv1.SeenBy)
+				found = append(found, page.GetReaders()...)
+				q.After = page.GetNext()
+			}
+			want := b.dumb.order(path)
+			if !slices.EqualFunc(found, want, func(x, y *activityv1.Reader) bool { return proto.Equal(x, y) }) {
+				t.Fatalf("%s was seen by %v, not %v", path, found, want)
+			}
+		}
+		dir, name := activity.Dir(path), activity.Name(path)
+		writers := ask(&activityv1.ReadLatestWriters{Dir: dir, Names: []string{name}}).(*activityv1.LatestWriters).GetWriters()
+		if dumb.writer == "" && len(writers) > 0 || dumb.writer != "" && (len(writers) != 1 || writers[0].GetAuthor().GetActor() != dumb.writer) {
+			t.Fatalf("%s was written by %v, not %q", path, writers, dumb.writer)
+		}
+	}
 }
 
 // walk is the seqs that pages give until their end.

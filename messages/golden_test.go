@@ -37,7 +37,7 @@ const golden = "testdata/stored.txt"
 // activity's index rows, rows of lists that are not in a state.
 var beside = []proto.Message{
 	&journalv1.Metadata{}, &journalv1.State{}, &journalv1.Mark{}, &journalv1.Parked{},
-	&activityv1.Intent{}, &activityv1.Totals{}, &activityv1.Fold{},
+	&activityv1.Intent{}, &activityv1.Totals{}, &activityv1.Fold{}, &activityv1.Writer{}, &activityv1.IndexMark{},
 	&auditv1.Event{}, &computerv1.Present{}, &computerv1.Sample{},
 }
 

@@ -1,8 +1,9 @@
 // Package activity holds the rules of a workspace's file-activity sequence: what becomes a row, what folds into a
 // summary, what counts as read and written, and where each row is indexed.
 //
-// A row's stored form is the JSON that pages and streams send, behind a small binary header that the indexes and
-// filters read (row.go). The version of the stream is the row's seq.
+// A row's stored form is the JSON that pages and streams send, behind one byte for its kind (row.go). The version of the
+// stream is the row's seq. Index entries and read counts are written behind the rows: the tail (tail.go) is what the
+// indexes do not have yet, an index write (write.go) empties it, and queries add it to what they find.
 package activity
 
 import (

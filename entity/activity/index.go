@@ -2,7 +2,6 @@ package activity
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"strings"
 
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -19,10 +18,12 @@ const (
 	Restores = "activity.restore"
 	// Seen has an author's Totals on a path.
 	Seen = "activity.seen"
-	// Recency has the authors of a path, the most recently active first.
+	// Recency has the authors of a path, the most recently active first, by their Totals' RecencyAt; see seen.go.
 	Recency = "activity.recency"
 	// LatestWriter has the Writer of a folder's entry.
 	LatestWriter = "activity.writer"
+	// Indexed has the workspace's IndexMark.
+	Indexed = "activity.indexed"
 	// OpenIntents has what is about to change the disk.
 	OpenIntents = "activity.intent"
 	// OpenFolds has what no summary tells of yet.
@@ -47,22 +48,9 @@ func PathValue(workspaceID, path string) string {
 	return workspaceID + "\x00" + string(sum[:16])
 }
 
-// recencyValue is the Recency index value of an author who was last active on a path at a time: it sorts before those of
-// earlier times.
-func recencyValue(pathValue string, at int64, author string) string {
-	var newestFirst [8]byte
-	binary.BigEndian.PutUint64(newestFirst[:], ^uint64(at))
-	return pathValue + string(newestFirst[:]) + author
-}
-
-// RecencyAuthor is what a Recency value holds behind its path: where it stands, and the Seen value of its author.
-func RecencyAuthor(workspaceID, path, value string) (place, seen string, ok bool) {
-	prefix := PathValue(workspaceID, path)
-	place, ok = strings.CutPrefix(value, prefix)
-	if !ok || len(place) < 8 {
-		return "", "", false
-	}
-	return place, prefix + place[8:], true
+// SeenValue is the Seen index value of a path and an author.
+func SeenValue(workspaceID, path string, author *activityv1.Author) string {
+	return PathValue(workspaceID, path) + authorKey(author)
 }
 
 // WriterValue is the LatestWriter index value of an entry of a folder.
@@ -71,6 +59,18 @@ func WriterValue(workspaceID, dir, name string) string {
 }
 
 func authorKey(a *activityv1.Author) string { return a.GetActor() + "\x00" + a.GetUserId() }
+
+// Dir returns the folder of a path, "" for the root.
+func Dir(path string) string {
+	dir, _ := split(path)
+	return dir
+}
+
+// Name returns the last segment of a path.
+func Name(path string) string {
+	_, name := split(path)
+	return name
+}
 
 // split parts a path into its folder ("" for the root) and its name.
 func split(path string) (dir, name string) {
@@ -84,28 +84,33 @@ func split(path string) (dir, name string) {
 // places remembers the values of the paths of one decision, since most stand in several indexes.
 type places struct {
 	workspaceID string
-	known       []place
+	known       map[string]string
 }
-
-type place struct{ path, value string }
 
 func (p *places) value(path string) string {
-	for i := range p.known {
-		if p.known[i].path == path {
-			return p.known[i].value
-		}
+	if value, ok := p.known[path]; ok {
+		return value
+	}
+	if p.known == nil {
+		p.known = map[string]string{}
 	}
 	value := PathValue(p.workspaceID, path)
-	if len(p.known) < 8 {
-		p.known = append(p.known, place{path, value})
-	}
+	p.known[path] = value
 	return value
 }
+
+// kindData is what the entries of a row hold: its kind.
+var kindData = func() (data [activityv1.Kind_KIND_RESTORE + 1][]byte) {
+	for kind := range data {
+		data[kind] = []byte{byte(kind)}
+	}
+	return data
+}()
 
 // find appends the places where a row is found again.
 func (d *draft) find(r Row) {
 	op := r.Operation
-	data := []byte{byte(op.GetKind())}
+	data := kindData[op.GetKind()]
 	if op.GetKind() == activityv1.Kind_KIND_RESTORE {
 		d.Entries = append(d.Entries, Entry{Index: Restores, Value: Prefix(d.state.WorkspaceID), Order: r.Seq, Data: data})
 		return

@@ -1,6 +1,9 @@
 package activity
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -117,4 +120,41 @@ func AppendFrame(b []byte, cursor Cursor, seq uint64, row Stored) []byte {
 	b = append(b, "\ndata: "...)
 	b = append(b, row.JSON()...)
 	return append(b, "\n\n"...)
+}
+
+// Decode parses a row's stored form, without its entry kind. It fails for what Encode did not make.
+func Decode(s Stored) (Row, error) {
+	if len(s) == 0 || kindNames[s.Kind()] == "" {
+		return Row{}, errors.New("activity: the row has no known kind")
+	}
+	var row struct {
+		Seq   uint64
+		Event struct {
+			Actor, UserID, Path, FromPath string
+			At                            int64
+			Count                         uint64
+		}
+	}
+	if err := json.Unmarshal(s.JSON(), &row); err != nil {
+		return Row{}, fmt.Errorf("activity: the row cannot be parsed: %w", err)
+	}
+	e := row.Event
+	return Row{Seq: row.Seq, At: e.At, Operation: &activityv1.Operation{
+		Kind: s.Kind(), Path: e.Path, FromPath: e.FromPath, Count: e.Count,
+		Author: &activityv1.Author{Actor: e.Actor, UserId: e.UserID},
+	}}, nil
+}
+
+// On reports whether a row is one of a path's own: a rename belongs to both its paths.
+func (r Row) On(path string) bool {
+	return r.Operation.GetPath() == path || r.Operation.GetFromPath() == path
+}
+
+// Below reports whether a row is of something strictly below a folder.
+func (r Row) Below(folder string) bool {
+	return below(r.Operation.GetPath(), folder) || below(r.Operation.GetFromPath(), folder)
+}
+
+func below(path, folder string) bool {
+	return len(path) > len(folder) && path[len(folder)] == '/' && path[:len(folder)] == folder
 }

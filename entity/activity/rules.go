@@ -26,18 +26,21 @@ const (
 	MaxActorBytes = 256
 )
 
-// State is what the rules remember of a workspace: its open intents and folds. The rest lies in
-// the indexes; what a decision needs of it is looked up through Totals.
+// State is what the rules remember of a workspace: its open intents and folds, and what its indexes do not have yet. The
+// rest lies in the indexes; what a decision needs of it is looked up through Totals.
 type State struct {
 	WorkspaceID string
 	// Seq is the last row's.
 	Seq     uint64
 	Intents map[string]*activityv1.Intent
 	Folds   map[string]*activityv1.Fold
+	Tail    Tail
+	// At is when the last decision was made, in milliseconds; 0 for none.
+	At int64
 }
 
-// Totals finds what an author did to a path so far, by its value in the Seen index; nil for nothing. The result is left
-// unchanged.
+// Totals looks up what the Seen index has at a value, as of the last index write that is durable; nil for nothing. The
+// result is left unchanged.
 type Totals func(seen string) *activityv1.Totals
 
 // Zero is a workspace in which nothing happened.
@@ -51,36 +54,47 @@ func Zero(workspaceID string) *State {
 
 // Decision is what a command changes: rows to append, index entries to put or remove, and what to remember.
 type Decision struct {
+	// At is the command's time, in milliseconds.
+	At      int64
 	Rows    []Row
 	Entries []Entry
-	// Totals that have changed, by their value in the Seen index.
-	Totals map[string]*activityv1.Totals
+	// Index is the index write that Entries contain, nil for none.
+	Index *IndexWrite
+	// Reads are counted once the command is acknowledged.
+	Reads []UnmarkedRead
 	// Intents and Folds changed; nil removes.
 	Intents map[string]*activityv1.Intent
 	Folds   map[string]*activityv1.Fold
 }
-
-// Empty tells that the command changes nothing.
-func (d *Decision) Empty() bool { return len(d.Rows) == 0 && len(d.Entries) == 0 }
 
 // Decide turns a command into what it changes. Errors: forbidden, invalid_request, unavailable.
 func Decide(call entity.Call, s *State, c activityv1.Command, totals Totals) (*Decision, error) {
 	if !mayCommand(call.Principal, c) {
 		return nil, entity.Errorf(entity.Forbidden, "activity is recorded by the platform")
 	}
-	d := &draft{call: call, state: s, lookup: totals, places: places{workspaceID: s.WorkspaceID}}
+	d := &draft{
+		Decision: Decision{At: call.At()},
+		call:     call, state: s, lookup: totals, places: places{workspaceID: s.WorkspaceID},
+	}
+	var err error
 	switch c := c.(type) {
 	case *activityv1.Intend:
-		return d.intend(c.GetIntent())
+		err = d.intend(c.GetIntent())
 	case *activityv1.Complete:
-		return d.complete(c.GetIntentId())
+		d.complete(c.GetIntentId())
 	case *activityv1.Abandon:
 		d.forget(c.GetIntentId())
 	case *activityv1.Record:
-		return d.record(c.GetOperations())
+		err = d.record(c.GetOperations())
 	case *activityv1.FlushSummaries:
 		d.flush()
+	case *activityv1.WriteIndexes:
+		d.index(s.Tail.Reads)
 	}
+	if err != nil {
+		return nil, err
+	}
+	d.bound()
 	return &d.Decision, nil
 }
 
@@ -98,6 +112,15 @@ func mayCommand(p *wirev1.Principal, c activityv1.Command) bool {
 // Evolve is the state after a decision. It changes its argument, which grows with what is open and not with history.
 func Evolve(s *State, d *Decision) {
 	s.Seq += uint64(len(d.Rows))
+	s.At = d.At
+	s.Tail.append(s.WorkspaceID, d.Rows)
+	if len(d.Rows) > 0 {
+		s.Tail.Marked = true
+	}
+	if d.Index != nil {
+		s.Tail.propose(s.WorkspaceID, d.Index)
+	}
+	s.Tail.since(d.At)
 	for id, intent := range d.Intents {
 		if intent == nil {
 			delete(s.Intents, id)
@@ -112,6 +135,40 @@ func Evolve(s *State, d *Decision) {
 			s.Folds[key] = fold
 		}
 	}
+}
+
+// Acknowledge notes that a decision is durable and about to be answered. It is called in the order of the decisions, and
+// for none that failed.
+func Acknowledge(s *State, d *Decision) {
+	if len(d.Rows) > 0 {
+		s.Tail.Durable = d.Rows[len(d.Rows)-1].Seq
+	}
+	if d.Index != nil {
+		s.Tail.settle(d.Index)
+	}
+	for _, read := range d.Reads {
+		s.Tail.Reads.add(read.Path, read.ReadCount)
+	}
+	s.Tail.since(d.At)
+}
+
+// Due returns the command that has to be carried out next, and when; nil for none. The time is never more than
+// IndexWindow after the last decision, so that what comes meanwhile does not wait longer than that.
+func (s *State) Due() (time.Time, activityv1.Command) {
+	var command activityv1.Command
+	at := s.NextFlush()
+	if !at.IsZero() {
+		command = &activityv1.FlushSummaries{}
+		if soon := time.UnixMilli(s.At).Add(IndexWindow); s.At > 0 && soon.Before(at) {
+			at = soon
+		}
+	}
+	if s.Tail.Since > 0 {
+		if index := time.UnixMilli(s.Tail.Since).Add(IndexWindow); command == nil || !at.Before(index) {
+			return index, &activityv1.WriteIndexes{}
+		}
+	}
+	return at, command
 }
 
 // NextFlush is when the oldest fold is due; the zero time without folds.
@@ -132,34 +189,35 @@ type draft struct {
 	state  *State
 	lookup Totals
 	places places
+	// marks are the times of the read markers among Rows, by the value in the Seen index.
+	marks map[string]int64
 }
 
-func (d *draft) intend(intent *activityv1.Intent) (*Decision, error) {
+func (d *draft) intend(intent *activityv1.Intent) error {
 	switch {
 	case intent.GetId() == "" || len(intent.GetId()) > 64:
-		return nil, entity.Errorf(entity.InvalidRequest, "intent id is empty or too long")
+		return entity.Errorf(entity.InvalidRequest, "intent id is empty or too long")
 	case len(d.state.Intents) >= MaxIntents:
-		return nil, entity.Errorf(entity.Unavailable, "too many operations are under way")
+		return entity.Errorf(entity.Unavailable, "too many operations are under way")
 	}
 	if err := check(intent.GetOperation()); err != nil {
-		return nil, err
+		return err
 	}
 	if d.state.Intents[intent.GetId()] != nil {
-		return &d.Decision, nil
+		return nil
 	}
 	d.Intents = map[string]*activityv1.Intent{intent.GetId(): intent}
 	d.put(OpenIntents, Prefix(d.state.WorkspaceID)+intent.GetId(), intent)
-	return &d.Decision, nil
+	return nil
 }
 
-func (d *draft) complete(id string) (*Decision, error) {
+func (d *draft) complete(id string) {
 	intent := d.state.Intents[id]
 	if intent == nil {
-		return &d.Decision, nil
+		return
 	}
 	d.forget(id)
 	d.apply(intent.GetOperation())
-	return &d.Decision, nil
 }
 
 func (d *draft) forget(id string) {
@@ -170,19 +228,22 @@ func (d *draft) forget(id string) {
 	d.remove(OpenIntents, Prefix(d.state.WorkspaceID)+id)
 }
 
-func (d *draft) record(operations []*activityv1.Operation) (*Decision, error) {
-	if len(operations) > MaxOperations {
-		return nil, entity.Errorf(entity.InvalidRequest, "more than %d operations", MaxOperations)
+func (d *draft) record(operations []*activityv1.Operation) error {
+	switch {
+	case len(operations) > MaxOperations:
+		return entity.Errorf(entity.InvalidRequest, "more than %d operations", MaxOperations)
+	case d.state.Tail.waiting() > maxUnindexed:
+		return entity.Errorf(entity.Unavailable, "too many operations wait for their index entries")
 	}
 	for _, op := range operations {
 		if err := check(op); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, op := range operations {
 		d.apply(op)
 	}
-	return &d.Decision, nil
+	return nil
 }
 
 // check tells what is wrong with an operation.
@@ -229,7 +290,6 @@ func (d *draft) apply(op *activityv1.Operation) {
 		d.read(op)
 	default:
 		d.row(op)
-		d.tally(op)
 	}
 }
 
@@ -249,10 +309,6 @@ func (d *draft) row(op *activityv1.Operation) {
 func (d *draft) rowAt(op *activityv1.Operation, at int64) {
 	r := Row{Seq: d.state.Seq + uint64(len(d.Rows)) + 1, At: at, Operation: op}
 	d.Rows = append(d.Rows, r)
-	if d.Entries == nil {
-		d.Entries = make([]Entry, 0, 12)
-	}
-	d.find(r)
 }
 
 func (d *draft) put(index, value string, m proto.Message) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,13 +16,15 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/entity/workspace"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
 const inFlight = 256
 
-// BenchmarkActor records operations through the workspace's actor, on ten thousand files in all. raw appends the very proposals that the actor made to
-// a journal of its own, as many at a time; rows leaves their index entries out.
+// BenchmarkActor records operations through the workspace's actor, on ten thousand files in all. raw appends the rows that
+// the actor made to a journal of its own, as many at a time, each in one proposal with the index entries that it comes
+// to; rows leaves the entries out.
 func BenchmarkActor(b *testing.B) {
 	for _, workspaces := range []int{1, inFlight} {
 		b.Run(fmt.Sprint("workspaces=", workspaces), func(b *testing.B) {
@@ -70,12 +73,16 @@ type activityActors struct {
 
 type capturing struct {
 	*persistence.Store
+	// appended counts the proposals.
+	appended atomic.Int64
+
 	mu        sync.Mutex
 	wanted    int
 	proposals []persistence.Proposal
 }
 
 func (c *capturing) Append(p persistence.Proposal, done func(persistence.Result)) {
+	c.appended.Add(1)
 	if c.wanted > 0 {
 		c.mu.Lock()
 		if len(c.proposals) < c.wanted && len(p.Events) == 1 {
@@ -126,7 +133,35 @@ func (a *activityActors) capture(n int) []persistence.Proposal {
 		batch.Wait()
 	}
 	a.journal.wanted = 0
+	for i := range a.journal.proposals {
+		a.journal.proposals[i].Entries = ownEntries(a.b, a.journal.proposals[i])
+	}
 	return a.journal.proposals
+}
+
+// ownEntries are the index entries of a proposal's one row, written for it alone.
+func ownEntries(b testing.TB, p persistence.Proposal) []persistence.Change {
+	row, err := activity.Decode(p.Events[0].Payload)
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, workspaceID, _ := strings.Cut(string(p.Stream), "/")
+	s := activity.Zero(workspaceID)
+	s.Resume(&activityv1.IndexMark{}, []activity.Row{row}, nil)
+	d, err := activity.Decide(entity.Call{Now: time.UnixMilli(row.At), Identity: workspaceID, Principal: entity.Platform()}, s,
+		&activityv1.WriteIndexes{}, func(string) *activityv1.Totals { return nil })
+	if err != nil {
+		b.Fatal(err)
+	}
+	var entries []persistence.Change
+	for _, e := range d.Entries {
+		if e.Index != activity.Indexed {
+			entries = append(entries, persistence.Change{
+				Entry: persistence.Entry{Index: e.Index, Value: e.Value, Order: e.Order, Data: e.Data}, Remove: e.Remove,
+			})
+		}
+	}
+	return entries
 }
 
 // appender appends captured proposals to streams of its own.

@@ -83,7 +83,9 @@ func (p *proposer) propose(done func(activity.Row, error)) error {
 	}
 	expected := p.state.Seq
 	activity.Evolve(p.state, d)
-	maps.Copy(p.totals, d.Totals)
+	if d.Index != nil {
+		maps.Copy(p.totals, d.Index.Totals)
+	}
 	proposal := persistence.Proposal{Stream: "activity/" + rawWorkspace, Expected: expected, Epoch: p.epoch}
 	row := d.Rows[0]
 	proposal.Events = []persistence.Event{{
@@ -94,6 +96,7 @@ func (p *proposer) propose(done func(activity.Row, error)) error {
 			Entry: persistence.Entry{Index: e.Index, Value: e.Value, Order: e.Order, Data: e.Data}, Remove: e.Remove,
 		})
 	}
+	activity.Acknowledge(p.state, d) // nothing is read back, and a failure ends the benchmark
 	p.store.Append(proposal, func(r persistence.Result) { done(row, r.Err) })
 	return nil
 }

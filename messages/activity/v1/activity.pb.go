@@ -620,6 +620,43 @@ func (*FlushSummaries) Descriptor() ([]byte, []int) {
 	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{8}
 }
 
+// WriteIndexes writes the index entries of rows that have none yet, and the read counts collected in memory.
+type WriteIndexes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteIndexes) Reset() {
+	*x = WriteIndexes{}
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteIndexes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteIndexes) ProtoMessage() {}
+
+func (x *WriteIndexes) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteIndexes.ProtoReflect.Descriptor instead.
+func (*WriteIndexes) Descriptor() ([]byte, []int) {
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{9}
+}
+
 type ReadHistory struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
@@ -632,7 +669,7 @@ type ReadHistory struct {
 
 func (x *ReadHistory) Reset() {
 	*x = ReadHistory{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[9]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -644,7 +681,7 @@ func (x *ReadHistory) String() string {
 func (*ReadHistory) ProtoMessage() {}
 
 func (x *ReadHistory) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[9]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -657,7 +694,7 @@ func (x *ReadHistory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadHistory.ProtoReflect.Descriptor instead.
 func (*ReadHistory) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{9}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReadHistory) GetPath() string {
@@ -705,7 +742,7 @@ type ReadFeed struct {
 
 func (x *ReadFeed) Reset() {
 	*x = ReadFeed{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[10]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +754,7 @@ func (x *ReadFeed) String() string {
 func (*ReadFeed) ProtoMessage() {}
 
 func (x *ReadFeed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[10]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +767,7 @@ func (x *ReadFeed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFeed.ProtoReflect.Descriptor instead.
 func (*ReadFeed) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{10}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReadFeed) GetPosition() uint64 {
@@ -787,7 +824,7 @@ type ReadSeenBy struct {
 
 func (x *ReadSeenBy) Reset() {
 	*x = ReadSeenBy{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[11]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +836,7 @@ func (x *ReadSeenBy) String() string {
 func (*ReadSeenBy) ProtoMessage() {}
 
 func (x *ReadSeenBy) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[11]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +849,7 @@ func (x *ReadSeenBy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadSeenBy.ProtoReflect.Descriptor instead.
 func (*ReadSeenBy) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{11}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReadSeenBy) GetPath() string {
@@ -846,7 +883,7 @@ type ReadLatestWriters struct {
 
 func (x *ReadLatestWriters) Reset() {
 	*x = ReadLatestWriters{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[12]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +895,7 @@ func (x *ReadLatestWriters) String() string {
 func (*ReadLatestWriters) ProtoMessage() {}
 
 func (x *ReadLatestWriters) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[12]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -871,7 +908,7 @@ func (x *ReadLatestWriters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLatestWriters.ProtoReflect.Descriptor instead.
 func (*ReadLatestWriters) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{12}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReadLatestWriters) GetDir() string {
@@ -897,7 +934,7 @@ type Intents struct {
 
 func (x *Intents) Reset() {
 	*x = Intents{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[13]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +946,7 @@ func (x *Intents) String() string {
 func (*Intents) ProtoMessage() {}
 
 func (x *Intents) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[13]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +959,7 @@ func (x *Intents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Intents.ProtoReflect.Descriptor instead.
 func (*Intents) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{13}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Intents) GetIntents() []*Intent {
@@ -942,7 +979,7 @@ type Recorded struct {
 
 func (x *Recorded) Reset() {
 	*x = Recorded{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[14]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +991,7 @@ func (x *Recorded) String() string {
 func (*Recorded) ProtoMessage() {}
 
 func (x *Recorded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[14]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1004,7 @@ func (x *Recorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recorded.ProtoReflect.Descriptor instead.
 func (*Recorded) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{14}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Recorded) GetSeq() uint64 {
@@ -990,7 +1027,7 @@ type Page struct {
 
 func (x *Page) Reset() {
 	*x = Page{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[15]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1039,7 @@ func (x *Page) String() string {
 func (*Page) ProtoMessage() {}
 
 func (x *Page) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[15]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1052,7 @@ func (x *Page) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Page.ProtoReflect.Descriptor instead.
 func (*Page) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{15}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Page) GetItems() []byte {
@@ -1043,7 +1080,7 @@ type SeenBy struct {
 
 func (x *SeenBy) Reset() {
 	*x = SeenBy{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[16]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1092,7 @@ func (x *SeenBy) String() string {
 func (*SeenBy) ProtoMessage() {}
 
 func (x *SeenBy) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[16]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1105,7 @@ func (x *SeenBy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeenBy.ProtoReflect.Descriptor instead.
 func (*SeenBy) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{16}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SeenBy) GetReaders() []*Reader {
@@ -1100,7 +1137,7 @@ type Reader struct {
 
 func (x *Reader) Reset() {
 	*x = Reader{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[17]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1149,7 @@ func (x *Reader) String() string {
 func (*Reader) ProtoMessage() {}
 
 func (x *Reader) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[17]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1162,7 @@ func (x *Reader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reader.ProtoReflect.Descriptor instead.
 func (*Reader) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{17}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Reader) GetAuthor() *Author {
@@ -1179,7 +1216,7 @@ type LatestWriters struct {
 
 func (x *LatestWriters) Reset() {
 	*x = LatestWriters{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[18]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1228,7 @@ func (x *LatestWriters) String() string {
 func (*LatestWriters) ProtoMessage() {}
 
 func (x *LatestWriters) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[18]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1241,7 @@ func (x *LatestWriters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatestWriters.ProtoReflect.Descriptor instead.
 func (*LatestWriters) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{18}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LatestWriters) GetWriters() []*Writer {
@@ -1225,7 +1262,7 @@ type Writer struct {
 
 func (x *Writer) Reset() {
 	*x = Writer{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[19]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1274,7 @@ func (x *Writer) String() string {
 func (*Writer) ProtoMessage() {}
 
 func (x *Writer) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[19]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1287,7 @@ func (x *Writer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Writer.ProtoReflect.Descriptor instead.
 func (*Writer) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{19}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Writer) GetPath() string {
@@ -1284,14 +1321,16 @@ type Totals struct {
 	WriteCount  uint64                 `protobuf:"varint,5,opt,name=write_count,json=writeCount,proto3" json:"write_count,omitempty"`
 	LastWriteAt int64                  `protobuf:"varint,6,opt,name=last_write_at,json=lastWriteAt,proto3" json:"last_write_at,omitempty"`
 	// The last read marker's time; 0: none.
-	MarkedAt      int64 `protobuf:"varint,7,opt,name=marked_at,json=markedAt,proto3" json:"marked_at,omitempty"`
+	MarkedAt int64 `protobuf:"varint,7,opt,name=marked_at,json=markedAt,proto3" json:"marked_at,omitempty"`
+	// The time under which the author stands in the path's order of recency; 0: last_at.
+	RecencyAt     int64 `protobuf:"varint,8,opt,name=recency_at,json=recencyAt,proto3" json:"recency_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Totals) Reset() {
 	*x = Totals{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[20]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1342,7 @@ func (x *Totals) String() string {
 func (*Totals) ProtoMessage() {}
 
 func (x *Totals) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[20]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1355,7 @@ func (x *Totals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Totals.ProtoReflect.Descriptor instead.
 func (*Totals) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{20}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Totals) GetAuthor() *Author {
@@ -1368,6 +1407,68 @@ func (x *Totals) GetMarkedAt() int64 {
 	return 0
 }
 
+func (x *Totals) GetRecencyAt() int64 {
+	if x != nil {
+		return x.RecencyAt
+	}
+	return 0
+}
+
+// IndexMark tells which rows have their index entries. It is written together with them.
+type IndexMark struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Every row up to this one has its index entries.
+	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The number of the last write of read counts.
+	Reads         uint64 `protobuf:"varint,2,opt,name=reads,proto3" json:"reads,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IndexMark) Reset() {
+	*x = IndexMark{}
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IndexMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IndexMark) ProtoMessage() {}
+
+func (x *IndexMark) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IndexMark.ProtoReflect.Descriptor instead.
+func (*IndexMark) Descriptor() ([]byte, []int) {
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *IndexMark) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *IndexMark) GetReads() uint64 {
+	if x != nil {
+		return x.Reads
+	}
+	return 0
+}
+
 // Fold is the operations below a generated tree that no summary tells of yet.
 type Fold struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1385,7 +1486,7 @@ type Fold struct {
 
 func (x *Fold) Reset() {
 	*x = Fold{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[21]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1498,7 @@ func (x *Fold) String() string {
 func (*Fold) ProtoMessage() {}
 
 func (x *Fold) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[21]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1511,7 @@ func (x *Fold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fold.ProtoReflect.Descriptor instead.
 func (*Fold) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{21}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Fold) GetKind() Kind {
@@ -1489,7 +1590,8 @@ const file_messages_activity_v1_activity_proto_rawDesc = "" +
 	"\n" +
 	"operations\x18\x01 \x03(\v2\x1e.atelier.activity.v1.OperationR\n" +
 	"operations\"\x10\n" +
-	"\x0eFlushSummaries\"c\n" +
+	"\x0eFlushSummaries\"\x0e\n" +
+	"\fWriteIndexes\"c\n" +
 	"\vReadHistory\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\x04R\x05after\x12\x14\n" +
@@ -1536,7 +1638,7 @@ const file_messages_activity_v1_activity_proto_rawDesc = "" +
 	"\x06Writer\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x123\n" +
 	"\x06author\x18\x02 \x01(\v2\x1b.atelier.activity.v1.AuthorR\x06author\x12\"\n" +
-	"\rlast_write_at\x18\x03 \x01(\x03R\vlastWriteAt\"\xf2\x01\n" +
+	"\rlast_write_at\x18\x03 \x01(\x03R\vlastWriteAt\"\x91\x02\n" +
 	"\x06Totals\x123\n" +
 	"\x06author\x18\x01 \x01(\v2\x1b.atelier.activity.v1.AuthorR\x06author\x12\x19\n" +
 	"\bfirst_at\x18\x02 \x01(\x03R\afirstAt\x12\x17\n" +
@@ -1546,7 +1648,12 @@ const file_messages_activity_v1_activity_proto_rawDesc = "" +
 	"\vwrite_count\x18\x05 \x01(\x04R\n" +
 	"writeCount\x12\"\n" +
 	"\rlast_write_at\x18\x06 \x01(\x03R\vlastWriteAt\x12\x1b\n" +
-	"\tmarked_at\x18\a \x01(\x03R\bmarkedAt\"\xba\x01\n" +
+	"\tmarked_at\x18\a \x01(\x03R\bmarkedAt\x12\x1d\n" +
+	"\n" +
+	"recency_at\x18\b \x01(\x03R\trecencyAt\"3\n" +
+	"\tIndexMark\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
+	"\x05reads\x18\x02 \x01(\x04R\x05reads\"\xba\x01\n" +
 	"\x04Fold\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.atelier.activity.v1.KindR\x04kind\x12\x12\n" +
 	"\x04tree\x18\x02 \x01(\tR\x04tree\x123\n" +
@@ -1583,7 +1690,7 @@ func file_messages_activity_v1_activity_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_activity_v1_activity_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_messages_activity_v1_activity_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_messages_activity_v1_activity_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_messages_activity_v1_activity_proto_goTypes = []any{
 	(Kind)(0),                 // 0: atelier.activity.v1.Kind
 	(EntryKind)(0),            // 1: atelier.activity.v1.EntryKind
@@ -1596,19 +1703,21 @@ var file_messages_activity_v1_activity_proto_goTypes = []any{
 	(*ListIntents)(nil),       // 8: atelier.activity.v1.ListIntents
 	(*Record)(nil),            // 9: atelier.activity.v1.Record
 	(*FlushSummaries)(nil),    // 10: atelier.activity.v1.FlushSummaries
-	(*ReadHistory)(nil),       // 11: atelier.activity.v1.ReadHistory
-	(*ReadFeed)(nil),          // 12: atelier.activity.v1.ReadFeed
-	(*ReadSeenBy)(nil),        // 13: atelier.activity.v1.ReadSeenBy
-	(*ReadLatestWriters)(nil), // 14: atelier.activity.v1.ReadLatestWriters
-	(*Intents)(nil),           // 15: atelier.activity.v1.Intents
-	(*Recorded)(nil),          // 16: atelier.activity.v1.Recorded
-	(*Page)(nil),              // 17: atelier.activity.v1.Page
-	(*SeenBy)(nil),            // 18: atelier.activity.v1.SeenBy
-	(*Reader)(nil),            // 19: atelier.activity.v1.Reader
-	(*LatestWriters)(nil),     // 20: atelier.activity.v1.LatestWriters
-	(*Writer)(nil),            // 21: atelier.activity.v1.Writer
-	(*Totals)(nil),            // 22: atelier.activity.v1.Totals
-	(*Fold)(nil),              // 23: atelier.activity.v1.Fold
+	(*WriteIndexes)(nil),      // 11: atelier.activity.v1.WriteIndexes
+	(*ReadHistory)(nil),       // 12: atelier.activity.v1.ReadHistory
+	(*ReadFeed)(nil),          // 13: atelier.activity.v1.ReadFeed
+	(*ReadSeenBy)(nil),        // 14: atelier.activity.v1.ReadSeenBy
+	(*ReadLatestWriters)(nil), // 15: atelier.activity.v1.ReadLatestWriters
+	(*Intents)(nil),           // 16: atelier.activity.v1.Intents
+	(*Recorded)(nil),          // 17: atelier.activity.v1.Recorded
+	(*Page)(nil),              // 18: atelier.activity.v1.Page
+	(*SeenBy)(nil),            // 19: atelier.activity.v1.SeenBy
+	(*Reader)(nil),            // 20: atelier.activity.v1.Reader
+	(*LatestWriters)(nil),     // 21: atelier.activity.v1.LatestWriters
+	(*Writer)(nil),            // 22: atelier.activity.v1.Writer
+	(*Totals)(nil),            // 23: atelier.activity.v1.Totals
+	(*IndexMark)(nil),         // 24: atelier.activity.v1.IndexMark
+	(*Fold)(nil),              // 25: atelier.activity.v1.Fold
 }
 var file_messages_activity_v1_activity_proto_depIdxs = []int32{
 	0,  // 0: atelier.activity.v1.Operation.kind:type_name -> atelier.activity.v1.Kind
@@ -1618,9 +1727,9 @@ var file_messages_activity_v1_activity_proto_depIdxs = []int32{
 	4,  // 4: atelier.activity.v1.Intend.intent:type_name -> atelier.activity.v1.Intent
 	3,  // 5: atelier.activity.v1.Record.operations:type_name -> atelier.activity.v1.Operation
 	4,  // 6: atelier.activity.v1.Intents.intents:type_name -> atelier.activity.v1.Intent
-	19, // 7: atelier.activity.v1.SeenBy.readers:type_name -> atelier.activity.v1.Reader
+	20, // 7: atelier.activity.v1.SeenBy.readers:type_name -> atelier.activity.v1.Reader
 	2,  // 8: atelier.activity.v1.Reader.author:type_name -> atelier.activity.v1.Author
-	21, // 9: atelier.activity.v1.LatestWriters.writers:type_name -> atelier.activity.v1.Writer
+	22, // 9: atelier.activity.v1.LatestWriters.writers:type_name -> atelier.activity.v1.Writer
 	2,  // 10: atelier.activity.v1.Writer.author:type_name -> atelier.activity.v1.Author
 	2,  // 11: atelier.activity.v1.Totals.author:type_name -> atelier.activity.v1.Author
 	0,  // 12: atelier.activity.v1.Fold.kind:type_name -> atelier.activity.v1.Kind
@@ -1643,7 +1752,7 @@ func file_messages_activity_v1_activity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_activity_v1_activity_proto_rawDesc), len(file_messages_activity_v1_activity_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

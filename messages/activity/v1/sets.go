@@ -15,6 +15,7 @@ func (*Complete) activityCommand()       {}
 func (*Abandon) activityCommand()        {}
 func (*Record) activityCommand()         {}
 func (*FlushSummaries) activityCommand() {}
+func (*WriteIndexes) activityCommand()   {}
 
 // Query is what reads it.
 //

@@ -1,0 +1,401 @@
+package actors
+
+import (
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// rowBytes is more than most rows have with their comma, so that a page is written without being copied.
+const rowBytes = 256
+
+// activityReader reads one workspace's activity from one view.
+type activityReader struct {
+	place
+	// tail are the durable rows that the view's indexes do not have, ascending.
+	tail []activity.Row
+	// reads are the read counts that they do not have.
+	reads []activity.ReadCount
+}
+
+func answerActivity(at place, m proto.Message) (proto.Message, error) {
+	a := activityReader{place: at}
+	if err := a.catchUp(m); err != nil {
+		return nil, err
+	}
+	switch q := m.(type) {
+	case *activityv1.ReadFeed:
+		if err := a.checkPosition(q.GetPosition()); err != nil {
+			return nil, err
+		}
+		return a.feed(q)
+	case *activityv1.ReadHistory:
+		if err := a.checkPosition(q.GetAfter()); err != nil {
+			return nil, err
+		}
+		return a.walk(selection{path: q.GetPath()}, pageOf(q.GetAfter(), q.GetLimit(), q.GetReads(), persistence.Ascending))
+	case *activityv1.ReadSeenBy:
+		return a.seenBy(q)
+	case *activityv1.ReadLatestWriters:
+		return a.latestWriters(q)
+	case *activityv1.ListIntents:
+		return a.intents()
+	}
+	return nil, entity.Errorf(entity.InvalidRequest, "activity answers no %s", m.ProtoReflect().Descriptor().Name())
+}
+
+// checkPosition returns invalid_cursor for a position beyond the last row: a cursor of a history that was lost since.
+func (a activityReader) checkPosition(position uint64) error {
+	if position == 0 {
+		return nil
+	}
+	head, err := a.view.Head(a.partition, a.stream)
+	if err == nil && position > head {
+		err = entity.Errorf(entity.InvalidCursor, "")
+	}
+	return err
+}
+
+// catchUp finds what the view's indexes lack of what an answer needs.
+func (a *activityReader) catchUp(m proto.Message) error {
+	switch q := m.(type) {
+	case *activityv1.ListIntents:
+		return nil
+	case *activityv1.ReadFeed:
+		if q.GetPath() == "" {
+			return nil
+		}
+	}
+	recent := a.recent.(unindexedActivity)
+	mark, err := indexMark(a.view, a.partition, a.identity)
+	if err != nil {
+		return err
+	}
+	for _, pending := range recent.reads {
+		if pending.ReadWrite > mark.GetReads() {
+			a.reads = append(a.reads, pending.ReadCount)
+		}
+	}
+	if !recent.known {
+		a.tail, err = unindexed(a.view, a.partition, a.stream, mark)
+		return err
+	}
+	first := 0
+	for first < len(recent.rows) && recent.rows[first].Seq <= mark.GetSeq() {
+		first++
+	}
+	a.tail = recent.rows[first:]
+	return nil
+}
+
+// page is what a walk of rows is asked for.
+type page struct {
+	from      uint64
+	limit     int
+	reads     bool
+	direction persistence.Direction
+}
+
+// pageOf turns a position, which a walk goes on behind, into its first seq. from is 0 where nothing can follow.
+func pageOf(position uint64, limit int32, reads bool, d persistence.Direction) page {
+	p := page{limit: min(max(int(limit), 1), 100), reads: reads, direction: d}
+	switch {
+	case d == persistence.Ascending:
+		p.from = position + 1
+	case position == 0:
+		p.from = 1<<63 - 1
+	default:
+		p.from = position - 1
+	}
+	return p
+}
+
+func (p page) wants(k activityv1.Kind) bool { return p.reads || !activity.Read(k) }
+
+func (a activityReader) feed(q *activityv1.ReadFeed) (proto.Message, error) {
+	direction := persistence.Direction(q.GetDescending())
+	p := pageOf(q.GetPosition(), q.GetLimit(), q.GetReads(), direction)
+	if q.GetPath() != "" {
+		return a.walk(selection{path: q.GetPath(), subtree: q.GetSubtree(), restores: true}, p)
+	}
+	return a.sequence(p)
+}
+
+// sequence is a page of the whole workspace.
+func (a activityReader) sequence(p page) (*activityv1.Page, error) {
+	out := newPage(p.limit)
+	if p.from == 0 {
+		return out.Page, nil
+	}
+	scanned := 0
+	for event, err := range a.view.Payloads(a.partition, a.stream, p.from, p.direction) {
+		if err != nil {
+			return nil, err
+		}
+		if out.rows == p.limit || scanned == scanBudget {
+			return out.end(), nil
+		}
+		scanned++
+		out.last = event.Version
+		if row := activity.Stored(event.Bytes); p.wants(row.Kind()) {
+			out.add(row)
+		}
+	}
+	return out.Page, nil
+}
+
+// selection is the rows of a path; with subtree also those below it, with restores also the restore rows.
+type selection struct {
+	path              string
+	subtree, restores bool
+}
+
+// queries are the index walks that together find a selection.
+func (s selection) queries(workspaceID string) []persistence.Query {
+	value := activity.PathValue(workspaceID, s.path)
+	queries := []persistence.Query{{Index: activity.ByPath, Value: value}}
+	if s.subtree {
+		queries = append(queries, persistence.Query{Index: activity.Below, Value: value})
+	}
+	if s.restores {
+		queries = append(queries, persistence.Query{Index: activity.Restores, Value: activity.Prefix(workspaceID)})
+	}
+	return queries
+}
+
+// has tells whether a row is of the selection.
+func (s selection) has(row activity.Row) bool {
+	if row.Operation.GetKind() == activityv1.Kind_KIND_RESTORE {
+		return s.restores
+	}
+	return row.On(s.path) || s.subtree && row.Below(s.path)
+}
+
+// walk is a page of the rows of a selection: of those in the indexes, and of the tail behind them.
+func (a activityReader) walk(s selection, p page) (*activityv1.Page, error) {
+	out := newPage(p.limit)
+	if p.from == 0 {
+		return out.Page, nil
+	}
+	m := merge(a.view, a.partition, s.queries(a.identity), p)
+	m.addRows(a.tail, s.has, p)
+	defer m.close()
+	for scanned := 0; ; scanned++ {
+		seq, kind, ok, err := m.next()
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return out.Page, nil
+		}
+		if out.rows == p.limit || scanned == scanBudget {
+			return out.end(), nil
+		}
+		out.last = seq
+		if !p.wants(kind) {
+			continue
+		}
+		if err := a.row(out, seq); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (a activityReader) row(out *pageWriter, seq uint64) error {
+	row, ok, err := a.view.Payload(a.partition, a.stream, seq)
+	if ok && err == nil {
+		out.add(activity.Stored(row))
+	}
+	return err
+}
+
+// pageWriter gathers a page's rows.
+type pageWriter struct {
+	*activityv1.Page
+	rows int
+	last uint64
+}
+
+func newPage(limit int) *pageWriter {
+	return &pageWriter{Page: &activityv1.Page{Items: make([]byte, 0, limit*rowBytes)}}
+}
+
+func (w *pageWriter) add(row activity.Stored) {
+	if w.rows > 0 {
+		w.Items = append(w.Items, ',')
+	}
+	w.Items = append(w.Items, row.JSON()...)
+	w.rows++
+}
+
+// end is the page when more may follow.
+func (w *pageWriter) end() *activityv1.Page {
+	w.Next = w.last
+	return w.Page
+}
+
+// seenBy is a page of a path's authors, the most recently active first. Those of whom something is not in the indexes
+// are put together from both.
+func (a activityReader) seenBy(q *activityv1.ReadSeenBy) (proto.Message, error) {
+	limit := pageOf(0, q.GetLimit(), true, persistence.Ascending).limit
+	after := string(q.GetAfter())
+	recent, err := a.recentTotals(q.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.authors(q.GetPath(), after, limit, recent)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range recent {
+		found = append(found, t)
+	}
+	standing := make([]author, 0, len(found))
+	for _, t := range found {
+		if place := activity.SeenPlace(t.GetLastAt(), t.GetAuthor()); place > after {
+			standing = append(standing, author{place, t})
+		}
+	}
+	slices.SortFunc(standing, func(x, y author) int { return strings.Compare(x.place, y.place) })
+	out := &activityv1.SeenBy{}
+	for i, s := range standing {
+		if i == limit {
+			out.Next = []byte(standing[i-1].place)
+			break
+		}
+		t := s.totals
+		out.Readers = append(out.Readers, &activityv1.Reader{
+			Author: t.GetAuthor(), FirstAt: t.GetFirstAt(), LastAt: t.GetLastAt(),
+			ReadCount: t.GetReadCount(), WriteCount: t.GetWriteCount(), LastWriteAt: t.GetLastWriteAt(),
+		})
+	}
+	return out, nil
+}
+
+// author is an author's totals on a path with their place in the order of recency.
+type author struct {
+	place  string
+	totals *activityv1.Totals
+}
+
+// recentTotals are the totals of those authors of a path of whom the indexes do not have everything, by their value in
+// the Seen index.
+func (a activityReader) recentTotals(path string) (map[string]*activityv1.Totals, error) {
+	recent := map[string]*activityv1.Totals{}
+	totals := func(author *activityv1.Author) (*activityv1.Totals, error) {
+		seen := activity.SeenValue(a.identity, path, author)
+		if t := recent[seen]; t != nil {
+			return t, nil
+		}
+		t := new(activityv1.Totals)
+		recent[seen] = t
+		_, err := a.lookup(activity.Seen, seen, t)
+		return t, err
+	}
+	for _, row := range a.tail {
+		if row.Operation.GetPath() != path || !row.Counts() {
+			continue
+		}
+		t, err := totals(row.Operation.GetAuthor())
+		if err != nil {
+			return nil, err
+		}
+		row.CountInto(t)
+	}
+	for _, reads := range a.reads {
+		t, err := totals(reads.Author)
+		if err != nil {
+			return nil, err
+		}
+		reads.CountInto(t)
+	}
+	return recent, nil
+}
+
+// authors are the totals, as the indexes have them, of a path's authors but for those of except: all whose place is
+// behind after, or the first of them, more than limit. Others may be among them.
+func (a activityReader) authors(path, after string, limit int, except map[string]*activityv1.Totals) ([]*activityv1.Totals, error) {
+	query := persistence.Query{
+		Index: activity.Recency, Value: activity.PathValue(a.identity, path), Prefix: true,
+		After: activity.RecencyStart(a.identity, path, after),
+	}
+	var found []*activityv1.Totals
+	behind, last := 0, int64(0)
+	for entry, err := range a.view.Index(a.partition, query) {
+		if err != nil {
+			return nil, err
+		}
+		span, seen, ok := activity.RecencyEntry(a.identity, path, entry.Value)
+		if !ok || except[seen] != nil {
+			continue
+		}
+		if span != last && behind > limit {
+			break // a span is taken whole, since its entries are not in the exact order
+		}
+		last = span
+		t := new(activityv1.Totals)
+		if ok, err := a.lookup(activity.Seen, seen, t); err != nil {
+			return nil, err
+		} else if !ok {
+			continue
+		}
+		found = append(found, t)
+		if activity.SeenPlace(t.GetLastAt(), t.GetAuthor()) > after {
+			behind++
+		}
+	}
+	return found, nil
+}
+
+func (a activityReader) latestWriters(q *activityv1.ReadLatestWriters) (proto.Message, error) {
+	recent := map[string]*activityv1.Writer{}
+	for _, row := range a.tail {
+		if w := row.Writer(); w != nil && activity.Dir(w.GetPath()) == q.GetDir() {
+			recent[activity.Name(w.GetPath())] = w
+		}
+	}
+	out := &activityv1.LatestWriters{}
+	for _, name := range q.GetNames() {
+		if w := recent[name]; w != nil {
+			out.Writers = append(out.Writers, w)
+			continue
+		}
+		var w activityv1.Writer
+		found, err := a.lookup(activity.LatestWriter, activity.WriterValue(a.identity, q.GetDir(), name), &w)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			out.Writers = append(out.Writers, &w)
+		}
+	}
+	return out, nil
+}
+
+// lookup decodes one entry; found is false where there is none.
+func (a activityReader) lookup(index, value string, m proto.Message) (found bool, err error) {
+	data, found, err := a.view.Lookup(a.partition, index, value, 0)
+	if err != nil || !found {
+		return false, err
+	}
+	return true, proto.Unmarshal(data, m)
+}
+
+func (a activityReader) intents() (proto.Message, error) {
+	found, err := open(a.view, a.partition, activity.OpenIntents, activity.Prefix(a.identity),
+		func() *activityv1.Intent { return new(activityv1.Intent) })
+	if err != nil {
+		return nil, err
+	}
+	out := &activityv1.Intents{}
+	for _, intent := range found {
+		out.Intents = append(out.Intents, intent)
+	}
+	return out, nil
+}

@@ -1,0 +1,117 @@
+package activity_test
+
+import (
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+// One who reads a path all the time moves in its order of recency once in a span, so that removed entries do not pile up.
+func TestRecencyIsMovedOnceInASpan(t *testing.T) {
+	m := newModel()
+	const reads = 10_000
+	for range reads {
+		m.now = m.now.Add(time.Second)
+		m.record(t, &activityv1.Operation{Kind: activityv1.Kind_KIND_READ, Path: "a", Author: author})
+		m.must(t, &activityv1.WriteIndexes{})
+	}
+	if spans := int(reads*time.Second/activity.MarkerWindow) + 1; m.removed > spans || len(m.order) != 1 {
+		t.Errorf("%d entries were removed in %d spans, %d are left", m.removed, spans, len(m.order))
+	}
+}
+
+// Totals that were written before recency was kept by spans stand where their last activity was.
+func TestTotalsWithoutARecencyTime(t *testing.T) {
+	m := newModel()
+	seen := activity.SeenValue("ws_1", "a", author)
+	at := m.now.UnixMilli()
+	m.totals[seen] = &activityv1.Totals{Author: author, FirstAt: at, LastAt: at, ReadCount: 7}
+	old := activity.PathValue("ws_1", "a") + activity.SeenPlace(at, author)
+	m.order[old] = true
+	read := &activityv1.Record{Operations: []*activityv1.Operation{{Kind: activityv1.Kind_KIND_READ, Path: "a", Author: author}}}
+	for _, pause := range []time.Duration{0, activity.MarkerWindow, time.Hour} {
+		m.now = m.now.Add(pause)
+		m.must(t, read)
+		m.must(t, &activityv1.WriteIndexes{})
+		if len(m.order) != 1 || m.order[old] != (pause == 0) {
+			t.Errorf("after %v the order is %v", pause, m.order)
+		}
+	}
+	if got := m.totals[seen].GetReadCount(); got != 10 {
+		t.Errorf("%d reads", got)
+	}
+}
+
+// Before its first mark, a workspace's rows have their entries; what comes then does not count them again.
+func TestRowsOfATimeBeforeMarks(t *testing.T) {
+	s := activity.Zero("ws_1")
+	s.Seq = 5
+	s.Resume(nil, nil, nil)
+	d, err := activity.Decide(entity.Call{Now: time.UnixMilli(9), Principal: entity.Platform()}, s,
+		&activityv1.Record{Operations: []*activityv1.Operation{{Kind: activityv1.Kind_KIND_DELETE, Path: "a", Author: author}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := new(activityv1.IndexMark)
+	if len(d.Entries) != 1 || d.Entries[0].Index != activity.Indexed || proto.Unmarshal(d.Entries[0].Data, mark) != nil || mark.GetSeq() != 5 {
+		t.Errorf("the first row comes with %v", d.Entries)
+	}
+}
+
+// A command is due within a second of what it writes, also where a summary is open that is due later.
+func TestIndexesAreDueInTime(t *testing.T) {
+	m := newModel()
+	begin := m.now
+	if _, c := m.state.Due(); c != nil {
+		t.Errorf("%T is due where nothing happened", c)
+	}
+	fold := &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "t/.git/x", Tree: "t/.git", Author: author}
+	m.record(t, fold)
+	if at, c := m.state.Due(); c == nil || at.After(begin.Add(activity.IndexWindow)) {
+		t.Errorf("%T is due %v after the last decision", c, at.Sub(begin))
+	}
+	m.now = m.now.Add(time.Millisecond)
+	row := &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "a", Author: author}
+	m.record(t, row)
+	at, c := m.state.Due()
+	if _, ok := c.(*activityv1.WriteIndexes); !ok || !at.Equal(m.now.Add(activity.IndexWindow)) {
+		t.Errorf("%T is due %v after a row", c, at.Sub(m.now))
+	}
+	m.now = at
+	m.must(t, c)
+	if m.state.Tail.Dirty() {
+		t.Error("the row has no index entries")
+	}
+}
+
+func TestStoredRowsAreParsed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := &activityv1.Operation{
+			Kind:     activityv1.Kind(rapid.IntRange(1, 8).Draw(t, "kind")),
+			Path:     rapid.String().Draw(t, "path"),
+			FromPath: rapid.String().Draw(t, "from"),
+			Count:    rapid.Uint64().Draw(t, "count"),
+			Author:   &activityv1.Author{Actor: rapid.String().Draw(t, "actor"), UserId: rapid.String().Draw(t, "user")},
+		}
+		if !utf8.ValidString(want.Path) || !utf8.ValidString(want.FromPath) || !utf8.ValidString(want.Author.Actor) || !utf8.ValidString(want.Author.UserId) {
+			return
+		}
+		row := activity.Row{Seq: rapid.Uint64().Draw(t, "seq"), At: rapid.Int64().Draw(t, "at"), Operation: want}
+		got, err := activity.Decode(activity.Encode(row))
+		if err != nil || got.Seq != row.Seq || got.At != row.At || !proto.Equal(got.Operation, want) {
+			t.Fatalf("%v is parsed as %v, %v", row, got, err)
+		}
+	})
+	for _, damaged := range []string{"", "\x00{}", "\x09{}", "\x01", "\x01{\"seq\":"} {
+		if row, err := activity.Decode(activity.Stored(damaged)); err == nil {
+			t.Errorf("%q is parsed as %v", damaged, row)
+		}
+	}
+}
