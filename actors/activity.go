@@ -3,7 +3,6 @@ package actors
 import (
 	"maps"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -40,7 +39,6 @@ func (k Kind) WithActivity(journal persistence.Journal, secret []byte) Kind {
 			return ok
 		},
 		answer: answerActivity,
-		open:   []string{activity.OpenFolds},
 	}
 	k.parts = parts
 	return k
@@ -56,8 +54,10 @@ type activityMachine struct {
 	workspaceID string
 	partition   persistence.Partition
 	state       *activity.State
-	tallies     tallies
-	hub         *hub
+	// flushAt is when the timer is due that flushes summaries, in milliseconds since the Unix epoch; 0: none waits.
+	flushAt int64
+	tallies tallies
+	hub     *hub
 }
 
 func (a *activityMachine) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (version, kept uint64, err error) {
@@ -79,6 +79,7 @@ func (a *activityMachine) recall(v persistence.View, p persistence.Partition, s 
 		return 0, 0, err
 	}
 	a.state.Intents, a.state.Folds = intents, folds
+	a.flushAt = a.state.NextFlush()
 	a.hub.resume(head)
 	return head, head, nil
 }
@@ -122,7 +123,32 @@ func (a *activityMachine) decide(call entity.Call, command proto.Message) (decis
 	for seen, t := range made.Totals {
 		a.tallies.put(seen, t)
 	}
-	return a.stored(call, made), nil
+	d := a.stored(call, made)
+	if err := a.setTimer(&d, made); err != nil {
+		return decision{}, err
+	}
+	return d, nil
+}
+
+// setTimer adds what the decision changes of the timer that flushes summaries: it waits for the oldest open fold.
+func (a *activityMachine) setTimer(d *decision, made *activity.Decision) error {
+	next, changed := a.state.FlushAfter(a.flushAt, made)
+	if !changed {
+		return nil
+	}
+	timer := entity.Timer{ID: "flush", At: a.flushAt, Message: &activityv1.FlushSummaries{}}
+	for _, remove := range []bool{true, false} {
+		if timer.At != 0 {
+			c, err := timerChange(entity.KindActivity, a.workspaceID, timer, remove)
+			if err != nil {
+				return err
+			}
+			d.changes = append(d.changes, c)
+		}
+		timer.At = next
+	}
+	a.flushAt = next
+	return nil
 }
 
 func (a *activityMachine) stored(call entity.Call, made *activity.Decision) decision {
@@ -168,14 +194,6 @@ func (a *activityMachine) totals(seen string) (*activityv1.Totals, error) {
 }
 
 func (a *activityMachine) snapshot() proto.Message { return nil }
-
-func (a *activityMachine) due() (time.Time, proto.Message) {
-	at := a.state.NextFlush()
-	if at.IsZero() {
-		return at, nil
-	}
-	return at, &activityv1.FlushSummaries{}
-}
 
 // committed passes rows on to those who follow the workspace.
 func (a *activityMachine) committed(d decision) {

@@ -43,7 +43,10 @@ type bench struct {
 	idle     time.Duration
 	extra    []actors.Kind
 	trail    actors.Trail
-	clock    *fakeClock
+	// executors and follow are those of actors.Options.
+	executors map[string]actors.Executor
+	follower  func(context.Context, persistence.Partition)
+	clock     *fakeClock
 }
 
 type fakeClock struct {
@@ -88,7 +91,7 @@ func (b *bench) start() {
 	b.system = actors.New(actors.Options{
 		Journal: b.faults, Partitions: partitions, Kinds: append(kinds(b.faults), b.extra...), Ask: b.router.Ask,
 		Clock: b.clock.Now, Log: slog.New(slog.DiscardHandler), Registerer: b.registry, IdleAfter: b.idle,
-		Reactions: reactions(), Trail: b.trail,
+		Reactions: reactions(), Trail: b.trail, Executors: b.executors, Follow: b.follower,
 	})
 	b.router.Attach(b.system)
 	b.system.Start()

@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -24,11 +22,6 @@ type (
 	blank struct{ key string }
 	// stay answers passivate when the entity is not idle after all.
 	stay struct{ key string }
-	// wake has a part carry out what was due; without a command, look for it again.
-	wake struct {
-		kind    string
-		command proto.Message
-	}
 )
 
 // entityActor hosts one entity: its own pipeline, and those of the parts that live with it.
@@ -40,11 +33,11 @@ type entityActor struct {
 	epoch     uint64
 	mailbox   *mailbox
 	metrics   *kindMetrics
+	effects   *effects
 
 	self  *actor.PID
 	own   *pipeline
 	parts map[string]*pipeline
-	wakes map[string]*time.Timer
 }
 
 func (e *entityActor) Receive(ctx actor.Context) {
@@ -58,8 +51,6 @@ func (e *entityActor) Receive(ctx actor.Context) {
 		}
 	case settled:
 		e.settle(m.pipeline)
-	case wake:
-		e.wake(m)
 	case passivate:
 		e.passivate(ctx)
 	case *actor.Restarting:
@@ -72,20 +63,15 @@ func (e *entityActor) Receive(ctx actor.Context) {
 
 func (e *entityActor) start(ctx actor.Context) {
 	e.self = ctx.Self()
-	e.parts, e.wakes = map[string]*pipeline{}, map[string]*time.Timer{}
+	e.parts = map[string]*pipeline{}
 	e.own = e.pipeline(e.kind.name, e.kind.machine(e.identity))
-	// What a part left open when the entity last left memory is taken up without being asked for.
-	for name, part := range e.kind.parts {
-		if len(part.open) > 0 {
-			e.takeUp(name, e.part(name))
-		}
-	}
 }
 
 func (e *entityActor) pipeline(kind string, m machine) *pipeline {
 	p := &pipeline{
 		node: e.node, partition: e.partition, epoch: e.epoch,
 		stream: persistence.Stream(kind + "/" + e.identity), machine: m, metrics: e.node.metrics.kinds[kind],
+		effects: e.effects,
 	}
 	self := e.self
 	p.wake = func() { e.node.root.Send(self, settled{p}) }
@@ -134,7 +120,6 @@ func (e *entityActor) handle(r *request) {
 		return
 	}
 	p.handle(r)
-	e.schedule(r.command.Kind, p)
 }
 
 // allow lets the entity's own rules decide who may use what belongs to it.
@@ -174,59 +159,6 @@ func (e *entityActor) settle(p *pipeline) {
 	if p == e.own {
 		e.recheck()
 	}
-	for kind, part := range e.parts {
-		if part == p {
-			e.takeUp(kind, p)
-		}
-	}
-}
-
-// takeUp sees to it that what a part has open is carried out in time, also after a failure.
-func (e *entityActor) takeUp(kind string, p *pipeline) {
-	if p.known || !p.idle() {
-		e.schedule(kind, p)
-		return
-	}
-	if p.learn() == nil {
-		e.schedule(kind, p)
-		return
-	}
-	if e.wakes[kind] == nil {
-		e.later(kind, relearnAfter, nil)
-	}
-}
-
-const relearnAfter = time.Second
-
-// schedule wakes a part that has something due later.
-func (e *entityActor) schedule(kind string, p *pipeline) {
-	m, ok := p.machine.(interface {
-		due() (time.Time, proto.Message)
-	})
-	if !ok || e.wakes[kind] != nil || !p.known {
-		return
-	}
-	at, command := m.due()
-	if command == nil {
-		return
-	}
-	e.later(kind, max(at.Sub(e.node.clock()), 0), command)
-}
-
-func (e *entityActor) later(kind string, pause time.Duration, command proto.Message) {
-	self := e.self
-	e.wakes[kind] = time.AfterFunc(pause, func() { e.node.root.Send(self, wake{kind, command}) })
-}
-
-func (e *entityActor) wake(w wake) {
-	delete(e.wakes, w.kind)
-	p := e.part(w.kind)
-	if w.command != nil {
-		p.handle(e.node.newRequest(entity.Command{
-			Kind: w.kind, Identity: e.identity, Principal: entity.Platform(), Message: w.command,
-		}))
-	}
-	e.takeUp(w.kind, p)
 }
 
 func (e *entityActor) blank() bool {
@@ -242,8 +174,8 @@ func (e *entityActor) idle() bool {
 	if !e.own.idle() {
 		return false
 	}
-	for kind, p := range e.parts {
-		if !p.idle() || e.wakes[kind] != nil || e.listened(p) {
+	for _, p := range e.parts {
+		if !p.idle() || e.listened(p) {
 			return false
 		}
 	}
@@ -260,9 +192,6 @@ func (e *entityActor) passivate(ctx actor.Context) {
 }
 
 func (e *entityActor) end() {
-	for _, t := range e.wakes {
-		t.Stop()
-	}
 	if e.own != nil {
 		e.own.abandon()
 	}

@@ -42,6 +42,10 @@ type Rules[S, C, E proto.Message] struct {
 	Reply  func(entity.Call, S, C, []E) proto.Message
 	// Rows are the entries of lists that a command changes, beside its events or without any; may be nil.
 	Rows func(call entity.Call, before, after S, c C, events []E) []entity.Row
+	// Timers are those that wait in a state, and Tasks those that are open in it; see entity.Timer and entity.Task. They
+	// are called after each decision with events. May be nil.
+	Timers func(s S) []entity.Timer
+	Tasks  func(s S) []entity.Task
 }
 
 // Kind is a sort of entity that shards can activate.
@@ -65,8 +69,6 @@ type part struct {
 	// reads tells messages that are answered from a view, off the actor, by answer.
 	reads  func(proto.Message) bool
 	answer func(place, proto.Message) (proto.Message, error)
-	// open names the indexes whose rows make a shard activate their entity: work that was under way.
-	open []string
 }
 
 // place is where an entity's rows are read.
@@ -119,10 +121,12 @@ type ruled[S, C, E proto.Message] struct {
 	rules    Rules[S, C, E]
 	identity string
 	state    S
+	// effects are those of state; nil: not computed since the state was recalled.
+	effects *stateEffects
 }
 
 func (r *ruled[S, C, E]) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (version, kept uint64, err error) {
-	r.state = r.rules.Zero(r.identity)
+	r.state, r.effects = r.rules.Zero(r.identity), nil
 	snapshot, err := v.Snapshot(p, s)
 	if err != nil {
 		return 0, 0, err
@@ -172,8 +176,31 @@ func (r *ruled[S, C, E]) decide(call entity.Call, command proto.Message) (decisi
 			return decision{}, err
 		}
 	}
+	if (r.rules.Timers != nil || r.rules.Tasks != nil) && len(events) > 0 {
+		before, after := r.effects, r.effectsOf(state)
+		if before == nil {
+			before = r.effectsOf(r.state)
+		}
+		more, err := effectChanges(r.rules.Kind, r.identity, call.At(), before, after)
+		if err != nil {
+			return decision{}, err
+		}
+		d.changes, r.effects = append(d.changes, more...), after
+	}
 	r.state = state
 	return d, nil
+}
+
+func (r *ruled[S, C, E]) effectsOf(state S) *stateEffects {
+	var timers []entity.Timer
+	var tasks []entity.Task
+	if r.rules.Timers != nil {
+		timers = r.rules.Timers(state)
+	}
+	if r.rules.Tasks != nil {
+		tasks = r.rules.Tasks(state)
+	}
+	return effectsOf(r.rules.Kind, r.identity, timers, tasks)
 }
 
 // snapshot is safe to encode later, since Evolve leaves its argument alone.

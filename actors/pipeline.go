@@ -33,6 +33,7 @@ type pipeline struct {
 	stream    persistence.Stream
 	machine   machine
 	metrics   *kindMetrics
+	effects   *effects
 	// wake makes the actor call settle.
 	wake func()
 
@@ -200,7 +201,13 @@ func (p *pipeline) propose(next *pending) {
 		next.snapshot = p.machine.snapshot()
 		p.kept = p.version
 	}
-	p.node.journal.Append(proposal, func(result persistence.Result) { p.outcome(ticket, result) })
+	tells := hasEffects(proposal.Entries)
+	p.node.journal.Append(proposal, func(result persistence.Result) {
+		if tells {
+			p.effects.committed(proposal.Entries)
+		}
+		p.outcome(ticket, result)
+	})
 }
 
 func (p *pipeline) commandValue(id string) string { return string(p.stream) + "\x00" + id }

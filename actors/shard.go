@@ -2,7 +2,6 @@ package actors
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -29,6 +28,7 @@ type shard struct {
 
 	self     *actor.PID
 	reactor  *actor.PID
+	effects  *effects
 	entities map[string]*handle
 	byPID    map[string]*handle
 	timer    *time.Timer
@@ -54,6 +54,8 @@ func (s *shard) Receive(ctx actor.Context) {
 		ctx.Send(s.reactor, m)
 	case *settle:
 		ctx.Send(s.reactor, m)
+	case tick:
+		ctx.Send(s.effects.timers, m)
 	case sweep:
 		s.sweep(ctx)
 	case stay:
@@ -78,7 +80,7 @@ func (s *shard) start(ctx actor.Context) {
 	s.reactor = s.spawn(ctx, reactorKind, s.node.metrics.kinds[reactorKind], func(box *mailbox) actor.Actor {
 		return &reactor{node: s.node, partition: s.partition, epoch: s.epoch, mailbox: box}
 	})
-	s.takeUp(ctx)
+	s.startEffects(ctx)
 	s.scheduleSweep()
 }
 
@@ -99,23 +101,6 @@ func (s *shard) spawn(ctx actor.Context, name string, m *kindMetrics, produce fu
 		panic(fmt.Errorf("actor %s: %w", name, err)) // a name is given out once Terminated has told that it is free
 	}
 	return pid
-}
-
-// takeUp activates the entities that left work open.
-func (s *shard) takeUp(ctx actor.Context) {
-	for _, kind := range s.node.kinds {
-		for _, part := range kind.parts {
-			for _, index := range part.open {
-				identities, err := s.node.identities(s.partition, index)
-				if err != nil {
-					s.node.log.Error("open work cannot be read", slog.Any("error", err))
-				}
-				for _, identity := range identities {
-					s.activate(ctx, kind, identity)
-				}
-			}
-		}
-	}
 }
 
 // deliver hands a command to its entity, which is activated where it is not in memory.
@@ -145,7 +130,7 @@ func (s *shard) activate(ctx actor.Context, kind Kind, identity string) *handle 
 	pid := s.spawn(ctx, k, m, func(box *mailbox) actor.Actor {
 		return &entityActor{
 			node: s.node, kind: kind, identity: identity,
-			partition: s.partition, epoch: s.epoch, mailbox: box, metrics: m,
+			partition: s.partition, epoch: s.epoch, mailbox: box, metrics: m, effects: s.effects,
 		}
 	})
 	h := &handle{key: k, pid: pid, kind: m}
@@ -205,6 +190,9 @@ func (s *shard) ended(ctx actor.Context, who *actor.PID) {
 }
 
 func (s *shard) stop() {
+	if s.effects != nil {
+		s.effects.end()
+	}
 	if s.timer != nil {
 		s.timer.Stop()
 	}

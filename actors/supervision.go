@@ -23,7 +23,7 @@ func newBackoff(restarted func(child *actor.PID, reason any, stopped bool)) *bac
 }
 
 // supervision is how a shard treats its children: an entity that keeps failing is stopped, and activated anew when it is
-// next asked; the reactor goes on.
+// next asked; the reactor, the timers and the tasks go on.
 type supervision struct{ entities, reactor *backoff }
 
 func (s *System) supervision() supervision {
@@ -32,7 +32,8 @@ func (s *System) supervision() supervision {
 
 func (s supervision) HandleFailure(system *actor.ActorSystem, supervisor actor.Supervisor, child *actor.PID, rs *actor.RestartStatistics, reason, message any) {
 	strategy := s.entities
-	if kindOf(child.Id) == reactorKind {
+	switch kindOf(child.Id) {
+	case reactorKind, timersKind, tasksKind:
 		strategy = s.reactor
 	}
 	strategy.HandleFailure(system, supervisor, child, rs, reason, message)

@@ -49,6 +49,11 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// IdleAfter is when an unused entity leaves memory.
 	IdleAfter time.Duration
+	// Executors run the tasks that kinds open, by the kind of the task.
+	Executors map[string]Executor
+	// Follow, where set, is called in a goroutine of its own for each term of a partition that this process leads. ctx
+	// ends with the term. State of the process that depends on what it leads is built and dropped there.
+	Follow func(ctx context.Context, p persistence.Partition)
 }
 
 // System is the actor side of one process.
@@ -73,6 +78,11 @@ type System struct {
 	shards    []led
 	inFlight  map[string]*atomic.Int64
 	streams   atomic.Uint64
+	executors map[string]*executor
+	runs      runs
+	follow    func(context.Context, persistence.Partition)
+	// work is what runs beside the actors: tasks, deliveries of timers, followers of terms.
+	work sync.WaitGroup
 	// running ends when the system stops.
 	running context.Context
 	end     context.CancelFunc
@@ -109,7 +119,12 @@ func New(o Options) *System {
 		clock: o.Clock, log: o.Log, idleAfter: o.IdleAfter, sweepEvery: max(o.IdleAfter/4, time.Second),
 		shards: make([]led, o.Partitions), inFlight: map[string]*atomic.Int64{},
 	}
-	names := []string{reactorKind, shardKind}
+	s.follow = o.Follow
+	s.executors = map[string]*executor{}
+	for kind, e := range o.Executors {
+		s.executors[kind] = &executor{Executor: e.complete(), node: s, kind: kind}
+	}
+	names := []string{reactorKind, shardKind, timersKind, tasksKind}
 	for _, k := range o.Kinds {
 		s.hosts[k.name] = k
 		names = append(names, k.name)
@@ -122,6 +137,7 @@ func New(o Options) *System {
 		s.inFlight[name] = new(atomic.Int64)
 	}
 	s.metrics = newMetrics(o.Registerer, names)
+	s.metrics.observeTasks(o.Registerer, s)
 	s.actors = actor.NewActorSystemWithConfig(actor.Configure(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(levelled{o.Log.Handler()})
 	})))
@@ -161,6 +177,12 @@ func (s *System) Stop(ctx context.Context) {
 			case <-ctx.Done():
 			}
 		}
+	}
+	ended := make(chan struct{})
+	go func() { s.work.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
 	}
 	s.actors.Shutdown()
 	s.dispatcher.end()

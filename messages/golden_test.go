@@ -30,6 +30,7 @@ import (
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
+	runtimev1 "github.com/atelier-run/atelier/messages/runtime/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
@@ -46,7 +47,7 @@ var beside = []proto.Message{
 	&activityv1.Intent{}, &activityv1.Totals{}, &activityv1.Fold{},
 	&clientv1.Client{}, &computerv1.Computer{}, &credentialv1.Credential{}, &devicev1.Device{}, &emailv1.Email{},
 	&grantv1.Grant{}, &slugv1.Slug{}, &userv1.User{}, &workspacev1.Workspace{},
-	&auditv1.Event{}, &computerv1.Present{}, &computerv1.Sample{},
+	&auditv1.Event{}, &computerv1.Present{}, &computerv1.Sample{}, &computerv1.Work{}, &runtimev1.Timer{}, &runtimev1.Task{},
 }
 
 func isEvent(m proto.Message) bool {

@@ -102,15 +102,36 @@ func Evolve(s *State, d *Decision) {
 	}
 }
 
-// NextFlush is when the oldest fold is due; the zero time without folds.
-func (s *State) NextFlush() time.Time {
-	var due time.Time
+// NextFlush is when the oldest fold is due, in milliseconds since the Unix epoch; 0 without folds.
+func (s *State) NextFlush() int64 {
+	var next int64
 	for _, f := range s.Folds {
-		if at := time.UnixMilli(f.GetSince()).Add(FoldWindow); due.IsZero() || at.Before(due) {
-			due = at
-		}
+		next = earlier(next, f)
 	}
-	return due
+	return next
+}
+
+// FlushAfter returns NextFlush after a decision that led to the state, given that of the state before, and whether it
+// changed. It reads all folds only where the decision ended some.
+func (s *State) FlushAfter(before int64, d *Decision) (next int64, changed bool) {
+	next = before
+	for _, f := range d.Folds {
+		if f == nil {
+			next = s.NextFlush()
+			return next, next != before
+		}
+		next = earlier(next, f)
+	}
+	return next, next != before
+}
+
+// earlier returns when a fold is due, or next where that comes before it; a next of 0 never does.
+func earlier(next int64, f *activityv1.Fold) int64 {
+	due := f.GetSince() + FoldWindow.Milliseconds()
+	if next == 0 {
+		return due
+	}
+	return min(next, due)
 }
 
 // draft is a decision in the making.

@@ -43,7 +43,7 @@ func Reply(_ entity.Call, s *computerv1.Computer, c computerv1.Command, events [
 	case *computerv1.DescribeComputer, *computerv1.BackUp, *computerv1.Restore, *computerv1.RetireComputer:
 		return s
 	case *computerv1.RequestComputer, *computerv1.ReportProvisioned, *computerv1.ReportBackedUp, *computerv1.ReportRestored,
-		*computerv1.ReportRetired, *computerv1.ReportFailed, *computerv1.RecordSample, *computerv1.ReportMissing,
+		*computerv1.ReportRetired, *computerv1.ReportFailed, *computerv1.ReportRemoved, *computerv1.RecordSample, *computerv1.ReportMissing,
 		*computerv1.ReportWork:
 	}
 	return &wirev1.Done{}
@@ -114,7 +114,8 @@ func logged(call entity.Call, s *computerv1.Computer, e computerv1.Event) *audit
 	case *computerv1.BackupRestored:
 		return byTask(call, s, "backup.restored", e.GetBackupId())
 	case *computerv1.ComputerProvisioned, *computerv1.ComputerRetired, *computerv1.TaskFailed, *computerv1.ComputerMissed,
-		*computerv1.ComputerLost, *computerv1.ComputerFound, *computerv1.WorkReported:
+		*computerv1.ComputerLost, *computerv1.ComputerFound, *computerv1.WorkReported, *computerv1.BackupDropped,
+		*computerv1.BackupRemoved:
 	}
 	return nil
 }
