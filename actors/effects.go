@@ -182,7 +182,7 @@ const (
 // startEffects starts the actors of a shard's timers and tasks, and whatever follows the partition's ownership.
 func (s *shard) startEffects(ctx actor.Context) {
 	e := &effects{node: s.node}
-	e.ctx, e.end = context.WithCancel(s.node.running)
+	e.ctx, e.end = context.WithCancel(s.node.working)
 	e.armed.Store(math.MaxInt64)
 	s.effects = e
 	e.timers = s.spawn(ctx, timersKind, s.node.metrics.kinds[timersKind], func(box *mailbox) actor.Actor {

@@ -15,6 +15,7 @@ package actors
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,6 +84,9 @@ type System struct {
 	follow    func(context.Context, persistence.Partition)
 	// work is what runs beside the actors: tasks, deliveries of timers, followers of terms.
 	work sync.WaitGroup
+	// working ends before the system stops.
+	working context.Context
+	endWork context.CancelFunc
 	// running ends when the system stops.
 	running context.Context
 	end     context.CancelFunc
@@ -142,6 +146,7 @@ func New(o Options) *System {
 		return slog.New(levelled{o.Log.Handler()})
 	})))
 	s.root = s.actors.Root
+	s.working, s.endWork = context.WithCancel(context.Background())
 	s.running, s.end = context.WithCancel(context.Background())
 	s.dispatcher = newDispatcher()
 	s.actors.EventStream.Subscribe(func(event any) {
@@ -163,9 +168,21 @@ func (s *System) host(kind string) (Kind, bool) {
 	return k, ok
 }
 
+// EndWork ends what runs beside the actors, the tasks among it, and waits for that until ctx ends. Entities still answer.
+func (s *System) EndWork(ctx context.Context) {
+	s.endWork()
+	ended := make(chan struct{})
+	go func() { s.work.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
 // Stop ends all actors. Whoever asks must have stopped before: the outcome of a command that is still under way is
 // answered as not known. The journal stays open.
 func (s *System) Stop(ctx context.Context) {
+	s.endWork()
 	s.end()
 	for i := range s.shards {
 		if pid := s.shards[i].shard.Swap(nil); pid != nil {
@@ -178,12 +195,7 @@ func (s *System) Stop(ctx context.Context) {
 			}
 		}
 	}
-	ended := make(chan struct{})
-	go func() { s.work.Wait(); close(ended) }()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-	}
+	s.EndWork(ctx)
 	s.actors.Shutdown()
 	s.dispatcher.end()
 }
@@ -286,6 +298,18 @@ func (s *System) Identities(index string) ([]string, error) {
 		all = append(all, found...)
 	}
 	return all, nil
+}
+
+// Active are the identities of a kind's entities that are in memory, in no order.
+func (s *System) Active(kind string) []string {
+	var all []string
+	s.directory.Range(func(k, _ any) bool {
+		if identity, is := strings.CutPrefix(k.(string), kind+"/"); is {
+			all = append(all, identity)
+		}
+		return true
+	})
+	return all
 }
 
 func (s *System) sequence(p persistence.Partition) uint64 { return s.shards[p].sequence.Load() }

@@ -13,14 +13,13 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// reactions are the chain's steps, and what the fleet of computers does.
+// reactions are the chain's steps.
 func (n *Node) reactions() map[string]actors.Reaction {
 	reactions := map[string]actors.Reaction{}
 	for _, event := range chain.Events() {
 		reactions[entity.MessageName(event)] = n.follow
 	}
 	reactions[entity.MessageName(&workspacev1.StatusChanged{})] = n.followStatus
-	n.followComputers(reactions)
 	return reactions
 }
 

@@ -25,8 +25,9 @@ const (
 )
 
 const (
-	taskKey    = "task"
-	presentKey = "computer"
+	taskKey = "task"
+	// PresentKey is the key of the row in PresentList.
+	PresentKey = "computer"
 )
 
 // SampleEvery is the pause between two samples; Slots is how many of them a day has.
@@ -68,14 +69,19 @@ func Rows(call entity.Call, before, after *computerv1.Computer, c computerv1.Com
 			rows = append(rows, audit.Row(entity.KindComputer, call, i, logged))
 		}
 	}
-	if p := present(after); p != present(before) {
-		row := entity.Row{List: PresentList, Key: presentKey}
+	if p := present(after); p != present(before) || p && isMissed(after) != isMissed(before) {
+		row := entity.Row{List: PresentList, Key: PresentKey}
 		if p {
-			row.Message = &computerv1.Present{WorkspaceId: after.GetWorkspaceId()}
+			row.Message = &computerv1.Present{WorkspaceId: after.GetWorkspaceId(), Missed: isMissed(after)}
 		}
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// isMissed tells whether a check that finds the computer changes its state.
+func isMissed(s *computerv1.Computer) bool {
+	return s.GetMissed() > 0 || s.GetStatus() == computerv1.Status_STATUS_LOST
 }
 
 // SampleRow is a sample in its slot, in the place of that of a day before. Nothing is decided on it: it may be written

@@ -335,8 +335,10 @@ func (x *Work) GetBackup() *Backup {
 
 // Present is the row of the list "computer.present", for each computer that is to be checked.
 type Present struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// The last check did not find it: its entity is told when one does.
+	Missed        bool `protobuf:"varint,2,opt,name=missed,proto3" json:"missed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -376,6 +378,13 @@ func (x *Present) GetWorkspaceId() string {
 		return x.WorkspaceId
 	}
 	return ""
+}
+
+func (x *Present) GetMissed() bool {
+	if x != nil {
+		return x.Missed
+	}
+	return false
 }
 
 // Task is the row of the list "computer.task".
@@ -2139,9 +2148,10 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x05value:\x028\x01\"j\n" +
 	"\x04Work\x12-\n" +
 	"\x04task\x18\x01 \x01(\v2\x19.atelier.computer.v1.TaskR\x04task\x123\n" +
-	"\x06backup\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x06backup\",\n" +
+	"\x06backup\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x06backup\"D\n" +
 	"\aPresent\x12!\n" +
-	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\"\xee\x01\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x16\n" +
+	"\x06missed\x18\x02 \x01(\bR\x06missed\"\xee\x01\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1d.atelier.computer.v1.TaskKindR\x04kind\x12\x1b\n" +
