@@ -47,7 +47,7 @@ var beside = []proto.Message{
 	&activityv1.Intent{}, &activityv1.Totals{}, &activityv1.Fold{},
 	&clientv1.Client{}, &computerv1.Computer{}, &credentialv1.Credential{}, &devicev1.Device{}, &emailv1.Email{},
 	&grantv1.Grant{}, &slugv1.Slug{}, &userv1.User{}, &workspacev1.Workspace{},
-	&auditv1.Event{}, &computerv1.Present{}, &computerv1.Sample{}, &computerv1.Work{}, &runtimev1.Timer{}, &runtimev1.Task{},
+	&auditv1.Event{}, &computerv1.Present{}, &computerv1.Sample{}, &computerv1.Work{}, &workspacev1.InvitationMail{}, &userv1.LinkMail{}, &runtimev1.Timer{}, &runtimev1.Task{},
 }
 
 func isEvent(m proto.Message) bool {

@@ -59,10 +59,8 @@ func (n *Node) computerExecutors(executors map[string]actors.Executor) {
 				if !ok {
 					return nil, fmt.Errorf("unexpected message %T of task %s", t.Message, t.Kind)
 				}
-				select {
-				case <-n.recovered:
-				case <-ctx.Done():
-					return nil, ctx.Err()
+				if err := n.awaitReady(ctx); err != nil {
+					return nil, err
 				}
 				return n.Computers.Run(ctx, t.Identity, work, t.Attempt)
 			},

@@ -28,6 +28,7 @@ func kinds(journal persistence.Journal, secret []byte) []actors.Kind {
 	return []actors.Kind{
 		actors.Guard(actors.Rules[*userv1.User, userv1.Command, userv1.Event]{
 			Kind: entity.KindUser, Zero: user.Zero, Decide: user.Decide, Evolve: user.Evolve, Reply: user.Reply, Rows: user.Rows,
+			Tasks: user.Tasks,
 		}, user.Check).WithLists(userLists()),
 		actors.Define(actors.Rules[*emailv1.Email, emailv1.Command, emailv1.Event]{
 			Kind: entity.KindEmail, Zero: email.Zero, Decide: email.Decide, Evolve: email.Evolve, Reply: email.Reply,
@@ -49,7 +50,7 @@ func kinds(journal persistence.Journal, secret []byte) []actors.Kind {
 		}),
 		actors.Guard(actors.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
 			Kind: entity.KindWorkspace, Zero: workspace.Zero, Decide: workspace.Decide, Evolve: workspace.Evolve, Reply: workspace.Reply,
-			Rows: workspace.Rows,
+			Rows: workspace.Rows, Tasks: workspace.Tasks,
 		}, workspace.Check).
 			WithLists(workspaceLists()).
 			WithActivity(journal, secret).

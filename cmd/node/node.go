@@ -70,16 +70,16 @@ type Node struct {
 	// birthPatience and clock are those of Options.
 	birthPatience time.Duration
 	clock         func() time.Time
-	// recovered is closed once drives were recovered.
-	recovered chan struct{}
-	log       *slog.Logger
+	// ready is closed once drives were recovered and Server is set: tasks wait for it.
+	ready chan struct{}
+	log   *slog.Logger
 }
 
 // Start opens the data directory, recovers what was under way and returns a node that is ready to serve. What it has
 // started when something fails is stopped again.
 func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	o = o.complete()
-	n := &Node{log: o.Log, birthPatience: cmp.Or(o.BirthPatience, 2*time.Second), clock: o.Clock, recovered: make(chan struct{})}
+	n := &Node{log: o.Log, birthPatience: cmp.Or(o.BirthPatience, 2*time.Second), clock: o.Clock, ready: make(chan struct{})}
 	n.anchors = &anchors{node: n}
 	defer func() {
 		if err != nil {
@@ -115,6 +115,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}
 	executors := map[string]actors.Executor{}
 	n.computerExecutors(executors)
+	n.mailExecutors(executors)
 	n.System = actors.New(actors.Options{
 		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: kinds(n.Journal, secret),
 		Reactions: n.reactions(), Trail: n.anchors.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: o.Registry,
@@ -126,12 +127,12 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if err := n.recoverDrives(ctx); err != nil {
 		return n, err
 	}
-	close(n.recovered)
 	n.anchors.start()
 	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers)
 	if n.Server, err = n.serve(o, secret); err != nil {
 		return n, err
 	}
+	close(n.ready)
 	return n, nil
 }
 

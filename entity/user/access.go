@@ -35,7 +35,7 @@ func authorize(call entity.Call, c userv1.Command) error {
 	allowed := false
 	switch c.(type) {
 	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.DescribeStanding, *userv1.Disable,
-		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.OfferOneTimeLink, *userv1.SetPassword,
+		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.ReportLinkMailed, *userv1.OfferOneTimeLink, *userv1.SetPassword,
 		*userv1.DescribePassword, *userv1.StartBrowserSession, *userv1.UnlinkIdentities, *userv1.StartImpersonation,
 		*userv1.RegisterMachine:
 		allowed = platform
@@ -61,7 +61,7 @@ func needsStanding(c userv1.Command) bool {
 		*userv1.OfferOneTimeLink:
 		return true
 	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.DescribeStanding, *userv1.Disable,
-		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.DescribePassword, *userv1.StartImpersonation,
+		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.ReportLinkMailed, *userv1.DescribePassword, *userv1.StartImpersonation,
 		*userv1.RegisterMachine, *userv1.EndBrowserSession, *userv1.RevokeApiKey, *userv1.ListApiKeys,
 		*userv1.ChangeProfile, *userv1.ListBrowserSessions, *userv1.RevokeGrant, *userv1.ListGrants,
 		*userv1.RemoveMachine, *userv1.ListMachines, *userv1.UnlinkIdentities, *userv1.DescribeUser:

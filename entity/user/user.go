@@ -61,6 +61,8 @@ func Decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event,
 		return issueKey(call, s, c)
 	case *userv1.RevokeApiKey:
 		return revokeKey(call, s, c)
+	case *userv1.ReportLinkMailed:
+		return linkMailed(call, s, c), nil
 	case *userv1.OfferOneTimeLink:
 		return offerLink(call, s, c)
 	case *userv1.SetPassword:
@@ -118,6 +120,10 @@ func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
 		next.ApiKeys = keysAfter(s, revoked, e.GetAt())
 	case *userv1.OneTimeLinkOffered:
 		next.OneTimeLink = e.GetLink()
+	case *userv1.OneTimeLinkMailed:
+		next.OneTimeLink = &userv1.OneTimeLink{
+			SecretSha256: s.GetOneTimeLink().GetSecretSha256(), ExpiresAt: s.GetOneTimeLink().GetExpiresAt(),
+		}
 	case *userv1.PasswordSet:
 		next.PasswordHash, next.OneTimeLink = e.GetPasswordHash(), nil
 		next.BrowserSessions = entity.Without(s.GetBrowserSessions(), e.GetEndedSessionIds()...)
@@ -183,7 +189,7 @@ func Reply(call entity.Call, s *userv1.User, c userv1.Command, _ []userv1.Event)
 	case *userv1.ListMachines:
 		return pageOfMachines(s, c)
 	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.Disable, *userv1.Enable,
-		*userv1.SetInternalAdmin, *userv1.OfferOneTimeLink, *userv1.SetPassword, *userv1.StartBrowserSession,
+		*userv1.SetInternalAdmin, *userv1.ReportLinkMailed, *userv1.OfferOneTimeLink, *userv1.SetPassword, *userv1.StartBrowserSession,
 		*userv1.EndBrowserSession, *userv1.UnlinkIdentities, *userv1.StartImpersonation:
 	}
 	return &wirev1.Done{}

@@ -34,6 +34,7 @@ func termsOf(c workspacev1.Command) terms {
 	case *workspacev1.Reanchor:
 		return terms{people: true, need: entity.Changes(entity.Apps, entity.Publish, entity.Share)}
 	case *workspacev1.ReportReady, *workspacev1.ReportUnhealthy, *workspacev1.UpdateMember, *workspacev1.RecordAudit,
+		*workspacev1.ReportInvitationMailed,
 		*workspacev1.RemoveAnchor, *workspacev1.MoveAnchor, *workspacev1.BreakAnchor, *workspacev1.RepairAnchor,
 		*workspacev1.OrphanAnchors, *workspacev1.ListAnchors:
 		return terms{outlives: true}

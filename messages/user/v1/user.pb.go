@@ -354,11 +354,14 @@ func (x *ApiKey) GetRevokedAt() int64 {
 }
 
 type OneTimeLink struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SecretSha256  []byte                 `protobuf:"bytes,1,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
-	ExpiresAt     int64                  `protobuf:"varint,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	SecretSha256 []byte                 `protobuf:"bytes,1,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	ExpiresAt    int64                  `protobuf:"varint,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// The mail with the link that is to be sent, and when it was asked for; empty: none is.
+	MailId          string `protobuf:"bytes,3,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
+	MailRequestedAt int64  `protobuf:"varint,4,opt,name=mail_requested_at,json=mailRequestedAt,proto3" json:"mail_requested_at,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *OneTimeLink) Reset() {
@@ -405,6 +408,66 @@ func (x *OneTimeLink) GetExpiresAt() int64 {
 	return 0
 }
 
+func (x *OneTimeLink) GetMailId() string {
+	if x != nil {
+		return x.MailId
+	}
+	return ""
+}
+
+func (x *OneTimeLink) GetMailRequestedAt() int64 {
+	if x != nil {
+		return x.MailRequestedAt
+	}
+	return 0
+}
+
+// LinkMail tells the executor of mail that the person's open one-time link is to be sent; it is stored with the task's
+// row.
+type LinkMail struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestedAt   int64                  `protobuf:"varint,1,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LinkMail) Reset() {
+	*x = LinkMail{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinkMail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinkMail) ProtoMessage() {}
+
+func (x *LinkMail) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinkMail.ProtoReflect.Descriptor instead.
+func (*LinkMail) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *LinkMail) GetRequestedAt() int64 {
+	if x != nil {
+		return x.RequestedAt
+	}
+	return 0
+}
+
 type BrowserSession struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -420,7 +483,7 @@ type BrowserSession struct {
 
 func (x *BrowserSession) Reset() {
 	*x = BrowserSession{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	mi := &file_messages_user_v1_user_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -432,7 +495,7 @@ func (x *BrowserSession) String() string {
 func (*BrowserSession) ProtoMessage() {}
 
 func (x *BrowserSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	mi := &file_messages_user_v1_user_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -445,7 +508,7 @@ func (x *BrowserSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSession.ProtoReflect.Descriptor instead.
 func (*BrowserSession) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{4}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *BrowserSession) GetId() string {
@@ -512,7 +575,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[5]
+	mi := &file_messages_user_v1_user_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +587,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[5]
+	mi := &file_messages_user_v1_user_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +600,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{5}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Grant) GetId() string {
@@ -625,7 +688,7 @@ type Machine struct {
 
 func (x *Machine) Reset() {
 	*x = Machine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[6]
+	mi := &file_messages_user_v1_user_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -637,7 +700,7 @@ func (x *Machine) String() string {
 func (*Machine) ProtoMessage() {}
 
 func (x *Machine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[6]
+	mi := &file_messages_user_v1_user_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +713,7 @@ func (x *Machine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Machine.ProtoReflect.Descriptor instead.
 func (*Machine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{6}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Machine) GetId() string {
@@ -706,7 +769,7 @@ type CreateUser struct {
 
 func (x *CreateUser) Reset() {
 	*x = CreateUser{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[7]
+	mi := &file_messages_user_v1_user_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +781,7 @@ func (x *CreateUser) String() string {
 func (*CreateUser) ProtoMessage() {}
 
 func (x *CreateUser) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[7]
+	mi := &file_messages_user_v1_user_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +794,7 @@ func (x *CreateUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateUser.ProtoReflect.Descriptor instead.
 func (*CreateUser) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{7}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CreateUser) GetEmail() string {
@@ -758,7 +821,7 @@ type JoinWorkspace struct {
 
 func (x *JoinWorkspace) Reset() {
 	*x = JoinWorkspace{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[8]
+	mi := &file_messages_user_v1_user_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -770,7 +833,7 @@ func (x *JoinWorkspace) String() string {
 func (*JoinWorkspace) ProtoMessage() {}
 
 func (x *JoinWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[8]
+	mi := &file_messages_user_v1_user_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -783,7 +846,7 @@ func (x *JoinWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinWorkspace.ProtoReflect.Descriptor instead.
 func (*JoinWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{8}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *JoinWorkspace) GetWorkspaceId() string {
@@ -802,7 +865,7 @@ type LeaveWorkspace struct {
 
 func (x *LeaveWorkspace) Reset() {
 	*x = LeaveWorkspace{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[9]
+	mi := &file_messages_user_v1_user_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +877,7 @@ func (x *LeaveWorkspace) String() string {
 func (*LeaveWorkspace) ProtoMessage() {}
 
 func (x *LeaveWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[9]
+	mi := &file_messages_user_v1_user_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +890,7 @@ func (x *LeaveWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveWorkspace.ProtoReflect.Descriptor instead.
 func (*LeaveWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{9}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeaveWorkspace) GetWorkspaceId() string {
@@ -849,7 +912,7 @@ type IssueApiKey struct {
 
 func (x *IssueApiKey) Reset() {
 	*x = IssueApiKey{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[10]
+	mi := &file_messages_user_v1_user_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +924,7 @@ func (x *IssueApiKey) String() string {
 func (*IssueApiKey) ProtoMessage() {}
 
 func (x *IssueApiKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[10]
+	mi := &file_messages_user_v1_user_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +937,7 @@ func (x *IssueApiKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueApiKey.ProtoReflect.Descriptor instead.
 func (*IssueApiKey) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{10}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *IssueApiKey) GetKeyId() string {
@@ -914,7 +977,7 @@ type RevokeApiKey struct {
 
 func (x *RevokeApiKey) Reset() {
 	*x = RevokeApiKey{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[11]
+	mi := &file_messages_user_v1_user_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +989,7 @@ func (x *RevokeApiKey) String() string {
 func (*RevokeApiKey) ProtoMessage() {}
 
 func (x *RevokeApiKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[11]
+	mi := &file_messages_user_v1_user_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1002,7 @@ func (x *RevokeApiKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeApiKey.ProtoReflect.Descriptor instead.
 func (*RevokeApiKey) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{11}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RevokeApiKey) GetKeyId() string {
@@ -957,7 +1020,7 @@ type DescribeUser struct {
 
 func (x *DescribeUser) Reset() {
 	*x = DescribeUser{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[12]
+	mi := &file_messages_user_v1_user_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1032,7 @@ func (x *DescribeUser) String() string {
 func (*DescribeUser) ProtoMessage() {}
 
 func (x *DescribeUser) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[12]
+	mi := &file_messages_user_v1_user_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1045,7 @@ func (x *DescribeUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeUser.ProtoReflect.Descriptor instead.
 func (*DescribeUser) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{12}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{13}
 }
 
 type ListApiKeys struct {
@@ -996,7 +1059,7 @@ type ListApiKeys struct {
 
 func (x *ListApiKeys) Reset() {
 	*x = ListApiKeys{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[13]
+	mi := &file_messages_user_v1_user_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1071,7 @@ func (x *ListApiKeys) String() string {
 func (*ListApiKeys) ProtoMessage() {}
 
 func (x *ListApiKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[13]
+	mi := &file_messages_user_v1_user_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1084,7 @@ func (x *ListApiKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApiKeys.ProtoReflect.Descriptor instead.
 func (*ListApiKeys) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{13}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListApiKeys) GetAfter() string {
@@ -1049,7 +1112,7 @@ type ChangeProfile struct {
 
 func (x *ChangeProfile) Reset() {
 	*x = ChangeProfile{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[14]
+	mi := &file_messages_user_v1_user_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1124,7 @@ func (x *ChangeProfile) String() string {
 func (*ChangeProfile) ProtoMessage() {}
 
 func (x *ChangeProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[14]
+	mi := &file_messages_user_v1_user_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1137,7 @@ func (x *ChangeProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeProfile.ProtoReflect.Descriptor instead.
 func (*ChangeProfile) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{14}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ChangeProfile) GetFirstName() string {
@@ -1100,7 +1163,7 @@ type DescribeStanding struct {
 
 func (x *DescribeStanding) Reset() {
 	*x = DescribeStanding{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[15]
+	mi := &file_messages_user_v1_user_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1175,7 @@ func (x *DescribeStanding) String() string {
 func (*DescribeStanding) ProtoMessage() {}
 
 func (x *DescribeStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[15]
+	mi := &file_messages_user_v1_user_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1188,7 @@ func (x *DescribeStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeStanding.ProtoReflect.Descriptor instead.
 func (*DescribeStanding) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{15}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{16}
 }
 
 // Disable and Enable are an operator's.
@@ -1137,7 +1200,7 @@ type Disable struct {
 
 func (x *Disable) Reset() {
 	*x = Disable{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[16]
+	mi := &file_messages_user_v1_user_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1212,7 @@ func (x *Disable) String() string {
 func (*Disable) ProtoMessage() {}
 
 func (x *Disable) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[16]
+	mi := &file_messages_user_v1_user_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1225,7 @@ func (x *Disable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disable.ProtoReflect.Descriptor instead.
 func (*Disable) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{16}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{17}
 }
 
 type Enable struct {
@@ -1173,7 +1236,7 @@ type Enable struct {
 
 func (x *Enable) Reset() {
 	*x = Enable{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[17]
+	mi := &file_messages_user_v1_user_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1248,7 @@ func (x *Enable) String() string {
 func (*Enable) ProtoMessage() {}
 
 func (x *Enable) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[17]
+	mi := &file_messages_user_v1_user_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1261,7 @@ func (x *Enable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Enable.ProtoReflect.Descriptor instead.
 func (*Enable) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{17}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{18}
 }
 
 // SetInternalAdmin is an operator's.
@@ -1211,7 +1274,7 @@ type SetInternalAdmin struct {
 
 func (x *SetInternalAdmin) Reset() {
 	*x = SetInternalAdmin{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[18]
+	mi := &file_messages_user_v1_user_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1286,7 @@ func (x *SetInternalAdmin) String() string {
 func (*SetInternalAdmin) ProtoMessage() {}
 
 func (x *SetInternalAdmin) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[18]
+	mi := &file_messages_user_v1_user_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1299,7 @@ func (x *SetInternalAdmin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInternalAdmin.ProtoReflect.Descriptor instead.
 func (*SetInternalAdmin) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{18}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetInternalAdmin) GetInternalAdmin() bool {
@@ -1256,7 +1319,7 @@ type OfferOneTimeLink struct {
 
 func (x *OfferOneTimeLink) Reset() {
 	*x = OfferOneTimeLink{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[19]
+	mi := &file_messages_user_v1_user_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1331,7 @@ func (x *OfferOneTimeLink) String() string {
 func (*OfferOneTimeLink) ProtoMessage() {}
 
 func (x *OfferOneTimeLink) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[19]
+	mi := &file_messages_user_v1_user_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1344,7 @@ func (x *OfferOneTimeLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferOneTimeLink.ProtoReflect.Descriptor instead.
 func (*OfferOneTimeLink) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{19}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *OfferOneTimeLink) GetLink() *OneTimeLink {
@@ -1289,6 +1352,60 @@ func (x *OfferOneTimeLink) GetLink() *OneTimeLink {
 		return x.Link
 	}
 	return nil
+}
+
+// ReportLinkMailed ends the sending of a mail; the platform's.
+type ReportLinkMailed struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	MailId string                 `protobuf:"bytes,1,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
+	// It was not sent, and will not be.
+	GivenUp       bool `protobuf:"varint,2,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportLinkMailed) Reset() {
+	*x = ReportLinkMailed{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportLinkMailed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportLinkMailed) ProtoMessage() {}
+
+func (x *ReportLinkMailed) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportLinkMailed.ProtoReflect.Descriptor instead.
+func (*ReportLinkMailed) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ReportLinkMailed) GetMailId() string {
+	if x != nil {
+		return x.MailId
+	}
+	return ""
+}
+
+func (x *ReportLinkMailed) GetGivenUp() bool {
+	if x != nil {
+		return x.GivenUp
+	}
+	return false
 }
 
 // SetPassword uses the open one-time link up and ends every browser session; the platform's.
@@ -1302,7 +1419,7 @@ type SetPassword struct {
 
 func (x *SetPassword) Reset() {
 	*x = SetPassword{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[20]
+	mi := &file_messages_user_v1_user_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1431,7 @@ func (x *SetPassword) String() string {
 func (*SetPassword) ProtoMessage() {}
 
 func (x *SetPassword) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[20]
+	mi := &file_messages_user_v1_user_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1444,7 @@ func (x *SetPassword) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPassword.ProtoReflect.Descriptor instead.
 func (*SetPassword) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{20}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetPassword) GetLinkSecretSha256() []byte {
@@ -1353,7 +1470,7 @@ type DescribePassword struct {
 
 func (x *DescribePassword) Reset() {
 	*x = DescribePassword{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[21]
+	mi := &file_messages_user_v1_user_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1482,7 @@ func (x *DescribePassword) String() string {
 func (*DescribePassword) ProtoMessage() {}
 
 func (x *DescribePassword) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[21]
+	mi := &file_messages_user_v1_user_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1495,7 @@ func (x *DescribePassword) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribePassword.ProtoReflect.Descriptor instead.
 func (*DescribePassword) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{21}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{23}
 }
 
 // StartBrowserSession is the platform's, once somebody has proved who they are.
@@ -1396,7 +1513,7 @@ type StartBrowserSession struct {
 
 func (x *StartBrowserSession) Reset() {
 	*x = StartBrowserSession{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[22]
+	mi := &file_messages_user_v1_user_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1525,7 @@ func (x *StartBrowserSession) String() string {
 func (*StartBrowserSession) ProtoMessage() {}
 
 func (x *StartBrowserSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[22]
+	mi := &file_messages_user_v1_user_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1538,7 @@ func (x *StartBrowserSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartBrowserSession.ProtoReflect.Descriptor instead.
 func (*StartBrowserSession) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{22}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StartBrowserSession) GetSession() *BrowserSession {
@@ -1454,7 +1571,7 @@ type EndBrowserSession struct {
 
 func (x *EndBrowserSession) Reset() {
 	*x = EndBrowserSession{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[23]
+	mi := &file_messages_user_v1_user_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1583,7 @@ func (x *EndBrowserSession) String() string {
 func (*EndBrowserSession) ProtoMessage() {}
 
 func (x *EndBrowserSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[23]
+	mi := &file_messages_user_v1_user_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1596,7 @@ func (x *EndBrowserSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndBrowserSession.ProtoReflect.Descriptor instead.
 func (*EndBrowserSession) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{23}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *EndBrowserSession) GetSessionId() string {
@@ -1497,7 +1614,7 @@ type ListBrowserSessions struct {
 
 func (x *ListBrowserSessions) Reset() {
 	*x = ListBrowserSessions{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[24]
+	mi := &file_messages_user_v1_user_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1509,7 +1626,7 @@ func (x *ListBrowserSessions) String() string {
 func (*ListBrowserSessions) ProtoMessage() {}
 
 func (x *ListBrowserSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[24]
+	mi := &file_messages_user_v1_user_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1522,7 +1639,7 @@ func (x *ListBrowserSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrowserSessions.ProtoReflect.Descriptor instead.
 func (*ListBrowserSessions) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{24}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{26}
 }
 
 // UnlinkIdentities is an operator's: every issuer's next subject is linked anew, and every browser session ends.
@@ -1534,7 +1651,7 @@ type UnlinkIdentities struct {
 
 func (x *UnlinkIdentities) Reset() {
 	*x = UnlinkIdentities{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[25]
+	mi := &file_messages_user_v1_user_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1663,7 @@ func (x *UnlinkIdentities) String() string {
 func (*UnlinkIdentities) ProtoMessage() {}
 
 func (x *UnlinkIdentities) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[25]
+	mi := &file_messages_user_v1_user_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1676,7 @@ func (x *UnlinkIdentities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlinkIdentities.ProtoReflect.Descriptor instead.
 func (*UnlinkIdentities) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{25}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{27}
 }
 
 // StartImpersonation is an operator's.
@@ -1577,7 +1694,7 @@ type StartImpersonation struct {
 
 func (x *StartImpersonation) Reset() {
 	*x = StartImpersonation{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[26]
+	mi := &file_messages_user_v1_user_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1706,7 @@ func (x *StartImpersonation) String() string {
 func (*StartImpersonation) ProtoMessage() {}
 
 func (x *StartImpersonation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[26]
+	mi := &file_messages_user_v1_user_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1719,7 @@ func (x *StartImpersonation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartImpersonation.ProtoReflect.Descriptor instead.
 func (*StartImpersonation) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{26}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StartImpersonation) GetCredentialId() string {
@@ -1650,7 +1767,7 @@ type AllowGrant struct {
 
 func (x *AllowGrant) Reset() {
 	*x = AllowGrant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[27]
+	mi := &file_messages_user_v1_user_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1779,7 @@ func (x *AllowGrant) String() string {
 func (*AllowGrant) ProtoMessage() {}
 
 func (x *AllowGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[27]
+	mi := &file_messages_user_v1_user_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1792,7 @@ func (x *AllowGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllowGrant.ProtoReflect.Descriptor instead.
 func (*AllowGrant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{27}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AllowGrant) GetGrant() *Grant {
@@ -1694,7 +1811,7 @@ type RevokeGrant struct {
 
 func (x *RevokeGrant) Reset() {
 	*x = RevokeGrant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[28]
+	mi := &file_messages_user_v1_user_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1823,7 @@ func (x *RevokeGrant) String() string {
 func (*RevokeGrant) ProtoMessage() {}
 
 func (x *RevokeGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[28]
+	mi := &file_messages_user_v1_user_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1836,7 @@ func (x *RevokeGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeGrant.ProtoReflect.Descriptor instead.
 func (*RevokeGrant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{28}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RevokeGrant) GetGrantId() string {
@@ -1739,7 +1856,7 @@ type ListGrants struct {
 
 func (x *ListGrants) Reset() {
 	*x = ListGrants{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	mi := &file_messages_user_v1_user_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1868,7 @@ func (x *ListGrants) String() string {
 func (*ListGrants) ProtoMessage() {}
 
 func (x *ListGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	mi := &file_messages_user_v1_user_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1881,7 @@ func (x *ListGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrants.ProtoReflect.Descriptor instead.
 func (*ListGrants) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{29}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListGrants) GetAfter() string {
@@ -1795,7 +1912,7 @@ type RegisterMachine struct {
 
 func (x *RegisterMachine) Reset() {
 	*x = RegisterMachine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	mi := &file_messages_user_v1_user_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1807,7 +1924,7 @@ func (x *RegisterMachine) String() string {
 func (*RegisterMachine) ProtoMessage() {}
 
 func (x *RegisterMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	mi := &file_messages_user_v1_user_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1820,7 +1937,7 @@ func (x *RegisterMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterMachine.ProtoReflect.Descriptor instead.
 func (*RegisterMachine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{30}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RegisterMachine) GetMachineId() string {
@@ -1860,7 +1977,7 @@ type RemoveMachine struct {
 
 func (x *RemoveMachine) Reset() {
 	*x = RemoveMachine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[31]
+	mi := &file_messages_user_v1_user_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +1989,7 @@ func (x *RemoveMachine) String() string {
 func (*RemoveMachine) ProtoMessage() {}
 
 func (x *RemoveMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[31]
+	mi := &file_messages_user_v1_user_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +2002,7 @@ func (x *RemoveMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMachine.ProtoReflect.Descriptor instead.
 func (*RemoveMachine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{31}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RemoveMachine) GetMachineId() string {
@@ -1905,7 +2022,7 @@ type ListMachines struct {
 
 func (x *ListMachines) Reset() {
 	*x = ListMachines{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[32]
+	mi := &file_messages_user_v1_user_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2034,7 @@ func (x *ListMachines) String() string {
 func (*ListMachines) ProtoMessage() {}
 
 func (x *ListMachines) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[32]
+	mi := &file_messages_user_v1_user_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2047,7 @@ func (x *ListMachines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachines.ProtoReflect.Descriptor instead.
 func (*ListMachines) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{32}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListMachines) GetAfter() string {
@@ -1957,7 +2074,7 @@ type ApiKeyPage struct {
 
 func (x *ApiKeyPage) Reset() {
 	*x = ApiKeyPage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[33]
+	mi := &file_messages_user_v1_user_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2086,7 @@ func (x *ApiKeyPage) String() string {
 func (*ApiKeyPage) ProtoMessage() {}
 
 func (x *ApiKeyPage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[33]
+	mi := &file_messages_user_v1_user_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2099,7 @@ func (x *ApiKeyPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyPage.ProtoReflect.Descriptor instead.
 func (*ApiKeyPage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{33}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ApiKeyPage) GetKeys() []*ApiKey {
@@ -2009,7 +2126,7 @@ type Standing struct {
 
 func (x *Standing) Reset() {
 	*x = Standing{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[34]
+	mi := &file_messages_user_v1_user_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2138,7 @@ func (x *Standing) String() string {
 func (*Standing) ProtoMessage() {}
 
 func (x *Standing) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[34]
+	mi := &file_messages_user_v1_user_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2151,7 @@ func (x *Standing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Standing.ProtoReflect.Descriptor instead.
 func (*Standing) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{34}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Standing) GetDisabled() bool {
@@ -2064,7 +2181,7 @@ type Password struct {
 
 func (x *Password) Reset() {
 	*x = Password{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[35]
+	mi := &file_messages_user_v1_user_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2193,7 @@ func (x *Password) String() string {
 func (*Password) ProtoMessage() {}
 
 func (x *Password) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[35]
+	mi := &file_messages_user_v1_user_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2206,7 @@ func (x *Password) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Password.ProtoReflect.Descriptor instead.
 func (*Password) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{35}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Password) GetHash() string {
@@ -2129,7 +2246,7 @@ type BrowserSessions struct {
 
 func (x *BrowserSessions) Reset() {
 	*x = BrowserSessions{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[36]
+	mi := &file_messages_user_v1_user_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2258,7 @@ func (x *BrowserSessions) String() string {
 func (*BrowserSessions) ProtoMessage() {}
 
 func (x *BrowserSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[36]
+	mi := &file_messages_user_v1_user_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2271,7 @@ func (x *BrowserSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessions.ProtoReflect.Descriptor instead.
 func (*BrowserSessions) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{36}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BrowserSessions) GetSessions() []*BrowserSession {
@@ -2174,7 +2291,7 @@ type GrantPage struct {
 
 func (x *GrantPage) Reset() {
 	*x = GrantPage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[37]
+	mi := &file_messages_user_v1_user_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2303,7 @@ func (x *GrantPage) String() string {
 func (*GrantPage) ProtoMessage() {}
 
 func (x *GrantPage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[37]
+	mi := &file_messages_user_v1_user_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2316,7 @@ func (x *GrantPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantPage.ProtoReflect.Descriptor instead.
 func (*GrantPage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{37}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GrantPage) GetGrants() []*Grant {
@@ -2226,7 +2343,7 @@ type MachinePage struct {
 
 func (x *MachinePage) Reset() {
 	*x = MachinePage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[38]
+	mi := &file_messages_user_v1_user_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2238,7 +2355,7 @@ func (x *MachinePage) String() string {
 func (*MachinePage) ProtoMessage() {}
 
 func (x *MachinePage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[38]
+	mi := &file_messages_user_v1_user_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2251,7 +2368,7 @@ func (x *MachinePage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachinePage.ProtoReflect.Descriptor instead.
 func (*MachinePage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{38}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MachinePage) GetMachines() []*Machine {
@@ -2279,7 +2396,7 @@ type UserCreated struct {
 
 func (x *UserCreated) Reset() {
 	*x = UserCreated{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[39]
+	mi := &file_messages_user_v1_user_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2408,7 @@ func (x *UserCreated) String() string {
 func (*UserCreated) ProtoMessage() {}
 
 func (x *UserCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[39]
+	mi := &file_messages_user_v1_user_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +2421,7 @@ func (x *UserCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserCreated.ProtoReflect.Descriptor instead.
 func (*UserCreated) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{39}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *UserCreated) GetEmail() string {
@@ -2341,7 +2458,7 @@ type WorkspaceJoined struct {
 
 func (x *WorkspaceJoined) Reset() {
 	*x = WorkspaceJoined{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[40]
+	mi := &file_messages_user_v1_user_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2353,7 +2470,7 @@ func (x *WorkspaceJoined) String() string {
 func (*WorkspaceJoined) ProtoMessage() {}
 
 func (x *WorkspaceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[40]
+	mi := &file_messages_user_v1_user_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2366,7 +2483,7 @@ func (x *WorkspaceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceJoined.ProtoReflect.Descriptor instead.
 func (*WorkspaceJoined) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{40}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WorkspaceJoined) GetWorkspaceId() string {
@@ -2407,7 +2524,7 @@ type WorkspaceLeft struct {
 
 func (x *WorkspaceLeft) Reset() {
 	*x = WorkspaceLeft{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[41]
+	mi := &file_messages_user_v1_user_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2536,7 @@ func (x *WorkspaceLeft) String() string {
 func (*WorkspaceLeft) ProtoMessage() {}
 
 func (x *WorkspaceLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[41]
+	mi := &file_messages_user_v1_user_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2549,7 @@ func (x *WorkspaceLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceLeft.ProtoReflect.Descriptor instead.
 func (*WorkspaceLeft) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{41}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WorkspaceLeft) GetWorkspaceId() string {
@@ -2464,7 +2581,7 @@ type ApiKeyIssued struct {
 
 func (x *ApiKeyIssued) Reset() {
 	*x = ApiKeyIssued{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	mi := &file_messages_user_v1_user_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2476,7 +2593,7 @@ func (x *ApiKeyIssued) String() string {
 func (*ApiKeyIssued) ProtoMessage() {}
 
 func (x *ApiKeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	mi := &file_messages_user_v1_user_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2489,7 +2606,7 @@ func (x *ApiKeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyIssued.ProtoReflect.Descriptor instead.
 func (*ApiKeyIssued) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{42}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ApiKeyIssued) GetKey() *ApiKey {
@@ -2543,7 +2660,7 @@ type ApiKeyRevoked struct {
 
 func (x *ApiKeyRevoked) Reset() {
 	*x = ApiKeyRevoked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	mi := &file_messages_user_v1_user_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2555,7 +2672,7 @@ func (x *ApiKeyRevoked) String() string {
 func (*ApiKeyRevoked) ProtoMessage() {}
 
 func (x *ApiKeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	mi := &file_messages_user_v1_user_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2568,7 +2685,7 @@ func (x *ApiKeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyRevoked.ProtoReflect.Descriptor instead.
 func (*ApiKeyRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{43}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ApiKeyRevoked) GetKeyId() string {
@@ -2635,7 +2752,7 @@ type ProfileChanged struct {
 
 func (x *ProfileChanged) Reset() {
 	*x = ProfileChanged{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	mi := &file_messages_user_v1_user_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2647,7 +2764,7 @@ func (x *ProfileChanged) String() string {
 func (*ProfileChanged) ProtoMessage() {}
 
 func (x *ProfileChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	mi := &file_messages_user_v1_user_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2660,7 +2777,7 @@ func (x *ProfileChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileChanged.ProtoReflect.Descriptor instead.
 func (*ProfileChanged) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{44}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ProfileChanged) GetFirstName() string {
@@ -2714,7 +2831,7 @@ type UserDisabled struct {
 
 func (x *UserDisabled) Reset() {
 	*x = UserDisabled{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[45]
+	mi := &file_messages_user_v1_user_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2843,7 @@ func (x *UserDisabled) String() string {
 func (*UserDisabled) ProtoMessage() {}
 
 func (x *UserDisabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[45]
+	mi := &file_messages_user_v1_user_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2856,7 @@ func (x *UserDisabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserDisabled.ProtoReflect.Descriptor instead.
 func (*UserDisabled) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{45}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *UserDisabled) GetAt() int64 {
@@ -2758,7 +2875,7 @@ type UserEnabled struct {
 
 func (x *UserEnabled) Reset() {
 	*x = UserEnabled{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[46]
+	mi := &file_messages_user_v1_user_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +2887,7 @@ func (x *UserEnabled) String() string {
 func (*UserEnabled) ProtoMessage() {}
 
 func (x *UserEnabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[46]
+	mi := &file_messages_user_v1_user_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +2900,7 @@ func (x *UserEnabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserEnabled.ProtoReflect.Descriptor instead.
 func (*UserEnabled) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{46}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *UserEnabled) GetAt() int64 {
@@ -2803,7 +2920,7 @@ type InternalAdminSet struct {
 
 func (x *InternalAdminSet) Reset() {
 	*x = InternalAdminSet{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[47]
+	mi := &file_messages_user_v1_user_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2815,7 +2932,7 @@ func (x *InternalAdminSet) String() string {
 func (*InternalAdminSet) ProtoMessage() {}
 
 func (x *InternalAdminSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[47]
+	mi := &file_messages_user_v1_user_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2828,7 +2945,7 @@ func (x *InternalAdminSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InternalAdminSet.ProtoReflect.Descriptor instead.
 func (*InternalAdminSet) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{47}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *InternalAdminSet) GetInternalAdmin() bool {
@@ -2855,7 +2972,7 @@ type OneTimeLinkOffered struct {
 
 func (x *OneTimeLinkOffered) Reset() {
 	*x = OneTimeLinkOffered{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[48]
+	mi := &file_messages_user_v1_user_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2867,7 +2984,7 @@ func (x *OneTimeLinkOffered) String() string {
 func (*OneTimeLinkOffered) ProtoMessage() {}
 
 func (x *OneTimeLinkOffered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[48]
+	mi := &file_messages_user_v1_user_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2880,7 +2997,7 @@ func (x *OneTimeLinkOffered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OneTimeLinkOffered.ProtoReflect.Descriptor instead.
 func (*OneTimeLinkOffered) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{48}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *OneTimeLinkOffered) GetLink() *OneTimeLink {
@@ -2891,6 +3008,66 @@ func (x *OneTimeLinkOffered) GetLink() *OneTimeLink {
 }
 
 func (x *OneTimeLinkOffered) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type OneTimeLinkMailed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MailId        string                 `protobuf:"bytes,1,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
+	GivenUp       bool                   `protobuf:"varint,2,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OneTimeLinkMailed) Reset() {
+	*x = OneTimeLinkMailed{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OneTimeLinkMailed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OneTimeLinkMailed) ProtoMessage() {}
+
+func (x *OneTimeLinkMailed) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OneTimeLinkMailed.ProtoReflect.Descriptor instead.
+func (*OneTimeLinkMailed) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *OneTimeLinkMailed) GetMailId() string {
+	if x != nil {
+		return x.MailId
+	}
+	return ""
+}
+
+func (x *OneTimeLinkMailed) GetGivenUp() bool {
+	if x != nil {
+		return x.GivenUp
+	}
+	return false
+}
+
+func (x *OneTimeLinkMailed) GetAt() int64 {
 	if x != nil {
 		return x.At
 	}
@@ -2909,7 +3086,7 @@ type PasswordSet struct {
 
 func (x *PasswordSet) Reset() {
 	*x = PasswordSet{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[49]
+	mi := &file_messages_user_v1_user_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3098,7 @@ func (x *PasswordSet) String() string {
 func (*PasswordSet) ProtoMessage() {}
 
 func (x *PasswordSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[49]
+	mi := &file_messages_user_v1_user_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3111,7 @@ func (x *PasswordSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PasswordSet.ProtoReflect.Descriptor instead.
 func (*PasswordSet) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{49}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PasswordSet) GetPasswordHash() string {
@@ -2970,7 +3147,7 @@ type BrowserSessionStarted struct {
 
 func (x *BrowserSessionStarted) Reset() {
 	*x = BrowserSessionStarted{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[50]
+	mi := &file_messages_user_v1_user_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2982,7 +3159,7 @@ func (x *BrowserSessionStarted) String() string {
 func (*BrowserSessionStarted) ProtoMessage() {}
 
 func (x *BrowserSessionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[50]
+	mi := &file_messages_user_v1_user_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2995,7 +3172,7 @@ func (x *BrowserSessionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessionStarted.ProtoReflect.Descriptor instead.
 func (*BrowserSessionStarted) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{50}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BrowserSessionStarted) GetSession() *BrowserSession {
@@ -3029,7 +3206,7 @@ type BrowserSessionEnded struct {
 
 func (x *BrowserSessionEnded) Reset() {
 	*x = BrowserSessionEnded{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	mi := &file_messages_user_v1_user_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3041,7 +3218,7 @@ func (x *BrowserSessionEnded) String() string {
 func (*BrowserSessionEnded) ProtoMessage() {}
 
 func (x *BrowserSessionEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	mi := &file_messages_user_v1_user_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3054,7 +3231,7 @@ func (x *BrowserSessionEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessionEnded.ProtoReflect.Descriptor instead.
 func (*BrowserSessionEnded) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{51}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *BrowserSessionEnded) GetSessionId() string {
@@ -3080,7 +3257,7 @@ type IdentityLinked struct {
 
 func (x *IdentityLinked) Reset() {
 	*x = IdentityLinked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	mi := &file_messages_user_v1_user_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3092,7 +3269,7 @@ func (x *IdentityLinked) String() string {
 func (*IdentityLinked) ProtoMessage() {}
 
 func (x *IdentityLinked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	mi := &file_messages_user_v1_user_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3105,7 +3282,7 @@ func (x *IdentityLinked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentityLinked.ProtoReflect.Descriptor instead.
 func (*IdentityLinked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{52}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *IdentityLinked) GetIdentity() *LinkedIdentity {
@@ -3126,7 +3303,7 @@ type IdentitiesUnlinked struct {
 
 func (x *IdentitiesUnlinked) Reset() {
 	*x = IdentitiesUnlinked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	mi := &file_messages_user_v1_user_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3138,7 +3315,7 @@ func (x *IdentitiesUnlinked) String() string {
 func (*IdentitiesUnlinked) ProtoMessage() {}
 
 func (x *IdentitiesUnlinked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	mi := &file_messages_user_v1_user_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3151,7 +3328,7 @@ func (x *IdentitiesUnlinked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentitiesUnlinked.ProtoReflect.Descriptor instead.
 func (*IdentitiesUnlinked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{53}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *IdentitiesUnlinked) GetAt() int64 {
@@ -3184,7 +3361,7 @@ type ImpersonationStarted struct {
 
 func (x *ImpersonationStarted) Reset() {
 	*x = ImpersonationStarted{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[54]
+	mi := &file_messages_user_v1_user_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3196,7 +3373,7 @@ func (x *ImpersonationStarted) String() string {
 func (*ImpersonationStarted) ProtoMessage() {}
 
 func (x *ImpersonationStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[54]
+	mi := &file_messages_user_v1_user_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3209,7 +3386,7 @@ func (x *ImpersonationStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImpersonationStarted.ProtoReflect.Descriptor instead.
 func (*ImpersonationStarted) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{54}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ImpersonationStarted) GetCredentialId() string {
@@ -3278,7 +3455,7 @@ type GrantAllowed struct {
 
 func (x *GrantAllowed) Reset() {
 	*x = GrantAllowed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	mi := &file_messages_user_v1_user_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3290,7 +3467,7 @@ func (x *GrantAllowed) String() string {
 func (*GrantAllowed) ProtoMessage() {}
 
 func (x *GrantAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	mi := &file_messages_user_v1_user_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3303,7 +3480,7 @@ func (x *GrantAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantAllowed.ProtoReflect.Descriptor instead.
 func (*GrantAllowed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{55}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GrantAllowed) GetGrant() *Grant {
@@ -3336,7 +3513,7 @@ type GrantRevoked struct {
 
 func (x *GrantRevoked) Reset() {
 	*x = GrantRevoked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[56]
+	mi := &file_messages_user_v1_user_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3348,7 +3525,7 @@ func (x *GrantRevoked) String() string {
 func (*GrantRevoked) ProtoMessage() {}
 
 func (x *GrantRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[56]
+	mi := &file_messages_user_v1_user_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3361,7 +3538,7 @@ func (x *GrantRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantRevoked.ProtoReflect.Descriptor instead.
 func (*GrantRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{56}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GrantRevoked) GetGrantId() string {
@@ -3425,7 +3602,7 @@ type MachineRegistered struct {
 
 func (x *MachineRegistered) Reset() {
 	*x = MachineRegistered{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[57]
+	mi := &file_messages_user_v1_user_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3437,7 +3614,7 @@ func (x *MachineRegistered) String() string {
 func (*MachineRegistered) ProtoMessage() {}
 
 func (x *MachineRegistered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[57]
+	mi := &file_messages_user_v1_user_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3450,7 +3627,7 @@ func (x *MachineRegistered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRegistered.ProtoReflect.Descriptor instead.
 func (*MachineRegistered) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{57}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *MachineRegistered) GetMachine() *Machine {
@@ -3496,7 +3673,7 @@ type MachineRenamed struct {
 
 func (x *MachineRenamed) Reset() {
 	*x = MachineRenamed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[58]
+	mi := &file_messages_user_v1_user_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3508,7 +3685,7 @@ func (x *MachineRenamed) String() string {
 func (*MachineRenamed) ProtoMessage() {}
 
 func (x *MachineRenamed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[58]
+	mi := &file_messages_user_v1_user_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3521,7 +3698,7 @@ func (x *MachineRenamed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRenamed.ProtoReflect.Descriptor instead.
 func (*MachineRenamed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{58}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *MachineRenamed) GetMachineId() string {
@@ -3590,7 +3767,7 @@ type MachineRemoved struct {
 
 func (x *MachineRemoved) Reset() {
 	*x = MachineRemoved{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[59]
+	mi := &file_messages_user_v1_user_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3602,7 +3779,7 @@ func (x *MachineRemoved) String() string {
 func (*MachineRemoved) ProtoMessage() {}
 
 func (x *MachineRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[59]
+	mi := &file_messages_user_v1_user_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3615,7 +3792,7 @@ func (x *MachineRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRemoved.ProtoReflect.Descriptor instead.
 func (*MachineRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{59}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *MachineRemoved) GetMachineId() string {
@@ -3737,11 +3914,15 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\x05 \x01(\x03R\texpiresAt\x12\x1d\n" +
 	"\n" +
-	"revoked_at\x18\x06 \x01(\x03R\trevokedAt\"Q\n" +
+	"revoked_at\x18\x06 \x01(\x03R\trevokedAt\"\x96\x01\n" +
 	"\vOneTimeLink\x12#\n" +
 	"\rsecret_sha256\x18\x01 \x01(\fR\fsecretSha256\x12\x1d\n" +
 	"\n" +
-	"expires_at\x18\x02 \x01(\x03R\texpiresAt\"\xbc\x01\n" +
+	"expires_at\x18\x02 \x01(\x03R\texpiresAt\x12\x17\n" +
+	"\amail_id\x18\x03 \x01(\tR\x06mailId\x12*\n" +
+	"\x11mail_requested_at\x18\x04 \x01(\x03R\x0fmailRequestedAt\"-\n" +
+	"\bLinkMail\x12!\n" +
+	"\frequested_at\x18\x01 \x01(\x03R\vrequestedAt\"\xbc\x01\n" +
 	"\x0eBrowserSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12#\n" +
 	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\x12\x1d\n" +
@@ -3810,7 +3991,10 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x10SetInternalAdmin\x12%\n" +
 	"\x0einternal_admin\x18\x01 \x01(\bR\rinternalAdmin\"D\n" +
 	"\x10OfferOneTimeLink\x120\n" +
-	"\x04link\x18\x01 \x01(\v2\x1c.atelier.user.v1.OneTimeLinkR\x04link\"`\n" +
+	"\x04link\x18\x01 \x01(\v2\x1c.atelier.user.v1.OneTimeLinkR\x04link\"F\n" +
+	"\x10ReportLinkMailed\x12\x17\n" +
+	"\amail_id\x18\x01 \x01(\tR\x06mailId\x12\x19\n" +
+	"\bgiven_up\x18\x02 \x01(\bR\agivenUp\"`\n" +
 	"\vSetPassword\x12,\n" +
 	"\x12link_secret_sha256\x18\x01 \x01(\fR\x10linkSecretSha256\x12#\n" +
 	"\rpassword_hash\x18\x02 \x01(\tR\fpasswordHash\"\x12\n" +
@@ -3915,7 +4099,11 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\"V\n" +
 	"\x12OneTimeLinkOffered\x120\n" +
 	"\x04link\x18\x01 \x01(\v2\x1c.atelier.user.v1.OneTimeLinkR\x04link\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at\"n\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"W\n" +
+	"\x11OneTimeLinkMailed\x12\x17\n" +
+	"\amail_id\x18\x01 \x01(\tR\x06mailId\x12\x19\n" +
+	"\bgiven_up\x18\x02 \x01(\bR\agivenUp\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"n\n" +
 	"\vPasswordSet\x12#\n" +
 	"\rpassword_hash\x18\x01 \x01(\tR\fpasswordHash\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12*\n" +
@@ -3992,104 +4180,107 @@ func file_messages_user_v1_user_proto_rawDescGZIP() []byte {
 	return file_messages_user_v1_user_proto_rawDescData
 }
 
-var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_messages_user_v1_user_proto_goTypes = []any{
 	(*User)(nil),                  // 0: atelier.user.v1.User
 	(*LinkedIdentity)(nil),        // 1: atelier.user.v1.LinkedIdentity
 	(*ApiKey)(nil),                // 2: atelier.user.v1.ApiKey
 	(*OneTimeLink)(nil),           // 3: atelier.user.v1.OneTimeLink
-	(*BrowserSession)(nil),        // 4: atelier.user.v1.BrowserSession
-	(*Grant)(nil),                 // 5: atelier.user.v1.Grant
-	(*Machine)(nil),               // 6: atelier.user.v1.Machine
-	(*CreateUser)(nil),            // 7: atelier.user.v1.CreateUser
-	(*JoinWorkspace)(nil),         // 8: atelier.user.v1.JoinWorkspace
-	(*LeaveWorkspace)(nil),        // 9: atelier.user.v1.LeaveWorkspace
-	(*IssueApiKey)(nil),           // 10: atelier.user.v1.IssueApiKey
-	(*RevokeApiKey)(nil),          // 11: atelier.user.v1.RevokeApiKey
-	(*DescribeUser)(nil),          // 12: atelier.user.v1.DescribeUser
-	(*ListApiKeys)(nil),           // 13: atelier.user.v1.ListApiKeys
-	(*ChangeProfile)(nil),         // 14: atelier.user.v1.ChangeProfile
-	(*DescribeStanding)(nil),      // 15: atelier.user.v1.DescribeStanding
-	(*Disable)(nil),               // 16: atelier.user.v1.Disable
-	(*Enable)(nil),                // 17: atelier.user.v1.Enable
-	(*SetInternalAdmin)(nil),      // 18: atelier.user.v1.SetInternalAdmin
-	(*OfferOneTimeLink)(nil),      // 19: atelier.user.v1.OfferOneTimeLink
-	(*SetPassword)(nil),           // 20: atelier.user.v1.SetPassword
-	(*DescribePassword)(nil),      // 21: atelier.user.v1.DescribePassword
-	(*StartBrowserSession)(nil),   // 22: atelier.user.v1.StartBrowserSession
-	(*EndBrowserSession)(nil),     // 23: atelier.user.v1.EndBrowserSession
-	(*ListBrowserSessions)(nil),   // 24: atelier.user.v1.ListBrowserSessions
-	(*UnlinkIdentities)(nil),      // 25: atelier.user.v1.UnlinkIdentities
-	(*StartImpersonation)(nil),    // 26: atelier.user.v1.StartImpersonation
-	(*AllowGrant)(nil),            // 27: atelier.user.v1.AllowGrant
-	(*RevokeGrant)(nil),           // 28: atelier.user.v1.RevokeGrant
-	(*ListGrants)(nil),            // 29: atelier.user.v1.ListGrants
-	(*RegisterMachine)(nil),       // 30: atelier.user.v1.RegisterMachine
-	(*RemoveMachine)(nil),         // 31: atelier.user.v1.RemoveMachine
-	(*ListMachines)(nil),          // 32: atelier.user.v1.ListMachines
-	(*ApiKeyPage)(nil),            // 33: atelier.user.v1.ApiKeyPage
-	(*Standing)(nil),              // 34: atelier.user.v1.Standing
-	(*Password)(nil),              // 35: atelier.user.v1.Password
-	(*BrowserSessions)(nil),       // 36: atelier.user.v1.BrowserSessions
-	(*GrantPage)(nil),             // 37: atelier.user.v1.GrantPage
-	(*MachinePage)(nil),           // 38: atelier.user.v1.MachinePage
-	(*UserCreated)(nil),           // 39: atelier.user.v1.UserCreated
-	(*WorkspaceJoined)(nil),       // 40: atelier.user.v1.WorkspaceJoined
-	(*WorkspaceLeft)(nil),         // 41: atelier.user.v1.WorkspaceLeft
-	(*ApiKeyIssued)(nil),          // 42: atelier.user.v1.ApiKeyIssued
-	(*ApiKeyRevoked)(nil),         // 43: atelier.user.v1.ApiKeyRevoked
-	(*ProfileChanged)(nil),        // 44: atelier.user.v1.ProfileChanged
-	(*UserDisabled)(nil),          // 45: atelier.user.v1.UserDisabled
-	(*UserEnabled)(nil),           // 46: atelier.user.v1.UserEnabled
-	(*InternalAdminSet)(nil),      // 47: atelier.user.v1.InternalAdminSet
-	(*OneTimeLinkOffered)(nil),    // 48: atelier.user.v1.OneTimeLinkOffered
-	(*PasswordSet)(nil),           // 49: atelier.user.v1.PasswordSet
-	(*BrowserSessionStarted)(nil), // 50: atelier.user.v1.BrowserSessionStarted
-	(*BrowserSessionEnded)(nil),   // 51: atelier.user.v1.BrowserSessionEnded
-	(*IdentityLinked)(nil),        // 52: atelier.user.v1.IdentityLinked
-	(*IdentitiesUnlinked)(nil),    // 53: atelier.user.v1.IdentitiesUnlinked
-	(*ImpersonationStarted)(nil),  // 54: atelier.user.v1.ImpersonationStarted
-	(*GrantAllowed)(nil),          // 55: atelier.user.v1.GrantAllowed
-	(*GrantRevoked)(nil),          // 56: atelier.user.v1.GrantRevoked
-	(*MachineRegistered)(nil),     // 57: atelier.user.v1.MachineRegistered
-	(*MachineRenamed)(nil),        // 58: atelier.user.v1.MachineRenamed
-	(*MachineRemoved)(nil),        // 59: atelier.user.v1.MachineRemoved
-	nil,                           // 60: atelier.user.v1.User.WorkspacesEntry
-	nil,                           // 61: atelier.user.v1.User.ApiKeysEntry
-	nil,                           // 62: atelier.user.v1.User.BrowserSessionsEntry
-	nil,                           // 63: atelier.user.v1.User.GrantsEntry
-	nil,                           // 64: atelier.user.v1.User.MachinesEntry
-	nil,                           // 65: atelier.user.v1.User.ImpersonationsEntry
-	nil,                           // 66: atelier.user.v1.User.LinkedIdentitiesEntry
+	(*LinkMail)(nil),              // 4: atelier.user.v1.LinkMail
+	(*BrowserSession)(nil),        // 5: atelier.user.v1.BrowserSession
+	(*Grant)(nil),                 // 6: atelier.user.v1.Grant
+	(*Machine)(nil),               // 7: atelier.user.v1.Machine
+	(*CreateUser)(nil),            // 8: atelier.user.v1.CreateUser
+	(*JoinWorkspace)(nil),         // 9: atelier.user.v1.JoinWorkspace
+	(*LeaveWorkspace)(nil),        // 10: atelier.user.v1.LeaveWorkspace
+	(*IssueApiKey)(nil),           // 11: atelier.user.v1.IssueApiKey
+	(*RevokeApiKey)(nil),          // 12: atelier.user.v1.RevokeApiKey
+	(*DescribeUser)(nil),          // 13: atelier.user.v1.DescribeUser
+	(*ListApiKeys)(nil),           // 14: atelier.user.v1.ListApiKeys
+	(*ChangeProfile)(nil),         // 15: atelier.user.v1.ChangeProfile
+	(*DescribeStanding)(nil),      // 16: atelier.user.v1.DescribeStanding
+	(*Disable)(nil),               // 17: atelier.user.v1.Disable
+	(*Enable)(nil),                // 18: atelier.user.v1.Enable
+	(*SetInternalAdmin)(nil),      // 19: atelier.user.v1.SetInternalAdmin
+	(*OfferOneTimeLink)(nil),      // 20: atelier.user.v1.OfferOneTimeLink
+	(*ReportLinkMailed)(nil),      // 21: atelier.user.v1.ReportLinkMailed
+	(*SetPassword)(nil),           // 22: atelier.user.v1.SetPassword
+	(*DescribePassword)(nil),      // 23: atelier.user.v1.DescribePassword
+	(*StartBrowserSession)(nil),   // 24: atelier.user.v1.StartBrowserSession
+	(*EndBrowserSession)(nil),     // 25: atelier.user.v1.EndBrowserSession
+	(*ListBrowserSessions)(nil),   // 26: atelier.user.v1.ListBrowserSessions
+	(*UnlinkIdentities)(nil),      // 27: atelier.user.v1.UnlinkIdentities
+	(*StartImpersonation)(nil),    // 28: atelier.user.v1.StartImpersonation
+	(*AllowGrant)(nil),            // 29: atelier.user.v1.AllowGrant
+	(*RevokeGrant)(nil),           // 30: atelier.user.v1.RevokeGrant
+	(*ListGrants)(nil),            // 31: atelier.user.v1.ListGrants
+	(*RegisterMachine)(nil),       // 32: atelier.user.v1.RegisterMachine
+	(*RemoveMachine)(nil),         // 33: atelier.user.v1.RemoveMachine
+	(*ListMachines)(nil),          // 34: atelier.user.v1.ListMachines
+	(*ApiKeyPage)(nil),            // 35: atelier.user.v1.ApiKeyPage
+	(*Standing)(nil),              // 36: atelier.user.v1.Standing
+	(*Password)(nil),              // 37: atelier.user.v1.Password
+	(*BrowserSessions)(nil),       // 38: atelier.user.v1.BrowserSessions
+	(*GrantPage)(nil),             // 39: atelier.user.v1.GrantPage
+	(*MachinePage)(nil),           // 40: atelier.user.v1.MachinePage
+	(*UserCreated)(nil),           // 41: atelier.user.v1.UserCreated
+	(*WorkspaceJoined)(nil),       // 42: atelier.user.v1.WorkspaceJoined
+	(*WorkspaceLeft)(nil),         // 43: atelier.user.v1.WorkspaceLeft
+	(*ApiKeyIssued)(nil),          // 44: atelier.user.v1.ApiKeyIssued
+	(*ApiKeyRevoked)(nil),         // 45: atelier.user.v1.ApiKeyRevoked
+	(*ProfileChanged)(nil),        // 46: atelier.user.v1.ProfileChanged
+	(*UserDisabled)(nil),          // 47: atelier.user.v1.UserDisabled
+	(*UserEnabled)(nil),           // 48: atelier.user.v1.UserEnabled
+	(*InternalAdminSet)(nil),      // 49: atelier.user.v1.InternalAdminSet
+	(*OneTimeLinkOffered)(nil),    // 50: atelier.user.v1.OneTimeLinkOffered
+	(*OneTimeLinkMailed)(nil),     // 51: atelier.user.v1.OneTimeLinkMailed
+	(*PasswordSet)(nil),           // 52: atelier.user.v1.PasswordSet
+	(*BrowserSessionStarted)(nil), // 53: atelier.user.v1.BrowserSessionStarted
+	(*BrowserSessionEnded)(nil),   // 54: atelier.user.v1.BrowserSessionEnded
+	(*IdentityLinked)(nil),        // 55: atelier.user.v1.IdentityLinked
+	(*IdentitiesUnlinked)(nil),    // 56: atelier.user.v1.IdentitiesUnlinked
+	(*ImpersonationStarted)(nil),  // 57: atelier.user.v1.ImpersonationStarted
+	(*GrantAllowed)(nil),          // 58: atelier.user.v1.GrantAllowed
+	(*GrantRevoked)(nil),          // 59: atelier.user.v1.GrantRevoked
+	(*MachineRegistered)(nil),     // 60: atelier.user.v1.MachineRegistered
+	(*MachineRenamed)(nil),        // 61: atelier.user.v1.MachineRenamed
+	(*MachineRemoved)(nil),        // 62: atelier.user.v1.MachineRemoved
+	nil,                           // 63: atelier.user.v1.User.WorkspacesEntry
+	nil,                           // 64: atelier.user.v1.User.ApiKeysEntry
+	nil,                           // 65: atelier.user.v1.User.BrowserSessionsEntry
+	nil,                           // 66: atelier.user.v1.User.GrantsEntry
+	nil,                           // 67: atelier.user.v1.User.MachinesEntry
+	nil,                           // 68: atelier.user.v1.User.ImpersonationsEntry
+	nil,                           // 69: atelier.user.v1.User.LinkedIdentitiesEntry
 }
 var file_messages_user_v1_user_proto_depIdxs = []int32{
-	60, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
-	61, // 1: atelier.user.v1.User.api_keys:type_name -> atelier.user.v1.User.ApiKeysEntry
+	63, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
+	64, // 1: atelier.user.v1.User.api_keys:type_name -> atelier.user.v1.User.ApiKeysEntry
 	3,  // 2: atelier.user.v1.User.one_time_link:type_name -> atelier.user.v1.OneTimeLink
-	62, // 3: atelier.user.v1.User.browser_sessions:type_name -> atelier.user.v1.User.BrowserSessionsEntry
-	63, // 4: atelier.user.v1.User.grants:type_name -> atelier.user.v1.User.GrantsEntry
-	64, // 5: atelier.user.v1.User.machines:type_name -> atelier.user.v1.User.MachinesEntry
-	65, // 6: atelier.user.v1.User.impersonations:type_name -> atelier.user.v1.User.ImpersonationsEntry
-	66, // 7: atelier.user.v1.User.linked_identities:type_name -> atelier.user.v1.User.LinkedIdentitiesEntry
+	65, // 3: atelier.user.v1.User.browser_sessions:type_name -> atelier.user.v1.User.BrowserSessionsEntry
+	66, // 4: atelier.user.v1.User.grants:type_name -> atelier.user.v1.User.GrantsEntry
+	67, // 5: atelier.user.v1.User.machines:type_name -> atelier.user.v1.User.MachinesEntry
+	68, // 6: atelier.user.v1.User.impersonations:type_name -> atelier.user.v1.User.ImpersonationsEntry
+	69, // 7: atelier.user.v1.User.linked_identities:type_name -> atelier.user.v1.User.LinkedIdentitiesEntry
 	3,  // 8: atelier.user.v1.OfferOneTimeLink.link:type_name -> atelier.user.v1.OneTimeLink
-	4,  // 9: atelier.user.v1.StartBrowserSession.session:type_name -> atelier.user.v1.BrowserSession
+	5,  // 9: atelier.user.v1.StartBrowserSession.session:type_name -> atelier.user.v1.BrowserSession
 	1,  // 10: atelier.user.v1.StartBrowserSession.identity:type_name -> atelier.user.v1.LinkedIdentity
-	5,  // 11: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
+	6,  // 11: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
 	2,  // 12: atelier.user.v1.ApiKeyPage.keys:type_name -> atelier.user.v1.ApiKey
 	3,  // 13: atelier.user.v1.Password.link:type_name -> atelier.user.v1.OneTimeLink
-	4,  // 14: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
-	5,  // 15: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
-	6,  // 16: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
+	5,  // 14: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
+	6,  // 15: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
+	7,  // 16: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
 	2,  // 17: atelier.user.v1.ApiKeyIssued.key:type_name -> atelier.user.v1.ApiKey
 	3,  // 18: atelier.user.v1.OneTimeLinkOffered.link:type_name -> atelier.user.v1.OneTimeLink
-	4,  // 19: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
+	5,  // 19: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
 	1,  // 20: atelier.user.v1.IdentityLinked.identity:type_name -> atelier.user.v1.LinkedIdentity
-	5,  // 21: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
-	6,  // 22: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
+	6,  // 21: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
+	7,  // 22: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
 	2,  // 23: atelier.user.v1.User.ApiKeysEntry.value:type_name -> atelier.user.v1.ApiKey
-	4,  // 24: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
-	5,  // 25: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
-	6,  // 26: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
+	5,  // 24: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
+	6,  // 25: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
+	7,  // 26: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
 	1,  // 27: atelier.user.v1.User.LinkedIdentitiesEntry.value:type_name -> atelier.user.v1.LinkedIdentity
 	28, // [28:28] is the sub-list for method output_type
 	28, // [28:28] is the sub-list for method input_type
@@ -4103,14 +4294,14 @@ func file_messages_user_v1_user_proto_init() {
 	if File_messages_user_v1_user_proto != nil {
 		return
 	}
-	file_messages_user_v1_user_proto_msgTypes[14].OneofWrappers = []any{}
+	file_messages_user_v1_user_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_user_v1_user_proto_rawDesc), len(file_messages_user_v1_user_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   67,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
