@@ -366,3 +366,38 @@ func TestPlatformAloneReports(t *testing.T) {
 		}
 	}
 }
+
+// The deletion of a backup that is no longer kept outlives the process that dropped it.
+func TestDroppedBackupIsDeletedAfterRestart(t *testing.T) {
+	h := newHome(t)
+	h.done()
+	h.ask(entity.KindComputer, &computerv1.BackUp{TaskId: "tsk_b", BackupId: "bkp_1"})
+	taken := h.done().GetBackups()["bkp_1"]
+	late := proto.CloneOf(taken)
+	late.Id, late.Object = "bkp_2", strings.Replace(taken.GetObject(), "bkp_1", "bkp_2", 1)
+	backups := filepath.Join(h.dir, "backups")
+	object, err := os.ReadFile(filepath.Join(backups, ws, "bkp_1.tar.zst"))
+	h.check(err)
+	h.check(os.Rename(backups, backups+".away"))
+	h.check(os.WriteFile(backups, nil, 0o600))
+	h.ask(entity.KindComputer, &computerv1.ReportBackedUp{TaskId: "tsk_ended", Backup: late})
+	h.stop()
+	h.check(os.Remove(backups))
+	h.check(os.Rename(backups+".away", backups))
+	left := filepath.Join(backups, ws, "bkp_2.tar.zst")
+	h.check(os.WriteFile(left, object, 0o600))
+	h.start()
+	for {
+		state := h.ask(entity.KindComputer, &computerv1.DescribeComputer{}).(*computerv1.Computer)
+		if len(state.GetDropped()) == 0 {
+			break
+		}
+		h.settle()
+	}
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("the dropped backup is there still: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(backups, ws, "bkp_1.tar.zst")); err != nil {
+		t.Errorf("the backup that is kept is gone: %v", err)
+	}
+}
