@@ -124,6 +124,26 @@ func effectsOf(kind, identity string, timers []entity.Timer, tasks []entity.Task
 	return s
 }
 
+// keepStored drops those that have no row: of a state that was recorded by rules which listed fewer of them. The next
+// decision with events writes their rows.
+func (s *stateEffects) keepStored(v persistence.View, p persistence.Partition) error {
+	for value := range s.timers {
+		if _, ok, err := v.Lookup(p, timerIndex, value, 0); err != nil {
+			return err
+		} else if !ok {
+			delete(s.timers, value)
+		}
+	}
+	for value := range s.tasks {
+		if _, ok, err := v.Lookup(p, taskIndex, value, 0); err != nil {
+			return err
+		} else if !ok {
+			delete(s.tasks, value)
+		}
+	}
+	return nil
+}
+
 // effectChanges are the rows that turn the timers and tasks of one state into those of another.
 func effectChanges(kind, identity string, at int64, before, after *stateEffects) ([]persistence.Change, error) {
 	var all []persistence.Change

@@ -121,7 +121,7 @@ type ruled[S, C, E proto.Message] struct {
 	rules    Rules[S, C, E]
 	identity string
 	state    S
-	// effects are those of state; nil: not computed since the state was recalled.
+	// effects are those of state that have rows; nil before the first recall, and for kinds without.
 	effects *stateEffects
 }
 
@@ -147,6 +147,12 @@ func (r *ruled[S, C, E]) recall(v persistence.View, p persistence.Partition, s p
 		}
 		r.state = r.rules.Evolve(r.state, e)
 		version = event.Version
+	}
+	if r.rules.Timers != nil || r.rules.Tasks != nil {
+		r.effects = r.effectsOf(r.state)
+		if err := r.effects.keepStored(v, p); err != nil {
+			return 0, 0, err
+		}
 	}
 	return version, snapshot.Version, nil
 }
@@ -177,11 +183,8 @@ func (r *ruled[S, C, E]) decide(call entity.Call, command proto.Message) (decisi
 		}
 	}
 	if (r.rules.Timers != nil || r.rules.Tasks != nil) && len(events) > 0 {
-		before, after := r.effects, r.effectsOf(state)
-		if before == nil {
-			before = r.effectsOf(r.state)
-		}
-		more, err := effectChanges(r.rules.Kind, r.identity, call.At(), before, after)
+		after := r.effectsOf(state)
+		more, err := effectChanges(r.rules.Kind, r.identity, call.At(), r.effects, after)
 		if err != nil {
 			return decision{}, err
 		}
