@@ -20,8 +20,10 @@ type activityMachine struct {
 	workspaceID string
 	partition   persistence.Partition
 	state       *activity.State
-	tallies     tallies
-	hub         *hub
+	// flushAt is when the timer is due that flushes summaries, in milliseconds since the Unix epoch; 0: none waits.
+	flushAt int64
+	tallies tallies
+	hub     *hub
 }
 
 func newActivityMachine(journal persistence.Journal, secret []byte, workspaceID string) *activityMachine {
@@ -70,6 +72,7 @@ func (a *activityMachine) recall(v persistence.View, p persistence.Partition, s 
 	state.Seq, state.Intents, state.Folds = head, intents, folds
 	state.Resume(mark, rows, a.state)
 	a.partition, a.state, a.tallies = p, state, tallies{}
+	a.flushAt = a.state.NextFlush()
 	a.hub.resume(head)
 	return head, head, nil
 }
@@ -139,7 +142,32 @@ func (a *activityMachine) decide(call entity.Call, command proto.Message) (decis
 		return decision{}, err
 	}
 	activity.Evolve(a.state, made)
-	return a.stored(call, made), nil
+	d := a.stored(call, made)
+	if err := a.setTimer(&d, made); err != nil {
+		return decision{}, err
+	}
+	return d, nil
+}
+
+// setTimer adds what the decision changes of the timer that flushes summaries: it waits for the oldest open fold.
+func (a *activityMachine) setTimer(d *decision, made *activity.Decision) error {
+	next, changed := a.state.FlushAfter(a.flushAt, made)
+	if !changed {
+		return nil
+	}
+	timer := entity.Timer{ID: "flush", At: a.flushAt, Message: &activityv1.FlushSummaries{}}
+	for _, remove := range []bool{true, false} {
+		if timer.At != 0 {
+			c, err := timerChange(entity.KindActivity, a.workspaceID, timer, remove)
+			if err != nil {
+				return err
+			}
+			d.changes = append(d.changes, c)
+		}
+		timer.At = next
+	}
+	a.flushAt = next
+	return nil
 }
 
 func (a *activityMachine) stored(call entity.Call, made *activity.Decision) decision {
@@ -187,11 +215,11 @@ func (a *activityMachine) totals(seen string) (*activityv1.Totals, error) {
 func (a *activityMachine) snapshot() proto.Message { return nil }
 
 func (a *activityMachine) due() (time.Time, proto.Message) {
-	at, command := a.state.Due()
-	if command == nil {
+	at := a.state.IndexDue()
+	if at.IsZero() {
 		return at, nil
 	}
-	return at, command
+	return at, &activityv1.WriteIndexes{}
 }
 
 // flushCommand returns the command that writes what the machine holds in memory alone; nil for nothing.

@@ -51,6 +51,9 @@ type bench struct {
 	reactions map[string]actors.Reaction
 	attempts  int
 	send      func(context.Context, entity.Command) (proto.Message, error)
+	// executors and follow are those of actors.Options.
+	executors map[string]actors.Executor
+	follower  func(context.Context, persistence.Partition)
 	clock     *fakeClock
 	// dumb counts what fill records.
 	dumb dumbAuthors
@@ -112,6 +115,7 @@ func (b *bench) newSystem(journal persistence.Journal, metrics prometheus.Regist
 		Journal: journal, Partitions: partitions, Kinds: append([]entity.Kind{slug.Kind, workspace.Kind, activity.Kind}, b.extra...),
 		Secret: secret, Ask: b.sending, Clock: b.clock.Now, Log: slog.New(slog.DiscardHandler), Registerer: metrics,
 		IdleAfter: b.idle, Reactions: b.reacting(), Trail: b.trail, ReactionAttempts: b.attempts, ExpireEvery: time.Hour,
+		Executors: b.executors, Follow: b.follower,
 	})
 }
 

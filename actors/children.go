@@ -223,8 +223,6 @@ type kind struct {
 	owned []*kind
 	// inFlight counts the commands that are admitted and not answered.
 	inFlight atomic.Int64
-	// open is the index whose rows make a shard activate their entity: work that was under way; may be empty.
-	open string
 	// machine makes the rules' machine of one entity.
 	machine func(identity string) machine
 }

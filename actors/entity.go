@@ -60,8 +60,6 @@ func (e *entityActor) Receive(ctx actor.Context) {
 		}
 	case wake:
 		e.wake(m)
-	case resume:
-		e.owned.activate(m.kind, m.identity)
 	case sweep:
 		e.owned.sweep(e.term.node.idleSince())
 	case passivate:
@@ -90,10 +88,7 @@ func (e *entityActor) start(ctx actor.Context) {
 	root, self := e.term.node.root, e.self
 	e.own = &pipeline{
 		term: e.term, kind: e.kind, stream: persistence.Stream(e.key()), machine: e.kind.machine(e.identity),
-		wake: func() { root.Send(self, settled{}) },
-	}
-	if e.kind.open != "" {
-		e.wake(wake{})
+		effects: e.term.effects, wake: func() { root.Send(self, settled{}) },
 	}
 }
 

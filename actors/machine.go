@@ -43,6 +43,8 @@ type ruled struct {
 	kind     entity.Kind
 	identity string
 	state    proto.Message
+	// effects are the timers and tasks of the state that have rows; nil before the first recall, and for kinds without.
+	effects *stateEffects
 }
 
 func newRuled(kind entity.Kind, identity string) *ruled {
@@ -50,7 +52,7 @@ func newRuled(kind entity.Kind, identity string) *ruled {
 }
 
 func (r *ruled) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (version, kept uint64, err error) {
-	r.state = r.kind.Zero(r.identity)
+	r.state, r.effects = r.kind.Zero(r.identity), nil
 	if version, err = r.recallSnapshot(v, p, s); err != nil {
 		return 0, 0, err
 	}
@@ -68,6 +70,12 @@ func (r *ruled) recall(v persistence.View, p persistence.Partition, s persistenc
 			return 0, 0, fmt.Errorf("event %s does not belong to the stream %s", stored.Name, s)
 		}
 		r.state, version = next, stored.Version
+	}
+	if r.hasEffects() {
+		r.effects = r.effectsOf(r.state)
+		if err := r.effects.keepStored(v, p); err != nil {
+			return 0, 0, err
+		}
 	}
 	return version, kept, nil
 }
@@ -106,8 +114,30 @@ func (r *ruled) decide(call entity.Call, command proto.Message) (decision, error
 	if d.changes, err = changes(r.identity, out.Rows); err != nil {
 		return decision{}, err
 	}
+	if r.hasEffects() && len(out.Events) > 0 {
+		after := r.effectsOf(out.State)
+		more, err := effectChanges(r.kind.Name, r.identity, call.At(), r.effects, after)
+		if err != nil {
+			return decision{}, err
+		}
+		d.changes, r.effects = append(d.changes, more...), after
+	}
 	r.state = out.State
 	return d, nil
+}
+
+func (r *ruled) hasEffects() bool { return r.kind.Timers != nil || r.kind.Tasks != nil }
+
+func (r *ruled) effectsOf(state proto.Message) *stateEffects {
+	var timers []entity.Timer
+	var tasks []entity.Task
+	if r.kind.Timers != nil {
+		timers = r.kind.Timers(state)
+	}
+	if r.kind.Tasks != nil {
+		tasks = r.kind.Tasks(state)
+	}
+	return effectsOf(r.kind.Name, r.identity, timers, tasks)
 }
 
 func (r *ruled) check(call entity.Call, need entity.Need) error {

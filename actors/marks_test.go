@@ -95,26 +95,6 @@ func TestARefusalIsRemembered(t *testing.T) {
 	}
 }
 
-// rows counts the rows of an index over all partitions.
-func (b *bench) rows(index string) int {
-	b.t.Helper()
-	v, err := b.journal.View()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer v.Close()
-	n := 0
-	for p := range partitions {
-		for _, err := range v.Index(persistence.Partition(p), persistence.Query{Index: index, Prefix: true}) {
-			if err != nil {
-				b.t.Fatal(err)
-			}
-			n++
-		}
-	}
-	return n
-}
-
 func TestMarksExpireBehindTheCursor(t *testing.T) {
 	b, e := newParked(t)
 	for i := range 20 {

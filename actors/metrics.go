@@ -31,6 +31,9 @@ type metrics struct {
 	ringBytes      prometheus.Counter
 	connections    prometheus.Gauge
 	wakes          prometheus.Counter
+	timers         *prometheus.CounterVec
+	timerLateness  prometheus.Histogram
+	tasks          map[string]*taskMetrics
 	kinds          map[string]*kindMetrics
 }
 
@@ -77,6 +80,11 @@ func newMetrics(r prometheus.Registerer, kinds []string) *metrics {
 		ringBytes:      counter("stream_bytes_total", "Bytes of frames handed to streams.").WithLabelValues(),
 		wakes:          counter("stream_wakes_total", "Wake-ups of streams that had caught up.").WithLabelValues(),
 		kinds:          map[string]*kindMetrics{},
+		timers:         counter("timers_delivered_total", "Due commands of timers that were sent, by outcome.", "outcome"),
+		timerLateness: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "atelier", Name: "timer_late_seconds", Help: "From a timer's due time to the end of its command.",
+			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 12),
+		}),
 	}
 	reads := counter("stream_reads_total", "Reads of activity streams, by source.", "source")
 	m.ringHits, m.ringFallbacks = reads.WithLabelValues("ring"), reads.WithLabelValues("journal")
@@ -86,7 +94,7 @@ func newMetrics(r prometheus.Registerer, kinds []string) *metrics {
 	if r != nil {
 		r.MustRegister(m.commands, m.decide, m.reply, m.inFlight, m.refused, m.activations, m.passivations, m.active,
 			m.restarts, m.deadLetters, m.mailbox, m.appendFailures, m.reactions, m.reactorLag, m.parked, reads, m.connections,
-			m.ringBytes, m.wakes)
+			m.ringBytes, m.wakes, m.timers, m.timerLateness)
 	}
 	return m
 }

@@ -32,6 +32,7 @@ type pipeline struct {
 	kind    *kind
 	stream  persistence.Stream
 	machine machine
+	effects *effects
 	// wake makes the actor call settle.
 	wake func()
 
@@ -244,7 +245,13 @@ func (p *pipeline) propose(next *pending) {
 		next.snapshot = p.machine.snapshot()
 		p.kept = p.version
 	}
-	p.term.node.journal.Append(proposal, func(result persistence.Result) { p.outcome(ticket, result) })
+	tells := hasEffects(proposal.Entries)
+	p.term.node.journal.Append(proposal, func(result persistence.Result) {
+		if tells {
+			p.effects.committed(proposal.Entries)
+		}
+		p.outcome(ticket, result)
+	})
 }
 
 func (p *pipeline) commandValue(id string) string { return string(p.stream) + "\x00" + id }

@@ -25,6 +25,8 @@ type term struct {
 	sequence atomic.Uint64
 	// told is set while the reactor has a message that the feed has grown.
 	told atomic.Bool
+	// effects are the timers and tasks of the term; the shard sets them before it activates an entity.
+	effects *effects
 }
 
 func (t *term) find(key string) *entry {
@@ -61,11 +63,6 @@ func (t *term) post(k *kind, r *request) error {
 type (
 	// sweep has a supervisor look for idle entities.
 	sweep struct{}
-	// resume has an owner activate an entity that has something due.
-	resume struct {
-		kind     *kind
-		identity string
-	}
 	// advanced tells of new events in the partition's feed.
 	advanced struct{}
 )
@@ -92,6 +89,8 @@ func (s *shard) Receive(ctx actor.Context) {
 		ctx.Send(s.reactor, m)
 	case *settle, *resumption:
 		ctx.Send(s.reactor, m)
+	case tick:
+		ctx.Send(s.term.effects.timers, m)
 	case sweep:
 		s.entities.sweep(s.term.node.idleSince())
 		s.scheduleSweep()
@@ -112,24 +111,8 @@ func (s *shard) start(ctx actor.Context) {
 	s.reactor = spawn(ctx, node, reactorKind, node.metrics.kinds[reactorKind], func(box *mailbox) actor.Actor {
 		return &reactor{node: node, term: s.term, mailbox: box}
 	})
-	s.resume(ctx)
+	s.startEffects(ctx)
 	s.scheduleSweep()
-}
-
-// resume activates the entities that have something due from before the term began.
-func (s *shard) resume(ctx actor.Context) {
-	for _, k := range s.term.node.kinds {
-		if k.open == "" {
-			continue
-		}
-		identities, err := s.term.node.identities(s.term.partition, k.open)
-		if err != nil {
-			s.term.node.log.Error("open work cannot be read", slog.Int("partition", int(s.term.partition)), slog.Any("error", err))
-		}
-		for _, identity := range identities {
-			ctx.Send(s.entities.activate(k.root, ownerOf(identity)).pid, resume{k, identity})
-		}
-	}
 }
 
 func (s *shard) scheduleSweep() {
@@ -151,6 +134,9 @@ func (s *shard) deliver(r *request) {
 }
 
 func (s *shard) stop() {
+	if s.term.effects != nil {
+		s.term.effects.end()
+	}
 	if s.timer != nil {
 		s.timer.Stop()
 	}

@@ -32,7 +32,8 @@ func newSupervision(restarted func(child *actor.PID, reason any, stopped bool)) 
 
 func (s supervision) HandleFailure(system *actor.ActorSystem, supervisor actor.Supervisor, child *actor.PID, rs *actor.RestartStatistics, reason, message any) {
 	strategy := s.entities
-	if kindOf(child.Id) == reactorKind {
+	switch kindOf(child.Id) {
+	case reactorKind, timersKind, tasksKind:
 		strategy = s.workers
 	}
 	strategy.HandleFailure(system, supervisor, child, rs, reason, message)

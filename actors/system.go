@@ -16,6 +16,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -60,6 +60,11 @@ type Options struct {
 	ExpireEvery time.Duration
 	// Progress returns how far the reactor of any partition has come; nil: every partition is led here.
 	Progress func(context.Context, persistence.Partition) (Progress, error)
+	// Executors run the tasks that kinds open, by the kind of the task.
+	Executors map[string]Executor
+	// Follow, where set, is called in a goroutine of its own for each term of a partition that this process leads. ctx
+	// ends with the term. State of the process that depends on what it leads is built and dropped there.
+	Follow func(ctx context.Context, p persistence.Partition)
 }
 
 // DefaultReactionAttempts is the ReactionAttempts of Options that leave it out: about half a minute.
@@ -86,6 +91,15 @@ type System struct {
 	commands chan struct{}
 	starting sync.Mutex
 	lanes    sync.WaitGroup
+
+	executors map[string]*executor
+	runs      runs
+	follow    func(context.Context, persistence.Partition)
+	// work is what runs beside the actors: tasks, deliveries of timers, followers of terms.
+	work sync.WaitGroup
+	// working ends before the system stops.
+	working context.Context
+	endWork context.CancelFunc
 
 	actors      *actor.ActorSystem
 	root        *actor.RootContext
@@ -116,11 +130,17 @@ func New(o Options) *System {
 	if s.progress == nil {
 		s.progress = func(_ context.Context, p persistence.Partition) (Progress, error) { return s.Progress(p) }
 	}
-	names := []string{reactorKind, shardKind}
+	s.follow = o.Follow
+	s.executors = map[string]*executor{}
+	for kind, e := range o.Executors {
+		s.executors[kind] = &executor{Executor: e.complete(), node: s, kind: kind}
+	}
+	names := []string{reactorKind, shardKind, timersKind, tasksKind}
 	for _, k := range o.Kinds {
 		names = append(names, k.Name)
 	}
 	s.metrics = newMetrics(o.Registerer, names)
+	s.metrics.observeTasks(o.Registerer, s)
 	for _, k := range o.Kinds {
 		s.kinds[k.Name] = s.host(k, o.Secret)
 	}
@@ -138,6 +158,7 @@ func New(o Options) *System {
 	})))
 	s.root = s.actors.Root
 	s.supervision, s.guardian = newSupervision(s.childFailed), tireless(s.childFailed)
+	s.working, s.endWork = context.WithCancel(context.Background())
 	s.running, s.end = context.WithCancel(context.Background())
 	s.dispatcher = newDispatcher()
 	s.actors.EventStream.Subscribe(func(event any) {
@@ -153,7 +174,6 @@ func (s *System) host(k entity.Kind, secret []byte) *kind {
 	hosted := &kind{Kind: k, metrics: s.metrics.kinds[k.Name]}
 	hosted.machine = func(identity string) machine { return newRuled(k, identity) }
 	if k.Name == entity.KindActivity {
-		hosted.open = activity.OpenFolds
 		hosted.machine = func(identity string) machine { return newActivityMachine(s.journal, secret, identity) }
 	}
 	return hosted
@@ -164,9 +184,21 @@ func (s *System) Start() {
 	s.journal.Watch(s.running, s.notice)
 }
 
+// EndWork ends what runs beside the actors, the tasks among it, and waits for that until ctx ends. Entities still answer.
+func (s *System) EndWork(ctx context.Context) {
+	s.endWork()
+	ended := make(chan struct{})
+	go func() { s.work.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
 // Stop ends all actors. Callers of Ask must have stopped before: the outcome of a command that is still under way is
 // answered as unknown. The journal stays open.
 func (s *System) Stop(ctx context.Context) {
+	s.endWork()
 	s.starting.Lock()
 	s.end()
 	s.starting.Unlock()
@@ -181,6 +213,7 @@ func (s *System) Stop(ctx context.Context) {
 	case <-stopped:
 	case <-ctx.Done():
 	}
+	s.EndWork(ctx)
 	s.actors.Shutdown()
 	s.dispatcher.end()
 }
@@ -260,6 +293,22 @@ func (s *System) Identities(index string) ([]string, error) {
 		all = append(all, found...)
 	}
 	return all, nil
+}
+
+// Active returns the identities of a kind's entities that are in memory in a partition, in no order.
+func (s *System) Active(p persistence.Partition, kind string) []string {
+	t := s.terms[p].Load()
+	if t == nil {
+		return nil
+	}
+	var all []string
+	t.directory.Range(func(k, _ any) bool {
+		if identity, is := strings.CutPrefix(k.(string), kind+"/"); is {
+			all = append(all, identity)
+		}
+		return true
+	})
+	return all
 }
 
 const shardKind = "shard"

@@ -21,27 +21,21 @@ type Provenance struct {
 	Action            string   `json:"action,omitempty"`
 	Actor             string   `json:"actor,omitempty"`
 	AnchorID          string   `json:"anchorId,omitempty"`
-	AppID             string   `json:"appId,omitempty"`
-	AppSlug           string   `json:"appSlug,omitempty"`
 	CanonicalEmail    string   `json:"canonicalEmail,omitempty"`
 	DeviceID          string   `json:"deviceId,omitempty"`
 	DeviceName        string   `json:"deviceName,omitempty"`
 	FromPath          string   `json:"fromPath,omitempty"`
 	ImageRef          string   `json:"imageRef,omitempty"`
-	ImageVersion      string   `json:"imageVersion,omitempty"`
 	LifecycleBackupID string   `json:"lifecycleBackupId,omitempty"`
 	MemberUserID      string   `json:"memberUserId,omitempty"`
 	Name              string   `json:"name,omitempty"`
-	NewBillingUserID  string   `json:"newBillingUserId,omitempty"`
 	NewSlug           string   `json:"newSlug,omitempty"`
-	OldBillingUserID  string   `json:"oldBillingUserId,omitempty"`
 	OldSlug           string   `json:"oldSlug,omitempty"`
 	Path              string   `json:"path,omitempty"`
 	Prefix            string   `json:"prefix,omitempty"`
 	PreviousStatus    string   `json:"previousStatus,omitempty"`
 	PreviousVMName    string   `json:"previousVmName,omitempty"`
 	Reason            string   `json:"reason,omitempty"`
-	SessionID         string   `json:"sessionId,omitempty"`
 	Slug              string   `json:"slug,omitempty"`
 	Source            string   `json:"source,omitempty"`
 	TargetEmail       string   `json:"targetEmail,omitempty"`

@@ -1,16 +1,15 @@
 // Package computer carries out what is to be done to the computers of workspaces, and looks after those that run.
 //
-//	entity/computer                          Fleet                                Driver, Archive
-//	   TaskRequested ──reaction──► Begin ──► attend: Describe, carry out ──► Provision, Release, Save, Load
-//	   ComputerProvisioned … ◄──Report*──────────┘
-//	   RecordSample, ReportMissing ◄── every 15 s ──────────────────────────► Sample
+//	entity/computer                             Fleet                    Driver, Archive
+//	   Tasks ──actors' task executor──► Run ──────► Provision, Release, Save, Load, Remove
+//	   ComputerProvisioned … ◄──Report*───┘
+//	   RecordSample, ReportMissing ◄── Follow ────► Sample
 //
-// The rules decide what a computer's task is; this package asks them what is open, has it done, and reports. It keeps
-// nothing of its own: after a crash it asks again, and does again what was not reported. So everything below is
-// idempotent.
+// The rules decide what a computer's tasks are; the tasks of package actors are run by Run, which returns the command
+// that reports the outcome. What was not reported is run again, after a crash too. So everything below is idempotent.
 //
 // What may succeed later is tried again, with pauses that grow; what cannot is reported as failed. Backups and restores,
-// which may take minutes, do not keep computers from being provisioned.
+// which may take minutes, have a limit of their own and do not delay provisioning.
 package computer
 
 import (

@@ -3,9 +3,8 @@ package computer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,17 +19,18 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// world is computers' entities, a driver and an archive, which outlive fleets.
+// world is a computer's entity, a driver and an archive, which outlive fleets. Its tasks run one at a time, when run is
+// called.
 type world struct {
-	t     *testing.T
-	mu    sync.Mutex
-	state map[string]*computerv1.Computer
-	rows  map[string]map[string]bool
-	told  []string
-	fleet *computer.Fleet
+	t       *testing.T
+	mu      sync.Mutex
+	state   *computerv1.Computer
+	present *computerv1.Present
+	told    []string
+	fleet   *computer.Fleet
+	// running tells that the workspace is in use.
+	running bool
 
-	// away has commands go unanswered.
-	away error
 	// fail is asked before each thing that the driver or the archive does.
 	fail func(what string) error
 	did  []string
@@ -58,71 +58,86 @@ func (w *world) samples(asked, past int) {
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{
-		t: t, state: map[string]*computerv1.Computer{}, rows: map[string]map[string]bool{},
-		fail: func(string) error { return nil },
-	}
+	w := &world{t: t, state: entitycomputer.Zero("ws_1"), fail: func(string) error { return nil }}
+	w.fleet = computer.New(computer.Options{Driver: w, Archive: w, Asker: w, Log: slog.New(slog.DiscardHandler), Put: w.put})
+	return w
 }
 
-func (w *world) start() {
-	w.fleet = computer.New(computer.Options{
-		Driver: w, Archive: w, Asker: w, Log: slog.New(slog.DiscardHandler), Put: w.put,
-		Identities: func(list string) ([]string, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return slices.Sorted(maps.Keys(w.rows[list])), nil
-		},
-	})
-	if err := w.fleet.Start(); err != nil {
-		w.t.Fatal(err)
+// Running, Present and Find are of computer.Share.
+func (w *world) Running() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.running {
+		return nil
 	}
+	return []string{"ws_1", "ws_without"}
 }
 
-// Ask carries a command out by the rules, and does what the reactions of a node do.
+func (w *world) Present(after string, _ int) ([]*computerv1.Present, error) {
+	found, err := w.Find("ws_1")
+	if found == nil || after != "" {
+		return nil, err
+	}
+	return []*computerv1.Present{found}, nil
+}
+
+func (w *world) Find(id string) (*computerv1.Present, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if id != "ws_1" {
+		return nil, nil
+	}
+	return w.present, nil
+}
+
+// Ask carries a command out by the rules.
 func (w *world) Ask(_ context.Context, c entity.Command) (proto.Message, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.away != nil {
-		return nil, w.away
-	}
-	before := w.state[c.Identity]
-	if before == nil {
-		before = entitycomputer.Zero(c.Identity)
-	}
 	call := entity.Call{Now: time.Now(), Identity: c.Identity, Principal: c.Principal, Version: uint64(len(w.told) + 1)}
 	command := c.Message.(computerv1.Command)
 	if _, is := command.(*computerv1.RecordSample); is {
 		w.asked++
 	}
+	before := w.state
 	events, err := entitycomputer.Decide(call, before, command)
 	if err != nil {
 		return nil, err
 	}
-	after := before
 	for _, e := range events {
-		after = entitycomputer.Evolve(after, e)
+		w.state = entitycomputer.Evolve(w.state, e)
 		w.told = append(w.told, string(e.ProtoReflect().Descriptor().Name()))
-		switch e.(type) {
-		case *computerv1.TaskRequested:
-			w.fleet.Begin(c.Identity)
-		case *computerv1.ComputerProvisioned:
-			w.fleet.Present(c.Identity, true)
-		case *computerv1.ComputerRetired:
-			w.fleet.Present(c.Identity, false)
+	}
+	for _, row := range entitycomputer.Rows(call, before, w.state, command, events) {
+		if row.List == entitycomputer.PresentList {
+			w.present, _ = row.Message.(*computerv1.Present)
 		}
 	}
-	for _, row := range entitycomputer.Rows(call, before, after, command, events) {
-		if w.rows[row.List] == nil {
-			w.rows[row.List] = map[string]bool{}
+	return entitycomputer.Reply(call, w.state, command, events), nil
+}
+
+// run runs the open tasks once each and reports what came of them, until none is open; it returns those that are to be
+// tried again.
+func (w *world) run(attempt int) (again []error) {
+	for {
+		w.mu.Lock()
+		open := entitycomputer.Tasks(w.state)
+		w.mu.Unlock()
+		if len(open) == 0 {
+			return again
 		}
-		if row.Message != nil {
-			w.rows[row.List][c.Identity] = true
-		} else {
-			delete(w.rows[row.List], c.Identity)
+		for _, task := range open {
+			report, err := w.fleet.Run(w.t.Context(), "ws_1", task.Message.(*computerv1.Work), attempt)
+			if err != nil {
+				again = append(again, fmt.Errorf("%s: %w", task.Kind, err))
+				continue
+			}
+			w.ask(report.(computerv1.Command))
+		}
+		if len(again) > 0 {
+			return again
 		}
 	}
-	w.state[c.Identity] = after
-	return entitycomputer.Reply(call, after, command, events), nil
 }
 
 func (w *world) do(what string) error {
@@ -193,128 +208,123 @@ func (w *world) expect(did, told string) {
 func (w *world) status() computerv1.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.state["ws_1"].GetStatus()
+	return w.state.GetStatus()
 }
 
 // settled is a world with one computer.
 func settled(t *testing.T) *world {
 	w := newWorld(t)
-	w.start()
 	w.ask(&computerv1.RequestComputer{TaskId: "tsk_1"})
-	synctest.Wait()
+	w.done(1)
 	w.expect("provision ws_1", "TaskRequested, ComputerProvisioned")
 	return w
 }
 
+// done runs the open tasks, all of which end.
+func (w *world) done(attempt int) {
+	w.t.Helper()
+	if again := w.run(attempt); len(again) > 0 {
+		w.t.Errorf("to be tried again: %v", again)
+	}
+}
+
 var errLater = errors.New("not now")
 
-func TestRetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		defer w.fleet.Close()
-		w.failing(func(string) error { return errLater })
-		w.ask(&computerv1.RequestComputer{TaskId: "tsk_1"})
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		did, told := w.since()
-		if tries := strings.Count(did, "provision ws_1!"); tries < 8 || tries > 40 || told != "TaskRequested" {
-			t.Errorf("did %q, told %q", did, told)
-		}
-		w.failing(func(string) error { return nil })
-		time.Sleep(2 * time.Minute)
-		synctest.Wait()
-		if did, told := w.since(); !strings.HasPrefix(did, "provision ws_1") || told != "ComputerProvisioned" || w.status() != computerv1.Status_STATUS_ACTIVE {
-			t.Errorf("did %q, told %q, %v", did, told, w.status())
-		}
-	})
-}
-
-func TestWhatCannotSucceedFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := settled(t)
-		defer w.fleet.Close()
-		w.failing(func(string) error { return entity.Errorf("insufficient_storage", "no space is left") })
-		w.ask(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bkp_1"})
-		synctest.Wait()
-		w.expect("save ws_1!", "TaskRequested, TaskFailed")
+func TestRun(t *testing.T) {
+	failing := func(w *world, prefix string, err error) {
 		w.failing(func(what string) error {
-			if strings.HasPrefix(what, "save") {
-				return errLater
+			if strings.HasPrefix(what, prefix) {
+				return err
 			}
 			return nil
 		})
-		w.ask(&computerv1.BackUp{TaskId: "tsk_3", BackupId: "bkp_1"})
-		time.Sleep(30 * time.Minute)
-		synctest.Wait()
-		if _, told := w.since(); told != "TaskRequested, TaskFailed" {
-			t.Errorf("a backup is tried for ever: %q", told)
+	}
+	t.Run("what may succeed later is tried again", func(t *testing.T) {
+		w := newWorld(t)
+		failing(w, "provision", errLater)
+		w.ask(&computerv1.RequestComputer{TaskId: "tsk_1"})
+		if again := w.run(1000); len(again) != 1 || !errors.Is(again[0], errLater) {
+			t.Errorf("to be tried again: %v", again)
+		}
+		failing(w, "provision", nil)
+		w.done(1001)
+		w.expect("provision ws_1!, provision ws_1", "TaskRequested, ComputerProvisioned")
+		if w.status() != computerv1.Status_STATUS_ACTIVE {
+			t.Errorf("the computer is %v", w.status())
 		}
 	})
-}
-
-func TestBackupThenReplace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Run("what cannot succeed is reported as failed", func(t *testing.T) {
 		w := settled(t)
-		defer w.fleet.Close()
+		failing(w, "save", entity.Errorf("insufficient_storage", "no space is left"))
+		w.ask(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bkp_1"})
+		w.done(1)
+		w.expect("save ws_1!", "TaskRequested, TaskFailed")
+	})
+	t.Run("a backup is given up after many attempts", func(t *testing.T) {
+		w := settled(t)
+		failing(w, "save", errLater)
+		w.ask(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bkp_1"})
+		if again := w.run(19); len(again) != 1 {
+			t.Errorf("to be tried again: %v", again)
+		}
+		w.done(20)
+		w.expect("save ws_1!, save ws_1!", "TaskRequested, TaskFailed")
+	})
+	t.Run("a replacement follows its backup, which can be restored", func(t *testing.T) {
+		w := settled(t)
 		w.ask(&computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bkp_1", DriveReadable: true})
-		synctest.Wait()
+		w.done(1)
 		w.expect("save ws_1, provision ws_1", "TaskRequested, BackupTaken, TaskRequested, ComputerProvisioned")
 		w.ask(&computerv1.Restore{TaskId: "tsk_3", BackupId: "bkp_1"})
-		synctest.Wait()
+		w.done(1)
 		w.expect("load ws_1 bkp_1", "TaskRequested, BackupRestored")
 	})
-}
-
-// A computer that is given up while it is backed up has no use for the backup.
-func TestRetireDuringBackup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Run("a backup that comes too late is deleted", func(t *testing.T) {
 		w := settled(t)
-		defer w.fleet.Close()
-		saved := make(chan struct{})
-		w.failing(func(what string) error {
-			if strings.HasPrefix(what, "save") {
-				<-saved
-			}
-			return nil
-		})
 		w.ask(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bkp_1"})
-		synctest.Wait()
+		late := entitycomputer.Tasks(w.state)[0].Message.(*computerv1.Work)
+		report, err := w.fleet.Run(t.Context(), "ws_1", late, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
 		w.ask(&computerv1.RetireComputer{TaskId: "tsk_3"})
-		close(saved)
-		synctest.Wait()
-		w.expect("save ws_1, remove ws_1 bkp_1, release ws_1", "TaskRequested, TaskRequested, ComputerRetired")
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		w.expect("", "") // and it is checked no more
+		w.ask(report.(computerv1.Command))
+		failing(w, "remove", errLater)
+		if again := w.run(1); len(again) != 1 || !errors.Is(again[0], errLater) {
+			t.Errorf("to be tried again: %v", again)
+		}
+		failing(w, "remove", nil)
+		w.done(2)
+		w.expect("save ws_1, release ws_1, remove ws_1 bkp_1!, remove ws_1 bkp_1",
+			"TaskRequested, TaskRequested, BackupDropped, ComputerRetired, BackupRemoved")
 	})
-}
-
-// A bucket that is away for a while keeps nothing that is to be forgotten.
-func TestForget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	t.Run("the oldest backups are deleted, also by a process that did not drop them", func(t *testing.T) {
 		w := settled(t)
-		defer w.fleet.Close()
-		w.failing(func(what string) error {
-			if strings.HasPrefix(what, "remove") {
-				return errLater
-			}
-			return nil
-		})
-		w.fleet.Forget("ws_1", []*computerv1.Backup{{Id: "bkp_1"}})
-		synctest.Wait()
-		w.expect("remove ws_1 bkp_1!", "")
-		w.failing(func(string) error { return nil })
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		w.expect("remove ws_1 bkp_1", "")
+		for i := range entitycomputer.MaxBackups + 2 {
+			w.ask(&computerv1.BackUp{TaskId: fmt.Sprint("tsk_b", i), BackupId: fmt.Sprintf("bkp_%03d", i)})
+			w.ask(&computerv1.ReportBackedUp{TaskId: fmt.Sprint("tsk_b", i), Backup: &computerv1.Backup{CreatedAt: int64(i + 1)}})
+		}
+		w.since()
+		if open := len(entitycomputer.Tasks(w.state)); open != 2 {
+			t.Fatalf("%d backups are to be deleted", open)
+		}
+		failing(w, "remove ws_1 bkp_000", entity.Errorf(entity.Forbidden, "the bucket retains it"))
+		w.done(1)
+		w.expect("remove ws_1 bkp_000!, remove ws_1 bkp_001", "BackupRemoved, BackupRemoved")
 	})
 }
 
 func TestLostAndFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := settled(t)
-		defer w.fleet.Close()
+		w.running = true
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go w.fleet.Follow(ctx, w)
+		time.Sleep(14 * time.Second)
+		synctest.Wait()
+		w.since() // the first turn samples running computers, the first idle turn all
+		w.samples(0, 1)
 		tick := func(did, told string) {
 			t.Helper()
 			time.Sleep(15 * time.Second)
@@ -322,21 +332,16 @@ func TestLostAndFound(t *testing.T) {
 			w.expect(did, told)
 		}
 		tick("sample ws_1", "")
+		w.samples(0, 2)
 		w.failing(func(string) error { return errLater })
 		tick("sample ws_1!", "ComputerMissed")
 		tick("sample ws_1!", "ComputerLost")
 		tick("sample ws_1!", "")
 		w.failing(func(string) error { return nil })
 		tick("sample ws_1", "ComputerFound")
-		w.samples(2, 0)
+		w.samples(1, 2)
 		tick("sample ws_1", "")
-		tick("sample ws_1", "")
-		w.samples(2, 2)
-		w.failing(func(string) error { return errLater })
-		tick("sample ws_1!", "ComputerMissed")
-		w.failing(func(string) error { return nil })
-		tick("sample ws_1", "ComputerFound")
-		w.samples(3, 2)
+		w.samples(1, 3)
 	})
 }
 
@@ -344,12 +349,14 @@ func TestLostAndFound(t *testing.T) {
 func TestNotLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := settled(t)
-		defer w.fleet.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go w.fleet.Follow(ctx, w)
 		w.failing(func(string) error { return entity.Errorf(entity.Unavailable, "too many files are open") })
-		for range 3 {
-			time.Sleep(15 * time.Second)
-			synctest.Wait()
-			w.expect("sample ws_1!", "")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if did, told := w.since(); !strings.Contains(did, "sample") || told != "" {
+			t.Errorf("did %q, told %q", did, told)
 		}
 		if w.status() != computerv1.Status_STATUS_ACTIVE {
 			t.Errorf("it is %v", w.status())
@@ -357,55 +364,31 @@ func TestNotLookedAt(t *testing.T) {
 	})
 }
 
-// What a process left open the next one takes up, and checks what there was to check.
-func TestRestart(t *testing.T) {
+// Nothing is written for a computer that nobody uses, and it is checked seldom; what changed its entity is told.
+func TestIdleComputers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := settled(t)
-		w.failing(func(what string) error {
-			if strings.HasPrefix(what, "save") {
-				return errLater
-			}
-			return nil
-		})
-		w.ask(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bkp_1"})
-		synctest.Wait()
-		w.fleet.Close()
-		w.since()
-		w.failing(func(string) error { return nil })
-		w.start()
-		defer w.fleet.Close()
-		synctest.Wait()
-		w.expect("save ws_1", "BackupTaken")
-		time.Sleep(15 * time.Second)
-		synctest.Wait()
-		w.expect("sample ws_1", "")
-	})
-}
-
-// A report that is lost is made again, and a driver that is slow keeps nobody waiting.
-func TestUnansweredReports(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		defer w.fleet.Close()
-		w.failing(func(string) error {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.away = errLater
-			return nil
-		})
-		w.ask(&computerv1.RequestComputer{TaskId: "tsk_1"})
-		waiting, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		if err := w.fleet.Wait(waiting, "ws_1"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("waited for what is not done: %v", err)
+		go w.fleet.Follow(ctx, w)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		did, told := w.since()
+		if checks := strings.Count(did, "sample"); checks < 5 || checks > 7 || told != "" {
+			t.Errorf("%d checks in an hour; told %q", checks, told)
+		}
+		w.samples(0, 0)
+		w.failing(func(string) error { return errLater })
+		time.Sleep(21 * time.Minute)
+		synctest.Wait()
+		if _, told := w.since(); told != "ComputerMissed, ComputerLost" {
+			t.Errorf("told %q", told)
 		}
 		w.failing(func(string) error { return nil })
-		w.mu.Lock()
-		w.away = nil
-		w.mu.Unlock()
-		if err := w.fleet.Wait(t.Context(), "ws_1"); err != nil || w.status() != computerv1.Status_STATUS_ACTIVE {
-			t.Errorf("%v, %v", err, w.status())
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		if _, told := w.since(); told != "ComputerFound" {
+			t.Errorf("told %q", told)
 		}
 	})
 }

@@ -37,6 +37,10 @@ type Rules[S, C, E proto.Message] struct {
 	Rows func(call Call, before, after S, c C, events []E) []Row
 	// Lists are the entity's lists, by name.
 	Lists map[string]List
+	// Timers and Tasks return the timers that wait in a state, and the tasks that are open in it; nil: none. They are
+	// called after each decision with events.
+	Timers func(s S) []Timer
+	Tasks  func(s S) []Task
 	// Retention is how long the outcome of a command that carries an id is remembered; 0: CommandRetention.
 	Retention time.Duration
 }
@@ -65,6 +69,9 @@ type Kind struct {
 	Access func(command proto.Message) (Access, error)
 	// Check refuses a call that does not have what need says of the entity with that state.
 	Check func(call Call, state proto.Message, need Need) error
+	// Timers and Tasks return those of a state; nil: the kind has none.
+	Timers func(state proto.Message) []Timer
+	Tasks  func(state proto.Message) []Task
 }
 
 // Outcome is what a command came to.
@@ -112,7 +119,7 @@ func (r Rules[S, C, E]) check(call Call, s S, need Need) error {
 
 // Kind returns the kind that the rules describe.
 func (r Rules[S, C, E]) Kind() Kind {
-	return Kind{
+	k := Kind{
 		Name: r.Name, Owner: r.Owner, Version: max(r.Version, 1), Lists: r.Lists, Retention: r.retention(),
 		IsCommand: func(m proto.Message) bool { _, ok := m.(C); return ok },
 		IsEvent:   func(m proto.Message) bool { _, ok := m.(E); return ok },
@@ -134,6 +141,13 @@ func (r Rules[S, C, E]) Kind() Kind {
 		},
 		Check: func(call Call, state proto.Message, need Need) error { return r.check(call, state.(S), need) },
 	}
+	if r.Timers != nil {
+		k.Timers = func(state proto.Message) []Timer { return r.Timers(state.(S)) }
+	}
+	if r.Tasks != nil {
+		k.Tasks = func(state proto.Message) []Task { return r.Tasks(state.(S)) }
+	}
+	return k
 }
 
 func (r Rules[S, C, E]) retention() time.Duration {

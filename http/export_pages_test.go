@@ -70,7 +70,7 @@ func (s *Server) Remind() { s.forgotten.work.Wait() }
 // RemindersApart begins anew with who forgot their password, so that these two people share no limit of mail.
 func (s *Server) RemindersApart(one, other string) {
 	for {
-		f := newForgotten()
+		f := newForgotten(s.options.Secret)
 		if slot(f.seed, &f.people, one) != slot(f.seed, &f.people, other) {
 			s.forgotten = f
 			return

@@ -3,9 +3,7 @@ package http
 import (
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
-	"fmt"
 	"hash/maphash"
 	"net/netip"
 	"runtime/debug"
@@ -38,7 +36,7 @@ var (
 type forgotten struct {
 	seed           maphash.Seed
 	askers, people [1 << 13]bucket
-	// key is of this process alone, so that no copy of the data tells what links it mailed.
+	// key is derived from the installation's secret: the task that mails a link makes its secret anew.
 	key  []byte
 	ways chan struct{}
 	// turns has a person's links made one after the other, so that who asks twice at once has the same one mailed.
@@ -49,9 +47,8 @@ type forgotten struct {
 	stop context.CancelFunc
 }
 
-func newForgotten() *forgotten {
-	f := &forgotten{seed: maphash.MakeSeed(), key: make([]byte, 32), ways: make(chan struct{}, mostForgotten)}
-	rand.Read(f.key) // never fails, as its documentation has it
+func newForgotten(installation []byte) *forgotten {
+	f := &forgotten{seed: maphash.MakeSeed(), key: derivedKey(installation, "password link"), ways: make(chan struct{}, mostForgotten)}
 	for i := range f.turns {
 		f.turns[i] = make(chan struct{}, 1)
 	}
@@ -138,68 +135,58 @@ func (s *Server) takeForgotten(c *call) (sheet, error) {
 	return sheet{name: "forgotten", data: pages.Forgotten{Asked: true}}, nil
 }
 
-// remind mails a link to whose an address is, if it is anybody's.
+// remind has a link mailed to the account that owns the address, if there is one.
 func (s *Server) remind(request, address string) {
 	ctx, cancel := context.WithTimeout(s.forgotten.ctx, s.options.Limits.RequestTime)
 	defer cancel()
 	log := s.log.With("request", request)
 	defer func() {
 		if p := recover(); p != nil { // here it would end the process
-			log.Error("mailing a link panicked", "panic", p, "stack", string(debug.Stack()))
+			log.Error("asking for a password-reset link panicked", "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
-	to, text, err := (&call{ctx: ctx, server: s, w: &response{id: request}}).reminder(address)
-	switch {
-	case err != nil && !hidden(err):
-		log.Error("who forgot their password got no link", "error", err)
-	case to != "":
-		s.send(ctx, log, to, "Set a new password", text)
+	if err := (&call{ctx: ctx, server: s, w: &response{id: request}}).askForLink(address); err != nil && !hidden(err) {
+		log.Error("a password-reset link was not asked for", "error", err)
 	}
 }
 
-// reminder is the mail to whose an address is; to is empty where there is nobody to send one, or they had enough.
-func (c *call) reminder(address string) (to, text string, err error) {
+// askForLink has a link mailed to the account that owns an address, unless there is none or it was mailed enough of them.
+func (c *call) askForLink(address string) error {
 	userID, err := c.personAt(address)
 	if err != nil || userID == "" {
-		return "", "", err
+		return err
 	}
 	person, err := c.describe(userID)
 	if err != nil || person.GetDisabledAt() != 0 {
-		return "", "", err
+		return err
 	}
 	f, now := c.server.forgotten, c.server.now()
 	if slot(f.seed, &f.people, userID).takeEach(now, perMailbox.each, perMailbox.burst) > 0 {
-		return "", "", nil
+		return nil
 	}
-	path, ends, err := c.forgottenLink(userID, now)
-	if err != nil {
-		return "", "", err
-	}
-	text = fmt.Sprintf("Somebody, most likely you, forgot the password of %s at %s.\n\nSet a new one here, once, before %s:\n\n%s\n\nIf it was not you, leave this be: your password stays as it is.\n",
-		person.GetEmail(), c.server.link(""), moment(ends), c.server.link(path))
-	return person.GetEmail(), text, nil
+	return c.forgottenLink(userID, now)
 }
 
-// forgottenLink is the path of a link that sets a person's password, and when it ends: the one that was mailed last, while
-// it is young, or a new one.
-func (c *call) forgottenLink(userID string, now time.Time) (path string, ends int64, err error) {
+// forgottenLink has a link mailed that sets a person's password: the one that was mailed last, while it is young, or a
+// new one.
+func (c *call) forgottenLink(userID string, now time.Time) error {
 	f := c.server.forgotten
 	done, err := f.turn(c.ctx, userID)
 	if err != nil {
-		return "", 0, err
+		return err
 	}
 	defer done()
 	password, err := c.passwordOf(userID)
 	if err != nil {
-		return "", 0, err
+		return err
 	}
-	ends = password.GetLink().GetExpiresAt()
+	ends := password.GetLink().GetExpiresAt()
 	secret := f.secret(userID, password.GetHash(), ends)
 	young := now.Add(forgottenTime - sameTime).UnixMilli() // one that is still good then was made less than sameTime ago
 	if !user.LinkOpens(password.GetLink(), hashOf(secret), young) {
 		ends = now.Add(forgottenTime).UnixMilli()
 		secret = f.secret(userID, password.GetHash(), ends)
 	}
-	path, err = c.offerSecret(userID, secret, ends)
-	return path, ends, err
+	_, err = c.offerSecret(userID, secret, ends, c.server.options.NewID("mail_"))
+	return err
 }

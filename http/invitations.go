@@ -45,8 +45,8 @@ func invitedRole(in *inviteRequest) (workspacev1.Role, bool) {
 	return role, ok && role != workspacev1.Role_ROLE_OWNER
 }
 
-// invite makes an invitation or renews the pending one, and answers when the addressee finds it. The link goes by mail,
-// or to the inviter where there is none.
+// invite makes an invitation or renews the pending one, and answers when the addressee finds it. The link is mailed by a
+// task of the workspace (see MailInvitation), or returned to the inviter where there is no mail.
 func (s *Server) invite(c *call, in inviteRequest) (view invitationView, made bool, err error) {
 	if err := c.mayMail(in.Email); err != nil {
 		return view, false, err
@@ -56,9 +56,16 @@ func (s *Server) invite(c *call, in inviteRequest) (view invitationView, made bo
 	if err != nil {
 		return view, false, err
 	}
-	secret, hash := newSecret()
+	secret, mailID := "", ""
+	if s.options.Mail == nil {
+		secret, _ = newSecret()
+	} else {
+		mailID = s.options.NewID("mail_")
+		secret = s.invitationSecret(c.workspace.id, mailID)
+	}
 	invited, err := ask[*workspacev1.Invited](c, c.change(&workspacev1.Invite{
-		InvitationId: s.options.NewID("inv_"), Email: in.Email, Role: role, SecretSha256: hash, Inviter: inviter,
+		InvitationId: s.options.NewID("inv_"), Email: in.Email, Role: role, SecretSha256: hashOf(secret), Inviter: inviter,
+		MailId: mailID,
 	}))
 	if err != nil {
 		return view, false, err
@@ -66,15 +73,12 @@ func (s *Server) invite(c *call, in inviteRequest) (view invitationView, made bo
 	if err := c.settle(entity.KindWorkspace, c.workspace.id); err != nil {
 		return view, false, err
 	}
-	into, err := c.describeWorkspace()
-	if err != nil {
-		return view, false, err
-	}
-	link, err := c.deliverInvitation(into, invited.GetInvitation(), secret)
-	if err != nil {
-		return view, false, err
-	}
-	if link != "" {
+	if mailID == "" {
+		into, err := c.describeWorkspace()
+		if err != nil {
+			return view, false, err
+		}
+		link := c.linkToInvitation(into, invited.GetInvitation(), secret)
 		c.w.Header()["Link"] = []string{"<" + link + `>; rel="invitation"`}
 	}
 	return viewInvitation(invited.GetInvitation()), !invited.GetRenewed(), nil

@@ -2,8 +2,6 @@ package http
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -27,28 +25,17 @@ const (
 	mailTime = 10 * time.Second
 )
 
-var errNotMailed = &entity.Error{
-	Code: entity.Unavailable, Message: "the invitation stands, but mail to its address was not taken; invite once more to send it again",
-	RetryAfter: mailTime,
+// linkToInvitation logs and returns an invitation's link for the inviter to hand over. It is for servers without mail:
+// where there is mail, the link proves the address, and nobody but the address gets it.
+func (c *call) linkToInvitation(w *workspacev1.Workspace, i *workspacev1.Invitation, secret string) string {
+	link := c.server.invitationLink(w.GetId(), i.GetId(), secret)
+	c.server.log.Warn("without mail, an invitation's link is to be handed over", "request", c.w.id, "workspace", w.GetId(),
+		"invitation", i.GetId(), "link", link)
+	return link
 }
 
-// deliverInvitation sends an invitation to whom it is for and returns "". Without mail it returns the link for the
-// inviter to hand over, and operators find it in the log too. Where there is mail the link is proof of the address, and
-// nobody else gets it, however mail fails. Errors: unavailable.
-func (c *call) deliverInvitation(w *workspacev1.Workspace, i *workspacev1.Invitation, secret string) (link string, err error) {
-	link = c.server.link(invitationPath + ulidOf(w.GetId()) + "." + ulidOf(i.GetId()) + "." + secret)
-	log := c.server.log.With("request", c.w.id, "workspace", w.GetId(), "invitation", i.GetId())
-	if c.server.options.Mail == nil {
-		log.Warn("without mail, an invitation's link is to be handed over", "link", link)
-		return link, nil
-	}
-	text := fmt.Sprintf("%s invites you to work in %s.\n\nAccept here, before %s:\n\n%s\n\nIf you do not know what this is about, leave it be: nothing happens.\n",
-		inviterName(i.GetInviter()), w.GetName(), moment(i.GetExpiresAt()), link)
-	sending := context.WithoutCancel(c.ctx) // also where who asked for it has gone
-	if !c.server.send(sending, log, i.GetEmail(), "Invitation to "+w.GetName(), text) {
-		return "", errNotMailed
-	}
-	return "", nil
+func (s *Server) invitationLink(workspaceID, invitationID, secret string) string {
+	return s.link(invitationPath + ulidOf(workspaceID) + "." + ulidOf(invitationID) + "." + secret)
 }
 
 // moment is a time as messages tell it.
@@ -66,17 +53,6 @@ func inviterName(p *workspacev1.Person) string {
 	return "Somebody"
 }
 
-// send tells whether a message was handed over. What failed is logged, without the message.
-func (s *Server) send(ctx context.Context, log *slog.Logger, to, subject, text string) bool {
-	ctx, cancel := context.WithTimeout(ctx, mailTime)
-	defer cancel()
-	if err := s.options.Mail.Send(ctx, to, subject, text); err != nil {
-		log.Error("mail was not sent", "error", err)
-		return false
-	}
-	return true
-}
-
 // offerLink makes a link that sets a person's password, once, and replaces the one before.
 func (c *call) offerLink(userID string) (url string, err error) {
 	path, err := c.passwordPath(userID)
@@ -89,16 +65,23 @@ func (c *call) offerLink(userID string) (url string, err error) {
 // passwordPath is offerLink for a browser that is here.
 func (c *call) passwordPath(userID string) (string, error) {
 	secret, _ := newSecret()
-	return c.offerSecret(userID, secret, c.server.now().Add(linkTime).UnixMilli())
+	return c.offerSecret(userID, secret, c.server.now().Add(linkTime).UnixMilli(), "")
 }
 
-// offerSecret is passwordPath with a secret that is given. The one that is open already stays as it is.
-func (c *call) offerSecret(userID, secret string, expiresAt int64) (string, error) {
+// offerSecret is passwordPath with a secret that is given. The one that is open already stays as it is. With a mailID, the
+// link is to be mailed; see MailLink.
+func (c *call) offerSecret(userID, secret string, expiresAt int64, mailID string) (string, error) {
 	_, err := ask[proto.Message](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: c.server.options.NewID("cmd_"),
-		Message: &userv1.OfferOneTimeLink{Link: &userv1.OneTimeLink{SecretSha256: hashOf(secret), ExpiresAt: expiresAt}},
+		Message: &userv1.OfferOneTimeLink{Link: &userv1.OneTimeLink{
+			SecretSha256: hashOf(secret), ExpiresAt: expiresAt, MailId: mailID,
+		}},
 	})
-	return "/set-password?token=" + ulidOf(userID) + "." + secret, err
+	return passwordLink(userID, secret), err
+}
+
+func passwordLink(userID, secret string) string {
+	return "/set-password?token=" + ulidOf(userID) + "." + secret
 }
 
 // link is where clients find a path of this server.

@@ -20,6 +20,7 @@ type metrics struct {
 	inFlight prometheus.Gauge
 	frames   prometheus.Counter
 	bytes    prometheus.Counter
+	mails    *prometheus.CounterVec
 	unrouted meter
 	exported http.Handler
 
@@ -45,10 +46,13 @@ func newMetrics(r prometheus.Registerer, g prometheus.Gatherer) (*metrics, error
 			Name: space + "stream_frames_total", Help: "Frames sent over streams."}),
 		bytes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: space + "stream_bytes_total", Help: "Bytes sent over streams."}),
+		mails: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atelier_mails_total", Help: "Attempts to send mail, by outcome: sent, failed (it is tried again), given_up."},
+			[]string{"outcome"}),
 		exported: promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}),
 	}
 	var failed error
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.lookups, m.streams, m.inFlight, m.frames, m.bytes} {
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.lookups, m.streams, m.inFlight, m.frames, m.bytes, m.mails} {
 		failed = errors.Join(failed, r.Register(c))
 	}
 	m.unrouted = m.meter(route{path: "none", method: "other"})

@@ -64,7 +64,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.guesses, s.mails, s.passwords, s.oidc = newGuesses(), newMails(), newPasswords(), newProvider(s)
-	s.forgotten = newForgotten()
+	s.forgotten = newForgotten(o.Secret)
 	s.authenticator = newAuthenticator(o.Asker, o.Clock, strings.TrimSuffix(o.PublicURL.String(), "/"), s.metrics.credentialLookup)
 	s.workspaces = newCache(o.Clock, knownSlugs, s.metrics.slugLookup, s.resolveSlug)
 	s.watch = newWatch(s.authenticator, o.Limits, s.metrics.streams)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
@@ -106,12 +107,21 @@ func (s *stage) grant(name, userID, workspaceID string, scopes ...string) string
 func (s *stage) wait(workspaceID string) {
 	ctx, cancel := context.WithTimeout(s.Context(), longest)
 	defer cancel()
-	for range 3 { // a backup, what follows from it, and what the workspace is told
-		if err := s.node.Computers.Wait(ctx, workspaceID); err != nil {
-			s.Fatal(fmt.Errorf("waiting for the computer: %w", err))
-		}
-		if err := s.node.System.SettleAll(ctx, s.node.Router.Partition(workspaceID)); err != nil {
+	for { // a backup, what follows from it, and what the workspace is told
+		if err := s.node.Router.Settle(ctx, entity.KindWorkspace, workspaceID); err != nil {
 			s.Fatal(err)
 		}
+		reply, err := s.node.Router.Ask(ctx, entity.Command{
+			Kind: entity.KindComputer, Identity: workspaceID, Principal: entity.Platform(), Message: &computerv1.DescribeComputer{},
+		})
+		if err != nil {
+			s.Fatal(fmt.Errorf("waiting for the computer: %w", err))
+		}
+		if reply.(*computerv1.Computer).GetTask() == nil {
+			break
+		}
+	}
+	if err := s.node.Router.Settle(ctx, entity.KindWorkspace, workspaceID); err != nil {
+		s.Fatal(err)
 	}
 }

@@ -27,6 +27,9 @@ import (
 	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
+	runtimev1 "github.com/atelier-run/atelier/messages/runtime/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 var rewrite = flag.Bool("rewrite", false, "add new messages and fields to the golden file")
@@ -38,7 +41,8 @@ const golden = "testdata/stored.txt"
 var beside = []proto.Message{
 	&journalv1.Metadata{}, &journalv1.State{}, &journalv1.Mark{}, &journalv1.Parked{},
 	&activityv1.Intent{}, &activityv1.Totals{}, &activityv1.Fold{}, &activityv1.Writer{}, &activityv1.IndexMark{},
-	&auditv1.Event{}, &computerv1.Present{}, &computerv1.Sample{},
+	&auditv1.Event{}, &computerv1.Present{}, &computerv1.Sample{}, &computerv1.Work{},
+	&workspacev1.InvitationMail{}, &userv1.LinkMail{}, &runtimev1.Timer{}, &runtimev1.Task{},
 }
 
 func isEvent(m proto.Message) bool {

@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
-	"sync"
+	"fmt"
+	"math/rand/v2"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -11,8 +13,11 @@ import (
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/local"
 	"github.com/atelier-run/atelier/entity"
+	entitycomputer "github.com/atelier-run/atelier/entity/computer"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/persistence"
 )
 
 // proc is where the machine tells of itself.
@@ -25,64 +30,70 @@ func (n *Node) fleet(o Options, archive computer.Archive) (*computer.Fleet, erro
 	}
 	return computer.New(computer.Options{
 		Driver: driver, Archive: archive, Asker: n.Router, Clock: o.Clock, SampleEvery: o.SampleEvery, Log: o.Log,
-		Identities: func(list string) ([]string, error) { return n.System.Listed(list) },
 		Put: func(ctx context.Context, workspaceID string, row entity.Row) error {
 			return n.Router.Put(ctx, workspaceID, row)
 		},
 	}), nil
 }
 
-// followComputers adds what the fleet does after events of computers to the reactions. It waits for nothing that a driver does.
-func (n *Node) followComputers(reactions map[string]actors.Reaction) {
-	after := func(event proto.Message, act func(workspaceID string, event proto.Message)) {
-		name := entity.MessageName(event)
-		before := reactions[name]
-		reactions[name] = func(ctx context.Context, identity string, event proto.Message) ([]entity.Reaction, error) {
-			act(identity, event)
-			if before == nil {
-				return nil, nil
-			}
-			return before(ctx, identity, event)
+// computerExecutors run the tasks of computers.
+func (n *Node) computerExecutors(executors map[string]actors.Executor) {
+	for kind, bounds := range computer.Kinds() {
+		executors[kind] = actors.Executor{
+			Limit: bounds.Limit, Timeout: bounds.Timeout,
+			Run: func(ctx context.Context, t actors.Task) (proto.Message, error) {
+				work, ok := t.Message.(*computerv1.Work)
+				if !ok {
+					return nil, fmt.Errorf("unexpected message %T of task %s", t.Message, t.Kind)
+				}
+				if err := n.awaitReady(ctx); err != nil {
+					return nil, err
+				}
+				return n.Computers.Run(ctx, t.Identity, work, t.Attempt)
+			},
 		}
 	}
-	after(&workspacev1.WorkspaceCreated{}, func(id string, _ proto.Message) { n.births.expect(id) })
-	after(&computerv1.TaskRequested{}, func(id string, _ proto.Message) { n.Computers.Begin(id) })
-	after(&computerv1.ComputerProvisioned{}, func(id string, _ proto.Message) {
-		n.births.forget(id)
-		n.Computers.Present(id, true)
-	})
-	after(&computerv1.ComputerRetired{}, func(id string, _ proto.Message) { n.Computers.Present(id, false) })
-	after(&computerv1.BackupTaken{}, func(id string, e proto.Message) {
-		n.Computers.Forget(id, e.(*computerv1.BackupTaken).GetDropped())
-	})
 }
 
-// births are the workspaces that were just made and have no computer yet.
-type births struct {
-	mu  sync.Mutex
-	all map[string]struct{}
+// share is the computers of one partition.
+type share struct {
+	node      *Node
+	partition persistence.Partition
 }
 
-func (b *births) expect(workspaceID string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.all == nil {
-		b.all = map[string]struct{}{}
+// Running is of computer.Share.
+func (s share) Running() []string {
+	return s.node.System.Active(s.partition, entity.KindWorkspace)
+}
+
+// Present is of computer.Share.
+func (s share) Present(after string, limit int) ([]*computerv1.Present, error) {
+	ids, err := s.node.System.Owners(s.partition, entitycomputer.PresentList, after, limit)
+	if err != nil {
+		return nil, err
 	}
-	b.all[workspaceID] = struct{}{}
+	all := make([]*computerv1.Present, 0, len(ids))
+	for _, id := range ids {
+		found, err := s.Find(id)
+		if err != nil {
+			return nil, err
+		}
+		if found == nil { // it was given up meanwhile
+			found = &computerv1.Present{WorkspaceId: id}
+		}
+		all = append(all, found)
+	}
+	return all, nil
 }
 
-func (b *births) forget(workspaceID string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.all, workspaceID)
-}
-
-func (b *births) expects(workspaceID string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_, is := b.all[workspaceID]
-	return is
+// Find is of computer.Share.
+func (s share) Find(workspaceID string) (*computerv1.Present, error) {
+	page, err := s.node.System.Rows(s.partition, workspaceID, &wirev1.List{Name: entitycomputer.PresentList, Limit: 1})
+	if err != nil || len(page.GetRows()) == 0 {
+		return nil, err
+	}
+	var found computerv1.Present
+	return &found, proto.Unmarshal(page.GetRows()[0], &found)
 }
 
 // settler is the router, with patience for what follows from the making of a workspace outside of the actors.
@@ -91,24 +102,37 @@ type settler struct {
 	node *Node
 }
 
-// Settle is of http.Asker.
+const (
+	firstLook   = time.Millisecond
+	longestLook = 50 * time.Millisecond
+)
+
+// Settle is of http.Asker. For a workspace whose computer is being provisioned it also waits, for the rest of
+// BirthPatience since the workspace was created, until the workspace can be used.
 func (s settler) Settle(ctx context.Context, kind, identity string) error {
 	err := s.Router.Settle(ctx, kind, identity)
-	if err != nil || kind != entity.KindWorkspace || !s.node.births.expects(identity) {
+	if err != nil || kind != entity.KindWorkspace {
 		return err
 	}
-	waiting, cancel := context.WithTimeout(ctx, s.node.birthPatience)
-	defer cancel()
-	// The request for the computer, its provision, and what its end is told to are one after the other. Whatever keeps
-	// them from ending within the patience keeps nobody from an answer.
-	for range 3 {
-		if s.Router.Settle(waiting, entity.KindComputer, identity) != nil || s.node.Computers.Wait(waiting, identity) != nil ||
-			s.Router.Settle(waiting, kind, identity) != nil {
-			break
+	for pause := firstLook; ; pause = min(2*pause, longestLook) {
+		reply, err := s.Ask(ctx, entity.Command{
+			Kind: kind, Identity: identity, Principal: entity.Platform(), Message: &workspacev1.DescribeWorkspace{},
+		})
+		if err != nil {
+			return ctx.Err() // the caller is told by what it asks next
+		}
+		described, _ := reply.(*workspacev1.Description)
+		w := described.GetWorkspace()
+		age := s.node.clock().Sub(time.UnixMilli(w.GetCreatedAt()))
+		if w.GetStatus() != workspacev1.Status_STATUS_PROVISIONING || age >= s.node.birthPatience {
+			return nil
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
 		}
 	}
-	if waiting.Err() != nil {
-		s.node.births.forget(identity) // one patience is enough: what is asked of the workspace later waits for nothing
-	}
-	return ctx.Err()
 }

@@ -122,9 +122,6 @@ func (h *home) done() *computerv1.Computer {
 	defer cancel()
 	for ctx.Err() == nil {
 		h.settle()
-		if err := h.Computers.Wait(ctx, ws); err != nil {
-			h.Fatal(err)
-		}
 		state := h.ask(entity.KindComputer, &computerv1.DescribeComputer{}).(*computerv1.Computer)
 		if state.GetTask() == nil {
 			h.settle()
@@ -133,6 +130,14 @@ func (h *home) done() *computerv1.Computer {
 	}
 	h.Fatal("the computer is at work for too long")
 	return nil
+}
+
+// sample samples every computer now.
+func (h *home) sample() {
+	h.Helper()
+	for p := range h.Journal.Partitions() {
+		h.check(h.Computers.Sample(context.Background(), share{h.Node, persistence.Partition(p)}))
+	}
 }
 
 func (h *home) drive() *drive.Drive {
@@ -210,7 +215,7 @@ func TestWorkspaceGetsItsComputer(t *testing.T) {
 	}
 	h.put("a", "x")
 
-	h.Computers.Sample(t.Context())
+	h.sample()
 	samples := rows(h, entity.KindComputer, "telemetry", func() *computerv1.Sample { return new(computerv1.Sample) })
 	if len(samples) != 1 || samples[0].GetAt() == 0 || samples[0].GetDiskTotalMb() == 0 || samples[0].GetMemTotalMb() == 0 {
 		t.Errorf("samples %v", samples)
@@ -220,7 +225,7 @@ func TestWorkspaceGetsItsComputer(t *testing.T) {
 	files := filepath.Join(h.dir, "drives", ws, "files")
 	h.check(os.Rename(files, files+".away"))
 	for range 2 {
-		h.Computers.Sample(t.Context())
+		h.sample()
 	}
 	h.settle()
 	if status := h.workspaceStatus(); status != workspacev1.Status_STATUS_UNHEALTHY {
@@ -229,7 +234,7 @@ func TestWorkspaceGetsItsComputer(t *testing.T) {
 	h.check(os.Rename(files+".away", files))
 	h.stop()
 	h.start()
-	h.Computers.Sample(t.Context())
+	h.sample()
 	h.settle()
 	if status := h.workspaceStatus(); status != workspacev1.Status_STATUS_ACTIVE {
 		t.Errorf("workspace %v", status)
@@ -314,7 +319,7 @@ func TestLostWhileArchived(t *testing.T) {
 	files := filepath.Join(h.dir, "drives", ws, "files")
 	h.check(os.Rename(files, files+".away"))
 	for range 2 {
-		h.Computers.Sample(t.Context())
+		h.sample()
 	}
 	h.settle()
 	expect := func(want workspacev1.Status) {
@@ -328,7 +333,7 @@ func TestLostWhileArchived(t *testing.T) {
 	expect(workspacev1.Status_STATUS_UNHEALTHY)
 	h.check(os.Rename(files+".away", files))
 	h.ask(entity.KindWorkspace, &workspacev1.ChangeStatus{Status: workspacev1.Status_STATUS_ARCHIVED})
-	h.Computers.Sample(t.Context())
+	h.sample()
 	h.settle()
 	expect(workspacev1.Status_STATUS_ACTIVE)
 }
@@ -343,8 +348,8 @@ func TestAComputerThatDoesNotCome(t *testing.T) {
 	t.Cleanup(func() { h.stop() })
 	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
 	h.settle()
-	if h.births.expects(ws) {
-		t.Error("the computer is waited for again")
+	if status := h.workspaceStatus(); status != workspacev1.Status_STATUS_PROVISIONING {
+		t.Errorf("workspace %v", status)
 	}
 	h.check(os.Remove(filepath.Join(drives, ws)))
 	if state := h.done(); state.GetStatus() != computerv1.Status_STATUS_ACTIVE {
@@ -363,5 +368,40 @@ func TestPlatformAloneReports(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), string(entity.Forbidden)) {
 			t.Errorf("%T: %v", m, err)
 		}
+	}
+}
+
+// The deletion of a backup that is no longer kept outlives the process that dropped it.
+func TestDroppedBackupIsDeletedAfterRestart(t *testing.T) {
+	h := newHome(t)
+	h.done()
+	h.ask(entity.KindComputer, &computerv1.BackUp{TaskId: "tsk_b", BackupId: "bkp_1"})
+	taken := h.done().GetBackups()["bkp_1"]
+	late := proto.CloneOf(taken)
+	late.Id, late.Object = "bkp_2", strings.Replace(taken.GetObject(), "bkp_1", "bkp_2", 1)
+	backups := filepath.Join(h.dir, "backups")
+	object, err := os.ReadFile(filepath.Join(backups, ws, "bkp_1.tar.zst"))
+	h.check(err)
+	h.check(os.Rename(backups, backups+".away"))
+	h.check(os.WriteFile(backups, nil, 0o600))
+	h.ask(entity.KindComputer, &computerv1.ReportBackedUp{TaskId: "tsk_ended", Backup: late})
+	h.stop()
+	h.check(os.Remove(backups))
+	h.check(os.Rename(backups+".away", backups))
+	left := filepath.Join(backups, ws, "bkp_2.tar.zst")
+	h.check(os.WriteFile(left, object, 0o600))
+	h.start()
+	for {
+		state := h.ask(entity.KindComputer, &computerv1.DescribeComputer{}).(*computerv1.Computer)
+		if len(state.GetDropped()) == 0 {
+			break
+		}
+		h.settle()
+	}
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("the dropped backup is there still: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(backups, ws, "bkp_1.tar.zst")); err != nil {
+		t.Errorf("the backup that is kept is gone: %v", err)
 	}
 }

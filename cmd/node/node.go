@@ -76,17 +76,19 @@ type Node struct {
 	files   *webdav.Handler
 	backups *blob.Bucket
 	anchors *anchors
-	births  births
-	// birthPatience is that of Options.
+	// birthPatience and clock are those of Options.
 	birthPatience time.Duration
-	log           *slog.Logger
+	clock         func() time.Time
+	// ready is closed once drives were recovered and Server is set: tasks wait for it.
+	ready chan struct{}
+	log   *slog.Logger
 }
 
 // Start opens the data directory, recovers what was under way and returns a node that is ready to serve. What it has
 // started when something fails is stopped again.
 func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	o = o.complete()
-	n := &Node{log: o.Log, birthPatience: cmp.Or(o.BirthPatience, 2*time.Second)}
+	n := &Node{log: o.Log, birthPatience: cmp.Or(o.BirthPatience, 2*time.Second), clock: o.Clock, ready: make(chan struct{})}
 	n.anchors = &anchors{node: n}
 	defer func() {
 		if err != nil {
@@ -126,17 +128,18 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.Computers, err = n.fleet(o, archive.New(n.backups, archived{n.Drives})); err != nil {
 		return n, err
 	}
+	executors := map[string]actors.Executor{}
+	n.computerExecutors(executors)
+	n.mailExecutors(executors)
 	n.System = actors.New(actors.Options{
 		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
 		Reactions: n.reactions(), Trail: n.anchors.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: o.Registry,
-		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress,
+		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: executors,
+		Follow: func(ctx context.Context, p persistence.Partition) { n.Computers.Follow(ctx, share{n, p}) },
 	})
 	n.Router.Attach(n.System)
 	n.System.Start()
 	if err := n.recoverDrives(ctx); err != nil {
-		return n, err
-	}
-	if err := n.Computers.Start(); err != nil {
 		return n, err
 	}
 	n.anchors.start()
@@ -144,6 +147,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.Server, err = n.serve(o); err != nil {
 		return n, err
 	}
+	close(n.ready)
 	return n, nil
 }
 
@@ -209,15 +213,15 @@ func (n *Node) recoverDrives(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends what runs, in the order that lets commands under way finish: requests, computers, drives, actors, journal.
+// Stop ends what runs, in the order that lets commands under way finish: requests, tasks, drives, actors, journal.
 func (n *Node) Stop(ctx context.Context) error {
 	var errs []error
 	if n.Server != nil {
 		errs = append(errs, n.Server.Shutdown(ctx))
 	}
 	n.anchors.close()
-	if n.Computers != nil {
-		n.Computers.Close()
+	if n.System != nil {
+		n.System.EndWork(ctx) // tasks use the drives and the bucket
 	}
 	if n.Drives != nil {
 		errs = append(errs, n.Drives.Close())

@@ -11,13 +11,12 @@ import (
 	"github.com/atelier-run/atelier/entity/chain"
 )
 
-// reactions are the chain's steps, and what the fleet of computers does.
+// reactions are the chain's steps.
 func (n *Node) reactions() map[string]actors.Reaction {
 	reactions := map[string]actors.Reaction{}
 	for _, event := range chain.Events() {
 		reactions[entity.MessageName(event)] = follow
 	}
-	n.followComputers(reactions)
 	n.followMembers(reactions)
 	return reactions
 }

@@ -173,18 +173,14 @@ func TestTheLogNamesTheOperatorBehindAPerson(t *testing.T) {
 	s.platform(entity.KindSlug, "second", &slugv1.ClaimSlug{
 		WorkspaceId: second, WorkspaceName: "Second", CreatorId: alice, CreatorEmail: "alice@example.com", ImpersonatorId: bob,
 	})
-	if err := s.node.Computers.Wait(t.Context(), second); err != nil {
-		t.Fatal(err)
-	}
+	s.computerDone(second)
 	s.platform(entity.KindDevice, laptop, &devicev1.ClaimDevice{
 		UserId: alice, MachineId: "mch_01j00000000000000000000001", Name: "laptop", ImpersonatorId: bob,
 	})
 	operator := person(alice)
 	operator.Kind, operator.ImpersonatorId = wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION, bob
 	s.ask(operator, entity.KindComputer, second, &computerv1.Reprovision{TaskId: "tsk_1", BackupId: "bkp_1", DriveReadable: true})
-	if err := s.node.Computers.Wait(t.Context(), second); err != nil {
-		t.Fatal(err)
-	}
+	s.computerDone(second)
 	page := s.ask(person(alice), entity.KindWorkspace, second, &wirev1.List{Name: "audit", Limit: 100}).(*wirev1.Page)
 	told := map[string]bool{}
 	for _, row := range page.GetRows() {
@@ -222,5 +218,19 @@ func TestAProfileReachesTheMembersAndTheOperators(t *testing.T) {
 	})
 	if err == nil {
 		t.Error("alice walks the operators' log")
+	}
+}
+
+// computerDone waits until a workspace's computer has no open task.
+func (s scene) computerDone(workspaceID string) {
+	s.t.Helper()
+	for s.t.Context().Err() == nil {
+		if err := s.node.Router.Settle(s.t.Context(), entity.KindWorkspace, workspaceID); err != nil {
+			s.t.Fatal(err)
+		}
+		state := s.ask(entity.Platform(), entity.KindComputer, workspaceID, &computerv1.DescribeComputer{}).(*computerv1.Computer)
+		if state.GetTask() == nil && state.GetStatus() != computerv1.Status_STATUS_UNSPECIFIED {
+			return
+		}
 	}
 }

@@ -152,34 +152,44 @@ func Acknowledge(s *State, d *Decision) {
 	s.Tail.since(d.At)
 }
 
-// Due returns the command that has to be carried out next, and when; nil for none. The time is never more than
-// IndexWindow after the last decision, so that what comes meanwhile does not wait longer than that.
-func (s *State) Due() (time.Time, activityv1.Command) {
-	var command activityv1.Command
-	at := s.NextFlush()
-	if !at.IsZero() {
-		command = &activityv1.FlushSummaries{}
-		if soon := time.UnixMilli(s.At).Add(IndexWindow); s.At > 0 && soon.Before(at) {
-			at = soon
-		}
+// IndexDue returns when the indexes have to be written next; the zero time: nothing waits to be written.
+func (s *State) IndexDue() time.Time {
+	if s.Tail.Since == 0 {
+		return time.Time{}
 	}
-	if s.Tail.Since > 0 {
-		if index := time.UnixMilli(s.Tail.Since).Add(IndexWindow); command == nil || !at.Before(index) {
-			return index, &activityv1.WriteIndexes{}
-		}
-	}
-	return at, command
+	return time.UnixMilli(s.Tail.Since).Add(IndexWindow)
 }
 
-// NextFlush is when the oldest fold is due; the zero time without folds.
-func (s *State) NextFlush() time.Time {
-	var due time.Time
+// NextFlush returns when the oldest fold is due, in milliseconds since the Unix epoch; 0 without folds.
+func (s *State) NextFlush() int64 {
+	var next int64
 	for _, f := range s.Folds {
-		if at := time.UnixMilli(f.GetSince()).Add(FoldWindow); due.IsZero() || at.Before(due) {
-			due = at
-		}
+		next = earlier(next, f)
 	}
-	return due
+	return next
+}
+
+// FlushAfter returns NextFlush after a decision that led to the state, given that of the state before, and whether it
+// changed. It reads all folds only where the decision ended some.
+func (s *State) FlushAfter(before int64, d *Decision) (next int64, changed bool) {
+	next = before
+	for _, f := range d.Folds {
+		if f == nil {
+			next = s.NextFlush()
+			return next, next != before
+		}
+		next = earlier(next, f)
+	}
+	return next, next != before
+}
+
+// earlier returns when a fold is due, or next where that comes before it; a next of 0 never does.
+func earlier(next int64, f *activityv1.Fold) int64 {
+	due := f.GetSince() + FoldWindow.Milliseconds()
+	if next == 0 {
+		return due
+	}
+	return min(next, due)
 }
 
 // draft is a decision in the making.

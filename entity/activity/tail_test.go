@@ -65,29 +65,27 @@ func TestRowsOfATimeBeforeMarks(t *testing.T) {
 	}
 }
 
-// A command is due within a second of what it writes, also where a summary is open that is due later.
+// The indexes are written within a second of the first row that they lack.
 func TestIndexesAreDueInTime(t *testing.T) {
 	m := newModel()
-	begin := m.now
-	if _, c := m.state.Due(); c != nil {
-		t.Errorf("%T is due where nothing happened", c)
+	if at := m.state.IndexDue(); !at.IsZero() {
+		t.Errorf("an index write is due at %v where nothing happened", at)
 	}
-	fold := &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "t/.git/x", Tree: "t/.git", Author: author}
-	m.record(t, fold)
-	if at, c := m.state.Due(); c == nil || at.After(begin.Add(activity.IndexWindow)) {
-		t.Errorf("%T is due %v after the last decision", c, at.Sub(begin))
+	m.record(t, &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "t/.git/x", Tree: "t/.git", Author: author})
+	if at := m.state.IndexDue(); !at.IsZero() {
+		t.Errorf("an index write is due at %v for an open summary", at)
 	}
+	m.record(t, &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "a", Author: author})
+	first := m.now
 	m.now = m.now.Add(time.Millisecond)
-	row := &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "a", Author: author}
-	m.record(t, row)
-	at, c := m.state.Due()
-	if _, ok := c.(*activityv1.WriteIndexes); !ok || !at.Equal(m.now.Add(activity.IndexWindow)) {
-		t.Errorf("%T is due %v after a row", c, at.Sub(m.now))
+	m.record(t, &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "b", Author: author})
+	if at := m.state.IndexDue(); !at.Equal(first.Add(activity.IndexWindow)) {
+		t.Errorf("an index write is due %v after a row", at.Sub(first))
 	}
-	m.now = at
-	m.must(t, c)
+	m.now = m.state.IndexDue()
+	m.must(t, &activityv1.WriteIndexes{})
 	if m.state.Tail.Dirty() {
-		t.Error("the row has no index entries")
+		t.Error("the rows have no index entries")
 	}
 }
 

@@ -12,10 +12,17 @@
 //
 //	Reprovision ──► BACK_UP_AND_REPLACE ──ReportBackedUp──► REPLACE ──ReportProvisioned──► done
 //
+// A backup that is no longer kept, or that was taken for a task that has ended, is dropped; its deletion from the archive
+// is a task of its own, of which any number may be open:
+//
+//	BackupTaken, BackupDropped ──► dropped ──ReportRemoved──► deleted
+//
 // While tasks go on the status stays as it is; only the first provision has a status of its own.
 package computer
 
 import (
+	"maps"
+
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
@@ -31,7 +38,7 @@ func Zero(identity string) *computerv1.Computer {
 // Kind describes computers to the runtime: each belongs to the workspace whose identity it has.
 var Kind = entity.Rules[*computerv1.Computer, computerv1.Command, computerv1.Event]{
 	Name: entity.KindComputer, Owner: entity.KindWorkspace, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve,
-	Reply: Reply, Rows: Rows,
+	Reply: Reply, Rows: Rows, Tasks: Tasks,
 	Lists: map[string]entity.List{
 		Telemetry: {Need: entity.Reads(), Most: int(Slots)},
 		Backups:   {Need: entity.Reads(entity.Admin)},
@@ -70,6 +77,8 @@ func Decide(call entity.Call, s *computerv1.Computer, c computerv1.Command) ([]c
 		return restored(call, s, c), nil
 	case *computerv1.ReportRetired:
 		return retired(call, s, c), nil
+	case *computerv1.ReportRemoved:
+		return removed(call, s, c), nil
 	case *computerv1.ReportFailed:
 		return failed(call, s, c), nil
 	case *computerv1.RecordSample:
@@ -103,6 +112,12 @@ func Evolve(s *computerv1.Computer, e computerv1.Event) *computerv1.Computer {
 	case *computerv1.BackupTaken:
 		next.Task, next.Failed = nil, nil
 		next.Backups = taken(s.GetBackups(), e)
+		next.Dropped = withDropped(s.GetDropped(), e.GetDropped()...)
+	case *computerv1.BackupDropped:
+		next.Dropped = withDropped(s.GetDropped(), e.GetBackup())
+	case *computerv1.BackupRemoved:
+		next.Dropped = maps.Clone(s.GetDropped())
+		delete(next.Dropped, e.GetBackupId())
 	case *computerv1.BackupRestored:
 		next.Task, next.Failed = nil, nil
 	case *computerv1.ComputerRetired:
@@ -138,11 +153,19 @@ func taken(backups map[string]*computerv1.Backup, e *computerv1.BackupTaken) map
 	return next
 }
 
+func withDropped(dropped map[string]*computerv1.Backup, more ...*computerv1.Backup) map[string]*computerv1.Backup {
+	for _, b := range more {
+		dropped = entity.With(dropped, b.GetId(), b)
+	}
+	return dropped
+}
+
 func copyOf(s *computerv1.Computer) *computerv1.Computer {
 	return &computerv1.Computer{
 		WorkspaceId: s.GetWorkspaceId(), Status: s.GetStatus(), VmName: s.GetVmName(), ImageRef: s.GetImageRef(),
 		Task: s.GetTask(), Backups: s.GetBackups(), ActiveSessions: s.GetActiveSessions(), ActiveJobs: s.GetActiveJobs(),
 		Missed: s.GetMissed(), MissedAt: s.GetMissedAt(), Failed: s.GetFailed(),
+		Dropped: s.GetDropped(),
 	}
 }
 

@@ -52,7 +52,7 @@ func one(e computerv1.Event) []computerv1.Event { return []computerv1.Event{e} }
 func backedUp(call entity.Call, s *computerv1.Computer, c *computerv1.ReportBackedUp) []computerv1.Event {
 	task := s.GetTask()
 	if !ends(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_BACK_UP, computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE) {
-		return nil
+		return unwanted(s, c.GetBackup())
 	}
 	backup := proto.CloneOf(c.GetBackup())
 	if backup == nil {
@@ -69,6 +69,21 @@ func backedUp(call entity.Call, s *computerv1.Computer, c *computerv1.ReportBack
 	replace := proto.CloneOf(task)
 	replace.Kind = computerv1.TaskKind_TASK_KIND_REPLACE
 	return append(events, &computerv1.TaskRequested{Task: replace})
+}
+
+// unwanted drops a backup that came too late for its task, unless it is one that is kept: the report is a repeated one.
+func unwanted(s *computerv1.Computer, b *computerv1.Backup) []computerv1.Event {
+	if b.GetId() == "" || s.GetBackups()[b.GetId()] != nil || s.GetDropped()[b.GetId()] != nil || s.GetTask().GetBackupId() == b.GetId() {
+		return nil
+	}
+	return one(&computerv1.BackupDropped{Backup: b})
+}
+
+func removed(call entity.Call, s *computerv1.Computer, c *computerv1.ReportRemoved) []computerv1.Event {
+	if s.GetDropped()[c.GetBackupId()] == nil {
+		return nil
+	}
+	return one(&computerv1.BackupRemoved{BackupId: c.GetBackupId(), At: call.At()})
 }
 
 func found(call entity.Call, s *computerv1.Computer) []computerv1.Event {

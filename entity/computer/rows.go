@@ -25,8 +25,9 @@ const (
 )
 
 const (
-	taskKey    = "task"
-	presentKey = "computer"
+	taskKey = "task"
+	// PresentKey is the key of the row in PresentList.
+	PresentKey = "computer"
 )
 
 // SampleEvery is the pause between two samples; Slots is how many of them a day has.
@@ -43,7 +44,7 @@ func Reply(_ entity.Call, s *computerv1.Computer, c computerv1.Command, events [
 	case *computerv1.DescribeComputer, *computerv1.BackUp, *computerv1.Restore, *computerv1.RetireComputer:
 		return s
 	case *computerv1.RequestComputer, *computerv1.ReportProvisioned, *computerv1.ReportBackedUp, *computerv1.ReportRestored,
-		*computerv1.ReportRetired, *computerv1.ReportFailed, *computerv1.RecordSample, *computerv1.ReportMissing,
+		*computerv1.ReportRetired, *computerv1.ReportFailed, *computerv1.ReportRemoved, *computerv1.RecordSample, *computerv1.ReportMissing,
 		*computerv1.ReportWork, *computerv1.AnnounceLoss:
 	}
 	return &wirev1.Done{}
@@ -68,14 +69,19 @@ func Rows(call entity.Call, before, after *computerv1.Computer, c computerv1.Com
 			rows = append(rows, audit.Row(entity.KindComputer, call, i, logged))
 		}
 	}
-	if p := present(after); p != present(before) {
-		row := entity.Row{List: PresentList, Key: presentKey}
+	if p := present(after); p != present(before) || p && isMissed(after) != isMissed(before) {
+		row := entity.Row{List: PresentList, Key: PresentKey}
 		if p {
-			row.Message = &computerv1.Present{WorkspaceId: after.GetWorkspaceId()}
+			row.Message = &computerv1.Present{WorkspaceId: after.GetWorkspaceId(), Missed: isMissed(after)}
 		}
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// isMissed tells whether a check that finds the computer changes its state.
+func isMissed(s *computerv1.Computer) bool {
+	return s.GetMissed() > 0 || s.GetStatus() == computerv1.Status_STATUS_LOST
 }
 
 // SampleRow is a sample in its slot, in the place of that of a day before. Nothing is decided on it: it may be written
@@ -115,7 +121,8 @@ func logged(call entity.Call, s *computerv1.Computer, e computerv1.Event) *audit
 	case *computerv1.BackupRestored:
 		return byTask(call, s, "backup.restored", &auditv1.Provenance{LifecycleBackupId: e.GetBackupId()})
 	case *computerv1.TaskRequested, *computerv1.ComputerRetired, *computerv1.TaskFailed, *computerv1.ComputerMissed,
-		*computerv1.ComputerLost, *computerv1.ComputerFound, *computerv1.WorkReported:
+		*computerv1.ComputerLost, *computerv1.ComputerFound, *computerv1.WorkReported, *computerv1.BackupDropped,
+		*computerv1.BackupRemoved:
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func accessOf(c userv1.Command) entity.Access {
 		return entity.Requires(entity.Need{})
 	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.ReserveWorkspace,
 		*userv1.ForgetWorkspace, *userv1.DescribeStanding, *userv1.Disable,
-		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.OfferOneTimeLink, *userv1.SetPassword,
+		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.ReportLinkMailed, *userv1.OfferOneTimeLink, *userv1.SetPassword,
 		*userv1.DescribePassword, *userv1.StartBrowserSession, *userv1.UnlinkIdentities, *userv1.StartImpersonation,
 		*userv1.RegisterMachine:
 	}
@@ -55,7 +55,7 @@ func needsStanding(c userv1.Command) bool {
 		return true
 	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.ReserveWorkspace,
 		*userv1.ForgetWorkspace, *userv1.DescribeStanding, *userv1.Disable,
-		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.DescribePassword, *userv1.StartImpersonation,
+		*userv1.Enable, *userv1.SetInternalAdmin, *userv1.ReportLinkMailed, *userv1.DescribePassword, *userv1.StartImpersonation,
 		*userv1.RegisterMachine, *userv1.EndBrowserSession, *userv1.RevokeApiKey, *userv1.ListApiKeys,
 		*userv1.ChangeProfile, *userv1.ListBrowserSessions, *userv1.RevokeGrant, *userv1.ListGrants,
 		*userv1.RemoveMachine, *userv1.ListMachines, *userv1.UnlinkIdentities, *userv1.DescribeUser:

@@ -36,11 +36,17 @@ func LinkOpens(link *userv1.OneTimeLink, secret []byte, at int64) bool {
 
 func offerLink(call entity.Call, s *userv1.User, c *userv1.OfferOneTimeLink) ([]userv1.Event, error) {
 	link := &userv1.OneTimeLink{SecretSha256: c.GetLink().GetSecretSha256(), ExpiresAt: c.GetLink().GetExpiresAt()}
+	if mailID := c.GetLink().GetMailId(); mailID != "" {
+		link.MailId, link.MailRequestedAt = mailID, call.At()
+	}
 	switch {
 	case len(link.GetSecretSha256()) != sha256.Size:
 		return nil, errSecret
 	case LinkOpens(s.GetOneTimeLink(), link.GetSecretSha256(), call.At()):
-		return nil, nil
+		if link.GetMailId() == "" {
+			return nil, nil
+		}
+		link.ExpiresAt = s.GetOneTimeLink().GetExpiresAt() // the same link is mailed once more
 	case link.GetExpiresAt() <= call.At():
 		return nil, errExpiryPast
 	case link.GetExpiresAt() > call.At()+MaxLinkAge.Milliseconds():

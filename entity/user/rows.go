@@ -36,7 +36,7 @@ func showsIn(e userv1.Event) bool {
 		*userv1.UserDisabled, *userv1.UserEnabled, *userv1.InternalAdminSet:
 		return true
 	case *userv1.WorkspaceReserved, *userv1.WorkspaceForgotten,
-		*userv1.ApiKeyIssued, *userv1.ApiKeyRevoked, *userv1.OneTimeLinkOffered, *userv1.PasswordSet,
+		*userv1.ApiKeyIssued, *userv1.ApiKeyRevoked, *userv1.OneTimeLinkOffered, *userv1.OneTimeLinkMailed, *userv1.PasswordSet,
 		*userv1.BrowserSessionStarted, *userv1.BrowserSessionEnded, *userv1.IdentityLinked,
 		*userv1.IdentitiesUnlinked, *userv1.ImpersonationStarted, *userv1.GrantAllowed, *userv1.GrantRevoked,
 		*userv1.MachineRegistered, *userv1.MachineRenamed, *userv1.MachineRemoved:
@@ -72,7 +72,7 @@ func recordOf(call entity.Call, s *userv1.User, e userv1.Event) *auditv1.Event {
 		return recorded
 	case *userv1.WorkspaceJoined, *userv1.WorkspaceLeft, *userv1.WorkspaceReserved, *userv1.WorkspaceForgotten,
 		*userv1.ProfileChanged, *userv1.ApiKeyIssued,
-		*userv1.ApiKeyRevoked, *userv1.OneTimeLinkOffered, *userv1.PasswordSet, *userv1.BrowserSessionStarted,
+		*userv1.ApiKeyRevoked, *userv1.OneTimeLinkOffered, *userv1.OneTimeLinkMailed, *userv1.PasswordSet, *userv1.BrowserSessionStarted,
 		*userv1.BrowserSessionEnded, *userv1.GrantAllowed, *userv1.GrantRevoked, *userv1.MachineRegistered,
 		*userv1.MachineRenamed, *userv1.MachineRemoved:
 	}

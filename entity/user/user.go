@@ -32,7 +32,7 @@ var Kind = rules.Kind()
 
 var rules = entity.Rules[*userv1.User, userv1.Command, userv1.Event]{
 	Name: entity.KindUser, Zero: Zero, Access: accessOf, Check: Check, Decide: decide, Evolve: Evolve, Reply: Reply,
-	Rows: Rows,
+	Rows: Rows, Tasks: Tasks,
 	// The lists are the operators' alone: nobody is an administrator of themselves.
 	Lists: map[string]entity.List{
 		audit.List: {Need: entity.Reads(entity.Admin)},
@@ -81,6 +81,8 @@ func decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event,
 		return issueKey(call, s, c)
 	case *userv1.RevokeApiKey:
 		return revokeKey(call, s, c)
+	case *userv1.ReportLinkMailed:
+		return linkMailed(call, s, c), nil
 	case *userv1.OfferOneTimeLink:
 		return offerLink(call, s, c)
 	case *userv1.SetPassword:
@@ -145,6 +147,10 @@ func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
 		next.ApiKeys = keysAfter(s, revoked, e.GetAt())
 	case *userv1.OneTimeLinkOffered:
 		next.OneTimeLink = e.GetLink()
+	case *userv1.OneTimeLinkMailed:
+		next.OneTimeLink = &userv1.OneTimeLink{
+			SecretSha256: s.GetOneTimeLink().GetSecretSha256(), ExpiresAt: s.GetOneTimeLink().GetExpiresAt(),
+		}
 	case *userv1.PasswordSet:
 		next.PasswordHash, next.OneTimeLink = e.GetPasswordHash(), nil
 		next.BrowserSessions = entity.Without(s.GetBrowserSessions(), e.GetEndedSessionIds()...)
@@ -210,7 +216,8 @@ func Reply(call entity.Call, s *userv1.User, c userv1.Command, _ []userv1.Event)
 	case *userv1.ListMachines:
 		return pageOfMachines(s, c)
 	case *userv1.CreateUser, *userv1.JoinWorkspace, *userv1.LeaveWorkspace, *userv1.ReserveWorkspace,
-		*userv1.ForgetWorkspace, *userv1.Disable, *userv1.Enable, *userv1.SetInternalAdmin, *userv1.OfferOneTimeLink, *userv1.SetPassword, *userv1.StartBrowserSession,
+		*userv1.ForgetWorkspace, *userv1.Disable, *userv1.Enable, *userv1.SetInternalAdmin, *userv1.ReportLinkMailed,
+		*userv1.OfferOneTimeLink, *userv1.SetPassword, *userv1.StartBrowserSession,
 		*userv1.EndBrowserSession, *userv1.UnlinkIdentities, *userv1.StartImpersonation:
 	}
 	return &wirev1.Done{}

@@ -68,6 +68,10 @@ func invite(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) (
 	if proto.Equal(before, next) {
 		return nil, nil
 	}
+	next.MailId, next.MailRequestedAt = c.GetMailId(), 0
+	if next.GetMailId() != "" {
+		next.MailRequestedAt = call.At()
+	}
 	return []workspacev1.Event{&workspacev1.InvitationCreated{Invitation: next}}, nil
 }
 

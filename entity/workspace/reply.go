@@ -40,7 +40,7 @@ func Reply(
 	case *workspacev1.RemoveAnchor:
 		return &workspacev1.Removed{Removed: len(events) > 0}
 	case *workspacev1.CreateWorkspace, *workspacev1.ReportReady, *workspacev1.ReportUnhealthy,
-		*workspacev1.UpdateMember, *workspacev1.RecordAudit, *workspacev1.MoveAnchor, *workspacev1.BreakAnchor,
+		*workspacev1.UpdateMember, *workspacev1.ReportInvitationMailed, *workspacev1.RecordAudit, *workspacev1.MoveAnchor, *workspacev1.BreakAnchor,
 		*workspacev1.RepairAnchor, *workspacev1.OrphanAnchors:
 	}
 	return &wirev1.Done{}

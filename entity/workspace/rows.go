@@ -45,6 +45,8 @@ func listed(before, after *workspacev1.Workspace, e workspacev1.Event) []entity.
 		return append(forgotten(before, after), invitationRow(after, e.GetInvitation().GetId()))
 	case *workspacev1.InvitationRevoked:
 		return []entity.Row{invitationRow(after, e.GetInvitationId())}
+	case *workspacev1.InvitationMailed:
+		return []entity.Row{invitationRow(after, e.GetInvitationId())}
 	case *workspacev1.InvitationAccepted:
 		return append(memberRow(before, after, e.GetPerson().GetUserId()), invitationRow(after, e.GetInvitationId()))
 	case *workspacev1.AnchorCreated:

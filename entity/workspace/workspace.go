@@ -66,6 +66,8 @@ func decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) (
 		return invite(call, s, c)
 	case *workspacev1.RevokeInvitation:
 		return revokeInvitation(call, s, c)
+	case *workspacev1.ReportInvitationMailed:
+		return invitationMailed(call, s, c), nil
 	case *workspacev1.AcceptInvitation:
 		return acceptInvitation(call, s, c)
 	case *workspacev1.DescribeInvitation:
@@ -124,6 +126,10 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 		next.Invitations = invited(s.GetInvitations(), e.GetInvitation())
 	case *workspacev1.InvitationRevoked:
 		next.Invitations = altered(s.GetInvitations(), e.GetInvitationId(), func(i *workspacev1.Invitation) { i.RevokedAt = e.GetAt() })
+	case *workspacev1.InvitationMailed:
+		next.Invitations = altered(s.GetInvitations(), e.GetInvitationId(), func(i *workspacev1.Invitation) {
+			i.MailId, i.MailRequestedAt = "", 0
+		})
 	case *workspacev1.InvitationAccepted:
 		accepted(next, e)
 	case *workspacev1.AnchorCreated:

@@ -157,7 +157,9 @@ type Computer struct {
 	// When the last of them was.
 	MissedAt int64 `protobuf:"varint,10,opt,name=missed_at,json=missedAt,proto3" json:"missed_at,omitempty"`
 	// The last task that could not succeed; unset: none since the last that did.
-	Failed        *TaskFailed `protobuf:"bytes,11,opt,name=failed,proto3" json:"failed,omitempty"`
+	Failed *TaskFailed `protobuf:"bytes,11,opt,name=failed,proto3" json:"failed,omitempty"`
+	// Backups that are no longer kept, by id, until the archive has deleted them.
+	Dropped       map[string]*Backup `protobuf:"bytes,12,rep,name=dropped,proto3" json:"dropped,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -269,17 +271,81 @@ func (x *Computer) GetFailed() *TaskFailed {
 	return nil
 }
 
+func (x *Computer) GetDropped() map[string]*Backup {
+	if x != nil {
+		return x.Dropped
+	}
+	return nil
+}
+
+// Work is what the executor of a task needs to know; it is stored with the task's row.
+type Work struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The open task; unset: backup is to be deleted from the archive.
+	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	// The backup that is restored or deleted.
+	Backup        *Backup `protobuf:"bytes,2,opt,name=backup,proto3" json:"backup,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Work) Reset() {
+	*x = Work{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Work) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Work) ProtoMessage() {}
+
+func (x *Work) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Work.ProtoReflect.Descriptor instead.
+func (*Work) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Work) GetTask() *Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *Work) GetBackup() *Backup {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
 // Present is the row of the list "computer.present", for each computer that is to be checked.
 type Present struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// The last check did not find it: its entity is told when one does.
+	Missed        bool `protobuf:"varint,2,opt,name=missed,proto3" json:"missed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Present) Reset() {
 	*x = Present{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[1]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -291,7 +357,7 @@ func (x *Present) String() string {
 func (*Present) ProtoMessage() {}
 
 func (x *Present) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[1]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -304,7 +370,7 @@ func (x *Present) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Present.ProtoReflect.Descriptor instead.
 func (*Present) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{1}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Present) GetWorkspaceId() string {
@@ -312,6 +378,13 @@ func (x *Present) GetWorkspaceId() string {
 		return x.WorkspaceId
 	}
 	return ""
+}
+
+func (x *Present) GetMissed() bool {
+	if x != nil {
+		return x.Missed
+	}
+	return false
 }
 
 // Task is the row of the list "computer.task".
@@ -333,7 +406,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[2]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -345,7 +418,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[2]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -358,7 +431,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{2}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Task) GetId() string {
@@ -427,7 +500,7 @@ type Backup struct {
 
 func (x *Backup) Reset() {
 	*x = Backup{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[3]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -439,7 +512,7 @@ func (x *Backup) String() string {
 func (*Backup) ProtoMessage() {}
 
 func (x *Backup) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[3]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -452,7 +525,7 @@ func (x *Backup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backup.ProtoReflect.Descriptor instead.
 func (*Backup) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{3}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Backup) GetId() string {
@@ -513,7 +586,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[4]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +598,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[4]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +611,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{4}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Sample) GetAt() int64 {
@@ -593,7 +666,7 @@ type RequestComputer struct {
 
 func (x *RequestComputer) Reset() {
 	*x = RequestComputer{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[5]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -605,7 +678,7 @@ func (x *RequestComputer) String() string {
 func (*RequestComputer) ProtoMessage() {}
 
 func (x *RequestComputer) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[5]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -618,7 +691,7 @@ func (x *RequestComputer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestComputer.ProtoReflect.Descriptor instead.
 func (*RequestComputer) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{5}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RequestComputer) GetTaskId() string {
@@ -641,7 +714,7 @@ type Reprovision struct {
 
 func (x *Reprovision) Reset() {
 	*x = Reprovision{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[6]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +726,7 @@ func (x *Reprovision) String() string {
 func (*Reprovision) ProtoMessage() {}
 
 func (x *Reprovision) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[6]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +739,7 @@ func (x *Reprovision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reprovision.ProtoReflect.Descriptor instead.
 func (*Reprovision) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{6}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Reprovision) GetTaskId() string {
@@ -701,7 +774,7 @@ type BackUp struct {
 
 func (x *BackUp) Reset() {
 	*x = BackUp{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[7]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +786,7 @@ func (x *BackUp) String() string {
 func (*BackUp) ProtoMessage() {}
 
 func (x *BackUp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[7]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +799,7 @@ func (x *BackUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackUp.ProtoReflect.Descriptor instead.
 func (*BackUp) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{7}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BackUp) GetTaskId() string {
@@ -753,7 +826,7 @@ type Restore struct {
 
 func (x *Restore) Reset() {
 	*x = Restore{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[8]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +838,7 @@ func (x *Restore) String() string {
 func (*Restore) ProtoMessage() {}
 
 func (x *Restore) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[8]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +851,7 @@ func (x *Restore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restore.ProtoReflect.Descriptor instead.
 func (*Restore) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{8}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Restore) GetTaskId() string {
@@ -804,7 +877,7 @@ type RetireComputer struct {
 
 func (x *RetireComputer) Reset() {
 	*x = RetireComputer{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[9]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +889,7 @@ func (x *RetireComputer) String() string {
 func (*RetireComputer) ProtoMessage() {}
 
 func (x *RetireComputer) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[9]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +902,7 @@ func (x *RetireComputer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetireComputer.ProtoReflect.Descriptor instead.
 func (*RetireComputer) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{9}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RetireComputer) GetTaskId() string {
@@ -850,7 +923,7 @@ type ReportProvisioned struct {
 
 func (x *ReportProvisioned) Reset() {
 	*x = ReportProvisioned{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[10]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +935,7 @@ func (x *ReportProvisioned) String() string {
 func (*ReportProvisioned) ProtoMessage() {}
 
 func (x *ReportProvisioned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[10]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +948,7 @@ func (x *ReportProvisioned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportProvisioned.ProtoReflect.Descriptor instead.
 func (*ReportProvisioned) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{10}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReportProvisioned) GetTaskId() string {
@@ -909,7 +982,7 @@ type ReportBackedUp struct {
 
 func (x *ReportBackedUp) Reset() {
 	*x = ReportBackedUp{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[11]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +994,7 @@ func (x *ReportBackedUp) String() string {
 func (*ReportBackedUp) ProtoMessage() {}
 
 func (x *ReportBackedUp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[11]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +1007,7 @@ func (x *ReportBackedUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBackedUp.ProtoReflect.Descriptor instead.
 func (*ReportBackedUp) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{11}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReportBackedUp) GetTaskId() string {
@@ -960,7 +1033,7 @@ type ReportRestored struct {
 
 func (x *ReportRestored) Reset() {
 	*x = ReportRestored{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[12]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +1045,7 @@ func (x *ReportRestored) String() string {
 func (*ReportRestored) ProtoMessage() {}
 
 func (x *ReportRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[12]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +1058,7 @@ func (x *ReportRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestored.ProtoReflect.Descriptor instead.
 func (*ReportRestored) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{12}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReportRestored) GetTaskId() string {
@@ -1004,7 +1077,7 @@ type ReportRetired struct {
 
 func (x *ReportRetired) Reset() {
 	*x = ReportRetired{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[13]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1089,7 @@ func (x *ReportRetired) String() string {
 func (*ReportRetired) ProtoMessage() {}
 
 func (x *ReportRetired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[13]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,12 +1102,57 @@ func (x *ReportRetired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRetired.ProtoReflect.Descriptor instead.
 func (*ReportRetired) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{13}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportRetired) GetTaskId() string {
 	if x != nil {
 		return x.TaskId
+	}
+	return ""
+}
+
+// ReportRemoved tells that a dropped backup is deleted from the archive.
+type ReportRemoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BackupId      string                 `protobuf:"bytes,1,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportRemoved) Reset() {
+	*x = ReportRemoved{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRemoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRemoved) ProtoMessage() {}
+
+func (x *ReportRemoved) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRemoved.ProtoReflect.Descriptor instead.
+func (*ReportRemoved) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ReportRemoved) GetBackupId() string {
+	if x != nil {
+		return x.BackupId
 	}
 	return ""
 }
@@ -1050,7 +1168,7 @@ type ReportFailed struct {
 
 func (x *ReportFailed) Reset() {
 	*x = ReportFailed{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[14]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1180,7 @@ func (x *ReportFailed) String() string {
 func (*ReportFailed) ProtoMessage() {}
 
 func (x *ReportFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[14]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1193,7 @@ func (x *ReportFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportFailed.ProtoReflect.Descriptor instead.
 func (*ReportFailed) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{14}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReportFailed) GetTaskId() string {
@@ -1102,7 +1220,7 @@ type RecordSample struct {
 
 func (x *RecordSample) Reset() {
 	*x = RecordSample{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[15]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1232,7 @@ func (x *RecordSample) String() string {
 func (*RecordSample) ProtoMessage() {}
 
 func (x *RecordSample) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[15]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1245,7 @@ func (x *RecordSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordSample.ProtoReflect.Descriptor instead.
 func (*RecordSample) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{15}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RecordSample) GetSample() *Sample {
@@ -1147,7 +1265,7 @@ type ReportMissing struct {
 
 func (x *ReportMissing) Reset() {
 	*x = ReportMissing{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[16]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1277,7 @@ func (x *ReportMissing) String() string {
 func (*ReportMissing) ProtoMessage() {}
 
 func (x *ReportMissing) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[16]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1290,7 @@ func (x *ReportMissing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMissing.ProtoReflect.Descriptor instead.
 func (*ReportMissing) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{16}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReportMissing) GetAt() int64 {
@@ -1193,7 +1311,7 @@ type ReportWork struct {
 
 func (x *ReportWork) Reset() {
 	*x = ReportWork{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[17]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1323,7 @@ func (x *ReportWork) String() string {
 func (*ReportWork) ProtoMessage() {}
 
 func (x *ReportWork) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[17]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1336,7 @@ func (x *ReportWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportWork.ProtoReflect.Descriptor instead.
 func (*ReportWork) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{17}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReportWork) GetActiveSessions() uint32 {
@@ -1244,7 +1362,7 @@ type DescribeComputer struct {
 
 func (x *DescribeComputer) Reset() {
 	*x = DescribeComputer{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[18]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1374,7 @@ func (x *DescribeComputer) String() string {
 func (*DescribeComputer) ProtoMessage() {}
 
 func (x *DescribeComputer) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[18]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1387,7 @@ func (x *DescribeComputer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeComputer.ProtoReflect.Descriptor instead.
 func (*DescribeComputer) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{18}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{20}
 }
 
 // AnnounceLoss is the platform's: a computer that was lost before a time, and still is, reports its loss again, to a
@@ -1283,7 +1401,7 @@ type AnnounceLoss struct {
 
 func (x *AnnounceLoss) Reset() {
 	*x = AnnounceLoss{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1413,7 @@ func (x *AnnounceLoss) String() string {
 func (*AnnounceLoss) ProtoMessage() {}
 
 func (x *AnnounceLoss) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1426,7 @@ func (x *AnnounceLoss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnounceLoss.ProtoReflect.Descriptor instead.
 func (*AnnounceLoss) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{19}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AnnounceLoss) GetAt() int64 {
@@ -1334,7 +1452,7 @@ type Reprovisioned struct {
 
 func (x *Reprovisioned) Reset() {
 	*x = Reprovisioned{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1464,7 @@ func (x *Reprovisioned) String() string {
 func (*Reprovisioned) ProtoMessage() {}
 
 func (x *Reprovisioned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1477,7 @@ func (x *Reprovisioned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reprovisioned.ProtoReflect.Descriptor instead.
 func (*Reprovisioned) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{20}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Reprovisioned) GetStatus() string {
@@ -1420,7 +1538,7 @@ type TaskRequested struct {
 
 func (x *TaskRequested) Reset() {
 	*x = TaskRequested{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1550,7 @@ func (x *TaskRequested) String() string {
 func (*TaskRequested) ProtoMessage() {}
 
 func (x *TaskRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1563,7 @@ func (x *TaskRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskRequested.ProtoReflect.Descriptor instead.
 func (*TaskRequested) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{21}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TaskRequested) GetTask() *Task {
@@ -1468,7 +1586,7 @@ type ComputerProvisioned struct {
 
 func (x *ComputerProvisioned) Reset() {
 	*x = ComputerProvisioned{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1598,7 @@ func (x *ComputerProvisioned) String() string {
 func (*ComputerProvisioned) ProtoMessage() {}
 
 func (x *ComputerProvisioned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1611,7 @@ func (x *ComputerProvisioned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerProvisioned.ProtoReflect.Descriptor instead.
 func (*ComputerProvisioned) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{22}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ComputerProvisioned) GetTaskId() string {
@@ -1543,7 +1661,7 @@ type BackupTaken struct {
 
 func (x *BackupTaken) Reset() {
 	*x = BackupTaken{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1673,7 @@ func (x *BackupTaken) String() string {
 func (*BackupTaken) ProtoMessage() {}
 
 func (x *BackupTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1686,7 @@ func (x *BackupTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupTaken.ProtoReflect.Descriptor instead.
 func (*BackupTaken) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{23}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *BackupTaken) GetTaskId() string {
@@ -1592,6 +1710,104 @@ func (x *BackupTaken) GetDropped() []*Backup {
 	return nil
 }
 
+// BackupDropped tells that a backup was taken whose task had ended, and is not kept.
+type BackupDropped struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Backup        *Backup                `protobuf:"bytes,1,opt,name=backup,proto3" json:"backup,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupDropped) Reset() {
+	*x = BackupDropped{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupDropped) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupDropped) ProtoMessage() {}
+
+func (x *BackupDropped) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupDropped.ProtoReflect.Descriptor instead.
+func (*BackupDropped) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *BackupDropped) GetBackup() *Backup {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
+// BackupRemoved tells that a dropped backup is deleted from the archive.
+type BackupRemoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BackupId      string                 `protobuf:"bytes,1,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRemoved) Reset() {
+	*x = BackupRemoved{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRemoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRemoved) ProtoMessage() {}
+
+func (x *BackupRemoved) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRemoved.ProtoReflect.Descriptor instead.
+func (*BackupRemoved) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *BackupRemoved) GetBackupId() string {
+	if x != nil {
+		return x.BackupId
+	}
+	return ""
+}
+
+func (x *BackupRemoved) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type BackupRestored struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -1603,7 +1819,7 @@ type BackupRestored struct {
 
 func (x *BackupRestored) Reset() {
 	*x = BackupRestored{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1831,7 @@ func (x *BackupRestored) String() string {
 func (*BackupRestored) ProtoMessage() {}
 
 func (x *BackupRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1844,7 @@ func (x *BackupRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRestored.ProtoReflect.Descriptor instead.
 func (*BackupRestored) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{24}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BackupRestored) GetTaskId() string {
@@ -1662,7 +1878,7 @@ type ComputerRetired struct {
 
 func (x *ComputerRetired) Reset() {
 	*x = ComputerRetired{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +1890,7 @@ func (x *ComputerRetired) String() string {
 func (*ComputerRetired) ProtoMessage() {}
 
 func (x *ComputerRetired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +1903,7 @@ func (x *ComputerRetired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerRetired.ProtoReflect.Descriptor instead.
 func (*ComputerRetired) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{25}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ComputerRetired) GetTaskId() string {
@@ -1715,7 +1931,7 @@ type TaskFailed struct {
 
 func (x *TaskFailed) Reset() {
 	*x = TaskFailed{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1943,7 @@ func (x *TaskFailed) String() string {
 func (*TaskFailed) ProtoMessage() {}
 
 func (x *TaskFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1956,7 @@ func (x *TaskFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFailed.ProtoReflect.Descriptor instead.
 func (*TaskFailed) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{26}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TaskFailed) GetTaskId() string {
@@ -1774,7 +1990,7 @@ type ComputerMissed struct {
 
 func (x *ComputerMissed) Reset() {
 	*x = ComputerMissed{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +2002,7 @@ func (x *ComputerMissed) String() string {
 func (*ComputerMissed) ProtoMessage() {}
 
 func (x *ComputerMissed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +2015,7 @@ func (x *ComputerMissed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerMissed.ProtoReflect.Descriptor instead.
 func (*ComputerMissed) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{27}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ComputerMissed) GetAt() int64 {
@@ -1818,7 +2034,7 @@ type ComputerLost struct {
 
 func (x *ComputerLost) Reset() {
 	*x = ComputerLost{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[28]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +2046,7 @@ func (x *ComputerLost) String() string {
 func (*ComputerLost) ProtoMessage() {}
 
 func (x *ComputerLost) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[28]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +2059,7 @@ func (x *ComputerLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerLost.ProtoReflect.Descriptor instead.
 func (*ComputerLost) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{28}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ComputerLost) GetAt() int64 {
@@ -1863,7 +2079,7 @@ type ComputerFound struct {
 
 func (x *ComputerFound) Reset() {
 	*x = ComputerFound{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[29]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +2091,7 @@ func (x *ComputerFound) String() string {
 func (*ComputerFound) ProtoMessage() {}
 
 func (x *ComputerFound) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[29]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +2104,7 @@ func (x *ComputerFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerFound.ProtoReflect.Descriptor instead.
 func (*ComputerFound) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{29}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ComputerFound) GetAt() int64 {
@@ -1908,7 +2124,7 @@ type WorkReported struct {
 
 func (x *WorkReported) Reset() {
 	*x = WorkReported{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[30]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2136,7 @@ func (x *WorkReported) String() string {
 func (*WorkReported) ProtoMessage() {}
 
 func (x *WorkReported) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[30]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2149,7 @@ func (x *WorkReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkReported.ProtoReflect.Descriptor instead.
 func (*WorkReported) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{30}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WorkReported) GetActiveSessions() uint32 {
@@ -1954,7 +2170,7 @@ var File_messages_computer_v1_computer_proto protoreflect.FileDescriptor
 
 const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\n" +
-	"#messages/computer/v1/computer.proto\x12\x13atelier.computer.v1\"\x9e\x04\n" +
+	"#messages/computer/v1/computer.proto\x12\x13atelier.computer.v1\"\xbd\x05\n" +
 	"\bComputer\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x123\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1b.atelier.computer.v1.StatusR\x06status\x12\x17\n" +
@@ -1968,12 +2184,20 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\x06missed\x18\t \x01(\rR\x06missed\x12\x1b\n" +
 	"\tmissed_at\x18\n" +
 	" \x01(\x03R\bmissedAt\x127\n" +
-	"\x06failed\x18\v \x01(\v2\x1f.atelier.computer.v1.TaskFailedR\x06failed\x1aW\n" +
+	"\x06failed\x18\v \x01(\v2\x1f.atelier.computer.v1.TaskFailedR\x06failed\x12D\n" +
+	"\adropped\x18\f \x03(\v2*.atelier.computer.v1.Computer.DroppedEntryR\adropped\x1aW\n" +
 	"\fBackupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
-	"\x05value\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x05value:\x028\x01\",\n" +
+	"\x05value\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x05value:\x028\x01\x1aW\n" +
+	"\fDroppedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
+	"\x05value\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x05value:\x028\x01\"j\n" +
+	"\x04Work\x12-\n" +
+	"\x04task\x18\x01 \x01(\v2\x19.atelier.computer.v1.TaskR\x04task\x123\n" +
+	"\x06backup\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x06backup\"D\n" +
 	"\aPresent\x12!\n" +
-	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\"\xee\x01\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x16\n" +
+	"\x06missed\x18\x02 \x01(\bR\x06missed\"\xee\x01\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1d.atelier.computer.v1.TaskKindR\x04kind\x12\x1b\n" +
@@ -2024,7 +2248,9 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\x0eReportRestored\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"(\n" +
 	"\rReportRetired\x12\x17\n" +
-	"\atask_id\x18\x01 \x01(\tR\x06taskId\"?\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\",\n" +
+	"\rReportRemoved\x12\x1b\n" +
+	"\tbackup_id\x18\x01 \x01(\tR\bbackupId\"?\n" +
 	"\fReportFailed\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"C\n" +
@@ -2060,7 +2286,12 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\vBackupTaken\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x123\n" +
 	"\x06backup\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x06backup\x125\n" +
-	"\adropped\x18\x03 \x03(\v2\x1b.atelier.computer.v1.BackupR\adropped\"V\n" +
+	"\adropped\x18\x03 \x03(\v2\x1b.atelier.computer.v1.BackupR\adropped\"D\n" +
+	"\rBackupDropped\x123\n" +
+	"\x06backup\x18\x01 \x01(\v2\x1b.atelier.computer.v1.BackupR\x06backup\"<\n" +
+	"\rBackupRemoved\x12\x1b\n" +
+	"\tbackup_id\x18\x01 \x01(\tR\bbackupId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"V\n" +
 	"\x0eBackupRestored\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
 	"\tbackup_id\x18\x02 \x01(\tR\bbackupId\x12\x0e\n" +
@@ -2110,60 +2341,70 @@ func file_messages_computer_v1_computer_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_computer_v1_computer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_messages_computer_v1_computer_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_messages_computer_v1_computer_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_messages_computer_v1_computer_proto_goTypes = []any{
 	(Status)(0),                 // 0: atelier.computer.v1.Status
 	(TaskKind)(0),               // 1: atelier.computer.v1.TaskKind
 	(*Computer)(nil),            // 2: atelier.computer.v1.Computer
-	(*Present)(nil),             // 3: atelier.computer.v1.Present
-	(*Task)(nil),                // 4: atelier.computer.v1.Task
-	(*Backup)(nil),              // 5: atelier.computer.v1.Backup
-	(*Sample)(nil),              // 6: atelier.computer.v1.Sample
-	(*RequestComputer)(nil),     // 7: atelier.computer.v1.RequestComputer
-	(*Reprovision)(nil),         // 8: atelier.computer.v1.Reprovision
-	(*BackUp)(nil),              // 9: atelier.computer.v1.BackUp
-	(*Restore)(nil),             // 10: atelier.computer.v1.Restore
-	(*RetireComputer)(nil),      // 11: atelier.computer.v1.RetireComputer
-	(*ReportProvisioned)(nil),   // 12: atelier.computer.v1.ReportProvisioned
-	(*ReportBackedUp)(nil),      // 13: atelier.computer.v1.ReportBackedUp
-	(*ReportRestored)(nil),      // 14: atelier.computer.v1.ReportRestored
-	(*ReportRetired)(nil),       // 15: atelier.computer.v1.ReportRetired
-	(*ReportFailed)(nil),        // 16: atelier.computer.v1.ReportFailed
-	(*RecordSample)(nil),        // 17: atelier.computer.v1.RecordSample
-	(*ReportMissing)(nil),       // 18: atelier.computer.v1.ReportMissing
-	(*ReportWork)(nil),          // 19: atelier.computer.v1.ReportWork
-	(*DescribeComputer)(nil),    // 20: atelier.computer.v1.DescribeComputer
-	(*AnnounceLoss)(nil),        // 21: atelier.computer.v1.AnnounceLoss
-	(*Reprovisioned)(nil),       // 22: atelier.computer.v1.Reprovisioned
-	(*TaskRequested)(nil),       // 23: atelier.computer.v1.TaskRequested
-	(*ComputerProvisioned)(nil), // 24: atelier.computer.v1.ComputerProvisioned
-	(*BackupTaken)(nil),         // 25: atelier.computer.v1.BackupTaken
-	(*BackupRestored)(nil),      // 26: atelier.computer.v1.BackupRestored
-	(*ComputerRetired)(nil),     // 27: atelier.computer.v1.ComputerRetired
-	(*TaskFailed)(nil),          // 28: atelier.computer.v1.TaskFailed
-	(*ComputerMissed)(nil),      // 29: atelier.computer.v1.ComputerMissed
-	(*ComputerLost)(nil),        // 30: atelier.computer.v1.ComputerLost
-	(*ComputerFound)(nil),       // 31: atelier.computer.v1.ComputerFound
-	(*WorkReported)(nil),        // 32: atelier.computer.v1.WorkReported
-	nil,                         // 33: atelier.computer.v1.Computer.BackupsEntry
+	(*Work)(nil),                // 3: atelier.computer.v1.Work
+	(*Present)(nil),             // 4: atelier.computer.v1.Present
+	(*Task)(nil),                // 5: atelier.computer.v1.Task
+	(*Backup)(nil),              // 6: atelier.computer.v1.Backup
+	(*Sample)(nil),              // 7: atelier.computer.v1.Sample
+	(*RequestComputer)(nil),     // 8: atelier.computer.v1.RequestComputer
+	(*Reprovision)(nil),         // 9: atelier.computer.v1.Reprovision
+	(*BackUp)(nil),              // 10: atelier.computer.v1.BackUp
+	(*Restore)(nil),             // 11: atelier.computer.v1.Restore
+	(*RetireComputer)(nil),      // 12: atelier.computer.v1.RetireComputer
+	(*ReportProvisioned)(nil),   // 13: atelier.computer.v1.ReportProvisioned
+	(*ReportBackedUp)(nil),      // 14: atelier.computer.v1.ReportBackedUp
+	(*ReportRestored)(nil),      // 15: atelier.computer.v1.ReportRestored
+	(*ReportRetired)(nil),       // 16: atelier.computer.v1.ReportRetired
+	(*ReportRemoved)(nil),       // 17: atelier.computer.v1.ReportRemoved
+	(*ReportFailed)(nil),        // 18: atelier.computer.v1.ReportFailed
+	(*RecordSample)(nil),        // 19: atelier.computer.v1.RecordSample
+	(*ReportMissing)(nil),       // 20: atelier.computer.v1.ReportMissing
+	(*ReportWork)(nil),          // 21: atelier.computer.v1.ReportWork
+	(*DescribeComputer)(nil),    // 22: atelier.computer.v1.DescribeComputer
+	(*AnnounceLoss)(nil),        // 23: atelier.computer.v1.AnnounceLoss
+	(*Reprovisioned)(nil),       // 24: atelier.computer.v1.Reprovisioned
+	(*TaskRequested)(nil),       // 25: atelier.computer.v1.TaskRequested
+	(*ComputerProvisioned)(nil), // 26: atelier.computer.v1.ComputerProvisioned
+	(*BackupTaken)(nil),         // 27: atelier.computer.v1.BackupTaken
+	(*BackupDropped)(nil),       // 28: atelier.computer.v1.BackupDropped
+	(*BackupRemoved)(nil),       // 29: atelier.computer.v1.BackupRemoved
+	(*BackupRestored)(nil),      // 30: atelier.computer.v1.BackupRestored
+	(*ComputerRetired)(nil),     // 31: atelier.computer.v1.ComputerRetired
+	(*TaskFailed)(nil),          // 32: atelier.computer.v1.TaskFailed
+	(*ComputerMissed)(nil),      // 33: atelier.computer.v1.ComputerMissed
+	(*ComputerLost)(nil),        // 34: atelier.computer.v1.ComputerLost
+	(*ComputerFound)(nil),       // 35: atelier.computer.v1.ComputerFound
+	(*WorkReported)(nil),        // 36: atelier.computer.v1.WorkReported
+	nil,                         // 37: atelier.computer.v1.Computer.BackupsEntry
+	nil,                         // 38: atelier.computer.v1.Computer.DroppedEntry
 }
 var file_messages_computer_v1_computer_proto_depIdxs = []int32{
 	0,  // 0: atelier.computer.v1.Computer.status:type_name -> atelier.computer.v1.Status
-	4,  // 1: atelier.computer.v1.Computer.task:type_name -> atelier.computer.v1.Task
-	33, // 2: atelier.computer.v1.Computer.backups:type_name -> atelier.computer.v1.Computer.BackupsEntry
-	28, // 3: atelier.computer.v1.Computer.failed:type_name -> atelier.computer.v1.TaskFailed
-	1,  // 4: atelier.computer.v1.Task.kind:type_name -> atelier.computer.v1.TaskKind
-	5,  // 5: atelier.computer.v1.ReportBackedUp.backup:type_name -> atelier.computer.v1.Backup
-	6,  // 6: atelier.computer.v1.RecordSample.sample:type_name -> atelier.computer.v1.Sample
-	4,  // 7: atelier.computer.v1.TaskRequested.task:type_name -> atelier.computer.v1.Task
-	5,  // 8: atelier.computer.v1.BackupTaken.backup:type_name -> atelier.computer.v1.Backup
-	5,  // 9: atelier.computer.v1.BackupTaken.dropped:type_name -> atelier.computer.v1.Backup
-	5,  // 10: atelier.computer.v1.Computer.BackupsEntry.value:type_name -> atelier.computer.v1.Backup
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	5,  // 1: atelier.computer.v1.Computer.task:type_name -> atelier.computer.v1.Task
+	37, // 2: atelier.computer.v1.Computer.backups:type_name -> atelier.computer.v1.Computer.BackupsEntry
+	32, // 3: atelier.computer.v1.Computer.failed:type_name -> atelier.computer.v1.TaskFailed
+	38, // 4: atelier.computer.v1.Computer.dropped:type_name -> atelier.computer.v1.Computer.DroppedEntry
+	5,  // 5: atelier.computer.v1.Work.task:type_name -> atelier.computer.v1.Task
+	6,  // 6: atelier.computer.v1.Work.backup:type_name -> atelier.computer.v1.Backup
+	1,  // 7: atelier.computer.v1.Task.kind:type_name -> atelier.computer.v1.TaskKind
+	6,  // 8: atelier.computer.v1.ReportBackedUp.backup:type_name -> atelier.computer.v1.Backup
+	7,  // 9: atelier.computer.v1.RecordSample.sample:type_name -> atelier.computer.v1.Sample
+	5,  // 10: atelier.computer.v1.TaskRequested.task:type_name -> atelier.computer.v1.Task
+	6,  // 11: atelier.computer.v1.BackupTaken.backup:type_name -> atelier.computer.v1.Backup
+	6,  // 12: atelier.computer.v1.BackupTaken.dropped:type_name -> atelier.computer.v1.Backup
+	6,  // 13: atelier.computer.v1.BackupDropped.backup:type_name -> atelier.computer.v1.Backup
+	6,  // 14: atelier.computer.v1.Computer.BackupsEntry.value:type_name -> atelier.computer.v1.Backup
+	6,  // 15: atelier.computer.v1.Computer.DroppedEntry.value:type_name -> atelier.computer.v1.Backup
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_messages_computer_v1_computer_proto_init() }
@@ -2177,7 +2418,7 @@ func file_messages_computer_v1_computer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_computer_v1_computer_proto_rawDesc), len(file_messages_computer_v1_computer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   32,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -19,6 +19,7 @@ func (*ReportProvisioned) computerCommand() {}
 func (*ReportBackedUp) computerCommand()    {}
 func (*ReportRestored) computerCommand()    {}
 func (*ReportRetired) computerCommand()     {}
+func (*ReportRemoved) computerCommand()     {}
 func (*ReportFailed) computerCommand()      {}
 func (*RecordSample) computerCommand()      {}
 func (*ReportMissing) computerCommand()     {}
@@ -37,6 +38,8 @@ type Event interface {
 func (*TaskRequested) computerEvent()       {}
 func (*ComputerProvisioned) computerEvent() {}
 func (*BackupTaken) computerEvent()         {}
+func (*BackupDropped) computerEvent()       {}
+func (*BackupRemoved) computerEvent()       {}
 func (*BackupRestored) computerEvent()      {}
 func (*ComputerRetired) computerEvent()     {}
 func (*TaskFailed) computerEvent()          {}

@@ -25,6 +25,7 @@ func (*Disable) userCommand()             {}
 func (*Enable) userCommand()              {}
 func (*SetInternalAdmin) userCommand()    {}
 func (*OfferOneTimeLink) userCommand()    {}
+func (*ReportLinkMailed) userCommand()    {}
 func (*SetPassword) userCommand()         {}
 func (*DescribePassword) userCommand()    {}
 func (*StartBrowserSession) userCommand() {}
@@ -59,6 +60,7 @@ func (*UserDisabled) userEvent()          {}
 func (*UserEnabled) userEvent()           {}
 func (*InternalAdminSet) userEvent()      {}
 func (*OneTimeLinkOffered) userEvent()    {}
+func (*OneTimeLinkMailed) userEvent()     {}
 func (*PasswordSet) userEvent()           {}
 func (*BrowserSessionStarted) userEvent() {}
 func (*BrowserSessionEnded) userEvent()   {}

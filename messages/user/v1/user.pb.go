@@ -364,11 +364,14 @@ func (x *ApiKey) GetRevokedAt() int64 {
 }
 
 type OneTimeLink struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SecretSha256  []byte                 `protobuf:"bytes,1,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
-	ExpiresAt     int64                  `protobuf:"varint,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	SecretSha256 []byte                 `protobuf:"bytes,1,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	ExpiresAt    int64                  `protobuf:"varint,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// The mail with the link that is to be sent, and when it was asked for; empty: none is.
+	MailId          string `protobuf:"bytes,3,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
+	MailRequestedAt int64  `protobuf:"varint,4,opt,name=mail_requested_at,json=mailRequestedAt,proto3" json:"mail_requested_at,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *OneTimeLink) Reset() {
@@ -415,6 +418,66 @@ func (x *OneTimeLink) GetExpiresAt() int64 {
 	return 0
 }
 
+func (x *OneTimeLink) GetMailId() string {
+	if x != nil {
+		return x.MailId
+	}
+	return ""
+}
+
+func (x *OneTimeLink) GetMailRequestedAt() int64 {
+	if x != nil {
+		return x.MailRequestedAt
+	}
+	return 0
+}
+
+// LinkMail tells the executor of mail that the person's open one-time link is to be sent; it is stored with the task's
+// row.
+type LinkMail struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestedAt   int64                  `protobuf:"varint,1,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LinkMail) Reset() {
+	*x = LinkMail{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinkMail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinkMail) ProtoMessage() {}
+
+func (x *LinkMail) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinkMail.ProtoReflect.Descriptor instead.
+func (*LinkMail) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *LinkMail) GetRequestedAt() int64 {
+	if x != nil {
+		return x.RequestedAt
+	}
+	return 0
+}
+
 type BrowserSession struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -430,7 +493,7 @@ type BrowserSession struct {
 
 func (x *BrowserSession) Reset() {
 	*x = BrowserSession{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	mi := &file_messages_user_v1_user_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -442,7 +505,7 @@ func (x *BrowserSession) String() string {
 func (*BrowserSession) ProtoMessage() {}
 
 func (x *BrowserSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[4]
+	mi := &file_messages_user_v1_user_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -455,7 +518,7 @@ func (x *BrowserSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSession.ProtoReflect.Descriptor instead.
 func (*BrowserSession) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{4}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *BrowserSession) GetId() string {
@@ -522,7 +585,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[5]
+	mi := &file_messages_user_v1_user_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -534,7 +597,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[5]
+	mi := &file_messages_user_v1_user_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -547,7 +610,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{5}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Grant) GetId() string {
@@ -635,7 +698,7 @@ type Machine struct {
 
 func (x *Machine) Reset() {
 	*x = Machine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[6]
+	mi := &file_messages_user_v1_user_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -647,7 +710,7 @@ func (x *Machine) String() string {
 func (*Machine) ProtoMessage() {}
 
 func (x *Machine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[6]
+	mi := &file_messages_user_v1_user_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -660,7 +723,7 @@ func (x *Machine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Machine.ProtoReflect.Descriptor instead.
 func (*Machine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{6}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Machine) GetId() string {
@@ -716,7 +779,7 @@ type CreateUser struct {
 
 func (x *CreateUser) Reset() {
 	*x = CreateUser{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[7]
+	mi := &file_messages_user_v1_user_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +791,7 @@ func (x *CreateUser) String() string {
 func (*CreateUser) ProtoMessage() {}
 
 func (x *CreateUser) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[7]
+	mi := &file_messages_user_v1_user_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +804,7 @@ func (x *CreateUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateUser.ProtoReflect.Descriptor instead.
 func (*CreateUser) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{7}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CreateUser) GetEmail() string {
@@ -770,7 +833,7 @@ type JoinWorkspace struct {
 
 func (x *JoinWorkspace) Reset() {
 	*x = JoinWorkspace{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[8]
+	mi := &file_messages_user_v1_user_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +845,7 @@ func (x *JoinWorkspace) String() string {
 func (*JoinWorkspace) ProtoMessage() {}
 
 func (x *JoinWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[8]
+	mi := &file_messages_user_v1_user_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +858,7 @@ func (x *JoinWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinWorkspace.ProtoReflect.Descriptor instead.
 func (*JoinWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{8}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *JoinWorkspace) GetWorkspaceId() string {
@@ -821,7 +884,7 @@ type LeaveWorkspace struct {
 
 func (x *LeaveWorkspace) Reset() {
 	*x = LeaveWorkspace{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[9]
+	mi := &file_messages_user_v1_user_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +896,7 @@ func (x *LeaveWorkspace) String() string {
 func (*LeaveWorkspace) ProtoMessage() {}
 
 func (x *LeaveWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[9]
+	mi := &file_messages_user_v1_user_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +909,7 @@ func (x *LeaveWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveWorkspace.ProtoReflect.Descriptor instead.
 func (*LeaveWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{9}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeaveWorkspace) GetWorkspaceId() string {
@@ -868,7 +931,7 @@ type ReserveWorkspace struct {
 
 func (x *ReserveWorkspace) Reset() {
 	*x = ReserveWorkspace{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[10]
+	mi := &file_messages_user_v1_user_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +943,7 @@ func (x *ReserveWorkspace) String() string {
 func (*ReserveWorkspace) ProtoMessage() {}
 
 func (x *ReserveWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[10]
+	mi := &file_messages_user_v1_user_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +956,7 @@ func (x *ReserveWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveWorkspace.ProtoReflect.Descriptor instead.
 func (*ReserveWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{10}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReserveWorkspace) GetWorkspaceId() string {
@@ -920,7 +983,7 @@ type ForgetWorkspace struct {
 
 func (x *ForgetWorkspace) Reset() {
 	*x = ForgetWorkspace{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[11]
+	mi := &file_messages_user_v1_user_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +995,7 @@ func (x *ForgetWorkspace) String() string {
 func (*ForgetWorkspace) ProtoMessage() {}
 
 func (x *ForgetWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[11]
+	mi := &file_messages_user_v1_user_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1008,7 @@ func (x *ForgetWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetWorkspace.ProtoReflect.Descriptor instead.
 func (*ForgetWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{11}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ForgetWorkspace) GetWorkspaceId() string {
@@ -967,7 +1030,7 @@ type IssueApiKey struct {
 
 func (x *IssueApiKey) Reset() {
 	*x = IssueApiKey{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[12]
+	mi := &file_messages_user_v1_user_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1042,7 @@ func (x *IssueApiKey) String() string {
 func (*IssueApiKey) ProtoMessage() {}
 
 func (x *IssueApiKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[12]
+	mi := &file_messages_user_v1_user_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1055,7 @@ func (x *IssueApiKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueApiKey.ProtoReflect.Descriptor instead.
 func (*IssueApiKey) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{12}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *IssueApiKey) GetKeyId() string {
@@ -1032,7 +1095,7 @@ type RevokeApiKey struct {
 
 func (x *RevokeApiKey) Reset() {
 	*x = RevokeApiKey{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[13]
+	mi := &file_messages_user_v1_user_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1107,7 @@ func (x *RevokeApiKey) String() string {
 func (*RevokeApiKey) ProtoMessage() {}
 
 func (x *RevokeApiKey) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[13]
+	mi := &file_messages_user_v1_user_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1120,7 @@ func (x *RevokeApiKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeApiKey.ProtoReflect.Descriptor instead.
 func (*RevokeApiKey) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{13}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RevokeApiKey) GetKeyId() string {
@@ -1075,7 +1138,7 @@ type DescribeUser struct {
 
 func (x *DescribeUser) Reset() {
 	*x = DescribeUser{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[14]
+	mi := &file_messages_user_v1_user_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1150,7 @@ func (x *DescribeUser) String() string {
 func (*DescribeUser) ProtoMessage() {}
 
 func (x *DescribeUser) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[14]
+	mi := &file_messages_user_v1_user_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1163,7 @@ func (x *DescribeUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeUser.ProtoReflect.Descriptor instead.
 func (*DescribeUser) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{14}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{15}
 }
 
 type ListApiKeys struct {
@@ -1114,7 +1177,7 @@ type ListApiKeys struct {
 
 func (x *ListApiKeys) Reset() {
 	*x = ListApiKeys{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[15]
+	mi := &file_messages_user_v1_user_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1189,7 @@ func (x *ListApiKeys) String() string {
 func (*ListApiKeys) ProtoMessage() {}
 
 func (x *ListApiKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[15]
+	mi := &file_messages_user_v1_user_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1202,7 @@ func (x *ListApiKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApiKeys.ProtoReflect.Descriptor instead.
 func (*ListApiKeys) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{15}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListApiKeys) GetAfter() string {
@@ -1167,7 +1230,7 @@ type ChangeProfile struct {
 
 func (x *ChangeProfile) Reset() {
 	*x = ChangeProfile{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[16]
+	mi := &file_messages_user_v1_user_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1179,7 +1242,7 @@ func (x *ChangeProfile) String() string {
 func (*ChangeProfile) ProtoMessage() {}
 
 func (x *ChangeProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[16]
+	mi := &file_messages_user_v1_user_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1192,7 +1255,7 @@ func (x *ChangeProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeProfile.ProtoReflect.Descriptor instead.
 func (*ChangeProfile) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{16}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ChangeProfile) GetFirstName() string {
@@ -1218,7 +1281,7 @@ type DescribeStanding struct {
 
 func (x *DescribeStanding) Reset() {
 	*x = DescribeStanding{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[17]
+	mi := &file_messages_user_v1_user_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1230,7 +1293,7 @@ func (x *DescribeStanding) String() string {
 func (*DescribeStanding) ProtoMessage() {}
 
 func (x *DescribeStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[17]
+	mi := &file_messages_user_v1_user_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1243,7 +1306,7 @@ func (x *DescribeStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeStanding.ProtoReflect.Descriptor instead.
 func (*DescribeStanding) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{17}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{18}
 }
 
 // Disable and Enable are an operator's.
@@ -1255,7 +1318,7 @@ type Disable struct {
 
 func (x *Disable) Reset() {
 	*x = Disable{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[18]
+	mi := &file_messages_user_v1_user_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1330,7 @@ func (x *Disable) String() string {
 func (*Disable) ProtoMessage() {}
 
 func (x *Disable) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[18]
+	mi := &file_messages_user_v1_user_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1343,7 @@ func (x *Disable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disable.ProtoReflect.Descriptor instead.
 func (*Disable) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{18}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{19}
 }
 
 type Enable struct {
@@ -1291,7 +1354,7 @@ type Enable struct {
 
 func (x *Enable) Reset() {
 	*x = Enable{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[19]
+	mi := &file_messages_user_v1_user_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1366,7 @@ func (x *Enable) String() string {
 func (*Enable) ProtoMessage() {}
 
 func (x *Enable) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[19]
+	mi := &file_messages_user_v1_user_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1379,7 @@ func (x *Enable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Enable.ProtoReflect.Descriptor instead.
 func (*Enable) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{19}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{20}
 }
 
 // SetInternalAdmin is an operator's.
@@ -1329,7 +1392,7 @@ type SetInternalAdmin struct {
 
 func (x *SetInternalAdmin) Reset() {
 	*x = SetInternalAdmin{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[20]
+	mi := &file_messages_user_v1_user_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1404,7 @@ func (x *SetInternalAdmin) String() string {
 func (*SetInternalAdmin) ProtoMessage() {}
 
 func (x *SetInternalAdmin) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[20]
+	mi := &file_messages_user_v1_user_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1417,7 @@ func (x *SetInternalAdmin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInternalAdmin.ProtoReflect.Descriptor instead.
 func (*SetInternalAdmin) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{20}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SetInternalAdmin) GetInternalAdmin() bool {
@@ -1374,7 +1437,7 @@ type OfferOneTimeLink struct {
 
 func (x *OfferOneTimeLink) Reset() {
 	*x = OfferOneTimeLink{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[21]
+	mi := &file_messages_user_v1_user_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1449,7 @@ func (x *OfferOneTimeLink) String() string {
 func (*OfferOneTimeLink) ProtoMessage() {}
 
 func (x *OfferOneTimeLink) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[21]
+	mi := &file_messages_user_v1_user_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1462,7 @@ func (x *OfferOneTimeLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferOneTimeLink.ProtoReflect.Descriptor instead.
 func (*OfferOneTimeLink) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{21}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OfferOneTimeLink) GetLink() *OneTimeLink {
@@ -1407,6 +1470,60 @@ func (x *OfferOneTimeLink) GetLink() *OneTimeLink {
 		return x.Link
 	}
 	return nil
+}
+
+// ReportLinkMailed ends the sending of a mail; the platform's.
+type ReportLinkMailed struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	MailId string                 `protobuf:"bytes,1,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
+	// It was not sent, and will not be.
+	GivenUp       bool `protobuf:"varint,2,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportLinkMailed) Reset() {
+	*x = ReportLinkMailed{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportLinkMailed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportLinkMailed) ProtoMessage() {}
+
+func (x *ReportLinkMailed) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportLinkMailed.ProtoReflect.Descriptor instead.
+func (*ReportLinkMailed) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ReportLinkMailed) GetMailId() string {
+	if x != nil {
+		return x.MailId
+	}
+	return ""
+}
+
+func (x *ReportLinkMailed) GetGivenUp() bool {
+	if x != nil {
+		return x.GivenUp
+	}
+	return false
 }
 
 // SetPassword uses the open one-time link up and ends every browser session; the platform's.
@@ -1420,7 +1537,7 @@ type SetPassword struct {
 
 func (x *SetPassword) Reset() {
 	*x = SetPassword{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[22]
+	mi := &file_messages_user_v1_user_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1549,7 @@ func (x *SetPassword) String() string {
 func (*SetPassword) ProtoMessage() {}
 
 func (x *SetPassword) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[22]
+	mi := &file_messages_user_v1_user_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1562,7 @@ func (x *SetPassword) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPassword.ProtoReflect.Descriptor instead.
 func (*SetPassword) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{22}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetPassword) GetLinkSecretSha256() []byte {
@@ -1471,7 +1588,7 @@ type DescribePassword struct {
 
 func (x *DescribePassword) Reset() {
 	*x = DescribePassword{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[23]
+	mi := &file_messages_user_v1_user_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1600,7 @@ func (x *DescribePassword) String() string {
 func (*DescribePassword) ProtoMessage() {}
 
 func (x *DescribePassword) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[23]
+	mi := &file_messages_user_v1_user_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1613,7 @@ func (x *DescribePassword) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribePassword.ProtoReflect.Descriptor instead.
 func (*DescribePassword) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{23}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{25}
 }
 
 // StartBrowserSession is the platform's, once somebody has proved who they are.
@@ -1514,7 +1631,7 @@ type StartBrowserSession struct {
 
 func (x *StartBrowserSession) Reset() {
 	*x = StartBrowserSession{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[24]
+	mi := &file_messages_user_v1_user_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1643,7 @@ func (x *StartBrowserSession) String() string {
 func (*StartBrowserSession) ProtoMessage() {}
 
 func (x *StartBrowserSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[24]
+	mi := &file_messages_user_v1_user_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1656,7 @@ func (x *StartBrowserSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartBrowserSession.ProtoReflect.Descriptor instead.
 func (*StartBrowserSession) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{24}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StartBrowserSession) GetSession() *BrowserSession {
@@ -1572,7 +1689,7 @@ type EndBrowserSession struct {
 
 func (x *EndBrowserSession) Reset() {
 	*x = EndBrowserSession{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[25]
+	mi := &file_messages_user_v1_user_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1701,7 @@ func (x *EndBrowserSession) String() string {
 func (*EndBrowserSession) ProtoMessage() {}
 
 func (x *EndBrowserSession) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[25]
+	mi := &file_messages_user_v1_user_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1714,7 @@ func (x *EndBrowserSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndBrowserSession.ProtoReflect.Descriptor instead.
 func (*EndBrowserSession) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{25}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *EndBrowserSession) GetSessionId() string {
@@ -1615,7 +1732,7 @@ type ListBrowserSessions struct {
 
 func (x *ListBrowserSessions) Reset() {
 	*x = ListBrowserSessions{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[26]
+	mi := &file_messages_user_v1_user_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +1744,7 @@ func (x *ListBrowserSessions) String() string {
 func (*ListBrowserSessions) ProtoMessage() {}
 
 func (x *ListBrowserSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[26]
+	mi := &file_messages_user_v1_user_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +1757,7 @@ func (x *ListBrowserSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBrowserSessions.ProtoReflect.Descriptor instead.
 func (*ListBrowserSessions) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{26}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{28}
 }
 
 // UnlinkIdentities is an operator's: every issuer's next subject is linked anew, and every browser session ends.
@@ -1652,7 +1769,7 @@ type UnlinkIdentities struct {
 
 func (x *UnlinkIdentities) Reset() {
 	*x = UnlinkIdentities{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[27]
+	mi := &file_messages_user_v1_user_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1781,7 @@ func (x *UnlinkIdentities) String() string {
 func (*UnlinkIdentities) ProtoMessage() {}
 
 func (x *UnlinkIdentities) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[27]
+	mi := &file_messages_user_v1_user_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1794,7 @@ func (x *UnlinkIdentities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlinkIdentities.ProtoReflect.Descriptor instead.
 func (*UnlinkIdentities) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{27}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{29}
 }
 
 // StartImpersonation is an operator's.
@@ -1695,7 +1812,7 @@ type StartImpersonation struct {
 
 func (x *StartImpersonation) Reset() {
 	*x = StartImpersonation{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[28]
+	mi := &file_messages_user_v1_user_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1824,7 @@ func (x *StartImpersonation) String() string {
 func (*StartImpersonation) ProtoMessage() {}
 
 func (x *StartImpersonation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[28]
+	mi := &file_messages_user_v1_user_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1837,7 @@ func (x *StartImpersonation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartImpersonation.ProtoReflect.Descriptor instead.
 func (*StartImpersonation) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{28}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StartImpersonation) GetCredentialId() string {
@@ -1768,7 +1885,7 @@ type AllowGrant struct {
 
 func (x *AllowGrant) Reset() {
 	*x = AllowGrant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	mi := &file_messages_user_v1_user_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +1897,7 @@ func (x *AllowGrant) String() string {
 func (*AllowGrant) ProtoMessage() {}
 
 func (x *AllowGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[29]
+	mi := &file_messages_user_v1_user_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +1910,7 @@ func (x *AllowGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllowGrant.ProtoReflect.Descriptor instead.
 func (*AllowGrant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{29}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AllowGrant) GetGrant() *Grant {
@@ -1812,7 +1929,7 @@ type RevokeGrant struct {
 
 func (x *RevokeGrant) Reset() {
 	*x = RevokeGrant{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	mi := &file_messages_user_v1_user_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1941,7 @@ func (x *RevokeGrant) String() string {
 func (*RevokeGrant) ProtoMessage() {}
 
 func (x *RevokeGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[30]
+	mi := &file_messages_user_v1_user_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1954,7 @@ func (x *RevokeGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeGrant.ProtoReflect.Descriptor instead.
 func (*RevokeGrant) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{30}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RevokeGrant) GetGrantId() string {
@@ -1857,7 +1974,7 @@ type ListGrants struct {
 
 func (x *ListGrants) Reset() {
 	*x = ListGrants{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[31]
+	mi := &file_messages_user_v1_user_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1869,7 +1986,7 @@ func (x *ListGrants) String() string {
 func (*ListGrants) ProtoMessage() {}
 
 func (x *ListGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[31]
+	mi := &file_messages_user_v1_user_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1882,7 +1999,7 @@ func (x *ListGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrants.ProtoReflect.Descriptor instead.
 func (*ListGrants) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{31}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListGrants) GetAfter() string {
@@ -1913,7 +2030,7 @@ type RegisterMachine struct {
 
 func (x *RegisterMachine) Reset() {
 	*x = RegisterMachine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[32]
+	mi := &file_messages_user_v1_user_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2042,7 @@ func (x *RegisterMachine) String() string {
 func (*RegisterMachine) ProtoMessage() {}
 
 func (x *RegisterMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[32]
+	mi := &file_messages_user_v1_user_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2055,7 @@ func (x *RegisterMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterMachine.ProtoReflect.Descriptor instead.
 func (*RegisterMachine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{32}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RegisterMachine) GetMachineId() string {
@@ -1978,7 +2095,7 @@ type RemoveMachine struct {
 
 func (x *RemoveMachine) Reset() {
 	*x = RemoveMachine{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[33]
+	mi := &file_messages_user_v1_user_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2107,7 @@ func (x *RemoveMachine) String() string {
 func (*RemoveMachine) ProtoMessage() {}
 
 func (x *RemoveMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[33]
+	mi := &file_messages_user_v1_user_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2120,7 @@ func (x *RemoveMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMachine.ProtoReflect.Descriptor instead.
 func (*RemoveMachine) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{33}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RemoveMachine) GetMachineId() string {
@@ -2023,7 +2140,7 @@ type ListMachines struct {
 
 func (x *ListMachines) Reset() {
 	*x = ListMachines{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[34]
+	mi := &file_messages_user_v1_user_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2035,7 +2152,7 @@ func (x *ListMachines) String() string {
 func (*ListMachines) ProtoMessage() {}
 
 func (x *ListMachines) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[34]
+	mi := &file_messages_user_v1_user_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2048,7 +2165,7 @@ func (x *ListMachines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachines.ProtoReflect.Descriptor instead.
 func (*ListMachines) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{34}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListMachines) GetAfter() string {
@@ -2075,7 +2192,7 @@ type ApiKeyPage struct {
 
 func (x *ApiKeyPage) Reset() {
 	*x = ApiKeyPage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[35]
+	mi := &file_messages_user_v1_user_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2087,7 +2204,7 @@ func (x *ApiKeyPage) String() string {
 func (*ApiKeyPage) ProtoMessage() {}
 
 func (x *ApiKeyPage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[35]
+	mi := &file_messages_user_v1_user_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2100,7 +2217,7 @@ func (x *ApiKeyPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyPage.ProtoReflect.Descriptor instead.
 func (*ApiKeyPage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{35}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ApiKeyPage) GetKeys() []*ApiKey {
@@ -2127,7 +2244,7 @@ type Standing struct {
 
 func (x *Standing) Reset() {
 	*x = Standing{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[36]
+	mi := &file_messages_user_v1_user_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2256,7 @@ func (x *Standing) String() string {
 func (*Standing) ProtoMessage() {}
 
 func (x *Standing) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[36]
+	mi := &file_messages_user_v1_user_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2269,7 @@ func (x *Standing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Standing.ProtoReflect.Descriptor instead.
 func (*Standing) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{36}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Standing) GetDisabled() bool {
@@ -2182,7 +2299,7 @@ type Password struct {
 
 func (x *Password) Reset() {
 	*x = Password{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[37]
+	mi := &file_messages_user_v1_user_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2194,7 +2311,7 @@ func (x *Password) String() string {
 func (*Password) ProtoMessage() {}
 
 func (x *Password) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[37]
+	mi := &file_messages_user_v1_user_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2207,7 +2324,7 @@ func (x *Password) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Password.ProtoReflect.Descriptor instead.
 func (*Password) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{37}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Password) GetHash() string {
@@ -2247,7 +2364,7 @@ type BrowserSessions struct {
 
 func (x *BrowserSessions) Reset() {
 	*x = BrowserSessions{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[38]
+	mi := &file_messages_user_v1_user_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2376,7 @@ func (x *BrowserSessions) String() string {
 func (*BrowserSessions) ProtoMessage() {}
 
 func (x *BrowserSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[38]
+	mi := &file_messages_user_v1_user_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2389,7 @@ func (x *BrowserSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessions.ProtoReflect.Descriptor instead.
 func (*BrowserSessions) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{38}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *BrowserSessions) GetSessions() []*BrowserSession {
@@ -2292,7 +2409,7 @@ type GrantPage struct {
 
 func (x *GrantPage) Reset() {
 	*x = GrantPage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[39]
+	mi := &file_messages_user_v1_user_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2304,7 +2421,7 @@ func (x *GrantPage) String() string {
 func (*GrantPage) ProtoMessage() {}
 
 func (x *GrantPage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[39]
+	mi := &file_messages_user_v1_user_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2317,7 +2434,7 @@ func (x *GrantPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantPage.ProtoReflect.Descriptor instead.
 func (*GrantPage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{39}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GrantPage) GetGrants() []*Grant {
@@ -2344,7 +2461,7 @@ type MachinePage struct {
 
 func (x *MachinePage) Reset() {
 	*x = MachinePage{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[40]
+	mi := &file_messages_user_v1_user_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +2473,7 @@ func (x *MachinePage) String() string {
 func (*MachinePage) ProtoMessage() {}
 
 func (x *MachinePage) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[40]
+	mi := &file_messages_user_v1_user_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +2486,7 @@ func (x *MachinePage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachinePage.ProtoReflect.Descriptor instead.
 func (*MachinePage) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{40}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MachinePage) GetMachines() []*Machine {
@@ -2397,7 +2514,7 @@ type UserCreated struct {
 
 func (x *UserCreated) Reset() {
 	*x = UserCreated{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[41]
+	mi := &file_messages_user_v1_user_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2409,7 +2526,7 @@ func (x *UserCreated) String() string {
 func (*UserCreated) ProtoMessage() {}
 
 func (x *UserCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[41]
+	mi := &file_messages_user_v1_user_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2422,7 +2539,7 @@ func (x *UserCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserCreated.ProtoReflect.Descriptor instead.
 func (*UserCreated) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{41}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *UserCreated) GetEmail() string {
@@ -2461,7 +2578,7 @@ type WorkspaceJoined struct {
 
 func (x *WorkspaceJoined) Reset() {
 	*x = WorkspaceJoined{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	mi := &file_messages_user_v1_user_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2590,7 @@ func (x *WorkspaceJoined) String() string {
 func (*WorkspaceJoined) ProtoMessage() {}
 
 func (x *WorkspaceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[42]
+	mi := &file_messages_user_v1_user_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2603,7 @@ func (x *WorkspaceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceJoined.ProtoReflect.Descriptor instead.
 func (*WorkspaceJoined) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{42}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WorkspaceJoined) GetWorkspaceId() string {
@@ -2535,7 +2652,7 @@ type WorkspaceReserved struct {
 
 func (x *WorkspaceReserved) Reset() {
 	*x = WorkspaceReserved{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	mi := &file_messages_user_v1_user_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2547,7 +2664,7 @@ func (x *WorkspaceReserved) String() string {
 func (*WorkspaceReserved) ProtoMessage() {}
 
 func (x *WorkspaceReserved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[43]
+	mi := &file_messages_user_v1_user_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2560,7 +2677,7 @@ func (x *WorkspaceReserved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceReserved.ProtoReflect.Descriptor instead.
 func (*WorkspaceReserved) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{43}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WorkspaceReserved) GetWorkspaceId() string {
@@ -2594,7 +2711,7 @@ type WorkspaceForgotten struct {
 
 func (x *WorkspaceForgotten) Reset() {
 	*x = WorkspaceForgotten{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	mi := &file_messages_user_v1_user_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2606,7 +2723,7 @@ func (x *WorkspaceForgotten) String() string {
 func (*WorkspaceForgotten) ProtoMessage() {}
 
 func (x *WorkspaceForgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[44]
+	mi := &file_messages_user_v1_user_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2619,7 +2736,7 @@ func (x *WorkspaceForgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceForgotten.ProtoReflect.Descriptor instead.
 func (*WorkspaceForgotten) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{44}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *WorkspaceForgotten) GetWorkspaceId() string {
@@ -2646,7 +2763,7 @@ type WorkspaceLeft struct {
 
 func (x *WorkspaceLeft) Reset() {
 	*x = WorkspaceLeft{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[45]
+	mi := &file_messages_user_v1_user_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2658,7 +2775,7 @@ func (x *WorkspaceLeft) String() string {
 func (*WorkspaceLeft) ProtoMessage() {}
 
 func (x *WorkspaceLeft) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[45]
+	mi := &file_messages_user_v1_user_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2671,7 +2788,7 @@ func (x *WorkspaceLeft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceLeft.ProtoReflect.Descriptor instead.
 func (*WorkspaceLeft) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{45}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *WorkspaceLeft) GetWorkspaceId() string {
@@ -2703,7 +2820,7 @@ type ApiKeyIssued struct {
 
 func (x *ApiKeyIssued) Reset() {
 	*x = ApiKeyIssued{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[46]
+	mi := &file_messages_user_v1_user_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2715,7 +2832,7 @@ func (x *ApiKeyIssued) String() string {
 func (*ApiKeyIssued) ProtoMessage() {}
 
 func (x *ApiKeyIssued) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[46]
+	mi := &file_messages_user_v1_user_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2728,7 +2845,7 @@ func (x *ApiKeyIssued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyIssued.ProtoReflect.Descriptor instead.
 func (*ApiKeyIssued) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{46}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ApiKeyIssued) GetKey() *ApiKey {
@@ -2782,7 +2899,7 @@ type ApiKeyRevoked struct {
 
 func (x *ApiKeyRevoked) Reset() {
 	*x = ApiKeyRevoked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[47]
+	mi := &file_messages_user_v1_user_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +2911,7 @@ func (x *ApiKeyRevoked) String() string {
 func (*ApiKeyRevoked) ProtoMessage() {}
 
 func (x *ApiKeyRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[47]
+	mi := &file_messages_user_v1_user_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +2924,7 @@ func (x *ApiKeyRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApiKeyRevoked.ProtoReflect.Descriptor instead.
 func (*ApiKeyRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{47}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ApiKeyRevoked) GetKeyId() string {
@@ -2874,7 +2991,7 @@ type ProfileChanged struct {
 
 func (x *ProfileChanged) Reset() {
 	*x = ProfileChanged{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[48]
+	mi := &file_messages_user_v1_user_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2886,7 +3003,7 @@ func (x *ProfileChanged) String() string {
 func (*ProfileChanged) ProtoMessage() {}
 
 func (x *ProfileChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[48]
+	mi := &file_messages_user_v1_user_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2899,7 +3016,7 @@ func (x *ProfileChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileChanged.ProtoReflect.Descriptor instead.
 func (*ProfileChanged) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{48}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ProfileChanged) GetFirstName() string {
@@ -2953,7 +3070,7 @@ type UserDisabled struct {
 
 func (x *UserDisabled) Reset() {
 	*x = UserDisabled{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[49]
+	mi := &file_messages_user_v1_user_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3082,7 @@ func (x *UserDisabled) String() string {
 func (*UserDisabled) ProtoMessage() {}
 
 func (x *UserDisabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[49]
+	mi := &file_messages_user_v1_user_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3095,7 @@ func (x *UserDisabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserDisabled.ProtoReflect.Descriptor instead.
 func (*UserDisabled) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{49}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *UserDisabled) GetAt() int64 {
@@ -2997,7 +3114,7 @@ type UserEnabled struct {
 
 func (x *UserEnabled) Reset() {
 	*x = UserEnabled{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[50]
+	mi := &file_messages_user_v1_user_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3009,7 +3126,7 @@ func (x *UserEnabled) String() string {
 func (*UserEnabled) ProtoMessage() {}
 
 func (x *UserEnabled) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[50]
+	mi := &file_messages_user_v1_user_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3022,7 +3139,7 @@ func (x *UserEnabled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserEnabled.ProtoReflect.Descriptor instead.
 func (*UserEnabled) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{50}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *UserEnabled) GetAt() int64 {
@@ -3042,7 +3159,7 @@ type InternalAdminSet struct {
 
 func (x *InternalAdminSet) Reset() {
 	*x = InternalAdminSet{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	mi := &file_messages_user_v1_user_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3171,7 @@ func (x *InternalAdminSet) String() string {
 func (*InternalAdminSet) ProtoMessage() {}
 
 func (x *InternalAdminSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[51]
+	mi := &file_messages_user_v1_user_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3184,7 @@ func (x *InternalAdminSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InternalAdminSet.ProtoReflect.Descriptor instead.
 func (*InternalAdminSet) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{51}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *InternalAdminSet) GetInternalAdmin() bool {
@@ -3094,7 +3211,7 @@ type OneTimeLinkOffered struct {
 
 func (x *OneTimeLinkOffered) Reset() {
 	*x = OneTimeLinkOffered{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	mi := &file_messages_user_v1_user_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +3223,7 @@ func (x *OneTimeLinkOffered) String() string {
 func (*OneTimeLinkOffered) ProtoMessage() {}
 
 func (x *OneTimeLinkOffered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[52]
+	mi := &file_messages_user_v1_user_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +3236,7 @@ func (x *OneTimeLinkOffered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OneTimeLinkOffered.ProtoReflect.Descriptor instead.
 func (*OneTimeLinkOffered) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{52}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *OneTimeLinkOffered) GetLink() *OneTimeLink {
@@ -3130,6 +3247,66 @@ func (x *OneTimeLinkOffered) GetLink() *OneTimeLink {
 }
 
 func (x *OneTimeLinkOffered) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type OneTimeLinkMailed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MailId        string                 `protobuf:"bytes,1,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
+	GivenUp       bool                   `protobuf:"varint,2,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OneTimeLinkMailed) Reset() {
+	*x = OneTimeLinkMailed{}
+	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OneTimeLinkMailed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OneTimeLinkMailed) ProtoMessage() {}
+
+func (x *OneTimeLinkMailed) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OneTimeLinkMailed.ProtoReflect.Descriptor instead.
+func (*OneTimeLinkMailed) Descriptor() ([]byte, []int) {
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *OneTimeLinkMailed) GetMailId() string {
+	if x != nil {
+		return x.MailId
+	}
+	return ""
+}
+
+func (x *OneTimeLinkMailed) GetGivenUp() bool {
+	if x != nil {
+		return x.GivenUp
+	}
+	return false
+}
+
+func (x *OneTimeLinkMailed) GetAt() int64 {
 	if x != nil {
 		return x.At
 	}
@@ -3148,7 +3325,7 @@ type PasswordSet struct {
 
 func (x *PasswordSet) Reset() {
 	*x = PasswordSet{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	mi := &file_messages_user_v1_user_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3160,7 +3337,7 @@ func (x *PasswordSet) String() string {
 func (*PasswordSet) ProtoMessage() {}
 
 func (x *PasswordSet) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[53]
+	mi := &file_messages_user_v1_user_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3173,7 +3350,7 @@ func (x *PasswordSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PasswordSet.ProtoReflect.Descriptor instead.
 func (*PasswordSet) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{53}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PasswordSet) GetPasswordHash() string {
@@ -3209,7 +3386,7 @@ type BrowserSessionStarted struct {
 
 func (x *BrowserSessionStarted) Reset() {
 	*x = BrowserSessionStarted{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[54]
+	mi := &file_messages_user_v1_user_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3221,7 +3398,7 @@ func (x *BrowserSessionStarted) String() string {
 func (*BrowserSessionStarted) ProtoMessage() {}
 
 func (x *BrowserSessionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[54]
+	mi := &file_messages_user_v1_user_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3234,7 +3411,7 @@ func (x *BrowserSessionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessionStarted.ProtoReflect.Descriptor instead.
 func (*BrowserSessionStarted) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{54}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *BrowserSessionStarted) GetSession() *BrowserSession {
@@ -3268,7 +3445,7 @@ type BrowserSessionEnded struct {
 
 func (x *BrowserSessionEnded) Reset() {
 	*x = BrowserSessionEnded{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	mi := &file_messages_user_v1_user_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3280,7 +3457,7 @@ func (x *BrowserSessionEnded) String() string {
 func (*BrowserSessionEnded) ProtoMessage() {}
 
 func (x *BrowserSessionEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[55]
+	mi := &file_messages_user_v1_user_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3293,7 +3470,7 @@ func (x *BrowserSessionEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSessionEnded.ProtoReflect.Descriptor instead.
 func (*BrowserSessionEnded) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{55}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *BrowserSessionEnded) GetSessionId() string {
@@ -3319,7 +3496,7 @@ type IdentityLinked struct {
 
 func (x *IdentityLinked) Reset() {
 	*x = IdentityLinked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[56]
+	mi := &file_messages_user_v1_user_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3508,7 @@ func (x *IdentityLinked) String() string {
 func (*IdentityLinked) ProtoMessage() {}
 
 func (x *IdentityLinked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[56]
+	mi := &file_messages_user_v1_user_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3344,7 +3521,7 @@ func (x *IdentityLinked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentityLinked.ProtoReflect.Descriptor instead.
 func (*IdentityLinked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{56}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *IdentityLinked) GetIdentity() *LinkedIdentity {
@@ -3365,7 +3542,7 @@ type IdentitiesUnlinked struct {
 
 func (x *IdentitiesUnlinked) Reset() {
 	*x = IdentitiesUnlinked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[57]
+	mi := &file_messages_user_v1_user_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3377,7 +3554,7 @@ func (x *IdentitiesUnlinked) String() string {
 func (*IdentitiesUnlinked) ProtoMessage() {}
 
 func (x *IdentitiesUnlinked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[57]
+	mi := &file_messages_user_v1_user_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3390,7 +3567,7 @@ func (x *IdentitiesUnlinked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentitiesUnlinked.ProtoReflect.Descriptor instead.
 func (*IdentitiesUnlinked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{57}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *IdentitiesUnlinked) GetAt() int64 {
@@ -3423,7 +3600,7 @@ type ImpersonationStarted struct {
 
 func (x *ImpersonationStarted) Reset() {
 	*x = ImpersonationStarted{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[58]
+	mi := &file_messages_user_v1_user_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3435,7 +3612,7 @@ func (x *ImpersonationStarted) String() string {
 func (*ImpersonationStarted) ProtoMessage() {}
 
 func (x *ImpersonationStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[58]
+	mi := &file_messages_user_v1_user_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3448,7 +3625,7 @@ func (x *ImpersonationStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImpersonationStarted.ProtoReflect.Descriptor instead.
 func (*ImpersonationStarted) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{58}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ImpersonationStarted) GetCredentialId() string {
@@ -3517,7 +3694,7 @@ type GrantAllowed struct {
 
 func (x *GrantAllowed) Reset() {
 	*x = GrantAllowed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[59]
+	mi := &file_messages_user_v1_user_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3529,7 +3706,7 @@ func (x *GrantAllowed) String() string {
 func (*GrantAllowed) ProtoMessage() {}
 
 func (x *GrantAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[59]
+	mi := &file_messages_user_v1_user_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3542,7 +3719,7 @@ func (x *GrantAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantAllowed.ProtoReflect.Descriptor instead.
 func (*GrantAllowed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{59}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *GrantAllowed) GetGrant() *Grant {
@@ -3575,7 +3752,7 @@ type GrantRevoked struct {
 
 func (x *GrantRevoked) Reset() {
 	*x = GrantRevoked{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[60]
+	mi := &file_messages_user_v1_user_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3587,7 +3764,7 @@ func (x *GrantRevoked) String() string {
 func (*GrantRevoked) ProtoMessage() {}
 
 func (x *GrantRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[60]
+	mi := &file_messages_user_v1_user_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3600,7 +3777,7 @@ func (x *GrantRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantRevoked.ProtoReflect.Descriptor instead.
 func (*GrantRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{60}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *GrantRevoked) GetGrantId() string {
@@ -3664,7 +3841,7 @@ type MachineRegistered struct {
 
 func (x *MachineRegistered) Reset() {
 	*x = MachineRegistered{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[61]
+	mi := &file_messages_user_v1_user_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3676,7 +3853,7 @@ func (x *MachineRegistered) String() string {
 func (*MachineRegistered) ProtoMessage() {}
 
 func (x *MachineRegistered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[61]
+	mi := &file_messages_user_v1_user_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3689,7 +3866,7 @@ func (x *MachineRegistered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRegistered.ProtoReflect.Descriptor instead.
 func (*MachineRegistered) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{61}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *MachineRegistered) GetMachine() *Machine {
@@ -3735,7 +3912,7 @@ type MachineRenamed struct {
 
 func (x *MachineRenamed) Reset() {
 	*x = MachineRenamed{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[62]
+	mi := &file_messages_user_v1_user_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3747,7 +3924,7 @@ func (x *MachineRenamed) String() string {
 func (*MachineRenamed) ProtoMessage() {}
 
 func (x *MachineRenamed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[62]
+	mi := &file_messages_user_v1_user_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3760,7 +3937,7 @@ func (x *MachineRenamed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRenamed.ProtoReflect.Descriptor instead.
 func (*MachineRenamed) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{62}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *MachineRenamed) GetMachineId() string {
@@ -3829,7 +4006,7 @@ type MachineRemoved struct {
 
 func (x *MachineRemoved) Reset() {
 	*x = MachineRemoved{}
-	mi := &file_messages_user_v1_user_proto_msgTypes[63]
+	mi := &file_messages_user_v1_user_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3841,7 +4018,7 @@ func (x *MachineRemoved) String() string {
 func (*MachineRemoved) ProtoMessage() {}
 
 func (x *MachineRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_user_v1_user_proto_msgTypes[63]
+	mi := &file_messages_user_v1_user_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3854,7 +4031,7 @@ func (x *MachineRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineRemoved.ProtoReflect.Descriptor instead.
 func (*MachineRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{63}
+	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *MachineRemoved) GetMachineId() string {
@@ -3980,11 +4157,15 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\x05 \x01(\x03R\texpiresAt\x12\x1d\n" +
 	"\n" +
-	"revoked_at\x18\x06 \x01(\x03R\trevokedAt\"Q\n" +
+	"revoked_at\x18\x06 \x01(\x03R\trevokedAt\"\x96\x01\n" +
 	"\vOneTimeLink\x12#\n" +
 	"\rsecret_sha256\x18\x01 \x01(\fR\fsecretSha256\x12\x1d\n" +
 	"\n" +
-	"expires_at\x18\x02 \x01(\x03R\texpiresAt\"\xbc\x01\n" +
+	"expires_at\x18\x02 \x01(\x03R\texpiresAt\x12\x17\n" +
+	"\amail_id\x18\x03 \x01(\tR\x06mailId\x12*\n" +
+	"\x11mail_requested_at\x18\x04 \x01(\x03R\x0fmailRequestedAt\"-\n" +
+	"\bLinkMail\x12!\n" +
+	"\frequested_at\x18\x01 \x01(\x03R\vrequestedAt\"\xbc\x01\n" +
 	"\x0eBrowserSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12#\n" +
 	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\x12\x1d\n" +
@@ -4059,7 +4240,10 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x10SetInternalAdmin\x12%\n" +
 	"\x0einternal_admin\x18\x01 \x01(\bR\rinternalAdmin\"D\n" +
 	"\x10OfferOneTimeLink\x120\n" +
-	"\x04link\x18\x01 \x01(\v2\x1c.atelier.user.v1.OneTimeLinkR\x04link\"`\n" +
+	"\x04link\x18\x01 \x01(\v2\x1c.atelier.user.v1.OneTimeLinkR\x04link\"F\n" +
+	"\x10ReportLinkMailed\x12\x17\n" +
+	"\amail_id\x18\x01 \x01(\tR\x06mailId\x12\x19\n" +
+	"\bgiven_up\x18\x02 \x01(\bR\agivenUp\"`\n" +
 	"\vSetPassword\x12,\n" +
 	"\x12link_secret_sha256\x18\x01 \x01(\fR\x10linkSecretSha256\x12#\n" +
 	"\rpassword_hash\x18\x02 \x01(\tR\fpasswordHash\"\x12\n" +
@@ -4173,7 +4357,11 @@ const file_messages_user_v1_user_proto_rawDesc = "" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\"V\n" +
 	"\x12OneTimeLinkOffered\x120\n" +
 	"\x04link\x18\x01 \x01(\v2\x1c.atelier.user.v1.OneTimeLinkR\x04link\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at\"n\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"W\n" +
+	"\x11OneTimeLinkMailed\x12\x17\n" +
+	"\amail_id\x18\x01 \x01(\tR\x06mailId\x12\x19\n" +
+	"\bgiven_up\x18\x02 \x01(\bR\agivenUp\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"n\n" +
 	"\vPasswordSet\x12#\n" +
 	"\rpassword_hash\x18\x01 \x01(\tR\fpasswordHash\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12*\n" +
@@ -4250,110 +4438,113 @@ func file_messages_user_v1_user_proto_rawDescGZIP() []byte {
 	return file_messages_user_v1_user_proto_rawDescData
 }
 
-var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_messages_user_v1_user_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_messages_user_v1_user_proto_goTypes = []any{
 	(*User)(nil),                  // 0: atelier.user.v1.User
 	(*LinkedIdentity)(nil),        // 1: atelier.user.v1.LinkedIdentity
 	(*ApiKey)(nil),                // 2: atelier.user.v1.ApiKey
 	(*OneTimeLink)(nil),           // 3: atelier.user.v1.OneTimeLink
-	(*BrowserSession)(nil),        // 4: atelier.user.v1.BrowserSession
-	(*Grant)(nil),                 // 5: atelier.user.v1.Grant
-	(*Machine)(nil),               // 6: atelier.user.v1.Machine
-	(*CreateUser)(nil),            // 7: atelier.user.v1.CreateUser
-	(*JoinWorkspace)(nil),         // 8: atelier.user.v1.JoinWorkspace
-	(*LeaveWorkspace)(nil),        // 9: atelier.user.v1.LeaveWorkspace
-	(*ReserveWorkspace)(nil),      // 10: atelier.user.v1.ReserveWorkspace
-	(*ForgetWorkspace)(nil),       // 11: atelier.user.v1.ForgetWorkspace
-	(*IssueApiKey)(nil),           // 12: atelier.user.v1.IssueApiKey
-	(*RevokeApiKey)(nil),          // 13: atelier.user.v1.RevokeApiKey
-	(*DescribeUser)(nil),          // 14: atelier.user.v1.DescribeUser
-	(*ListApiKeys)(nil),           // 15: atelier.user.v1.ListApiKeys
-	(*ChangeProfile)(nil),         // 16: atelier.user.v1.ChangeProfile
-	(*DescribeStanding)(nil),      // 17: atelier.user.v1.DescribeStanding
-	(*Disable)(nil),               // 18: atelier.user.v1.Disable
-	(*Enable)(nil),                // 19: atelier.user.v1.Enable
-	(*SetInternalAdmin)(nil),      // 20: atelier.user.v1.SetInternalAdmin
-	(*OfferOneTimeLink)(nil),      // 21: atelier.user.v1.OfferOneTimeLink
-	(*SetPassword)(nil),           // 22: atelier.user.v1.SetPassword
-	(*DescribePassword)(nil),      // 23: atelier.user.v1.DescribePassword
-	(*StartBrowserSession)(nil),   // 24: atelier.user.v1.StartBrowserSession
-	(*EndBrowserSession)(nil),     // 25: atelier.user.v1.EndBrowserSession
-	(*ListBrowserSessions)(nil),   // 26: atelier.user.v1.ListBrowserSessions
-	(*UnlinkIdentities)(nil),      // 27: atelier.user.v1.UnlinkIdentities
-	(*StartImpersonation)(nil),    // 28: atelier.user.v1.StartImpersonation
-	(*AllowGrant)(nil),            // 29: atelier.user.v1.AllowGrant
-	(*RevokeGrant)(nil),           // 30: atelier.user.v1.RevokeGrant
-	(*ListGrants)(nil),            // 31: atelier.user.v1.ListGrants
-	(*RegisterMachine)(nil),       // 32: atelier.user.v1.RegisterMachine
-	(*RemoveMachine)(nil),         // 33: atelier.user.v1.RemoveMachine
-	(*ListMachines)(nil),          // 34: atelier.user.v1.ListMachines
-	(*ApiKeyPage)(nil),            // 35: atelier.user.v1.ApiKeyPage
-	(*Standing)(nil),              // 36: atelier.user.v1.Standing
-	(*Password)(nil),              // 37: atelier.user.v1.Password
-	(*BrowserSessions)(nil),       // 38: atelier.user.v1.BrowserSessions
-	(*GrantPage)(nil),             // 39: atelier.user.v1.GrantPage
-	(*MachinePage)(nil),           // 40: atelier.user.v1.MachinePage
-	(*UserCreated)(nil),           // 41: atelier.user.v1.UserCreated
-	(*WorkspaceJoined)(nil),       // 42: atelier.user.v1.WorkspaceJoined
-	(*WorkspaceReserved)(nil),     // 43: atelier.user.v1.WorkspaceReserved
-	(*WorkspaceForgotten)(nil),    // 44: atelier.user.v1.WorkspaceForgotten
-	(*WorkspaceLeft)(nil),         // 45: atelier.user.v1.WorkspaceLeft
-	(*ApiKeyIssued)(nil),          // 46: atelier.user.v1.ApiKeyIssued
-	(*ApiKeyRevoked)(nil),         // 47: atelier.user.v1.ApiKeyRevoked
-	(*ProfileChanged)(nil),        // 48: atelier.user.v1.ProfileChanged
-	(*UserDisabled)(nil),          // 49: atelier.user.v1.UserDisabled
-	(*UserEnabled)(nil),           // 50: atelier.user.v1.UserEnabled
-	(*InternalAdminSet)(nil),      // 51: atelier.user.v1.InternalAdminSet
-	(*OneTimeLinkOffered)(nil),    // 52: atelier.user.v1.OneTimeLinkOffered
-	(*PasswordSet)(nil),           // 53: atelier.user.v1.PasswordSet
-	(*BrowserSessionStarted)(nil), // 54: atelier.user.v1.BrowserSessionStarted
-	(*BrowserSessionEnded)(nil),   // 55: atelier.user.v1.BrowserSessionEnded
-	(*IdentityLinked)(nil),        // 56: atelier.user.v1.IdentityLinked
-	(*IdentitiesUnlinked)(nil),    // 57: atelier.user.v1.IdentitiesUnlinked
-	(*ImpersonationStarted)(nil),  // 58: atelier.user.v1.ImpersonationStarted
-	(*GrantAllowed)(nil),          // 59: atelier.user.v1.GrantAllowed
-	(*GrantRevoked)(nil),          // 60: atelier.user.v1.GrantRevoked
-	(*MachineRegistered)(nil),     // 61: atelier.user.v1.MachineRegistered
-	(*MachineRenamed)(nil),        // 62: atelier.user.v1.MachineRenamed
-	(*MachineRemoved)(nil),        // 63: atelier.user.v1.MachineRemoved
-	nil,                           // 64: atelier.user.v1.User.WorkspacesEntry
-	nil,                           // 65: atelier.user.v1.User.ApiKeysEntry
-	nil,                           // 66: atelier.user.v1.User.BrowserSessionsEntry
-	nil,                           // 67: atelier.user.v1.User.GrantsEntry
-	nil,                           // 68: atelier.user.v1.User.MachinesEntry
-	nil,                           // 69: atelier.user.v1.User.ImpersonationsEntry
-	nil,                           // 70: atelier.user.v1.User.LinkedIdentitiesEntry
-	nil,                           // 71: atelier.user.v1.User.CreatedWorkspacesEntry
+	(*LinkMail)(nil),              // 4: atelier.user.v1.LinkMail
+	(*BrowserSession)(nil),        // 5: atelier.user.v1.BrowserSession
+	(*Grant)(nil),                 // 6: atelier.user.v1.Grant
+	(*Machine)(nil),               // 7: atelier.user.v1.Machine
+	(*CreateUser)(nil),            // 8: atelier.user.v1.CreateUser
+	(*JoinWorkspace)(nil),         // 9: atelier.user.v1.JoinWorkspace
+	(*LeaveWorkspace)(nil),        // 10: atelier.user.v1.LeaveWorkspace
+	(*ReserveWorkspace)(nil),      // 11: atelier.user.v1.ReserveWorkspace
+	(*ForgetWorkspace)(nil),       // 12: atelier.user.v1.ForgetWorkspace
+	(*IssueApiKey)(nil),           // 13: atelier.user.v1.IssueApiKey
+	(*RevokeApiKey)(nil),          // 14: atelier.user.v1.RevokeApiKey
+	(*DescribeUser)(nil),          // 15: atelier.user.v1.DescribeUser
+	(*ListApiKeys)(nil),           // 16: atelier.user.v1.ListApiKeys
+	(*ChangeProfile)(nil),         // 17: atelier.user.v1.ChangeProfile
+	(*DescribeStanding)(nil),      // 18: atelier.user.v1.DescribeStanding
+	(*Disable)(nil),               // 19: atelier.user.v1.Disable
+	(*Enable)(nil),                // 20: atelier.user.v1.Enable
+	(*SetInternalAdmin)(nil),      // 21: atelier.user.v1.SetInternalAdmin
+	(*OfferOneTimeLink)(nil),      // 22: atelier.user.v1.OfferOneTimeLink
+	(*ReportLinkMailed)(nil),      // 23: atelier.user.v1.ReportLinkMailed
+	(*SetPassword)(nil),           // 24: atelier.user.v1.SetPassword
+	(*DescribePassword)(nil),      // 25: atelier.user.v1.DescribePassword
+	(*StartBrowserSession)(nil),   // 26: atelier.user.v1.StartBrowserSession
+	(*EndBrowserSession)(nil),     // 27: atelier.user.v1.EndBrowserSession
+	(*ListBrowserSessions)(nil),   // 28: atelier.user.v1.ListBrowserSessions
+	(*UnlinkIdentities)(nil),      // 29: atelier.user.v1.UnlinkIdentities
+	(*StartImpersonation)(nil),    // 30: atelier.user.v1.StartImpersonation
+	(*AllowGrant)(nil),            // 31: atelier.user.v1.AllowGrant
+	(*RevokeGrant)(nil),           // 32: atelier.user.v1.RevokeGrant
+	(*ListGrants)(nil),            // 33: atelier.user.v1.ListGrants
+	(*RegisterMachine)(nil),       // 34: atelier.user.v1.RegisterMachine
+	(*RemoveMachine)(nil),         // 35: atelier.user.v1.RemoveMachine
+	(*ListMachines)(nil),          // 36: atelier.user.v1.ListMachines
+	(*ApiKeyPage)(nil),            // 37: atelier.user.v1.ApiKeyPage
+	(*Standing)(nil),              // 38: atelier.user.v1.Standing
+	(*Password)(nil),              // 39: atelier.user.v1.Password
+	(*BrowserSessions)(nil),       // 40: atelier.user.v1.BrowserSessions
+	(*GrantPage)(nil),             // 41: atelier.user.v1.GrantPage
+	(*MachinePage)(nil),           // 42: atelier.user.v1.MachinePage
+	(*UserCreated)(nil),           // 43: atelier.user.v1.UserCreated
+	(*WorkspaceJoined)(nil),       // 44: atelier.user.v1.WorkspaceJoined
+	(*WorkspaceReserved)(nil),     // 45: atelier.user.v1.WorkspaceReserved
+	(*WorkspaceForgotten)(nil),    // 46: atelier.user.v1.WorkspaceForgotten
+	(*WorkspaceLeft)(nil),         // 47: atelier.user.v1.WorkspaceLeft
+	(*ApiKeyIssued)(nil),          // 48: atelier.user.v1.ApiKeyIssued
+	(*ApiKeyRevoked)(nil),         // 49: atelier.user.v1.ApiKeyRevoked
+	(*ProfileChanged)(nil),        // 50: atelier.user.v1.ProfileChanged
+	(*UserDisabled)(nil),          // 51: atelier.user.v1.UserDisabled
+	(*UserEnabled)(nil),           // 52: atelier.user.v1.UserEnabled
+	(*InternalAdminSet)(nil),      // 53: atelier.user.v1.InternalAdminSet
+	(*OneTimeLinkOffered)(nil),    // 54: atelier.user.v1.OneTimeLinkOffered
+	(*OneTimeLinkMailed)(nil),     // 55: atelier.user.v1.OneTimeLinkMailed
+	(*PasswordSet)(nil),           // 56: atelier.user.v1.PasswordSet
+	(*BrowserSessionStarted)(nil), // 57: atelier.user.v1.BrowserSessionStarted
+	(*BrowserSessionEnded)(nil),   // 58: atelier.user.v1.BrowserSessionEnded
+	(*IdentityLinked)(nil),        // 59: atelier.user.v1.IdentityLinked
+	(*IdentitiesUnlinked)(nil),    // 60: atelier.user.v1.IdentitiesUnlinked
+	(*ImpersonationStarted)(nil),  // 61: atelier.user.v1.ImpersonationStarted
+	(*GrantAllowed)(nil),          // 62: atelier.user.v1.GrantAllowed
+	(*GrantRevoked)(nil),          // 63: atelier.user.v1.GrantRevoked
+	(*MachineRegistered)(nil),     // 64: atelier.user.v1.MachineRegistered
+	(*MachineRenamed)(nil),        // 65: atelier.user.v1.MachineRenamed
+	(*MachineRemoved)(nil),        // 66: atelier.user.v1.MachineRemoved
+	nil,                           // 67: atelier.user.v1.User.WorkspacesEntry
+	nil,                           // 68: atelier.user.v1.User.ApiKeysEntry
+	nil,                           // 69: atelier.user.v1.User.BrowserSessionsEntry
+	nil,                           // 70: atelier.user.v1.User.GrantsEntry
+	nil,                           // 71: atelier.user.v1.User.MachinesEntry
+	nil,                           // 72: atelier.user.v1.User.ImpersonationsEntry
+	nil,                           // 73: atelier.user.v1.User.LinkedIdentitiesEntry
+	nil,                           // 74: atelier.user.v1.User.CreatedWorkspacesEntry
 }
 var file_messages_user_v1_user_proto_depIdxs = []int32{
-	64, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
-	65, // 1: atelier.user.v1.User.api_keys:type_name -> atelier.user.v1.User.ApiKeysEntry
+	67, // 0: atelier.user.v1.User.workspaces:type_name -> atelier.user.v1.User.WorkspacesEntry
+	68, // 1: atelier.user.v1.User.api_keys:type_name -> atelier.user.v1.User.ApiKeysEntry
 	3,  // 2: atelier.user.v1.User.one_time_link:type_name -> atelier.user.v1.OneTimeLink
-	66, // 3: atelier.user.v1.User.browser_sessions:type_name -> atelier.user.v1.User.BrowserSessionsEntry
-	67, // 4: atelier.user.v1.User.grants:type_name -> atelier.user.v1.User.GrantsEntry
-	68, // 5: atelier.user.v1.User.machines:type_name -> atelier.user.v1.User.MachinesEntry
-	69, // 6: atelier.user.v1.User.impersonations:type_name -> atelier.user.v1.User.ImpersonationsEntry
-	70, // 7: atelier.user.v1.User.linked_identities:type_name -> atelier.user.v1.User.LinkedIdentitiesEntry
-	71, // 8: atelier.user.v1.User.created_workspaces:type_name -> atelier.user.v1.User.CreatedWorkspacesEntry
+	69, // 3: atelier.user.v1.User.browser_sessions:type_name -> atelier.user.v1.User.BrowserSessionsEntry
+	70, // 4: atelier.user.v1.User.grants:type_name -> atelier.user.v1.User.GrantsEntry
+	71, // 5: atelier.user.v1.User.machines:type_name -> atelier.user.v1.User.MachinesEntry
+	72, // 6: atelier.user.v1.User.impersonations:type_name -> atelier.user.v1.User.ImpersonationsEntry
+	73, // 7: atelier.user.v1.User.linked_identities:type_name -> atelier.user.v1.User.LinkedIdentitiesEntry
+	74, // 8: atelier.user.v1.User.created_workspaces:type_name -> atelier.user.v1.User.CreatedWorkspacesEntry
 	3,  // 9: atelier.user.v1.OfferOneTimeLink.link:type_name -> atelier.user.v1.OneTimeLink
-	4,  // 10: atelier.user.v1.StartBrowserSession.session:type_name -> atelier.user.v1.BrowserSession
+	5,  // 10: atelier.user.v1.StartBrowserSession.session:type_name -> atelier.user.v1.BrowserSession
 	1,  // 11: atelier.user.v1.StartBrowserSession.identity:type_name -> atelier.user.v1.LinkedIdentity
-	5,  // 12: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
+	6,  // 12: atelier.user.v1.AllowGrant.grant:type_name -> atelier.user.v1.Grant
 	2,  // 13: atelier.user.v1.ApiKeyPage.keys:type_name -> atelier.user.v1.ApiKey
 	3,  // 14: atelier.user.v1.Password.link:type_name -> atelier.user.v1.OneTimeLink
-	4,  // 15: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
-	5,  // 16: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
-	6,  // 17: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
+	5,  // 15: atelier.user.v1.BrowserSessions.sessions:type_name -> atelier.user.v1.BrowserSession
+	6,  // 16: atelier.user.v1.GrantPage.grants:type_name -> atelier.user.v1.Grant
+	7,  // 17: atelier.user.v1.MachinePage.machines:type_name -> atelier.user.v1.Machine
 	2,  // 18: atelier.user.v1.ApiKeyIssued.key:type_name -> atelier.user.v1.ApiKey
 	3,  // 19: atelier.user.v1.OneTimeLinkOffered.link:type_name -> atelier.user.v1.OneTimeLink
-	4,  // 20: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
+	5,  // 20: atelier.user.v1.BrowserSessionStarted.session:type_name -> atelier.user.v1.BrowserSession
 	1,  // 21: atelier.user.v1.IdentityLinked.identity:type_name -> atelier.user.v1.LinkedIdentity
-	5,  // 22: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
-	6,  // 23: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
+	6,  // 22: atelier.user.v1.GrantAllowed.grant:type_name -> atelier.user.v1.Grant
+	7,  // 23: atelier.user.v1.MachineRegistered.machine:type_name -> atelier.user.v1.Machine
 	2,  // 24: atelier.user.v1.User.ApiKeysEntry.value:type_name -> atelier.user.v1.ApiKey
-	4,  // 25: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
-	5,  // 26: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
-	6,  // 27: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
+	5,  // 25: atelier.user.v1.User.BrowserSessionsEntry.value:type_name -> atelier.user.v1.BrowserSession
+	6,  // 26: atelier.user.v1.User.GrantsEntry.value:type_name -> atelier.user.v1.Grant
+	7,  // 27: atelier.user.v1.User.MachinesEntry.value:type_name -> atelier.user.v1.Machine
 	1,  // 28: atelier.user.v1.User.LinkedIdentitiesEntry.value:type_name -> atelier.user.v1.LinkedIdentity
 	29, // [29:29] is the sub-list for method output_type
 	29, // [29:29] is the sub-list for method input_type
@@ -4367,14 +4558,14 @@ func file_messages_user_v1_user_proto_init() {
 	if File_messages_user_v1_user_proto != nil {
 		return
 	}
-	file_messages_user_v1_user_proto_msgTypes[16].OneofWrappers = []any{}
+	file_messages_user_v1_user_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_user_v1_user_proto_rawDesc), len(file_messages_user_v1_user_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   72,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -10,32 +10,33 @@ type Command interface {
 	workspaceCommand()
 }
 
-func (*CreateWorkspace) workspaceCommand()    {}
-func (*ReportReady) workspaceCommand()        {}
-func (*ReportUnhealthy) workspaceCommand()    {}
-func (*Authorize) workspaceCommand()          {}
-func (*DescribeWorkspace) workspaceCommand()  {}
-func (*RenameWorkspace) workspaceCommand()    {}
-func (*Suspend) workspaceCommand()            {}
-func (*Resume) workspaceCommand()             {}
-func (*SetDefaultModel) workspaceCommand()    {}
-func (*ChangeRole) workspaceCommand()         {}
-func (*RemoveMember) workspaceCommand()       {}
-func (*Invite) workspaceCommand()             {}
-func (*RevokeInvitation) workspaceCommand()   {}
-func (*AcceptInvitation) workspaceCommand()   {}
-func (*DescribeInvitation) workspaceCommand() {}
-func (*UpdateMember) workspaceCommand()       {}
-func (*RecordAudit) workspaceCommand()        {}
-func (*ChangeStatus) workspaceCommand()       {}
-func (*CreateAnchor) workspaceCommand()       {}
-func (*RemoveAnchor) workspaceCommand()       {}
-func (*Reanchor) workspaceCommand()           {}
-func (*MoveAnchor) workspaceCommand()         {}
-func (*BreakAnchor) workspaceCommand()        {}
-func (*RepairAnchor) workspaceCommand()       {}
-func (*OrphanAnchors) workspaceCommand()      {}
-func (*ListAnchors) workspaceCommand()        {}
+func (*CreateWorkspace) workspaceCommand()        {}
+func (*ReportReady) workspaceCommand()            {}
+func (*ReportUnhealthy) workspaceCommand()        {}
+func (*Authorize) workspaceCommand()              {}
+func (*DescribeWorkspace) workspaceCommand()      {}
+func (*RenameWorkspace) workspaceCommand()        {}
+func (*Suspend) workspaceCommand()                {}
+func (*Resume) workspaceCommand()                 {}
+func (*SetDefaultModel) workspaceCommand()        {}
+func (*ChangeRole) workspaceCommand()             {}
+func (*RemoveMember) workspaceCommand()           {}
+func (*Invite) workspaceCommand()                 {}
+func (*RevokeInvitation) workspaceCommand()       {}
+func (*ReportInvitationMailed) workspaceCommand() {}
+func (*AcceptInvitation) workspaceCommand()       {}
+func (*DescribeInvitation) workspaceCommand()     {}
+func (*UpdateMember) workspaceCommand()           {}
+func (*RecordAudit) workspaceCommand()            {}
+func (*ChangeStatus) workspaceCommand()           {}
+func (*CreateAnchor) workspaceCommand()           {}
+func (*RemoveAnchor) workspaceCommand()           {}
+func (*Reanchor) workspaceCommand()               {}
+func (*MoveAnchor) workspaceCommand()             {}
+func (*BreakAnchor) workspaceCommand()            {}
+func (*RepairAnchor) workspaceCommand()           {}
+func (*OrphanAnchors) workspaceCommand()          {}
+func (*ListAnchors) workspaceCommand()            {}
 
 // Event is what happened to a workspace.
 //
@@ -58,6 +59,7 @@ func (*MemberRemoved) workspaceEvent()       {}
 func (*MemberUpdated) workspaceEvent()       {}
 func (*InvitationCreated) workspaceEvent()   {}
 func (*InvitationRevoked) workspaceEvent()   {}
+func (*InvitationMailed) workspaceEvent()    {}
 func (*InvitationAccepted) workspaceEvent()  {}
 func (*AuditRecorded) workspaceEvent()       {}
 func (*AnchorCreated) workspaceEvent()       {}

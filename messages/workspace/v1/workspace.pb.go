@@ -680,9 +680,12 @@ type Invitation struct {
 	SecretSha256 []byte `protobuf:"bytes,10,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
 	Position     uint64 `protobuf:"varint,11,opt,name=position,proto3" json:"position,omitempty"`
 	// The workspace's when it was accepted: what whoever accepted is told for good.
-	AcceptedSlug  string `protobuf:"bytes,12,opt,name=accepted_slug,json=acceptedSlug,proto3" json:"accepted_slug,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	AcceptedSlug string `protobuf:"bytes,12,opt,name=accepted_slug,json=acceptedSlug,proto3" json:"accepted_slug,omitempty"`
+	// The mail with the link that is to be sent, and when it was asked for; empty: none is.
+	MailId          string `protobuf:"bytes,13,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
+	MailRequestedAt int64  `protobuf:"varint,14,opt,name=mail_requested_at,json=mailRequestedAt,proto3" json:"mail_requested_at,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Invitation) Reset() {
@@ -799,6 +802,73 @@ func (x *Invitation) GetAcceptedSlug() string {
 	return ""
 }
 
+func (x *Invitation) GetMailId() string {
+	if x != nil {
+		return x.MailId
+	}
+	return ""
+}
+
+func (x *Invitation) GetMailRequestedAt() int64 {
+	if x != nil {
+		return x.MailRequestedAt
+	}
+	return 0
+}
+
+// InvitationMail tells the executor of mail which invitation's link it sends; it is stored with the task's row.
+type InvitationMail struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
+	RequestedAt   int64                  `protobuf:"varint,2,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InvitationMail) Reset() {
+	*x = InvitationMail{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InvitationMail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InvitationMail) ProtoMessage() {}
+
+func (x *InvitationMail) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InvitationMail.ProtoReflect.Descriptor instead.
+func (*InvitationMail) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *InvitationMail) GetInvitationId() string {
+	if x != nil {
+		return x.InvitationId
+	}
+	return ""
+}
+
+func (x *InvitationMail) GetRequestedAt() int64 {
+	if x != nil {
+		return x.RequestedAt
+	}
+	return 0
+}
+
 // Anchor is also the row of the list "anchors", in the order of creation.
 type Anchor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -822,7 +892,7 @@ type Anchor struct {
 
 func (x *Anchor) Reset() {
 	*x = Anchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[5]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -834,7 +904,7 @@ func (x *Anchor) String() string {
 func (*Anchor) ProtoMessage() {}
 
 func (x *Anchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[5]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -847,7 +917,7 @@ func (x *Anchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Anchor.ProtoReflect.Descriptor instead.
 func (*Anchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{5}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Anchor) GetId() string {
@@ -942,7 +1012,7 @@ type CreateWorkspace struct {
 
 func (x *CreateWorkspace) Reset() {
 	*x = CreateWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1024,7 @@ func (x *CreateWorkspace) String() string {
 func (*CreateWorkspace) ProtoMessage() {}
 
 func (x *CreateWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1037,7 @@ func (x *CreateWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateWorkspace.ProtoReflect.Descriptor instead.
 func (*CreateWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{6}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CreateWorkspace) GetSlug() string {
@@ -1021,7 +1091,7 @@ type ReportReady struct {
 
 func (x *ReportReady) Reset() {
 	*x = ReportReady{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1103,7 @@ func (x *ReportReady) String() string {
 func (*ReportReady) ProtoMessage() {}
 
 func (x *ReportReady) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1116,7 @@ func (x *ReportReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReady.ProtoReflect.Descriptor instead.
 func (*ReportReady) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{7}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{8}
 }
 
 type ReportUnhealthy struct {
@@ -1057,7 +1127,7 @@ type ReportUnhealthy struct {
 
 func (x *ReportUnhealthy) Reset() {
 	*x = ReportUnhealthy{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +1139,7 @@ func (x *ReportUnhealthy) String() string {
 func (*ReportUnhealthy) ProtoMessage() {}
 
 func (x *ReportUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +1152,7 @@ func (x *ReportUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnhealthy.ProtoReflect.Descriptor instead.
 func (*ReportUnhealthy) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{8}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{9}
 }
 
 // Authorize asks whether the caller has one of the capabilities; none: whether they belong to the workspace.
@@ -1097,7 +1167,7 @@ type Authorize struct {
 
 func (x *Authorize) Reset() {
 	*x = Authorize{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1179,7 @@ func (x *Authorize) String() string {
 func (*Authorize) ProtoMessage() {}
 
 func (x *Authorize) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1192,7 @@ func (x *Authorize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorize.ProtoReflect.Descriptor instead.
 func (*Authorize) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{9}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Authorize) GetAny() []string {
@@ -1147,7 +1217,7 @@ type DescribeWorkspace struct {
 
 func (x *DescribeWorkspace) Reset() {
 	*x = DescribeWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1229,7 @@ func (x *DescribeWorkspace) String() string {
 func (*DescribeWorkspace) ProtoMessage() {}
 
 func (x *DescribeWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1242,7 @@ func (x *DescribeWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeWorkspace.ProtoReflect.Descriptor instead.
 func (*DescribeWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{10}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{11}
 }
 
 // RenameWorkspace gives a claimed slug, a new name, or both. It is sent as the person who asked for it.
@@ -1189,7 +1259,7 @@ type RenameWorkspace struct {
 
 func (x *RenameWorkspace) Reset() {
 	*x = RenameWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1271,7 @@ func (x *RenameWorkspace) String() string {
 func (*RenameWorkspace) ProtoMessage() {}
 
 func (x *RenameWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1284,7 @@ func (x *RenameWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameWorkspace.ProtoReflect.Descriptor instead.
 func (*RenameWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{11}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RenameWorkspace) GetSlug() string {
@@ -1247,7 +1317,7 @@ type Suspend struct {
 
 func (x *Suspend) Reset() {
 	*x = Suspend{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1329,7 @@ func (x *Suspend) String() string {
 func (*Suspend) ProtoMessage() {}
 
 func (x *Suspend) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1342,7 @@ func (x *Suspend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suspend.ProtoReflect.Descriptor instead.
 func (*Suspend) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{12}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Suspend) GetReason() string {
@@ -1290,7 +1360,7 @@ type Resume struct {
 
 func (x *Resume) Reset() {
 	*x = Resume{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1372,7 @@ func (x *Resume) String() string {
 func (*Resume) ProtoMessage() {}
 
 func (x *Resume) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1385,7 @@ func (x *Resume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resume.ProtoReflect.Descriptor instead.
 func (*Resume) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{13}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{14}
 }
 
 type SetDefaultModel struct {
@@ -1327,7 +1397,7 @@ type SetDefaultModel struct {
 
 func (x *SetDefaultModel) Reset() {
 	*x = SetDefaultModel{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1409,7 @@ func (x *SetDefaultModel) String() string {
 func (*SetDefaultModel) ProtoMessage() {}
 
 func (x *SetDefaultModel) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1422,7 @@ func (x *SetDefaultModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDefaultModel.ProtoReflect.Descriptor instead.
 func (*SetDefaultModel) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{14}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SetDefaultModel) GetTier() Tier {
@@ -1372,7 +1442,7 @@ type ChangeRole struct {
 
 func (x *ChangeRole) Reset() {
 	*x = ChangeRole{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +1454,7 @@ func (x *ChangeRole) String() string {
 func (*ChangeRole) ProtoMessage() {}
 
 func (x *ChangeRole) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +1467,7 @@ func (x *ChangeRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRole.ProtoReflect.Descriptor instead.
 func (*ChangeRole) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{15}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ChangeRole) GetUserId() string {
@@ -1423,7 +1493,7 @@ type RemoveMember struct {
 
 func (x *RemoveMember) Reset() {
 	*x = RemoveMember{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1505,7 @@ func (x *RemoveMember) String() string {
 func (*RemoveMember) ProtoMessage() {}
 
 func (x *RemoveMember) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1518,7 @@ func (x *RemoveMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMember.ProtoReflect.Descriptor instead.
 func (*RemoveMember) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{16}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RemoveMember) GetUserId() string {
@@ -1460,19 +1530,21 @@ func (x *RemoveMember) GetUserId() string {
 
 // Invite makes an invitation, or renews the pending one of the same address.
 type Invite struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
-	Email         string                 `protobuf:"bytes,2,opt,name=email,proto3" json:"email,omitempty"`
-	Role          Role                   `protobuf:"varint,3,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
-	SecretSha256  []byte                 `protobuf:"bytes,4,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
-	Inviter       *Person                `protobuf:"bytes,5,opt,name=inviter,proto3" json:"inviter,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	InvitationId string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
+	Email        string                 `protobuf:"bytes,2,opt,name=email,proto3" json:"email,omitempty"`
+	Role         Role                   `protobuf:"varint,3,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
+	SecretSha256 []byte                 `protobuf:"bytes,4,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	Inviter      *Person                `protobuf:"bytes,5,opt,name=inviter,proto3" json:"inviter,omitempty"`
+	// The link is to be mailed to the address, by this id; empty: it is not.
+	MailId        string `protobuf:"bytes,6,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Invite) Reset() {
 	*x = Invite{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1556,7 @@ func (x *Invite) String() string {
 func (*Invite) ProtoMessage() {}
 
 func (x *Invite) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1569,7 @@ func (x *Invite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invite.ProtoReflect.Descriptor instead.
 func (*Invite) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{17}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Invite) GetInvitationId() string {
@@ -1535,6 +1607,75 @@ func (x *Invite) GetInviter() *Person {
 	return nil
 }
 
+func (x *Invite) GetMailId() string {
+	if x != nil {
+		return x.MailId
+	}
+	return ""
+}
+
+// ReportInvitationMailed ends the sending of a mail; the platform's.
+type ReportInvitationMailed struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	InvitationId string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
+	MailId       string                 `protobuf:"bytes,2,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
+	// It was not sent, and will not be.
+	GivenUp       bool `protobuf:"varint,3,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportInvitationMailed) Reset() {
+	*x = ReportInvitationMailed{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportInvitationMailed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportInvitationMailed) ProtoMessage() {}
+
+func (x *ReportInvitationMailed) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportInvitationMailed.ProtoReflect.Descriptor instead.
+func (*ReportInvitationMailed) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ReportInvitationMailed) GetInvitationId() string {
+	if x != nil {
+		return x.InvitationId
+	}
+	return ""
+}
+
+func (x *ReportInvitationMailed) GetMailId() string {
+	if x != nil {
+		return x.MailId
+	}
+	return ""
+}
+
+func (x *ReportInvitationMailed) GetGivenUp() bool {
+	if x != nil {
+		return x.GivenUp
+	}
+	return false
+}
+
 type RevokeInvitation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
@@ -1544,7 +1685,7 @@ type RevokeInvitation struct {
 
 func (x *RevokeInvitation) Reset() {
 	*x = RevokeInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1556,7 +1697,7 @@ func (x *RevokeInvitation) String() string {
 func (*RevokeInvitation) ProtoMessage() {}
 
 func (x *RevokeInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1569,7 +1710,7 @@ func (x *RevokeInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeInvitation.ProtoReflect.Descriptor instead.
 func (*RevokeInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{18}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RevokeInvitation) GetInvitationId() string {
@@ -1590,7 +1731,7 @@ type AcceptInvitation struct {
 
 func (x *AcceptInvitation) Reset() {
 	*x = AcceptInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1743,7 @@ func (x *AcceptInvitation) String() string {
 func (*AcceptInvitation) ProtoMessage() {}
 
 func (x *AcceptInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1756,7 @@ func (x *AcceptInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInvitation.ProtoReflect.Descriptor instead.
 func (*AcceptInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{19}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AcceptInvitation) GetInvitationId() string {
@@ -1642,7 +1783,7 @@ type DescribeInvitation struct {
 
 func (x *DescribeInvitation) Reset() {
 	*x = DescribeInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1795,7 @@ func (x *DescribeInvitation) String() string {
 func (*DescribeInvitation) ProtoMessage() {}
 
 func (x *DescribeInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,7 +1808,7 @@ func (x *DescribeInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInvitation.ProtoReflect.Descriptor instead.
 func (*DescribeInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{20}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DescribeInvitation) GetInvitationId() string {
@@ -1687,7 +1828,7 @@ type UpdateMember struct {
 
 func (x *UpdateMember) Reset() {
 	*x = UpdateMember{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1699,7 +1840,7 @@ func (x *UpdateMember) String() string {
 func (*UpdateMember) ProtoMessage() {}
 
 func (x *UpdateMember) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1712,7 +1853,7 @@ func (x *UpdateMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMember.ProtoReflect.Descriptor instead.
 func (*UpdateMember) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{21}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UpdateMember) GetPerson() *Person {
@@ -1732,7 +1873,7 @@ type RecordAudit struct {
 
 func (x *RecordAudit) Reset() {
 	*x = RecordAudit{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1744,7 +1885,7 @@ func (x *RecordAudit) String() string {
 func (*RecordAudit) ProtoMessage() {}
 
 func (x *RecordAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1757,7 +1898,7 @@ func (x *RecordAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordAudit.ProtoReflect.Descriptor instead.
 func (*RecordAudit) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{22}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RecordAudit) GetEvent() *v1.Event {
@@ -1777,7 +1918,7 @@ type ChangeStatus struct {
 
 func (x *ChangeStatus) Reset() {
 	*x = ChangeStatus{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +1930,7 @@ func (x *ChangeStatus) String() string {
 func (*ChangeStatus) ProtoMessage() {}
 
 func (x *ChangeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +1943,7 @@ func (x *ChangeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeStatus.ProtoReflect.Descriptor instead.
 func (*ChangeStatus) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{23}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ChangeStatus) GetStatus() Status {
@@ -1826,7 +1967,7 @@ type CreateAnchor struct {
 
 func (x *CreateAnchor) Reset() {
 	*x = CreateAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1838,7 +1979,7 @@ func (x *CreateAnchor) String() string {
 func (*CreateAnchor) ProtoMessage() {}
 
 func (x *CreateAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1851,7 +1992,7 @@ func (x *CreateAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAnchor.ProtoReflect.Descriptor instead.
 func (*CreateAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{24}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreateAnchor) GetAnchorId() string {
@@ -1898,7 +2039,7 @@ type RemoveAnchor struct {
 
 func (x *RemoveAnchor) Reset() {
 	*x = RemoveAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +2051,7 @@ func (x *RemoveAnchor) String() string {
 func (*RemoveAnchor) ProtoMessage() {}
 
 func (x *RemoveAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +2064,7 @@ func (x *RemoveAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAnchor.ProtoReflect.Descriptor instead.
 func (*RemoveAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{25}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RemoveAnchor) GetAnchorId() string {
@@ -1946,7 +2087,7 @@ type Reanchor struct {
 
 func (x *Reanchor) Reset() {
 	*x = Reanchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2099,7 @@ func (x *Reanchor) String() string {
 func (*Reanchor) ProtoMessage() {}
 
 func (x *Reanchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2112,7 @@ func (x *Reanchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reanchor.ProtoReflect.Descriptor instead.
 func (*Reanchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{26}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Reanchor) GetAnchorId() string {
@@ -2009,7 +2150,7 @@ type MoveAnchor struct {
 
 func (x *MoveAnchor) Reset() {
 	*x = MoveAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2162,7 @@ func (x *MoveAnchor) String() string {
 func (*MoveAnchor) ProtoMessage() {}
 
 func (x *MoveAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2175,7 @@ func (x *MoveAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveAnchor.ProtoReflect.Descriptor instead.
 func (*MoveAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{27}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MoveAnchor) GetAnchorId() string {
@@ -2076,7 +2217,7 @@ type BreakAnchor struct {
 
 func (x *BreakAnchor) Reset() {
 	*x = BreakAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2229,7 @@ func (x *BreakAnchor) String() string {
 func (*BreakAnchor) ProtoMessage() {}
 
 func (x *BreakAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2242,7 @@ func (x *BreakAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakAnchor.ProtoReflect.Descriptor instead.
 func (*BreakAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{28}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BreakAnchor) GetAnchorId() string {
@@ -2136,7 +2277,7 @@ type RepairAnchor struct {
 
 func (x *RepairAnchor) Reset() {
 	*x = RepairAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2148,7 +2289,7 @@ func (x *RepairAnchor) String() string {
 func (*RepairAnchor) ProtoMessage() {}
 
 func (x *RepairAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2161,7 +2302,7 @@ func (x *RepairAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairAnchor.ProtoReflect.Descriptor instead.
 func (*RepairAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{29}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RepairAnchor) GetAnchorId() string {
@@ -2194,7 +2335,7 @@ type OrphanAnchors struct {
 
 func (x *OrphanAnchors) Reset() {
 	*x = OrphanAnchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2347,7 @@ func (x *OrphanAnchors) String() string {
 func (*OrphanAnchors) ProtoMessage() {}
 
 func (x *OrphanAnchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2360,7 @@ func (x *OrphanAnchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrphanAnchors.ProtoReflect.Descriptor instead.
 func (*OrphanAnchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{30}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{32}
 }
 
 // ListAnchors is the platform's: all of them at once.
@@ -2231,7 +2372,7 @@ type ListAnchors struct {
 
 func (x *ListAnchors) Reset() {
 	*x = ListAnchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2384,7 @@ func (x *ListAnchors) String() string {
 func (*ListAnchors) ProtoMessage() {}
 
 func (x *ListAnchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2397,7 @@ func (x *ListAnchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAnchors.ProtoReflect.Descriptor instead.
 func (*ListAnchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{31}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{33}
 }
 
 type Authorized struct {
@@ -2270,7 +2411,7 @@ type Authorized struct {
 
 func (x *Authorized) Reset() {
 	*x = Authorized{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2282,7 +2423,7 @@ func (x *Authorized) String() string {
 func (*Authorized) ProtoMessage() {}
 
 func (x *Authorized) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2295,7 +2436,7 @@ func (x *Authorized) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorized.ProtoReflect.Descriptor instead.
 func (*Authorized) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{32}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Authorized) GetRole() Role {
@@ -2323,7 +2464,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2476,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2489,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{33}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Description) GetWorkspace() *Workspace {
@@ -2381,7 +2522,7 @@ type Removed struct {
 
 func (x *Removed) Reset() {
 	*x = Removed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2393,7 +2534,7 @@ func (x *Removed) String() string {
 func (*Removed) ProtoMessage() {}
 
 func (x *Removed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2406,7 +2547,7 @@ func (x *Removed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removed.ProtoReflect.Descriptor instead.
 func (*Removed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{34}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Removed) GetRemoved() bool {
@@ -2427,7 +2568,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2580,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2593,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{35}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Invited) GetInvitation() *Invitation {
@@ -2478,7 +2619,7 @@ type Anchors struct {
 
 func (x *Anchors) Reset() {
 	*x = Anchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2631,7 @@ func (x *Anchors) String() string {
 func (*Anchors) ProtoMessage() {}
 
 func (x *Anchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2644,7 @@ func (x *Anchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Anchors.ProtoReflect.Descriptor instead.
 func (*Anchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{36}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Anchors) GetAnchors() []*Anchor {
@@ -2528,7 +2669,7 @@ type WorkspaceCreated struct {
 
 func (x *WorkspaceCreated) Reset() {
 	*x = WorkspaceCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2540,7 +2681,7 @@ func (x *WorkspaceCreated) String() string {
 func (*WorkspaceCreated) ProtoMessage() {}
 
 func (x *WorkspaceCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2553,7 +2694,7 @@ func (x *WorkspaceCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceCreated.ProtoReflect.Descriptor instead.
 func (*WorkspaceCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{37}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WorkspaceCreated) GetSlug() string {
@@ -2614,7 +2755,7 @@ type WorkspaceReady struct {
 
 func (x *WorkspaceReady) Reset() {
 	*x = WorkspaceReady{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +2767,7 @@ func (x *WorkspaceReady) String() string {
 func (*WorkspaceReady) ProtoMessage() {}
 
 func (x *WorkspaceReady) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +2780,7 @@ func (x *WorkspaceReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceReady.ProtoReflect.Descriptor instead.
 func (*WorkspaceReady) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{38}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WorkspaceReady) GetAt() int64 {
@@ -2658,7 +2799,7 @@ type WorkspaceUnhealthy struct {
 
 func (x *WorkspaceUnhealthy) Reset() {
 	*x = WorkspaceUnhealthy{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2811,7 @@ func (x *WorkspaceUnhealthy) String() string {
 func (*WorkspaceUnhealthy) ProtoMessage() {}
 
 func (x *WorkspaceUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2824,7 @@ func (x *WorkspaceUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceUnhealthy.ProtoReflect.Descriptor instead.
 func (*WorkspaceUnhealthy) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{39}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WorkspaceUnhealthy) GetAt() int64 {
@@ -2705,7 +2846,7 @@ type WorkspaceRenamed struct {
 
 func (x *WorkspaceRenamed) Reset() {
 	*x = WorkspaceRenamed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2858,7 @@ func (x *WorkspaceRenamed) String() string {
 func (*WorkspaceRenamed) ProtoMessage() {}
 
 func (x *WorkspaceRenamed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2871,7 @@ func (x *WorkspaceRenamed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceRenamed.ProtoReflect.Descriptor instead.
 func (*WorkspaceRenamed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{40}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WorkspaceRenamed) GetOldSlug() string {
@@ -2770,7 +2911,7 @@ type WorkspaceSuspended struct {
 
 func (x *WorkspaceSuspended) Reset() {
 	*x = WorkspaceSuspended{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2782,7 +2923,7 @@ func (x *WorkspaceSuspended) String() string {
 func (*WorkspaceSuspended) ProtoMessage() {}
 
 func (x *WorkspaceSuspended) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2795,7 +2936,7 @@ func (x *WorkspaceSuspended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceSuspended.ProtoReflect.Descriptor instead.
 func (*WorkspaceSuspended) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{41}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WorkspaceSuspended) GetSuspension() *Suspension {
@@ -2814,7 +2955,7 @@ type WorkspaceResumed struct {
 
 func (x *WorkspaceResumed) Reset() {
 	*x = WorkspaceResumed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +2967,7 @@ func (x *WorkspaceResumed) String() string {
 func (*WorkspaceResumed) ProtoMessage() {}
 
 func (x *WorkspaceResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +2980,7 @@ func (x *WorkspaceResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceResumed.ProtoReflect.Descriptor instead.
 func (*WorkspaceResumed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{42}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WorkspaceResumed) GetAt() int64 {
@@ -2862,7 +3003,7 @@ type StatusChanged struct {
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2874,7 +3015,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2887,7 +3028,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{43}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StatusChanged) GetStatus() Status {
@@ -2928,7 +3069,7 @@ type DefaultModelChanged struct {
 
 func (x *DefaultModelChanged) Reset() {
 	*x = DefaultModelChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3081,7 @@ func (x *DefaultModelChanged) String() string {
 func (*DefaultModelChanged) ProtoMessage() {}
 
 func (x *DefaultModelChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3094,7 @@ func (x *DefaultModelChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultModelChanged.ProtoReflect.Descriptor instead.
 func (*DefaultModelChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{44}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DefaultModelChanged) GetTier() Tier {
@@ -2981,7 +3122,7 @@ type MemberRoleChanged struct {
 
 func (x *MemberRoleChanged) Reset() {
 	*x = MemberRoleChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2993,7 +3134,7 @@ func (x *MemberRoleChanged) String() string {
 func (*MemberRoleChanged) ProtoMessage() {}
 
 func (x *MemberRoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3006,7 +3147,7 @@ func (x *MemberRoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRoleChanged.ProtoReflect.Descriptor instead.
 func (*MemberRoleChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{45}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *MemberRoleChanged) GetUserId() string {
@@ -3040,7 +3181,7 @@ type MemberRemoved struct {
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3052,7 +3193,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3065,7 +3206,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{46}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *MemberRemoved) GetUserId() string {
@@ -3091,7 +3232,7 @@ type MemberUpdated struct {
 
 func (x *MemberUpdated) Reset() {
 	*x = MemberUpdated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3103,7 +3244,7 @@ func (x *MemberUpdated) String() string {
 func (*MemberUpdated) ProtoMessage() {}
 
 func (x *MemberUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3116,7 +3257,7 @@ func (x *MemberUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberUpdated.ProtoReflect.Descriptor instead.
 func (*MemberUpdated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{47}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MemberUpdated) GetPerson() *Person {
@@ -3136,7 +3277,7 @@ type InvitationCreated struct {
 
 func (x *InvitationCreated) Reset() {
 	*x = InvitationCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3148,7 +3289,7 @@ func (x *InvitationCreated) String() string {
 func (*InvitationCreated) ProtoMessage() {}
 
 func (x *InvitationCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3161,7 +3302,7 @@ func (x *InvitationCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationCreated.ProtoReflect.Descriptor instead.
 func (*InvitationCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{48}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *InvitationCreated) GetInvitation() *Invitation {
@@ -3169,6 +3310,74 @@ func (x *InvitationCreated) GetInvitation() *Invitation {
 		return x.Invitation
 	}
 	return nil
+}
+
+type InvitationMailed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
+	MailId        string                 `protobuf:"bytes,2,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
+	GivenUp       bool                   `protobuf:"varint,3,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
+	At            int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InvitationMailed) Reset() {
+	*x = InvitationMailed{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InvitationMailed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InvitationMailed) ProtoMessage() {}
+
+func (x *InvitationMailed) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InvitationMailed.ProtoReflect.Descriptor instead.
+func (*InvitationMailed) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *InvitationMailed) GetInvitationId() string {
+	if x != nil {
+		return x.InvitationId
+	}
+	return ""
+}
+
+func (x *InvitationMailed) GetMailId() string {
+	if x != nil {
+		return x.MailId
+	}
+	return ""
+}
+
+func (x *InvitationMailed) GetGivenUp() bool {
+	if x != nil {
+		return x.GivenUp
+	}
+	return false
+}
+
+func (x *InvitationMailed) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
 }
 
 type InvitationRevoked struct {
@@ -3181,7 +3390,7 @@ type InvitationRevoked struct {
 
 func (x *InvitationRevoked) Reset() {
 	*x = InvitationRevoked{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3193,7 +3402,7 @@ func (x *InvitationRevoked) String() string {
 func (*InvitationRevoked) ProtoMessage() {}
 
 func (x *InvitationRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3206,7 +3415,7 @@ func (x *InvitationRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationRevoked.ProtoReflect.Descriptor instead.
 func (*InvitationRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{49}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *InvitationRevoked) GetInvitationId() string {
@@ -3239,7 +3448,7 @@ type InvitationAccepted struct {
 
 func (x *InvitationAccepted) Reset() {
 	*x = InvitationAccepted{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3460,7 @@ func (x *InvitationAccepted) String() string {
 func (*InvitationAccepted) ProtoMessage() {}
 
 func (x *InvitationAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3473,7 @@ func (x *InvitationAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationAccepted.ProtoReflect.Descriptor instead.
 func (*InvitationAccepted) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{50}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *InvitationAccepted) GetInvitationId() string {
@@ -3318,7 +3527,7 @@ type AuditRecorded struct {
 
 func (x *AuditRecorded) Reset() {
 	*x = AuditRecorded{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3539,7 @@ func (x *AuditRecorded) String() string {
 func (*AuditRecorded) ProtoMessage() {}
 
 func (x *AuditRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3552,7 @@ func (x *AuditRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecorded.ProtoReflect.Descriptor instead.
 func (*AuditRecorded) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{51}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AuditRecorded) GetEvent() *v1.Event {
@@ -3362,7 +3571,7 @@ type AnchorCreated struct {
 
 func (x *AnchorCreated) Reset() {
 	*x = AnchorCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3374,7 +3583,7 @@ func (x *AnchorCreated) String() string {
 func (*AnchorCreated) ProtoMessage() {}
 
 func (x *AnchorCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3387,7 +3596,7 @@ func (x *AnchorCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorCreated.ProtoReflect.Descriptor instead.
 func (*AnchorCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{52}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AnchorCreated) GetAnchor() *Anchor {
@@ -3407,7 +3616,7 @@ type AnchorRemoved struct {
 
 func (x *AnchorRemoved) Reset() {
 	*x = AnchorRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3628,7 @@ func (x *AnchorRemoved) String() string {
 func (*AnchorRemoved) ProtoMessage() {}
 
 func (x *AnchorRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3641,7 @@ func (x *AnchorRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorRemoved.ProtoReflect.Descriptor instead.
 func (*AnchorRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{53}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AnchorRemoved) GetAnchorId() string {
@@ -3462,7 +3671,7 @@ type AnchorMoved struct {
 
 func (x *AnchorMoved) Reset() {
 	*x = AnchorMoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3474,7 +3683,7 @@ func (x *AnchorMoved) String() string {
 func (*AnchorMoved) ProtoMessage() {}
 
 func (x *AnchorMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3487,7 +3696,7 @@ func (x *AnchorMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorMoved.ProtoReflect.Descriptor instead.
 func (*AnchorMoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{54}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *AnchorMoved) GetAnchorId() string {
@@ -3529,7 +3738,7 @@ type AnchorBroken struct {
 
 func (x *AnchorBroken) Reset() {
 	*x = AnchorBroken{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3541,7 +3750,7 @@ func (x *AnchorBroken) String() string {
 func (*AnchorBroken) ProtoMessage() {}
 
 func (x *AnchorBroken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3554,7 +3763,7 @@ func (x *AnchorBroken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorBroken.ProtoReflect.Descriptor instead.
 func (*AnchorBroken) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{55}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AnchorBroken) GetAnchorId() string {
@@ -3593,7 +3802,7 @@ type AnchorRepaired struct {
 
 func (x *AnchorRepaired) Reset() {
 	*x = AnchorRepaired{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3605,7 +3814,7 @@ func (x *AnchorRepaired) String() string {
 func (*AnchorRepaired) ProtoMessage() {}
 
 func (x *AnchorRepaired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3618,7 +3827,7 @@ func (x *AnchorRepaired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorRepaired.ProtoReflect.Descriptor instead.
 func (*AnchorRepaired) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{56}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AnchorRepaired) GetAnchorId() string {
@@ -3666,7 +3875,7 @@ type AnchorOrphaned struct {
 
 func (x *AnchorOrphaned) Reset() {
 	*x = AnchorOrphaned{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3678,7 +3887,7 @@ func (x *AnchorOrphaned) String() string {
 func (*AnchorOrphaned) ProtoMessage() {}
 
 func (x *AnchorOrphaned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3691,7 +3900,7 @@ func (x *AnchorOrphaned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorOrphaned.ProtoReflect.Descriptor instead.
 func (*AnchorOrphaned) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{57}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AnchorOrphaned) GetAnchorId() string {
@@ -3757,7 +3966,7 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1f\n" +
 	"\vby_operator\x18\x03 \x01(\bR\n" +
-	"byOperator\"\x9f\x03\n" +
+	"byOperator\"\xe4\x03\n" +
 	"\n" +
 	"Invitation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
@@ -3777,7 +3986,12 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\rsecret_sha256\x18\n" +
 	" \x01(\fR\fsecretSha256\x12\x1a\n" +
 	"\bposition\x18\v \x01(\x04R\bposition\x12#\n" +
-	"\raccepted_slug\x18\f \x01(\tR\facceptedSlug\"\xdb\x02\n" +
+	"\raccepted_slug\x18\f \x01(\tR\facceptedSlug\x12\x17\n" +
+	"\amail_id\x18\r \x01(\tR\x06mailId\x12*\n" +
+	"\x11mail_requested_at\x18\x0e \x01(\x03R\x0fmailRequestedAt\"X\n" +
+	"\x0eInvitationMail\x12#\n" +
+	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12!\n" +
+	"\frequested_at\x18\x02 \x01(\x03R\vrequestedAt\"\xdb\x02\n" +
 	"\x06Anchor\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x124\n" +
@@ -3822,13 +4036,18 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12.\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\"'\n" +
 	"\fRemoveMember\x12\x17\n" +
-	"\auser_id\x18\x01 \x01(\tR\x06userId\"\xd0\x01\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\"\xe9\x01\n" +
 	"\x06Invite\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12\x14\n" +
 	"\x05email\x18\x02 \x01(\tR\x05email\x12.\n" +
 	"\x04role\x18\x03 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\x12#\n" +
 	"\rsecret_sha256\x18\x04 \x01(\fR\fsecretSha256\x126\n" +
-	"\ainviter\x18\x05 \x01(\v2\x1c.atelier.workspace.v1.PersonR\ainviter\"7\n" +
+	"\ainviter\x18\x05 \x01(\v2\x1c.atelier.workspace.v1.PersonR\ainviter\x12\x17\n" +
+	"\amail_id\x18\x06 \x01(\tR\x06mailId\"q\n" +
+	"\x16ReportInvitationMailed\x12#\n" +
+	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12\x17\n" +
+	"\amail_id\x18\x02 \x01(\tR\x06mailId\x12\x19\n" +
+	"\bgiven_up\x18\x03 \x01(\bR\agivenUp\"7\n" +
 	"\x10RevokeInvitation\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\"m\n" +
 	"\x10AcceptInvitation\x12#\n" +
@@ -3931,7 +4150,12 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x11InvitationCreated\x12@\n" +
 	"\n" +
 	"invitation\x18\x01 \x01(\v2 .atelier.workspace.v1.InvitationR\n" +
-	"invitation\"H\n" +
+	"invitation\"{\n" +
+	"\x10InvitationMailed\x12#\n" +
+	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12\x17\n" +
+	"\amail_id\x18\x02 \x01(\tR\x06mailId\x12\x19\n" +
+	"\bgiven_up\x18\x03 \x01(\bR\agivenUp\x12\x0e\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\"H\n" +
 	"\x11InvitationRevoked\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\"\xdf\x01\n" +
@@ -4016,83 +4240,86 @@ func file_messages_workspace_v1_workspace_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_workspace_v1_workspace_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_messages_workspace_v1_workspace_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_messages_workspace_v1_workspace_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_messages_workspace_v1_workspace_proto_goTypes = []any{
-	(Role)(0),                   // 0: atelier.workspace.v1.Role
-	(Status)(0),                 // 1: atelier.workspace.v1.Status
-	(Tier)(0),                   // 2: atelier.workspace.v1.Tier
-	(AnchorKind)(0),             // 3: atelier.workspace.v1.AnchorKind
-	(AnchorState)(0),            // 4: atelier.workspace.v1.AnchorState
-	(*Workspace)(nil),           // 5: atelier.workspace.v1.Workspace
-	(*Person)(nil),              // 6: atelier.workspace.v1.Person
-	(*Membership)(nil),          // 7: atelier.workspace.v1.Membership
-	(*Suspension)(nil),          // 8: atelier.workspace.v1.Suspension
-	(*Invitation)(nil),          // 9: atelier.workspace.v1.Invitation
-	(*Anchor)(nil),              // 10: atelier.workspace.v1.Anchor
-	(*CreateWorkspace)(nil),     // 11: atelier.workspace.v1.CreateWorkspace
-	(*ReportReady)(nil),         // 12: atelier.workspace.v1.ReportReady
-	(*ReportUnhealthy)(nil),     // 13: atelier.workspace.v1.ReportUnhealthy
-	(*Authorize)(nil),           // 14: atelier.workspace.v1.Authorize
-	(*DescribeWorkspace)(nil),   // 15: atelier.workspace.v1.DescribeWorkspace
-	(*RenameWorkspace)(nil),     // 16: atelier.workspace.v1.RenameWorkspace
-	(*Suspend)(nil),             // 17: atelier.workspace.v1.Suspend
-	(*Resume)(nil),              // 18: atelier.workspace.v1.Resume
-	(*SetDefaultModel)(nil),     // 19: atelier.workspace.v1.SetDefaultModel
-	(*ChangeRole)(nil),          // 20: atelier.workspace.v1.ChangeRole
-	(*RemoveMember)(nil),        // 21: atelier.workspace.v1.RemoveMember
-	(*Invite)(nil),              // 22: atelier.workspace.v1.Invite
-	(*RevokeInvitation)(nil),    // 23: atelier.workspace.v1.RevokeInvitation
-	(*AcceptInvitation)(nil),    // 24: atelier.workspace.v1.AcceptInvitation
-	(*DescribeInvitation)(nil),  // 25: atelier.workspace.v1.DescribeInvitation
-	(*UpdateMember)(nil),        // 26: atelier.workspace.v1.UpdateMember
-	(*RecordAudit)(nil),         // 27: atelier.workspace.v1.RecordAudit
-	(*ChangeStatus)(nil),        // 28: atelier.workspace.v1.ChangeStatus
-	(*CreateAnchor)(nil),        // 29: atelier.workspace.v1.CreateAnchor
-	(*RemoveAnchor)(nil),        // 30: atelier.workspace.v1.RemoveAnchor
-	(*Reanchor)(nil),            // 31: atelier.workspace.v1.Reanchor
-	(*MoveAnchor)(nil),          // 32: atelier.workspace.v1.MoveAnchor
-	(*BreakAnchor)(nil),         // 33: atelier.workspace.v1.BreakAnchor
-	(*RepairAnchor)(nil),        // 34: atelier.workspace.v1.RepairAnchor
-	(*OrphanAnchors)(nil),       // 35: atelier.workspace.v1.OrphanAnchors
-	(*ListAnchors)(nil),         // 36: atelier.workspace.v1.ListAnchors
-	(*Authorized)(nil),          // 37: atelier.workspace.v1.Authorized
-	(*Description)(nil),         // 38: atelier.workspace.v1.Description
-	(*Removed)(nil),             // 39: atelier.workspace.v1.Removed
-	(*Invited)(nil),             // 40: atelier.workspace.v1.Invited
-	(*Anchors)(nil),             // 41: atelier.workspace.v1.Anchors
-	(*WorkspaceCreated)(nil),    // 42: atelier.workspace.v1.WorkspaceCreated
-	(*WorkspaceReady)(nil),      // 43: atelier.workspace.v1.WorkspaceReady
-	(*WorkspaceUnhealthy)(nil),  // 44: atelier.workspace.v1.WorkspaceUnhealthy
-	(*WorkspaceRenamed)(nil),    // 45: atelier.workspace.v1.WorkspaceRenamed
-	(*WorkspaceSuspended)(nil),  // 46: atelier.workspace.v1.WorkspaceSuspended
-	(*WorkspaceResumed)(nil),    // 47: atelier.workspace.v1.WorkspaceResumed
-	(*StatusChanged)(nil),       // 48: atelier.workspace.v1.StatusChanged
-	(*DefaultModelChanged)(nil), // 49: atelier.workspace.v1.DefaultModelChanged
-	(*MemberRoleChanged)(nil),   // 50: atelier.workspace.v1.MemberRoleChanged
-	(*MemberRemoved)(nil),       // 51: atelier.workspace.v1.MemberRemoved
-	(*MemberUpdated)(nil),       // 52: atelier.workspace.v1.MemberUpdated
-	(*InvitationCreated)(nil),   // 53: atelier.workspace.v1.InvitationCreated
-	(*InvitationRevoked)(nil),   // 54: atelier.workspace.v1.InvitationRevoked
-	(*InvitationAccepted)(nil),  // 55: atelier.workspace.v1.InvitationAccepted
-	(*AuditRecorded)(nil),       // 56: atelier.workspace.v1.AuditRecorded
-	(*AnchorCreated)(nil),       // 57: atelier.workspace.v1.AnchorCreated
-	(*AnchorRemoved)(nil),       // 58: atelier.workspace.v1.AnchorRemoved
-	(*AnchorMoved)(nil),         // 59: atelier.workspace.v1.AnchorMoved
-	(*AnchorBroken)(nil),        // 60: atelier.workspace.v1.AnchorBroken
-	(*AnchorRepaired)(nil),      // 61: atelier.workspace.v1.AnchorRepaired
-	(*AnchorOrphaned)(nil),      // 62: atelier.workspace.v1.AnchorOrphaned
-	nil,                         // 63: atelier.workspace.v1.Workspace.MembersEntry
-	nil,                         // 64: atelier.workspace.v1.Workspace.InvitationsEntry
-	nil,                         // 65: atelier.workspace.v1.Workspace.AnchorsEntry
-	(*v1.Event)(nil),            // 66: atelier.audit.v1.Event
+	(Role)(0),                      // 0: atelier.workspace.v1.Role
+	(Status)(0),                    // 1: atelier.workspace.v1.Status
+	(Tier)(0),                      // 2: atelier.workspace.v1.Tier
+	(AnchorKind)(0),                // 3: atelier.workspace.v1.AnchorKind
+	(AnchorState)(0),               // 4: atelier.workspace.v1.AnchorState
+	(*Workspace)(nil),              // 5: atelier.workspace.v1.Workspace
+	(*Person)(nil),                 // 6: atelier.workspace.v1.Person
+	(*Membership)(nil),             // 7: atelier.workspace.v1.Membership
+	(*Suspension)(nil),             // 8: atelier.workspace.v1.Suspension
+	(*Invitation)(nil),             // 9: atelier.workspace.v1.Invitation
+	(*InvitationMail)(nil),         // 10: atelier.workspace.v1.InvitationMail
+	(*Anchor)(nil),                 // 11: atelier.workspace.v1.Anchor
+	(*CreateWorkspace)(nil),        // 12: atelier.workspace.v1.CreateWorkspace
+	(*ReportReady)(nil),            // 13: atelier.workspace.v1.ReportReady
+	(*ReportUnhealthy)(nil),        // 14: atelier.workspace.v1.ReportUnhealthy
+	(*Authorize)(nil),              // 15: atelier.workspace.v1.Authorize
+	(*DescribeWorkspace)(nil),      // 16: atelier.workspace.v1.DescribeWorkspace
+	(*RenameWorkspace)(nil),        // 17: atelier.workspace.v1.RenameWorkspace
+	(*Suspend)(nil),                // 18: atelier.workspace.v1.Suspend
+	(*Resume)(nil),                 // 19: atelier.workspace.v1.Resume
+	(*SetDefaultModel)(nil),        // 20: atelier.workspace.v1.SetDefaultModel
+	(*ChangeRole)(nil),             // 21: atelier.workspace.v1.ChangeRole
+	(*RemoveMember)(nil),           // 22: atelier.workspace.v1.RemoveMember
+	(*Invite)(nil),                 // 23: atelier.workspace.v1.Invite
+	(*ReportInvitationMailed)(nil), // 24: atelier.workspace.v1.ReportInvitationMailed
+	(*RevokeInvitation)(nil),       // 25: atelier.workspace.v1.RevokeInvitation
+	(*AcceptInvitation)(nil),       // 26: atelier.workspace.v1.AcceptInvitation
+	(*DescribeInvitation)(nil),     // 27: atelier.workspace.v1.DescribeInvitation
+	(*UpdateMember)(nil),           // 28: atelier.workspace.v1.UpdateMember
+	(*RecordAudit)(nil),            // 29: atelier.workspace.v1.RecordAudit
+	(*ChangeStatus)(nil),           // 30: atelier.workspace.v1.ChangeStatus
+	(*CreateAnchor)(nil),           // 31: atelier.workspace.v1.CreateAnchor
+	(*RemoveAnchor)(nil),           // 32: atelier.workspace.v1.RemoveAnchor
+	(*Reanchor)(nil),               // 33: atelier.workspace.v1.Reanchor
+	(*MoveAnchor)(nil),             // 34: atelier.workspace.v1.MoveAnchor
+	(*BreakAnchor)(nil),            // 35: atelier.workspace.v1.BreakAnchor
+	(*RepairAnchor)(nil),           // 36: atelier.workspace.v1.RepairAnchor
+	(*OrphanAnchors)(nil),          // 37: atelier.workspace.v1.OrphanAnchors
+	(*ListAnchors)(nil),            // 38: atelier.workspace.v1.ListAnchors
+	(*Authorized)(nil),             // 39: atelier.workspace.v1.Authorized
+	(*Description)(nil),            // 40: atelier.workspace.v1.Description
+	(*Removed)(nil),                // 41: atelier.workspace.v1.Removed
+	(*Invited)(nil),                // 42: atelier.workspace.v1.Invited
+	(*Anchors)(nil),                // 43: atelier.workspace.v1.Anchors
+	(*WorkspaceCreated)(nil),       // 44: atelier.workspace.v1.WorkspaceCreated
+	(*WorkspaceReady)(nil),         // 45: atelier.workspace.v1.WorkspaceReady
+	(*WorkspaceUnhealthy)(nil),     // 46: atelier.workspace.v1.WorkspaceUnhealthy
+	(*WorkspaceRenamed)(nil),       // 47: atelier.workspace.v1.WorkspaceRenamed
+	(*WorkspaceSuspended)(nil),     // 48: atelier.workspace.v1.WorkspaceSuspended
+	(*WorkspaceResumed)(nil),       // 49: atelier.workspace.v1.WorkspaceResumed
+	(*StatusChanged)(nil),          // 50: atelier.workspace.v1.StatusChanged
+	(*DefaultModelChanged)(nil),    // 51: atelier.workspace.v1.DefaultModelChanged
+	(*MemberRoleChanged)(nil),      // 52: atelier.workspace.v1.MemberRoleChanged
+	(*MemberRemoved)(nil),          // 53: atelier.workspace.v1.MemberRemoved
+	(*MemberUpdated)(nil),          // 54: atelier.workspace.v1.MemberUpdated
+	(*InvitationCreated)(nil),      // 55: atelier.workspace.v1.InvitationCreated
+	(*InvitationMailed)(nil),       // 56: atelier.workspace.v1.InvitationMailed
+	(*InvitationRevoked)(nil),      // 57: atelier.workspace.v1.InvitationRevoked
+	(*InvitationAccepted)(nil),     // 58: atelier.workspace.v1.InvitationAccepted
+	(*AuditRecorded)(nil),          // 59: atelier.workspace.v1.AuditRecorded
+	(*AnchorCreated)(nil),          // 60: atelier.workspace.v1.AnchorCreated
+	(*AnchorRemoved)(nil),          // 61: atelier.workspace.v1.AnchorRemoved
+	(*AnchorMoved)(nil),            // 62: atelier.workspace.v1.AnchorMoved
+	(*AnchorBroken)(nil),           // 63: atelier.workspace.v1.AnchorBroken
+	(*AnchorRepaired)(nil),         // 64: atelier.workspace.v1.AnchorRepaired
+	(*AnchorOrphaned)(nil),         // 65: atelier.workspace.v1.AnchorOrphaned
+	nil,                            // 66: atelier.workspace.v1.Workspace.MembersEntry
+	nil,                            // 67: atelier.workspace.v1.Workspace.InvitationsEntry
+	nil,                            // 68: atelier.workspace.v1.Workspace.AnchorsEntry
+	(*v1.Event)(nil),               // 69: atelier.audit.v1.Event
 }
 var file_messages_workspace_v1_workspace_proto_depIdxs = []int32{
 	1,  // 0: atelier.workspace.v1.Workspace.status:type_name -> atelier.workspace.v1.Status
-	63, // 1: atelier.workspace.v1.Workspace.members:type_name -> atelier.workspace.v1.Workspace.MembersEntry
+	66, // 1: atelier.workspace.v1.Workspace.members:type_name -> atelier.workspace.v1.Workspace.MembersEntry
 	8,  // 2: atelier.workspace.v1.Workspace.suspension:type_name -> atelier.workspace.v1.Suspension
 	2,  // 3: atelier.workspace.v1.Workspace.default_tier:type_name -> atelier.workspace.v1.Tier
-	64, // 4: atelier.workspace.v1.Workspace.invitations:type_name -> atelier.workspace.v1.Workspace.InvitationsEntry
-	65, // 5: atelier.workspace.v1.Workspace.anchors:type_name -> atelier.workspace.v1.Workspace.AnchorsEntry
+	67, // 4: atelier.workspace.v1.Workspace.invitations:type_name -> atelier.workspace.v1.Workspace.InvitationsEntry
+	68, // 5: atelier.workspace.v1.Workspace.anchors:type_name -> atelier.workspace.v1.Workspace.AnchorsEntry
 	0,  // 6: atelier.workspace.v1.Membership.role:type_name -> atelier.workspace.v1.Role
 	0,  // 7: atelier.workspace.v1.Invitation.role:type_name -> atelier.workspace.v1.Role
 	6,  // 8: atelier.workspace.v1.Invitation.inviter:type_name -> atelier.workspace.v1.Person
@@ -4104,14 +4331,14 @@ var file_messages_workspace_v1_workspace_proto_depIdxs = []int32{
 	6,  // 14: atelier.workspace.v1.Invite.inviter:type_name -> atelier.workspace.v1.Person
 	6,  // 15: atelier.workspace.v1.AcceptInvitation.person:type_name -> atelier.workspace.v1.Person
 	6,  // 16: atelier.workspace.v1.UpdateMember.person:type_name -> atelier.workspace.v1.Person
-	66, // 17: atelier.workspace.v1.RecordAudit.event:type_name -> atelier.audit.v1.Event
+	69, // 17: atelier.workspace.v1.RecordAudit.event:type_name -> atelier.audit.v1.Event
 	1,  // 18: atelier.workspace.v1.ChangeStatus.status:type_name -> atelier.workspace.v1.Status
 	3,  // 19: atelier.workspace.v1.CreateAnchor.kind:type_name -> atelier.workspace.v1.AnchorKind
 	0,  // 20: atelier.workspace.v1.Authorized.role:type_name -> atelier.workspace.v1.Role
 	5,  // 21: atelier.workspace.v1.Description.workspace:type_name -> atelier.workspace.v1.Workspace
 	0,  // 22: atelier.workspace.v1.Description.role:type_name -> atelier.workspace.v1.Role
 	9,  // 23: atelier.workspace.v1.Invited.invitation:type_name -> atelier.workspace.v1.Invitation
-	10, // 24: atelier.workspace.v1.Anchors.anchors:type_name -> atelier.workspace.v1.Anchor
+	11, // 24: atelier.workspace.v1.Anchors.anchors:type_name -> atelier.workspace.v1.Anchor
 	8,  // 25: atelier.workspace.v1.WorkspaceSuspended.suspension:type_name -> atelier.workspace.v1.Suspension
 	1,  // 26: atelier.workspace.v1.StatusChanged.status:type_name -> atelier.workspace.v1.Status
 	2,  // 27: atelier.workspace.v1.DefaultModelChanged.tier:type_name -> atelier.workspace.v1.Tier
@@ -4120,11 +4347,11 @@ var file_messages_workspace_v1_workspace_proto_depIdxs = []int32{
 	9,  // 30: atelier.workspace.v1.InvitationCreated.invitation:type_name -> atelier.workspace.v1.Invitation
 	6,  // 31: atelier.workspace.v1.InvitationAccepted.person:type_name -> atelier.workspace.v1.Person
 	0,  // 32: atelier.workspace.v1.InvitationAccepted.role:type_name -> atelier.workspace.v1.Role
-	66, // 33: atelier.workspace.v1.AuditRecorded.event:type_name -> atelier.audit.v1.Event
-	10, // 34: atelier.workspace.v1.AnchorCreated.anchor:type_name -> atelier.workspace.v1.Anchor
+	69, // 33: atelier.workspace.v1.AuditRecorded.event:type_name -> atelier.audit.v1.Event
+	11, // 34: atelier.workspace.v1.AnchorCreated.anchor:type_name -> atelier.workspace.v1.Anchor
 	7,  // 35: atelier.workspace.v1.Workspace.MembersEntry.value:type_name -> atelier.workspace.v1.Membership
 	9,  // 36: atelier.workspace.v1.Workspace.InvitationsEntry.value:type_name -> atelier.workspace.v1.Invitation
-	10, // 37: atelier.workspace.v1.Workspace.AnchorsEntry.value:type_name -> atelier.workspace.v1.Anchor
+	11, // 37: atelier.workspace.v1.Workspace.AnchorsEntry.value:type_name -> atelier.workspace.v1.Anchor
 	38, // [38:38] is the sub-list for method output_type
 	38, // [38:38] is the sub-list for method input_type
 	38, // [38:38] is the sub-list for extension type_name
@@ -4143,7 +4370,7 @@ func file_messages_workspace_v1_workspace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_workspace_v1_workspace_proto_rawDesc), len(file_messages_workspace_v1_workspace_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   61,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

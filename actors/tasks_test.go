@@ -1,0 +1,191 @@
+package actors_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/actors"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// withChores runs the tasks of agendas.
+func withChores(limit int, run func(context.Context, actors.Task) (proto.Message, error)) func(*bench) {
+	return func(b *bench) {
+		withAgenda(b)
+		b.executors = map[string]actors.Executor{"chore": {
+			Limit: limit, FirstPause: time.Millisecond, LongestPause: 5 * time.Millisecond, Run: run,
+		}}
+	}
+}
+
+func doChore(_ context.Context, task actors.Task) (proto.Message, error) { return task.Message, nil }
+
+func TestTask(t *testing.T) {
+	t.Run("it is run and completed", func(t *testing.T) {
+		b := newBench(t, withChores(2, func(_ context.Context, task actors.Task) (proto.Message, error) {
+			if task.EntityKind != "agenda" || task.Identity != "a" || task.Kind != "chore" || task.ID != "1" || task.Attempt != 1 ||
+				task.OpenedAt.UnixMilli() != 1_700_000_000_000 {
+				return nil, fmt.Errorf("unexpected task %+v", task)
+			}
+			return task.Message, nil
+		}))
+		b.mustAsk(toAgenda("a", act("open", "1")))
+		b.eventually(func() bool { return b.count("a", "done", "1") == 1 && b.rows("task") == 0 })
+	})
+	t.Run("it is tried again after an error and after a panic", func(t *testing.T) {
+		var runs atomic.Int64
+		b := newBench(t, withChores(1, func(_ context.Context, task actors.Task) (proto.Message, error) {
+			switch runs.Add(1) {
+			case 1:
+				return nil, errors.New("not now")
+			case 2:
+				panic("not now")
+			case 3:
+				return nil, nil // done, by its own account
+			}
+			return task.Message, nil
+		}))
+		b.mustAsk(toAgenda("a", act("open", "1")))
+		b.eventually(func() bool { return b.count("a", "done", "1") == 1 })
+		if runs.Load() != 4 {
+			t.Errorf("it ran %d times", runs.Load())
+		}
+	})
+	t.Run("no more run at once than the limit, over all partitions", func(t *testing.T) {
+		var running, most atomic.Int64
+		b := newBench(t, withChores(3, func(_ context.Context, task actors.Task) (proto.Message, error) {
+			defer running.Add(-1)
+			now := running.Add(1)
+			for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
+			}
+			if task.ID[len(task.ID)-1] == '7' && task.Attempt == 1 {
+				return nil, errors.New("not now")
+			}
+			return task.Message, nil
+		}))
+		for i := range 200 {
+			b.mustAsk(toAgenda(fmt.Sprint(i%20), act("open", fmt.Sprint(i))))
+		}
+		b.eventually(func() bool { return b.rows("task") == 0 })
+		if most.Load() > 3 {
+			t.Errorf("%d ran at once", most.Load())
+		}
+		b.eventually(func() bool { return b.metric("atelier_task_attempts_total", "done") == 200 })
+	})
+}
+
+func TestTaskEnds(t *testing.T) {
+	t.Run("one that is removed is cancelled", func(t *testing.T) {
+		began := make(chan string, 1)
+		b := newBench(t, withChores(1, func(ctx context.Context, task actors.Task) (proto.Message, error) {
+			if task.ID == "long" {
+				began <- task.ID
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return task.Message, nil
+		}))
+		b.mustAsk(toAgenda("a", act("open", "long")))
+		<-began
+		b.mustAsk(toAgenda("b", act("open", "next")))
+		b.mustAsk(toAgenda("a", act("drop", "long")))
+		b.eventually(func() bool { return b.count("b", "done", "next") == 1 })
+		b.eventually(func() bool { return b.metric("atelier_task_attempts_total", "cancelled") == 1 })
+		if b.count("a", "done", "long") != 0 || b.rows("task") != 0 {
+			t.Error("a cancelled task was completed, or its row remains")
+		}
+	})
+	t.Run("it ends with the partition's ownership, and goes on in the next process", func(t *testing.T) {
+		began, ended := make(chan struct{}, 1), make(chan error, 1)
+		b := newBench(t, withChores(1, func(ctx context.Context, _ actors.Task) (proto.Message, error) {
+			began <- struct{}{}
+			<-ctx.Done()
+			ended <- ctx.Err()
+			return nil, ctx.Err()
+		}))
+		b.mustAsk(toAgenda("a", act("open", "1")))
+		<-began
+		b.stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+		b.executors["chore"] = actors.Executor{Run: doChore}
+		b.start()
+		b.eventually(func() bool { return b.count("a", "done", "1") == 1 })
+	})
+	t.Run("failing ones delay no others", func(t *testing.T) {
+		b := newBench(t, withChores(2, func(_ context.Context, task actors.Task) (proto.Message, error) {
+			if task.Identity == "poisoned" {
+				return nil, errors.New("never")
+			}
+			return task.Message, nil
+		}))
+		for i := range 50 {
+			b.mustAsk(toAgenda("poisoned", act("open", fmt.Sprint(i))))
+		}
+		b.mustAsk(toAgenda("a", act("open", "1")))
+		b.eventually(func() bool { return b.count("a", "done", "1") == 1 })
+		if got := b.metric("atelier_tasks_open", "chore"); got != 50 {
+			t.Errorf("%v are open", got)
+		}
+		for i := range 50 {
+			b.mustAsk(toAgenda("poisoned", act("drop", fmt.Sprint(i))))
+		}
+		b.eventually(func() bool { return b.rows("task") == 0 })
+	})
+}
+
+// A state that was recorded before its kind listed tasks gets the row with its next event.
+func TestTaskWithoutItsRow(t *testing.T) {
+	b := newBench(t, withAgenda)
+	b.mustAsk(toAgenda("a", act("open", "1")))
+	removed := make(chan persistence.Result, 1)
+	b.journal.Append(persistence.Proposal{
+		Partition: b.router.Partition("a"), Stream: "rows/test", Epoch: 1, Entries: []persistence.Change{{
+			Entry: persistence.Entry{Index: "task", Value: "chore\x00agenda/a\x001"}, Remove: true,
+		}},
+	}, func(r persistence.Result) { removed <- r })
+	if r := <-removed; r.Err != nil || b.rows("task") != 0 {
+		t.Fatalf("the row is not removed: %v", r.Err)
+	}
+	b.executors = map[string]actors.Executor{"chore": {Run: doChore}}
+	b.restart()
+	b.mustAsk(toAgenda("a", act("note", "")))
+	b.eventually(func() bool { return b.count("a", "done", "1") == 1 && b.rows("task") == 0 })
+}
+
+func TestFollowRunsForEachTerm(t *testing.T) {
+	var mu sync.Mutex
+	led := map[persistence.Partition]int{}
+	b := newBench(t, func(b *bench) {
+		b.follower = func(ctx context.Context, p persistence.Partition) {
+			mu.Lock()
+			led[p]++
+			mu.Unlock()
+			<-ctx.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			led[p]--
+		}
+	})
+	all := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(led)
+	}
+	b.eventually(func() bool { return all() == partitions })
+	b.stop()
+	for p, n := range led {
+		if n != 0 {
+			t.Errorf("partition %d is followed after the system stopped", p)
+		}
+	}
+	b.start()
+}

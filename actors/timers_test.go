@@ -1,0 +1,125 @@
+package actors_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/persistence"
+)
+
+func (b *bench) rows(index string) int {
+	b.t.Helper()
+	v, err := b.journal.View()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer v.Close()
+	n := 0
+	for p := range partitions {
+		for _, err := range v.Index(persistence.Partition(p), persistence.Query{Index: index, Prefix: true}) {
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			n++
+		}
+	}
+	return n
+}
+
+func (b *bench) advance(d time.Duration) {
+	b.clock.Advance(d)
+	b.system.Tick()
+}
+
+func TestTimer(t *testing.T) {
+	t.Run("its command arrives once when it is due", func(t *testing.T) {
+		b := newBench(t, withAgenda)
+		b.setTimer("a", "late", 2*time.Hour)
+		b.setTimer("a", "early", time.Hour)
+		b.advance(time.Hour - time.Millisecond)
+		if b.count("a", "ring", "early") != 0 || b.rows("timer") != 2 {
+			t.Error("a timer rang before it was due")
+		}
+		b.advance(time.Millisecond)
+		b.eventually(func() bool { return b.count("a", "ring", "early") == 1 })
+		if b.count("a", "ring", "late") != 0 || b.rows("timer") != 1 {
+			t.Error("a timer rang before it was due")
+		}
+		b.advance(time.Hour)
+		b.eventually(func() bool { return b.count("a", "ring", "late") == 1 && b.rows("timer") == 0 })
+		if b.count("a", "ring", "early") != 1 {
+			t.Error("a timer rang twice")
+		}
+	})
+	t.Run("one that is set in the past is due at once", func(t *testing.T) {
+		b := newBench(t, withAgenda)
+		b.setTimer("a", "now", 0)
+		b.eventually(func() bool { return b.count("a", "ring", "now") == 1 })
+		b.setTimer("a", "before", -time.Hour)
+		b.eventually(func() bool { return b.count("a", "ring", "before") == 1 })
+	})
+	t.Run("one that was cancelled never rings", func(t *testing.T) {
+		b := newBench(t, withAgenda)
+		b.setTimer("a", "cancelled", time.Hour)
+		b.setTimer("a", "kept", time.Hour)
+		b.mustAsk(toAgenda("a", act("cancel", "cancelled")))
+		b.advance(time.Hour)
+		b.eventually(func() bool { return b.count("a", "ring", "kept") == 1 })
+		if b.count("a", "ring", "cancelled") != 0 || b.rows("timer") != 0 {
+			t.Error("a cancelled timer rang, or its row remains")
+		}
+	})
+	t.Run("one that is set again waits for the new time", func(t *testing.T) {
+		b := newBench(t, withAgenda)
+		b.setTimer("a", "moved", time.Hour)
+		b.setTimer("a", "moved", 2*time.Hour)
+		b.setTimer("a", "other", time.Hour)
+		b.advance(time.Hour)
+		b.eventually(func() bool { return b.count("a", "ring", "other") == 1 })
+		if b.count("a", "ring", "moved") != 0 || b.rows("timer") != 1 {
+			t.Error("the timer rang at the time that was replaced")
+		}
+	})
+	t.Run("it keeps no entity in memory, and survives a restart", func(t *testing.T) {
+		b := newBench(t, withAgenda, func(b *bench) { b.idle = time.Minute })
+		for i := range 20 {
+			b.setTimer(fmt.Sprint(i), "t", time.Hour)
+		}
+		b.clock.Advance(2 * time.Minute)
+		b.system.Sweep()
+		b.eventually(func() bool { return b.metric("atelier_actor_active", "agenda") == 0 })
+		b.restart()
+		b.advance(time.Minute)
+		if got := b.metric("atelier_actor_active", "agenda"); got != 0 {
+			t.Errorf("%v entities are active", got)
+		}
+		b.advance(time.Hour)
+		for i := range 20 {
+			b.eventually(func() bool { return b.count(fmt.Sprint(i), "ring", "t") == 1 })
+		}
+	})
+	t.Run("one that its command does not remove is delivered again, with pauses", func(t *testing.T) {
+		b := newBench(t, withAgenda)
+		b.mustAsk(toAgenda("deaf", act("deaf", "")))
+		b.setTimer("deaf", "t", 0)
+		b.setTimer("other", "t", time.Hour)
+		b.eventually(func() bool { return b.metric("atelier_timers_delivered_total", "remains") >= 3 })
+		b.advance(time.Hour)
+		b.eventually(func() bool { return b.count("other", "ring", "t") == 1 })
+		if got := b.metric("atelier_timers_delivered_total", "remains"); got > 20 {
+			t.Errorf("it was delivered %v times", got)
+		}
+		b.mustAsk(toAgenda("deaf", act("cancel", "t")))
+		b.eventually(func() bool { return b.rows("timer") == 0 })
+	})
+	t.Run("many that are due at once all ring", func(t *testing.T) {
+		b := newBench(t, withAgenda)
+		for i := range 500 {
+			b.setTimer(fmt.Sprint(i%50), fmt.Sprint(i), time.Hour)
+		}
+		b.advance(time.Hour)
+		b.eventually(func() bool { return b.rows("timer") == 0 })
+		b.eventually(func() bool { return b.metric("atelier_timers_delivered_total", "done") == 500 })
+	})
+}
