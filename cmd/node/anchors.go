@@ -165,7 +165,7 @@ func (a *anchors) ask(ctx context.Context, workspaceID, id string, m proto.Messa
 
 // Sweep gives up the anchors that have been broken for too long, and looks again where a drive could not be asked.
 func (a *anchors) Sweep(ctx context.Context) {
-	broken, err := a.node.System.Listed(workspace.BrokenAnchorsList)
+	broken, err := a.node.listed(workspace.BrokenAnchorsList)
 	if err != nil {
 		a.node.log.Error("broken anchors cannot be listed", slog.Any("error", err))
 	}
@@ -174,7 +174,7 @@ func (a *anchors) Sweep(ctx context.Context) {
 			a.node.log.Error("broken anchors cannot be given up", slog.String("workspace", id), slog.Any("error", err))
 		}
 	}
-	waiting, err := a.node.System.Listed(missedList)
+	waiting, err := a.node.listed(missedList)
 	if err != nil {
 		a.node.log.Error("anchors that wait for their drives cannot be listed", slog.Any("error", err))
 	}

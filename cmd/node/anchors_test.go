@@ -95,7 +95,7 @@ func TestAnchorsWaitForTheirDrive(t *testing.T) {
 	if state := h.anchor("anc_1"); state != "broken a" {
 		t.Errorf("anchor %s", state)
 	}
-	if waiting, err := h.System.Listed(missedList); err != nil || len(waiting) > 0 {
+	if waiting, err := h.Systems[0].Listed(missedList); err != nil || len(waiting) > 0 {
 		t.Errorf("%v still wait: %v", waiting, err)
 	}
 }
