@@ -139,6 +139,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	})
 	n.Router.Attach(n.System)
 	n.System.Start()
+	n.Journal.Recover(context.WithoutCancel(ctx)) // until the journal is closed
 	if err := n.recoverDrives(ctx); err != nil {
 		return n, err
 	}
