@@ -256,14 +256,18 @@ func (t *tasks) begin(q *taskQueue, value string, data []byte) bool {
 	}
 	q.held.begin(value)
 	self := t.self
-	t.node.work.Go(func() {
+	begun := t.node.background(func() {
 		remains, err := t.execute(ctx, q.executor, value, &row, attempt)
 		cancel()
 		t.node.runs.end(value)
 		q.executor.exit()
 		t.node.root.Send(self, ran{q.kind, value, attempt, remains, err})
 	})
-	return true
+	if !begun { // the process ends
+		cancel()
+		t.node.runs.end(value)
+	}
+	return begun
 }
 
 var (
