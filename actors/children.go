@@ -186,6 +186,16 @@ func (c *children) end() {
 
 func (c *children) none() bool { return len(c.byKey) == 0 }
 
+// anyStays reports whether a child is active that was not asked to leave.
+func (c *children) anyStays() bool {
+	for _, one := range c.byKey {
+		if !one.leaving {
+			return true
+		}
+	}
+	return false
+}
+
 // entry is where commands for an active entity go. It belongs to one term's directory.
 type entry struct {
 	pid *actor.PID

@@ -213,7 +213,7 @@ func (s *shard) startEffects(ctx actor.Context) {
 		return &tasks{node: node, partition: s.term.partition, effects: e, mailbox: box}
 	})
 	if node.follow != nil {
-		node.work.Go(func() { node.follow(e.ctx, s.term.partition) })
+		node.background(func() { node.follow(e.ctx, s.term.partition) })
 	}
 }
 

@@ -38,6 +38,8 @@ type entityActor struct {
 	timer *time.Timer
 	// followers are the streams that were let in by this entity's rules and have not been seen to end.
 	followers map[*connection]struct{}
+	// pruneAt is the number of followers at which those that have ended are forgotten.
+	pruneAt int
 	// leaving: the entity leaves memory once its owned entities have left and what it flushed is durable.
 	leaving bool
 }
@@ -69,6 +71,8 @@ func (e *entityActor) Receive(ctx actor.Context) {
 		e.stay(ctx)
 	case *actor.Restarting:
 		e.end()
+		// The actor that starts knows nothing of having been asked to leave.
+		ctx.Send(e.parent, stay{e.key()})
 	case *actor.Stopping:
 		e.mailbox.closed.Store(true)
 		e.flush()
@@ -119,7 +123,8 @@ func (e *entityActor) handle(r *request) {
 }
 
 // forward authorizes a command for an owned entity by the entity's own rules and passes it on. A sender's right that
-// follows from a change that is not durable yet is one only once the change is.
+// follows from a change that is not durable yet is one only once the change is. Commands of
+// reactions come as the platform, which no owner refuses: a refusal here needs no mark.
 func (e *entityActor) forward(r *request) {
 	owned := e.term.node.kinds[r.command.Kind]
 	access, err := accessTo(owned, r)
@@ -143,12 +148,33 @@ func (e *entityActor) passOn(owned *kind, r *request) {
 			e.followers = map[*connection]struct{}{}
 		}
 		e.followers[r.connection] = struct{}{}
+		e.prune()
 	}
 	e.owned.deliver(owned, r)
 }
 
+// leastPruned is the least number of followers at which ended ones are looked for.
+const leastPruned = 32
+
+// prune forgets followers that have ended, each time that there are twice as many as it has left: an entity that nothing
+// happens to does not keep the streams that ever followed it.
+func (e *entityActor) prune() {
+	if len(e.followers) < max(e.pruneAt, leastPruned) {
+		return
+	}
+	for c := range e.followers {
+		if c.ended.Load() {
+			delete(e.followers, c)
+		}
+	}
+	e.pruneAt = 2 * len(e.followers)
+}
+
 // recheck ends the streams of followers that have lost their access.
 func (e *entityActor) recheck() {
+	if len(e.followers) == 0 || e.own.learn() != nil {
+		return // after a failed proposal the state is not the journal's until all outcomes are there, the last of which calls again
+	}
 	for c := range e.followers {
 		if c.ended.Load() {
 			delete(e.followers, c)
@@ -270,6 +296,10 @@ func (e *entityActor) stay(ctx actor.Context) {
 
 // leave stops the actor, unless something is still waited for, or has become due meanwhile.
 func (e *entityActor) leave(ctx actor.Context) {
+	if e.owned.anyStays() { // a command waited for one that has left: it was activated anew
+		e.stay(ctx)
+		return
+	}
 	if !e.own.idle() || !e.owned.none() {
 		return // the outcome, or the end of the last owned entity, calls leave again
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,64 +59,73 @@ func (e Executor) complete() Executor {
 	return e
 }
 
-// executor is an Executor with the room for its tasks in this process, which the partitions share.
+// executor is an Executor with the room for its tasks in this process, which the partitions share. Partitions that found no
+// room get it in the order in which they asked for it: room that one of them was woken for is taken by no other.
 type executor struct {
 	Executor
 	node *System
+	kind string
 
 	mu      sync.Mutex
 	running int
-	// waiting are the tasks actors that found no room, in the order in which they get it.
-	waiting []*actor.PID
-	kind    string
+	// waiting are the tasks actors that found no room, and woken those that room is kept for until they enter or pass.
+	waiting, woken []*actor.PID
 }
 
 // enter takes room for a task. Where there is none, the actor is woken when there is.
 func (e *executor) enter(who *actor.PID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.running < e.Limit {
+	e.woken = without(e.woken, who)
+	if e.running+len(e.woken) < e.Limit {
 		e.running++
 		return true
 	}
-	for _, w := range e.waiting {
-		if w.Equal(who) {
-			return false
-		}
+	if !slices.ContainsFunc(e.waiting, who.Equal) {
+		e.waiting = append(e.waiting, who)
 	}
-	e.waiting = append(e.waiting, who)
 	return false
 }
 
 // exit gives room back, and wakes who waits for it.
 func (e *executor) exit() {
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.running--
-	e.mu.Unlock()
-	e.pass()
+	e.wake()
 }
 
-// pass wakes the first actor that waits, if there is room.
-func (e *executor) pass() {
+// pass gives up the room that an actor may have been woken for, which goes to the next.
+func (e *executor) pass(who *actor.PID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.running < e.Limit && len(e.waiting) > 0 {
-		e.node.root.Send(e.waiting[0], runTasks{e.kind})
+	e.woken = without(e.woken, who)
+	e.wake()
+}
+
+// leave forgets an actor that ends.
+func (e *executor) leave(who *actor.PID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.waiting, e.woken = without(e.waiting, who), without(e.woken, who)
+	e.wake()
+}
+
+// wake keeps free room for the actors that wait, in their order, and wakes them. The caller holds mu.
+func (e *executor) wake() {
+	for e.running+len(e.woken) < e.Limit && len(e.waiting) > 0 {
+		next := e.waiting[0]
 		e.waiting = e.waiting[1:]
+		e.woken = append(e.woken, next)
+		e.node.root.Send(next, runTasks{e.kind})
 	}
 }
 
-// leave forgets an actor that ends. Where it was woken already, the next one is.
-func (e *executor) leave(who *actor.PID) {
-	e.mu.Lock()
-	for i, w := range e.waiting {
-		if w.Equal(who) {
-			e.waiting = append(e.waiting[:i:i], e.waiting[i+1:]...)
-			break
-		}
+func without(all []*actor.PID, who *actor.PID) []*actor.PID {
+	if i := slices.IndexFunc(all, func(other *actor.PID) bool { return other.Equal(who) }); i >= 0 {
+		return slices.Concat(all[:i], all[i+1:])
 	}
-	e.mu.Unlock()
-	e.pass()
+	return all
 }
 
 // attempt calls Run.

@@ -179,6 +179,17 @@ func (s *System) launch(run func()) {
 	}
 }
 
+// background runs a goroutine that EndWork waits for, unless work has ended; it reports whether it does.
+func (s *System) background(run func()) bool {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if s.working.Err() != nil {
+		return false
+	}
+	s.work.Go(run)
+	return true
+}
+
 // ended takes note of how far a lane has come.
 func (r *reactor) ended(m *laneEnded) {
 	l := m.lane

@@ -3,7 +3,6 @@ package actors
 import (
 	"context"
 	"log/slog"
-	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -140,16 +139,11 @@ func (r *reactor) parkWritten(m *parkWritten) {
 	r.parked[l.stream] = m.row
 	delete(r.lanes, l.stream)
 	l.answer(l.last, errParked)
-	r.countParked()
 	r.cursor.reacted++
 	r.node.metrics.reactions.WithLabelValues("parked").Inc()
 	r.node.log.Error("the reactions of a stream are parked", slog.String("stream", string(l.stream)), slog.Uint64("version", m.row.GetVersion()),
 		slog.String("event", m.row.GetEvent()), slog.Uint64("attempts", uint64(m.row.GetAttempts())), slog.String("error", m.row.GetError()))
 	r.follow()
-}
-
-func (r *reactor) countParked() {
-	r.node.metrics.parked.WithLabelValues(strconv.Itoa(int(r.term.partition))).Set(float64(len(r.parked)))
 }
 
 // resume begins to carry out the reactions of a parked stream again, or first stores that its event is skipped.
@@ -255,7 +249,6 @@ func (r *reactor) unparkWritten(m *unparkWritten) {
 		return
 	}
 	delete(r.parked, l.stream)
-	r.countParked()
 	r.node.log.Info("the reactions of a stream have caught up", slog.String("stream", string(l.stream)))
 	if l.done < l.last {
 		r.enqueue(l)

@@ -163,6 +163,9 @@ func (r *reactor) start(self *actor.PID) {
 	r.running, r.end = context.WithCancel(r.node.running)
 	r.lanes, r.parked = map[persistence.Stream]*lane{}, map[persistence.Stream]*journalv1.Parked{}
 	r.startExpiry()
+	r.beginReports()
+	// A message of before, which clears told, may have been lost with an earlier reactor of the term.
+	r.term.told.Store(false)
 	r.follow()
 }
 
@@ -188,9 +191,26 @@ func (r *reactor) stop() {
 		r.cursor.writing = false
 		r.write()
 	}
+	r.report(0, 0)
+}
+
+// report sets the partition's metrics, unless a later term's reactor does by now.
+func (r *reactor) report(parked int, lag uint64) {
+	r.node.reporting.Lock()
+	defer r.node.reporting.Unlock()
+	if r.node.reporters[r.term.partition] != r.term {
+		return
+	}
 	partition := strconv.Itoa(int(r.term.partition))
-	r.node.metrics.parked.WithLabelValues(partition).Set(0)
-	r.node.metrics.reactorLag.WithLabelValues(partition).Set(0)
+	r.node.metrics.parked.WithLabelValues(partition).Set(float64(parked))
+	r.node.metrics.reactorLag.WithLabelValues(partition).Set(float64(lag))
+}
+
+// beginReports makes the reactor the one that sets the partition's metrics.
+func (r *reactor) beginReports() {
+	r.node.reporting.Lock()
+	defer r.node.reporting.Unlock()
+	r.node.reporters[r.term.partition] = r.term
 }
 
 // follow reads on in the feed, and tries again later if that fails.
@@ -245,7 +265,6 @@ func (r *reactor) recall() error {
 		}
 	}
 	r.cursor.written, r.cursor.tried, r.recalled = r.read, r.read, true
-	r.countParked()
 	return nil
 }
 
@@ -327,8 +346,7 @@ func (r *reactor) lowWater() uint64 {
 
 // advance sees to it that the cursor is written in time.
 func (r *reactor) advance() {
-	r.node.metrics.reactorLag.WithLabelValues(strconv.Itoa(int(r.term.partition))).
-		Set(float64(max(r.term.sequence.Load(), r.read) - r.read + r.undone()))
+	r.report(len(r.parked), max(r.term.sequence.Load(), r.read)-r.read+r.undone())
 	switch {
 	case r.cursor.reacted >= reactedEvents, r.cursor.reacted == 0 && r.read-r.cursor.tried >= passedEvents:
 		r.write()

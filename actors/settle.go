@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/persistence"
@@ -25,6 +26,9 @@ type settle struct {
 
 // end counts one lane that is done, and answers with the last or with an error.
 func (s *settle) end(err error) {
+	if s.stream == "" && errors.Is(err, errParked) {
+		err = nil // SettleAll leaves parked streams out
+	}
 	if s.open--; s.open > 0 && err == nil {
 		return
 	}

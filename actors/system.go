@@ -111,6 +111,10 @@ type System struct {
 	streams atomic.Uint64
 	// ownership is held while terms begin and end.
 	ownership sync.Mutex
+	// reporting guards reporters, the terms whose reactors set the metrics of their partition: a term that ends late does
+	// not reset those of its successor.
+	reporting sync.Mutex
+	reporters []*term
 	// stopping are the shards of ended terms, which stop.
 	stopping sync.WaitGroup
 	// running ends when the system stops.
@@ -124,6 +128,7 @@ func New(o Options) *System {
 		journal: o.Journal, kinds: map[string]*kind{}, reactions: o.Reactions, trail: o.Trail, ask: o.Ask,
 		clock: o.Clock, log: o.Log, idleAfter: o.IdleAfter, sweepEvery: max(o.IdleAfter/4, time.Second),
 		terms:            make([]atomic.Pointer[term], o.Partitions),
+		reporters:        make([]*term, o.Partitions),
 		reactionAttempts: cmp.Or(o.ReactionAttempts, DefaultReactionAttempts), expireEvery: cmp.Or(o.ExpireEvery, 10*time.Minute),
 		progress: o.Progress, commands: make(chan struct{}, allCommands),
 	}
@@ -186,7 +191,9 @@ func (s *System) Start() {
 
 // EndWork ends what runs beside the actors, the tasks among it, and waits for that until ctx ends. Entities still answer.
 func (s *System) EndWork(ctx context.Context) {
+	s.starting.Lock()
 	s.endWork()
+	s.starting.Unlock()
 	ended := make(chan struct{})
 	go func() { s.work.Wait(); close(ended) }()
 	select {
@@ -198,8 +205,8 @@ func (s *System) EndWork(ctx context.Context) {
 // Stop ends all actors. Callers of Ask must have stopped before: the outcome of a command that is still under way is
 // answered as unknown. The journal stays open.
 func (s *System) Stop(ctx context.Context) {
-	s.endWork()
 	s.starting.Lock()
+	s.endWork()
 	s.end()
 	s.starting.Unlock()
 	s.ownership.Lock()

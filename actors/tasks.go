@@ -55,7 +55,10 @@ type taskQueue struct {
 	more, again bool
 	// crowded tells that the queue found no room, and is woken when there is.
 	crowded bool
-	held    holding
+	// heldFirst tells that tasks that are tried again come before others the next time that there is room. The two take
+	// turns, so that tasks that keep failing use at most half of the room that others want.
+	heldFirst bool
+	held      holding
 }
 
 func (t *tasks) Receive(ctx actor.Context) {
@@ -153,7 +156,7 @@ func (t *tasks) fill(q *taskQueue) {
 	}
 	ready := q.held.ready()
 	if !q.more && len(ready) == 0 {
-		q.executor.pass() // this actor may have been woken for room that another waits for
+		q.executor.pass(t.self) // this actor may have been woken for room that another waits for
 		return
 	}
 	if q.crowded = !q.executor.enter(t.self); q.crowded {
@@ -186,30 +189,51 @@ func (t *tasks) read(q *taskQueue, ready []string, begin func(value string, data
 		return err
 	}
 	defer v.Close()
+	held := func() (bool, error) { return t.readHeld(v, q, ready, begin) }
+	others := func() (bool, error) { return t.readOn(v, q, begin) }
+	first, second := others, held
+	if q.heldFirst {
+		first, second = held, others
+	}
+	q.heldFirst = !q.heldFirst
+	if room, err := first(); err != nil || !room {
+		return err
+	}
+	_, err = second()
+	return err
+}
+
+// readHeld begins the tasks that are ready to be tried again, and tells whether there is room for more.
+func (t *tasks) readHeld(v persistence.View, q *taskQueue, ready []string, begin func(string, []byte) bool) (room bool, err error) {
 	for _, value := range ready {
 		data, ok, err := v.Lookup(t.partition, taskIndex, value, 0)
 		switch {
 		case err != nil:
-			return err
+			return false, err
 		case !ok:
 			delete(q.held.rows, value)
 		case !begin(value, data):
-			return nil
+			return false, nil
 		}
 	}
+	return true, nil
+}
+
+// readOn begins the tasks from the cursor on, and tells whether there is room for more.
+func (t *tasks) readOn(v persistence.View, q *taskQueue, begin func(string, []byte) bool) (room bool, err error) {
 	for q.more {
 		for row, err := range v.Index(t.partition, persistence.Query{Index: taskIndex, Value: taskPrefix(q.kind), Prefix: true, After: q.cursor}) {
 			if err != nil {
-				return err
+				return false, err
 			}
 			if !q.held.has(row.Value) && !t.node.runs.is(row.Value, t.effects) && !begin(row.Value, row.Data) {
-				return nil
+				return false, nil
 			}
 			q.cursor = row.Value
 		}
 		q.more, q.again, q.cursor = q.again, false, ""
 	}
-	return nil
+	return true, nil
 }
 
 // begin starts a run, and tells whether it could. data is the journal's and is not kept.
@@ -232,14 +256,18 @@ func (t *tasks) begin(q *taskQueue, value string, data []byte) bool {
 	}
 	q.held.begin(value)
 	self := t.self
-	t.node.work.Go(func() {
+	begun := t.node.background(func() {
 		remains, err := t.execute(ctx, q.executor, value, &row, attempt)
 		cancel()
 		t.node.runs.end(value)
 		q.executor.exit()
 		t.node.root.Send(self, ran{q.kind, value, attempt, remains, err})
 	})
-	return true
+	if !begun { // the process ends
+		cancel()
+		t.node.runs.end(value)
+	}
+	return begun
 }
 
 var (

@@ -140,6 +140,27 @@ func TestTaskEnds(t *testing.T) {
 		}
 		b.eventually(func() bool { return b.rows("task") == 0 })
 	})
+	t.Run("failing ones without a pause leave room for others, of every partition", func(t *testing.T) {
+		b := newBench(t, withChores(1, func(_ context.Context, task actors.Task) (proto.Message, error) {
+			if task.ID != "good" {
+				return nil, errors.New("never")
+			}
+			return task.Message, nil
+		}))
+		chore := b.executors["chore"]
+		chore.FirstPause, chore.LongestPause = 1, 1
+		b.executors["chore"] = chore
+		b.restart()
+		for i := range 3 {
+			b.mustAsk(toAgenda("poisoned", act("open", fmt.Sprint(i))))
+		}
+		b.eventually(func() bool { return b.metric("atelier_task_attempts_total", "retried") >= 10 })
+		b.mustAsk(toAgenda("poisoned", act("open", "good")))
+		for i := range 2 * partitions {
+			b.mustAsk(toAgenda(fmt.Sprint(i), act("open", "good")))
+		}
+		b.eventually(func() bool { return b.rows("task") == 3 })
+	})
 }
 
 // A state that was recorded before its kind listed tasks gets the row with its next event.

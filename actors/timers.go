@@ -99,6 +99,9 @@ func (t *timers) end() {
 
 // check delivers what is due, and arms the timer for what is due next.
 func (t *timers) check() {
+	if t.effects.ctx.Err() != nil {
+		return // the term or the process ends: the next one begins anew
+	}
 	if t.full && len(t.delivering) > maxDelivering/2 {
 		return // the end of a delivery checks again
 	}
@@ -186,7 +189,7 @@ func (t *timers) begin(value string, data []byte) {
 	var row runtimev1.Timer
 	err := proto.Unmarshal(data, &row)
 	self := t.self
-	t.node.work.Go(func() {
+	t.node.background(func() {
 		d := delivered{value: value, remains: true, err: err}
 		if err == nil {
 			d.remains, d.err = t.deliver(value, &row)

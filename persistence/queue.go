@@ -291,6 +291,13 @@ func (q *queue) depth() (count, bytes int) {
 	return q.load.count, q.load.bytes
 }
 
+// hasFailed reports whether a partition's term has ended by an error and no later one has begun.
+func (q *queue) hasFailed(p Partition) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.lanes[p].failed
+}
+
 // failures returns the number of partitions that have failed.
 func (q *queue) failures() (n int) {
 	q.mu.Lock()

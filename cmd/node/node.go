@@ -140,6 +140,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	for _, system := range n.Systems {
 		system.Start()
 	}
+	n.Journal.Recover(context.WithoutCancel(ctx)) // until the journal is closed
 	if err := n.recoverDrives(ctx); err != nil {
 		return n, err
 	}

@@ -29,7 +29,9 @@ type state struct {
 	Took time.Duration
 	// Resident is the memory of the process, in bytes, after what is garbage has been given back.
 	Resident int64
-	Failed   string
+	// Descriptors is the number of files and sockets that the process has open.
+	Descriptors int
+	Failed      string
 }
 
 // Child is a member in a process of its own.
@@ -105,7 +107,17 @@ func grant(m **Member, w wish, operations *Operations) (s state, err error) {
 	if s.Resident = resident(); s.Resident == 0 {
 		err = errors.Join(err, errors.New("the process's memory cannot be read"))
 	}
+	s.Descriptors = descriptors()
 	return s, err
+}
+
+// descriptors is the number of files that this process has open; 0: unknown.
+func descriptors() int {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(open)
 }
 
 // resident is this process's memory, in bytes; 0: unknown.
