@@ -40,8 +40,11 @@ type bench struct {
 	faults  *faultyJournal
 	system  *actors.System
 	// split has partitions led by two systems in turn; see moving.
-	split    bool
-	other    *actors.System
+	split bool
+	other *actors.System
+	// wanders has partitions move as long as the bench runs; settled ends that.
+	wanders  bool
+	settled  func()
 	router   *cluster.Router
 	registry *prometheus.Registry
 	idle     time.Duration
@@ -108,6 +111,9 @@ func (b *bench) start() {
 	b.router.Attach(b.system, b.other)
 	b.system.Start()
 	b.other.Start()
+	if b.wanders {
+		_, b.settled = b.wander(11)
+	}
 }
 
 func (b *bench) newSystem(journal persistence.Journal, metrics prometheus.Registerer) *actors.System {
@@ -134,6 +140,10 @@ func (b *bench) reacting() map[string]actors.Reaction {
 }
 
 func (b *bench) stop() {
+	if b.settled != nil {
+		b.settled()
+		b.settled = nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	b.system.Stop(ctx)

@@ -19,15 +19,34 @@ import (
 // inSplit runs partitions on two systems over one journal.
 func inSplit(b *bench) { b.split = true }
 
+// inBothModes runs a test over one system, and over two between which partitions move all the time.
+func inBothModes(t *testing.T, test func(*testing.T, func(*bench))) {
+	t.Run("one system", func(t *testing.T) { test(t, func(*bench) {}) })
+	t.Run("split", func(t *testing.T) { test(t, func(b *bench) { b.split, b.wanders = true, true }) })
+}
+
 // moving moves partitions between the two systems while fn runs: after some of the commits, so that commands and reactions
 // are under way. fn is told how many moves there were so far, to go on until there were enough.
 func (b *bench) moving(seed uint64, fn func(enough func() bool)) {
 	b.t.Helper()
+	moved, stop := b.wander(seed)
+	defer stop()
+	fn(func() bool { return b.t.Failed() || moved() >= 3 })
+}
+
+// wander moves partitions until stop is called.
+func (b *bench) wander(seed uint64) (moved func() int64, stop func()) {
+	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	committed := make(chan struct{}, 1)
 	for _, member := range []string{persistence.DefaultMember, "other"} {
-		b.journal.Member(member).Watch(ctx, func(persistence.Notice) {
+		terms := map[persistence.Partition]uint64{}
+		b.journal.Member(member).Watch(ctx, func(told persistence.Notice) {
+			began := terms[told.Partition] != told.Epoch
+			terms[told.Partition] = told.Epoch
+			if began || !told.Owned {
+				return // a move, and no commit
+			}
 			select {
 			case committed <- struct{}{}:
 			default:
@@ -52,9 +71,10 @@ func (b *bench) moving(seed uint64, fn func(enough func() bool)) {
 			moves.Add(1)
 		}
 	})
-	fn(func() bool { return b.t.Failed() || moves.Load() >= 3 })
-	cancel()
-	mover.Wait()
+	return moves.Load, func() {
+		cancel()
+		mover.Wait()
+	}
 }
 
 func TestMovesLoseAndDoubleNothing(t *testing.T) {

@@ -118,7 +118,11 @@ func (b *bench) write(id string, from, to int) {
 }
 
 func TestAStreamReplaysAndGoesLiveWithoutGapOrRepeat(t *testing.T) {
-	b := newBench(t)
+	inBothModes(t, testAStreamReplaysAndGoesLiveWithoutGapOrRepeat)
+}
+
+func testAStreamReplaysAndGoesLiveWithoutGapOrRepeat(t *testing.T, mode func(*bench)) {
+	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	b.write("ws_1", 1, 300)
 	var followers []*follower
@@ -134,7 +138,11 @@ func TestAStreamReplaysAndGoesLiveWithoutGapOrRepeat(t *testing.T) {
 }
 
 func TestStreamsLeaveReadMarkersOutUnlessAsked(t *testing.T) {
-	b := newBench(t)
+	inBothModes(t, testStreamsLeaveReadMarkersOutUnlessAsked)
+}
+
+func testStreamsLeaveReadMarkersOutUnlessAsked(t *testing.T, mode func(*bench)) {
+	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_CREATE, "a"), operation(activityv1.Kind_KIND_READ, "a")))
 	without, with := b.follow(t, "ws_1", 0, false), b.follow(t, "ws_1", 0, true)
@@ -147,7 +155,11 @@ func TestStreamsLeaveReadMarkersOutUnlessAsked(t *testing.T) {
 }
 
 func TestASlowStreamFallsBackToTheJournal(t *testing.T) {
-	b := newBench(t)
+	inBothModes(t, testASlowStreamFallsBackToTheJournal)
+}
+
+func testASlowStreamFallsBackToTheJournal(t *testing.T, mode func(*bench)) {
+	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	slow := b.follow(t, "ws_1", 0, false, func(f *follower) { f.block = make(chan struct{}) })
 	fast := b.follow(t, "ws_1", 0, false)
@@ -165,8 +177,10 @@ func TestASlowStreamFallsBackToTheJournal(t *testing.T) {
 	contiguous(t, slow.wait(rows), 1, rows)
 }
 
-func TestAStreamOfAStrangerIsRefused(t *testing.T) {
-	b := newBench(t)
+func TestAStreamOfAStrangerIsRefused(t *testing.T) { inBothModes(t, testAStreamOfAStrangerIsRefused) }
+
+func testAStreamOfAStrangerIsRefused(t *testing.T, mode func(*bench)) {
+	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	_, err := b.router.Subscribe(t.Context(), activity.Subscription{WorkspaceID: "ws_1", Principal: person("usr_2")})
 	if code(err) != entity.NotFound {
@@ -175,7 +189,11 @@ func TestAStreamOfAStrangerIsRefused(t *testing.T) {
 }
 
 func TestAStreamEndsWithItsContextAndWithItsClient(t *testing.T) {
-	b := newBench(t)
+	inBothModes(t, testAStreamEndsWithItsContextAndWithItsClient)
+}
+
+func testAStreamEndsWithItsContextAndWithItsClient(t *testing.T, mode func(*bench)) {
+	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	f := b.follow(t, "ws_1", 0, false)
 	f.cancel()
@@ -195,8 +213,10 @@ func TestAStreamEndsWithItsContextAndWithItsClient(t *testing.T) {
 	}
 }
 
-func TestStreamsSurviveAFailedAppend(t *testing.T) {
-	b := newBench(t)
+func TestStreamsSurviveAFailedAppend(t *testing.T) { inBothModes(t, testStreamsSurviveAFailedAppend) }
+
+func testStreamsSurviveAFailedAppend(t *testing.T, mode func(*bench)) {
+	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	f := b.follow(t, "ws_1", 0, false)
 	b.write("ws_1", 1, 3)
@@ -210,7 +230,11 @@ func TestStreamsSurviveAFailedAppend(t *testing.T) {
 
 // TestTheAdmissionOfAStreamHasADeadline has the journal withhold what the workspace needs to become active.
 func TestTheAdmissionOfAStreamHasADeadline(t *testing.T) {
-	b := newBench(t)
+	inBothModes(t, testTheAdmissionOfAStreamHasADeadline)
+}
+
+func testTheAdmissionOfAStreamHasADeadline(t *testing.T, mode func(*bench)) {
+	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	b.restart()
 	views := make(chan struct{})

@@ -106,6 +106,12 @@ func (r *Router) Settle(ctx context.Context, kind, identity string) error {
 	})
 }
 
+// SettleAll waits until every reaction to what a partition recorded so far is done; see actors.System.SettleAll.
+// Errors: *entity.Error.
+func (r *Router) SettleAll(ctx context.Context, p persistence.Partition) error {
+	return r.onLeader(ctx, p, func(ctx context.Context, leader *actors.System) error { return leader.SettleAll(ctx, p) })
+}
+
 // Subscribe opens a stream of a workspace's activity; see actors.System.Subscribe. The admission has a deadline as every
 // Ask has, the stream itself has none: it goes on where the workspace runs next when its actor ends.
 // Errors: *entity.Error.

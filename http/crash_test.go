@@ -172,7 +172,7 @@ func (c *crashed) follow() {
 	c.Helper()
 	for _, of := range []string{"acme", "apex", c.idOf("ann"), c.idOf("bob"), c.holder("acme"), c.holder("apex"), "ann@example.com", "bob@example.com"} {
 		for range 3 {
-			if err := c.node.System.SettleAll(c.Context(), c.node.Router.Partition(of)); err != nil {
+			if err := c.node.Router.SettleAll(c.Context(), c.node.Router.Partition(of)); err != nil {
 				c.Fatal(err)
 			}
 		}

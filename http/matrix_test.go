@@ -136,8 +136,13 @@ var outlives = map[string]bool{
 }
 
 // TestAccess walks every operation of the table with every visitor. An operation that it has no request for fails it.
-func TestAccess(t *testing.T) {
-	b := newBoundary(t)
+func TestAccess(t *testing.T) { checkAccess(t, newBoundary(t)) }
+
+// TestAccessInSplitMode checks the same while partitions move between two actor systems.
+func TestAccessInSplitMode(t *testing.T) { checkAccess(t, newBoundaryOn(t, newSplitStage(t))) }
+
+func checkAccess(t *testing.T, b *boundary) {
+	t.Helper()
 	table := b.stage.node.Server.Routes()
 	slices.SortStableFunc(table, func(a, b http.Route) int { // a person of many workspaces is told of in each
 		return cmp.Compare(len(a.Scope), len(b.Scope))

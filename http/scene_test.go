@@ -63,8 +63,10 @@ const (
 	kindImp      = wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION
 )
 
-func newBoundary(t *testing.T) *boundary {
-	b := &boundary{stage: newStage(t), people: map[string]somebody{}, still: map[bool]*scene{}}
+func newBoundary(t *testing.T) *boundary { return newBoundaryOn(t, newStage(t)) }
+
+func newBoundaryOn(t *testing.T, s *stage) *boundary {
+	b := &boundary{stage: s, people: map[string]somebody{}, still: map[bool]*scene{}}
 	for _, name := range []string{"owner", "editor", "viewer", "removed", "outsider", "target", "disabled", "admin", "host"} {
 		answer := request(t, b.stage.node.Server.Admin(), "POST", "/admin/users", "", fmt.Sprintf(`{"email":"%s@example.com","name":"%s"}`, name, name))
 		var created struct{ UserID, Email, Key string }
@@ -106,7 +108,7 @@ func (b *boundary) askAs(t *testing.T, p *wirev1.Principal, kind, identity strin
 func (b *boundary) settle(t *testing.T, identity string) {
 	t.Helper()
 	for range 4 { // chains have several steps
-		if err := b.stage.node.System.SettleAll(t.Context(), b.stage.node.Router.Partition(identity)); err != nil {
+		if err := b.stage.node.Router.SettleAll(t.Context(), b.stage.node.Router.Partition(identity)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	nethttp "net/http"
@@ -50,6 +51,21 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
+// TestTranscriptsInSplitMode plays the same files while partitions move between two actor systems in the middle of
+// requests. The answers are the same.
+func TestTranscriptsInSplitMode(t *testing.T) {
+	if rewriting := flag.Lookup("rewrite"); rewriting != nil && rewriting.Value.String() == "true" {
+		t.Skip("TestTranscripts writes the files")
+	}
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if strings.Contains(path, "/fuzz") {
+			t.Skip()
+		}
+		s := newSplitStage(t)
+		datadriven.RunTest(t, path, s.play)
+	})
+}
+
 // longest is what may pass where nothing is measured: whoever waits longer hangs.
 const longest = 5 * time.Minute
 
@@ -72,10 +88,17 @@ type stage struct {
 	streams map[string]*follower
 	// workspaces is how many a person may have created from the next start on; 0: the default.
 	workspaces int
+	// members is how many actor systems the node runs; with more than one, partitions move between them until settled is
+	// called; see splitting.
+	members int
+	settled func()
 }
 
-func newStage(t *testing.T) *stage {
+func newStage(t *testing.T) *stage { return newStageOf(t, 1) }
+
+func newStageOf(t *testing.T, members int) *stage {
 	s := &stage{
+		members: members, settled: func() {},
 		T: t, disk: vfs.NewCrashableMem(), dir: t.TempDir(), clock: newClock(), keys: map[string]string{},
 		labels: map[string]string{}, meaning: map[string]string{}, counts: map[string]int{}, streams: map[string]*follower{},
 	}
@@ -104,7 +127,7 @@ func (s *stage) start() {
 	s.Helper()
 	var err error
 	s.node, err = node.Start(s.Context(), node.Options{
-		Dir: s.dir, Clock: s.clock.Now, Wire: true, SampleEvery: time.Hour, BirthPatience: longest,
+		Dir: s.dir, Clock: s.clock.Now, Wire: true, Members: s.members, SampleEvery: time.Hour, BirthPatience: longest,
 		Journal: persistence.Options{FS: errorfs.Wrap(s.disk, errorfs.InjectorFunc(s.operated)), CacheBytes: 4 << 20, Partitions: 4},
 		HTTP:    http.Options{NewID: s.newID, Limits: http.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}},
 	})
@@ -112,6 +135,9 @@ func (s *stage) start() {
 		s.Fatal(err)
 	}
 	s.live = httptest.NewServer(s.node.Server)
+	if s.members > 1 {
+		s.settled = splitting(s.T, s.node)
+	}
 }
 
 func (s *stage) operated(op errorfs.Op) error {
@@ -135,6 +161,7 @@ func (s *stage) stop() {
 		f.body.Close()
 	}
 	clear(s.streams)
+	s.settled()
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	if err := s.node.Stop(ctx); err != nil {

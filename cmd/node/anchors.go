@@ -62,9 +62,9 @@ const (
 )
 
 // takeOverMissed makes tasks of the rows that earlier versions wrote in a partition.
-func (n *Node) takeOverMissed(ctx context.Context, p persistence.Partition) {
+func (n *Node) takeOverMissed(ctx context.Context, s share) {
 	for after := ""; ; {
-		page, err := n.System.Owners(p, missedList, after, missedPage)
+		page, err := s.system.Owners(s.partition, missedList, after, missedPage)
 		if err != nil && !errors.Is(err, persistence.ErrClosed) {
 			n.log.Error("anchors that wait for their drives cannot be listed", slog.Any("error", err))
 		}

@@ -111,7 +111,7 @@ func TestAnchorsThatWaitedBeforeTasks(t *testing.T) {
 	h.start()
 	h.until(func() bool { return h.anchor("anc_1") == "broken a" && h.workspace().GetAnchorCheck() == 0 })
 	h.until(func() bool {
-		waiting, err := h.System.Listed(missedList)
+		waiting, err := h.Systems[0].Listed(missedList)
 		h.check(err)
 		return len(waiting) == 0
 	})

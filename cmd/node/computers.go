@@ -54,18 +54,18 @@ func (n *Node) computerExecutors(executors map[string]actors.Executor) {
 
 // share is the computers of one partition.
 type share struct {
-	node      *Node
+	system    *actors.System
 	partition persistence.Partition
 }
 
 // Running is of computer.Share.
 func (s share) Running() []string {
-	return s.node.System.Active(s.partition, entity.KindWorkspace)
+	return s.system.Active(s.partition, entity.KindWorkspace)
 }
 
 // Present is of computer.Share.
 func (s share) Present(after string, limit int) ([]*computerv1.Present, error) {
-	ids, err := s.node.System.Owners(s.partition, entitycomputer.PresentList, after, limit)
+	ids, err := s.system.Owners(s.partition, entitycomputer.PresentList, after, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (s share) Present(after string, limit int) ([]*computerv1.Present, error) {
 
 // Find is of computer.Share.
 func (s share) Find(workspaceID string) (*computerv1.Present, error) {
-	page, err := s.node.System.Rows(s.partition, workspaceID, &wirev1.List{Name: entitycomputer.PresentList, Limit: 1})
+	page, err := s.system.Rows(s.partition, workspaceID, &wirev1.List{Name: entitycomputer.PresentList, Limit: 1})
 	if err != nil || len(page.GetRows()) == 0 {
 		return nil, err
 	}

@@ -110,7 +110,7 @@ func (h *home) settle() {
 	if err := (settler{h.Router, h.Node}).Settle(ctx, entity.KindWorkspace, ws); err != nil {
 		h.Fatal(err)
 	}
-	if err := h.System.SettleAll(ctx, h.Router.Partition(ws)); err != nil {
+	if err := h.Router.SettleAll(ctx, h.Router.Partition(ws)); err != nil {
 		h.Fatal(err)
 	}
 }
@@ -136,7 +136,7 @@ func (h *home) done() *computerv1.Computer {
 func (h *home) sample() {
 	h.Helper()
 	for p := range h.Journal.Partitions() {
-		h.check(h.Computers.Sample(context.Background(), share{h.Node, persistence.Partition(p)}))
+		h.check(h.Computers.Sample(context.Background(), share{h.Systems[0], persistence.Partition(p)}))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -53,6 +54,9 @@ type Options struct {
 	BirthPatience time.Duration
 	// Wire sends every command through the wire codec.
 	Wire bool
+	// Members is how many actor systems run over the journal, each leading the partitions that Journal.Move gives it; 0: 1.
+	// More than one is the split mode of tests, in which nothing may depend on state that one system alone has.
+	Members int
 	// Registry takes the metrics.
 	Registry *prometheus.Registry
 }
@@ -63,7 +67,8 @@ const DefaultIdleAfter = 5 * time.Minute
 // Node is a running member.
 type Node struct {
 	Journal *persistence.Store
-	System  *actors.System
+	// Systems are the actor systems of the members, of which MemberName has the names in the journal.
+	Systems []*actors.System
 	Router  *cluster.Router
 	Drives  *drive.Drives
 	// Computers looks after the workspaces' computers.
@@ -128,24 +133,47 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.Computers, err = n.fleet(o, archive.New(n.backups, archived{n.Drives})); err != nil {
 		return n, err
 	}
-	executors := map[string]actors.Executor{}
-	n.computerExecutors(executors)
-	n.mailExecutors(executors)
-	n.driveExecutors(executors)
-	n.System = actors.New(actors.Options{
-		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
-		Reactions: n.reactions(), Trail: n.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: o.Registry,
-		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: executors,
-		Follow: n.follow,
-	})
-	n.Router.Attach(n.System)
-	n.System.Start()
+	for member := range max(o.Members, 1) {
+		n.Systems = append(n.Systems, n.newSystem(o, member))
+	}
+	n.Router.Attach(n.Systems...)
+	for _, system := range n.Systems {
+		system.Start()
+	}
 	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers)
 	if n.Server, err = n.serve(o); err != nil {
 		return n, err
 	}
 	close(n.ready)
 	return n, nil
+}
+
+// MemberName returns the name under which the journal knows a member of the node, from 0 on.
+func MemberName(member int) string {
+	if member == 0 {
+		return persistence.DefaultMember
+	}
+	return fmt.Sprintf("member-%d", member)
+}
+
+// newSystem makes the actor system of a member. The first one has the metrics.
+func (n *Node) newSystem(o Options, member int) *actors.System {
+	executors := map[string]actors.Executor{}
+	n.computerExecutors(executors)
+	n.mailExecutors(executors)
+	n.driveExecutors(executors)
+	var metrics prometheus.Registerer
+	if member == 0 {
+		metrics = o.Registry
+	}
+	var system *actors.System
+	system = actors.New(actors.Options{
+		Journal: n.Journal.Member(MemberName(member)), Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
+		Reactions: n.reactions(), Trail: n.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: metrics,
+		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: executors,
+		Follow: func(ctx context.Context, p persistence.Partition) { n.follow(ctx, share{system, p}) },
+	})
+	return system
 }
 
 func (o Options) complete() Options {
@@ -198,8 +226,8 @@ func (n *Node) Stop(ctx context.Context) error {
 	if n.Server != nil {
 		errs = append(errs, n.Server.Shutdown(ctx))
 	}
-	if n.System != nil {
-		n.System.EndWork(ctx) // tasks use the drives and the bucket
+	for _, system := range n.Systems {
+		system.EndWork(ctx) // tasks use the drives and the bucket
 	}
 	if n.Drives != nil {
 		errs = append(errs, n.Drives.Close())
@@ -207,8 +235,8 @@ func (n *Node) Stop(ctx context.Context) error {
 	if n.backups != nil {
 		errs = append(errs, n.backups.Close())
 	}
-	if n.System != nil {
-		n.System.Stop(ctx)
+	for _, system := range n.Systems {
+		system.Stop(ctx)
 	}
 	if n.Journal != nil {
 		errs = append(errs, n.Journal.Close())

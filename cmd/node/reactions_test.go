@@ -70,7 +70,7 @@ func (s scene) ask(p *wirev1.Principal, kind, identity string, m proto.Message) 
 	}
 	for range 4 {
 		for p := range s.node.Journal.Partitions() {
-			if err := s.node.System.SettleAll(s.t.Context(), persistence.Partition(p)); err != nil {
+			if err := s.node.Router.SettleAll(s.t.Context(), persistence.Partition(p)); err != nil {
 				s.t.Fatal(err)
 			}
 		}

@@ -96,7 +96,7 @@ func (n *nation) settle(slug string, members int) {
 	}
 	n.join(slug, made.WorkspaceID, members-1, members, "Twin")
 	for settled := 0; settled < 4; { // chains have several steps, and much to do
-		if err := n.Node.System.SettleAll(context.Background(), n.Node.Router.Partition(made.WorkspaceID)); err == nil {
+		if err := n.Node.Router.SettleAll(context.Background(), n.Node.Router.Partition(made.WorkspaceID)); err == nil {
 			settled++
 		}
 	}
