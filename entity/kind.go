@@ -41,6 +41,11 @@ type Rules[S, C, E proto.Message] struct {
 	// called after each decision with events.
 	Timers func(s S) []Timer
 	Tasks  func(s S) []Task
+	// EffectLists names lists in which each entity has a row that may have had timers, tasks or StateRows before the rules
+	// declared them. The runtime has these entities write their missing rows once.
+	EffectLists []string
+	// StateRows returns the list rows that follow from a state alone and that earlier rules may not have written; nil: none.
+	StateRows func(s S) []Row
 	// Retention is how long the outcome of a command that carries an id is remembered; 0: CommandRetention.
 	Retention time.Duration
 }
@@ -72,6 +77,10 @@ type Kind struct {
 	// Timers and Tasks return those of a state; nil: the kind has none.
 	Timers func(state proto.Message) []Timer
 	Tasks  func(state proto.Message) []Task
+	// EffectIndexes names the indexes of Rules.EffectLists, whose values begin with the entity's identity and a zero byte.
+	EffectIndexes []string
+	// StateRows returns the list rows that follow from a state alone; nil: the kind declares none.
+	StateRows func(state proto.Message) []Row
 }
 
 // Outcome is what a command came to.
@@ -146,6 +155,12 @@ func (r Rules[S, C, E]) Kind() Kind {
 	}
 	if r.Tasks != nil {
 		k.Tasks = func(state proto.Message) []Task { return r.Tasks(state.(S)) }
+	}
+	if r.StateRows != nil {
+		k.StateRows = func(state proto.Message) []Row { return r.StateRows(state.(S)) }
+	}
+	for _, list := range r.EffectLists {
+		k.EffectIndexes = append(k.EffectIndexes, ListIndex(list))
 	}
 	return k
 }
