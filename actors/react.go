@@ -117,13 +117,18 @@ func (r *run) react(ctx context.Context, event persistence.Event) (err error) {
 	if kind == entity.KindActivity {
 		return r.node.trail.React(limited, identity, event.Payload)
 	}
-	m, err := entity.Message(event.Name, event.Payload)
+	reactions, err := r.node.reactionsTo(kind, identity, event)
 	if err != nil {
 		return err
 	}
-	reactions, err := r.node.reactions[event.Name](limited, identity, m)
-	if err != nil {
-		return err
+	if effect := r.node.reactions[event.Name]; effect != nil {
+		m, err := entity.Message(event.Name, event.Payload)
+		if err != nil {
+			return err
+		}
+		if err := effect(limited, identity, m); err != nil {
+			return err
+		}
 	}
 	return r.sendAll(ctx, event, reactions)
 }

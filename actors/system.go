@@ -43,7 +43,8 @@ type Options struct {
 	Kinds []entity.Kind
 	// Secret is what the cursors in the frames of streams are made with.
 	Secret []byte
-	// Reactions by the full name of the event that they follow.
+	// Reactions are side effects in this process, by the full name of the event that they follow. They are carried out
+	// before the commands of the kind's React.
 	Reactions map[string]Reaction
 	// Trail has activity reacted to; may be zero.
 	Trail Trail

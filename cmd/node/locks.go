@@ -17,14 +17,9 @@ import (
 // locks go before whatever else follows from the event.
 func (n *Node) followMembers(reactions map[string]actors.Reaction) {
 	for _, event := range []proto.Message{&workspacev1.MemberRemoved{}, &workspacev1.MemberRoleChanged{}} {
-		name := entity.MessageName(event)
-		before := reactions[name]
-		reactions[name] = func(ctx context.Context, identity string, event proto.Message) ([]entity.Reaction, error) {
+		reactions[entity.MessageName(event)] = func(ctx context.Context, identity string, event proto.Message) error {
 			n.dropLocks(ctx, identity, event)
-			if before == nil {
-				return nil, nil
-			}
-			return before(ctx, identity, event)
+			return nil
 		}
 	}
 }

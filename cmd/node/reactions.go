@@ -1,32 +1,20 @@
 package node
 
 import (
-	"context"
 	"errors"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/chain"
 )
 
-// reactions are the chain's steps.
+// reactions returns the side effects of events. What follows from events as commands, the kinds declare.
 func (n *Node) reactions() map[string]actors.Reaction {
 	reactions := map[string]actors.Reaction{}
-	for _, event := range chain.Events() {
-		reactions[entity.MessageName(event)] = follow
-	}
 	n.followMembers(reactions)
 	return reactions
 }
 
-// follow returns the chain's step.
-func follow(_ context.Context, identity string, event proto.Message) ([]entity.Reaction, error) {
-	return chain.React(identity, event), nil
-}
-
-// refused tells whether an entity refused a command for good.
+// refused reports whether an entity refused a command for good.
 func refused(err error) bool {
 	var refusal *entity.Error
 	return errors.As(err, &refusal) && refusal.Code != entity.Unavailable && refusal.Code != entity.Internal

@@ -40,7 +40,7 @@ func Zero(identity string) *devicev1.Device {
 var Kind = rules.Kind()
 
 var rules = entity.Rules[*devicev1.Device, devicev1.Command, devicev1.Event]{
-	Name: entity.KindDevice, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+	Name: entity.KindDevice, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply, React: React,
 }
 
 // Decide authorizes a command and turns it into events. No events and no error: already so, or a query.

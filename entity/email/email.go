@@ -29,7 +29,7 @@ func Zero(identity string) *emailv1.Email {
 var Kind = rules.Kind()
 
 var rules = entity.Rules[*emailv1.Email, emailv1.Command, emailv1.Event]{
-	Name: entity.KindEmail, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+	Name: entity.KindEmail, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply, React: React,
 }
 
 // Decide authorizes a command and turns it into events. No events and no error: already so, or a query.

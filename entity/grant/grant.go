@@ -32,7 +32,7 @@ func Zero(identity string) *grantv1.Grant {
 var Kind = rules.Kind()
 
 var rules = entity.Rules[*grantv1.Grant, grantv1.Command, grantv1.Event]{
-	Name: entity.KindGrant, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+	Name: entity.KindGrant, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply, React: React,
 }
 
 // Decide authorizes a command and turns it into events. No events and no error: already so, or a query.

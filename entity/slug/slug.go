@@ -42,7 +42,7 @@ func Zero(identity string) *slugv1.Slug {
 var Kind = rules.Kind()
 
 var rules = entity.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{
-	Name: entity.KindSlug, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+	Name: entity.KindSlug, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply, React: React,
 }
 
 // Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
