@@ -22,8 +22,9 @@ const (
 	overview     = "../../docs/chains.md"
 	overviewHead = `# What follows from events
 
-The commands that kinds send to other entities after their own events (` + "`React` in `entity/<kind>/reactions.go`" + `). Commands of
-one event to one entity are sent in this order; see [ADR 12](adr/0012-reactions.md) for order, repetition and failure.
+The commands that kinds send to other entities after their own events: the function React of
+each package below ` + "`entity`" + `. The commands of one event to one entity are sent in this order;
+[ADR 12](adr/0012-reactions.md) describes order, repetition and failure.
 
 This page is written by ` + "`go test ./entity/kinds -rewrite`" + `, and the same test fails if it is out of date.
 `
