@@ -338,7 +338,7 @@ func (s *System) reactionsTo(name, identity string, event persistence.Event) (_ 
 		if reason := recover(); reason != nil {
 			s.log.Error("a kind's React panicked", slog.String("stream", string(event.Stream)), slog.Uint64("version", event.Version),
 				slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
-			err = fmt.Errorf("React panicked: %v", reason)
+			err = fmt.Errorf("the kind's React panicked: %v", reason)
 		}
 	}()
 	return k.React(identity, m), nil
