@@ -155,7 +155,7 @@ func (a *activityMachine) setTimer(d *decision, made *activity.Decision) error {
 	if !changed {
 		return nil
 	}
-	timer := entity.Timer{ID: "flush", At: a.flushAt, Message: &activityv1.FlushSummaries{}}
+	timer := entity.Timer{ID: flushTimer, At: a.flushAt, Message: &activityv1.FlushSummaries{}}
 	for _, remove := range []bool{true, false} {
 		if timer.At != 0 {
 			c, err := timerChange(entity.KindActivity, a.workspaceID, timer, remove)
@@ -169,6 +169,19 @@ func (a *activityMachine) setTimer(d *decision, made *activity.Decision) error {
 	a.flushAt = next
 	return nil
 }
+
+// declare returns the row of the timer that flushes summaries, whether or not the journal has it.
+func (a *activityMachine) declare(int64) ([]persistence.Change, error) {
+	if a.flushAt == 0 {
+		return nil, nil
+	}
+	timer := entity.Timer{ID: flushTimer, At: a.flushAt, Message: &activityv1.FlushSummaries{}}
+	c, err := timerChange(entity.KindActivity, a.workspaceID, timer, false)
+	return []persistence.Change{c}, err
+}
+
+// flushTimer is the ID of the timer that flushes summaries.
+const flushTimer = "flush"
 
 func (a *activityMachine) stored(call entity.Call, made *activity.Decision) decision {
 	d := decision{reply: &activityv1.Recorded{Seq: a.state.Seq}, note: made}
@@ -232,7 +245,10 @@ func (a *activityMachine) flushCommand() proto.Message {
 
 // committed passes rows on to those who follow the workspace.
 func (a *activityMachine) committed(d decision) {
-	made := d.note.(*activity.Decision)
+	made, ok := d.note.(*activity.Decision)
+	if !ok {
+		return // it declared effects
+	}
 	activity.Acknowledge(a.state, made)
 	if made.Index != nil {
 		for seen, t := range made.Index.Totals {

@@ -17,6 +17,7 @@ import (
 //	set, ring, cancel   a timer: it waits, its command arrived, it was cancelled
 //	open, done, drop    a task: it is open, it was completed, it was given up
 //	deaf                timers are not removed by ring
+//	list                the agenda gets a row in the list that names agendas with timers and tasks
 func agenda() entity.Kind {
 	return entity.Rules[*structpb.Struct, *structpb.Struct, *structpb.Struct]{
 		Name: "agenda", Zero: func(string) *structpb.Struct { return &structpb.Struct{} },
@@ -47,7 +48,17 @@ func agenda() entity.Kind {
 			}
 			return next
 		},
-		Reply: func(_ entity.Call, s, _ *structpb.Struct, _ []*structpb.Struct) proto.Message { return s },
+		Reply:       func(_ entity.Call, s, _ *structpb.Struct, _ []*structpb.Struct) proto.Message { return s },
+		EffectLists: []string{"agendas"},
+		Rows: func(_ entity.Call, _, _, c *structpb.Struct, events []*structpb.Struct) []entity.Row {
+			if len(events) == 0 || text(c, "do") != "list" {
+				return nil
+			}
+			return []entity.Row{{List: "agendas", Key: "row", Message: c}}
+		},
+		StateRows: func(s *structpb.Struct) []entity.Row {
+			return []entity.Row{{List: "agendas.state", Key: "row", Message: s}}
+		},
 		Timers: func(s *structpb.Struct) []entity.Timer {
 			var all []entity.Timer
 			for _, id := range ids(s, "set ") {

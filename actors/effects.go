@@ -28,6 +28,8 @@ import (
 //     run each task, and sends the command that it returns.
 //  5. That command's events remove the row, by steps 1 and 2.
 //
+// States that were recorded before their kind declared timers and tasks have no rows: declare.go has them written.
+//
 // What is lost between two steps is found again in the index when the next term of the partition begins.
 const (
 	timerIndex = "timer"
@@ -125,7 +127,7 @@ func effectsOf(kind, identity string, timers []entity.Timer, tasks []entity.Task
 }
 
 // keepStored drops those that have no row: of a state that was recorded by rules which listed fewer of them. The next
-// decision with events writes their rows.
+// decision with events writes their rows, or DeclareEffects (declare.go).
 func (s *stateEffects) keepStored(v persistence.View, p persistence.Partition) error {
 	for value := range s.timers {
 		if _, ok, err := v.Lookup(p, timerIndex, value, 0); err != nil {
@@ -212,6 +214,7 @@ func (s *shard) startEffects(ctx actor.Context) {
 	e.tasks = spawn(ctx, node, tasksKind, node.metrics.kinds[tasksKind], func(box *mailbox) actor.Actor {
 		return &tasks{node: node, partition: s.term.partition, effects: e, mailbox: box}
 	})
+	node.work.Go(func() { node.declareEffects(e.ctx, s.term.partition, s.term.epoch) })
 	if node.follow != nil {
 		node.work.Go(func() { node.follow(e.ctx, s.term.partition) })
 	}

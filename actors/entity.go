@@ -165,6 +165,9 @@ func accessTo(k *kind, r *request) (entity.Access, error) {
 	if r.connection != nil {
 		return r.connection.access, nil
 	}
+	if isDeclaration(r.command.Message) {
+		return entity.PlatformOnly(), nil
+	}
 	asked, ok := r.command.Message.(*wirev1.List)
 	if !ok {
 		return k.Access(r.command.Message)

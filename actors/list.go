@@ -29,7 +29,7 @@ func changes(identity string, rows []entity.Row) ([]persistence.Change, error) {
 	return all, nil
 }
 
-func listIndex(name string) string { return "list." + name }
+func listIndex(name string) string { return entity.ListIndex(name) }
 
 // Listed are the entities that have rows in a list, over all partitions.
 func (s *System) Listed(list string) ([]string, error) { return s.Identities(listIndex(list)) }

@@ -19,6 +19,9 @@ type machine interface {
 	decide(call entity.Call, command proto.Message) (decision, error)
 	// check refuses a call that does not have what need says of the entity.
 	check(call entity.Call, need entity.Need) error
+	// declare returns the rows of timers and tasks that the state has and the journal has not, and the list rows that
+	// follow from the state. at is the time of the rows, in milliseconds since the Unix epoch.
+	declare(at int64) ([]persistence.Change, error)
 	// snapshot returns the state as of the version last decided, or nil where the kind keeps no snapshots. The result
 	// may be encoded later, while the state has moved on.
 	snapshot() proto.Message
@@ -124,6 +127,27 @@ func (r *ruled) decide(call entity.Call, command proto.Message) (decision, error
 	}
 	r.state = out.State
 	return d, nil
+}
+
+func (r *ruled) declare(at int64) ([]persistence.Change, error) {
+	var all []persistence.Change
+	if r.kind.StateRows != nil {
+		rows, err := changes(r.identity, r.kind.StateRows(r.state))
+		if err != nil {
+			return nil, err
+		}
+		all = rows
+	}
+	if !r.hasEffects() {
+		return all, nil
+	}
+	after := r.effectsOf(r.state)
+	missing, err := effectChanges(r.kind.Name, r.identity, at, r.effects, after)
+	if err != nil {
+		return nil, err
+	}
+	r.effects = after
+	return append(all, missing...), nil
 }
 
 func (r *ruled) hasEffects() bool { return r.kind.Timers != nil || r.kind.Tasks != nil }

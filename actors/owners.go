@@ -11,6 +11,11 @@ import (
 // Owners are those in a partition who have rows in a list, in the order of their ids: at most limit of them, after one.
 // Each costs one look-up, however many rows they have.
 func (s *System) Owners(p persistence.Partition, list, after string, limit int) ([]string, error) {
+	return s.IndexOwners(p, listIndex(list), after, limit)
+}
+
+// IndexOwners is Owners for the index of any name whose values begin with an id and a zero byte.
+func (s *System) IndexOwners(p persistence.Partition, index, after string, limit int) ([]string, error) {
 	v, err := s.journal.View()
 	if err != nil {
 		return nil, err
@@ -18,7 +23,7 @@ func (s *System) Owners(p persistence.Partition, list, after string, limit int) 
 	defer v.Close()
 	var found []string
 	for len(found) < limit {
-		next, err := ownerAfter(v, p, list, after)
+		next, err := ownerAfter(v, p, index, after)
 		if err != nil || next == "" {
 			return found, err
 		}
@@ -29,8 +34,8 @@ func (s *System) Owners(p persistence.Partition, list, after string, limit int) 
 
 // ownerAfter is the next one; "": there is none. All of an owner's values begin with the id and a zero byte, so that they
 // come before the id and a one.
-func ownerAfter(v persistence.View, p persistence.Partition, list, after string) (string, error) {
-	query := persistence.Query{Index: listIndex(list), Prefix: true}
+func ownerAfter(v persistence.View, p persistence.Partition, index, after string) (string, error) {
+	query := persistence.Query{Index: index, Prefix: true}
 	if after != "" {
 		query.After = after + "\x01"
 	}

@@ -187,7 +187,7 @@ func (p *pipeline) handle(r *request) {
 		return
 	}
 	call := entity.Call{Now: now(p.term.node.clock), Identity: r.command.Identity, Principal: r.command.Principal, Version: p.version + 1}
-	d, err := p.machine.decide(call, r.command.Message)
+	d, err := p.decide(call, r.command.Message)
 	next := pending{ticket: p.proposed, request: r, decision: d, err: err}
 	if source := r.command.Source; source != nil && (err == nil || isRefusal(err)) {
 		next.decision.changes = append(next.decision.changes, p.mark(source, err != nil)...)
@@ -201,6 +201,20 @@ func (p *pipeline) handle(r *request) {
 		return
 	}
 	p.waiting = append(p.waiting, next)
+}
+
+// decide decides a command of the kind, or the runtime's own command to write missing rows.
+func (p *pipeline) decide(call entity.Call, command proto.Message) (decision, error) {
+	if !isDeclaration(command) {
+		return p.machine.decide(call, command)
+	}
+	if err := entity.PlatformOnly().Authorize(call.Principal, func(need entity.Need) error {
+		return p.machine.check(call, need)
+	}); err != nil {
+		return decision{}, err
+	}
+	rows, err := p.machine.declare(call.At())
+	return decision{changes: rows, reply: &wirev1.Done{}}, err
 }
 
 // after goes on with a request that the state allows (err is nil) or refuses it, once everything that the state rests on

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
@@ -35,9 +34,6 @@ const (
 	// runningLanes bounds the lanes of a partition that run at the same time.
 	runningLanes = 64
 )
-
-// Reaction carries out a side effect of an event, which must be idempotent since it may be repeated. An error is retried.
-type Reaction func(ctx context.Context, identity string, event proto.Message) error
 
 // Trail has the activity of workspaces that have rows in a list reacted to. Without it a reactor passes over activity,
 // which is most of what a journal holds.
@@ -314,7 +310,7 @@ func (s *System) reacts(event persistence.Event) bool {
 	if name == entity.KindActivity {
 		return s.trail.React != nil
 	}
-	if event.Name == "" || s.reactions[event.Name] != nil {
+	if event.Name == "" {
 		return true
 	}
 	if k := s.kinds[name]; k == nil || k.React == nil {

@@ -43,9 +43,6 @@ type Options struct {
 	Kinds []entity.Kind
 	// Secret is what the cursors in the frames of streams are made with.
 	Secret []byte
-	// Reactions are side effects in this process, by the full name of the event that they follow. They are carried out
-	// before the commands of the kind's React.
-	Reactions map[string]Reaction
 	// Trail has activity reacted to; may be zero.
 	Trail Trail
 	// Ask reaches entities of any partition, for reactions.
@@ -75,7 +72,6 @@ const DefaultReactionAttempts = 12
 type System struct {
 	journal    persistence.Journal
 	kinds      map[string]*kind
-	reactions  map[string]Reaction
 	trail      Trail
 	ask        func(context.Context, entity.Command) (proto.Message, error)
 	clock      func() time.Time
@@ -122,7 +118,7 @@ type System struct {
 // New makes a system that runs nothing yet. It panics where a kind names an owner that is not among the kinds.
 func New(o Options) *System {
 	s := &System{
-		journal: o.Journal, kinds: map[string]*kind{}, reactions: o.Reactions, trail: o.Trail, ask: o.Ask,
+		journal: o.Journal, kinds: map[string]*kind{}, trail: o.Trail, ask: o.Ask,
 		clock: o.Clock, log: o.Log, idleAfter: o.IdleAfter, sweepEvery: max(o.IdleAfter/4, time.Second),
 		terms:            make([]atomic.Pointer[term], o.Partitions),
 		reactionAttempts: cmp.Or(o.ReactionAttempts, DefaultReactionAttempts), expireEvery: cmp.Or(o.ExpireEvery, 10*time.Minute),

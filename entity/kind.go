@@ -45,6 +45,11 @@ type Rules[S, C, E proto.Message] struct {
 	// any event of the kind. It is a function of its arguments alone, which it leaves as they are. The runtime calls it
 	// more than once for an event.
 	React func(identity string, e E) []Reaction
+	// EffectLists names lists in which each entity has a row that may have had timers, tasks or StateRows before the rules
+	// declared them. The runtime has these entities write their missing rows once.
+	EffectLists []string
+	// StateRows returns the list rows that follow from a state alone and that earlier rules may not have written; nil: none.
+	StateRows func(s S) []Row
 	// Retention is how long the outcome of a command that carries an id is remembered; 0: CommandRetention.
 	Retention time.Duration
 }
@@ -79,6 +84,10 @@ type Kind struct {
 	// React returns the commands that follow from an event, in an order that never changes; nil: nothing follows from
 	// any event of the kind. An event of another kind has none.
 	React func(identity string, event proto.Message) []Reaction
+	// EffectIndexes names the indexes of Rules.EffectLists, whose values begin with the entity's identity and a zero byte.
+	EffectIndexes []string
+	// StateRows returns the list rows that follow from a state alone; nil: the kind declares none.
+	StateRows func(state proto.Message) []Row
 }
 
 // Outcome is what a command came to.
@@ -162,6 +171,12 @@ func (r Rules[S, C, E]) Kind() Kind {
 			}
 			return r.React(identity, e)
 		}
+	}
+	if r.StateRows != nil {
+		k.StateRows = func(state proto.Message) []Row { return r.StateRows(state.(S)) }
+	}
+	for _, list := range r.EffectLists {
+		k.EffectIndexes = append(k.EffectIndexes, ListIndex(list))
 	}
 	return k
 }

@@ -15,6 +15,9 @@ type Row struct {
 	Message proto.Message
 }
 
+// ListIndex returns the name of the journal's index that holds the rows of a list.
+func ListIndex(list string) string { return "list." + list }
+
 // Ascending is a key that orders by a number, lowest first; Descending highest first.
 func Ascending(n uint64) string  { return string(binary.BigEndian.AppendUint64(nil, n)) }
 func Descending(n uint64) string { return Ascending(^n) }

@@ -43,7 +43,8 @@ var beside = []proto.Message{
 	&journalv1.Metadata{}, &journalv1.State{}, &journalv1.Mark{}, &journalv1.Parked{},
 	&activityv1.Intent{}, &activityv1.Totals{}, &activityv1.Fold{}, &activityv1.Writer{}, &activityv1.IndexMark{},
 	&auditv1.Event{}, &computerv1.Present{}, &computerv1.Sample{}, &computerv1.Work{},
-	&workspacev1.InvitationMail{}, &userv1.LinkMail{}, &runtimev1.Timer{}, &runtimev1.Task{},
+	&workspacev1.InvitationMail{}, &workspacev1.AnchorCheck{}, &userv1.LinkMail{},
+	&runtimev1.Timer{}, &runtimev1.Task{}, &runtimev1.Declared{},
 }
 
 func isEvent(m proto.Message) bool {

@@ -5,8 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/atelier-run/atelier/entity"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
@@ -77,27 +79,56 @@ func TestAnchorsWaitForTheirDrive(t *testing.T) {
 	h.check(os.Remove(filepath.Join(drive, "files", "a")))
 	h.check(os.Rename(drive, drive+".away"))
 	h.start()
-	if err := h.anchors.react(t.Context(), ws, []byte("\x03"+`{"seq":9,"event":{"kind":"delete","at":9,"path":"a"}}`)); err != nil {
-		t.Errorf("a drive that is away holds up the rest: %v", err)
+	row := []byte("\x03" + `{"seq":9,"event":{"kind":"delete","at":9,"path":"a"}}`)
+	for range 2 { // a row may be passed on twice
+		if err := h.anchors.React(t.Context(), ws, row); err != nil {
+			t.Errorf("a drive that is away holds up the rest: %v", err)
+		}
 	}
-	if state := h.anchor("anc_1"); state != "active a" {
-		t.Errorf("anchor %s", state)
-	}
-	h.anchors.Sweep(t.Context())
-	if state := h.anchor("anc_1"); state != "active a" {
-		t.Errorf("anchor %s", state)
+	if state, check := h.anchor("anc_1"), h.workspace().GetAnchorCheck(); state != "active a" || check == 0 {
+		t.Errorf("anchor %s, check %d", state, check)
 	}
 	// Who repairs a drive may have to end the process for it.
 	h.stop()
 	h.check(os.Rename(drive+".away", drive))
 	h.start()
-	h.anchors.Sweep(t.Context())
+	h.until(func() bool { return h.workspace().GetAnchorCheck() == 0 })
 	if state := h.anchor("anc_1"); state != "broken a" {
 		t.Errorf("anchor %s", state)
 	}
-	if waiting, err := h.System.Listed(missedList); err != nil || len(waiting) > 0 {
-		t.Errorf("%v still wait: %v", waiting, err)
-	}
+}
+
+// What waited for its drive when a version without tasks was stopped is looked at by this one.
+func TestAnchorsThatWaitedBeforeTasks(t *testing.T) {
+	h := newHome(t)
+	h.done()
+	h.put("a", "x")
+	h.ask(entity.KindWorkspace, &workspacev1.CreateAnchor{AnchorId: "anc_1", Path: "a", Kind: workspacev1.AnchorKind_ANCHOR_KIND_PUBLISH})
+	h.settle()
+	h.check(h.Router.Put(t.Context(), ws, entity.Row{List: missedList, Key: missedKey, Message: &wirev1.Done{}}))
+	h.stop()
+	h.check(os.Remove(filepath.Join(h.dir, "drives", ws, "files", "a")))
+	h.start()
+	h.until(func() bool { return h.anchor("anc_1") == "broken a" && h.workspace().GetAnchorCheck() == 0 })
+	h.until(func() bool {
+		waiting, err := h.System.Listed(missedList)
+		h.check(err)
+		return len(waiting) == 0
+	})
+}
+
+// A broken anchor is given up by the workspace's timer, whoever runs and whether or not somebody asks for it.
+func TestABrokenAnchorIsGivenUp(t *testing.T) {
+	h := newHome(t)
+	h.done()
+	h.put("a", "x")
+	h.ask(entity.KindWorkspace, &workspacev1.CreateAnchor{AnchorId: "anc_1", Path: "a", Kind: workspacev1.AnchorKind_ANCHOR_KIND_PUBLISH})
+	h.check(h.drive().Remove(t.Context(), "a", change))
+	h.until(func() bool { return h.anchor("anc_1") == "broken a" })
+	h.stop()
+	h.last.Add((31 * 24 * time.Hour).Milliseconds())
+	h.start()
+	h.until(func() bool { return h.anchor("anc_1") == "orphaned a" })
 }
 
 // The next process is passed rows again that this one has followed: one that did not concern an anchor then does not

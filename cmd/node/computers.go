@@ -46,9 +46,6 @@ func (n *Node) computerExecutors(executors map[string]actors.Executor) {
 				if !ok {
 					return nil, fmt.Errorf("unexpected message %T of task %s", t.Message, t.Kind)
 				}
-				if err := n.awaitReady(ctx); err != nil {
-					return nil, err
-				}
 				return n.Computers.Run(ctx, t.Identity, work, t.Attempt)
 			},
 		}
@@ -108,7 +105,8 @@ const (
 )
 
 // Settle is of http.Asker. For a workspace whose computer is being provisioned it also waits, for the rest of
-// BirthPatience since the workspace was created, until the workspace can be used.
+// BirthPatience since the workspace was created, until the workspace can be used. For one from which locks are to be removed
+// it waits likewise, since the person lost the right to change files, until the locks are gone.
 func (s settler) Settle(ctx context.Context, kind, identity string) error {
 	err := s.Router.Settle(ctx, kind, identity)
 	if err != nil || kind != entity.KindWorkspace {
@@ -122,9 +120,7 @@ func (s settler) Settle(ctx context.Context, kind, identity string) error {
 			return ctx.Err() // the caller is told by what it asks next
 		}
 		described, _ := reply.(*workspacev1.Description)
-		w := described.GetWorkspace()
-		age := s.node.clock().Sub(time.UnixMilli(w.GetCreatedAt()))
-		if w.GetStatus() != workspacev1.Status_STATUS_PROVISIONING || age >= s.node.birthPatience {
+		if !s.node.settling(described.GetWorkspace()) {
 			return nil
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause))
@@ -135,4 +131,18 @@ func (s settler) Settle(ctx context.Context, kind, identity string) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// settling tells whether work outside of the actors that a request waits for is under way, and has not been for too long.
+func (n *Node) settling(w *workspacev1.Workspace) bool {
+	recent := func(at int64) bool { return n.clock().Sub(time.UnixMilli(at)) < n.birthPatience }
+	if w.GetStatus() == workspacev1.Status_STATUS_PROVISIONING && recent(w.GetCreatedAt()) {
+		return true
+	}
+	for _, removal := range w.GetLockRemovals() {
+		if recent(removal.GetRequestedAt()) {
+			return true
+		}
+	}
+	return false
 }

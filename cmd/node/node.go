@@ -18,8 +18,8 @@ import (
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/drive/anchors"
 	"github.com/atelier-run/atelier/drive/webdav"
-	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/entity/kinds"
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/persistence"
@@ -48,8 +48,8 @@ type Options struct {
 	BackupURL string
 	// SampleEvery is the pause between samples of computers; 0: 15 s.
 	SampleEvery time.Duration
-	// BirthPatience is how long who makes a workspace waits for its computer; 0: 2 s. Drivers here take milliseconds: the
-	// workspace can then be used as soon as the answer is there.
+	// BirthPatience is how long a request that makes a workspace waits for its computer, and one that takes the right to
+	// change files away for the removal of the person's locks; 0: 2 s. Both take milliseconds here.
 	BirthPatience time.Duration
 	// Wire sends every command through the wire codec.
 	Wire bool
@@ -75,21 +75,20 @@ type Node struct {
 	// files serves the drives.
 	files   *webdav.Handler
 	backups *blob.Bucket
-	anchors *anchors
+	anchors *anchors.Follower
 	// birthPatience and clock are those of Options.
 	birthPatience time.Duration
 	clock         func() time.Time
-	// ready is closed once drives were recovered and Server is set: tasks wait for it.
+	// ready is closed once Server is set: tasks that send mail wait for it.
 	ready chan struct{}
 	log   *slog.Logger
 }
 
-// Start opens the data directory, recovers what was under way and returns a node that is ready to serve. What it has
+// Start opens the data directory and returns a node that is ready to serve. What it has
 // started when something fails is stopped again.
 func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	o = o.complete()
 	n := &Node{log: o.Log, birthPatience: cmp.Or(o.BirthPatience, 2*time.Second), clock: o.Clock, ready: make(chan struct{})}
-	n.anchors = &anchors{node: n}
 	defer func() {
 		if err != nil {
 			stopping, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -122,6 +121,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		return n, err
 	}
 	n.files = webdav.New(n.Drives, o.Log)
+	n.anchors = anchors.New(n.Drives, n.Router, o.Log)
 	if n.backups, err = openBucket(ctx, o); err != nil {
 		return n, err
 	}
@@ -131,18 +131,15 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	executors := map[string]actors.Executor{}
 	n.computerExecutors(executors)
 	n.mailExecutors(executors)
+	n.driveExecutors(executors)
 	n.System = actors.New(actors.Options{
 		Journal: n.Journal, Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
-		Reactions: n.reactions(), Trail: n.anchors.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: o.Registry,
+		Trail: n.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: o.Registry,
 		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: executors,
-		Follow: func(ctx context.Context, p persistence.Partition) { n.Computers.Follow(ctx, share{n, p}) },
+		Follow: n.follow,
 	})
 	n.Router.Attach(n.System)
 	n.System.Start()
-	if err := n.recoverDrives(ctx); err != nil {
-		return n, err
-	}
-	n.anchors.start()
 	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers)
 	if n.Server, err = n.serve(o); err != nil {
 		return n, err
@@ -195,31 +192,12 @@ func (n *Node) serve(o Options) (*http.Server, error) {
 	return http.New(settings)
 }
 
-// recoverDrives recovers the drives on which operations were cut off, so that the first request of each does not wait for
-// it. It is an optimisation: a drive recovers itself when it is opened, and serves nothing before, wherever it is hosted. A
-// drive that cannot be recovered now does not block the others.
-func (n *Node) recoverDrives(ctx context.Context) error {
-	workspaces, err := n.System.Identities(activity.OpenIntents)
-	if err != nil {
-		return err
-	}
-	for _, id := range workspaces {
-		if err := n.Drives.Recover(ctx, id); err != nil {
-			n.log.Error("a drive cannot be recovered", slog.String("workspace", id), slog.Any("error", err))
-			continue
-		}
-		n.log.Info("a drive was recovered", slog.String("workspace", id))
-	}
-	return nil
-}
-
 // Stop ends what runs, in the order that lets commands under way finish: requests, tasks, drives, actors, journal.
 func (n *Node) Stop(ctx context.Context) error {
 	var errs []error
 	if n.Server != nil {
 		errs = append(errs, n.Server.Shutdown(ctx))
 	}
-	n.anchors.close()
 	if n.System != nil {
 		n.System.EndWork(ctx) // tasks use the drives and the bucket
 	}

@@ -24,6 +24,8 @@ var Kind = entity.Kind{
 	// A row is stored as the JSON that clients get, and not as a message.
 	IsEvent: func(proto.Message) bool { return false },
 	Access:  accessOf,
+	// Open folds are the state whose timer writes their summaries.
+	EffectIndexes: []string{OpenFolds},
 }
 
 // accessOf returns who may send a command or a query; the workspace checks it.

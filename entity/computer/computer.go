@@ -39,7 +39,7 @@ func Zero(identity string) *computerv1.Computer {
 // Kind describes computers to the runtime: each belongs to the workspace whose identity it has.
 var Kind = entity.Rules[*computerv1.Computer, computerv1.Command, computerv1.Event]{
 	Name: entity.KindComputer, Owner: entity.KindWorkspace, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve,
-	Reply: Reply, Rows: Rows, Tasks: Tasks, React: React,
+	Reply: Reply, Rows: Rows, Tasks: Tasks, EffectLists: []string{TaskList, PresentList}, StateRows: StateRows, React: React,
 	Lists: map[string]entity.List{
 		Telemetry: {Need: entity.Reads(), Most: int(Slots)},
 		Backups:   {Need: entity.Reads(entity.Admin)},

@@ -70,13 +70,25 @@ func Rows(call entity.Call, before, after *computerv1.Computer, c computerv1.Com
 		}
 	}
 	if p := present(after); p != present(before) || p && isMissed(after) != isMissed(before) {
-		row := entity.Row{List: PresentList, Key: PresentKey}
-		if p {
-			row.Message = &computerv1.Present{WorkspaceId: after.GetWorkspaceId(), Missed: isMissed(after)}
-		}
-		rows = append(rows, row)
+		rows = append(rows, presentRow(after))
 	}
 	return rows
+}
+
+// StateRows returns the row in PresentList, which earlier rules wrote without telling whether the computer was missed.
+func StateRows(s *computerv1.Computer) []entity.Row {
+	if !present(s) {
+		return nil
+	}
+	return []entity.Row{presentRow(s)}
+}
+
+func presentRow(s *computerv1.Computer) entity.Row {
+	row := entity.Row{List: PresentList, Key: PresentKey}
+	if present(s) {
+		row.Message = &computerv1.Present{WorkspaceId: s.GetWorkspaceId(), Missed: isMissed(s)}
+	}
+	return row
 }
 
 // isMissed tells whether a check that finds the computer changes its state.

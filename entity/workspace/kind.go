@@ -15,7 +15,7 @@ var Kind = rules.Kind()
 
 var rules = entity.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
 	Name: entity.KindWorkspace, Zero: Zero, Access: accessOf, Check: Check, Decide: decide, Evolve: Evolve, Reply: Reply,
-	Rows: Rows, Tasks: Tasks, React: React,
+	Rows: Rows, Timers: Timers, Tasks: Tasks, EffectLists: []string{BrokenAnchorsList}, React: React,
 	Lists: map[string]entity.List{
 		MembersList:       {Need: entity.Reads(entity.Sessions, entity.FilesRead), Match: matchesMember},
 		InvitationsList:   {Need: entity.Reads(entity.Members)},
@@ -47,7 +47,8 @@ func accessOf(c workspacev1.Command) entity.Access {
 	case *workspacev1.CreateWorkspace, *workspacev1.ReportReady, *workspacev1.ReportUnhealthy, *workspacev1.UpdateMember,
 		*workspacev1.RecordAudit, *workspacev1.RemoveAnchor, *workspacev1.MoveAnchor, *workspacev1.BreakAnchor,
 		*workspacev1.RepairAnchor, *workspacev1.OrphanAnchors, *workspacev1.ListAnchors, *workspacev1.ChangeStatus,
-		*workspacev1.DescribeInvitation, *workspacev1.CreateAnchor, *workspacev1.ReportInvitationMailed:
+		*workspacev1.DescribeInvitation, *workspacev1.CreateAnchor, *workspacev1.ReportInvitationMailed,
+		*workspacev1.ReportLocksRemoved, *workspacev1.RequestAnchorCheck, *workspacev1.ReportAnchorsChecked:
 	}
 	return entity.PlatformOnly()
 }
@@ -76,7 +77,8 @@ func decideAbsent(s *workspacev1.Workspace, c workspacev1.Command) (done bool, e
 		return true, errDeleted
 	case *workspacev1.Authorize, *workspacev1.DescribeWorkspace, *workspacev1.ReportReady, *workspacev1.ReportUnhealthy,
 		*workspacev1.UpdateMember, *workspacev1.RecordAudit, *workspacev1.ReportInvitationMailed, *workspacev1.RemoveAnchor, *workspacev1.MoveAnchor,
-		*workspacev1.BreakAnchor, *workspacev1.RepairAnchor, *workspacev1.OrphanAnchors, *workspacev1.ListAnchors:
+		*workspacev1.BreakAnchor, *workspacev1.RepairAnchor, *workspacev1.OrphanAnchors, *workspacev1.ListAnchors,
+		*workspacev1.ReportLocksRemoved, *workspacev1.RequestAnchorCheck, *workspacev1.ReportAnchorsChecked:
 		// The platform's own work may reach a workspace after its deletion: that is no error and changes nothing.
 		return true, nil
 	default:

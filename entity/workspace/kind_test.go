@@ -23,6 +23,7 @@ var senders = map[protoreflect.Name]string{
 	"ReportReady": "", "ReportUnhealthy": "", "CreateWorkspace": "", "UpdateMember": "", "RecordAudit": "", "ReportInvitationMailed": "", "ChangeStatus": "",
 	"DescribeInvitation": "", "CreateAnchor": "", "RemoveAnchor": "", "MoveAnchor": "", "BreakAnchor": "",
 	"RepairAnchor": "", "OrphanAnchors": "", "ListAnchors": "",
+	"ReportLocksRemoved": "", "RequestAnchorCheck": "", "ReportAnchorsChecked": "",
 	// Its own rule: an invited person is none of these.
 	"AcceptInvitation": "",
 }

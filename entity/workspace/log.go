@@ -67,7 +67,7 @@ func logged(call entity.Call, before *workspacev1.Workspace, e workspacev1.Event
 	case *workspacev1.AnchorCreated, *workspacev1.AnchorRemoved, *workspacev1.AnchorMoved, *workspacev1.AnchorBroken,
 		*workspacev1.AnchorRepaired, *workspacev1.AnchorOrphaned:
 		return ofAnchors(call, before, e)
-	case *workspacev1.InvitationMailed:
+	case *workspacev1.InvitationMailed, *workspacev1.LocksRemoved, *workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked:
 	case *workspacev1.MemberUpdated:
 		// The change is the person's own, not the workspace's.
 	}

@@ -11,12 +11,12 @@ import (
 // MailTask is the kind of the tasks that mail an invitation's link; the message of each is a workspacev1.InvitationMail.
 const MailTask = "mail.invitation"
 
-// Tasks are the mails of invitations that are to be sent. An invitation that was answered or revoked needs none.
-func Tasks(s *workspacev1.Workspace) []entity.Task {
+// mailTasks are the mails of invitations that are to be sent. An invitation that was answered or revoked needs none.
+func mailTasks(s *workspacev1.Workspace) []entity.Task {
 	var all []entity.Task
 	for _, id := range slices.Sorted(maps.Keys(s.GetInvitations())) {
 		i := s.GetInvitations()[id]
-		if i.GetMailId() != "" && i.GetRevokedAt() == 0 && i.GetConsumedAt() == 0 && !deleted(s) {
+		if i.GetMailId() != "" && i.GetRevokedAt() == 0 && i.GetConsumedAt() == 0 {
 			all = append(all, entity.Task{Kind: MailTask, ID: i.GetMailId(), Message: &workspacev1.InvitationMail{
 				InvitationId: id, RequestedAt: i.GetMailRequestedAt(),
 			}})

@@ -27,7 +27,7 @@ func changeRole(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Chang
 		return nil, err
 	}
 	return []workspacev1.Event{&workspacev1.MemberRoleChanged{
-		UserId: c.GetUserId(), Role: c.GetRole(), At: call.At(),
+		UserId: c.GetUserId(), Role: c.GetRole(), At: call.At(), LockRemovalId: lockRemovalID(call, member.GetRole(), c.GetRole()),
 	}}, nil
 }
 
@@ -42,7 +42,10 @@ func removeMember(
 	if err := dispensable(s, member); err != nil {
 		return nil, err
 	}
-	return []workspacev1.Event{&workspacev1.MemberRemoved{UserId: c.GetUserId(), At: call.At()}}, nil
+	return []workspacev1.Event{&workspacev1.MemberRemoved{
+		UserId: c.GetUserId(), At: call.At(),
+		LockRemovalId: lockRemovalID(call, member.GetRole(), workspacev1.Role_ROLE_UNSPECIFIED),
+	}}, nil
 }
 
 // dispensable tells why a workspace cannot do without a member as an owner; nil where it can.

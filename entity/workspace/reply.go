@@ -41,7 +41,8 @@ func Reply(
 		return &workspacev1.Removed{Removed: len(events) > 0}
 	case *workspacev1.CreateWorkspace, *workspacev1.ReportReady, *workspacev1.ReportUnhealthy,
 		*workspacev1.UpdateMember, *workspacev1.ReportInvitationMailed, *workspacev1.RecordAudit, *workspacev1.MoveAnchor, *workspacev1.BreakAnchor,
-		*workspacev1.RepairAnchor, *workspacev1.OrphanAnchors:
+		*workspacev1.RepairAnchor, *workspacev1.OrphanAnchors, *workspacev1.ReportLocksRemoved, *workspacev1.RequestAnchorCheck,
+		*workspacev1.ReportAnchorsChecked:
 	}
 	return &wirev1.Done{}
 }
@@ -67,6 +68,9 @@ func acceptedReply(s *workspacev1.Workspace, c *workspacev1.AcceptInvitation) *w
 func describe(call entity.Call, s *workspacev1.Workspace) *workspacev1.Description {
 	shown := copyOf(s)
 	shown.Members, shown.Invitations, shown.Anchors = nil, nil, nil
+	if !entity.IsPlatform(call.Principal) {
+		shown.LockRemovals, shown.AnchorCheck = nil, 0
+	}
 	access := authorized(call, s)
 	return &workspacev1.Description{Workspace: shown, Role: access.Role, Capabilities: access.Capabilities}
 }

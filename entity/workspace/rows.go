@@ -63,7 +63,8 @@ func listed(before, after *workspacev1.Workspace, e workspacev1.Event) []entity.
 		return anchorRows(before, after, e.GetAnchorId())
 	case *workspacev1.WorkspaceReady, *workspacev1.WorkspaceUnhealthy, *workspacev1.WorkspaceRenamed,
 		*workspacev1.WorkspaceSuspended, *workspacev1.WorkspaceResumed, *workspacev1.StatusChanged,
-		*workspacev1.DefaultModelChanged, *workspacev1.AuditRecorded:
+		*workspacev1.DefaultModelChanged, *workspacev1.AuditRecorded, *workspacev1.LocksRemoved,
+		*workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked:
 	}
 	return nil
 }

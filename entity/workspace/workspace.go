@@ -88,6 +88,12 @@ func decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) (
 		return repairAnchor(call, s, c)
 	case *workspacev1.OrphanAnchors:
 		return orphanAnchors(call, s)
+	case *workspacev1.ReportLocksRemoved:
+		return locksRemoved(call, s, c), nil
+	case *workspacev1.RequestAnchorCheck:
+		return []workspacev1.Event{&workspacev1.AnchorCheckRequested{Check: call.Version, At: call.At()}}, nil
+	case *workspacev1.ReportAnchorsChecked:
+		return anchorsChecked(call, s, c), nil
 	case *workspacev1.Authorize, *workspacev1.DescribeWorkspace, *workspacev1.ListAnchors:
 		return nil, nil
 	}
@@ -116,8 +122,12 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 		next.Suspension, next.ServicingChangedAt = nil, e.GetAt()
 	case *workspacev1.MemberRoleChanged:
 		next.Members = altered(s.GetMembers(), e.GetUserId(), func(m *workspacev1.Membership) { m.Role = e.GetRole() })
+		requireLockRemoval(next, e.GetUserId(), e.GetLockRemovalId(), e.GetAt())
 	case *workspacev1.MemberRemoved:
 		next.Members = entity.Without(s.GetMembers(), e.GetUserId())
+		requireLockRemoval(next, e.GetUserId(), e.GetLockRemovalId(), e.GetAt())
+	case *workspacev1.LocksRemoved:
+		next.LockRemovals = entity.Without(s.GetLockRemovals(), e.GetUserId())
 	case *workspacev1.MemberUpdated:
 		next.Members = altered(s.GetMembers(), e.GetPerson().GetUserId(), func(m *workspacev1.Membership) {
 			m.Email, m.Name = e.GetPerson().GetEmail(), e.GetPerson().GetName()
@@ -132,6 +142,7 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 		})
 	case *workspacev1.InvitationAccepted:
 		accepted(next, e)
+		requireLockRemoval(next, e.GetPerson().GetUserId(), "", 0)
 	case *workspacev1.AnchorCreated:
 		next.Anchors = entity.With(s.GetAnchors(), e.GetAnchor().GetId(), e.GetAnchor())
 	case *workspacev1.AnchorRemoved:
@@ -150,6 +161,10 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
 			a.State, a.UpdatedAt = orphaned, e.GetAt()
 		})
+	case *workspacev1.AnchorCheckRequested:
+		next.AnchorCheck = e.GetCheck()
+	case *workspacev1.AnchorsChecked:
+		next.AnchorCheck = 0
 	case *workspacev1.AuditRecorded:
 	}
 	return next
@@ -169,6 +184,8 @@ func copyOf(s *workspacev1.Workspace) *workspacev1.Workspace {
 		DefaultTier:        s.GetDefaultTier(),
 		Invitations:        s.GetInvitations(),
 		Anchors:            s.GetAnchors(),
+		LockRemovals:       s.GetLockRemovals(),
+		AnchorCheck:        s.GetAnchorCheck(),
 	}
 }
 

@@ -65,6 +65,8 @@ func whole() *workspacev1.Workspace {
 	s.DefaultTier = workspacev1.Tier_TIER_FRONTIER
 	s.Invitations = map[string]*workspacev1.Invitation{"inv_1": {Id: "inv_1", Email: "new@example.com", Position: 2}}
 	s.Anchors = map[string]*workspacev1.Anchor{"anc_1": {Id: "anc_1", Path: "app", Position: 3}}
+	s.LockRemovals = map[string]*workspacev1.LockRemoval{"former": {UserId: "former", TaskId: "locks.4", RequestedAt: 4}}
+	s.AnchorCheck = 5
 	return s
 }
 
@@ -184,6 +186,7 @@ func TestDescribe(t *testing.T) {
 		}
 		want := whole()
 		want.Members, want.Invitations, want.Anchors = nil, nil, nil
+		want.LockRemovals, want.AnchorCheck = nil, 0
 		if !proto.Equal(reply.GetWorkspace(), want) || !proto.Equal(s, whole()) {
 			t.Errorf("%s sees %v of %v", who, reply.GetWorkspace(), s)
 		}

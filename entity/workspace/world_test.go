@@ -91,7 +91,7 @@ func (w *world) carry(call entity.Call, c workspacev1.Command) (*workspacev1.Wor
 // up their own role may not ask again.
 func onceOnly(p *wirev1.Principal, c workspacev1.Command) bool {
 	switch c := c.(type) {
-	case *workspacev1.RecordAudit:
+	case *workspacev1.RecordAudit, *workspacev1.RequestAnchorCheck:
 		return true
 	case *workspacev1.ChangeRole:
 		return c.GetUserId() == p.GetUserId()
@@ -163,7 +163,9 @@ func (w *world) check() {
 	}
 	changes := 0
 	for _, e := range w.events {
-		if _, elsewhere := e.(*workspacev1.MemberUpdated); !elsewhere {
+		switch e.(type) {
+		case *workspacev1.MemberUpdated, *workspacev1.LocksRemoved, *workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked:
+		default:
 			changes++
 		}
 	}

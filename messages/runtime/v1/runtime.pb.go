@@ -192,6 +192,90 @@ func (x *Task) GetMessage() *Payload {
 	return nil
 }
 
+// DeclareEffects is a command of the runtime's own to an entity of any kind: the entity writes the rows of its timers and
+// tasks that are missing, and the list rows that follow from its state. It is never stored.
+type DeclareEffects struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeclareEffects) Reset() {
+	*x = DeclareEffects{}
+	mi := &file_messages_runtime_v1_runtime_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeclareEffects) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeclareEffects) ProtoMessage() {}
+
+func (x *DeclareEffects) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_runtime_v1_runtime_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeclareEffects.ProtoReflect.Descriptor instead.
+func (*DeclareEffects) Descriptor() ([]byte, []int) {
+	return file_messages_runtime_v1_runtime_proto_rawDescGZIP(), []int{2}
+}
+
+// Declared is the row of the index "declared": the entities that an index of a kind names have written their rows.
+type Declared struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When the last of them had, in milliseconds since the Unix epoch.
+	At            int64 `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Declared) Reset() {
+	*x = Declared{}
+	mi := &file_messages_runtime_v1_runtime_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Declared) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Declared) ProtoMessage() {}
+
+func (x *Declared) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_runtime_v1_runtime_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Declared.ProtoReflect.Descriptor instead.
+func (*Declared) Descriptor() ([]byte, []int) {
+	return file_messages_runtime_v1_runtime_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Declared) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 // Payload is an encoded message with its full name.
 type Payload struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -203,7 +287,7 @@ type Payload struct {
 
 func (x *Payload) Reset() {
 	*x = Payload{}
-	mi := &file_messages_runtime_v1_runtime_proto_msgTypes[2]
+	mi := &file_messages_runtime_v1_runtime_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -215,7 +299,7 @@ func (x *Payload) String() string {
 func (*Payload) ProtoMessage() {}
 
 func (x *Payload) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_runtime_v1_runtime_proto_msgTypes[2]
+	mi := &file_messages_runtime_v1_runtime_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -228,7 +312,7 @@ func (x *Payload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Payload.ProtoReflect.Descriptor instead.
 func (*Payload) Descriptor() ([]byte, []int) {
-	return file_messages_runtime_v1_runtime_proto_rawDescGZIP(), []int{2}
+	return file_messages_runtime_v1_runtime_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Payload) GetName() string {
@@ -262,7 +346,10 @@ const file_messages_runtime_v1_runtime_proto_rawDesc = "" +
 	"\ttask_kind\x18\x03 \x01(\tR\btaskKind\x12\x0e\n" +
 	"\x02id\x18\x04 \x01(\tR\x02id\x12\x1b\n" +
 	"\topened_at\x18\x05 \x01(\x03R\bopenedAt\x125\n" +
-	"\amessage\x18\x06 \x01(\v2\x1b.atelier.runtime.v1.PayloadR\amessage\"7\n" +
+	"\amessage\x18\x06 \x01(\v2\x1b.atelier.runtime.v1.PayloadR\amessage\"\x10\n" +
+	"\x0eDeclareEffects\"\x1a\n" +
+	"\bDeclared\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"7\n" +
 	"\aPayload\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aencoded\x18\x02 \x01(\fR\aencodedB>Z<github.com/atelier-run/atelier/messages/runtime/v1;runtimev1b\x06proto3"
@@ -279,15 +366,17 @@ func file_messages_runtime_v1_runtime_proto_rawDescGZIP() []byte {
 	return file_messages_runtime_v1_runtime_proto_rawDescData
 }
 
-var file_messages_runtime_v1_runtime_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_messages_runtime_v1_runtime_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_messages_runtime_v1_runtime_proto_goTypes = []any{
-	(*Timer)(nil),   // 0: atelier.runtime.v1.Timer
-	(*Task)(nil),    // 1: atelier.runtime.v1.Task
-	(*Payload)(nil), // 2: atelier.runtime.v1.Payload
+	(*Timer)(nil),          // 0: atelier.runtime.v1.Timer
+	(*Task)(nil),           // 1: atelier.runtime.v1.Task
+	(*DeclareEffects)(nil), // 2: atelier.runtime.v1.DeclareEffects
+	(*Declared)(nil),       // 3: atelier.runtime.v1.Declared
+	(*Payload)(nil),        // 4: atelier.runtime.v1.Payload
 }
 var file_messages_runtime_v1_runtime_proto_depIdxs = []int32{
-	2, // 0: atelier.runtime.v1.Timer.command:type_name -> atelier.runtime.v1.Payload
-	2, // 1: atelier.runtime.v1.Task.message:type_name -> atelier.runtime.v1.Payload
+	4, // 0: atelier.runtime.v1.Timer.command:type_name -> atelier.runtime.v1.Payload
+	4, // 1: atelier.runtime.v1.Task.message:type_name -> atelier.runtime.v1.Payload
 	2, // [2:2] is the sub-list for method output_type
 	2, // [2:2] is the sub-list for method input_type
 	2, // [2:2] is the sub-list for extension type_name
@@ -306,7 +395,7 @@ func file_messages_runtime_v1_runtime_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_runtime_v1_runtime_proto_rawDesc), len(file_messages_runtime_v1_runtime_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

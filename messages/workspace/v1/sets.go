@@ -36,6 +36,9 @@ func (*MoveAnchor) workspaceCommand()             {}
 func (*BreakAnchor) workspaceCommand()            {}
 func (*RepairAnchor) workspaceCommand()           {}
 func (*OrphanAnchors) workspaceCommand()          {}
+func (*ReportLocksRemoved) workspaceCommand()     {}
+func (*RequestAnchorCheck) workspaceCommand()     {}
+func (*ReportAnchorsChecked) workspaceCommand()   {}
 func (*ListAnchors) workspaceCommand()            {}
 
 // Event is what happened to a workspace.
@@ -46,25 +49,28 @@ type Event interface {
 	workspaceEvent()
 }
 
-func (*WorkspaceCreated) workspaceEvent()    {}
-func (*WorkspaceReady) workspaceEvent()      {}
-func (*WorkspaceUnhealthy) workspaceEvent()  {}
-func (*WorkspaceRenamed) workspaceEvent()    {}
-func (*WorkspaceSuspended) workspaceEvent()  {}
-func (*WorkspaceResumed) workspaceEvent()    {}
-func (*StatusChanged) workspaceEvent()       {}
-func (*DefaultModelChanged) workspaceEvent() {}
-func (*MemberRoleChanged) workspaceEvent()   {}
-func (*MemberRemoved) workspaceEvent()       {}
-func (*MemberUpdated) workspaceEvent()       {}
-func (*InvitationCreated) workspaceEvent()   {}
-func (*InvitationRevoked) workspaceEvent()   {}
-func (*InvitationMailed) workspaceEvent()    {}
-func (*InvitationAccepted) workspaceEvent()  {}
-func (*AuditRecorded) workspaceEvent()       {}
-func (*AnchorCreated) workspaceEvent()       {}
-func (*AnchorRemoved) workspaceEvent()       {}
-func (*AnchorMoved) workspaceEvent()         {}
-func (*AnchorBroken) workspaceEvent()        {}
-func (*AnchorRepaired) workspaceEvent()      {}
-func (*AnchorOrphaned) workspaceEvent()      {}
+func (*WorkspaceCreated) workspaceEvent()     {}
+func (*WorkspaceReady) workspaceEvent()       {}
+func (*WorkspaceUnhealthy) workspaceEvent()   {}
+func (*WorkspaceRenamed) workspaceEvent()     {}
+func (*WorkspaceSuspended) workspaceEvent()   {}
+func (*WorkspaceResumed) workspaceEvent()     {}
+func (*StatusChanged) workspaceEvent()        {}
+func (*DefaultModelChanged) workspaceEvent()  {}
+func (*MemberRoleChanged) workspaceEvent()    {}
+func (*MemberRemoved) workspaceEvent()        {}
+func (*MemberUpdated) workspaceEvent()        {}
+func (*InvitationCreated) workspaceEvent()    {}
+func (*InvitationRevoked) workspaceEvent()    {}
+func (*InvitationMailed) workspaceEvent()     {}
+func (*InvitationAccepted) workspaceEvent()   {}
+func (*AuditRecorded) workspaceEvent()        {}
+func (*AnchorCreated) workspaceEvent()        {}
+func (*AnchorRemoved) workspaceEvent()        {}
+func (*AnchorMoved) workspaceEvent()          {}
+func (*AnchorBroken) workspaceEvent()         {}
+func (*AnchorRepaired) workspaceEvent()       {}
+func (*AnchorOrphaned) workspaceEvent()       {}
+func (*LocksRemoved) workspaceEvent()         {}
+func (*AnchorCheckRequested) workspaceEvent() {}
+func (*AnchorsChecked) workspaceEvent()       {}

@@ -329,7 +329,11 @@ type Workspace struct {
 	// By invitation id.
 	Invitations map[string]*Invitation `protobuf:"bytes,11,rep,name=invitations,proto3" json:"invitations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// By anchor id.
-	Anchors       map[string]*Anchor `protobuf:"bytes,12,rep,name=anchors,proto3" json:"anchors,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Anchors map[string]*Anchor `protobuf:"bytes,12,rep,name=anchors,proto3" json:"anchors,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// By user id: the people who may change no file any more and whose locks are still to be removed.
+	LockRemovals map[string]*LockRemoval `protobuf:"bytes,13,rep,name=lock_removals,json=lockRemovals,proto3" json:"lock_removals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The version of the event that last asked for a check of all anchors against the drive; 0: no check is to be made.
+	AnchorCheck   uint64 `protobuf:"varint,14,opt,name=anchor_check,json=anchorCheck,proto3" json:"anchor_check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -446,6 +450,20 @@ func (x *Workspace) GetAnchors() map[string]*Anchor {
 		return x.Anchors
 	}
 	return nil
+}
+
+func (x *Workspace) GetLockRemovals() map[string]*LockRemoval {
+	if x != nil {
+		return x.LockRemovals
+	}
+	return nil
+}
+
+func (x *Workspace) GetAnchorCheck() uint64 {
+	if x != nil {
+		return x.AnchorCheck
+	}
+	return 0
 }
 
 // Person is who somebody is, as their own entity knows it.
@@ -869,6 +887,113 @@ func (x *InvitationMail) GetRequestedAt() int64 {
 	return 0
 }
 
+// LockRemoval is a person whose locks on the workspace's files are to be removed; it is stored with the task's row.
+type LockRemoval struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	TaskId        string                 `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	RequestedAt   int64                  `protobuf:"varint,3,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LockRemoval) Reset() {
+	*x = LockRemoval{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LockRemoval) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LockRemoval) ProtoMessage() {}
+
+func (x *LockRemoval) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LockRemoval.ProtoReflect.Descriptor instead.
+func (*LockRemoval) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *LockRemoval) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *LockRemoval) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *LockRemoval) GetRequestedAt() int64 {
+	if x != nil {
+		return x.RequestedAt
+	}
+	return 0
+}
+
+// AnchorCheck tells the executor of checks which check of the anchors it carries out; it is stored with the task's row.
+type AnchorCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The value of Workspace.anchor_check.
+	Check         uint64 `protobuf:"varint,1,opt,name=check,proto3" json:"check,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnchorCheck) Reset() {
+	*x = AnchorCheck{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnchorCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnchorCheck) ProtoMessage() {}
+
+func (x *AnchorCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnchorCheck.ProtoReflect.Descriptor instead.
+func (*AnchorCheck) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AnchorCheck) GetCheck() uint64 {
+	if x != nil {
+		return x.Check
+	}
+	return 0
+}
+
 // Anchor is also the row of the list "anchors", in the order of creation.
 type Anchor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -892,7 +1017,7 @@ type Anchor struct {
 
 func (x *Anchor) Reset() {
 	*x = Anchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +1029,7 @@ func (x *Anchor) String() string {
 func (*Anchor) ProtoMessage() {}
 
 func (x *Anchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[6]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +1042,7 @@ func (x *Anchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Anchor.ProtoReflect.Descriptor instead.
 func (*Anchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{6}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Anchor) GetId() string {
@@ -1012,7 +1137,7 @@ type CreateWorkspace struct {
 
 func (x *CreateWorkspace) Reset() {
 	*x = CreateWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1149,7 @@ func (x *CreateWorkspace) String() string {
 func (*CreateWorkspace) ProtoMessage() {}
 
 func (x *CreateWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[7]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1162,7 @@ func (x *CreateWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateWorkspace.ProtoReflect.Descriptor instead.
 func (*CreateWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{7}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CreateWorkspace) GetSlug() string {
@@ -1091,7 +1216,7 @@ type ReportReady struct {
 
 func (x *ReportReady) Reset() {
 	*x = ReportReady{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1228,7 @@ func (x *ReportReady) String() string {
 func (*ReportReady) ProtoMessage() {}
 
 func (x *ReportReady) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1241,7 @@ func (x *ReportReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReady.ProtoReflect.Descriptor instead.
 func (*ReportReady) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{8}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{10}
 }
 
 type ReportUnhealthy struct {
@@ -1127,7 +1252,7 @@ type ReportUnhealthy struct {
 
 func (x *ReportUnhealthy) Reset() {
 	*x = ReportUnhealthy{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1264,7 @@ func (x *ReportUnhealthy) String() string {
 func (*ReportUnhealthy) ProtoMessage() {}
 
 func (x *ReportUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1277,7 @@ func (x *ReportUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnhealthy.ProtoReflect.Descriptor instead.
 func (*ReportUnhealthy) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{9}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{11}
 }
 
 // Authorize asks whether the caller has one of the capabilities; none: whether they belong to the workspace.
@@ -1167,7 +1292,7 @@ type Authorize struct {
 
 func (x *Authorize) Reset() {
 	*x = Authorize{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1179,7 +1304,7 @@ func (x *Authorize) String() string {
 func (*Authorize) ProtoMessage() {}
 
 func (x *Authorize) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1192,7 +1317,7 @@ func (x *Authorize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorize.ProtoReflect.Descriptor instead.
 func (*Authorize) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{10}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Authorize) GetAny() []string {
@@ -1217,7 +1342,7 @@ type DescribeWorkspace struct {
 
 func (x *DescribeWorkspace) Reset() {
 	*x = DescribeWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1354,7 @@ func (x *DescribeWorkspace) String() string {
 func (*DescribeWorkspace) ProtoMessage() {}
 
 func (x *DescribeWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1367,7 @@ func (x *DescribeWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeWorkspace.ProtoReflect.Descriptor instead.
 func (*DescribeWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{11}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{13}
 }
 
 // RenameWorkspace gives a claimed slug, a new name, or both. It is sent as the person who asked for it.
@@ -1259,7 +1384,7 @@ type RenameWorkspace struct {
 
 func (x *RenameWorkspace) Reset() {
 	*x = RenameWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1396,7 @@ func (x *RenameWorkspace) String() string {
 func (*RenameWorkspace) ProtoMessage() {}
 
 func (x *RenameWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1409,7 @@ func (x *RenameWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameWorkspace.ProtoReflect.Descriptor instead.
 func (*RenameWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{12}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RenameWorkspace) GetSlug() string {
@@ -1317,7 +1442,7 @@ type Suspend struct {
 
 func (x *Suspend) Reset() {
 	*x = Suspend{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1454,7 @@ func (x *Suspend) String() string {
 func (*Suspend) ProtoMessage() {}
 
 func (x *Suspend) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1467,7 @@ func (x *Suspend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suspend.ProtoReflect.Descriptor instead.
 func (*Suspend) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{13}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Suspend) GetReason() string {
@@ -1360,7 +1485,7 @@ type Resume struct {
 
 func (x *Resume) Reset() {
 	*x = Resume{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1497,7 @@ func (x *Resume) String() string {
 func (*Resume) ProtoMessage() {}
 
 func (x *Resume) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1510,7 @@ func (x *Resume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resume.ProtoReflect.Descriptor instead.
 func (*Resume) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{14}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{16}
 }
 
 type SetDefaultModel struct {
@@ -1397,7 +1522,7 @@ type SetDefaultModel struct {
 
 func (x *SetDefaultModel) Reset() {
 	*x = SetDefaultModel{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1534,7 @@ func (x *SetDefaultModel) String() string {
 func (*SetDefaultModel) ProtoMessage() {}
 
 func (x *SetDefaultModel) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1547,7 @@ func (x *SetDefaultModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDefaultModel.ProtoReflect.Descriptor instead.
 func (*SetDefaultModel) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{15}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetDefaultModel) GetTier() Tier {
@@ -1442,7 +1567,7 @@ type ChangeRole struct {
 
 func (x *ChangeRole) Reset() {
 	*x = ChangeRole{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1579,7 @@ func (x *ChangeRole) String() string {
 func (*ChangeRole) ProtoMessage() {}
 
 func (x *ChangeRole) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1592,7 @@ func (x *ChangeRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRole.ProtoReflect.Descriptor instead.
 func (*ChangeRole) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{16}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ChangeRole) GetUserId() string {
@@ -1493,7 +1618,7 @@ type RemoveMember struct {
 
 func (x *RemoveMember) Reset() {
 	*x = RemoveMember{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1630,7 @@ func (x *RemoveMember) String() string {
 func (*RemoveMember) ProtoMessage() {}
 
 func (x *RemoveMember) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1643,7 @@ func (x *RemoveMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMember.ProtoReflect.Descriptor instead.
 func (*RemoveMember) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{17}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RemoveMember) GetUserId() string {
@@ -1544,7 +1669,7 @@ type Invite struct {
 
 func (x *Invite) Reset() {
 	*x = Invite{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1556,7 +1681,7 @@ func (x *Invite) String() string {
 func (*Invite) ProtoMessage() {}
 
 func (x *Invite) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1569,7 +1694,7 @@ func (x *Invite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invite.ProtoReflect.Descriptor instead.
 func (*Invite) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{18}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Invite) GetInvitationId() string {
@@ -1627,7 +1752,7 @@ type ReportInvitationMailed struct {
 
 func (x *ReportInvitationMailed) Reset() {
 	*x = ReportInvitationMailed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1764,7 @@ func (x *ReportInvitationMailed) String() string {
 func (*ReportInvitationMailed) ProtoMessage() {}
 
 func (x *ReportInvitationMailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1777,7 @@ func (x *ReportInvitationMailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportInvitationMailed.ProtoReflect.Descriptor instead.
 func (*ReportInvitationMailed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{19}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReportInvitationMailed) GetInvitationId() string {
@@ -1685,7 +1810,7 @@ type RevokeInvitation struct {
 
 func (x *RevokeInvitation) Reset() {
 	*x = RevokeInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1822,7 @@ func (x *RevokeInvitation) String() string {
 func (*RevokeInvitation) ProtoMessage() {}
 
 func (x *RevokeInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1835,7 @@ func (x *RevokeInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeInvitation.ProtoReflect.Descriptor instead.
 func (*RevokeInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{20}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RevokeInvitation) GetInvitationId() string {
@@ -1731,7 +1856,7 @@ type AcceptInvitation struct {
 
 func (x *AcceptInvitation) Reset() {
 	*x = AcceptInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1743,7 +1868,7 @@ func (x *AcceptInvitation) String() string {
 func (*AcceptInvitation) ProtoMessage() {}
 
 func (x *AcceptInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1756,7 +1881,7 @@ func (x *AcceptInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInvitation.ProtoReflect.Descriptor instead.
 func (*AcceptInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{21}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AcceptInvitation) GetInvitationId() string {
@@ -1783,7 +1908,7 @@ type DescribeInvitation struct {
 
 func (x *DescribeInvitation) Reset() {
 	*x = DescribeInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +1920,7 @@ func (x *DescribeInvitation) String() string {
 func (*DescribeInvitation) ProtoMessage() {}
 
 func (x *DescribeInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +1933,7 @@ func (x *DescribeInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInvitation.ProtoReflect.Descriptor instead.
 func (*DescribeInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{22}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DescribeInvitation) GetInvitationId() string {
@@ -1828,7 +1953,7 @@ type UpdateMember struct {
 
 func (x *UpdateMember) Reset() {
 	*x = UpdateMember{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1965,7 @@ func (x *UpdateMember) String() string {
 func (*UpdateMember) ProtoMessage() {}
 
 func (x *UpdateMember) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1978,7 @@ func (x *UpdateMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMember.ProtoReflect.Descriptor instead.
 func (*UpdateMember) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{23}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UpdateMember) GetPerson() *Person {
@@ -1873,7 +1998,7 @@ type RecordAudit struct {
 
 func (x *RecordAudit) Reset() {
 	*x = RecordAudit{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2010,7 @@ func (x *RecordAudit) String() string {
 func (*RecordAudit) ProtoMessage() {}
 
 func (x *RecordAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2023,7 @@ func (x *RecordAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordAudit.ProtoReflect.Descriptor instead.
 func (*RecordAudit) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{24}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RecordAudit) GetEvent() *v1.Event {
@@ -1918,7 +2043,7 @@ type ChangeStatus struct {
 
 func (x *ChangeStatus) Reset() {
 	*x = ChangeStatus{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +2055,7 @@ func (x *ChangeStatus) String() string {
 func (*ChangeStatus) ProtoMessage() {}
 
 func (x *ChangeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2068,7 @@ func (x *ChangeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeStatus.ProtoReflect.Descriptor instead.
 func (*ChangeStatus) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{25}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ChangeStatus) GetStatus() Status {
@@ -1967,7 +2092,7 @@ type CreateAnchor struct {
 
 func (x *CreateAnchor) Reset() {
 	*x = CreateAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1979,7 +2104,7 @@ func (x *CreateAnchor) String() string {
 func (*CreateAnchor) ProtoMessage() {}
 
 func (x *CreateAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1992,7 +2117,7 @@ func (x *CreateAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAnchor.ProtoReflect.Descriptor instead.
 func (*CreateAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{26}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreateAnchor) GetAnchorId() string {
@@ -2039,7 +2164,7 @@ type RemoveAnchor struct {
 
 func (x *RemoveAnchor) Reset() {
 	*x = RemoveAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2051,7 +2176,7 @@ func (x *RemoveAnchor) String() string {
 func (*RemoveAnchor) ProtoMessage() {}
 
 func (x *RemoveAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2064,7 +2189,7 @@ func (x *RemoveAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAnchor.ProtoReflect.Descriptor instead.
 func (*RemoveAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{27}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RemoveAnchor) GetAnchorId() string {
@@ -2087,7 +2212,7 @@ type Reanchor struct {
 
 func (x *Reanchor) Reset() {
 	*x = Reanchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2099,7 +2224,7 @@ func (x *Reanchor) String() string {
 func (*Reanchor) ProtoMessage() {}
 
 func (x *Reanchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2112,7 +2237,7 @@ func (x *Reanchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reanchor.ProtoReflect.Descriptor instead.
 func (*Reanchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{28}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Reanchor) GetAnchorId() string {
@@ -2150,7 +2275,7 @@ type MoveAnchor struct {
 
 func (x *MoveAnchor) Reset() {
 	*x = MoveAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2162,7 +2287,7 @@ func (x *MoveAnchor) String() string {
 func (*MoveAnchor) ProtoMessage() {}
 
 func (x *MoveAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2175,7 +2300,7 @@ func (x *MoveAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveAnchor.ProtoReflect.Descriptor instead.
 func (*MoveAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{29}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MoveAnchor) GetAnchorId() string {
@@ -2217,7 +2342,7 @@ type BreakAnchor struct {
 
 func (x *BreakAnchor) Reset() {
 	*x = BreakAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2229,7 +2354,7 @@ func (x *BreakAnchor) String() string {
 func (*BreakAnchor) ProtoMessage() {}
 
 func (x *BreakAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2242,7 +2367,7 @@ func (x *BreakAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakAnchor.ProtoReflect.Descriptor instead.
 func (*BreakAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{30}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BreakAnchor) GetAnchorId() string {
@@ -2277,7 +2402,7 @@ type RepairAnchor struct {
 
 func (x *RepairAnchor) Reset() {
 	*x = RepairAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2289,7 +2414,7 @@ func (x *RepairAnchor) String() string {
 func (*RepairAnchor) ProtoMessage() {}
 
 func (x *RepairAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2302,7 +2427,7 @@ func (x *RepairAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairAnchor.ProtoReflect.Descriptor instead.
 func (*RepairAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{31}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RepairAnchor) GetAnchorId() string {
@@ -2335,7 +2460,7 @@ type OrphanAnchors struct {
 
 func (x *OrphanAnchors) Reset() {
 	*x = OrphanAnchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2472,7 @@ func (x *OrphanAnchors) String() string {
 func (*OrphanAnchors) ProtoMessage() {}
 
 func (x *OrphanAnchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2485,142 @@ func (x *OrphanAnchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrphanAnchors.ProtoReflect.Descriptor instead.
 func (*OrphanAnchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{32}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{34}
+}
+
+// ReportLocksRemoved ends the removal of a person's locks; the platform's.
+type ReportLocksRemoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	TaskId        string                 `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportLocksRemoved) Reset() {
+	*x = ReportLocksRemoved{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportLocksRemoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportLocksRemoved) ProtoMessage() {}
+
+func (x *ReportLocksRemoved) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportLocksRemoved.ProtoReflect.Descriptor instead.
+func (*ReportLocksRemoved) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ReportLocksRemoved) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ReportLocksRemoved) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+// RequestAnchorCheck asks for a check of all anchors against the drive: the drive could not be asked when it changed.
+type RequestAnchorCheck struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestAnchorCheck) Reset() {
+	*x = RequestAnchorCheck{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestAnchorCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestAnchorCheck) ProtoMessage() {}
+
+func (x *RequestAnchorCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestAnchorCheck.ProtoReflect.Descriptor instead.
+func (*RequestAnchorCheck) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{36}
+}
+
+// ReportAnchorsChecked ends the check of that number; one that was asked for since remains.
+type ReportAnchorsChecked struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Check         uint64                 `protobuf:"varint,1,opt,name=check,proto3" json:"check,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportAnchorsChecked) Reset() {
+	*x = ReportAnchorsChecked{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportAnchorsChecked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportAnchorsChecked) ProtoMessage() {}
+
+func (x *ReportAnchorsChecked) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportAnchorsChecked.ProtoReflect.Descriptor instead.
+func (*ReportAnchorsChecked) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ReportAnchorsChecked) GetCheck() uint64 {
+	if x != nil {
+		return x.Check
+	}
+	return 0
 }
 
 // ListAnchors is the platform's: all of them at once.
@@ -2372,7 +2632,7 @@ type ListAnchors struct {
 
 func (x *ListAnchors) Reset() {
 	*x = ListAnchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2384,7 +2644,7 @@ func (x *ListAnchors) String() string {
 func (*ListAnchors) ProtoMessage() {}
 
 func (x *ListAnchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2397,7 +2657,7 @@ func (x *ListAnchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAnchors.ProtoReflect.Descriptor instead.
 func (*ListAnchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{33}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{38}
 }
 
 type Authorized struct {
@@ -2411,7 +2671,7 @@ type Authorized struct {
 
 func (x *Authorized) Reset() {
 	*x = Authorized{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2423,7 +2683,7 @@ func (x *Authorized) String() string {
 func (*Authorized) ProtoMessage() {}
 
 func (x *Authorized) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2436,7 +2696,7 @@ func (x *Authorized) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorized.ProtoReflect.Descriptor instead.
 func (*Authorized) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{34}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Authorized) GetRole() Role {
@@ -2464,7 +2724,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2476,7 +2736,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2489,7 +2749,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{35}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Description) GetWorkspace() *Workspace {
@@ -2522,7 +2782,7 @@ type Removed struct {
 
 func (x *Removed) Reset() {
 	*x = Removed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2534,7 +2794,7 @@ func (x *Removed) String() string {
 func (*Removed) ProtoMessage() {}
 
 func (x *Removed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2547,7 +2807,7 @@ func (x *Removed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removed.ProtoReflect.Descriptor instead.
 func (*Removed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{36}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Removed) GetRemoved() bool {
@@ -2568,7 +2828,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2580,7 +2840,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2593,7 +2853,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{37}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Invited) GetInvitation() *Invitation {
@@ -2619,7 +2879,7 @@ type Anchors struct {
 
 func (x *Anchors) Reset() {
 	*x = Anchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2631,7 +2891,7 @@ func (x *Anchors) String() string {
 func (*Anchors) ProtoMessage() {}
 
 func (x *Anchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2644,7 +2904,7 @@ func (x *Anchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Anchors.ProtoReflect.Descriptor instead.
 func (*Anchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{38}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Anchors) GetAnchors() []*Anchor {
@@ -2669,7 +2929,7 @@ type WorkspaceCreated struct {
 
 func (x *WorkspaceCreated) Reset() {
 	*x = WorkspaceCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +2941,7 @@ func (x *WorkspaceCreated) String() string {
 func (*WorkspaceCreated) ProtoMessage() {}
 
 func (x *WorkspaceCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2694,7 +2954,7 @@ func (x *WorkspaceCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceCreated.ProtoReflect.Descriptor instead.
 func (*WorkspaceCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{39}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WorkspaceCreated) GetSlug() string {
@@ -2755,7 +3015,7 @@ type WorkspaceReady struct {
 
 func (x *WorkspaceReady) Reset() {
 	*x = WorkspaceReady{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2767,7 +3027,7 @@ func (x *WorkspaceReady) String() string {
 func (*WorkspaceReady) ProtoMessage() {}
 
 func (x *WorkspaceReady) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2780,7 +3040,7 @@ func (x *WorkspaceReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceReady.ProtoReflect.Descriptor instead.
 func (*WorkspaceReady) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{40}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WorkspaceReady) GetAt() int64 {
@@ -2799,7 +3059,7 @@ type WorkspaceUnhealthy struct {
 
 func (x *WorkspaceUnhealthy) Reset() {
 	*x = WorkspaceUnhealthy{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2811,7 +3071,7 @@ func (x *WorkspaceUnhealthy) String() string {
 func (*WorkspaceUnhealthy) ProtoMessage() {}
 
 func (x *WorkspaceUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2824,7 +3084,7 @@ func (x *WorkspaceUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceUnhealthy.ProtoReflect.Descriptor instead.
 func (*WorkspaceUnhealthy) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{41}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *WorkspaceUnhealthy) GetAt() int64 {
@@ -2846,7 +3106,7 @@ type WorkspaceRenamed struct {
 
 func (x *WorkspaceRenamed) Reset() {
 	*x = WorkspaceRenamed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +3118,7 @@ func (x *WorkspaceRenamed) String() string {
 func (*WorkspaceRenamed) ProtoMessage() {}
 
 func (x *WorkspaceRenamed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +3131,7 @@ func (x *WorkspaceRenamed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceRenamed.ProtoReflect.Descriptor instead.
 func (*WorkspaceRenamed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{42}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *WorkspaceRenamed) GetOldSlug() string {
@@ -2911,7 +3171,7 @@ type WorkspaceSuspended struct {
 
 func (x *WorkspaceSuspended) Reset() {
 	*x = WorkspaceSuspended{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +3183,7 @@ func (x *WorkspaceSuspended) String() string {
 func (*WorkspaceSuspended) ProtoMessage() {}
 
 func (x *WorkspaceSuspended) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3196,7 @@ func (x *WorkspaceSuspended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceSuspended.ProtoReflect.Descriptor instead.
 func (*WorkspaceSuspended) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{43}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WorkspaceSuspended) GetSuspension() *Suspension {
@@ -2955,7 +3215,7 @@ type WorkspaceResumed struct {
 
 func (x *WorkspaceResumed) Reset() {
 	*x = WorkspaceResumed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2967,7 +3227,7 @@ func (x *WorkspaceResumed) String() string {
 func (*WorkspaceResumed) ProtoMessage() {}
 
 func (x *WorkspaceResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2980,7 +3240,7 @@ func (x *WorkspaceResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceResumed.ProtoReflect.Descriptor instead.
 func (*WorkspaceResumed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{44}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WorkspaceResumed) GetAt() int64 {
@@ -3003,7 +3263,7 @@ type StatusChanged struct {
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3015,7 +3275,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3028,7 +3288,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{45}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StatusChanged) GetStatus() Status {
@@ -3069,7 +3329,7 @@ type DefaultModelChanged struct {
 
 func (x *DefaultModelChanged) Reset() {
 	*x = DefaultModelChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3081,7 +3341,7 @@ func (x *DefaultModelChanged) String() string {
 func (*DefaultModelChanged) ProtoMessage() {}
 
 func (x *DefaultModelChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3094,7 +3354,7 @@ func (x *DefaultModelChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultModelChanged.ProtoReflect.Descriptor instead.
 func (*DefaultModelChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{46}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DefaultModelChanged) GetTier() Tier {
@@ -3112,17 +3372,19 @@ func (x *DefaultModelChanged) GetAt() int64 {
 }
 
 type MemberRoleChanged struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	Role          Role                   `protobuf:"varint,2,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
-	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	UserId string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	Role   Role                   `protobuf:"varint,2,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
+	At     int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	// The task that removes the member's locks, who may change no file any more; empty: none is needed.
+	LockRemovalId string `protobuf:"bytes,4,opt,name=lock_removal_id,json=lockRemovalId,proto3" json:"lock_removal_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MemberRoleChanged) Reset() {
 	*x = MemberRoleChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3396,7 @@ func (x *MemberRoleChanged) String() string {
 func (*MemberRoleChanged) ProtoMessage() {}
 
 func (x *MemberRoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3409,7 @@ func (x *MemberRoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRoleChanged.ProtoReflect.Descriptor instead.
 func (*MemberRoleChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{47}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MemberRoleChanged) GetUserId() string {
@@ -3171,17 +3433,26 @@ func (x *MemberRoleChanged) GetAt() int64 {
 	return 0
 }
 
+func (x *MemberRoleChanged) GetLockRemovalId() string {
+	if x != nil {
+		return x.LockRemovalId
+	}
+	return ""
+}
+
 type MemberRemoved struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	UserId string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	At     int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	// As in MemberRoleChanged.
+	LockRemovalId string `protobuf:"bytes,3,opt,name=lock_removal_id,json=lockRemovalId,proto3" json:"lock_removal_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3193,7 +3464,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3206,7 +3477,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{48}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *MemberRemoved) GetUserId() string {
@@ -3223,6 +3494,65 @@ func (x *MemberRemoved) GetAt() int64 {
 	return 0
 }
 
+func (x *MemberRemoved) GetLockRemovalId() string {
+	if x != nil {
+		return x.LockRemovalId
+	}
+	return ""
+}
+
+type LocksRemoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LocksRemoved) Reset() {
+	*x = LocksRemoved{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LocksRemoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LocksRemoved) ProtoMessage() {}
+
+func (x *LocksRemoved) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LocksRemoved.ProtoReflect.Descriptor instead.
+func (*LocksRemoved) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *LocksRemoved) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *LocksRemoved) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type MemberUpdated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Person        *Person                `protobuf:"bytes,1,opt,name=person,proto3" json:"person,omitempty"`
@@ -3232,7 +3562,7 @@ type MemberUpdated struct {
 
 func (x *MemberUpdated) Reset() {
 	*x = MemberUpdated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3244,7 +3574,7 @@ func (x *MemberUpdated) String() string {
 func (*MemberUpdated) ProtoMessage() {}
 
 func (x *MemberUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3257,7 +3587,7 @@ func (x *MemberUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberUpdated.ProtoReflect.Descriptor instead.
 func (*MemberUpdated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{49}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MemberUpdated) GetPerson() *Person {
@@ -3277,7 +3607,7 @@ type InvitationCreated struct {
 
 func (x *InvitationCreated) Reset() {
 	*x = InvitationCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3289,7 +3619,7 @@ func (x *InvitationCreated) String() string {
 func (*InvitationCreated) ProtoMessage() {}
 
 func (x *InvitationCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3302,7 +3632,7 @@ func (x *InvitationCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationCreated.ProtoReflect.Descriptor instead.
 func (*InvitationCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{50}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *InvitationCreated) GetInvitation() *Invitation {
@@ -3324,7 +3654,7 @@ type InvitationMailed struct {
 
 func (x *InvitationMailed) Reset() {
 	*x = InvitationMailed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +3666,7 @@ func (x *InvitationMailed) String() string {
 func (*InvitationMailed) ProtoMessage() {}
 
 func (x *InvitationMailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +3679,7 @@ func (x *InvitationMailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationMailed.ProtoReflect.Descriptor instead.
 func (*InvitationMailed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{51}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *InvitationMailed) GetInvitationId() string {
@@ -3390,7 +3720,7 @@ type InvitationRevoked struct {
 
 func (x *InvitationRevoked) Reset() {
 	*x = InvitationRevoked{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +3732,7 @@ func (x *InvitationRevoked) String() string {
 func (*InvitationRevoked) ProtoMessage() {}
 
 func (x *InvitationRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +3745,7 @@ func (x *InvitationRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationRevoked.ProtoReflect.Descriptor instead.
 func (*InvitationRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{52}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *InvitationRevoked) GetInvitationId() string {
@@ -3448,7 +3778,7 @@ type InvitationAccepted struct {
 
 func (x *InvitationAccepted) Reset() {
 	*x = InvitationAccepted{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3460,7 +3790,7 @@ func (x *InvitationAccepted) String() string {
 func (*InvitationAccepted) ProtoMessage() {}
 
 func (x *InvitationAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3473,7 +3803,7 @@ func (x *InvitationAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationAccepted.ProtoReflect.Descriptor instead.
 func (*InvitationAccepted) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{53}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *InvitationAccepted) GetInvitationId() string {
@@ -3527,7 +3857,7 @@ type AuditRecorded struct {
 
 func (x *AuditRecorded) Reset() {
 	*x = AuditRecorded{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +3869,7 @@ func (x *AuditRecorded) String() string {
 func (*AuditRecorded) ProtoMessage() {}
 
 func (x *AuditRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +3882,7 @@ func (x *AuditRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecorded.ProtoReflect.Descriptor instead.
 func (*AuditRecorded) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{54}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AuditRecorded) GetEvent() *v1.Event {
@@ -3571,7 +3901,7 @@ type AnchorCreated struct {
 
 func (x *AnchorCreated) Reset() {
 	*x = AnchorCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3583,7 +3913,7 @@ func (x *AnchorCreated) String() string {
 func (*AnchorCreated) ProtoMessage() {}
 
 func (x *AnchorCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3596,7 +3926,7 @@ func (x *AnchorCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorCreated.ProtoReflect.Descriptor instead.
 func (*AnchorCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{55}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AnchorCreated) GetAnchor() *Anchor {
@@ -3616,7 +3946,7 @@ type AnchorRemoved struct {
 
 func (x *AnchorRemoved) Reset() {
 	*x = AnchorRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3628,7 +3958,7 @@ func (x *AnchorRemoved) String() string {
 func (*AnchorRemoved) ProtoMessage() {}
 
 func (x *AnchorRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3641,7 +3971,7 @@ func (x *AnchorRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorRemoved.ProtoReflect.Descriptor instead.
 func (*AnchorRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{56}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AnchorRemoved) GetAnchorId() string {
@@ -3671,7 +4001,7 @@ type AnchorMoved struct {
 
 func (x *AnchorMoved) Reset() {
 	*x = AnchorMoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3683,7 +4013,7 @@ func (x *AnchorMoved) String() string {
 func (*AnchorMoved) ProtoMessage() {}
 
 func (x *AnchorMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3696,7 +4026,7 @@ func (x *AnchorMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorMoved.ProtoReflect.Descriptor instead.
 func (*AnchorMoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{57}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *AnchorMoved) GetAnchorId() string {
@@ -3738,7 +4068,7 @@ type AnchorBroken struct {
 
 func (x *AnchorBroken) Reset() {
 	*x = AnchorBroken{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3750,7 +4080,7 @@ func (x *AnchorBroken) String() string {
 func (*AnchorBroken) ProtoMessage() {}
 
 func (x *AnchorBroken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3763,7 +4093,7 @@ func (x *AnchorBroken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorBroken.ProtoReflect.Descriptor instead.
 func (*AnchorBroken) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{58}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *AnchorBroken) GetAnchorId() string {
@@ -3802,7 +4132,7 @@ type AnchorRepaired struct {
 
 func (x *AnchorRepaired) Reset() {
 	*x = AnchorRepaired{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3814,7 +4144,7 @@ func (x *AnchorRepaired) String() string {
 func (*AnchorRepaired) ProtoMessage() {}
 
 func (x *AnchorRepaired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3827,7 +4157,7 @@ func (x *AnchorRepaired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorRepaired.ProtoReflect.Descriptor instead.
 func (*AnchorRepaired) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{59}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *AnchorRepaired) GetAnchorId() string {
@@ -3875,7 +4205,7 @@ type AnchorOrphaned struct {
 
 func (x *AnchorOrphaned) Reset() {
 	*x = AnchorOrphaned{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3887,7 +4217,7 @@ func (x *AnchorOrphaned) String() string {
 func (*AnchorOrphaned) ProtoMessage() {}
 
 func (x *AnchorOrphaned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3900,7 +4230,7 @@ func (x *AnchorOrphaned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorOrphaned.ProtoReflect.Descriptor instead.
 func (*AnchorOrphaned) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{60}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *AnchorOrphaned) GetAnchorId() string {
@@ -3917,11 +4247,108 @@ func (x *AnchorOrphaned) GetAt() int64 {
 	return 0
 }
 
+type AnchorCheckRequested struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version of the stream that this event gets.
+	Check         uint64 `protobuf:"varint,1,opt,name=check,proto3" json:"check,omitempty"`
+	At            int64  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnchorCheckRequested) Reset() {
+	*x = AnchorCheckRequested{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnchorCheckRequested) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnchorCheckRequested) ProtoMessage() {}
+
+func (x *AnchorCheckRequested) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnchorCheckRequested.ProtoReflect.Descriptor instead.
+func (*AnchorCheckRequested) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *AnchorCheckRequested) GetCheck() uint64 {
+	if x != nil {
+		return x.Check
+	}
+	return 0
+}
+
+func (x *AnchorCheckRequested) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type AnchorsChecked struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnchorsChecked) Reset() {
+	*x = AnchorsChecked{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnchorsChecked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnchorsChecked) ProtoMessage() {}
+
+func (x *AnchorsChecked) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnchorsChecked.ProtoReflect.Descriptor instead.
+func (*AnchorsChecked) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *AnchorsChecked) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 var File_messages_workspace_v1_workspace_proto protoreflect.FileDescriptor
 
 const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\n" +
-	"%messages/workspace/v1/workspace.proto\x12\x14atelier.workspace.v1\x1a\x1dmessages/audit/v1/audit.proto\"\xf1\x06\n" +
+	"%messages/workspace/v1/workspace.proto\x12\x14atelier.workspace.v1\x1a\x1dmessages/audit/v1/audit.proto\"\xd0\b\n" +
 	"\tWorkspace\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04slug\x18\x02 \x01(\tR\x04slug\x12\x12\n" +
@@ -3938,7 +4365,9 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\fdefault_tier\x18\n" +
 	" \x01(\x0e2\x1a.atelier.workspace.v1.TierR\vdefaultTier\x12R\n" +
 	"\vinvitations\x18\v \x03(\v20.atelier.workspace.v1.Workspace.InvitationsEntryR\vinvitations\x12F\n" +
-	"\aanchors\x18\f \x03(\v2,.atelier.workspace.v1.Workspace.AnchorsEntryR\aanchors\x1a\\\n" +
+	"\aanchors\x18\f \x03(\v2,.atelier.workspace.v1.Workspace.AnchorsEntryR\aanchors\x12V\n" +
+	"\rlock_removals\x18\r \x03(\v21.atelier.workspace.v1.Workspace.LockRemovalsEntryR\flockRemovals\x12!\n" +
+	"\fanchor_check\x18\x0e \x01(\x04R\vanchorCheck\x1a\\\n" +
 	"\fMembersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x126\n" +
 	"\x05value\x18\x02 \x01(\v2 .atelier.workspace.v1.MembershipR\x05value:\x028\x01\x1a`\n" +
@@ -3947,7 +4376,10 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2 .atelier.workspace.v1.InvitationR\x05value:\x028\x01\x1aX\n" +
 	"\fAnchorsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
-	"\x05value\x18\x02 \x01(\v2\x1c.atelier.workspace.v1.AnchorR\x05value:\x028\x01\"K\n" +
+	"\x05value\x18\x02 \x01(\v2\x1c.atelier.workspace.v1.AnchorR\x05value:\x028\x01\x1ab\n" +
+	"\x11LockRemovalsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x127\n" +
+	"\x05value\x18\x02 \x01(\v2!.atelier.workspace.v1.LockRemovalR\x05value:\x028\x01\"K\n" +
 	"\x06Person\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x14\n" +
 	"\x05email\x18\x02 \x01(\tR\x05email\x12\x12\n" +
@@ -3991,7 +4423,13 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x11mail_requested_at\x18\x0e \x01(\x03R\x0fmailRequestedAt\"X\n" +
 	"\x0eInvitationMail\x12#\n" +
 	"\rinvitation_id\x18\x01 \x01(\tR\finvitationId\x12!\n" +
-	"\frequested_at\x18\x02 \x01(\x03R\vrequestedAt\"\xdb\x02\n" +
+	"\frequested_at\x18\x02 \x01(\x03R\vrequestedAt\"b\n" +
+	"\vLockRemoval\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x17\n" +
+	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12!\n" +
+	"\frequested_at\x18\x03 \x01(\x03R\vrequestedAt\"#\n" +
+	"\vAnchorCheck\x12\x14\n" +
+	"\x05check\x18\x01 \x01(\x04R\x05check\"\xdb\x02\n" +
 	"\x06Anchor\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x124\n" +
@@ -4087,7 +4525,13 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\x0f\n" +
-	"\rOrphanAnchors\"\r\n" +
+	"\rOrphanAnchors\"F\n" +
+	"\x12ReportLocksRemoved\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x17\n" +
+	"\atask_id\x18\x02 \x01(\tR\x06taskId\"\x14\n" +
+	"\x12RequestAnchorCheck\",\n" +
+	"\x14ReportAnchorsChecked\x12\x14\n" +
+	"\x05check\x18\x01 \x01(\x04R\x05check\"\r\n" +
 	"\vListAnchors\"`\n" +
 	"\n" +
 	"Authorized\x12.\n" +
@@ -4137,12 +4581,17 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x0fbilling_user_id\x18\x04 \x01(\tR\rbillingUserId\"U\n" +
 	"\x13DefaultModelChanged\x12.\n" +
 	"\x04tier\x18\x01 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\x04tier\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at\"l\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"\x94\x01\n" +
 	"\x11MemberRoleChanged\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12.\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02at\"8\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\x12&\n" +
+	"\x0flock_removal_id\x18\x04 \x01(\tR\rlockRemovalId\"`\n" +
 	"\rMemberRemoved\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\x12&\n" +
+	"\x0flock_removal_id\x18\x03 \x01(\tR\rlockRemovalId\"7\n" +
+	"\fLocksRemoved\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\"E\n" +
 	"\rMemberUpdated\x124\n" +
@@ -4190,7 +4639,12 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x05bound\x18\x05 \x01(\bR\x05bound\"=\n" +
 	"\x0eAnchorOrphaned\x12\x1b\n" +
 	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at*N\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"<\n" +
+	"\x14AnchorCheckRequested\x12\x14\n" +
+	"\x05check\x18\x01 \x01(\x04R\x05check\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\" \n" +
+	"\x0eAnchorsChecked\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at*N\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -4240,7 +4694,7 @@ func file_messages_workspace_v1_workspace_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_workspace_v1_workspace_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_messages_workspace_v1_workspace_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_messages_workspace_v1_workspace_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_messages_workspace_v1_workspace_proto_goTypes = []any{
 	(Role)(0),                      // 0: atelier.workspace.v1.Role
 	(Status)(0),                    // 1: atelier.workspace.v1.Status
@@ -4253,110 +4707,121 @@ var file_messages_workspace_v1_workspace_proto_goTypes = []any{
 	(*Suspension)(nil),             // 8: atelier.workspace.v1.Suspension
 	(*Invitation)(nil),             // 9: atelier.workspace.v1.Invitation
 	(*InvitationMail)(nil),         // 10: atelier.workspace.v1.InvitationMail
-	(*Anchor)(nil),                 // 11: atelier.workspace.v1.Anchor
-	(*CreateWorkspace)(nil),        // 12: atelier.workspace.v1.CreateWorkspace
-	(*ReportReady)(nil),            // 13: atelier.workspace.v1.ReportReady
-	(*ReportUnhealthy)(nil),        // 14: atelier.workspace.v1.ReportUnhealthy
-	(*Authorize)(nil),              // 15: atelier.workspace.v1.Authorize
-	(*DescribeWorkspace)(nil),      // 16: atelier.workspace.v1.DescribeWorkspace
-	(*RenameWorkspace)(nil),        // 17: atelier.workspace.v1.RenameWorkspace
-	(*Suspend)(nil),                // 18: atelier.workspace.v1.Suspend
-	(*Resume)(nil),                 // 19: atelier.workspace.v1.Resume
-	(*SetDefaultModel)(nil),        // 20: atelier.workspace.v1.SetDefaultModel
-	(*ChangeRole)(nil),             // 21: atelier.workspace.v1.ChangeRole
-	(*RemoveMember)(nil),           // 22: atelier.workspace.v1.RemoveMember
-	(*Invite)(nil),                 // 23: atelier.workspace.v1.Invite
-	(*ReportInvitationMailed)(nil), // 24: atelier.workspace.v1.ReportInvitationMailed
-	(*RevokeInvitation)(nil),       // 25: atelier.workspace.v1.RevokeInvitation
-	(*AcceptInvitation)(nil),       // 26: atelier.workspace.v1.AcceptInvitation
-	(*DescribeInvitation)(nil),     // 27: atelier.workspace.v1.DescribeInvitation
-	(*UpdateMember)(nil),           // 28: atelier.workspace.v1.UpdateMember
-	(*RecordAudit)(nil),            // 29: atelier.workspace.v1.RecordAudit
-	(*ChangeStatus)(nil),           // 30: atelier.workspace.v1.ChangeStatus
-	(*CreateAnchor)(nil),           // 31: atelier.workspace.v1.CreateAnchor
-	(*RemoveAnchor)(nil),           // 32: atelier.workspace.v1.RemoveAnchor
-	(*Reanchor)(nil),               // 33: atelier.workspace.v1.Reanchor
-	(*MoveAnchor)(nil),             // 34: atelier.workspace.v1.MoveAnchor
-	(*BreakAnchor)(nil),            // 35: atelier.workspace.v1.BreakAnchor
-	(*RepairAnchor)(nil),           // 36: atelier.workspace.v1.RepairAnchor
-	(*OrphanAnchors)(nil),          // 37: atelier.workspace.v1.OrphanAnchors
-	(*ListAnchors)(nil),            // 38: atelier.workspace.v1.ListAnchors
-	(*Authorized)(nil),             // 39: atelier.workspace.v1.Authorized
-	(*Description)(nil),            // 40: atelier.workspace.v1.Description
-	(*Removed)(nil),                // 41: atelier.workspace.v1.Removed
-	(*Invited)(nil),                // 42: atelier.workspace.v1.Invited
-	(*Anchors)(nil),                // 43: atelier.workspace.v1.Anchors
-	(*WorkspaceCreated)(nil),       // 44: atelier.workspace.v1.WorkspaceCreated
-	(*WorkspaceReady)(nil),         // 45: atelier.workspace.v1.WorkspaceReady
-	(*WorkspaceUnhealthy)(nil),     // 46: atelier.workspace.v1.WorkspaceUnhealthy
-	(*WorkspaceRenamed)(nil),       // 47: atelier.workspace.v1.WorkspaceRenamed
-	(*WorkspaceSuspended)(nil),     // 48: atelier.workspace.v1.WorkspaceSuspended
-	(*WorkspaceResumed)(nil),       // 49: atelier.workspace.v1.WorkspaceResumed
-	(*StatusChanged)(nil),          // 50: atelier.workspace.v1.StatusChanged
-	(*DefaultModelChanged)(nil),    // 51: atelier.workspace.v1.DefaultModelChanged
-	(*MemberRoleChanged)(nil),      // 52: atelier.workspace.v1.MemberRoleChanged
-	(*MemberRemoved)(nil),          // 53: atelier.workspace.v1.MemberRemoved
-	(*MemberUpdated)(nil),          // 54: atelier.workspace.v1.MemberUpdated
-	(*InvitationCreated)(nil),      // 55: atelier.workspace.v1.InvitationCreated
-	(*InvitationMailed)(nil),       // 56: atelier.workspace.v1.InvitationMailed
-	(*InvitationRevoked)(nil),      // 57: atelier.workspace.v1.InvitationRevoked
-	(*InvitationAccepted)(nil),     // 58: atelier.workspace.v1.InvitationAccepted
-	(*AuditRecorded)(nil),          // 59: atelier.workspace.v1.AuditRecorded
-	(*AnchorCreated)(nil),          // 60: atelier.workspace.v1.AnchorCreated
-	(*AnchorRemoved)(nil),          // 61: atelier.workspace.v1.AnchorRemoved
-	(*AnchorMoved)(nil),            // 62: atelier.workspace.v1.AnchorMoved
-	(*AnchorBroken)(nil),           // 63: atelier.workspace.v1.AnchorBroken
-	(*AnchorRepaired)(nil),         // 64: atelier.workspace.v1.AnchorRepaired
-	(*AnchorOrphaned)(nil),         // 65: atelier.workspace.v1.AnchorOrphaned
-	nil,                            // 66: atelier.workspace.v1.Workspace.MembersEntry
-	nil,                            // 67: atelier.workspace.v1.Workspace.InvitationsEntry
-	nil,                            // 68: atelier.workspace.v1.Workspace.AnchorsEntry
-	(*v1.Event)(nil),               // 69: atelier.audit.v1.Event
+	(*LockRemoval)(nil),            // 11: atelier.workspace.v1.LockRemoval
+	(*AnchorCheck)(nil),            // 12: atelier.workspace.v1.AnchorCheck
+	(*Anchor)(nil),                 // 13: atelier.workspace.v1.Anchor
+	(*CreateWorkspace)(nil),        // 14: atelier.workspace.v1.CreateWorkspace
+	(*ReportReady)(nil),            // 15: atelier.workspace.v1.ReportReady
+	(*ReportUnhealthy)(nil),        // 16: atelier.workspace.v1.ReportUnhealthy
+	(*Authorize)(nil),              // 17: atelier.workspace.v1.Authorize
+	(*DescribeWorkspace)(nil),      // 18: atelier.workspace.v1.DescribeWorkspace
+	(*RenameWorkspace)(nil),        // 19: atelier.workspace.v1.RenameWorkspace
+	(*Suspend)(nil),                // 20: atelier.workspace.v1.Suspend
+	(*Resume)(nil),                 // 21: atelier.workspace.v1.Resume
+	(*SetDefaultModel)(nil),        // 22: atelier.workspace.v1.SetDefaultModel
+	(*ChangeRole)(nil),             // 23: atelier.workspace.v1.ChangeRole
+	(*RemoveMember)(nil),           // 24: atelier.workspace.v1.RemoveMember
+	(*Invite)(nil),                 // 25: atelier.workspace.v1.Invite
+	(*ReportInvitationMailed)(nil), // 26: atelier.workspace.v1.ReportInvitationMailed
+	(*RevokeInvitation)(nil),       // 27: atelier.workspace.v1.RevokeInvitation
+	(*AcceptInvitation)(nil),       // 28: atelier.workspace.v1.AcceptInvitation
+	(*DescribeInvitation)(nil),     // 29: atelier.workspace.v1.DescribeInvitation
+	(*UpdateMember)(nil),           // 30: atelier.workspace.v1.UpdateMember
+	(*RecordAudit)(nil),            // 31: atelier.workspace.v1.RecordAudit
+	(*ChangeStatus)(nil),           // 32: atelier.workspace.v1.ChangeStatus
+	(*CreateAnchor)(nil),           // 33: atelier.workspace.v1.CreateAnchor
+	(*RemoveAnchor)(nil),           // 34: atelier.workspace.v1.RemoveAnchor
+	(*Reanchor)(nil),               // 35: atelier.workspace.v1.Reanchor
+	(*MoveAnchor)(nil),             // 36: atelier.workspace.v1.MoveAnchor
+	(*BreakAnchor)(nil),            // 37: atelier.workspace.v1.BreakAnchor
+	(*RepairAnchor)(nil),           // 38: atelier.workspace.v1.RepairAnchor
+	(*OrphanAnchors)(nil),          // 39: atelier.workspace.v1.OrphanAnchors
+	(*ReportLocksRemoved)(nil),     // 40: atelier.workspace.v1.ReportLocksRemoved
+	(*RequestAnchorCheck)(nil),     // 41: atelier.workspace.v1.RequestAnchorCheck
+	(*ReportAnchorsChecked)(nil),   // 42: atelier.workspace.v1.ReportAnchorsChecked
+	(*ListAnchors)(nil),            // 43: atelier.workspace.v1.ListAnchors
+	(*Authorized)(nil),             // 44: atelier.workspace.v1.Authorized
+	(*Description)(nil),            // 45: atelier.workspace.v1.Description
+	(*Removed)(nil),                // 46: atelier.workspace.v1.Removed
+	(*Invited)(nil),                // 47: atelier.workspace.v1.Invited
+	(*Anchors)(nil),                // 48: atelier.workspace.v1.Anchors
+	(*WorkspaceCreated)(nil),       // 49: atelier.workspace.v1.WorkspaceCreated
+	(*WorkspaceReady)(nil),         // 50: atelier.workspace.v1.WorkspaceReady
+	(*WorkspaceUnhealthy)(nil),     // 51: atelier.workspace.v1.WorkspaceUnhealthy
+	(*WorkspaceRenamed)(nil),       // 52: atelier.workspace.v1.WorkspaceRenamed
+	(*WorkspaceSuspended)(nil),     // 53: atelier.workspace.v1.WorkspaceSuspended
+	(*WorkspaceResumed)(nil),       // 54: atelier.workspace.v1.WorkspaceResumed
+	(*StatusChanged)(nil),          // 55: atelier.workspace.v1.StatusChanged
+	(*DefaultModelChanged)(nil),    // 56: atelier.workspace.v1.DefaultModelChanged
+	(*MemberRoleChanged)(nil),      // 57: atelier.workspace.v1.MemberRoleChanged
+	(*MemberRemoved)(nil),          // 58: atelier.workspace.v1.MemberRemoved
+	(*LocksRemoved)(nil),           // 59: atelier.workspace.v1.LocksRemoved
+	(*MemberUpdated)(nil),          // 60: atelier.workspace.v1.MemberUpdated
+	(*InvitationCreated)(nil),      // 61: atelier.workspace.v1.InvitationCreated
+	(*InvitationMailed)(nil),       // 62: atelier.workspace.v1.InvitationMailed
+	(*InvitationRevoked)(nil),      // 63: atelier.workspace.v1.InvitationRevoked
+	(*InvitationAccepted)(nil),     // 64: atelier.workspace.v1.InvitationAccepted
+	(*AuditRecorded)(nil),          // 65: atelier.workspace.v1.AuditRecorded
+	(*AnchorCreated)(nil),          // 66: atelier.workspace.v1.AnchorCreated
+	(*AnchorRemoved)(nil),          // 67: atelier.workspace.v1.AnchorRemoved
+	(*AnchorMoved)(nil),            // 68: atelier.workspace.v1.AnchorMoved
+	(*AnchorBroken)(nil),           // 69: atelier.workspace.v1.AnchorBroken
+	(*AnchorRepaired)(nil),         // 70: atelier.workspace.v1.AnchorRepaired
+	(*AnchorOrphaned)(nil),         // 71: atelier.workspace.v1.AnchorOrphaned
+	(*AnchorCheckRequested)(nil),   // 72: atelier.workspace.v1.AnchorCheckRequested
+	(*AnchorsChecked)(nil),         // 73: atelier.workspace.v1.AnchorsChecked
+	nil,                            // 74: atelier.workspace.v1.Workspace.MembersEntry
+	nil,                            // 75: atelier.workspace.v1.Workspace.InvitationsEntry
+	nil,                            // 76: atelier.workspace.v1.Workspace.AnchorsEntry
+	nil,                            // 77: atelier.workspace.v1.Workspace.LockRemovalsEntry
+	(*v1.Event)(nil),               // 78: atelier.audit.v1.Event
 }
 var file_messages_workspace_v1_workspace_proto_depIdxs = []int32{
 	1,  // 0: atelier.workspace.v1.Workspace.status:type_name -> atelier.workspace.v1.Status
-	66, // 1: atelier.workspace.v1.Workspace.members:type_name -> atelier.workspace.v1.Workspace.MembersEntry
+	74, // 1: atelier.workspace.v1.Workspace.members:type_name -> atelier.workspace.v1.Workspace.MembersEntry
 	8,  // 2: atelier.workspace.v1.Workspace.suspension:type_name -> atelier.workspace.v1.Suspension
 	2,  // 3: atelier.workspace.v1.Workspace.default_tier:type_name -> atelier.workspace.v1.Tier
-	67, // 4: atelier.workspace.v1.Workspace.invitations:type_name -> atelier.workspace.v1.Workspace.InvitationsEntry
-	68, // 5: atelier.workspace.v1.Workspace.anchors:type_name -> atelier.workspace.v1.Workspace.AnchorsEntry
-	0,  // 6: atelier.workspace.v1.Membership.role:type_name -> atelier.workspace.v1.Role
-	0,  // 7: atelier.workspace.v1.Invitation.role:type_name -> atelier.workspace.v1.Role
-	6,  // 8: atelier.workspace.v1.Invitation.inviter:type_name -> atelier.workspace.v1.Person
-	3,  // 9: atelier.workspace.v1.Anchor.kind:type_name -> atelier.workspace.v1.AnchorKind
-	4,  // 10: atelier.workspace.v1.Anchor.state:type_name -> atelier.workspace.v1.AnchorState
-	2,  // 11: atelier.workspace.v1.SetDefaultModel.tier:type_name -> atelier.workspace.v1.Tier
-	0,  // 12: atelier.workspace.v1.ChangeRole.role:type_name -> atelier.workspace.v1.Role
-	0,  // 13: atelier.workspace.v1.Invite.role:type_name -> atelier.workspace.v1.Role
-	6,  // 14: atelier.workspace.v1.Invite.inviter:type_name -> atelier.workspace.v1.Person
-	6,  // 15: atelier.workspace.v1.AcceptInvitation.person:type_name -> atelier.workspace.v1.Person
-	6,  // 16: atelier.workspace.v1.UpdateMember.person:type_name -> atelier.workspace.v1.Person
-	69, // 17: atelier.workspace.v1.RecordAudit.event:type_name -> atelier.audit.v1.Event
-	1,  // 18: atelier.workspace.v1.ChangeStatus.status:type_name -> atelier.workspace.v1.Status
-	3,  // 19: atelier.workspace.v1.CreateAnchor.kind:type_name -> atelier.workspace.v1.AnchorKind
-	0,  // 20: atelier.workspace.v1.Authorized.role:type_name -> atelier.workspace.v1.Role
-	5,  // 21: atelier.workspace.v1.Description.workspace:type_name -> atelier.workspace.v1.Workspace
-	0,  // 22: atelier.workspace.v1.Description.role:type_name -> atelier.workspace.v1.Role
-	9,  // 23: atelier.workspace.v1.Invited.invitation:type_name -> atelier.workspace.v1.Invitation
-	11, // 24: atelier.workspace.v1.Anchors.anchors:type_name -> atelier.workspace.v1.Anchor
-	8,  // 25: atelier.workspace.v1.WorkspaceSuspended.suspension:type_name -> atelier.workspace.v1.Suspension
-	1,  // 26: atelier.workspace.v1.StatusChanged.status:type_name -> atelier.workspace.v1.Status
-	2,  // 27: atelier.workspace.v1.DefaultModelChanged.tier:type_name -> atelier.workspace.v1.Tier
-	0,  // 28: atelier.workspace.v1.MemberRoleChanged.role:type_name -> atelier.workspace.v1.Role
-	6,  // 29: atelier.workspace.v1.MemberUpdated.person:type_name -> atelier.workspace.v1.Person
-	9,  // 30: atelier.workspace.v1.InvitationCreated.invitation:type_name -> atelier.workspace.v1.Invitation
-	6,  // 31: atelier.workspace.v1.InvitationAccepted.person:type_name -> atelier.workspace.v1.Person
-	0,  // 32: atelier.workspace.v1.InvitationAccepted.role:type_name -> atelier.workspace.v1.Role
-	69, // 33: atelier.workspace.v1.AuditRecorded.event:type_name -> atelier.audit.v1.Event
-	11, // 34: atelier.workspace.v1.AnchorCreated.anchor:type_name -> atelier.workspace.v1.Anchor
-	7,  // 35: atelier.workspace.v1.Workspace.MembersEntry.value:type_name -> atelier.workspace.v1.Membership
-	9,  // 36: atelier.workspace.v1.Workspace.InvitationsEntry.value:type_name -> atelier.workspace.v1.Invitation
-	11, // 37: atelier.workspace.v1.Workspace.AnchorsEntry.value:type_name -> atelier.workspace.v1.Anchor
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	75, // 4: atelier.workspace.v1.Workspace.invitations:type_name -> atelier.workspace.v1.Workspace.InvitationsEntry
+	76, // 5: atelier.workspace.v1.Workspace.anchors:type_name -> atelier.workspace.v1.Workspace.AnchorsEntry
+	77, // 6: atelier.workspace.v1.Workspace.lock_removals:type_name -> atelier.workspace.v1.Workspace.LockRemovalsEntry
+	0,  // 7: atelier.workspace.v1.Membership.role:type_name -> atelier.workspace.v1.Role
+	0,  // 8: atelier.workspace.v1.Invitation.role:type_name -> atelier.workspace.v1.Role
+	6,  // 9: atelier.workspace.v1.Invitation.inviter:type_name -> atelier.workspace.v1.Person
+	3,  // 10: atelier.workspace.v1.Anchor.kind:type_name -> atelier.workspace.v1.AnchorKind
+	4,  // 11: atelier.workspace.v1.Anchor.state:type_name -> atelier.workspace.v1.AnchorState
+	2,  // 12: atelier.workspace.v1.SetDefaultModel.tier:type_name -> atelier.workspace.v1.Tier
+	0,  // 13: atelier.workspace.v1.ChangeRole.role:type_name -> atelier.workspace.v1.Role
+	0,  // 14: atelier.workspace.v1.Invite.role:type_name -> atelier.workspace.v1.Role
+	6,  // 15: atelier.workspace.v1.Invite.inviter:type_name -> atelier.workspace.v1.Person
+	6,  // 16: atelier.workspace.v1.AcceptInvitation.person:type_name -> atelier.workspace.v1.Person
+	6,  // 17: atelier.workspace.v1.UpdateMember.person:type_name -> atelier.workspace.v1.Person
+	78, // 18: atelier.workspace.v1.RecordAudit.event:type_name -> atelier.audit.v1.Event
+	1,  // 19: atelier.workspace.v1.ChangeStatus.status:type_name -> atelier.workspace.v1.Status
+	3,  // 20: atelier.workspace.v1.CreateAnchor.kind:type_name -> atelier.workspace.v1.AnchorKind
+	0,  // 21: atelier.workspace.v1.Authorized.role:type_name -> atelier.workspace.v1.Role
+	5,  // 22: atelier.workspace.v1.Description.workspace:type_name -> atelier.workspace.v1.Workspace
+	0,  // 23: atelier.workspace.v1.Description.role:type_name -> atelier.workspace.v1.Role
+	9,  // 24: atelier.workspace.v1.Invited.invitation:type_name -> atelier.workspace.v1.Invitation
+	13, // 25: atelier.workspace.v1.Anchors.anchors:type_name -> atelier.workspace.v1.Anchor
+	8,  // 26: atelier.workspace.v1.WorkspaceSuspended.suspension:type_name -> atelier.workspace.v1.Suspension
+	1,  // 27: atelier.workspace.v1.StatusChanged.status:type_name -> atelier.workspace.v1.Status
+	2,  // 28: atelier.workspace.v1.DefaultModelChanged.tier:type_name -> atelier.workspace.v1.Tier
+	0,  // 29: atelier.workspace.v1.MemberRoleChanged.role:type_name -> atelier.workspace.v1.Role
+	6,  // 30: atelier.workspace.v1.MemberUpdated.person:type_name -> atelier.workspace.v1.Person
+	9,  // 31: atelier.workspace.v1.InvitationCreated.invitation:type_name -> atelier.workspace.v1.Invitation
+	6,  // 32: atelier.workspace.v1.InvitationAccepted.person:type_name -> atelier.workspace.v1.Person
+	0,  // 33: atelier.workspace.v1.InvitationAccepted.role:type_name -> atelier.workspace.v1.Role
+	78, // 34: atelier.workspace.v1.AuditRecorded.event:type_name -> atelier.audit.v1.Event
+	13, // 35: atelier.workspace.v1.AnchorCreated.anchor:type_name -> atelier.workspace.v1.Anchor
+	7,  // 36: atelier.workspace.v1.Workspace.MembersEntry.value:type_name -> atelier.workspace.v1.Membership
+	9,  // 37: atelier.workspace.v1.Workspace.InvitationsEntry.value:type_name -> atelier.workspace.v1.Invitation
+	13, // 38: atelier.workspace.v1.Workspace.AnchorsEntry.value:type_name -> atelier.workspace.v1.Anchor
+	11, // 39: atelier.workspace.v1.Workspace.LockRemovalsEntry.value:type_name -> atelier.workspace.v1.LockRemoval
+	40, // [40:40] is the sub-list for method output_type
+	40, // [40:40] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_messages_workspace_v1_workspace_proto_init() }
@@ -4370,7 +4835,7 @@ func file_messages_workspace_v1_workspace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_workspace_v1_workspace_proto_rawDesc), len(file_messages_workspace_v1_workspace_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   64,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

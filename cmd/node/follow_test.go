@@ -1,0 +1,180 @@
+package node
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/persistence"
+)
+
+// until waits for what follows by itself.
+func (h *home) until(holds func() bool) {
+	h.Helper()
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(longest)
+	for !holds() {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			h.Fatal("it does not come to hold")
+		}
+	}
+}
+
+// workspace is the workspace as the platform sees it.
+func (h *home) workspace() *workspacev1.Workspace {
+	h.Helper()
+	return h.ask(entity.KindWorkspace, &workspacev1.DescribeWorkspace{}).(*workspacev1.Description).GetWorkspace()
+}
+
+// request sends a request on the drive as a person.
+func (h *home) request(userID, method, path, body string) *httptest.ResponseRecorder {
+	h.Helper()
+	r := httptest.NewRequestWithContext(h.Context(), method, "/drive"+path, strings.NewReader(body))
+	w := httptest.NewRecorder()
+	h.check(h.files.ServeDrive(w, r, "/drive", entity.DriveAccess{
+		WorkspaceID: ws, Principal: &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: userID},
+	}))
+	return w
+}
+
+// removeRows takes indexes out of the journal, as if the version that wrote it knew none of them. It is for the first term.
+func (h *home) removeRows(indexes ...string) {
+	h.Helper()
+	p := h.Router.Partition(ws)
+	v, err := h.Journal.View()
+	h.check(err)
+	defer v.Close()
+	var all []persistence.Change
+	for _, index := range indexes {
+		for row, err := range v.Index(p, persistence.Query{Index: index, Prefix: true}) {
+			h.check(err)
+			all = append(all, persistence.Change{Remove: true, Entry: persistence.Entry{
+				Index: index, Value: strings.Clone(row.Value), Order: row.Order,
+			}})
+		}
+	}
+	if len(all) == 0 {
+		h.Fatal("there are no rows")
+	}
+	removed := make(chan error, 1)
+	h.Journal.Append(persistence.Proposal{Partition: p, Stream: "rows/test", Epoch: 1, Entries: all}, func(r persistence.Result) {
+		removed <- r.Err
+	})
+	h.check(<-removed)
+}
+
+const exclusiveLock = `<lockinfo xmlns="DAV:"><lockscope><exclusive/></lockscope><locktype><write/></locktype></lockinfo>`
+
+// The locks of a former editor are gone with the answer; where the drive cannot be opened then, the next process removes
+// them.
+func TestLocksOfAFormerEditor(t *testing.T) {
+	join := func(h *home) {
+		h.done()
+		h.put("a", "x")
+		h.ask(entity.KindWorkspace, &workspacev1.Invite{
+			InvitationId: "inv_1", Email: "bob@example.com", Role: workspacev1.Role_ROLE_EDITOR, SecretSha256: make([]byte, 32),
+			Inviter: &workspacev1.Person{UserId: "usr_1"},
+		})
+		bob := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_2"}
+		h.as(bob, entity.KindWorkspace, &workspacev1.AcceptInvitation{
+			InvitationId: "inv_1", Person: &workspacev1.Person{UserId: "usr_2", Email: "bob@example.com"},
+		})
+		if w := h.request("usr_2", "LOCK", "/a", exclusiveLock); w.Code != http.StatusOK {
+			h.Fatalf("LOCK: %d %s", w.Code, w.Body)
+		}
+		if w := h.request("usr_1", "PUT", "/a", "y"); w.Code != http.StatusLocked {
+			h.Fatalf("PUT: %d %s", w.Code, w.Body)
+		}
+	}
+	gone := func(h *home) {
+		h.Helper()
+		if w := h.request("usr_1", "PUT", "/a", "y"); w.Code != http.StatusNoContent {
+			h.Errorf("PUT: %d %s", w.Code, w.Body)
+		}
+	}
+	t.Run("with the answer", func(t *testing.T) {
+		h := newHome(t)
+		join(h)
+		h.ask(entity.KindWorkspace, &workspacev1.ChangeRole{UserId: "usr_2", Role: workspacev1.Role_ROLE_VIEWER})
+		h.settle()
+		gone(h)
+	})
+	t.Run("by the next process", func(t *testing.T) {
+		h := newHome(t)
+		join(h)
+		h.stop()
+		drive := filepath.Join(h.dir, "drives", ws)
+		h.check(os.Rename(drive, drive+".away"))
+		h.check(os.WriteFile(drive, nil, 0o600))
+		h.start()
+		h.ask(entity.KindWorkspace, &workspacev1.RemoveMember{UserId: "usr_2"})
+		if w := h.workspace(); w.GetLockRemovals()["usr_2"] == nil {
+			t.Error("the locks are not to be removed")
+		}
+		h.stop()
+		h.check(os.Remove(drive))
+		h.check(os.Rename(drive+".away", drive))
+		h.start()
+		h.until(func() bool { return len(h.workspace().GetLockRemovals()) == 0 })
+		gone(h)
+	})
+}
+
+// A workspace that was being provisioned when a version without tasks was stopped is provisioned by this one.
+func TestProvisioningWithoutItsTask(t *testing.T) {
+	h := &home{T: t, dir: t.TempDir(), impatient: true}
+	drives := filepath.Join(h.dir, "drives")
+	h.check(os.Mkdir(drives, 0o700))
+	h.check(os.WriteFile(filepath.Join(drives, ws), nil, 0o600))
+	h.start()
+	t.Cleanup(func() { h.stop() })
+	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
+	h.settle()
+	h.until(func() bool { return h.hasRows("declared") })
+	h.removeRows("task", "declared")
+	h.stop()
+	h.check(os.Remove(filepath.Join(drives, ws)))
+	h.start()
+	h.until(func() bool { return h.hasRows("declared") })
+	if state := h.done(); state.GetStatus() != computerv1.Status_STATUS_ACTIVE {
+		t.Errorf("computer %v", state)
+	}
+}
+
+func (h *home) hasRows(index string) bool {
+	h.Helper()
+	v, err := h.Journal.View()
+	h.check(err)
+	defer v.Close()
+	for _, err := range v.Index(h.Router.Partition(ws), persistence.Query{Index: index, Prefix: true}) {
+		h.check(err)
+		return true
+	}
+	return false
+}
+
+// The process that gains a partition recovers the drives on which operations were cut off, before anybody opens them.
+func TestDrivesAreRecoveredWithTheTerm(t *testing.T) {
+	h := newHome(t)
+	h.done()
+	h.ask(entity.KindActivity, &activityv1.Intend{Intent: &activityv1.Intent{Id: "i1", Operation: &activityv1.Operation{
+		Kind: activityv1.Kind_KIND_CREATE, Path: "a", EntryKind: activityv1.EntryKind_ENTRY_KIND_FOLDER, Author: change.Author,
+	}}})
+	h.stop()
+	h.start()
+	h.until(func() bool {
+		return len(h.ask(entity.KindActivity, &activityv1.ListIntents{}).(*activityv1.Intents).GetIntents()) == 0
+	})
+}
