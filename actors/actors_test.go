@@ -50,10 +50,10 @@ type bench struct {
 	idle     time.Duration
 	extra    []entity.Kind
 	trail    actors.Trail
-	// reactions, attempts and send replace those of every bench where a test sets them.
-	reactions map[string]actors.Reaction
-	attempts  int
-	send      func(context.Context, entity.Command) (proto.Message, error)
+	// react replaces what follows from the events of slugs where a test sets it; attempts and send do likewise.
+	react    func(slug string, event proto.Message) []entity.Reaction
+	attempts int
+	send     func(context.Context, entity.Command) (proto.Message, error)
 	// executors and follow are those of actors.Options.
 	executors map[string]actors.Executor
 	follower  func(context.Context, persistence.Partition)
@@ -118,9 +118,9 @@ func (b *bench) start() {
 
 func (b *bench) newSystem(journal persistence.Journal, metrics prometheus.Registerer) *actors.System {
 	return actors.New(actors.Options{
-		Journal: journal, Partitions: partitions, Kinds: append([]entity.Kind{slug.Kind, workspace.Kind, activity.Kind}, b.extra...),
+		Journal: journal, Partitions: partitions, Kinds: b.kinds(),
 		Secret: secret, Ask: b.sending, Clock: b.clock.Now, Log: slog.New(slog.DiscardHandler), Registerer: metrics,
-		IdleAfter: b.idle, Reactions: b.reacting(), Trail: b.trail, ReactionAttempts: b.attempts, ExpireEvery: time.Hour,
+		IdleAfter: b.idle, Trail: b.trail, ReactionAttempts: b.attempts, ExpireEvery: time.Hour,
 		Executors: b.executors, Follow: b.follower,
 	})
 }
@@ -132,11 +132,14 @@ func (b *bench) sending(ctx context.Context, c entity.Command) (proto.Message, e
 	return b.router.Ask(ctx, c)
 }
 
-func (b *bench) reacting() map[string]actors.Reaction {
-	if b.reactions != nil {
-		return b.reactions
+// kinds are the bench's kinds, of whose events only those of slugs have consequences: people and computers are left out.
+func (b *bench) kinds() []entity.Kind {
+	slugs, workspaces := slug.Kind, workspace.Kind
+	slugs.React, workspaces.React = createWorkspace, nil
+	if b.react != nil {
+		slugs.React = b.react
 	}
-	return reactions()
+	return append([]entity.Kind{slugs, workspaces, activity.Kind}, b.extra...)
 }
 
 func (b *bench) stop() {
@@ -160,16 +163,15 @@ func (b *bench) restart() {
 	b.start()
 }
 
-// reactions make a claimed slug's workspace.
-func reactions() map[string]actors.Reaction {
-	return map[string]actors.Reaction{
-		entity.MessageName(&slugv1.SlugClaimed{}): func(_ context.Context, _ string, event proto.Message) ([]entity.Reaction, error) {
-			e := event.(*slugv1.SlugClaimed)
-			return entity.Reactions(entity.Command{Kind: entity.KindWorkspace, Identity: e.GetWorkspaceId(), Message: &workspacev1.CreateWorkspace{
-				Slug: e.GetSlug(), Name: e.GetWorkspaceName(), CreatorId: e.GetCreatorId(),
-			}}), nil
-		},
+// createWorkspace creates the workspace of a claimed slug.
+func createWorkspace(_ string, event proto.Message) []entity.Reaction {
+	e, claimed := event.(*slugv1.SlugClaimed)
+	if !claimed {
+		return nil
 	}
+	return []entity.Reaction{entity.Send(entity.KindWorkspace, e.GetWorkspaceId(), &workspacev1.CreateWorkspace{
+		Slug: e.GetSlug(), Name: e.GetWorkspaceName(), CreatorId: e.GetCreatorId(),
+	})}
 }
 
 // faultyJournal loses what a test wants lost.

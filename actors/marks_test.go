@@ -1,7 +1,6 @@
 package actors_test
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"testing"
@@ -9,7 +8,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
@@ -30,18 +28,17 @@ func (b *bench) loseCursors() {
 }
 
 func TestLosingTheCursorRepeatsNothing(t *testing.T) {
-	release := func(_ context.Context, slug string, event proto.Message) ([]entity.Reaction, error) {
-		if slug != "source" {
-			return nil, nil
+	release := func(slug string, event proto.Message) []entity.Reaction {
+		e, claimed := event.(*slugv1.SlugClaimed)
+		if slug != "source" || !claimed {
+			return nil
 		}
-		return entity.Reactions(
-			record("ws_log", operation(activityv1.Kind_KIND_CREATE, slug+"/"+event.(*slugv1.SlugClaimed).GetWorkspaceName())),
-			entity.Command{Kind: entity.KindSlug, Identity: "target", Message: &slugv1.ReleaseSlug{WorkspaceId: "ws_target"}},
-		), nil
+		return []entity.Reaction{
+			{Command: record("ws_log", operation(activityv1.Kind_KIND_CREATE, slug+"/"+e.GetWorkspaceName()))},
+			entity.Send(entity.KindSlug, "target", &slugv1.ReleaseSlug{WorkspaceId: "ws_target"}),
+		}
 	}
-	b := newBench(t, func(b *bench) {
-		b.reactions = map[string]actors.Reaction{entity.MessageName(&slugv1.SlugClaimed{}): release}
-	})
+	b := newBench(t, func(b *bench) { b.react = release })
 	b.claim("source", "c00")
 	b.claim("source", "c01")
 	b.settleAll()
@@ -72,16 +69,14 @@ func TestARefusalIsRemembered(t *testing.T) {
 			WorkspaceId: by, WorkspaceName: "n", CreatorId: "usr_1",
 		}}
 	}
-	react := func(_ context.Context, slug string, _ proto.Message) ([]entity.Reaction, error) {
-		if slug != "source" {
-			return nil, nil
+	react := func(slug string, event proto.Message) []entity.Reaction {
+		if _, claimed := event.(*slugv1.SlugClaimed); slug != "source" || !claimed {
+			return nil
 		}
 		otherwise := record("ws_log", operation(activityv1.Kind_KIND_CREATE, "source/refused"))
-		return []entity.Reaction{{Command: claim("ws_source"), Otherwise: &otherwise}}, nil
+		return []entity.Reaction{{Command: claim("ws_source"), Otherwise: &otherwise}}
 	}
-	b := newBench(t, func(b *bench) {
-		b.reactions = map[string]actors.Reaction{entity.MessageName(&slugv1.SlugClaimed{}): react}
-	})
+	b := newBench(t, func(b *bench) { b.react = react })
 	b.slug("target", claim("ws_other").Message)
 	b.claim("source", "c")
 	b.settleAll()

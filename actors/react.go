@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// reactionTimeout bounds the side effects of one reaction, and one attempt of one command.
+	// reactionTimeout bounds the reaction to one row of a Trail, and one attempt of one command.
 	reactionTimeout = 10 * time.Second
 	// batchEvents, batchBytes and batchRows bound what a lane does before it lets others run: the events that are reacted
 	// to, their bytes, and the events read.
@@ -117,11 +117,7 @@ func (r *run) react(ctx context.Context, event persistence.Event) (err error) {
 	if kind == entity.KindActivity {
 		return r.node.trail.React(limited, identity, event.Payload)
 	}
-	m, err := entity.Message(event.Name, event.Payload)
-	if err != nil {
-		return err
-	}
-	reactions, err := r.node.reactions[event.Name](limited, identity, m)
+	reactions, err := r.node.reactionsTo(kind, identity, event)
 	if err != nil {
 		return err
 	}

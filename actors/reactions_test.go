@@ -12,7 +12,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
@@ -33,23 +32,35 @@ func (e *echo) failing(fail func(slug, claim string) error) {
 	e.fail = fail
 }
 
-func (e *echo) react(_ context.Context, slug string, event proto.Message) ([]entity.Reaction, error) {
-	claim := event.(*slugv1.SlugClaimed).GetWorkspaceName()
+func (e *echo) react(slug string, event proto.Message) []entity.Reaction {
+	claimed, ok := event.(*slugv1.SlugClaimed)
+	if !ok {
+		return nil
+	}
+	if strings.HasPrefix(slug, "panics") {
+		panic("no")
+	}
+	return []entity.Reaction{{Command: record("ws_log", operation(activityv1.Kind_KIND_CREATE, slug+"/"+claimed.GetWorkspaceName()))}}
+}
+
+// send sends a reaction's command on, unless a test wants it to fail.
+func (e *echo) send(ctx context.Context, b *bench, c entity.Command) (proto.Message, error) {
 	e.mu.Lock()
 	fail := e.fail
 	e.mu.Unlock()
-	if fail != nil {
+	if m, ok := c.Message.(*activityv1.Record); ok && fail != nil {
+		slug, claim, _ := strings.Cut(m.GetOperations()[0].GetPath(), "/")
 		if err := fail(slug, claim); err != nil {
 			return nil, err
 		}
 	}
-	return entity.Reactions(record("ws_log", operation(activityv1.Kind_KIND_CREATE, slug+"/"+claim))), nil
+	return b.router.Ask(ctx, c)
 }
 
 func withEcho(e *echo) func(*bench) {
 	return func(b *bench) {
-		b.attempts = 3
-		b.reactions = map[string]actors.Reaction{entity.MessageName(&slugv1.SlugClaimed{}): e.react}
+		b.attempts, b.react = 3, e.react
+		b.send = func(ctx context.Context, c entity.Command) (proto.Message, error) { return e.send(ctx, b, c) }
 	}
 }
 
@@ -227,19 +238,20 @@ func TestAFanOutDelaysNobody(t *testing.T) {
 	var inFlight, most atomic.Int64
 	begun, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	react := func(_ context.Context, slug string, event proto.Message) ([]entity.Reaction, error) {
-		if slug != "wide" {
-			return (&echo{}).react(t.Context(), slug, event)
+	react := func(slug string, event proto.Message) []entity.Reaction {
+		_, claimed := event.(*slugv1.SlugClaimed)
+		if slug != "wide" || !claimed {
+			return (&echo{}).react(slug, event)
 		}
-		var all []entity.Command
+		var all []entity.Reaction
 		for i := range targets {
-			all = append(all, entity.Command{Kind: entity.KindSlug, Identity: fmt.Sprintf("target%d", i), Message: &slugv1.ReleaseSlug{WorkspaceId: "ws"}})
+			all = append(all, entity.Send(entity.KindSlug, fmt.Sprintf("target%d", i), &slugv1.ReleaseSlug{WorkspaceId: "ws"}))
 		}
-		return entity.Reactions(all...), nil
+		return all
 	}
 	var done atomic.Int64
 	b := newBench(t, func(b *bench) {
-		b.reactions = map[string]actors.Reaction{entity.MessageName(&slugv1.SlugClaimed{}): react}
+		b.react = react
 		b.send = func(ctx context.Context, c entity.Command) (proto.Message, error) {
 			if strings.HasPrefix(c.Identity, "target") {
 				defer inFlight.Add(-1)

@@ -4,13 +4,14 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
@@ -33,10 +34,6 @@ const (
 	// runningLanes bounds the lanes of a partition that run at the same time.
 	runningLanes = 64
 )
-
-// Reaction returns what follows from an event. It may have side effects, which must be idempotent since they may be
-// repeated. An error is tried again.
-type Reaction func(ctx context.Context, identity string, event proto.Message) ([]entity.Reaction, error)
 
 // Trail has the activity of workspaces that have rows in a list reacted to. Without it a reactor passes over activity,
 // which is most of what a journal holds.
@@ -325,12 +322,41 @@ func (r *reactor) dispatch(event persistence.Event) {
 	}
 }
 
-// reacts tells whether an event is reacted to. One that cannot be read is: its stream is to be parked.
+// reacts reports whether something follows from an event. It also reports true if the event cannot be decoded or the
+// kind's React panics: the event's lane then fails, which parks the stream.
 func (s *System) reacts(event persistence.Event) bool {
-	if kind, _, _ := strings.Cut(string(event.Stream), "/"); kind == entity.KindActivity {
+	name, identity, _ := strings.Cut(string(event.Stream), "/")
+	if name == entity.KindActivity {
 		return s.trail.React != nil
 	}
-	return event.Name == "" || s.reactions[event.Name] != nil
+	if event.Name == "" {
+		return true
+	}
+	if k := s.kinds[name]; k == nil || k.React == nil {
+		return false
+	}
+	reactions, err := s.reactionsTo(name, identity, event)
+	return err != nil || len(reactions) > 0
+}
+
+// reactionsTo returns what the event's kind says follows from it. A panic is returned as an error.
+func (s *System) reactionsTo(name, identity string, event persistence.Event) (_ []entity.Reaction, err error) {
+	m, err := entity.Message(event.Name, event.Payload)
+	if err != nil {
+		return nil, err
+	}
+	k := s.kinds[name]
+	if k == nil || k.React == nil {
+		return nil, nil
+	}
+	defer func() {
+		if reason := recover(); reason != nil {
+			s.log.Error("a kind's React panicked", slog.String("stream", string(event.Stream)), slog.Uint64("version", event.Version),
+				slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
+			err = fmt.Errorf("the kind's React panicked: %v", reason)
+		}
+	}()
+	return k.React(identity, m), nil
 }
 
 // lowWater returns the sequence up to which every event is done, or parked.

@@ -43,8 +43,6 @@ type Options struct {
 	Kinds []entity.Kind
 	// Secret is what the cursors in the frames of streams are made with.
 	Secret []byte
-	// Reactions by the full name of the event that they follow.
-	Reactions map[string]Reaction
 	// Trail has activity reacted to; may be zero.
 	Trail Trail
 	// Ask reaches entities of any partition, for reactions.
@@ -74,7 +72,6 @@ const DefaultReactionAttempts = 12
 type System struct {
 	journal    persistence.Journal
 	kinds      map[string]*kind
-	reactions  map[string]Reaction
 	trail      Trail
 	ask        func(context.Context, entity.Command) (proto.Message, error)
 	clock      func() time.Time
@@ -125,7 +122,7 @@ type System struct {
 // New makes a system that runs nothing yet. It panics where a kind names an owner that is not among the kinds.
 func New(o Options) *System {
 	s := &System{
-		journal: o.Journal, kinds: map[string]*kind{}, reactions: o.Reactions, trail: o.Trail, ask: o.Ask,
+		journal: o.Journal, kinds: map[string]*kind{}, trail: o.Trail, ask: o.Ask,
 		clock: o.Clock, log: o.Log, idleAfter: o.IdleAfter, sweepEvery: max(o.IdleAfter/4, time.Second),
 		terms:            make([]atomic.Pointer[term], o.Partitions),
 		reporters:        make([]*term, o.Partitions),

@@ -41,6 +41,10 @@ type Rules[S, C, E proto.Message] struct {
 	// called after each decision with events.
 	Timers func(s S) []Timer
 	Tasks  func(s S) []Task
+	// React returns the commands that follow from an event of the entity with that identity; nil: nothing follows from
+	// any event of the kind. It is a function of its arguments alone, which it leaves as they are. The runtime calls it
+	// more than once for an event.
+	React func(identity string, e E) []Reaction
 	// EffectLists names lists in which each entity has a row that may have had timers, tasks or StateRows before the rules
 	// declared them. The runtime has these entities write their missing rows once.
 	EffectLists []string
@@ -77,6 +81,9 @@ type Kind struct {
 	// Timers and Tasks return those of a state; nil: the kind has none.
 	Timers func(state proto.Message) []Timer
 	Tasks  func(state proto.Message) []Task
+	// React returns the commands that follow from an event, in an order that never changes; nil: nothing follows from
+	// any event of the kind. An event of another kind has none.
+	React func(identity string, event proto.Message) []Reaction
 	// EffectIndexes names the indexes of Rules.EffectLists, whose values begin with the entity's identity and a zero byte.
 	EffectIndexes []string
 	// StateRows returns the list rows that follow from a state alone; nil: the kind declares none.
@@ -155,6 +162,15 @@ func (r Rules[S, C, E]) Kind() Kind {
 	}
 	if r.Tasks != nil {
 		k.Tasks = func(state proto.Message) []Task { return r.Tasks(state.(S)) }
+	}
+	if r.React != nil {
+		k.React = func(identity string, event proto.Message) []Reaction {
+			e, ok := event.(E)
+			if !ok {
+				return nil
+			}
+			return r.React(identity, e)
+		}
 	}
 	if r.StateRows != nil {
 		k.StateRows = func(state proto.Message) []Row { return r.StateRows(state.(S)) }

@@ -1,5 +1,7 @@
 package entity
 
+import "google.golang.org/protobuf/proto"
+
 // Source is the event that a reaction's command follows from.
 //
 // A stream carries out the commands of one source stream in the order of Version and Index, and remembers how far it has
@@ -26,11 +28,7 @@ type Reaction struct {
 	Otherwise *Command
 }
 
-// Reactions wraps commands that follow from an event unconditionally.
-func Reactions(commands ...Command) []Reaction {
-	var all []Reaction
-	for _, c := range commands {
-		all = append(all, Reaction{Command: c})
-	}
-	return all
+// Send returns the reaction that sends a command unconditionally, on behalf of the platform.
+func Send(kind, identity string, m proto.Message) Reaction {
+	return Reaction{Command: Command{Kind: kind, Identity: identity, Message: m}}
 }

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/entitytest"
 	"github.com/atelier-run/atelier/entity/kinds"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
@@ -126,7 +127,7 @@ func describe(t *testing.T, messages map[string]proto.Message) map[string]entry 
 	entries := make(map[string]entry)
 	for name, m := range messages {
 		full := m.ProtoReflect().New()
-		populate(full)
+		entitytest.Populate(full)
 		entries[name] = entry{fieldsOf(full.Descriptor(), ""), encode(t, full.Interface())}
 	}
 	return entries
@@ -176,65 +177,6 @@ func typeOf(field protoreflect.FieldDescriptor) string {
 		return string(field.Enum().FullName())
 	default:
 		return field.Kind().String()
-	}
-}
-
-// populate sets every field to something made from its number; a list or map gets one element.
-func populate(m protoreflect.Message) {
-	fields := m.Descriptor().Fields()
-	for i := range fields.Len() {
-		field := fields.Get(i)
-		switch {
-		case field.IsMap():
-			entries := m.Mutable(field).Map()
-			value := entries.NewValue()
-			set(field.MapValue(), value, func(v protoreflect.Value) { value = v })
-			entries.Set(scalar(field.MapKey()).MapKey(), value)
-		case field.IsList():
-			list := m.Mutable(field).List()
-			value := list.NewElement()
-			set(field, value, func(v protoreflect.Value) { value = v })
-			list.Append(value)
-		case field.Message() != nil:
-			populate(m.Mutable(field).Message())
-		default:
-			m.Set(field, scalar(field))
-		}
-	}
-}
-
-// set fills an element in place where it is a message, and replaces it where not.
-func set(field protoreflect.FieldDescriptor, element protoreflect.Value, replace func(protoreflect.Value)) {
-	if field.Message() != nil {
-		populate(element.Message())
-		return
-	}
-	replace(scalar(field))
-}
-
-func scalar(field protoreflect.FieldDescriptor) protoreflect.Value {
-	n := int(field.Number())
-	switch field.Kind() {
-	case protoreflect.StringKind:
-		return protoreflect.ValueOfString(string(field.Name()))
-	case protoreflect.BytesKind:
-		return protoreflect.ValueOfBytes([]byte{0xff, byte(n)})
-	case protoreflect.BoolKind:
-		return protoreflect.ValueOfBool(true)
-	case protoreflect.EnumKind:
-		return protoreflect.ValueOfEnum(1)
-	case protoreflect.Int32Kind:
-		return protoreflect.ValueOfInt32(int32(1000 + n))
-	case protoreflect.Int64Kind:
-		return protoreflect.ValueOfInt64(int64(1000 + n))
-	case protoreflect.Uint32Kind:
-		return protoreflect.ValueOfUint32(uint32(1000 + n))
-	case protoreflect.Uint64Kind:
-		return protoreflect.ValueOfUint64(uint64(1000 + n))
-	case protoreflect.DoubleKind:
-		return protoreflect.ValueOfFloat64(float64(1000 + n))
-	default:
-		panic("no sample for " + field.Kind().String())
 	}
 }
 

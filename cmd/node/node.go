@@ -172,7 +172,7 @@ func (n *Node) newSystem(o Options, member int) *actors.System {
 	var system *actors.System
 	system = actors.New(actors.Options{
 		Journal: n.Journal.Member(MemberName(member)), Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
-		Reactions: n.reactions(), Trail: n.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: metrics,
+		Trail: n.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: metrics,
 		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: executors,
 		Follow: func(ctx context.Context, p persistence.Partition) { n.follow(ctx, share{system, p}) },
 	})

@@ -25,6 +25,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 // MaxBackups is how many backups a workspace keeps; the oldest make room.
@@ -38,7 +39,7 @@ func Zero(identity string) *computerv1.Computer {
 // Kind describes computers to the runtime: each belongs to the workspace whose identity it has.
 var Kind = entity.Rules[*computerv1.Computer, computerv1.Command, computerv1.Event]{
 	Name: entity.KindComputer, Owner: entity.KindWorkspace, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve,
-	Reply: Reply, Rows: Rows, Tasks: Tasks, EffectLists: []string{TaskList, PresentList}, StateRows: StateRows,
+	Reply: Reply, Rows: Rows, Tasks: Tasks, EffectLists: []string{TaskList, PresentList}, StateRows: StateRows, React: React,
 	Lists: map[string]entity.List{
 		Telemetry: {Need: entity.Reads(), Most: int(Slots)},
 		Backups:   {Need: entity.Reads(entity.Admin)},
@@ -172,4 +173,17 @@ func copyOf(s *computerv1.Computer) *computerv1.Computer {
 // present tells whether there is a computer to work with, found or not.
 func present(s *computerv1.Computer) bool {
 	return s.GetStatus() == computerv1.Status_STATUS_ACTIVE || s.GetStatus() == computerv1.Status_STATUS_LOST
+}
+
+// React returns the commands that follow from an event: the workspace learns whether its computer is present. The
+// computer's identity is the workspace's.
+func React(identity string, event computerv1.Event) []entity.Reaction {
+	switch event.(type) {
+	case *computerv1.ComputerProvisioned, *computerv1.ComputerFound:
+		return []entity.Reaction{entity.Send(entity.KindWorkspace, identity, &workspacev1.ReportReady{})}
+	case *computerv1.ComputerLost:
+		return []entity.Reaction{entity.Send(entity.KindWorkspace, identity, &workspacev1.ReportUnhealthy{})}
+	default:
+		return nil
+	}
 }

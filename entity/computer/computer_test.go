@@ -14,6 +14,7 @@ import (
 	auditv1 "github.com/atelier-run/atelier/messages/audit/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 var rules = entitytest.Rules[*computerv1.Computer, computerv1.Command, computerv1.Event]{
@@ -402,5 +403,20 @@ func TestAccess(t *testing.T) {
 		if err != nil || !asked.Changes || len(asked.Any) != 1 || asked.Any[0] != test.need {
 			t.Errorf("%T needs %v, %v", test.command, asked, err)
 		}
+	}
+}
+
+func TestReact(t *testing.T) {
+	for name, test := range map[string]struct {
+		identity string
+		event    proto.Message
+		want     []entity.Reaction
+	}{
+		"computer lost":  {"ws_1", &computerv1.ComputerLost{}, []entity.Reaction{entity.Send(entity.KindWorkspace, "ws_1", &workspacev1.ReportUnhealthy{})}},
+		"computer found": {"ws_1", &computerv1.ComputerFound{}, []entity.Reaction{entity.Send(entity.KindWorkspace, "ws_1", &workspacev1.ReportReady{})}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			entitytest.EqualReactions(t, computer.Kind.React(test.identity, test.event), test.want)
+		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
 	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
 // MaxGroups is how many groups of 7 characters a device's identity may have.
@@ -40,7 +41,7 @@ func Zero(identity string) *devicev1.Device {
 var Kind = rules.Kind()
 
 var rules = entity.Rules[*devicev1.Device, devicev1.Command, devicev1.Event]{
-	Name: entity.KindDevice, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+	Name: entity.KindDevice, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply, React: React,
 }
 
 // Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
@@ -74,6 +75,32 @@ func Evolve(s *devicev1.Device, e devicev1.Event) *devicev1.Device {
 		return Zero(s.GetSyncDeviceId())
 	}
 	return s
+}
+
+// React returns the commands that follow from an event: a claimed device becomes a machine of the person, or is released
+// if the person's account refuses it. The person may remove the machine, which is another stream's event, while a further
+// claim is on its way; the device is therefore asked first whether it is still claimed for the machine.
+func React(identity string, event devicev1.Event) []entity.Reaction {
+	switch e := event.(type) {
+	case *devicev1.DeviceClaimed:
+		return []entity.Reaction{{
+			Condition: &entity.Command{
+				Kind: entity.KindDevice, Identity: identity, Message: &devicev1.ConfirmClaim{MachineId: e.GetMachineId()},
+			},
+			Command: entity.Command{
+				Kind: entity.KindUser, Identity: e.GetUserId(), Message: &userv1.RegisterMachine{
+					MachineId: e.GetMachineId(), Name: e.GetName(), SyncDeviceId: e.GetSyncDeviceId(),
+					ImpersonatorId: e.GetImpersonatorId(),
+				},
+			},
+			Otherwise: &entity.Command{
+				Kind: entity.KindDevice, Identity: identity,
+				Message: &devicev1.ReleaseDevice{UserId: e.GetUserId(), MachineId: e.GetMachineId()},
+			},
+		}}
+	default:
+		return nil
+	}
 }
 
 // Reply is the state for every command.

@@ -12,6 +12,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
 var (
@@ -29,7 +30,7 @@ func Zero(identity string) *emailv1.Email {
 var Kind = rules.Kind()
 
 var rules = entity.Rules[*emailv1.Email, emailv1.Command, emailv1.Event]{
-	Name: entity.KindEmail, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+	Name: entity.KindEmail, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply, React: React,
 }
 
 // Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
@@ -61,6 +62,16 @@ func Evolve(s *emailv1.Email, e emailv1.Event) *emailv1.Email {
 		return invitationAdded(s, e)
 	}
 	return s
+}
+
+// React returns the commands that follow from an event: the owner of a claimed address is created.
+func React(_ string, event emailv1.Event) []entity.Reaction {
+	switch e := event.(type) {
+	case *emailv1.EmailClaimed:
+		return []entity.Reaction{entity.Send(entity.KindUser, e.GetUserId(), &userv1.CreateUser{Email: e.GetAddress(), Name: e.GetName()})}
+	default:
+		return nil
+	}
 }
 
 // Reply is the state for every command.

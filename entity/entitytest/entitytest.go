@@ -3,6 +3,7 @@ package entitytest
 
 import (
 	"errors"
+	"testing"
 
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
@@ -48,4 +49,25 @@ func Code(err error) entity.Code {
 		return ""
 	}
 	return refusal.Code
+}
+
+// EqualReactions fails the test unless the reactions are the expected ones, in their order.
+func EqualReactions(t testing.TB, got, want []entity.Reaction) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%d reactions, want %d: %v", len(got), len(want), got)
+	}
+	for i := range got {
+		if !equalCommand(&got[i].Command, &want[i].Command) || !equalCommand(got[i].Condition, want[i].Condition) ||
+			!equalCommand(got[i].Otherwise, want[i].Otherwise) {
+			t.Errorf("reaction %d is %v, want %v", i, got[i], want[i])
+		}
+	}
+}
+
+func equalCommand(a, b *entity.Command) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Kind == b.Kind && a.Identity == b.Identity && proto.Equal(a.Principal, b.Principal) && proto.Equal(a.Message, b.Message)
 }

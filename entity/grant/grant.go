@@ -15,6 +15,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
@@ -32,7 +33,7 @@ func Zero(identity string) *grantv1.Grant {
 var Kind = rules.Kind()
 
 var rules = entity.Rules[*grantv1.Grant, grantv1.Command, grantv1.Event]{
-	Name: entity.KindGrant, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+	Name: entity.KindGrant, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply, React: React,
 }
 
 // Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
@@ -82,6 +83,20 @@ func Evolve(s *grantv1.Grant, e grantv1.Event) *grantv1.Grant {
 		next.LastUsedAt = e.GetAt()
 	}
 	return next
+}
+
+// React returns the commands that follow from an event: a revoked grant leaves the list of the person who allowed it. A
+// grant that was revoked before it was opened is in nobody's list.
+func React(identity string, event grantv1.Event) []entity.Reaction {
+	switch e := event.(type) {
+	case *grantv1.Revoked:
+		if e.GetUserId() == "" {
+			return nil
+		}
+		return []entity.Reaction{entity.Send(entity.KindUser, e.GetUserId(), &userv1.RevokeGrant{GrantId: identity})}
+	default:
+		return nil
+	}
 }
 
 // Reply is the state, hashes included, for those that tell of it, and Done for the others.

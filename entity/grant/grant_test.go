@@ -14,6 +14,7 @@ import (
 	"github.com/atelier-run/atelier/entity/entitytest"
 	"github.com/atelier-run/atelier/entity/grant"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
@@ -220,5 +221,22 @@ func TestOpenGrantValidation(t *testing.T) {
 	early := must(t, at(noon), grant.Zero(identity), &grantv1.Revoke{At: 7})
 	if _, _, err := ask(t, at(noon), early, &grantv1.OpenGrant{Grant: good()}); entitytest.Code(err) != entity.NotFound || early.GetRevokedAt() != 7 {
 		t.Errorf("revoked before it was opened: %v, %v", early, err)
+	}
+}
+
+func TestReact(t *testing.T) {
+	for name, test := range map[string]struct {
+		identity string
+		event    proto.Message
+		want     []entity.Reaction
+	}{
+		"family revoked": {"g", &grantv1.Revoked{UserId: "usr_1", Reason: "refresh_replayed"}, []entity.Reaction{
+			entity.Send(entity.KindUser, "usr_1", &userv1.RevokeGrant{GrantId: "g"}),
+		}},
+		"family revoked before it was opened": {"g", &grantv1.Revoked{Reason: "refresh_replayed"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			entitytest.EqualReactions(t, grant.Kind.React(test.identity, test.event), test.want)
+		})
 	}
 }

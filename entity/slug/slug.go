@@ -18,6 +18,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/workspace"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 var (
@@ -42,7 +43,7 @@ func Zero(identity string) *slugv1.Slug {
 var Kind = rules.Kind()
 
 var rules = entity.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{
-	Name: entity.KindSlug, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+	Name: entity.KindSlug, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply, React: React,
 }
 
 // Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
@@ -86,6 +87,35 @@ func Evolve(s *slugv1.Slug, e slugv1.Event) *slugv1.Slug {
 		return next
 	}
 	return s
+}
+
+// React returns the commands that follow from an event. A slug that is claimed for a new workspace creates it.
+//
+// A slug that is claimed for a renaming renames the workspace on behalf of the person who requested it. If the workspace
+// refuses, the slug is released. Until then the slug belongs to the workspace: reactions to one slug run in order, and only
+// this one releases it.
+func React(identity string, event slugv1.Event) []entity.Reaction {
+	e, claimed := event.(*slugv1.SlugClaimed)
+	switch {
+	case !claimed:
+		return nil
+	case e.GetRename() == nil:
+		return []entity.Reaction{entity.Send(entity.KindWorkspace, e.GetWorkspaceId(), &workspacev1.CreateWorkspace{
+			Slug: e.GetSlug(), Name: e.GetWorkspaceName(), CreatorId: e.GetCreatorId(),
+			CreatorEmail: e.GetCreatorEmail(), CreatorName: e.GetCreatorName(), ImpersonatorId: e.GetImpersonatorId(),
+		})}
+	default:
+		return []entity.Reaction{{
+			Command: entity.Command{
+				Kind: entity.KindWorkspace, Identity: e.GetWorkspaceId(), Principal: e.GetRename().GetPrincipal(),
+				Message: &workspacev1.RenameWorkspace{Slug: e.GetSlug(), Name: e.GetRename().GetName()},
+			},
+			Otherwise: &entity.Command{
+				Kind: entity.KindSlug, Identity: identity,
+				Message: &slugv1.ReleaseSlug{WorkspaceId: e.GetWorkspaceId(), RefusedClaimId: e.GetRename().GetId()},
+			},
+		}}
+	}
 }
 
 // Reply is the state for every command.

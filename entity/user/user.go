@@ -32,7 +32,7 @@ var Kind = rules.Kind()
 
 var rules = entity.Rules[*userv1.User, userv1.Command, userv1.Event]{
 	Name: entity.KindUser, Zero: Zero, Access: accessOf, Check: Check, Decide: decide, Evolve: Evolve, Reply: Reply,
-	Rows: Rows, Tasks: Tasks,
+	Rows: Rows, Tasks: Tasks, React: React,
 	// The lists are the operators' alone: nobody is an administrator of themselves.
 	Lists: map[string]entity.List{
 		audit.List: {Need: entity.Reads(entity.Admin)},

@@ -133,13 +133,12 @@ func newReacting(b testing.TB) *reacting {
 func (r *reacting) run(attempts int, do func()) {
 	r.b.Helper()
 	r.router = cluster.NewRouter(reactionPartitions, false)
+	kind := slug.Kind
+	kind.React = reactTo
 	r.system = actors.New(actors.Options{
-		Journal: r.journal, Partitions: reactionPartitions, Ask: r.router.Ask, Clock: r.clock, Log: slog.New(slog.DiscardHandler),
+		Journal: r.journal, Partitions: reactionPartitions, Ask: r.ask, Clock: r.clock, Log: slog.New(slog.DiscardHandler),
 		IdleAfter: time.Hour, ReactionAttempts: attempts,
-		Kinds: []entity.Kind{slug.Kind},
-		Reactions: map[string]actors.Reaction{
-			entity.MessageName(&slugv1.SlugClaimed{}): reactTo, entity.MessageName(&slugv1.SlugReleased{}): reactTo,
-		},
+		Kinds: []entity.Kind{kind},
 	})
 	r.router.Attach(r.system)
 	r.system.Start()
@@ -152,13 +151,22 @@ func (r *reacting) run(attempts int, do func()) {
 	r.system.Stop(ctx)
 }
 
-func reactTo(_ context.Context, name string, _ proto.Message) ([]entity.Reaction, error) {
+const failingTarget = "target-fails"
+
+func reactTo(name string, _ proto.Message) []entity.Reaction {
+	target := fmt.Sprint("target-", len(name), name[len(name)-1:])
 	if strings.HasPrefix(name, "bad-") {
+		target = failingTarget
+	}
+	return []entity.Reaction{entity.Send(entity.KindSlug, target, &slugv1.ReleaseSlug{WorkspaceId: "ws"})}
+}
+
+// ask sends the command of a reaction, and fails if it is one for the target that fails.
+func (r *reacting) ask(ctx context.Context, c entity.Command) (proto.Message, error) {
+	if c.Identity == failingTarget {
 		return nil, errors.New("the benchmark wants it to fail")
 	}
-	return entity.Reactions(entity.Command{
-		Kind: entity.KindSlug, Identity: fmt.Sprint("target-", len(name), name[len(name)-1:]), Message: &slugv1.ReleaseSlug{WorkspaceId: "ws"},
-	}), nil
+	return r.router.Ask(ctx, c)
 }
 
 func (r *reacting) claim(name string) {

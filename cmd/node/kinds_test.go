@@ -1,0 +1,48 @@
+package node_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/entity/kinds"
+)
+
+// A node runs every registered kind, and the metrics of its actors have one series for each from the start.
+func TestNodeRunsEveryKind(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	n, err := node.Start(t.Context(), node.Options{Dir: t.TempDir(), Registry: registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	labelled := map[string]map[string]bool{}
+	for _, family := range families {
+		labels := map[string]bool{}
+		for _, m := range family.GetMetric() {
+			for _, label := range m.GetLabel() {
+				if label.GetName() == "kind" {
+					labels[label.GetValue()] = true
+				}
+			}
+		}
+		labelled[family.GetName()] = labels
+	}
+	for _, name := range []string{"atelier_actor_commands_total", "atelier_actor_active", "atelier_actor_decide_seconds", "atelier_actor_mailbox_messages"} {
+		for _, k := range kinds.All {
+			if !labelled[name][k.Name] {
+				t.Errorf("%s has no series for kind %s", name, k.Name)
+			}
+		}
+	}
+}
