@@ -268,7 +268,7 @@ func TestMailIsBounded(t *testing.T) {
 // Whoever stops to send while mail is under way has it sent all the same.
 func TestMailOutlivesWhoAskedForIt(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
-	mail := leaver(leave)
+	mail := lateMail{left: make(chan struct{}), sent: make(chan error, 1)}
 	s := newSite(t, func(o *http.Options) { o.Mail = mail })
 	key, _ := s.enter("alice")
 	s.workspace(key, "acme")
@@ -280,13 +280,22 @@ func TestMailOutlivesWhoAskedForIt(t *testing.T) {
 	if link := w.Header().Get("Link"); w.Code != 201 || link != "" {
 		t.Errorf("%d, link %q: %s", w.Code, link, w.Body)
 	}
+	leave()
+	close(mail.left)
+	if err := <-mail.sent; err != nil {
+		t.Errorf("the mail ended with its client: %v", err)
+	}
 	s.tasksDone()
 }
 
-// leaver is mail over which its client goes away.
-type leaver context.CancelFunc
+// lateMail is sent once the client that asked for it has left.
+type lateMail struct {
+	left chan struct{}
+	sent chan error
+}
 
-func (l leaver) Send(ctx context.Context, _, _, _ string) error {
-	l()
+func (m lateMail) Send(ctx context.Context, _, _, _ string) error {
+	<-m.left
+	m.sent <- ctx.Err()
 	return ctx.Err()
 }
