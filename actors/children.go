@@ -29,6 +29,8 @@ type child struct {
 	key, identity string
 	pid           *actor.PID
 	kind          *kind
+	// entry stays the same as long as the child is active: those of the entities that it owns refer to it.
+	entry *entry
 	// leaving: the child was asked to leave memory, and what comes for it waits.
 	leaving bool
 	waiting []*request
@@ -67,7 +69,11 @@ func (c *children) receive(message any) bool {
 
 // deliver hands a command to its entity, which is activated if it is not in memory.
 func (c *children) deliver(k *kind, r *request) {
-	c.deliverTo(c.activate(k, r.command.Identity), r)
+	to := c.byKey[r.key]
+	if to == nil {
+		to = c.activate(k, r.command.Identity)
+	}
+	c.deliverTo(to, r)
 }
 
 func (c *children) deliverTo(to *child, r *request) {
@@ -89,7 +95,7 @@ func (c *children) activate(k *kind, identity string) *child {
 	found.pid = spawn(c.ctx, c.term.node, childName(k.Name, identity), m, func(box *mailbox) actor.Actor {
 		return &entityActor{term: c.term, kind: k, identity: identity, entry: found, mailbox: box, parent: c.ctx.Self()}
 	})
-	one := &child{key: id, identity: identity, pid: found.pid, kind: k}
+	one := &child{key: id, identity: identity, pid: found.pid, kind: k, entry: found}
 	c.byKey[id], c.byPID[one.pid.Id] = one, one
 	c.term.directory.Store(id, found)
 	m.activations.Inc()
@@ -146,9 +152,8 @@ func (c *children) stay(id string) {
 		return
 	}
 	one.leaving = false
-	e := &entry{owner: c.owner, pid: one.pid}
-	e.touch(c.term.node.clock())
-	c.term.directory.Store(id, e)
+	one.entry.touch(c.term.node.clock())
+	c.term.directory.Store(id, one.entry)
 	for _, r := range one.waiting {
 		c.ctx.Send(one.pid, r)
 	}

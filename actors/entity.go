@@ -132,8 +132,10 @@ func (e *entityActor) forward(r *request) {
 		if err = e.own.learn(); err == nil {
 			err = access.Authorize(r.command.Principal, e.check(r.command.Principal))
 		}
-		e.own.after(r, err, func() { e.passOn(owned, r) })
-		return
+		if err != nil || !e.own.idle() {
+			e.own.after(r, err, func() { e.passOn(owned, r) })
+			return
+		}
 	}
 	if err != nil {
 		e.own.refuse(r, err)

@@ -17,6 +17,8 @@ var ErrRetry = errors.New("the entity is not here for now")
 // request is a command on its way to an entity. It is answered exactly once.
 type request struct {
 	command entity.Command
+	// key is that of the entity, under which directories and supervisors know it.
+	key string
 	// connection is set where the request subscribes it.
 	connection *connection
 	arrived    time.Time

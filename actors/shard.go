@@ -39,20 +39,21 @@ func (t *term) find(key string) *entry {
 // post puts a command into the mailbox of the actor that carries it out or authorizes it, or of the shard, which will
 // activate that one.
 func (t *term) post(k *kind, r *request) error {
-	if own := t.find(key(k.Name, r.command.Identity)); own != nil {
+	now := t.node.clock()
+	to := t.shard
+	if own := t.find(r.key); own != nil {
 		if !r.admit(1, &own.inFlight, maxInFlight) {
 			return busy(r)
 		}
-		own.touch(t.node.clock())
-		if own.owner == nil {
-			t.node.root.Send(own.pid, r)
-			return nil
+		own.touch(now)
+		to = own.pid
+		if own.owner != nil {
+			own.owner.touch(now)
+			to = own.owner.pid
 		}
-	}
-	to := t.shard
-	if k.root != k {
+	} else if k.root != k {
 		if owner := t.find(key(k.root.Name, ownerOf(r.command.Identity))); owner != nil {
-			owner.touch(t.node.clock())
+			owner.touch(now)
 			to = owner.pid
 		}
 	}

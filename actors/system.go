@@ -228,7 +228,7 @@ func (s *System) Leads(p persistence.Partition) bool { return s.terms[p].Load() 
 // newRequest makes a request of a command that counts against no limit.
 func (s *System) newRequest(k *kind, c entity.Command) *request {
 	k.metrics.inFlight.Inc()
-	return &request{command: c, arrived: time.Now(), reply: make(chan outcome, 1), metrics: k.metrics}
+	return &request{command: c, key: key(c.Kind, c.Identity), arrived: time.Now(), reply: make(chan outcome, 1), metrics: k.metrics}
 }
 
 // Ask sends a command to the entity that it names, in a partition that is led here, and waits for its reply.
