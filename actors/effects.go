@@ -252,7 +252,7 @@ func (e *effects) committed(entries []persistence.Change) {
 	}
 }
 
-// hasEffects tells whether a proposal's rows are any of timers or tasks.
+// hasEffects reports whether a proposal changes rows of timers or tasks.
 func hasEffects(entries []persistence.Change) bool {
 	for i := range entries {
 		if entries[i].Index == timerIndex || entries[i].Index == taskIndex {

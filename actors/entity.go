@@ -182,7 +182,7 @@ func (e *entityActor) recheck() {
 			delete(e.followers, c)
 			continue
 		}
-		if err := c.access.Authorize(c.principal, e.check(c.principal)); err != nil && isRefusal(err) {
+		if err := c.access.Authorize(c.principal, e.check(c.principal)); err != nil && entity.IsRefusal(err) {
 			c.stop(err)
 		}
 	}

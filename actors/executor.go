@@ -181,8 +181,8 @@ func (r *runs) end(value string) {
 	delete(r.all, value)
 }
 
-// is tells whether a task runs that was begun in the same term.
-func (r *runs) is(value string, in *effects) bool {
+// isRunning reports whether a task is running that was started in the given term.
+func (r *runs) isRunning(value string, in *effects) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	found := r.all[value]

@@ -125,8 +125,8 @@ func (x *expiry) retention(value string) time.Duration {
 	return entity.CommandRetention
 }
 
-// markExpired tells whether nothing will repeat the command of a mark. Each source partition is asked once in a search;
-// it only moves on meanwhile.
+// markExpired reports whether a mark can be removed because its command will not be sent again. The progress of each
+// source partition is read once in a search, since it only grows.
 func (x *expiry) markExpired(ctx context.Context, sources map[persistence.Partition]Progress, row persistence.Entry) (bool, error) {
 	var m journalv1.Mark
 	if err := proto.Unmarshal(row.Data, &m); err != nil {
@@ -195,7 +195,7 @@ func (x *expiry) find(index, after string, expired func(persistence.Entry) (bool
 	return gone, "", nil
 }
 
-// store removes rows, and returns when that is durable: a search takes no more of the journal than one write at a time.
+// store removes rows and returns when the removal is durable, so that a search has one proposal in flight at most.
 func (x *expiry) store(ctx context.Context, gone []persistence.Change) error {
 	done := make(chan error, 1)
 	x.node.journal.Append(persistence.Proposal{

@@ -32,7 +32,7 @@ type mark struct {
 	ticket uint64
 }
 
-// covers tells whether a command is at or below the mark.
+// covers reports whether the mark says that a command has been carried out.
 func (m mark) covers(s *entity.Source) bool {
 	return m.Mark != nil && (s.Version < m.GetVersion() || s.Version == m.GetVersion() && s.Index <= m.GetIndex())
 }

@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -125,11 +124,10 @@ func (k *kindMetrics) decided(arrived time.Time) { k.decide.Observe(time.Since(a
 func (k *kindMetrics) replied(arrived time.Time, err error) {
 	k.inFlight.Dec()
 	k.reply.Observe(time.Since(arrived).Seconds())
-	var refusal *entity.Error
 	switch {
 	case err == nil:
 		k.ok.Inc()
-	case errors.As(err, &refusal) && refusal.Code != entity.Unavailable && refusal.Code != entity.Internal:
+	case entity.IsRefusal(err):
 		k.rejected.Inc()
 	default:
 		k.failed.Inc()

@@ -47,7 +47,7 @@ type pipeline struct {
 	byID              map[string]uint64
 	marks             marks
 	finished          inbox
-	// concluding is held by those who answer after the actor has ended.
+	// concluding serializes the goroutines that answer requests after the actor has ended.
 	concluding sync.Mutex
 }
 
@@ -189,7 +189,7 @@ func (p *pipeline) handle(r *request) {
 	call := entity.Call{Now: now(p.term.node.clock), Identity: r.command.Identity, Principal: r.command.Principal, Version: p.version + 1}
 	d, err := p.decide(call, r.command.Message)
 	next := pending{ticket: p.proposed, request: r, decision: d, err: err}
-	if source := r.command.Source; source != nil && (err == nil || isRefusal(err)) {
+	if source := r.command.Source; source != nil && (err == nil || entity.IsRefusal(err)) {
 		next.decision.changes = append(next.decision.changes, p.mark(source, err != nil)...)
 	}
 	if !next.decision.empty() {
@@ -220,7 +220,7 @@ func (p *pipeline) decide(call entity.Call, command proto.Message) (decision, er
 // after goes on with a request that the state allows (err is nil) or refuses it, once everything that the state rests on
 // is durable.
 func (p *pipeline) after(r *request, err error, then func()) {
-	if err != nil && !isRefusal(err) {
+	if err != nil && !entity.IsRefusal(err) {
 		p.refuse(r, err)
 		return
 	}

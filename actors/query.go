@@ -19,7 +19,7 @@ type querying interface {
 	isQuery(m proto.Message) bool
 	query(at place, m proto.Message) (proto.Message, error)
 	// recent returns what a query needs and the journal's indexes do not have yet. It is called in the actor, and its
-	// result is read off it; known tells whether the machine's state is that of the journal.
+	// result is read off it; known reports whether the machine's state agrees with the journal.
 	recent(q proto.Message, known bool) any
 }
 

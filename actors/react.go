@@ -227,7 +227,7 @@ func (r *run) send(ctx context.Context, event persistence.Event, c entity.Comman
 		c.Principal = entity.Platform()
 	}
 	c.RequestID, c.Source = event.RequestID, source
-	if _, err = r.node.ask(ctx, c); isRefusal(err) {
+	if _, err = r.node.ask(ctx, c); entity.IsRefusal(err) {
 		return err, nil
 	}
 	return nil, err

@@ -68,8 +68,8 @@ type reactor struct {
 	running context.Context
 	end     context.CancelFunc
 
-	// recalled tells whether what is durable has been read: the cursor, the parked streams, and trailed, which are the
-	// workspaces whose activity is reacted to.
+	// recalled is set once the durable state has been read: the cursor, the parked streams, and trailed, the workspaces
+	// whose activity has reactions.
 	recalled bool
 	trailed  map[string]bool
 	parked   map[persistence.Stream]*journalv1.Parked
@@ -166,7 +166,7 @@ func (r *reactor) start(self *actor.PID) {
 	r.follow()
 }
 
-// stop cancels the lanes, which leave by themselves, and answers those who wait.
+// stop cancels the lanes, whose goroutines then return, answers the callers of Settle, and writes the cursor.
 func (r *reactor) stop() {
 	if r.end == nil {
 		return
@@ -427,10 +427,4 @@ func readCursor(v persistence.View, p persistence.Partition) (uint64, error) {
 func (r *reactor) after(pause time.Duration, message any) *time.Timer {
 	self, root := r.self, r.node.root
 	return time.AfterFunc(pause, func() { root.Send(self, message) })
-}
-
-// isRefusal tells whether an entity refused a command for good.
-func isRefusal(err error) bool {
-	var refusal *entity.Error
-	return errors.As(err, &refusal) && refusal.Code != entity.Unavailable && refusal.Code != entity.Internal
 }

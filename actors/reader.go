@@ -169,8 +169,8 @@ func (s selection) queries(workspaceID string) []persistence.Query {
 	return queries
 }
 
-// has tells whether a row is of the selection.
-func (s selection) has(row activity.Row) bool {
+// contains reports whether the selection contains a row.
+func (s selection) contains(row activity.Row) bool {
 	if row.Operation.GetKind() == activityv1.Kind_KIND_RESTORE {
 		return s.restores
 	}
@@ -184,7 +184,7 @@ func (a activityReader) walk(s selection, p page) (*activityv1.Page, error) {
 		return out.Page, nil
 	}
 	m := merge(a.view, a.partition, s.queries(a.identity), p)
-	m.addRows(a.tail, s.has, p)
+	m.addRows(a.tail, s.contains, p)
 	defer m.close()
 	for scanned := 0; ; scanned++ {
 		seq, kind, ok, err := m.next()

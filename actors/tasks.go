@@ -203,7 +203,7 @@ func (t *tasks) read(q *taskQueue, ready []string, begin func(value string, data
 	return err
 }
 
-// readHeld begins the tasks that are ready to be tried again, and tells whether there is room for more.
+// readHeld begins the tasks that are ready to be tried again, and reports whether there is room for more.
 func (t *tasks) readHeld(v persistence.View, q *taskQueue, ready []string, begin func(string, []byte) bool) (room bool, err error) {
 	for _, value := range ready {
 		data, ok, err := v.Lookup(t.partition, taskIndex, value, 0)
@@ -219,14 +219,14 @@ func (t *tasks) readHeld(v persistence.View, q *taskQueue, ready []string, begin
 	return true, nil
 }
 
-// readOn begins the tasks from the cursor on, and tells whether there is room for more.
+// readOn begins the tasks from the cursor on, and reports whether there is room for more.
 func (t *tasks) readOn(v persistence.View, q *taskQueue, begin func(string, []byte) bool) (room bool, err error) {
 	for q.more {
 		for row, err := range v.Index(t.partition, persistence.Query{Index: taskIndex, Value: taskPrefix(q.kind), Prefix: true, After: q.cursor}) {
 			if err != nil {
 				return false, err
 			}
-			if !q.held.has(row.Value) && !t.node.runs.is(row.Value, t.effects) && !begin(row.Value, row.Data) {
+			if !q.held.has(row.Value) && !t.node.runs.isRunning(row.Value, t.effects) && !begin(row.Value, row.Data) {
 				return false, nil
 			}
 			q.cursor = row.Value
@@ -236,7 +236,7 @@ func (t *tasks) readOn(v persistence.View, q *taskQueue, begin func(string, []by
 	return true, nil
 }
 
-// begin starts a run, and tells whether it could. data is the journal's and is not kept.
+// begin starts a run and reports whether it has started. data is the journal's and is not kept.
 func (t *tasks) begin(q *taskQueue, value string, data []byte) bool {
 	value = strings.Clone(value)
 	var row runtimev1.Task
@@ -275,7 +275,7 @@ var (
 	errTaskRemains  = errors.New("the task is open after it was completed")
 )
 
-// execute runs a task once and sends its completion. It tells whether the task is open still.
+// execute runs a task once and sends its completion. It reports whether the task is still open.
 func (t *tasks) execute(ctx context.Context, e *executor, value string, row *runtimev1.Task, attempt int) (remains bool, err error) {
 	// The row may come from a view that is older than the end of an earlier run.
 	if remains, err := t.node.remains(t.partition, taskIndex, value); err != nil || !remains {
@@ -323,7 +323,7 @@ func (t *tasks) report(ctx context.Context, e *executor, row *runtimev1.Task, co
 			Kind: row.GetKind(), Identity: row.GetIdentity(), Principal: entity.Platform(), Message: completion,
 		})
 		cancel()
-		if err == nil || isRefusal(err) || ctx.Err() != nil {
+		if err == nil || entity.IsRefusal(err) || ctx.Err() != nil {
 			return err
 		}
 		timer := time.NewTimer(pause)

@@ -198,7 +198,7 @@ func (t *timers) begin(value string, data []byte) {
 	})
 }
 
-// deliver sends the command of a row and tells whether the row remains.
+// deliver sends the command of a row and reports whether the row remains.
 func (t *timers) deliver(value string, row *runtimev1.Timer) (remains bool, err error) {
 	command, err := decodePayload(row.GetCommand())
 	if err != nil {
@@ -248,7 +248,7 @@ var errTimerRemains = errors.New("the command was carried out and did not remove
 // printable shows a value in a log.
 func printable(value string) string { return strings.ReplaceAll(value, "\x00", " ") }
 
-// remains tells whether an index has a row still.
+// remains reports whether an index has a row still.
 func (s *System) remains(p persistence.Partition, index, value string) (bool, error) {
 	v, err := s.journal.View()
 	if err != nil {

@@ -14,7 +14,6 @@ package computer
 
 import (
 	"context"
-	"errors"
 
 	"google.golang.org/protobuf/proto"
 
@@ -58,10 +57,4 @@ type Archive interface {
 // Asker reaches computers' entities; see entity/computer.
 type Asker interface {
 	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
-}
-
-// final tells whether trying again does not help.
-func final(err error) bool {
-	var refusal *entity.Error
-	return errors.As(err, &refusal) && refusal.Code != entity.Unavailable && refusal.Code != entity.Internal
 }

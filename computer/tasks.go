@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/entity"
 	entitycomputer "github.com/atelier-run/atelier/entity/computer"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
@@ -52,7 +53,7 @@ func (f *Fleet) Run(ctx context.Context, workspaceID string, work *computerv1.Wo
 		return report, nil
 	case ctx.Err() != nil:
 		return nil, err
-	case final(err), attempt >= maxAttempts && slow(task.GetKind()):
+	case entity.IsRefusal(err), attempt >= maxAttempts && slow(task.GetKind()):
 		log.Error("a computer's task has failed", slog.Any("error", err))
 		return &computerv1.ReportFailed{TaskId: task.GetId(), Reason: reason(err)}, nil
 	}
@@ -85,7 +86,7 @@ var errUnknownTask = errors.New("computer: the kind of the task is not known")
 // remove deletes a backup from the archive. One that the archive refuses to delete stays there, and is forgotten.
 func (f *Fleet) remove(ctx context.Context, workspaceID string, b *computerv1.Backup) (proto.Message, error) {
 	err := f.o.Archive.Remove(ctx, workspaceID, b)
-	if err != nil && (!final(err) || ctx.Err() != nil) {
+	if err != nil && (!entity.IsRefusal(err) || ctx.Err() != nil) {
 		return nil, err
 	}
 	if err != nil {
@@ -95,7 +96,7 @@ func (f *Fleet) remove(ctx context.Context, workspaceID string, b *computerv1.Ba
 	return &computerv1.ReportRemoved{BackupId: b.GetId()}, nil
 }
 
-// slow tells whether a task reads or writes a whole drive.
+// slow reports whether a task reads or writes a whole drive.
 func slow(k computerv1.TaskKind) bool {
 	switch k {
 	case computerv1.TaskKind_TASK_KIND_BACK_UP, computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE, computerv1.TaskKind_TASK_KIND_RESTORE:

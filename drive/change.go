@@ -105,7 +105,7 @@ func (a *attempt) settle(ctx context.Context, op *activityv1.Operation, inode ui
 		return err
 	}
 	if err := a.intend(ctx, intent); err != nil {
-		if refused(err) {
+		if entity.IsRefusal(err) {
 			return err
 		}
 		a.keep(&activityv1.Abandon{IntentId: a.id}, err)
@@ -150,7 +150,7 @@ func (a *attempt) conclude(ctx context.Context, outcome proto.Message) error {
 	if err == nil {
 		return nil
 	}
-	if refused(err) {
+	if entity.IsRefusal(err) {
 		a.drive.drives.log.Error("the activity refuses an operation's outcome", "workspace", a.drive.workspaceID, "intent", a.id, "error", err)
 		return nil
 	}
@@ -196,7 +196,7 @@ func (a *attempt) repeat(ctx context.Context, outcome proto.Message) bool {
 			return false
 		case <-time.After(pause/2 + rand.N(pause)):
 		}
-		if err := a.ask(ctx, outcome); err == nil || refused(err) {
+		if err := a.ask(ctx, outcome); err == nil || entity.IsRefusal(err) {
 			return true
 		}
 	}

@@ -50,12 +50,6 @@ func unavailable(format string, args ...any) *entity.Error {
 	return e
 }
 
-// refused tells whether an error of an Asker says that the command had no effect.
-func refused(err error) bool {
-	var e *entity.Error
-	return errors.As(err, &e) && e.Code != entity.Unavailable && e.Code != entity.Internal
-}
-
 // fromOS gives an error of the operating system the code that a client can act on.
 func fromOS(err error) error {
 	var known *entity.Error

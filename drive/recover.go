@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
@@ -84,7 +85,7 @@ func (d *Drive) resolveIntent(ctx context.Context, intent *activityv1.Intent) er
 
 // settled forgives a refusal: the intent is not there any more.
 func settled(err error) error {
-	if err == nil || refused(err) {
+	if err == nil || entity.IsRefusal(err) {
 		return nil
 	}
 	return err

@@ -176,13 +176,13 @@ func (w *walk) up(root handle, top string, at handle, path string, levels []leve
 	return handle{}, 0, nil
 }
 
-// is tells whether an open folder is the level's.
+// is reports whether an open folder is the level's.
 func (l *level) is(folder handle) bool {
 	st, err := folder.stat(".")
 	return err == nil && st != nil && st.Dev == l.dev && st.Ino == l.inode
 }
 
-// vanished tells whether an error says that an entry went, or became something else, since it was listed.
+// vanished reports whether an error says that an entry went, or became something else, since it was listed.
 func vanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotFound) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)
 }

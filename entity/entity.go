@@ -6,6 +6,7 @@
 package entity
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -83,6 +84,13 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
+
+// IsRefusal reports whether an entity refused a command for good: the command had no effect, and sending it again would
+// not help.
+func IsRefusal(err error) bool {
+	var refusal *Error
+	return errors.As(err, &refusal) && refusal.Code != Unavailable && refusal.Code != Internal
+}
 
 // Errorf makes an error of a code.
 func Errorf(code Code, format string, args ...any) *Error {

@@ -1,8 +1,6 @@
 package http
 
 import (
-	"errors"
-
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -58,7 +56,7 @@ func (s *Server) createWorkspace(c *call, in workspaceRequest) (workspaceCreated
 		CreatorEmail: creator.GetEmail(), CreatorName: creator.GetName(),
 		ImpersonatorId: c.caller.principal.GetImpersonatorId(),
 	}); err != nil {
-		if isRefusal(err) { // else the workspace may come to be yet
+		if entity.IsRefusal(err) { // else the workspace may come to be yet
 			c.forgetWorkspace(creator.GetId(), id)
 		}
 		return none, err
@@ -87,12 +85,6 @@ func (c *call) forgetWorkspace(userID, id string) {
 	}); err != nil {
 		c.server.log.Warn("the place of a workspace that was not created stays taken for minutes", "request", c.w.id, "error", err)
 	}
-}
-
-// isRefusal tells the errors after which a command is known to have had no effect.
-func isRefusal(err error) bool {
-	refused, is := errors.AsType[*entity.Error](err)
-	return is && refused.Code != entity.Unavailable && refused.Code != entity.Internal
 }
 
 // claimSlug takes a slug for a workspace, and waits for what follows from that for both.

@@ -18,7 +18,7 @@ const (
 	descriptorPatience = 5 * time.Second
 )
 
-// outOfDescriptors tells whether an error says that the process or the machine has no file descriptor left, which passes.
+// outOfDescriptors reports whether an error says that the process or the machine has no file descriptor left, which passes.
 func outOfDescriptors(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }

@@ -126,7 +126,7 @@ func Inspect(o Options) (bool, error) {
 	return false, fmt.Errorf("data directory %s: %w", o.Dir, err)
 }
 
-// has tells whether a part of the directory is there.
+// has reports whether a part of the directory is there.
 func (d *directory) has(base string) (bool, error) {
 	_, err := d.fs.Stat(d.name(base))
 	if oserror.IsNotExist(err) {

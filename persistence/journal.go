@@ -211,7 +211,7 @@ type Notice struct {
 	// Epoch is, with Owned, the term under which the member leads the partition; without, its last term, which has ended
 	// (0: it had none).
 	Epoch uint64
-	// Owned tells whether the member leads the partition.
+	// Owned reports whether the member leads the partition.
 	Owned bool
 	// Sequence is the last durable one of the feed; without Owned, at least the last that the member was told.
 	Sequence uint64

@@ -133,7 +133,7 @@ func (s settler) Settle(ctx context.Context, kind, identity string) error {
 	}
 }
 
-// settling tells whether work outside of the actors that a request waits for is under way, and has not been for too long.
+// settling reports whether work outside of the actors that a request waits for is under way, and has not been for too long.
 func (n *Node) settling(w *workspacev1.Workspace) bool {
 	recent := func(at int64) bool { return n.clock().Sub(time.UnixMilli(at)) < n.birthPatience }
 	if w.GetStatus() == workspacev1.Status_STATUS_PROVISIONING && recent(w.GetCreatedAt()) {

@@ -100,7 +100,7 @@ func (f *Follower) follow(ctx context.Context, workspaceID string, row anchor.Ro
 	}
 	for _, s := range steps {
 		_, err := f.ask(ctx, workspaceID, rowID(workspaceID, row, s.AnchorID), s.Command)
-		if err != nil && !refused(err) {
+		if err != nil && !entity.IsRefusal(err) {
 			return err
 		}
 		if err != nil {
@@ -123,10 +123,4 @@ func (f *Follower) ask(ctx context.Context, workspaceID, id string, m proto.Mess
 	return f.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: entity.Platform(), ID: id, Message: m,
 	})
-}
-
-// refused tells whether an entity refused a command for good.
-func refused(err error) bool {
-	var refusal *entity.Error
-	return errors.As(err, &refusal) && refusal.Code != entity.Unavailable && refusal.Code != entity.Internal
 }

@@ -98,7 +98,7 @@ func Decide(call entity.Call, s *State, c activityv1.Command, totals Totals) (*D
 	return &d.Decision, nil
 }
 
-// mayCommand tells whether a principal may send a command: the platform every one, and others the intent of a change of
+// mayCommand reports whether a principal may send a command: the platform every one, and others the intent of a change of
 // their own. That they may change the drive the workspace's rules have authorized by then.
 func mayCommand(p *wirev1.Principal, c activityv1.Command) bool {
 	if entity.IsPlatform(p) {

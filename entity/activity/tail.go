@@ -44,7 +44,7 @@ type Tail struct {
 	Marks map[string]int64
 	// Since is when the oldest of what is not proposed came, in milliseconds; 0 for nothing.
 	Since int64
-	// Marked tells whether the workspace has an IndexMark. Before its first one, every row has its entries.
+	// Marked reports whether the workspace has an IndexMark. Before its first one, every row has its entries.
 	Marked bool
 }
 

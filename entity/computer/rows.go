@@ -91,7 +91,7 @@ func presentRow(s *computerv1.Computer) entity.Row {
 	return row
 }
 
-// isMissed tells whether a check that finds the computer changes its state.
+// isMissed reports whether a check that finds the computer changes its state.
 func isMissed(s *computerv1.Computer) bool {
 	return s.GetMissed() > 0 || s.GetStatus() == computerv1.Status_STATUS_LOST
 }
