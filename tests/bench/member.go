@@ -16,6 +16,7 @@ import (
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/entity"
 	api "github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
@@ -34,8 +35,8 @@ type Member struct {
 // StartMember starts a node over a data directory, which is made where there is none. Only limits on one client's rate
 // and number of streams are off: the benchmarks' clients share one credential.
 func StartMember(dir string) (*Member, error) {
-	limits := api.Limits{Rate: -1, Streams: 20_000, CredentialStreams: 20_000, Connections: 40_000}
-	n, err := node.Start(context.Background(), node.Options{Dir: dir, HTTP: api.Options{Limits: limits}})
+	limits := server.Limits{Rate: -1, Streams: 20_000, CredentialStreams: 20_000, Connections: 40_000}
+	n, err := node.Start(context.Background(), node.Options{Dir: dir, HTTP: api.Options{Options: server.Options{Limits: limits}}})
 	if err != nil {
 		return nil, err
 	}
