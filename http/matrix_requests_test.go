@@ -108,10 +108,10 @@ var requests = map[string]func(*scene) asked{
 	"UNLOCK /v1/ws/{workspaceSlug}/drive/{path}":    unlocked,
 	// The root cannot be made, moved, removed or written: who is let in is told so by WebDAV itself.
 	"PUT /v1/ws/{workspaceSlug}/drive":       onRoot("the path is a folder"),
-	"DELETE /v1/ws/{workspaceSlug}/drive":    onRoot("root stays as it is"),
+	"DELETE /v1/ws/{workspaceSlug}/drive":    onRoot("root cannot be changed"),
 	"MKCOL /v1/ws/{workspaceSlug}/drive":     onRoot("something is at this path already"),
-	"COPY /v1/ws/{workspaceSlug}/drive":      onRoot("root stays as it is"),
-	"MOVE /v1/ws/{workspaceSlug}/drive":      onRoot("root stays as it is"),
+	"COPY /v1/ws/{workspaceSlug}/drive":      onRoot("root cannot be changed"),
+	"MOVE /v1/ws/{workspaceSlug}/drive":      onRoot("root cannot be changed"),
 	"UNLOCK /v1/ws/{workspaceSlug}/drive":    onRoot("Lock-Token"),
 	"LOCK /v1/ws/{workspaceSlug}/drive":      inSpace("/drive", lockBody, "Content-Type", "application/xml"),
 	"PROPPATCH /v1/ws/{workspaceSlug}/drive": inSpace("/drive", proppatchBody, "Content-Type", "application/xml"),

@@ -3,6 +3,7 @@ package webdav
 import (
 	"bufio"
 	"errors"
+	"io"
 	"mime"
 	"net/http"
 	"path"
@@ -34,7 +35,7 @@ func (c *call) get() error {
 
 // read records that content was sent, after it was: the client does not wait for the journal.
 func (c *call) read(n int64) {
-	c.drive.Sent(n)
+	c.drive.CountSent(n)
 	// Whoever took the bytes and hung up has read them all the same.
 	_ = http.NewResponseController(c.w).Flush()
 	if err := c.drive.RecordRead(c.context(), c.path, c.author); err != nil {
@@ -87,3 +88,36 @@ func (c *call) finish(err error) error {
 	}
 	return nil
 }
+
+// A counter counts the content bytes of an answer.
+type counter struct {
+	http.ResponseWriter
+	content bool
+	n       int64
+}
+
+func (c *counter) WriteHeader(status int) {
+	c.content = status == http.StatusOK || status == http.StatusPartialContent
+	c.ResponseWriter.WriteHeader(status)
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(p)
+	c.add(int64(n))
+	return n, err
+}
+
+// ReadFrom keeps the way open on which the kernel sends a file.
+func (c *counter) ReadFrom(from io.Reader) (int64, error) {
+	n, err := io.Copy(c.ResponseWriter, from)
+	c.add(n)
+	return n, err
+}
+
+func (c *counter) add(n int64) {
+	if c.content {
+		c.n += n
+	}
+}
+
+func (c *counter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
