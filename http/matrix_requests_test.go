@@ -109,7 +109,7 @@ var requests = map[string]func(*scene) asked{
 	// The root cannot be made, moved, removed or written: who is let in is told so by WebDAV itself.
 	"PUT /v1/ws/{workspaceSlug}/drive":       onRoot("the path is a folder"),
 	"DELETE /v1/ws/{workspaceSlug}/drive":    onRoot("root cannot be changed"),
-	"MKCOL /v1/ws/{workspaceSlug}/drive":     onRoot("something is at this path already"),
+	"MKCOL /v1/ws/{workspaceSlug}/drive":     onRoot("the path already exists"),
 	"COPY /v1/ws/{workspaceSlug}/drive":      onRoot("root cannot be changed"),
 	"MOVE /v1/ws/{workspaceSlug}/drive":      onRoot("root cannot be changed"),
 	"UNLOCK /v1/ws/{workspaceSlug}/drive":    onRoot("Lock-Token"),

@@ -10,21 +10,22 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
+// put answers PUT: step 2 of "The life of a change" in the package comment of drive.
 func (c *call) put() error {
 	if c.path == "" {
 		return entity.Errorf(drive.IsFolder, "the path is a folder")
 	}
-	if c.slashed {
-		return entity.Errorf(entity.InvalidRequest, "a file's path does not end with a slash")
+	if c.hasTrailingSlash {
+		return entity.Errorf(entity.InvalidRequest, "the path of a file must not end with a slash")
 	}
 	if c.r.Header.Get("Content-Range") != "" {
-		return entity.Errorf(entity.InvalidRequest, "a part of a file cannot be put")
+		return entity.Errorf(entity.InvalidRequest, "PUT with Content-Range is not supported; send the whole file")
 	}
-	change, err := c.change(func() []claim { return []claim{c.creates(c.path)} })
+	change, err := c.change(func() []effect { return []effect{c.writeEffect(c.path)} })
 	if err != nil {
 		return err
 	}
-	modified, err := modifiedOf(c.r.Header)
+	modified, err := parseModified(c.r.Header)
 	if err != nil {
 		return err
 	}
@@ -37,11 +38,12 @@ func (c *call) put() error {
 	if !modified.IsZero() {
 		c.w.Header().Set("X-OC-MTime", "accepted")
 	}
-	c.done(created)
+	c.writeSuccess(created)
 	return nil
 }
 
-func (c *call) done(created bool) {
+// writeSuccess answers 201 Created or 204 No Content.
+func (c *call) writeSuccess(created bool) {
 	if created {
 		c.w.WriteHeader(http.StatusCreated)
 		return
@@ -49,16 +51,16 @@ func (c *call) done(created bool) {
 	c.w.WriteHeader(http.StatusNoContent)
 }
 
-// modifiedOf reads the header by which rclone and ownCloud's clients tell a file's time, in seconds since the Unix epoch.
-// Without it they could compare files by size alone.
-func modifiedOf(header http.Header) (time.Time, error) {
+// parseModified returns the modification time in the X-OC-Mtime header, in seconds since the Unix epoch, or the zero time
+// if there is none. rclone and ownCloud's clients send it; without it they could compare files only by size.
+func parseModified(header http.Header) (time.Time, error) {
 	value := header.Get("X-OC-Mtime")
 	if value == "" {
 		return time.Time{}, nil
 	}
 	seconds, err := strconv.ParseFloat(value, 64)
 	if err != nil || !(seconds > 0 && seconds < 1<<33) {
-		return time.Time{}, entity.Errorf(entity.InvalidRequest, "the X-OC-Mtime header cannot be read")
+		return time.Time{}, entity.Errorf(entity.InvalidRequest, "the X-OC-Mtime header must be a number of seconds since 1970")
 	}
 	return time.UnixMicro(int64(seconds * 1e6)), nil
 }
@@ -66,29 +68,30 @@ func modifiedOf(header http.Header) (time.Time, error) {
 // makeCollection answers MKCOL.
 func (c *call) makeCollection() error {
 	if n, _ := io.ReadFull(c.r.Body, make([]byte, 1)); n > 0 {
-		return entity.Errorf(entity.UnsupportedMediaType, "MKCOL takes no body")
+		return entity.Errorf(entity.UnsupportedMediaType, "MKCOL with a body is not supported")
 	}
 	if c.path == "" {
-		return c.alreadyThere()
+		return c.existsAlready()
 	}
-	change, err := c.change(func() []claim { return []claim{{path: c.path, member: true}} })
+	change, err := c.change(func() []effect { return []effect{{path: c.path, changesParent: true}} })
 	if err != nil {
 		return err
 	}
 	err = c.drive.MakeFolder(c.context(), c.path, change)
-	if code(err) == drive.Exists {
-		return c.alreadyThere()
+	if codeOf(err) == drive.Exists {
+		return c.existsAlready()
 	}
 	if err != nil {
 		return err
 	}
-	c.done(true)
+	c.writeSuccess(true)
 	return nil
 }
 
-func (c *call) alreadyThere() error {
+// existsAlready returns the error of MKCOL for a path that exists (RFC 4918, section 9.3.1).
+func (c *call) existsAlready() error {
 	c.w.Header().Set("Allow", Allow)
-	return entity.Errorf(entity.MethodNotAllowed, "something is at this path already")
+	return entity.Errorf(entity.MethodNotAllowed, "the path already exists")
 }
 
 // remove answers DELETE.
@@ -96,21 +99,21 @@ func (c *call) remove() error {
 	if depth := c.r.Header.Get("Depth"); depth != "" && !isInfinity(depth) {
 		return errDepth
 	}
-	change, err := c.change(func() []claim { return []claim{{path: c.path, member: true, deep: true}} })
+	change, err := c.change(func() []effect { return []effect{{path: c.path, changesParent: true, isDeep: true}} })
 	if err != nil {
 		return err
 	}
-	change.Done = func() { c.forget(c.path, true) }
+	change.Done = func() { c.deleteLocks(c.path, true) }
 	if err := c.drive.Remove(c.context(), c.path, change); err != nil {
 		return err
 	}
-	c.done(false)
+	c.writeSuccess(false)
 	return nil
 }
 
-// copy answers COPY. The source's locks do not matter: it is only read.
+// copy answers COPY. It ignores locks on the source, which is only read.
 func (c *call) copy() error {
-	to, overwrite, err := c.destination()
+	to, overwrite, err := c.parseDestination()
 	if err != nil {
 		return err
 	}
@@ -118,59 +121,61 @@ func (c *call) copy() error {
 	if depth != "" && depth != "0" && !isInfinity(depth) {
 		return errDepth
 	}
-	change, err := c.change(func() []claim { return []claim{c.takesOver(to)} })
+	change, err := c.change(func() []effect { return []effect{c.replaceEffect(to)} })
 	if err != nil {
 		return err
 	}
-	change.Done = func() { c.forget(to, false) }
+	change.Done = func() { c.deleteLocks(to, false) }
 	replaced, err := c.drive.Copy(c.context(), c.path, to, overwrite, depth == "0", change)
 	if err != nil {
 		return err
 	}
-	c.done(!replaced)
+	c.writeSuccess(!replaced)
 	return nil
 }
 
-// move answers MOVE. Locks stay behind: they are on paths.
+// move answers MOVE: the entry point of "Rename" in the package comment of drive. Locks are on paths and do not move with the
+// entry (RFC 4918, section 7.6): those of the source are deleted.
 func (c *call) move() error {
-	to, overwrite, err := c.destination()
+	to, overwrite, err := c.parseDestination()
 	if err != nil {
 		return err
 	}
 	if depth := c.r.Header.Get("Depth"); depth != "" && !isInfinity(depth) {
 		return errDepth
 	}
-	change, err := c.change(func() []claim {
-		return []claim{{path: c.path, member: true, deep: true}, c.takesOver(to)}
+	change, err := c.change(func() []effect {
+		return []effect{{path: c.path, changesParent: true, isDeep: true}, c.replaceEffect(to)}
 	})
 	if err != nil {
 		return err
 	}
 	change.Done = func() {
-		c.forget(c.path, true)
-		c.forget(to, false)
+		c.deleteLocks(c.path, true)
+		c.deleteLocks(to, false)
 	}
 	replaced, err := c.drive.Move(c.context(), c.path, to, overwrite, change)
 	if err != nil {
 		return err
 	}
-	c.done(!replaced)
+	c.writeSuccess(!replaced)
 	return nil
 }
 
-func (c *call) takesOver(path string) claim {
-	claim := c.creates(path)
-	claim.deep = true
-	return claim
+// replaceEffect returns the effect of replacing a path and all entries below it.
+func (c *call) replaceEffect(path string) effect {
+	effect := c.writeEffect(path)
+	effect.isDeep = true
+	return effect
 }
 
-// destination reads the headers that COPY and MOVE share.
-func (c *call) destination() (path string, overwrite bool, err error) {
+// parseDestination parses the Destination and Overwrite headers of COPY and MOVE.
+func (c *call) parseDestination() (path string, overwrite bool, err error) {
 	header := c.r.Header
 	if header.Get("Destination") == "" {
 		return "", false, entity.Errorf(entity.InvalidRequest, "the Destination header is missing")
 	}
-	if path, _, err = c.reference(header.Get("Destination")); err != nil {
+	if path, _, err = c.parseReference(header.Get("Destination")); err != nil {
 		return "", false, err
 	}
 	switch header.Get("Overwrite") {
@@ -179,16 +184,17 @@ func (c *call) destination() (path string, overwrite bool, err error) {
 	case "F", "f":
 		return path, false, nil
 	}
-	return "", false, entity.Errorf(entity.InvalidRequest, "the Overwrite header is T or F")
+	return "", false, entity.Errorf(entity.InvalidRequest, "the Overwrite header must be T or F")
 }
 
-// forget drops the locks of what went. Should that fail they expire by themselves.
-func (c *call) forget(path string, itself bool) {
-	if err := c.locks.drop(path, itself); err != nil {
-		c.log.Warn("locks of removed paths stay until they expire", "error", err)
+// deleteLocks deletes the locks of removed entries: those below a path, and with inclusive those on the path. An error is only
+// logged, because the locks expire.
+func (c *call) deleteLocks(path string, inclusive bool) {
+	if err := c.locks.deleteBelow(path, inclusive); err != nil {
+		c.log.Warn("cannot delete the locks of removed paths; they remain until they expire", "error", err)
 	}
 }
 
-var errDepth = entity.Errorf(entity.InvalidRequest, "the Depth header has a value that the method does not take")
+var errDepth = entity.Errorf(entity.InvalidRequest, "the method does not support this value of the Depth header")
 
 func isInfinity(depth string) bool { return http.CanonicalHeaderKey(depth) == "Infinity" }

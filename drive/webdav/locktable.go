@@ -16,19 +16,24 @@ import (
 )
 
 const (
-	locksFile  = "locks.json"
-	maxLocks   = 512
+	locksFile = "locks.json"
+	// maxLocks limits the locks of one drive.
+	maxLocks = 512
+	// maxOwner limits the owner element of a lock, in bytes.
 	maxOwner   = 2 << 10
 	maxTimeout = time.Hour
 )
 
-// A lock is on a path, and where it is deep on all below it. Shared ones may overlap one another.
+// A lock covers a path and, if it is deep, all entries below it. Shared locks may overlap each other; an exclusive lock
+// overlaps no other.
 type lock struct {
-	Token   string `json:"token"`
-	Path    string `json:"path"`
-	Deep    bool   `json:"deep,omitempty"`
-	Shared  bool   `json:"shared,omitempty"`
-	Owner   string `json:"owner,omitempty"`
+	Token  string `json:"token"`
+	Path   string `json:"path"`
+	Deep   bool   `json:"deep,omitempty"`
+	Shared bool   `json:"shared,omitempty"`
+	// Owner is the content of the owner element that the client sent, as XML.
+	Owner string `json:"owner,omitempty"`
+	// Creator identifies the caller that may use the token; see creator.
 	Creator string `json:"creator"`
 	// Expires is in milliseconds since the Unix epoch.
 	Expires int64 `json:"expires"`
@@ -38,32 +43,32 @@ func (l *lock) covers(path string) bool {
 	return l.Path == path || l.Deep && drive.Within(path, l.Path)
 }
 
-// overlaps tells whether two locks have a resource in common.
+// overlaps reports whether two locks cover a path in common.
 func (l *lock) overlaps(other *lock) bool { return l.covers(other.Path) || other.covers(l.Path) }
 
-// locks are those of one drive. Every change is on disk before it is answered.
-type locks struct {
+// A lockTable holds the locks of one drive. Every change is durable before its method returns.
+type lockTable struct {
 	drive *drive.Drive
 	mu    sync.Mutex
 	held  []*lock
 }
 
-// loadLocks reads what an earlier process left. A file that cannot be understood is as good as none: locks are short.
-func loadLocks(d *drive.Drive, log *slog.Logger) (*locks, error) {
-	l := &locks{drive: d}
+// loadLockTable reads the locks of a drive from disk. It ignores a file that it cannot parse, because locks are short-lived.
+func loadLockTable(d *drive.Drive, log *slog.Logger) (*lockTable, error) {
+	l := &lockTable{drive: d}
 	content, err := d.ReadState(locksFile)
 	if err != nil || content == nil {
 		return l, err
 	}
 	if err := json.Unmarshal(content, &l.held); err != nil {
-		log.Error("the locks of a drive are lost", "error", err)
+		log.Error("cannot parse the lock table of a drive; its locks are lost", "error", err)
 		l.held = nil
 	}
 	return l, nil
 }
 
-// current gives the locks that have not expired. The caller holds mu.
-func (l *locks) current() []*lock {
+// current returns the locks that have not expired. The caller holds mu.
+func (l *lockTable) current() []*lock {
 	at := time.Now().UnixMilli()
 	var current []*lock
 	for _, held := range l.held {
@@ -74,8 +79,8 @@ func (l *locks) current() []*lock {
 	return current
 }
 
-// replace makes a set the held one, on disk first. The caller holds mu.
-func (l *locks) replace(next []*lock) error {
+// replace replaces the locks, first on disk and then in memory. The caller holds mu.
+func (l *lockTable) replace(next []*lock) error {
 	content, err := json.Marshal(next)
 	if err != nil {
 		return err
@@ -87,52 +92,53 @@ func (l *locks) replace(next []*lock) error {
 	return nil
 }
 
-// on gives the locks that cover a path.
-func (l *locks) on(path string) []*lock {
+// covering returns the locks that cover a path.
+func (l *lockTable) covering(path string) []*lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var on []*lock
+	var covering []*lock
 	for _, held := range l.current() {
 		if held.covers(path) {
-			on = append(on, held)
+			covering = append(covering, held)
 		}
 	}
-	return on
+	return covering
 }
 
-// take adds a lock, or tells the path of one that is in its way.
-func (l *locks) take(wanted lock, timeout time.Duration) (*lock, error) {
+// acquire adds a lock with a new token. It returns a conflict if another lock excludes it, and LimitReached if the table is full.
+func (l *lockTable) acquire(wanted lock, timeout time.Duration) (*lock, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	current := l.current()
-	if err := inTheWay(current, &wanted); err != nil {
+	if err := findConflict(current, &wanted); err != nil {
 		return nil, err
 	}
 	if len(current) >= maxLocks {
-		return nil, entity.Errorf(entity.LimitReached, "the drive has %d locks", maxLocks)
+		return nil, entity.Errorf(entity.LimitReached, "the drive already has %d locks, which is the maximum", maxLocks)
 	}
 	wanted.Token, wanted.Expires = newToken(), expiry(timeout)
 	return &wanted, l.replace(append(current, &wanted))
 }
 
-// free tells what would be in a lock's way.
-func (l *locks) free(wanted lock) error {
+// checkFree returns a conflict if another lock excludes the wanted one.
+func (l *lockTable) checkFree(wanted *lock) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return inTheWay(l.current(), &wanted)
+	return findConflict(l.current(), wanted)
 }
 
-func inTheWay(current []*lock, wanted *lock) error {
+func findConflict(current []*lock, wanted *lock) error {
 	for _, held := range current {
 		if held.overlaps(wanted) && !(held.Shared && wanted.Shared) {
-			return &conflict{path: held.Path, code: lockConflict}
+			return &conflict{path: held.Path, code: codeLockConflict}
 		}
 	}
 	return nil
 }
 
-// refresh gives a lock that covers a path another time to live.
-func (l *locks) refresh(token, path, creator string, timeout time.Duration) (*lock, error) {
+// refresh sets the expiry of the lock that has the token and covers the path. It returns errLockTokenMismatch if another caller
+// created it, and errPreconditionFailed if there is none.
+func (l *lockTable) refresh(token, path, creator string, timeout time.Duration) (*lock, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	current := l.current()
@@ -141,18 +147,19 @@ func (l *locks) refresh(token, path, creator string, timeout time.Duration) (*lo
 			continue
 		}
 		if held.Creator != creator {
-			return nil, errForeign
+			return nil, errLockTokenMismatch
 		}
 		renewed := *held
 		renewed.Expires = expiry(timeout)
 		current[i] = &renewed
 		return &renewed, l.replace(current)
 	}
-	return nil, errPrecondition
+	return nil, errPreconditionFailed
 }
 
-// release removes a lock that covers a path. anyones lets it be another's than the creator's.
-func (l *locks) release(token, path, creator string, anyones bool) error {
+// release deletes the lock that has the token and covers the path. It returns errLockTokenMismatch if another caller created the
+// lock and anyCreator is false, and no_such_lock if there is none.
+func (l *lockTable) release(token, path, creator string, anyCreator bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	current := l.current()
@@ -160,43 +167,45 @@ func (l *locks) release(token, path, creator string, anyones bool) error {
 		if held.Token != token || !held.covers(path) {
 			continue
 		}
-		if held.Creator != creator && !anyones {
-			return errForeign
+		if held.Creator != creator && !anyCreator {
+			return errLockTokenMismatch
 		}
 		return l.replace(append(current[:i:i], current[i+1:]...))
 	}
-	return entity.Errorf(noLock, "no such lock on this path")
+	return entity.Errorf(codeNoSuchLock, "no lock with this token covers the path")
 }
 
-// drop removes the locks of what is gone: below a path, and on it where itself.
-func (l *locks) drop(path string, itself bool) error {
+// deleteBelow deletes the locks on paths below a path, and with inclusive those on the path itself.
+func (l *lockTable) deleteBelow(path string, inclusive bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var stay []*lock
+	var remaining []*lock
 	for _, held := range l.held {
-		if !drive.Within(held.Path, path) || held.Path == path && !itself {
-			stay = append(stay, held)
+		if !drive.Within(held.Path, path) || held.Path == path && !inclusive {
+			remaining = append(remaining, held)
 		}
 	}
-	if len(stay) == len(l.held) {
+	if len(remaining) == len(l.held) {
 		return nil
 	}
-	return l.replace(stay)
+	return l.replace(remaining)
 }
 
-// dropOf removes the locks that a creator holds.
-func (l *locks) dropOf(creator string) error {
+// deleteByCreator deletes the locks of a creator.
+func (l *lockTable) deleteByCreator(creator string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	stay := slices.DeleteFunc(slices.Clone(l.held), func(held *lock) bool { return held.Creator == creator })
-	if len(stay) == len(l.held) {
+	remaining := slices.DeleteFunc(slices.Clone(l.held), func(held *lock) bool { return held.Creator == creator })
+	if len(remaining) == len(l.held) {
 		return nil
 	}
-	return l.replace(stay)
+	return l.replace(remaining)
 }
 
+// expiry returns the time of expiry in milliseconds since the Unix epoch.
 func expiry(timeout time.Duration) int64 { return time.Now().Add(timeout).UnixMilli() }
 
+// newToken returns a lock token: the URN of a random UUID (RFC 9562, version 4).
 func newToken() string {
 	var b [16]byte
 	rand.Read(b[:])
@@ -204,7 +213,7 @@ func newToken() string {
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// creator is who may use a lock's token: the person, or the credential where no person is behind it.
+// creator returns the id under which a caller owns locks: the person's, or the credential's if it does not belong to a person.
 func creator(author *activityv1.Author) string {
 	if user := author.GetUserId(); user != "" {
 		return user
@@ -212,7 +221,7 @@ func creator(author *activityv1.Author) string {
 	return author.GetActor()
 }
 
-// A conflict is a refusal that names the locked path.
+// A conflict is the error of a request that a lock forbids. It has the path of that lock.
 type conflict struct {
 	path string
 	code entity.Code
@@ -220,9 +229,10 @@ type conflict struct {
 
 func (c *conflict) Error() string { return string(c.code) + ": " + c.path }
 
-// Unwrap makes it one of the errors with a code.
+// Unwrap returns the error with its code and message for the client.
 func (c *conflict) Unwrap() error { return entity.Errorf(c.code, "the path is locked") }
 
+// conflictPath returns the locked path if the error is a conflict.
 func conflictPath(err error) (string, bool) {
 	c, ok := errors.AsType[*conflict](err)
 	if !ok {
