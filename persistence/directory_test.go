@@ -124,7 +124,7 @@ func TestCopyThatWasCutOff(t *testing.T) {
 
 func TestMemory(t *testing.T) {
 	for _, c := range []struct{ cache, memtable, wantCache, wantMemtable int64 }{
-		{0, 0, 256 << 20, 64 << 20},
+		{0, 0, 256 << 20, 32 << 20},
 		{128 << 20, 0, 128 << 20, 32 << 20},
 		{32 << 20, 64 << 20, 32 << 20, 8 << 20},
 		{0, 128 << 20, 512 << 20, 128 << 20},
