@@ -102,19 +102,16 @@ func TestReactionsGoOnAfterTheShardRestarts(t *testing.T) {
 	b := newBench(t, withEcho(&echo{}))
 	b.system.DelayWorkers(time.Hour) // the shard restarts before its reactor does
 	p := b.router.Partition("acme")
-	b.claim("acme", "c00")
-	if err := b.settle("acme"); err != nil {
-		t.Fatal(err)
-	}
+	b.settleAll() // with nothing to react to, no timer of the reactor runs that would send it further messages
 	b.faults.reading(func(of persistence.Partition) {
 		if of == p {
 			panic("the feed cannot be read")
 		}
 	})
-	b.claim("acme", "c01")
+	b.claim("acme", "c00")
 	b.eventually(func() bool { return b.metric("atelier_actor_restarts_total", "reactor", "restart") == 1 })
 	b.faults.reading(nil)
-	b.claim("acme", "c02")
+	b.claim("acme", "c01")
 	b.eventually(func() bool { return b.metric("atelier_actor_mailbox_messages", "reactor") == 1 })
 	all := settling(t, func(ctx context.Context) error { return b.system.SettleAll(ctx, p) })
 	b.eventually(func() bool { return b.metric("atelier_actor_mailbox_messages", "reactor") == 2 })
@@ -122,8 +119,8 @@ func TestReactionsGoOnAfterTheShardRestarts(t *testing.T) {
 	if err := <-all; !errors.Is(err, actors.ErrRetry) {
 		t.Errorf("the partition settles with %v without its reactor", err)
 	}
+	b.eventually(func() bool { return len(b.recorded("acme")) == 2 })
+	b.claim("acme", "c02") // nothing but the message that the feed has grown makes the reactor read on
 	b.eventually(func() bool { return len(b.recorded("acme")) == 3 })
-	b.claim("acme", "c03") // nothing but the message that the feed has grown makes the reactor read on
-	b.eventually(func() bool { return len(b.recorded("acme")) == 4 })
-	b.expectRecorded("acme", numbers(4)...)
+	b.expectRecorded("acme", numbers(3)...)
 }
