@@ -168,11 +168,11 @@ func (w *world) Sample(_ context.Context, id string) (*computerv1.Sample, error)
 	return &computerv1.Sample{CpuPct: 1}, w.do("sample " + id)
 }
 
-func (w *world) Save(_ context.Context, id, backupID string) (*computerv1.Backup, error) {
+func (w *world) Save(_ context.Context, id, backupID string, _ func(done, total int64)) (*computerv1.Backup, error) {
 	return &computerv1.Backup{Id: backupID}, w.do("save " + id)
 }
 
-func (w *world) Load(_ context.Context, id, _ string, b *computerv1.Backup) error {
+func (w *world) Load(_ context.Context, id, _ string, b *computerv1.Backup, _ func(done, total int64)) error {
 	return w.do("load " + id + " " + b.GetId())
 }
 
