@@ -21,7 +21,6 @@ import (
 // S3's limits of a multipart upload, from "Amazon S3 multipart upload limits": parts have 5 MiB, but for the last one, to
 // 5 GiB, and an upload has at most 10,000.
 const (
-	minPart  = 5 << 20
 	maxPart  = 5 << 30
 	maxParts = 10_000
 )
@@ -34,12 +33,14 @@ type schedule struct {
 	// growth is how many parts of the current size could hold what is written: from first * growth bytes on, each part
 	// is larger than the one before by one part in growth.
 	growth int64
-	// unit is what sizes are multiples of.
+	// unit is what the sizes of larger parts are multiples of.
 	unit int64
+	// parts is how many parts an upload has at most.
+	parts int
 }
 
 // defaultSchedule begins to grow at 10 GiB and reaches 5 TiB, with parts of 4 GiB, before there are 10,000.
-var defaultSchedule = schedule{first: 8 << 20, growth: 1300, unit: 1 << 20}
+var defaultSchedule = schedule{first: 8 << 20, growth: 1300, unit: 1 << 20, parts: maxParts}
 
 // next returns the size of the part that begins behind written bytes.
 func (s schedule) next(written int64) int64 {
@@ -153,8 +154,8 @@ func (u *upload) Write(p []byte) (n int, err error) {
 
 // take begins the next part, as soon as one is free.
 func (u *upload) take() error {
-	if u.number == maxParts {
-		return fmt.Errorf("the object is too large: it has %d bytes, in %d parts", u.written, maxParts)
+	if u.number == u.s.schedule.parts {
+		return fmt.Errorf("the object is too large for S3: it has %d bytes in %d parts", u.written, u.number)
 	}
 	if u.ctx.Err() != nil {
 		return context.Cause(u.ctx)
