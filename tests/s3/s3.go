@@ -99,8 +99,12 @@ func build(t testing.TB) string {
 	t.Helper()
 	_, here, _, _ := runtime.Caller(0)
 	module := filepath.Join(filepath.Dir(here), "versitygw")
-	binary := filepath.Join(filepath.Dir(here), "..", "..", "bin", "versitygw")
-	lock, err := os.Open(filepath.Join(module, "go.mod"))
+	bin := filepath.Join(filepath.Dir(here), "..", "..", "bin")
+	binary := filepath.Join(bin, "versitygw")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.OpenFile(binary+".lock", os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		t.Fatal(err)
 	}
