@@ -53,7 +53,7 @@ func (m *meter) show(now time.Time, done, total int64) {
 
 func (m *meter) text(now time.Time, done, total int64) string {
 	if total == 0 {
-		return m.what + ": waiting for the node"
+		return m.what + ": no progress yet"
 	}
 	text := fmt.Sprintf("%s: %d %%, %s of %s", m.what, done*100/total, inUnits(done), inUnits(total))
 	if took := now.Sub(m.since).Seconds(); took >= 1 {

@@ -19,7 +19,7 @@ func TestMeter(t *testing.T) {
 		terminal bool
 		want     string
 	}{
-		{true, "\r\x1b[Kbackup b: waiting for the node" +
+		{true, "\r\x1b[Kbackup b: no progress yet" +
 			"\r\x1b[Kbackup b: 10 %, 10.0 MiB of 100.0 MiB" +
 			"\r\x1b[Kbackup b: 60 %, 60.0 MiB of 100.0 MiB, 5.0 MiB/s" +
 			"\r\x1b[Kbackup b: 100 %, 100.0 MiB of 100.0 MiB, 6.4 MiB/s" +

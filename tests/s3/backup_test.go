@@ -144,7 +144,7 @@ func TestUnusableBuckets(t *testing.T) {
 			began := time.Now()
 			out, errs, code := n.backup("create")
 			took := time.Since(began)
-			reason := regexp.MustCompile(`^atelier: the backup bkp_\w+ has failed: .*` + regexp.QuoteMeta(test.reason))
+			reason := regexp.MustCompile(`(?m)^atelier: the backup bkp_\w+ has failed: .*` + regexp.QuoteMeta(test.reason))
 			if code != 1 || out != "" || !reason.MatchString(errs) || took > time.Minute {
 				t.Errorf("exit code %d after %s: %s%s", code, took, out, errs)
 			}
