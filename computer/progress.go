@@ -2,7 +2,7 @@ package computer
 
 import "sync"
 
-// progresses has how far the backups and restores are that are being carried out, by task.
+// progresses has the progress of the running backups and restores, by task id.
 type progresses struct {
 	mu sync.Mutex
 	of map[string]progress
@@ -10,7 +10,7 @@ type progresses struct {
 
 type progress struct{ done, total int64 }
 
-// begin returns the function that records a task's progress, and the one that forgets it.
+// begin returns a function that records the progress of a task, and a function that removes the record.
 func (p *progresses) begin(taskID string) (report func(done, total int64), ended func()) {
 	report = func(done, total int64) {
 		p.mu.Lock()
@@ -25,8 +25,8 @@ func (p *progresses) begin(taskID string) (report func(done, total int64), ended
 	return report, ended
 }
 
-// Progress returns how many bytes of how many a backup or a restore has worked off in its current attempt. A total may be
-// an estimate. known is false for a task that this process is not carrying out at the moment.
+// Progress returns the number of bytes that a backup or a restore has processed in its current attempt and the total, which
+// may be an estimate. known is false if this process is not running the task.
 func (f *Fleet) Progress(taskID string) (done, total int64, known bool) {
 	f.progress.mu.Lock()
 	defer f.progress.mu.Unlock()

@@ -52,8 +52,7 @@ func New(b bucket.Bucket, drives Drives) *Archive { return &Archive{b, drives} }
 // object names a backup in the bucket.
 func object(workspaceID, backupID string) string { return workspaceID + "/" + backupID + ".tar.zst" }
 
-// Save is of computer.Archive. When it returns, the backup is as durable as the bucket makes it; one in files is on disk.
-// What it reports is how much of the drive it has read.
+// Save is of computer.Archive. It reports the bytes of the uncompressed archive. When Save returns, the backup is durable.
 func (a *Archive) Save(ctx context.Context, workspaceID, backupID string, report func(done, total int64)) (*computerv1.Backup, error) {
 	backup := &computerv1.Backup{Id: backupID, Object: object(workspaceID, backupID)}
 	err := a.bucket.Put(ctx, backup.Object, func(to io.Writer) (err error) {
@@ -82,7 +81,7 @@ func (a *Archive) write(ctx context.Context, workspaceID string, to io.Writer, r
 	return entries, errors.Join(err, compressor.Close())
 }
 
-// Load is of computer.Archive. What it reports is how much of the archive it has read.
+// Load is of computer.Archive. It reports the bytes of the compressed archive.
 func (a *Archive) Load(ctx context.Context, workspaceID, taskID string, backup *computerv1.Backup, report func(done, total int64)) error {
 	object, err := a.bucket.Get(ctx, backup.GetObject())
 	if errors.Is(err, fs.ErrNotExist) {

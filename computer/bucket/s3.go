@@ -75,16 +75,16 @@ func credentialsOf(o S3Options) *credentials.Credentials {
 	return credentials.NewChainCredentials(providers)
 }
 
-// metadataTime bounds a request to the service that has the role of the container or the machine. On other machines
-// nothing answers there.
+// metadataTime bounds a request to the service that has the role of the container or the machine. Outside of clouds, no
+// such service answers.
 const metadataTime = 5 * time.Second
 
 // errNoCredentials says where credentials were looked for.
 var errNoCredentials = errors.New("there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile in " +
 	"~/.aws/credentials, or give this machine a role")
 
-// begin runs the first request of an operation within the bucket's patience. An error that is not the caller's end is
-// Unusable, but for that of an object that is absent.
+// begin runs the first request of an operation within the bucket's patience. It returns the error of ctx if ctx has ended,
+// fs.ErrNotExist if the object is absent, and an entity.Error with the code Unusable for every other failure.
 func (s *S3) begin(ctx context.Context, request func(ctx context.Context) error) error {
 	began, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
@@ -105,6 +105,7 @@ func (s *S3) begin(ctx context.Context, request func(ctx context.Context) error)
 	return entity.Errorf(Unusable, "the S3 bucket %s at %s cannot be used: %s", s.options.Bucket, s.options.Endpoint, describe(err))
 }
 
+// checkCredentials returns errNoCredentials if requests would be sent without a signature.
 func (s *S3) checkCredentials(ctx context.Context) error {
 	value, err := s.creds.GetWithContext(&credentials.CredContext{Client: http.DefaultClient, Context: ctx})
 	if err == nil && value.AccessKeyID == "" && !s.options.Anonymous {

@@ -59,7 +59,7 @@ const uploads = 3
 // server lists it.
 func (s *S3) Put(ctx context.Context, name string, write func(to io.Writer) error) error {
 	var id string
-	options := minio.PutObjectOptions{ContentType: "application/octet-stream", ServerSideEncryption: s.options.encryption}
+	options := minio.PutObjectOptions{ContentType: "application/zstd", ServerSideEncryption: s.options.encryption}
 	err := s.begin(ctx, func(ctx context.Context) (err error) {
 		id, err = s.core.NewMultipartUpload(ctx, s.options.Bucket, name, options)
 		return err
