@@ -152,13 +152,16 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
+// Where there are no credentials anywhere, the error says where they were looked for, and nothing is sent to the bucket.
 func TestNoCredentials(t *testing.T) {
+	nowhere := httptest.NewServer(http.NotFoundHandler()) // in place of the service that has a container's role
+	defer nowhere.Close()
 	t.Setenv("HOME", t.TempDir())
-	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", nowhere.URL)
 	b := connect(t, "s3://backups?region=us-east-1&endpoint=http://127.0.0.1:1", "", "")
-	b.patience = 5 * time.Second
 	_, err := b.Get(t.Context(), "a")
-	if err == nil || !entity.IsRefusal(err) {
+	var refusal *entity.Error
+	if !errors.As(err, &refusal) || refusal.Code != Unusable || !strings.Contains(refusal.Message, "there are no credentials: set AWS_ACCESS_KEY_ID") {
 		t.Errorf("%v", err)
 	}
 }
