@@ -44,7 +44,7 @@ func (a *activities) Ask(ctx context.Context, c entity.Command) (proto.Message, 
 	return a.of(c.Identity).Ask(ctx, c)
 }
 
-// openMin opens drives whose descriptors are enough for four operations on four drives.
+// openMin opens drives with enough descriptors for four operations on four drives.
 func openMin(t *testing.T, dir string, asker drive.Asker, workspaces int) *drive.Drives {
 	t.Helper()
 	drives, err := drive.New(drive.Options{

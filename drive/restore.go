@@ -161,7 +161,7 @@ func (d *Drive) isRestored(inode uint64) (bool, error) {
 }
 
 // setMark records on the root of a tree which restore it belongs to. On a file system without extended attributes it does
-// nothing; a restore whose completion was not reported before a crash is then done again.
+// nothing; a restore then runs again if a crash came before its completion was reported.
 func setMark(root handle, mark string) error {
 	if err := unix.Fsetxattr(root.fd(), markAttribute, []byte(mark), 0); !isAbsent(err) {
 		return err

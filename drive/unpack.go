@@ -25,7 +25,7 @@ func corrupt(format string, args ...any) *entity.Error {
 
 // An unpacker creates the entries of an archive below a folder that is not in use yet. No name and no link can lead it out of
 // that folder: it changes from folder to folder by descriptors and follows no link. It holds the descriptor of one
-// folder, whatever the depth of the tree. Archives of Export have the entries of a folder next to each other, so that it
+// folder at any depth of the tree. Archives of Export have the entries of a folder next to each other, so that it
 // changes folders rarely.
 type unpacker struct {
 	ctx context.Context

@@ -123,8 +123,8 @@ func newSite(t *testing.T) *site {
 	n, err := node.Start(t.Context(), node.Options{
 		Dir: t.TempDir(), HTTP: atelier.Options{
 			Options: server.Options{PublicURL: public, Limits: server.Limits{RequestTime: longest}},
-			Mail: mail,
-			OIDC:   &browser.OIDC{Issuer: startUnavailableProvider(t), ClientID: "atelier", Name: "Example"},
+			Mail:    mail,
+			OIDC:    &browser.OIDC{Issuer: startUnavailableProvider(t), ClientID: "atelier", Name: "Example"},
 		},
 		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4}, BirthPatience: longest,
 	})

@@ -10,11 +10,10 @@ import (
 
 // An accountWorker creates workspaces and issues and revokes keys while the node is killed.
 type accountWorker struct {
-	site       *site
-	random     *rand.Rand
-	client     *client
-	generation int
-	number     int
+	site   *site
+	random *rand.Rand
+	client *client
+	number int
 
 	// claimed has the slugs of created workspaces, unsure those of requests with an unknown outcome.
 	claimed, unsure []string
@@ -28,18 +27,10 @@ func newAccountWorker(s *site, r *rand.Rand) *accountWorker {
 
 func (c *accountWorker) work(until context.Context) {
 	defer func() { c.client.close() }()
-	for until.Err() == nil {
-		if c.step() {
-			continue
-		}
-		if !c.site.waitForRestart(until, c.generation) {
-			return
-		}
+	c.site.runSteps(until, func(address string) {
 		c.client.close()
-		var address string
-		address, c.generation = c.site.current()
 		c.client = newClient(address, c.site.key)
-	}
+	}, c.step)
 }
 
 func (c *accountWorker) step() bool {

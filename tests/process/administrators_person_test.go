@@ -15,9 +15,8 @@ type person struct {
 	random   *rand.Rand
 	errorf   func(format string, arguments ...any)
 
-	id, email  string
-	client     *client
-	generation int
+	id, email string
+	client    *client
 	// own has the workspaces that the person has created and pays for.
 	own      []string
 	requests []request
@@ -35,23 +34,15 @@ func (p *person) groups() (int, int) {
 
 // work sends requests until the context ends. It reconnects after each restart of the node.
 func (p *person) work(until context.Context) {
-	for until.Err() == nil {
-		if p.step() {
-			continue
-		}
-		if !p.scenario.site.waitForRestart(until, p.generation) {
-			break
-		}
-		p.reconnect()
+	p.scenario.site.runSteps(until, func(address string) {
+		p.connect(address)
 		p.whoami()
-	}
+	}, p.step)
 	p.client.close()
 }
 
-func (p *person) reconnect() {
+func (p *person) connect(address string) {
 	p.client.close()
-	var address string
-	address, p.generation = p.scenario.site.current()
 	p.client = newClient(address, p.client.key)
 }
 

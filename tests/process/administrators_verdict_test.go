@@ -25,8 +25,9 @@ func (v *verification) addProblem(format string, arguments ...any) {
 // a start. It fails the test after patience.
 func (s *scenario) verify(t *testing.T) {
 	t.Helper()
+	address, _ := s.site.current()
 	for _, p := range s.people {
-		p.reconnect()
+		p.connect(address)
 		defer p.client.close()
 	}
 	deadline := time.After(patience)

@@ -83,6 +83,21 @@ func (s *site) current() (address string, generation int) {
 	return s.node.address, s.generation
 }
 
+// runSteps calls connect with the node's address, then step until ctx ends. A step without a response from the node is followed by a
+// wait for a restart, and by connect with the new address.
+func (s *site) runSteps(ctx context.Context, connect func(address string), step func() (answered bool)) {
+	for {
+		address, generation := s.current()
+		connect(address)
+		for ctx.Err() == nil && step() {
+			// The next step has the same connection.
+		}
+		if ctx.Err() != nil || !s.waitForRestart(ctx, generation) {
+			return
+		}
+	}
+}
+
 // waitForRetry waits until the node has restarted since a generation, at most a second, because the failure may have had another
 // cause. It reports whether ctx is still valid.
 func (s *site) waitForRetry(ctx context.Context, generation int) bool {

@@ -24,13 +24,12 @@ type attempt struct {
 
 // A writer changes files in a folder of its own, with known content, and in a folder that all writers share.
 type writer struct {
-	t          *testing.T
-	site       *site
-	key        issuedKey
-	random     *rand.Rand
-	folder     string
-	client     *client
-	generation int
+	t      *testing.T
+	site   *site
+	key    issuedKey
+	random *rand.Rand
+	folder string
+	client *client
 
 	attempts []attempt
 	// files and folders are known to exist. An operation with an unknown outcome removes its path from both lists.
@@ -45,18 +44,10 @@ func newWriter(t *testing.T, s *site, number int, key issuedKey, random *rand.Ra
 // work runs operations until the context ends. It finishes the last one.
 func (w *writer) work(until context.Context) {
 	defer func() { w.client.close() }()
-	for until.Err() == nil {
-		if w.step() {
-			continue
-		}
-		if !w.site.waitForRestart(until, w.generation) {
-			return
-		}
+	w.site.runSteps(until, func(address string) {
 		w.client.close()
-		var address string
-		address, w.generation = w.site.current()
 		w.client = newClient(address, w.key.Key)
-	}
+	}, w.step)
 }
 
 // step runs one random operation and reports whether the node has answered it, successfully or not.
