@@ -14,8 +14,8 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// A countingShare is a share of many computers, some of them running, and their driver. It counts the computers that are read and
-// sampled.
+// A countingShare is a share of many computers, some of them running, and their driver. It counts the computers that are
+// read and sampled.
 type countingShare struct {
 	computer.Driver
 	all     []*computerv1.Present
@@ -84,8 +84,8 @@ func (s *countingShare) follow(t *testing.T) {
 	go f.Follow(t.Context(), s)
 }
 
-// TestSamplesAreStaggered verifies that each running computer is sampled once in 15 seconds, and that the samples are spread over
-// that time.
+// TestSamplesAreStaggered verifies that each running computer is sampled once in 15 seconds, and that the samples are
+// spread over that time.
 func TestSamplesAreStaggered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const computers = 500

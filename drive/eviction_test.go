@@ -185,8 +185,8 @@ func occupy(t *testing.T, drives *drive.Drives) (releases []func()) {
 	return releases
 }
 
-// TestEvictionKeepsPathsOfUnknownOutcomes evicts a drive that has an operation with an unknown outcome. The operation keeps its
-// path locked.
+// TestEvictionKeepsPathsOfUnknownOutcomes evicts a drive that has an operation with an unknown outcome. The operation
+// keeps its path locked.
 func TestEvictionKeepsPathsOfUnknownOutcomes(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

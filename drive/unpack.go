@@ -46,7 +46,8 @@ func newUnpacker(ctx context.Context, root handle, requireSpace func(size int64)
 
 func (u *unpacker) close() { u.at.Close() }
 
-// unpack creates all entries of an archive. It returns Corrupt, the error of requireSpace, ctx's error or an error of the disk.
+// unpack creates all entries of an archive. It returns Corrupt, the error of requireSpace, ctx's error or an error of the
+// disk.
 func (u *unpacker) unpack(from io.Reader) error {
 	in := tar.NewReader(contextReader{u.ctx, from})
 	for {

@@ -10,8 +10,8 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// TestConfirmRefusesEveryChange lets Confirm refuse the access to each method that changes the drive. ServeDrive must return that
-// error without a response, and nothing may change.
+// TestConfirmRefusesEveryChange lets Confirm refuse the access to each method that changes the drive. ServeDrive must
+// return that error without a response, and nothing may change.
 func TestConfirmRefusesEveryChange(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1").is(201)

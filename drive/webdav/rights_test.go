@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// runUnprivileged makes sure that file modes apply to the test. As root it runs the test in a child process of another user and
-// returns false; otherwise it returns true and the caller runs the test.
+// runUnprivileged makes sure that file modes apply to the test. As root it runs the test in a child process of another
+// user and returns false; otherwise it returns true and the caller runs the test.
 func runUnprivileged(t *testing.T) bool {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -36,8 +36,8 @@ func (w *world) document() *openapi3.T {
 	return doc
 }
 
-// conforms compares an exchange with the authorization server with the OpenAPI document. A request that is invalid by the document
-// must have been refused, and every response must be valid by the document.
+// conforms compares an exchange with the authorization server with the OpenAPI document. A request that is invalid by the
+// document must have been refused, and every response must be valid by the document.
 func (w *world) conforms(r *http.Request, body string, response *http.Response, answer string) {
 	w.Helper()
 	if !strings.HasPrefix(r.URL.Path, "/oauth/") && !strings.HasPrefix(r.URL.Path, "/.well-known/") {

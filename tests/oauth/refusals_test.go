@@ -22,8 +22,8 @@ func without(form url.Values, name string) url.Values {
 	return form
 }
 
-// TestRefusedRequests has a case for each error of an authorization request. An error that must not be sent to the client is shown to
-// the person.
+// TestRefusedRequests has a case for each error of an authorization request. An error that must not be sent to the client
+// is shown to the person.
 func TestRefusedRequests(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
@@ -78,7 +78,8 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// TestLoopback verifies that a loopback redirect URI may differ from the registered one only in its port (RFC 8252, section 7.3).
+// TestLoopback verifies that a loopback redirect URI may differ from the registered one only in its port (RFC 8252,
+// section 7.3).
 func TestLoopback(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestSignsInFirst follows the whole flow in a browser without a session: from the client's link to the sign-in page, the consent
-// page, and back to the client.
+// TestSignsInFirst follows the whole flow in a browser without a session: from the client's link to the sign-in page, the
+// consent page, and back to the client.
 func TestSignsInFirst(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")

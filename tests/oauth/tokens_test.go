@@ -103,7 +103,8 @@ func TestRefreshReplay(t *testing.T) {
 	w.audited(alice, "acme", "oauth_grant.revoked", 1)
 }
 
-// TestRaces exchanges one code concurrently. At most one request gets tokens, and they are revoked because the code was used twice.
+// TestRaces exchanges one code concurrently. At most one request gets tokens, and they are revoked because the code was
+// used twice.
 func TestRaces(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")

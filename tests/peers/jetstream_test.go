@@ -52,8 +52,8 @@ func frame(seq uint64) []byte {
 	return fmt.Appendf(nil, "id: 0123456789012345678901\nevent: write\ndata: %s\n\n", row(seq))
 }
 
-// stream returns a broadcast through JetStream. Publish returns when the event is durable. The readers are core NATS subscribers,
-// which receive an event before it is durable.
+// stream returns a broadcast through JetStream. Publish returns when the event is durable. The readers are core NATS
+// subscribers, which receive an event before it is durable.
 func stream(b testing.TB, readers *bench.Readers, n int) *bench.Broadcast {
 	address, js := newJetStream(b, true)
 	hello := fmt.Appendf(nil, "CONNECT {\"verbose\":false}\r\nSUB %s 1\r\nPING\r\n", subject)
@@ -70,8 +70,8 @@ func stream(b testing.TB, readers *bench.Readers, n int) *bench.Broadcast {
 	}
 }
 
-// BenchmarkReplay replays a million events to one client: from Atelier over HTTP, and from JetStream to an ordered consumer in this
-// process.
+// BenchmarkReplay replays a million events to one client: from Atelier over HTTP, and from JetStream to an ordered
+// consumer in this process.
 func BenchmarkReplay(b *testing.B) {
 	const events = 1_000_000
 	m, readers := bench.NewMember(b, bench.Filled(b, events)), bench.NewReaders(b)

@@ -16,7 +16,8 @@ import (
 	"github.com/atelier-run/atelier/tests/bench"
 )
 
-// BenchmarkFanOut sends durable events to a thousand connections, through Atelier, a Mercure hub with Bolt, and NATS JetStream.
+// BenchmarkFanOut sends durable events to a thousand connections, through Atelier, a Mercure hub with Bolt, and NATS
+// JetStream.
 func BenchmarkFanOut(b *testing.B) {
 	for _, w := range []int{1, 8, 256} {
 		b.Run(fmt.Sprint("inflight=", w), func(b *testing.B) {
@@ -36,8 +37,8 @@ func BenchmarkLatency(b *testing.B) {
 
 const topic = "https://example.com/activity"
 
-// hub returns a broadcast through a Mercure hub with default settings, except for anonymous subscribers and no log. Its updates have
-// the size of Atelier's rows.
+// hub returns a broadcast through a Mercure hub with default settings, except for anonymous subscribers and no log. Its
+// updates have the size of Atelier's rows.
 func hub(b testing.TB, readers *bench.Readers, n int) *bench.Broadcast {
 	ctx, quiet := context.Background(), slog.New(slog.DiscardHandler)
 	transport, err := mercure.NewBoltTransport(mercure.NewSubscriberList(mercure.DefaultSubscriberListCacheSize), quiet,

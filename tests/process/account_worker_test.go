@@ -100,8 +100,8 @@ func (c *accountWorker) verify(t *testing.T, address string) {
 	t.Logf("slugs: %d claimed, %d unsure; keys: %d live, %d revoked", len(c.claimed), len(c.unsure), len(c.live), len(c.revoked))
 }
 
-// verifyUnsure verifies that a slug, after a request with an unknown outcome, is either free or has a workspace. Its creation may
-// continue after the start.
+// verifyUnsure verifies that a slug, after a request with an unknown outcome, is either free or has a workspace. Its
+// creation may continue after the start.
 func (c *accountWorker) verifyUnsure(t *testing.T, owner *client, slug string) {
 	t.Helper()
 	status, err := owner.postJSON(t.Context(), "/v1/workspaces", map[string]string{"slug": slug, "name": slug}, nil)

@@ -55,8 +55,8 @@ func (t request) during(at int64) bool { return t.began-slack <= at && at <= t.e
 
 func now() int64 { return time.Now().UnixMilli() }
 
-// A directory has the slugs of the workspaces, as far as people have seen them. An entry may be outdated, but a slug never belongs to
-// another workspace, because it stays reserved for longer than the test runs.
+// A directory has the slugs of the workspaces, as far as people have seen them. An entry may be outdated, but a slug
+// never belongs to another workspace, because it stays reserved for longer than the test runs.
 type directory struct {
 	t *testing.T
 

@@ -47,7 +47,8 @@ func (h *history) hadValue(property, value string, from, to int64) bool {
 	return before == value
 }
 
-// replayAudit returns the history that follows from a workspace's audit log. A row that contradicts the rows before it is a problem.
+// replayAudit returns the history that follows from a workspace's audit log. A row that contradicts the rows before it is
+// a problem.
 func replayAudit(w *scenario, b *workspaceView) *history {
 	h := &history{moments: map[string][]moment{}}
 	for i, e := range b.audit {
@@ -61,8 +62,8 @@ func replayAudit(w *scenario, b *workspaceView) *history {
 	return h
 }
 
-// checkPermission verifies that the actor had the required role at that time, and that only the end of the suspension changes a
-// suspended workspace.
+// checkPermission verifies that the actor had the required role at that time, and that only the end of the suspension
+// changes a suspended workspace.
 func (h *history) checkPermission(e auditRow) {
 	role := ""
 	if i := h.at(e.ActorID); i >= 0 {

@@ -20,8 +20,8 @@ const (
 	initialWorkspaces = 5
 )
 
-// TestAdministrators lets two hundred people send conflicting changes to a few workspaces while the node is killed repeatedly. It
-// then compares the workspaces and their audit logs with the responses that each person has received.
+// TestAdministrators lets two hundred people send conflicting changes to a few workspaces while the node is killed
+// repeatedly. It then compares the workspaces and their audit logs with the responses that each person has received.
 func TestAdministrators(t *testing.T) {
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
@@ -114,8 +114,8 @@ func (s *scenario) group(space int) (people []*person) {
 	return people
 }
 
-// operatorsOf returns a client for the operators' socket. It limits its connections, because the kernel refuses connections when the
-// socket's queue is full.
+// operatorsOf returns a client for the operators' socket. It limits its connections, because the kernel refuses
+// connections when the socket's queue is full.
 func operatorsOf(dir string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		MaxConnsPerHost: 16,

@@ -21,8 +21,8 @@ func (v *verification) addProblem(format string, arguments ...any) {
 	v.problems = append(v.problems, fmt.Sprintf(format, arguments...))
 }
 
-// verify reads a snapshot and verifies it until there is no problem, because the consequences of changes may still be pending after
-// a start. It fails the test after patience.
+// verify reads a snapshot and verifies it until there is no problem, because the consequences of changes may still be
+// pending after a start. It fails the test after patience.
 func (s *scenario) verify(t *testing.T) {
 	t.Helper()
 	address, _ := s.site.current()
@@ -132,7 +132,8 @@ func compareAll[V comparable](v *verification, name string, got, want []V) {
 	}
 }
 
-// verifyPeople verifies that each person sees the workspaces that list them as a member, with that role, and their invitations.
+// verifyPeople verifies that each person sees the workspaces that list them as a member, with that role, and their
+// invitations.
 func (v *verification) verifyPeople() {
 	roles, waiting := map[string]map[string]string{}, map[string]map[string]bool{}
 	for _, p := range v.scenario.people {
@@ -183,8 +184,8 @@ func (v *verification) logSummary(t *testing.T) {
 		v.scenario.site.generation, len(v.read.spaces), rows, outcomes[acknowledged], outcomes[refused], outcomes[nothing], outcomes[unknown])
 }
 
-// verifySlugs verifies that a workspace is found only by its current slug, that its former slugs stay reserved for it, and that
-// unused slugs are free.
+// verifySlugs verifies that a workspace is found only by its current slug, that its former slugs stay reserved for it,
+// and that unused slugs are free.
 func (s *scenario) verifySlugs(t *testing.T, v *verification) {
 	t.Helper()
 	used := map[string]bool{}
@@ -225,8 +226,8 @@ type ledger struct {
 	asked []request
 }
 
-// verifyChanges verifies that each acknowledged change is in the audit log exactly once, a change with an unknown outcome at most
-// once, and nothing else.
+// verifyChanges verifies that each acknowledged change is in the audit log exactly once, a change with an unknown outcome
+// at most once, and nothing else.
 func (v *verification) verifyChanges() {
 	ledgers := map[change]*ledger{}
 	of := func(d change) *ledger {
@@ -255,8 +256,8 @@ func (v *verification) verifyChanges() {
 	}
 }
 
-// balance assigns the rows of one change to its requests. A person has one request in flight at a time, so a row's time determines
-// the request.
+// balance assigns the rows of one change to its requests. A person has one request in flight at a time, so a row's time
+// determines the request.
 func (v *verification) balance(l *ledger) {
 	for _, one := range l.asked {
 		if one.outcome != acknowledged && one.outcome != nothing {

@@ -14,7 +14,8 @@ import (
 	api "github.com/atelier-run/atelier/client"
 )
 
-// A client sends requests to a node with one key and returns raw responses. It has its own connections, which end with the node.
+// A client sends requests to a node with one key and returns raw responses. It has its own connections, which end with
+// the node.
 type client struct {
 	address string
 	key     string
@@ -27,8 +28,8 @@ func newClient(address, key string) *client {
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// do sends a request and returns the status and the whole body of the response. headers are names and values in turns. After an
-// error it is unknown whether the request took effect.
+// do sends a request and returns the status and the whole body of the response. headers are names and values in turns.
+// After an error it is unknown whether the request took effect.
 func (c *client) do(ctx context.Context, method, path string, body []byte, headers ...string) (int, []byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.address+path, bytes.NewReader(body))
 	if err != nil {
@@ -142,7 +143,8 @@ func newPerson(t *testing.T, n *node, email string) (userID, key string) {
 	return p.UserID, p.Key
 }
 
-// newWorkspace creates the workspace "factory" and waits until it is active. The response may come before its computer is ready.
+// newWorkspace creates the workspace "factory" and waits until it is active. The response may come before its computer is
+// ready.
 func newWorkspace(t *testing.T, c *client) {
 	t.Helper()
 	typed, err := api.New(c.address, c.key, api.WithHTTPClient(c.http))

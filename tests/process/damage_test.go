@@ -31,8 +31,8 @@ func checksums(t *testing.T, dir string) map[string][32]byte {
 	return found
 }
 
-// expectRefusal starts a node with a damaged directory. The node must end with exit code 1 and a message that contains parts, and
-// must not change the directory.
+// expectRefusal starts a node with a damaged directory. The node must end with exit code 1 and a message that contains
+// parts, and must not change the directory.
 func expectRefusal(t *testing.T, dir string, parts ...string) {
 	t.Helper()
 	before := checksums(t, dir)
@@ -105,8 +105,8 @@ func newest(t *testing.T, pattern string) string {
 	return slices.Max(found)
 }
 
-// TestDamagedDirectoryIsRefused damages or removes parts of a data directory. The node must refuse to start, and must start after
-// they are restored.
+// TestDamagedDirectoryIsRefused damages or removes parts of a data directory. The node must refuse to start, and must
+// start after they are restored.
 func TestDamagedDirectoryIsRefused(t *testing.T) {
 	dir, key := newUsedDirectory(t)
 	store := filepath.Join(dir, "journal", "store")

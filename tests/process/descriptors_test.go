@@ -21,8 +21,8 @@ import (
 // workspace in the test.
 const descriptorLimit = 200
 
-// TestFewDescriptors uploads to more workspaces than a node can keep open, over more connections than it can serve. Requests that
-// are not served must get 503 with Retry-After or a closed connection, and the node must keep running.
+// TestFewDescriptors uploads to more workspaces than a node can keep open, over more connections than it can serve.
+// Requests that are not served must get 503 with Retry-After or a closed connection, and the node must keep running.
 func TestFewDescriptors(t *testing.T) {
 	const workspaces, clients = 80, 150
 	n := startLimited(t, filepath.Join(t.TempDir(), "data"), descriptorLimit)
@@ -94,8 +94,8 @@ func TestStartWithTooFewDescriptorsIsRefused(t *testing.T) {
 	}
 }
 
-// putUntilStored repeats an upload until the node stores it. Until then each attempt must end with 503 and Retry-After, or with
-// a closed connection.
+// putUntilStored repeats an upload until the node stores it. Until then each attempt must end with 503 and Retry-After,
+// or with a closed connection.
 func putUntilStored(t *testing.T, c *client, path, content string, stored, refused *atomic.Int64) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -12,8 +12,8 @@ const (
 	paging
 )
 
-// A follower reads the sequence of the workspace while the node is killed and started again. A streaming follower resumes after
-// the last row that it has received.
+// A follower reads the sequence of the workspace while the node is killed and started again. A streaming follower resumes
+// after the last row that it has received.
 type follower struct {
 	site  *site
 	mode  mode

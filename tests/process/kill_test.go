@@ -83,8 +83,8 @@ func (s *site) current() (address string, generation int) {
 	return s.node.address, s.generation
 }
 
-// runSteps calls connect with the node's address, then step until ctx ends. A step without a response from the node is followed by a
-// wait for a restart, and by connect with the new address.
+// runSteps calls connect with the node's address, then step until ctx ends. A step without a response from the node is
+// followed by a wait for a restart, and by connect with the new address.
 func (s *site) runSteps(ctx context.Context, connect func(address string), step func() (answered bool)) {
 	for {
 		address, generation := s.current()
@@ -98,8 +98,8 @@ func (s *site) runSteps(ctx context.Context, connect func(address string), step 
 	}
 }
 
-// waitForRetry waits until the node has restarted since a generation, at most a second, because the failure may have had another
-// cause. It reports whether ctx is still valid.
+// waitForRetry waits until the node has restarted since a generation, at most a second, because the failure may have had
+// another cause. It reports whether ctx is still valid.
 func (s *site) waitForRetry(ctx context.Context, generation int) bool {
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -61,8 +61,8 @@ func receiveMessage(connection io.ReadWriter) string {
 	return message.String()
 }
 
-// TestInvitationIsMailed verifies that an invitation is mailed to the invited address, with a link below the public URL, and that
-// the link is not logged.
+// TestInvitationIsMailed verifies that an invitation is mailed to the invited address, with a link below the public URL,
+// and that the link is not logged.
 func TestInvitationIsMailed(t *testing.T) {
 	post, messages := startMailServer(t)
 	n := start(t, filepath.Join(t.TempDir(), "data"), "--smtp-address="+post, "--smtp-tls=none",

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// patience limits every wait of a test. It is generous, because a busy machine may need a hundred times as long as an idle one;
-// it is not a performance requirement.
+// patience limits every wait of a test. It is generous, because a busy machine may need a hundred times as long as an
+// idle one; it is not a performance requirement.
 const patience = 3 * time.Minute
 
 var binary string
@@ -64,7 +64,8 @@ func start(t *testing.T, dir string, settings ...string) *node {
 	return n
 }
 
-// startAtPort starts a node with an explicit port. If another process has taken the free port in the meantime, it tries another.
+// startAtPort starts a node with an explicit port. If another process has taken the free port in the meantime, it tries
+// another.
 func startAtPort(t *testing.T, dir string) *node {
 	t.Helper()
 	for range 20 {

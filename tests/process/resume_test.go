@@ -62,8 +62,8 @@ func TestClientStreamResumesAfterKills(t *testing.T) {
 	}
 }
 
-// A proxyServer forwards connections to a node. Its address stays the same when the node is killed and started again, while the
-// port of a killed node may be taken by another process.
+// A proxyServer forwards connections to a node. Its address stays the same when the node is killed and started again,
+// while the port of a killed node may be taken by another process.
 type proxyServer struct {
 	listener net.Listener
 	// node is the address of the current node.

@@ -35,8 +35,8 @@ func verify(t *testing.T, s *site, c workers) {
 
 func factOf(e event) fact { return fact{e.Kind, e.Actor, e.Path, e.FromPath} }
 
-// verifyAttempts verifies that each fact is in the sequence at least as often as it was acknowledged and at most as often as it was
-// attempted.
+// verifyAttempts verifies that each fact is in the sequence at least as often as it was acknowledged and at most as often
+// as it was attempted.
 func verifyAttempts(t *testing.T, writers []*writer, feed []row) {
 	t.Helper()
 	least, most, found := map[fact]int{}, map[fact]int{}, map[fact]int{}
@@ -165,7 +165,8 @@ func transfer(drive map[string]entry, from, to string, away bool) {
 	maps.Copy(drive, moved)
 }
 
-// verifyDrive verifies that the disk has the expected entries, and that each file is complete and written by the expected author.
+// verifyDrive verifies that the disk has the expected entries, and that each file is complete and written by the expected
+// author.
 func verifyDrive(t *testing.T, s *site, expected map[string]entry) {
 	t.Helper()
 	files := filesOf(t, s)
@@ -216,8 +217,8 @@ func filesOf(t *testing.T, s *site) string {
 	return filepath.Dir(found[0])
 }
 
-// verifyFollower verifies that a stream has received each row exactly once, in order and with identical bytes, and that pages had
-// no gap.
+// verifyFollower verifies that a stream has received each row exactly once, in order and with identical bytes, and that
+// pages had no gap.
 func verifyFollower(t *testing.T, number int, f *follower, feed []row) {
 	t.Helper()
 	if f.mode == paging {

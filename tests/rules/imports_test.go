@@ -41,8 +41,8 @@ var soleImporters = map[string][]string{
 	"github.com/wneessen/go-mail":               {"mail"},
 }
 
-// impure are standard packages with a clock, randomness, concurrency or I/O, which entity rules may not import. net/mail is allowed,
-// because it only parses.
+// impure are standard packages with a clock, randomness, concurrency or I/O, which entity rules may not import. net/mail
+// is allowed, because it only parses.
 var impure = []string{
 	"context", "crypto/rand", "database/", "io/fs", "log", "log/slog", "math/rand", "net", "net/http", "os", "os/",
 	"runtime", "sync", "sync/", "syscall", "unsafe",
