@@ -159,7 +159,8 @@ func (a *attempt) ask(ctx context.Context, message proto.Message) error {
 }
 
 // sendOutcome sends the command that completes or abandons the intent. If the activity does not answer, it leaves the rest
-// to retryOutcome and returns Unavailable. A refusal is logged and not returned: the disk has changed or not by now.
+// to retryOutcome and returns Unavailable. A refusal is logged and not returned, because
+// the change on disk cannot be taken back.
 func (a *attempt) sendOutcome(ctx context.Context, outcome proto.Message) error {
 	err := a.ask(ctx, outcome)
 	if err == nil {

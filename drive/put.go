@@ -154,7 +154,7 @@ func (d *Drive) receive(ctx context.Context, file *os.File, upload Upload) error
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// A body reads an upload. It records its error, which tells a failed body from a failed disk.
+// A body reads an upload. It records its error, which distinguishes a failed body from a failed disk.
 type body struct {
 	io.Reader
 	ctx context.Context

@@ -24,7 +24,7 @@ const (
 // Readers keep the files that they have open.
 //
 // Restore unpacks the archive in the staging folder, reads it to its end, and calls verify with the number of entries.
-// After an error until then the drive is unchanged. mark identifies the restore: if the drive's tree already has that mark,
+// If one of these steps fails, the drive is unchanged. mark identifies the restore: if the drive's tree already has that mark,
 // Restore does nothing.
 //
 // It returns Corrupt, Full, verify's error, the errors of the change's functions, and Unavailable.

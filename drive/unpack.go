@@ -241,7 +241,7 @@ func ownershipOf(h *tar.Header) ownership {
 	return ownership{uid: uint32(h.Uid), gid: uint32(h.Gid)}
 }
 
-// An errorRecorder records the error that ended reading early, which tells a failed archive from a failed disk.
+// An errorRecorder records the error that ended reading early, which distinguishes a failed archive from a failed disk.
 type errorRecorder struct {
 	io.Reader
 	err error
