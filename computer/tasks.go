@@ -88,8 +88,8 @@ func (f *Fleet) runTask(ctx context.Context, workspaceID string, work *computerv
 
 var errUnknownTask = errors.New("computer: unknown kind of task")
 
-// removeBackup deletes a dropped backup from the archive. If the archive refuses, removeBackup logs it and reports the backup as
-// removed, so that the task ends; the object stays in the archive.
+// removeBackup deletes a dropped backup from the archive. If the archive refuses, removeBackup logs it and reports the
+// backup as removed, so that the task ends; the object stays in the archive.
 func (f *Fleet) removeBackup(ctx context.Context, workspaceID string, b *computerv1.Backup) (proto.Message, error) {
 	err := f.o.Archive.Remove(ctx, workspaceID, b)
 	if err != nil && (!entity.IsRefusal(err) || ctx.Err() != nil) {
