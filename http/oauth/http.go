@@ -20,8 +20,7 @@ type endpoints struct {
 }
 
 const (
-	serverMetadataPath   = "/.well-known/oauth-authorization-server"
-	resourceMetadataPath = "/.well-known/oauth-protected-resource"
+	serverMetadataPath = "/.well-known/oauth-authorization-server"
 	// registrationBurst registrations may an address save up, of one a minute.
 	registrationBurst = 10
 	// allBurst registrations may be saved up by everybody, of one each allEach: what strangers can have written down is
@@ -36,7 +35,7 @@ func (p *Provider) Routes() []server.Route {
 	table := []server.Route{
 		{Method: http.MethodGet, Path: serverMetadataPath, Summary: "Describe the authorization server",
 			Handler: server.Answer(http.StatusOK, server.Nothing, a.describeServer)},
-		{Method: http.MethodGet, Path: resourceMetadataPath, Summary: "Describe the API as a protected resource",
+		{Method: http.MethodGet, Path: server.ResourceMetadataPath, Summary: "Describe the API as a protected resource",
 			Handler: server.Answer(http.StatusOK, server.Nothing, a.describeResource)},
 		{Method: http.MethodPost, Path: RegisterPath, Summary: "Register an OAuth client", Handler: a.register},
 		{Method: http.MethodPost, Path: TokenPath, Summary: "Exchange a code or a refresh token", Handler: a.exchange},
