@@ -113,7 +113,7 @@ func (p consentPages) begin(c *server.Call) (*consent, sheet, error) {
 	case err != nil && request != nil:
 		return nil, sheet{to: request.Refuse(err)}, nil
 	case errors.As(err, &refused):
-		shown := pages.Problem{Title: "The application asked wrongly", Text: refused.Description}
+		shown := pages.Problem{Title: "This sign-in request is invalid", Text: refused.Description}
 		return nil, sheet{name: "problem", data: shown, status: http.StatusBadRequest}, nil
 	case err != nil:
 		return nil, sheet{}, err

@@ -90,6 +90,7 @@ func provide() (*Provider, *entities) {
 	public, _ := url.Parse("https://atelier.example")
 	return New(Options{
 		Asker: e, URL: public, Now: func() time.Time { return now }, NewID: func(prefix string) string { return prefix + "1" },
+		Scopes: []string{"admin", "files:read", "files:write"},
 		Mint: func(start, id string) (string, []byte) {
 			minted++
 			secret := strings.Repeat("s", minted)
