@@ -264,7 +264,8 @@ func TestMetadata(t *testing.T) {
 	w := newWorld(t)
 	for path, want := range map[string][]string{
 		"/.well-known/oauth-authorization-server": {
-			`"issuer":"` + w.url + `"`, `"code_challenge_methods_supported":["S256"]`, `"token_endpoint":"` + w.url + `/oauth/token"`,
+			`"issuer":"` + w.url + `"`, `"scopes_supported":["admin","apps","files:read","files:write","members","publish","sessions","share"]`,
+			`"code_challenge_methods_supported":["S256"]`, `"token_endpoint":"` + w.url + `/oauth/token"`,
 			`"authorization_response_iss_parameter_supported":true`, `"token_endpoint_auth_methods_supported":["none"]`,
 		},
 		"/.well-known/oauth-protected-resource": {
