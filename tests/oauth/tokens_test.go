@@ -5,9 +5,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/atelier-run/atelier/entity"
 	clientv1 "github.com/atelier-run/atelier/messages/client/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
 // TestRefusedExchanges has a case for each thing that can be wrong at the token endpoint. None uses the code up.
@@ -175,6 +177,33 @@ func TestRevocation(t *testing.T) {
 		t.Errorf("%d %v", status, answer)
 	}
 	w.audited(alice, "acme", "oauth_grant.revoked", 3)
+}
+
+// TestRevocationOfUnusableTokens has a client revoke a grant with a token that opens nothing any more, and while the person
+// is disabled.
+func TestRevocationOfUnusableTokens(t *testing.T) {
+	w := newWorld(t)
+	alice := w.person("alice")
+	w.workspace(alice, "acme")
+	client := w.register(callback)
+	for name, use := range map[string]func(first tokens) (revoked, live tokens){
+		"a used refresh token": func(first tokens) (tokens, tokens) { return first, w.exchange(refreshing(client, first.refresh)) },
+		"a disabled person": func(first tokens) (tokens, tokens) {
+			w.ask(entity.KindUser, alice.id, &userv1.Disable{})
+			return first, first
+		},
+	} {
+		revoked, live := use(w.exchange(redeeming(client, w.code(alice, asking(client, "files:read")))))
+		if status, answer := w.post("/oauth/revoke", url.Values{"client_id": {client}, "token": {revoked.refresh}}); status != 200 {
+			t.Errorf("%s: %d %v", name, status, answer)
+		}
+		w.ask(entity.KindUser, alice.id, &userv1.Enable{})
+		w.advance(time.Second)
+		if w.opens(live.access) {
+			t.Errorf("%s: the access token lives on", name)
+		}
+		w.refused(refreshing(client, live.refresh), 400, "invalid_grant")
+	}
 }
 
 // TestPersonRevokes has the person end what they allowed.
