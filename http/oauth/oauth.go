@@ -12,6 +12,8 @@
 //  5. Token exchanges the code for an access token and a refresh token, and later each refresh token for the next pair.
 //  6. Revoke ends a token and all others of its grant (RFC 7009).
 //
+// http.go serves these steps over HTTP, except for the consent page, which is in http/browser.
+//
 // The package validates requests and keeps nothing in memory between them. A grant is an entity (entity/grant): it stores
 // hashes of its code and tokens, and decides alone, in one command, which of several concurrent exchanges succeeds and that
 // the second use of a code or refresh token revokes everything it led to. See docs/adr/0016-authorization-server.md.
