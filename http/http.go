@@ -60,16 +60,17 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	operations := api.Routes(api.Options{Streams: o.Streams, Drive: o.Drive, Links: links, Workspaces: o.Limits.Workspaces})
 	authorization := oauth.New(oauth.Options{
-		Asker: o.Asker, URL: o.PublicURL, Now: o.Clock, NewID: o.NewID, Mint: server.NewKey, Split: server.SplitToken,
-		Ended: core.EndCredential,
+		Asker: o.Asker, URL: o.PublicURL, Now: o.Clock, Scopes: server.RequiredCapabilities(operations), NewID: o.NewID,
+		Mint: server.NewKey, Split: server.SplitToken, Ended: core.EndCredential,
 	})
 	pages, err := browser.New(browser.Options{Server: core, Links: links, OAuth: authorization, OIDC: o.OIDC})
 	if err != nil {
 		return nil, err
 	}
 	core.Mount(slices.Concat(
-		api.Routes(api.Options{Streams: o.Streams, Drive: o.Drive, Links: links, Workspaces: o.Limits.Workspaces}),
+		operations,
 		pages.Routes(),
 		authorization.Routes(),
 	), operator.Routes(operator.Options{Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress}))

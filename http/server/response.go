@@ -22,6 +22,8 @@ type Response struct {
 	status    int
 	bytes     int64
 	Failed    error
+	// metadata is the public URL of ResourceMetadataPath.
+	metadata string
 	// pace, where set, extends the connection's write deadline before each write; its error ends the answer.
 	pace func() error
 }

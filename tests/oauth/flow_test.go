@@ -60,8 +60,45 @@ func TestGrant(t *testing.T) {
 	if status, text := w.api("GET", "/v1/user/oauth-grants", alice.key, ""); status != 200 || !strings.Contains(text, `"Tester"`) {
 		t.Errorf("grants: %d %s", status, text)
 	}
+	if _, page := w.send("GET", "/account", "", "Cookie", alice.cookie); !strings.Contains(page, "Tester in OTHER (other)") {
+		t.Errorf("the account page does not name the workspace: %s", page)
+	}
 	w.audited(alice, "other", "oauth_grant.created", 1)
 	w.audited(alice, "acme", "oauth_grant.created", 0)
+}
+
+// TestScopes has requests that name no scope, some that no operation requires, or one more than once.
+func TestScopes(t *testing.T) {
+	w := newWorld(t)
+	alice := w.person("alice")
+	w.workspace(alice, "acme")
+	client := w.register(callback)
+	for scope, want := range map[string]string{
+		"":                              "files:read",
+		" ":                             "files:read",
+		"files:write":                   "files:write",
+		"sessions files:read  sessions": "files:read sessions",
+		"memory files:read agents":      "files:read",
+		"admin":                         "admin",
+	} {
+		query := with(asking(client), "scope", scope)
+		_, page := w.open(alice, query)
+		_, form := w.form(page)
+		if ticked := strings.Join(form["scope"], " "); ticked != want || strings.Count(page, `type="checkbox"`) != len(form["scope"]) {
+			t.Errorf("scope %q: ticked %q, want %q: %s", scope, ticked, want, page)
+		}
+		status, answer := w.post("/oauth/token", redeeming(client, w.code(alice, query)))
+		if status != 200 || answer["scope"] != want {
+			t.Errorf("scope %q: granted %v, want %q", scope, answer, want)
+		}
+	}
+	if status, answer := w.post("/oauth/token", redeeming(client, w.code(alice, without(asking(client), "scope")))); status != 200 || answer["scope"] != "files:read" {
+		t.Errorf("no scope: %v", answer)
+	}
+	response, _ := w.open(alice, asking(client, "memory"))
+	if to := w.led(response); to == nil || to.Query().Get("error") != "invalid_scope" {
+		t.Errorf("a scope of which nothing is left: %v", to)
+	}
 }
 
 // audited verifies how often an event is in a workspace's audit log.

@@ -27,18 +27,13 @@ func TestNames(t *testing.T) {
 					s.complain(t, n, "the name %s does not say what the type is", n.Name.Name)
 				}
 			case *ast.FuncDecl:
-				if getter(n.Name.Name) && !dictated(s, n) {
+				if getter(n.Name.Name) {
 					s.complain(t, n, "%s: omit the prefix Get", n.Name.Name)
 				}
 			}
 			return true
 		})
 	}
-}
-
-// dictated methods have the names that fosite's interfaces give them.
-func dictated(s source, f *ast.FuncDecl) bool {
-	return f.Recv != nil && s.imports("github.com/ory/fosite")
 }
 
 func getter(name string) bool {

@@ -1,8 +1,9 @@
-// What a program in JavaScript does to act for a person, with openid-client and oauth4webapi. The person is played by
-// a browser without scripts: it follows the page's form. Usage: node client.mjs URL COOKIE; silence is success.
+// An application that uses openid-client as its documentation says. The server announces PKCE, so the documented flow
+// sends no state. Usage: node openid-client.mjs URL COOKIE. No output is success.
 import assert from 'node:assert/strict'
 import * as oauth from 'oauth4webapi'
 import * as client from 'openid-client'
+import { decide } from './person.mjs'
 
 const [server, cookie] = process.argv.slice(2)
 const redirect_uri = 'http://127.0.0.1:4711/callback'
@@ -19,6 +20,8 @@ assert.ok(config.serverMetadata().supportsPKCE())
 assert.match(config.clientMetadata().client_id, /^oc_/)
 
 await completes()
+await returnsState()
+await defaultsToTheLeastScope()
 await detectsReplays()
 await revokes()
 await isDenied()
@@ -29,38 +32,17 @@ async function discoverResource() {
   return oauth.processResourceDiscoveryResponse(at, answer)
 }
 
-// authorize has the person decide, and takes what comes back to the redirect URI for tokens.
-async function authorize(decision = 'allow') {
+// authorize follows the documented flow: a state only where the server does not support PKCE.
+async function authorize(decision = 'allow', parameters = { scope }, ticked) {
   const pkceCodeVerifier = client.randomPKCECodeVerifier()
-  const expectedState = client.randomState()
   const asked = client.buildAuthorizationUrl(config, {
-    redirect_uri, scope, state: expectedState, resource: resource.resource,
+    redirect_uri, resource: resource.resource, ...parameters,
     code_challenge: await client.calculatePKCECodeChallenge(pkceCodeVerifier), code_challenge_method: 'S256',
   })
-  const back = await decide(asked, decision)
+  const back = await decide(asked, cookie, decision, ticked)
   assert.ok(back.href.startsWith(redirect_uri + '?'), back.href)
-  return client.authorizationCodeGrant(config, back, { pkceCodeVerifier, expectedState }, { resource: resource.resource })
-}
-
-async function decide(asked, decision) {
-  const page = await fetch(asked, { headers: { cookie }, redirect: 'manual' })
-  assert.equal(page.status, 200)
-  const html = await page.text()
-  const form = new URLSearchParams({ decision })
-  for (const [, name, value] of html.matchAll(/<input type="(?:hidden|checkbox)" name="([^"]*)" value="([^"]*)"/g)) {
-    form.append(name, text(value))
-  }
-  form.set('workspace', text(html.match(/<option value="([^"]*)"/)[1]))
-  const action = new URL(text(html.match(/<form method="post" action="([^"]*)"/)[1]), asked)
-  const answer = await fetch(action, {
-    method: 'POST', body: form, redirect: 'manual', headers: { cookie, origin: asked.origin, 'sec-fetch-site': 'same-origin' },
-  })
-  assert.equal(answer.status, 303, await answer.text())
-  return new URL(answer.headers.get('location'))
-}
-
-function text(html) {
-  return html.replaceAll('&#43;', '+').replaceAll('&#34;', '"').replaceAll('&#39;', "'").replaceAll('&amp;', '&')
+  const checks = { pkceCodeVerifier, expectedState: parameters.state }
+  return client.authorizationCodeGrant(config, back, checks, { resource: resource.resource })
 }
 
 // whoami asks the API with a token; null where it opens nothing.
@@ -95,6 +77,18 @@ async function completes() {
   const second = await client.refreshTokenGrant(config, first.refresh_token, { resource: resource.resource })
   assert.notEqual(second.refresh_token, first.refresh_token)
   assert.ok(await whoami(second.access_token))
+}
+
+// A short state is returned as it was sent.
+async function returnsState() {
+  assert.ok((await authorize('allow', { scope, state: 'x' })).access_token)
+}
+
+async function defaultsToTheLeastScope() {
+  let ticked
+  const tokens = await authorize('allow', {}, (scopes) => { ticked = scopes })
+  assert.deepEqual(ticked, ['files:read'])
+  assert.equal(tokens.scope, 'files:read')
 }
 
 async function detectsReplays() {
