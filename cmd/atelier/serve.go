@@ -145,6 +145,7 @@ func (c *serveCommand) serve(ctx context.Context, n *node.Node, reserved net.Lis
 	go func() { ended <- n.Server.ServeAdmin(admin) }()
 	address := "http://" + listener.Addr().String()
 	log.Info("ready", slog.String("address", address), slog.String("admin", admin.Addr().String()))
+	go debug.FreeOSMemory() // what recovery used
 	if c.Quickstart {
 		if err := quickstart(ctx, c.Data, address, out); err != nil && ctx.Err() == nil {
 			return errors.Join(fmt.Errorf("quickstart: %w", err), stop(n, c.DrainDeadline, log))

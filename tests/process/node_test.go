@@ -24,6 +24,13 @@ const patience = 3 * time.Minute
 var binary string
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(journalRole); dir != "" {
+		if err := exerciseJournal(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	dir, err := os.MkdirTemp("", "atelier-process-")
 	if err != nil {
 		panic(err)
