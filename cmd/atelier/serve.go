@@ -47,7 +47,7 @@ func (c *serveCommand) Run(ctx context.Context, out console) error {
 		return errors.Join(explain(err), closed(reserved))
 	}
 	log.Info("recovered", slog.String("data", c.Data), slog.Duration("duration", time.Since(started)),
-		slog.String("version", version().String()))
+		slog.String("version", node.ReadBuild().String()))
 	return c.serve(ctx, n, reserved, log, out)
 }
 
