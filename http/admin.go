@@ -26,7 +26,7 @@ func (s *Server) adminRoutes() []route {
 		{get, adminPeople, operator, false, "List the people", answer(ok, decodeOwners, s.listPeople), brief, false},
 		{patch, adminPeople, operator, true, "Disable or enable a person, make one an internal admin, or unlink one from the provider", answer(ok, body[personChange], s.changePerson), brief, false},
 		{post, "/admin/keys", operator, false, "Issue a further API key for a person", answer(created, body[personNamed], s.createPersonKey), brief, false},
-		{post, "/admin/links", operator, false, "Make a link that sets a person's password", answer(created, body[personNamed], s.createLink), brief, false},
+		{post, "/admin/links", operator, false, "Make a link that sets a person's password", answer(created, body[linkRequest], s.createLink), brief, false},
 		{post, "/admin/impersonations", operator, false, "Make a key with which an internal admin acts as a person", answer(created, body[impersonationRequest], s.impersonate), brief, false},
 		{get, adminWorkspaces, operator, false, "List the workspaces", answer(ok, decodeOwners, s.listWorkspaces), brief, false},
 		{get, adminWorkspace, operator, false, "Tell how a workspace and its computer are", answer(ok, nothing, s.describeTenant), brief, false},

@@ -82,10 +82,22 @@ func (s *Server) createPersonKey(c *call, in personNamed) (personCreated, error)
 	return c.bootstrap(person)
 }
 
-func (s *Server) createLink(c *call, in personNamed) (personCreated, error) {
+// linkRequest asks for a link that sets a person's password.
+type linkRequest struct {
+	Email string `json:"email"`
+	// UnlessSet asks for no link if the person has a password.
+	UnlessSet bool `json:"unlessSet"`
+}
+
+func (s *Server) createLink(c *call, in linkRequest) (personCreated, error) {
 	person, err := c.findPerson(in.Email)
 	if err != nil {
 		return personCreated{}, err
+	}
+	if in.UnlessSet {
+		if password, err := c.passwordOf(person.UserID); err != nil || password.GetHash() != "" {
+			return person, err
+		}
 	}
 	person.PasswordLink, err = c.offerLink(person.UserID)
 	return person, err

@@ -29,7 +29,7 @@ func (c *serveCommand) Run(ctx context.Context, out console) error {
 	if err != nil {
 		return err
 	}
-	if err := makeData(c.Data, log); err != nil {
+	if err := makeData(c.Data); err != nil {
 		return err
 	}
 	reserved, err := c.reserve()
