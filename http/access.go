@@ -39,6 +39,7 @@ func (c *call) admit() error {
 	}
 	var err error
 	c.workspace, err = c.server.findWorkspace(c.ctx, c.variable("workspaceSlug"))
+	c.w.workspace = c.workspace
 	return err
 }
 

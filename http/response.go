@@ -18,9 +18,11 @@ type response struct {
 	started time.Time
 	route   *operation
 	caller  *credential
-	status  int
-	bytes   int64
-	failed  error
+	// workspace is set where the path names one that exists.
+	workspace *workspace
+	status    int
+	bytes     int64
+	failed    error
 	// pace, where set, extends the connection's write deadline before each write; its error ends the answer.
 	pace func() error
 }

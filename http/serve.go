@@ -143,33 +143,11 @@ func (s *Server) finish(w *response, r *http.Request) {
 func (s *Server) record(w *response, r *http.Request) {
 	elapsed := time.Since(w.started)
 	m := s.metrics.unrouted
-	path := "none"
 	if w.route != nil {
-		m, path = w.route.meter, w.route.path
+		m = w.route.meter
 	}
 	m.observe(w.status, elapsed)
-	level := slog.LevelInfo
-	detail := ""
-	if w.failed != nil {
-		detail = failure(w.failed)
-	}
-	if detail != "" && r.Context().Err() == nil { // not when the client has gone
-		level = slog.LevelError
-	}
-	if !s.log.Enabled(r.Context(), level) {
-		return
-	}
-	fields := []slog.Attr{
-		slog.String("method", r.Method), slog.String("route", path), slog.Int("status", w.status),
-		slog.Duration("duration", elapsed), slog.Int64("bytes", w.bytes), slog.String("request", w.id),
-	}
-	if w.caller != nil {
-		fields = append(fields, slog.String("credential", w.caller.principal.GetCredentialId()))
-	}
-	if detail != "" {
-		fields = append(fields, slog.String("error", detail))
-	}
-	s.log.LogAttrs(r.Context(), level, "request", fields...)
+	s.logAccess(w, r, elapsed)
 }
 
 // Serve answers the requests of a listener until Shutdown; it returns nil then.
