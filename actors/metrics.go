@@ -92,6 +92,13 @@ func newMetrics(r prometheus.Registerer, kinds []string) *metrics {
 	for _, kind := range kinds {
 		m.kinds[kind] = m.kind(kind)
 	}
+	// A series that begins at 0 shows its first increase.
+	for _, outcome := range []string{"done", "retried", "refused", "parked", "skipped"} {
+		m.reactions.WithLabelValues(outcome)
+	}
+	for _, outcome := range []string{"done", "failed", "remains"} {
+		m.timers.WithLabelValues(outcome)
+	}
 	if r != nil {
 		r.MustRegister(m.commands, m.decide, m.commit, m.reply, m.inFlight, m.refused, m.activations, m.passivations, m.active,
 			m.restarts, m.deadLetters, m.mailbox, m.appendFailures, m.reactions, m.reactorLag, m.parked, reads, m.connections,

@@ -5,9 +5,13 @@ import "github.com/prometheus/client_golang/prometheus"
 type metrics struct{ samples *prometheus.CounterVec }
 
 func newMetrics() *metrics {
-	return &metrics{samples: prometheus.NewCounterVec(prometheus.CounterOpts{
+	m := &metrics{samples: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "atelier_computer_samples_total", Help: "Checks of computers by outcome: found, missing, failed.",
 	}, []string{"outcome"})}
+	for _, outcome := range []string{"found", "missing", "failed"} {
+		m.samples.WithLabelValues(outcome) // a series that begins at 0 shows its first increase
+	}
+	return m
 }
 
 // Describe is of prometheus.Collector.

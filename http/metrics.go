@@ -62,6 +62,9 @@ func newMetrics(r prometheus.Registerer, g prometheus.Gatherer) (*metrics, error
 	for _, c := range []prometheus.Collector{m.requests, m.duration, m.transfers, m.streamed, m.lookups, m.streams, m.inFlight, m.frames, m.bytes, m.mails} {
 		failed = errors.Join(failed, r.Register(c))
 	}
+	for _, outcome := range []string{"sent", "failed", "given_up"} {
+		m.mails.WithLabelValues(outcome) // a series that begins at 0 shows its first increase
+	}
 	m.unrouted = m.meter(route{path: "none", method: "other"})
 	m.credentialLookup, m.slugLookup = m.lookup("credential"), m.lookup("slug")
 	return m, failed
