@@ -33,6 +33,7 @@ test: build
 	tests/modules browser oauth
 	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test -race -timeout 40m $(RACE); else set -x; go test -timeout 40m $(RACE); fi
 	go test -timeout 40m $$(go list ./... | grep -v -E '/(actors|client|cluster|computer|drive|http|persistence|cmd|tests)(/|$$)')
+	go -C tools test ./...
 # What these build and start, Go's cache of results does not know.
 	go test -count=1 -timeout 40m ./tests/...
 
@@ -71,6 +72,7 @@ vulnerabilities:
 generate:
 	$(TOOL) buf generate
 	go run ./cmd/atelier reference >docs/configuration.md
+	go -C tools run ./notices .. >THIRD_PARTY_NOTICES.new && mv THIRD_PARTY_NOTICES.new THIRD_PARTY_NOTICES
 
 check-generated:
 	tests/generated
