@@ -71,7 +71,8 @@ func (a *activityMachine) recall(v persistence.View, p persistence.Partition, s 
 	state := activity.Zero(a.workspaceID)
 	state.Seq, state.Intents, state.Folds = head, intents, folds
 	state.Resume(mark, rows, a.state)
-	a.partition, a.state, a.tallies = p, state, tallies{}
+	a.partition, a.state = p, state
+	a.tallies = tallies{prefix: len(activity.Prefix(a.workspaceID))}
 	a.flushAt = a.state.NextFlush()
 	a.hub.resume(head)
 	return head, head, nil
@@ -279,28 +280,4 @@ func (a *activityMachine) recent(q proto.Message, known bool) any {
 		found.reads = a.state.PendingReads(q.GetPath())
 	}
 	return found
-}
-
-// tallies remembers totals that are durable, to save looking them up: two generations, of which the older is dropped
-// when the younger is full.
-type tallies struct{ young, old map[string]*activityv1.Totals }
-
-const tallyGeneration = 4096
-
-func (t *tallies) find(value string) (*activityv1.Totals, bool) {
-	if found, ok := t.young[value]; ok {
-		return found, true
-	}
-	found, ok := t.old[value]
-	return found, ok
-}
-
-func (t *tallies) put(value string, totals *activityv1.Totals) {
-	if len(t.young) >= tallyGeneration {
-		t.old, t.young = t.young, nil
-	}
-	if t.young == nil {
-		t.young = make(map[string]*activityv1.Totals)
-	}
-	t.young[value] = totals
 }

@@ -2,6 +2,7 @@ package actors_test
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -183,6 +184,26 @@ type faultyJournal struct {
 	// views, where set, are given once it is closed.
 	views chan struct{}
 	held  chan func()
+	// feed, where set, is called before a feed is read.
+	feed func(persistence.Partition)
+}
+
+// feedView calls a function before it reads a feed.
+type feedView struct {
+	persistence.View
+	feed func(persistence.Partition)
+}
+
+func (v feedView) Feed(p persistence.Partition, from uint64, wants func(persistence.Stream) bool) iter.Seq2[persistence.Event, error] {
+	v.feed(p)
+	return v.View.Feed(p, from, wants)
+}
+
+// reading has a function called before each read of a feed; nil: none.
+func (f *faultyJournal) reading(feed func(persistence.Partition)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.feed = feed
 }
 
 // holding keeps proposals back until their release is called, which appends them anew.
@@ -200,12 +221,16 @@ func (f *faultyJournal) failing(fn func(persistence.Proposal) error) {
 
 func (f *faultyJournal) View() (persistence.View, error) {
 	f.mu.Lock()
-	views := f.views
+	views, feed := f.views, f.feed
 	f.mu.Unlock()
 	if views != nil {
 		<-views
 	}
-	return f.Journal.View()
+	v, err := f.Journal.View()
+	if err == nil && feed != nil {
+		v = feedView{v, feed}
+	}
+	return v, err
 }
 
 func (f *faultyJournal) Append(p persistence.Proposal, done func(persistence.Result)) {

@@ -22,6 +22,9 @@ type children struct {
 	owner *entry
 	byKey map[string]*child
 	byPID map[string]*child
+	// outgoing are the children with commands that flush sends, and collected counts these commands.
+	outgoing  []*child
+	collected int
 }
 
 // child is an active entity as its supervisor sees it.
@@ -34,7 +37,15 @@ type child struct {
 	// leaving: the child was asked to leave memory, and what comes for it waits.
 	leaving bool
 	waiting []*request
+	// outgoing are commands that the next flush sends.
+	outgoing requests
 }
+
+// requests are commands for one entity, in order, as one message. Its receiver owns the slice.
+type requests []*request
+
+// maxCollected bounds the commands that a supervisor collects before it sends them.
+const maxCollected = 64
 
 type (
 	// passivate asks an idle entity to leave memory.
@@ -67,7 +78,8 @@ func (c *children) receive(message any) bool {
 	return true
 }
 
-// deliver hands a command to its entity, which is activated if it is not in memory.
+// deliver collects a command for its entity, which is activated if it is not in memory. The supervisor calls flush
+// before it waits for its next message.
 func (c *children) deliver(k *kind, r *request) {
 	to := c.byKey[r.key]
 	if to == nil {
@@ -81,7 +93,38 @@ func (c *children) deliverTo(to *child, r *request) {
 		to.waiting = append(to.waiting, r)
 		return
 	}
-	c.ctx.Send(to.pid, r)
+	if len(to.outgoing) == 0 {
+		c.outgoing = append(c.outgoing, to)
+		if to.outgoing == nil {
+			to.outgoing = make(requests, 0, maxCollected/4)
+		}
+	}
+	to.outgoing = append(to.outgoing, r)
+	c.collected++
+}
+
+// flush sends the commands that were delivered. A supervisor with more messages to receive at once may put it off until
+// maxCollected commands are collected, which saves a message for each of them.
+func (c *children) flush() {
+	for _, to := range c.outgoing {
+		c.send(to)
+	}
+	clear(c.outgoing)
+	c.outgoing, c.collected = c.outgoing[:0], 0
+}
+
+// send sends a child what is collected for it.
+func (c *children) send(to *child) {
+	switch len(to.outgoing) {
+	case 0:
+	case 1:
+		c.ctx.Send(to.pid, to.outgoing[0])
+		to.outgoing[0] = nil
+		to.outgoing = to.outgoing[:0]
+	default:
+		c.ctx.Send(to.pid, to.outgoing)
+		to.outgoing = nil
+	}
 }
 
 func (c *children) activate(k *kind, identity string) *child {
@@ -140,6 +183,7 @@ func (c *children) dismissAll() {
 }
 
 func (c *children) dismiss(one *child) {
+	c.send(one) // before it is asked to leave
 	one.leaving = true
 	c.term.directory.Delete(one.key)
 	c.ctx.Send(one.pid, passivate{})
@@ -167,7 +211,7 @@ func (c *children) ended(who *actor.PID) {
 		return
 	}
 	c.forget(one)
-	for _, r := range one.waiting {
+	for _, r := range one.unsent() {
 		c.deliverTo(c.activate(one.kind, one.identity), r)
 	}
 }
@@ -183,10 +227,17 @@ func (c *children) forget(one *child) {
 func (c *children) end() {
 	for _, one := range c.byKey {
 		c.forget(one)
-		for _, r := range one.waiting {
+		for _, r := range one.unsent() {
 			r.answer(nil, ErrRetry)
 		}
 	}
+}
+
+// unsent takes the commands that the child's actor has not got.
+func (one *child) unsent() []*request {
+	all := append(one.outgoing, one.waiting...)
+	one.outgoing, one.waiting = nil, nil
+	return all
 }
 
 func (c *children) none() bool { return len(c.byKey) == 0 }
@@ -210,7 +261,13 @@ type entry struct {
 	inFlight atomic.Int64
 }
 
-func (e *entry) touch(now time.Time) { e.used.Store(now.UnixNano()) }
+// touch notes that the entity is in use. Times within a millisecond count as one, since many callers share the entry.
+func (e *entry) touch(now time.Time) {
+	at := now.UnixNano()
+	if since := at - e.used.Load(); since < 0 || since >= int64(time.Millisecond) {
+		e.used.Store(at)
+	}
+}
 
 func (e *entry) lastUsed() time.Time { return time.Unix(0, e.used.Load()) }
 

@@ -49,11 +49,9 @@ func (e *entityActor) Receive(ctx actor.Context) {
 	case *actor.Started:
 		e.start(ctx)
 	case *request:
-		e.stay(ctx)
-		e.handle(m)
-		if e.blank() {
-			ctx.Send(e.parent, blank{e.key()})
-		}
+		e.receive(ctx, m)
+	case requests:
+		e.receiveAll(ctx, m)
 	case settled:
 		e.own.settle()
 		e.settled()
@@ -82,6 +80,36 @@ func (e *entityActor) Receive(ctx actor.Context) {
 			e.leave(ctx)
 		}
 	}
+	e.send()
+}
+
+// send sends what is collected for owned entities, unless more messages wait that may add to it.
+func (e *entityActor) send() {
+	if e.owned != nil && e.owned.collected > 0 && (e.owned.collected >= maxCollected || e.mailbox.UserMessageCount() <= 0) {
+		e.owned.flush()
+	}
+}
+
+func (e *entityActor) receive(ctx actor.Context, r *request) {
+	e.stay(ctx)
+	e.handle(r)
+	if e.blank() {
+		ctx.Send(e.parent, blank{e.key()})
+	}
+}
+
+// receiveAll carries commands out in their order. Where one fails the actor, those behind it are answered with ErrRetry.
+func (e *entityActor) receiveAll(ctx actor.Context, all requests) {
+	done := 0
+	defer func() {
+		for _, r := range all[done:] {
+			r.answer(nil, ErrRetry) // answered already, where it is the one that failed
+		}
+	}()
+	for _, r := range all {
+		e.receive(ctx, r)
+		done++
+	}
 }
 
 func (e *entityActor) key() string { return key(e.kind.Name, e.identity) }
@@ -103,6 +131,7 @@ func (e *entityActor) handle(r *request) {
 			e.term.node.log.Error("a rule panicked", slog.String("kind", r.command.Kind), slog.String("identity", e.identity),
 				slog.String("request_id", r.command.RequestID), slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
 			r.answer(nil, entity.Errorf(entity.Internal, "the command failed"))
+			e.owned.flush() // these commands were authorized before the failure
 			panic(reason)
 		}
 	}()

@@ -56,6 +56,10 @@ func bounce(message any) {
 	case *request:
 		m.metrics.deadLetters.Inc()
 		m.answer(nil, ErrRetry)
+	case requests:
+		for _, r := range m {
+			bounce(r)
+		}
 	case *settle:
 		m.done <- ErrRetry
 	case *resumption:

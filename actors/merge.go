@@ -18,10 +18,9 @@ type merged struct {
 
 // walk is one index with its next entry.
 type walk struct {
-	pull func() (persistence.Entry, error, bool)
+	pull func() (activity.Posting, error, bool)
 	stop func()
-	seq  uint64
-	kind activityv1.Kind
+	next activity.Posting
 	err  error
 	more bool
 }
@@ -31,7 +30,7 @@ func merge(v persistence.View, p persistence.Partition, queries []persistence.Qu
 	for _, q := range queries {
 		q.From, q.Direction = page.from, page.direction
 		w := &walk{}
-		w.pull, w.stop = iter.Pull2(v.Index(p, q))
+		w.pull, w.stop = iter.Pull2(postings(v, p, q))
 		w.advance()
 		m.walks = append(m.walks, w)
 	}
@@ -51,22 +50,67 @@ func (m *merged) addRows(rows []activity.Row, has func(activity.Row) bool, page 
 		slices.Reverse(selected)
 	}
 	i := -1
-	w := &walk{stop: func() {}, pull: func() (persistence.Entry, error, bool) {
+	w := &walk{stop: func() {}, pull: func() (activity.Posting, error, bool) {
 		if i++; i >= len(selected) {
-			return persistence.Entry{}, nil, false
+			return activity.Posting{}, nil, false
 		}
-		return persistence.Entry{Order: selected[i].Seq, Data: []byte{byte(selected[i].Operation.GetKind())}}, nil, true
+		return activity.Posting{Seq: selected[i].Seq, Kind: selected[i].Operation.GetKind()}, nil, true
 	}}
 	w.advance()
 	m.walks = append(m.walks, w)
 }
 
 func (w *walk) advance() {
-	entry, err, more := w.pull()
-	w.seq, w.err, w.more = entry.Order, err, more
-	if more && err == nil && len(entry.Data) > 0 {
-		w.kind = activityv1.Kind(entry.Data[0])
+	w.next, w.err, w.more = w.pull()
+}
+
+// postings walks the rows that an index has at a value, from q.From on in q.Direction. An entry is a run of rows under
+// the seq of its first row, so that the run which q.From lies in may begin before it.
+func postings(v persistence.View, p persistence.Partition, q persistence.Query) iter.Seq2[activity.Posting, error] {
+	return func(yield func(activity.Posting, error) bool) {
+		var buf []activity.Posting
+		run := func(entry persistence.Entry, err error) bool {
+			if err == nil {
+				buf, err = activity.AppendPostings(buf[:0], entry.Order, entry.Data)
+			}
+			if err != nil {
+				yield(activity.Posting{}, err)
+				return false
+			}
+			return yieldRun(buf, q, yield)
+		}
+		if q.Direction == persistence.Ascending && q.From > 1 {
+			before := q
+			before.From, before.Direction = q.From-1, persistence.Descending
+			for entry, err := range v.Index(p, before) {
+				if !run(entry, err) {
+					return
+				}
+				break
+			}
+		}
+		for entry, err := range v.Index(p, q) {
+			if !run(entry, err) {
+				return
+			}
+		}
 	}
+}
+
+// yieldRun yields those rows of a run that a query selects, in its direction, and reports whether more are wanted.
+func yieldRun(run []activity.Posting, q persistence.Query, yield func(activity.Posting, error) bool) bool {
+	if q.Direction == persistence.Descending {
+		slices.Reverse(run)
+	}
+	for _, row := range run {
+		if q.Direction == persistence.Ascending && row.Seq < q.From || q.Direction == persistence.Descending && row.Seq > q.From {
+			continue
+		}
+		if !yield(row, nil) {
+			return false
+		}
+	}
+	return true
 }
 
 func (m *merged) close() {
@@ -85,7 +129,7 @@ func (m *merged) next() (seq uint64, kind activityv1.Kind, ok bool, err error) {
 		if w.err != nil {
 			return 0, 0, false, w.err
 		}
-		seq, kind = w.seq, w.kind
+		seq, kind = w.next.Seq, w.next.Kind
 		w.advance()
 		if seq != m.last {
 			m.last = seq
@@ -103,7 +147,7 @@ func (m *merged) nearest() *walk {
 		if w.err != nil {
 			return w
 		}
-		if best == nil || (w.seq < best.seq) == (m.direction == persistence.Ascending) {
+		if best == nil || (w.next.Seq < best.next.Seq) == (m.direction == persistence.Ascending) {
 			best = w
 		}
 	}

@@ -258,3 +258,41 @@ func TestOwnedCommandsRaceWithPassivation(t *testing.T) {
 		t.Errorf("%d counted, %d acknowledged", got, acknowledged.Load())
 	}
 }
+
+// Commands that wait for the owner are passed on together: each is carried out once, and one that fails the actor of the
+// owned entity takes no other along.
+func TestOwnedCommandsComeTogether(t *testing.T) {
+	const each = 8
+	b := newBench(t, withNotes)
+	b.createWorkspace("ws_1", "usr_1")
+	b.mustAsk(toNote("ws_1/a", person("usr_1"), count))
+	held := make(chan func(), 1)
+	b.faults.holding(func(p persistence.Proposal) bool { return p.Stream == "workspace/ws_1" && len(p.Events) > 0 }, held)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		b.mustAsk(entity.Command{Kind: entity.KindWorkspace, Identity: "ws_1", Principal: person("usr_1"),
+			Message: &workspacev1.SetDefaultModel{Tier: workspacev1.Tier_TIER_BALANCED}})
+	})
+	release := <-held
+	send := func(n int, ask func()) {
+		waiting := b.metric("atelier_actor_in_flight", note)
+		for range n {
+			asking.Go(ask)
+		}
+		b.eventually(func() bool { return b.metric("atelier_actor_in_flight", note) == waiting+float64(n) })
+	}
+	counts := func() { b.mustAsk(toNote("ws_1/a", person("usr_1"), count)) }
+	send(each, counts)
+	send(1, func() {
+		if _, err := b.ask(toNote("ws_1/a", person("usr_1"), &slugv1.ClaimSlug{})); code(err) != entity.Internal {
+			t.Errorf("a panic is answered %v", err)
+		}
+	})
+	send(each, counts)
+	b.faults.holding(nil, nil)
+	release()
+	asking.Wait()
+	if got := counted(b.mustAsk(toNote("ws_1/a", person("usr_1"), &slugv1.ResolveSlug{}))); got != 2*each+1 {
+		t.Errorf("%d commands are counted, not %d", got, 2*each+1)
+	}
+}

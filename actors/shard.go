@@ -103,6 +103,7 @@ func (s *shard) Receive(ctx actor.Context) {
 	default:
 		s.entities.receive(m)
 	}
+	s.entities.flush()
 }
 
 func (s *shard) start(ctx actor.Context) {

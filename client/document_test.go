@@ -24,7 +24,7 @@ var foreign = []string{"operation", "drive", "oauth", "pages"}
 
 func document(t *testing.T) *openapi3.T {
 	t.Helper()
-	text, err := os.ReadFile("../http/openapi.yaml")
+	text, err := os.ReadFile("../http/api/openapi.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

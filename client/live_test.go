@@ -14,6 +14,7 @@ import (
 	"github.com/atelier-run/atelier/client"
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 )
 
 // longest is what may pass where nothing is measured: whoever waits longer hangs.
@@ -29,7 +30,7 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	n, err := node.Start(t.Context(), node.Options{
-		Dir: t.TempDir(), BirthPatience: longest, HTTP: http.Options{Limits: http.Limits{RequestTime: longest}},
+		Dir: t.TempDir(), BirthPatience: longest, HTTP: http.Options{Options: server.Options{Limits: server.Limits{RequestTime: longest}}},
 	})
 	if err != nil {
 		t.Fatal(err)

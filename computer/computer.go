@@ -1,15 +1,37 @@
-// Package computer carries out what is to be done to the computers of workspaces, and looks after those that run.
+// Package computer runs the tasks of workspaces' computers and monitors the running computers.
 //
 //	entity/computer                             Fleet                    Driver, Archive
 //	   Tasks ──actors' task executor──► Run ──────► Provision, Release, Save, Load, Remove
 //	   ComputerProvisioned … ◄──Report*───┘
 //	   RecordSample, ReportMissing ◄── Follow ────► Sample
 //
-// The rules decide what a computer's tasks are; the tasks of package actors are run by Run, which returns the command
-// that reports the outcome. What was not reported is run again, after a crash too. So everything below is idempotent.
+// The rules in entity/computer decide which tasks a computer has. Fleet.Run runs one task and returns the command that
+// reports its outcome. A task without a reported outcome runs again, also after a crash, so drivers and archives are
+// idempotent.
 //
-// What may succeed later is tried again, with pauses that grow; what cannot is reported as failed. Backups and restores,
-// which may take minutes, have a limit of their own and do not delay provisioning.
+// A task that fails with a temporary error is retried with exponential backoff; a task that is refused is reported as failed.
+// Backups and restores, which may take hours, have a concurrency limit of their own and do not delay provisioning.
+//
+// # The flow of a backup
+//
+//  1. POST .../backups of the operator's API in package http sends the command BackUp to the computer's entity. The response
+//     has the id of the task.
+//  2. Decide of entity/computer returns TaskRequested, unless another task is open. Tasks of entity/computer declares the open
+//     task, and the journal takes its row in one batch with the event.
+//  3. The task executor of package actors, in the process that owns the workspace's partition, finds the row and calls
+//     Fleet.Run, within the limit of Kinds.
+//  4. Fleet.Run calls Fleet.runTask, which calls Archive.Save. computer/archive exports the drive with drive.Drive.Export, while
+//     the drive is in use, compresses it and streams it to the bucket. The object has the workspace's and the backup's ids as
+//     its name, so that a repetition replaces it.
+//  5. Fleet.Run returns ReportBackedUp with size, hash and number of entries. If Save fails it returns an error, and the
+//     executor runs the task again, until Fleet.Run gives up and returns ReportFailed.
+//  6. The executor sends the report to the entity. Decide returns BackupTaken, which records the backup and completes the task,
+//     and names the oldest backup as dropped if there are too many. If the task has ended in the meantime, it drops the new
+//     backup.
+//  7. Tasks declares a task for each dropped backup. Fleet.Run calls Fleet.removeBackup for it, which calls Archive.Remove and
+//     returns ReportRemoved.
+//
+// A restore takes the same way with the command Restore, Archive.Load and drive.Drive.Restore.
 package computer
 
 import (
@@ -21,40 +43,40 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// Driver makes computers and gives them up. What is done twice is done once. All methods end soon after ctx does, and
-// may be called at the same time for different workspaces.
+// A Driver provisions and releases computers. All methods are idempotent and return soon after ctx is canceled. They may be
+// called concurrently for different workspaces.
 //
-// An *entity.Error with a code other than Unavailable and Internal says that trying again does not help; after any other
-// error it is tried again.
+// If entity.IsRefusal reports that an error is a refusal, the task fails; after any other error it is retried.
 type Driver interface {
-	// Provision makes a workspace's computer of a name ready, with its drive, in place of one of another name. Processes
-	// that the workspace's computer is to run are run by the one that was provisioned last.
+	// Provision provides a workspace with a computer of the given name and with its drive. It replaces a computer of
+	// another name.
 	Provision(ctx context.Context, workspaceID, vmName string) (Machine, error)
-	// Sample measures a computer. An error says that it was not found.
+	// Sample measures a computer. Unavailable means that it could not be measured now; any other error means that the
+	// computer was not found.
 	Sample(ctx context.Context, workspaceID string) (*computerv1.Sample, error)
-	// Release gives a workspace's computer up. Its drive stays. One that is not there was released before.
+	// Release gives up a workspace's computer and keeps its drive. It returns nil if the workspace has no computer.
 	Release(ctx context.Context, workspaceID string) error
 }
 
-// A Machine is a computer that was made.
+// A Machine describes a provisioned computer.
 type Machine struct {
 	VMName string
-	// ImageRef names what it was made from.
+	// ImageRef is the image from which the computer was created.
 	ImageRef string
 }
 
-// Archive keeps backups of drives. Errors are like a Driver's.
+// An Archive stores backups of drives. Errors are like a Driver's.
 type Archive interface {
-	// Save takes a backup of a workspace's drive. One of the same id that is there already is replaced.
+	// Save stores a backup of a workspace's drive, durably. It replaces a backup with the same id.
 	Save(ctx context.Context, workspaceID, backupID string) (*computerv1.Backup, error)
-	// Load puts a backup in the place of a drive, once for a task. It verifies all of it before it replaces anything:
-	// after an error the drive is as it was.
+	// Load replaces the content of a drive by a backup, once for each task id. It verifies the whole backup first: after an
+	// error the drive is unchanged.
 	Load(ctx context.Context, workspaceID, taskID string, backup *computerv1.Backup) error
-	// Remove forgets a backup. One that is not there was removed before.
+	// Remove deletes a backup. It returns nil if the backup does not exist.
 	Remove(ctx context.Context, workspaceID string, backup *computerv1.Backup) error
 }
 
-// Asker reaches computers' entities; see entity/computer.
+// An Asker sends commands to the entities of computers; see entity/computer.
 type Asker interface {
 	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -13,42 +14,43 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// askTimeout bounds one command.
+// askTimeout limits one command to an entity.
 const askTimeout = 10 * time.Second
 
-// Options of New. Driver, Archive, Asker and Put are needed.
+// Options are the arguments of New. Driver, Archive, Asker and Put are required.
 type Options struct {
 	Driver  Driver
 	Archive Archive
 	Asker   Asker
-	// Put writes a row of a computer's list past its entity.
+	// Put writes a row of a computer's list without a command to its entity.
 	Put func(ctx context.Context, workspaceID string, row entity.Row) error
-	// Clock is the time of samples.
+	// Clock returns the time for samples; nil: time.Now.
 	Clock func() time.Time
-	// SampleEvery is the pause between samples; 0: that of the rules.
+	// SampleEvery is the interval between samples of a running computer; 0: SampleEvery of entity/computer.
 	SampleEvery time.Duration
-	Log         *slog.Logger
+	// Log receives failures; nil: slog.Default.
+	Log *slog.Logger
 }
 
-// Share is a part of all computers: those of one partition, while this process leads it.
+// A Share is the part of all computers that belongs to one partition, which this process owns.
 type Share interface {
-	// Running are the workspaces in use, with or without a computer.
+	// Running returns the workspaces in use, with or without a computer.
 	Running() []string
-	// Present are the computers that exist, after a workspace in the order of their ids: at most limit. None: there are
-	// no more.
+	// Present returns at most limit existing computers, in the order of their workspaces' ids, beginning after one id. An
+	// empty result means that there are no more.
 	Present(after string, limit int) ([]*computerv1.Present, error)
-	// Find is the computer of a workspace; nil: it has none.
+	// Find returns the computer of a workspace, or nil if it has none.
 	Find(workspaceID string) (*computerv1.Present, error)
 }
 
-// Fleet runs the tasks of computers and samples them. It keeps nothing that has to survive it. It is a
-// prometheus.Collector.
+// A Fleet runs the tasks of computers and samples computers. It has no state that must survive a restart. It is a
+// prometheus.Collector and safe for concurrent use.
 type Fleet struct {
 	o       Options
 	metrics *metrics
 }
 
-// New makes a fleet that samples nothing yet.
+// New returns a Fleet. It samples the computers of a share while Follow runs.
 func New(o Options) *Fleet {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -58,7 +60,7 @@ func New(o Options) *Fleet {
 	return &Fleet{o: o, metrics: newMetrics()}
 }
 
-// ask sends a computer a command of the platform's.
+// ask sends a command to a computer's entity as the platform.
 func (f *Fleet) ask(ctx context.Context, workspaceID string, m proto.Message) (proto.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -66,3 +68,23 @@ func (f *Fleet) ask(ctx context.Context, workspaceID string, m proto.Message) (p
 		Kind: entity.KindComputer, Identity: workspaceID, Principal: entity.Platform(), Message: m,
 	})
 }
+
+type metrics struct{ samples *prometheus.CounterVec }
+
+func newMetrics() *metrics {
+	m := &metrics{samples: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "atelier_computer_samples_total", Help: "Checks of computers by outcome: found, missing, failed.",
+	}, []string{"outcome"})}
+	for _, outcome := range []string{"found", "missing", "failed"} {
+		m.samples.WithLabelValues(outcome) // a series that begins at 0 shows its first increase
+	}
+	return m
+}
+
+// Describe implements prometheus.Collector.
+func (f *Fleet) Describe(descriptions chan<- *prometheus.Desc) {
+	f.metrics.samples.Describe(descriptions)
+}
+
+// Collect implements prometheus.Collector.
+func (f *Fleet) Collect(metrics chan<- prometheus.Metric) { f.metrics.samples.Collect(metrics) }

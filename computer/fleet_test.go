@@ -19,41 +19,44 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// world is a computer's entity, a driver and an archive, which outlive fleets. Its tasks run one at a time, when run is
-// called.
+// A world is the entity of one computer, a driver, an archive and a share, for tests of Fleet. Tasks run one at a time, when run
+// is called.
 type world struct {
 	t       *testing.T
 	mu      sync.Mutex
 	state   *computerv1.Computer
 	present *computerv1.Present
-	told    []string
-	fleet   *computer.Fleet
-	// running tells that the workspace is in use.
+	// events has the names of the entity's events since the last call of since.
+	events []string
+	fleet  *computer.Fleet
+	// running is set if the workspace is in use.
 	running bool
 
-	// fail is asked before each thing that the driver or the archive does.
-	fail func(what string) error
-	did  []string
-	// asked counts the samples that entities were asked to record, past those that were put.
-	asked, past int
+	// fail is called before each action of the driver or the archive, and returns the action's error.
+	fail func(action string) error
+	// actions has the actions since the last call of since. An exclamation mark follows an action that failed.
+	actions []string
+	// recorded counts the samples that were sent to the entity, put those that were written as rows.
+	recorded, putSamples int
 }
 
 func (w *world) put(_ context.Context, id string, row entity.Row) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if id != "ws_1" || row.List != entitycomputer.Telemetry {
-		return errors.New("no row of a sample")
+		return errors.New("not a row of a sample")
 	}
-	w.past++
+	w.putSamples++
 	return nil
 }
 
-func (w *world) samples(asked, past int) {
+// expectSamples compares the numbers of samples since the beginning.
+func (w *world) expectSamples(recorded, put int) {
 	w.t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.asked != asked || w.past != past {
-		w.t.Errorf("%d samples asked of the entity and %d past it, want %d and %d", w.asked, w.past, asked, past)
+	if w.recorded != recorded || w.putSamples != put {
+		w.t.Errorf("%d samples sent to the entity and %d written as rows, want %d and %d", w.recorded, w.putSamples, recorded, put)
 	}
 }
 
@@ -63,7 +66,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// Running, Present and Find are of computer.Share.
+// Running, Present and Find implement computer.Share.
 func (w *world) Running() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,14 +93,14 @@ func (w *world) Find(id string) (*computerv1.Present, error) {
 	return w.present, nil
 }
 
-// Ask carries a command out by the rules.
+// Ask applies a command by the rules of entity/computer.
 func (w *world) Ask(_ context.Context, c entity.Command) (proto.Message, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	call := entity.Call{Now: time.Now(), Identity: c.Identity, Principal: c.Principal, Version: uint64(len(w.told) + 1)}
+	call := entity.Call{Now: time.Now(), Identity: c.Identity, Principal: c.Principal, Version: uint64(len(w.events) + 1)}
 	command := c.Message.(computerv1.Command)
 	if _, is := command.(*computerv1.RecordSample); is {
-		w.asked++
+		w.recorded++
 	}
 	before := w.state
 	events, err := entitycomputer.Decide(call, before, command)
@@ -106,7 +109,7 @@ func (w *world) Ask(_ context.Context, c entity.Command) (proto.Message, error) 
 	}
 	for _, e := range events {
 		w.state = entitycomputer.Evolve(w.state, e)
-		w.told = append(w.told, string(e.ProtoReflect().Descriptor().Name()))
+		w.events = append(w.events, string(e.ProtoReflect().Descriptor().Name()))
 	}
 	for _, row := range entitycomputer.Rows(call, before, w.state, command, events) {
 		if row.List == entitycomputer.PresentList {
@@ -116,41 +119,42 @@ func (w *world) Ask(_ context.Context, c entity.Command) (proto.Message, error) 
 	return entitycomputer.Reply(call, w.state, command, events), nil
 }
 
-// run runs the open tasks once each and reports what came of them, until none is open; it returns those that are to be
-// tried again.
-func (w *world) run(attempt int) (again []error) {
+// run runs the open tasks and reports their outcomes until no task is open or one has to be retried. It returns the errors of the
+// tasks to retry.
+func (w *world) run(attempt int) (retries []error) {
 	for {
 		w.mu.Lock()
 		open := entitycomputer.Tasks(w.state)
 		w.mu.Unlock()
 		if len(open) == 0 {
-			return again
+			return retries
 		}
 		for _, task := range open {
 			report, err := w.fleet.Run(w.t.Context(), "ws_1", task.Message.(*computerv1.Work), attempt)
 			if err != nil {
-				again = append(again, fmt.Errorf("%s: %w", task.Kind, err))
+				retries = append(retries, fmt.Errorf("%s: %w", task.Kind, err))
 				continue
 			}
 			w.ask(report.(computerv1.Command))
 		}
-		if len(again) > 0 {
-			return again
+		if len(retries) > 0 {
+			return retries
 		}
 	}
 }
 
-func (w *world) do(what string) error {
+// do records an action and returns its error.
+func (w *world) do(action string) error {
 	w.mu.Lock()
 	fail := w.fail
 	w.mu.Unlock()
-	err := fail(what)
+	err := fail(action)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
-		what += "!"
+		action += "!"
 	}
-	w.did = append(w.did, what)
+	w.actions = append(w.actions, action)
 	return err
 }
 
@@ -176,7 +180,8 @@ func (w *world) Remove(_ context.Context, id string, b *computerv1.Backup) error
 	return w.do("remove " + id + " " + b.GetId())
 }
 
-func (w *world) failing(fail func(what string) error) {
+// setFail replaces fail.
+func (w *world) setFail(fail func(action string) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fail = fail
@@ -189,19 +194,20 @@ func (w *world) ask(c computerv1.Command) {
 	}
 }
 
-// since is what was done and told since the last look.
-func (w *world) since() (did, told string) {
+// since returns the actions and the events since its last call.
+func (w *world) since() (actions, events string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	did, told = strings.Join(w.did, ", "), strings.Join(w.told, ", ")
-	w.did, w.told = nil, nil
-	return did, told
+	actions, events = strings.Join(w.actions, ", "), strings.Join(w.events, ", ")
+	w.actions, w.events = nil, nil
+	return actions, events
 }
 
-func (w *world) expect(did, told string) {
+// expect compares the actions and the events since the last call of since.
+func (w *world) expect(actions, events string) {
 	w.t.Helper()
-	if d, e := w.since(); d != did || e != told {
-		w.t.Errorf("did %q and told %q, want %q and %q", d, e, did, told)
+	if a, e := w.since(); a != actions || e != events {
+		w.t.Errorf("actions %q and events %q, want %q and %q", a, e, actions, events)
 	}
 }
 
@@ -211,76 +217,76 @@ func (w *world) status() computerv1.Status {
 	return w.state.GetStatus()
 }
 
-// settled is a world with one computer.
-func settled(t *testing.T) *world {
+// newProvisionedWorld returns a world with a provisioned computer.
+func newProvisionedWorld(t *testing.T) *world {
 	w := newWorld(t)
 	w.ask(&computerv1.RequestComputer{TaskId: "tsk_1"})
-	w.done(1)
+	w.runAll(1)
 	w.expect("provision ws_1", "TaskRequested, ComputerProvisioned")
 	return w
 }
 
-// done runs the open tasks, all of which end.
-func (w *world) done(attempt int) {
+// runAll runs the open tasks and fails if one has to be retried.
+func (w *world) runAll(attempt int) {
 	w.t.Helper()
-	if again := w.run(attempt); len(again) > 0 {
-		w.t.Errorf("to be tried again: %v", again)
+	if retries := w.run(attempt); len(retries) > 0 {
+		w.t.Errorf("tasks to retry: %v", retries)
 	}
 }
 
-var errLater = errors.New("not now")
+var errLater = errors.New("temporary failure")
 
 func TestRun(t *testing.T) {
 	failing := func(w *world, prefix string, err error) {
-		w.failing(func(what string) error {
-			if strings.HasPrefix(what, prefix) {
+		w.setFail(func(action string) error {
+			if strings.HasPrefix(action, prefix) {
 				return err
 			}
 			return nil
 		})
 	}
-	t.Run("what may succeed later is tried again", func(t *testing.T) {
+	t.Run("temporary failure is retried", func(t *testing.T) {
 		w := newWorld(t)
 		failing(w, "provision", errLater)
 		w.ask(&computerv1.RequestComputer{TaskId: "tsk_1"})
-		if again := w.run(1000); len(again) != 1 || !errors.Is(again[0], errLater) {
-			t.Errorf("to be tried again: %v", again)
+		if retries := w.run(1000); len(retries) != 1 || !errors.Is(retries[0], errLater) {
+			t.Errorf("to be tried retries: %v", retries)
 		}
 		failing(w, "provision", nil)
-		w.done(1001)
+		w.runAll(1001)
 		w.expect("provision ws_1!, provision ws_1", "TaskRequested, ComputerProvisioned")
 		if w.status() != computerv1.Status_STATUS_ACTIVE {
 			t.Errorf("the computer is %v", w.status())
 		}
 	})
-	t.Run("what cannot succeed is reported as failed", func(t *testing.T) {
-		w := settled(t)
+	t.Run("refusal is reported as failed", func(t *testing.T) {
+		w := newProvisionedWorld(t)
 		failing(w, "save", entity.Errorf("insufficient_storage", "no space is left"))
 		w.ask(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bkp_1"})
-		w.done(1)
+		w.runAll(1)
 		w.expect("save ws_1!", "TaskRequested, TaskFailed")
 	})
-	t.Run("a backup is given up after many attempts", func(t *testing.T) {
-		w := settled(t)
+	t.Run("backup fails after the last attempt", func(t *testing.T) {
+		w := newProvisionedWorld(t)
 		failing(w, "save", errLater)
 		w.ask(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bkp_1"})
-		if again := w.run(19); len(again) != 1 {
-			t.Errorf("to be tried again: %v", again)
+		if retries := w.run(19); len(retries) != 1 {
+			t.Errorf("to be tried retries: %v", retries)
 		}
-		w.done(20)
+		w.runAll(20)
 		w.expect("save ws_1!, save ws_1!", "TaskRequested, TaskFailed")
 	})
-	t.Run("a replacement follows its backup, which can be restored", func(t *testing.T) {
-		w := settled(t)
+	t.Run("replacement follows its backup, which can be restored", func(t *testing.T) {
+		w := newProvisionedWorld(t)
 		w.ask(&computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bkp_1", DriveReadable: true})
-		w.done(1)
+		w.runAll(1)
 		w.expect("save ws_1, provision ws_1", "TaskRequested, BackupTaken, TaskRequested, ComputerProvisioned")
 		w.ask(&computerv1.Restore{TaskId: "tsk_3", BackupId: "bkp_1"})
-		w.done(1)
+		w.runAll(1)
 		w.expect("load ws_1 bkp_1", "TaskRequested, BackupRestored")
 	})
-	t.Run("a backup that comes too late is deleted", func(t *testing.T) {
-		w := settled(t)
+	t.Run("backup of an ended task is deleted", func(t *testing.T) {
+		w := newProvisionedWorld(t)
 		w.ask(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bkp_1"})
 		late := entitycomputer.Tasks(w.state)[0].Message.(*computerv1.Work)
 		report, err := w.fleet.Run(t.Context(), "ws_1", late, 1)
@@ -290,105 +296,106 @@ func TestRun(t *testing.T) {
 		w.ask(&computerv1.RetireComputer{TaskId: "tsk_3"})
 		w.ask(report.(computerv1.Command))
 		failing(w, "remove", errLater)
-		if again := w.run(1); len(again) != 1 || !errors.Is(again[0], errLater) {
-			t.Errorf("to be tried again: %v", again)
+		if retries := w.run(1); len(retries) != 1 || !errors.Is(retries[0], errLater) {
+			t.Errorf("to be tried retries: %v", retries)
 		}
 		failing(w, "remove", nil)
-		w.done(2)
+		w.runAll(2)
 		w.expect("save ws_1, release ws_1, remove ws_1 bkp_1!, remove ws_1 bkp_1",
 			"TaskRequested, TaskRequested, BackupDropped, ComputerRetired, BackupRemoved")
 	})
-	t.Run("the oldest backups are deleted, also by a process that did not drop them", func(t *testing.T) {
-		w := settled(t)
+	t.Run("oldest backups are deleted", func(t *testing.T) {
+		w := newProvisionedWorld(t)
 		for i := range entitycomputer.MaxBackups + 2 {
 			w.ask(&computerv1.BackUp{TaskId: fmt.Sprint("tsk_b", i), BackupId: fmt.Sprintf("bkp_%03d", i)})
 			w.ask(&computerv1.ReportBackedUp{TaskId: fmt.Sprint("tsk_b", i), Backup: &computerv1.Backup{CreatedAt: int64(i + 1)}})
 		}
 		w.since()
 		if open := len(entitycomputer.Tasks(w.state)); open != 2 {
-			t.Fatalf("%d backups are to be deleted", open)
+			t.Fatalf("%d backups to delete, want 2", open)
 		}
 		failing(w, "remove ws_1 bkp_000", entity.Errorf(entity.Forbidden, "the bucket retains it"))
-		w.done(1)
+		w.runAll(1)
 		w.expect("remove ws_1 bkp_000!, remove ws_1 bkp_001", "BackupRemoved, BackupRemoved")
 	})
 }
 
-func TestLostAndFound(t *testing.T) {
+func TestFollowReportsLostAndFoundComputer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := settled(t)
+		w := newProvisionedWorld(t)
 		w.running = true
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go w.fleet.Follow(ctx, w)
 		time.Sleep(14 * time.Second)
 		synctest.Wait()
-		w.since() // the first turn samples running computers, the first idle turn all
-		w.samples(0, 1)
-		tick := func(did, told string) {
+		w.since() // the first turn samples the running computers and checks all
+		w.expectSamples(0, 1)
+		tick := func(actions, events string) {
 			t.Helper()
 			time.Sleep(15 * time.Second)
 			synctest.Wait()
-			w.expect(did, told)
+			w.expect(actions, events)
 		}
 		tick("sample ws_1", "")
-		w.samples(0, 2)
-		w.failing(func(string) error { return errLater })
+		w.expectSamples(0, 2)
+		w.setFail(func(string) error { return errLater })
 		tick("sample ws_1!", "ComputerMissed")
 		tick("sample ws_1!", "ComputerLost")
 		tick("sample ws_1!", "")
-		w.failing(func(string) error { return nil })
+		w.setFail(func(string) error { return nil })
 		tick("sample ws_1", "ComputerFound")
-		w.samples(1, 2)
+		w.expectSamples(1, 2)
 		tick("sample ws_1", "")
-		w.samples(1, 3)
+		w.expectSamples(1, 3)
 	})
 }
 
-// A computer that could not be looked at, since the process had no file descriptor left, is not missing.
-func TestNotLookedAt(t *testing.T) {
+// TestUnavailableSampleIsNotMissing verifies that a computer that cannot be measured, for lack of file descriptors, is not
+// reported as missing.
+func TestUnavailableSampleIsNotMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := settled(t)
+		w := newProvisionedWorld(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go w.fleet.Follow(ctx, w)
-		w.failing(func(string) error { return entity.Errorf(entity.Unavailable, "too many files are open") })
+		w.setFail(func(string) error { return entity.Errorf(entity.Unavailable, "too many files are open") })
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if did, told := w.since(); !strings.Contains(did, "sample") || told != "" {
-			t.Errorf("did %q, told %q", did, told)
+		if actions, events := w.since(); !strings.Contains(actions, "sample") || events != "" {
+			t.Errorf("actions %q, events %q, want samples and no event", actions, events)
 		}
 		if w.status() != computerv1.Status_STATUS_ACTIVE {
-			t.Errorf("it is %v", w.status())
+			t.Errorf("the computer is %v, want active", w.status())
 		}
 	})
 }
 
-// Nothing is written for a computer that nobody uses, and it is checked seldom; what changed its entity is told.
+// TestIdleComputers verifies that an idle computer is checked every ten minutes, without rows, and that changes are reported.
 func TestIdleComputers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := settled(t)
+		w := newProvisionedWorld(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go w.fleet.Follow(ctx, w)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		did, told := w.since()
-		if checks := strings.Count(did, "sample"); checks < 5 || checks > 7 || told != "" {
-			t.Errorf("%d checks in an hour; told %q", checks, told)
+		actions, events := w.since()
+		if checks := strings.Count(actions, "sample"); checks < 5 || checks > 7 || events != "" {
+			t.Errorf("%d checks in an hour, want 5 to 7; events %q, want none", checks, events)
 		}
-		w.samples(0, 0)
-		w.failing(func(string) error { return errLater })
+		w.expectSamples(0, 0)
+		w.setFail(func(string) error { return errLater })
 		time.Sleep(21 * time.Minute)
 		synctest.Wait()
-		if _, told := w.since(); told != "ComputerMissed, ComputerLost" {
-			t.Errorf("told %q", told)
+		if _, events := w.since(); events != "ComputerMissed, ComputerLost" {
+			t.Errorf("events %q, want ComputerMissed, ComputerLost", events)
 		}
-		w.failing(func(string) error { return nil })
+		w.setFail(func(string) error { return nil })
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
-		if _, told := w.since(); told != "ComputerFound" {
-			t.Errorf("told %q", told)
+		if _, events := w.since(); events != "ComputerFound" {
+			t.Errorf("events %q, want ComputerFound", events)
 		}
 	})
 }

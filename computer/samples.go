@@ -15,23 +15,24 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// Samples of a share are taken in turns, so that they cost the same at any moment. A computer runs while its workspace is
-// in use: it is sampled once in SampleEvery. Of the others, each turn checks the next pageOfIdle, in the order of their
-// ids, no more often than once in idleEvery; nothing is written for one that is as its entity knows it.
+// The samples of a share are spread over turns, to even out their cost. A computer is running while its workspace is in use.
+// Running computers are sampled once in SampleEvery. Each turn also checks the next idlePage of all computers, in the order
+// of their workspaces' ids, so that each is checked at most once in idleEvery. Such a check writes nothing if the computer's
+// entity already has the right status.
 const (
-	// turns divide SampleEvery.
-	turns      = 5
-	pageOfIdle = 64
-	idleEvery  = 10 * time.Minute
-	// checkTimeout bounds one sample; sideBySide those that are taken at once.
-	checkTimeout = 5 * time.Second
-	sideBySide   = 16
+	// turns is the number of turns in SampleEvery.
+	turns     = 5
+	idlePage  = 64
+	idleEvery = 10 * time.Minute
+	// checkTimeout limits one sample, maxConcurrentChecks the samples at the same time.
+	checkTimeout        = 5 * time.Second
+	maxConcurrentChecks = 16
 )
 
-// Follow samples the computers of a share until ctx ends.
+// Follow samples the computers of a share until ctx is canceled. It logs errors.
 func (f *Fleet) Follow(ctx context.Context, s Share) {
 	pause := f.o.SampleEvery / turns
-	first := time.NewTimer(rand.N(pause)) // shares that begin together do not sample together
+	first := time.NewTimer(rand.N(pause)) // spreads the shares that a process acquires together
 	select {
 	case <-first.C:
 	case <-ctx.Done():
@@ -40,7 +41,7 @@ func (f *Fleet) Follow(ctx context.Context, s Share) {
 	}
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
-	idle := &idleTurn{}
+	idle := &idleRound{}
 	for turn := uint64(0); ; turn++ {
 		f.sampleRunning(ctx, s, turn%turns)
 		f.checkIdle(ctx, s, idle)
@@ -54,7 +55,7 @@ func (f *Fleet) Follow(ctx context.Context, s Share) {
 
 var seed = maphash.MakeSeed()
 
-// sampleRunning samples the running computers whose turn it is.
+// sampleRunning samples the running computers of one turn. A hash of the workspace's id assigns each computer to a turn.
 func (f *Fleet) sampleRunning(ctx context.Context, s Share, turn uint64) {
 	var due []*computerv1.Present
 	for _, id := range s.Running() {
@@ -63,7 +64,7 @@ func (f *Fleet) sampleRunning(ctx context.Context, s Share, turn uint64) {
 		}
 		found, err := s.Find(id)
 		if err != nil {
-			f.o.Log.Warn("a computer cannot be looked up", slog.String("workspace", id), slog.Any("error", err))
+			f.o.Log.Warn("cannot look up a computer", slog.String("workspace", id), slog.Any("error", err))
 		} else if found != nil {
 			due = append(due, found)
 		}
@@ -71,38 +72,39 @@ func (f *Fleet) sampleRunning(ctx context.Context, s Share, turn uint64) {
 	f.checkAll(ctx, due, true)
 }
 
-// idleTurn is how far the check of idle computers has come.
-type idleTurn struct {
+// An idleRound is the progress of one check of all computers of a share.
+type idleRound struct {
+	// after is the last workspace that was checked.
 	after string
 	began time.Time
 	ended bool
 }
 
-// checkIdle checks the next computers, running or not.
-func (f *Fleet) checkIdle(ctx context.Context, s Share, at *idleTurn) {
-	if at.ended && time.Since(at.began) < idleEvery {
+// checkIdle checks the next page of the round, running computers included, and begins a new round after idleEvery.
+func (f *Fleet) checkIdle(ctx context.Context, s Share, round *idleRound) {
+	if round.ended && time.Since(round.began) < idleEvery {
 		return
 	}
-	if at.ended || at.began.IsZero() {
-		*at = idleTurn{began: time.Now()}
+	if round.ended || round.began.IsZero() {
+		*round = idleRound{began: time.Now()}
 	}
-	page, err := s.Present(at.after, pageOfIdle)
+	page, err := s.Present(round.after, idlePage)
 	if err != nil {
-		f.o.Log.Warn("computers cannot be listed", slog.Any("error", err))
+		f.o.Log.Warn("cannot list computers", slog.Any("error", err))
 		return
 	}
 	if len(page) == 0 {
-		at.ended = true
+		round.ended = true
 		return
 	}
-	at.after = page[len(page)-1].GetWorkspaceId()
+	round.after = page[len(page)-1].GetWorkspaceId()
 	f.checkAll(ctx, page, false)
 }
 
-// Sample samples every computer of a share now, running or not.
+// Sample samples every computer of a share now, running or not. It returns the errors of Share.
 func (f *Fleet) Sample(ctx context.Context, s Share) error {
 	for after := ""; ; {
-		page, err := s.Present(after, pageOfIdle)
+		page, err := s.Present(after, idlePage)
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -111,20 +113,22 @@ func (f *Fleet) Sample(ctx context.Context, s Share) error {
 	}
 }
 
+// checkAll checks computers concurrently and waits for all checks.
 func (f *Fleet) checkAll(ctx context.Context, all []*computerv1.Present, record bool) {
 	at := f.o.Clock().UnixMilli()
 	var group errgroup.Group
-	group.SetLimit(sideBySide)
+	group.SetLimit(maxConcurrentChecks)
 	for _, p := range all {
 		group.Go(func() error {
 			f.check(ctx, p, at, record)
 			return nil
 		})
 	}
-	_ = group.Wait() // a check has no error: its outcome is what it reports
+	_ = group.Wait() // check returns no error: it reports its outcome to the entity and in the metric
 }
 
-// check looks for a computer, and tells its entity where that changes what it knows. With record, the sample is written.
+// check samples a computer. It reports to the computer's entity if the computer is missing, or is found again after it was
+// missed. With record it writes the sample as a row.
 func (f *Fleet) check(ctx context.Context, p *computerv1.Present, at int64, record bool) {
 	workspaceID := p.GetWorkspaceId()
 	measuring, cancel := context.WithTimeout(ctx, checkTimeout)
@@ -137,10 +141,10 @@ func (f *Fleet) check(ctx context.Context, p *computerv1.Present, at int64, reco
 	var refusal *entity.Error
 	switch {
 	case errors.As(err, &refusal) && refusal.Code == entity.Unavailable:
-		// It was not looked at, for want of file descriptors: that says nothing of the computer.
+		// The computer could not be measured, for example because no file descriptor was free. It may be there.
 	case err != nil:
 		outcome = "missing"
-		f.o.Log.Warn("a computer was not found", slog.String("workspace", workspaceID), slog.Any("error", err))
+		f.o.Log.Warn("a computer does not answer its check", slog.String("workspace", workspaceID), slog.Any("error", err))
 		_, err = f.ask(ctx, workspaceID, &computerv1.ReportMissing{At: at})
 	case p.GetMissed():
 		sample.At = at
@@ -153,7 +157,7 @@ func (f *Fleet) check(ctx context.Context, p *computerv1.Present, at int64, reco
 	}
 	if err != nil {
 		outcome = "failed"
-		f.o.Log.Warn("a sample was not recorded", slog.String("workspace", workspaceID), slog.Any("error", err))
+		f.o.Log.Warn("cannot record the result of a computer's check", slog.String("workspace", workspaceID), slog.Any("error", err))
 	}
 	f.metrics.samples.WithLabelValues(outcome).Inc()
 }

@@ -15,20 +15,20 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// Bounds of an executor of tasks.
+// Bounds are the limits of an executor of tasks.
 type Bounds struct {
-	// Limit is how many tasks of the kind are run at the same time.
+	// Limit is the number of tasks of the kind that run at the same time.
 	Limit int
-	// Timeout is how long one attempt takes at most.
+	// Timeout limits one attempt.
 	Timeout time.Duration
 }
 
-// maxAttempts is how often a backup or a restore is tried: for about a quarter of an hour, with pauses of up to a minute.
-// The other tasks have no end.
+// maxAttempts limits the attempts of a backup or restore. With pauses of up to a minute they last about a quarter of an hour.
+// Other tasks are retried without limit.
 const maxAttempts = 20
 
-// Kinds are the kinds of tasks that Run carries out, with their bounds: those that read or write a whole drive take
-// longer and run two at a time, beside the others.
+// Kinds returns the kinds of tasks that Run handles, with their bounds. Tasks that read or write a whole drive have a longer
+// timeout, and run two at a time in addition to the others.
 func Kinds() map[string]Bounds {
 	quick, slow := Bounds{Limit: 8, Timeout: 5 * time.Minute}, Bounds{Limit: 2, Timeout: 6 * time.Hour}
 	return map[string]Bounds{
@@ -37,30 +37,31 @@ func Kinds() map[string]Bounds {
 	}
 }
 
-// Run carries out a task of a computer once, and returns the command that reports what came of it. An error says that
-// the task is to be tried again. attempt counts the calls for the task, from 1. The caller never runs two tasks of one
-// workspace at the same time, but for the deletion of backups.
+// Run runs a task of a computer once and returns the command that reports its outcome: steps 4, 5 and 7 of "The flow of a
+// backup" in the package comment. attempt counts the calls for the task, from 1. After an error the caller calls Run again.
+// The caller never runs two tasks of one workspace at the same time, except tasks that delete backups.
 func (f *Fleet) Run(ctx context.Context, workspaceID string, work *computerv1.Work, attempt int) (report proto.Message, err error) {
 	if work.GetTask() == nil {
-		return f.remove(ctx, workspaceID, work.GetBackup())
+		return f.removeBackup(ctx, workspaceID, work.GetBackup())
 	}
 	task := work.GetTask()
 	log := f.o.Log.With(slog.String("workspace", workspaceID), slog.String("task", kindName(task.GetKind())))
-	report, err = f.try(ctx, workspaceID, work)
+	report, err = f.runTask(ctx, workspaceID, work)
 	switch {
 	case err == nil:
-		log.Info("a computer's task is done")
+		log.Info("completed a task of a computer")
 		return report, nil
 	case ctx.Err() != nil:
 		return nil, err
-	case entity.IsRefusal(err), attempt >= maxAttempts && slow(task.GetKind()):
-		log.Error("a computer's task has failed", slog.Any("error", err))
-		return &computerv1.ReportFailed{TaskId: task.GetId(), Reason: reason(err)}, nil
+	case entity.IsRefusal(err), attempt >= maxAttempts && isSlow(task.GetKind()):
+		log.Error("a task of a computer has failed", slog.Int("attempts", attempt), slog.Any("error", err))
+		return &computerv1.ReportFailed{TaskId: task.GetId(), Reason: truncateReason(err)}, nil
 	}
 	return nil, err
 }
 
-func (f *Fleet) try(ctx context.Context, workspaceID string, work *computerv1.Work) (proto.Message, error) {
+// runTask calls the driver or the archive for a task. The report is valid only if err is nil.
+func (f *Fleet) runTask(ctx context.Context, workspaceID string, work *computerv1.Work) (proto.Message, error) {
 	task := work.GetTask()
 	switch task.GetKind() {
 	case computerv1.TaskKind_TASK_KIND_PROVISION, computerv1.TaskKind_TASK_KIND_REPLACE:
@@ -81,23 +82,24 @@ func (f *Fleet) try(ctx context.Context, workspaceID string, work *computerv1.Wo
 	return nil, errUnknownTask
 }
 
-var errUnknownTask = errors.New("computer: the kind of the task is not known")
+var errUnknownTask = errors.New("computer: unknown kind of task")
 
-// remove deletes a backup from the archive. One that the archive refuses to delete stays there, and is forgotten.
-func (f *Fleet) remove(ctx context.Context, workspaceID string, b *computerv1.Backup) (proto.Message, error) {
+// removeBackup deletes a dropped backup from the archive. If the archive refuses, removeBackup logs it and reports the backup as
+// removed, so that the task ends; the object stays in the archive.
+func (f *Fleet) removeBackup(ctx context.Context, workspaceID string, b *computerv1.Backup) (proto.Message, error) {
 	err := f.o.Archive.Remove(ctx, workspaceID, b)
 	if err != nil && (!entity.IsRefusal(err) || ctx.Err() != nil) {
 		return nil, err
 	}
 	if err != nil {
-		f.o.Log.Error("a backup that is no longer kept stays in the archive", slog.String("workspace", workspaceID),
+		f.o.Log.Error("the archive refuses to delete a dropped backup; its object stays", slog.String("workspace", workspaceID),
 			slog.String("backup", b.GetId()), slog.String("object", b.GetObject()), slog.Any("error", err))
 	}
 	return &computerv1.ReportRemoved{BackupId: b.GetId()}, nil
 }
 
-// slow reports whether a task reads or writes a whole drive.
-func slow(k computerv1.TaskKind) bool {
+// isSlow reports whether a task reads or writes a whole drive.
+func isSlow(k computerv1.TaskKind) bool {
 	switch k {
 	case computerv1.TaskKind_TASK_KIND_BACK_UP, computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE, computerv1.TaskKind_TASK_KIND_RESTORE:
 		return true
@@ -110,10 +112,11 @@ func kindName(k computerv1.TaskKind) string {
 	return strings.ToLower(strings.TrimPrefix(k.String(), "TASK_KIND_"))
 }
 
-// maxReason bounds what is stored of an error, in bytes.
+// maxReason limits the reason of a failure that is stored with the task, in bytes.
 const maxReason = 512
 
-func reason(err error) string {
+// truncateReason returns the text of an error as valid UTF-8 of at most maxReason bytes.
+func truncateReason(err error) string {
 	text := err.Error()
 	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
 }

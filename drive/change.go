@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -15,17 +16,19 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// A Change is what every operation that changes a drive takes beside its paths.
+// A Change holds the arguments that all operations that change a drive have in common. The package comment ("The life of
+// a change") says when each function is called.
 type Change struct {
 	Author *activityv1.Author
-	// Principal is on whose behalf the change is decided: the activity authorizes the intent for it. nil: the platform.
+	// Principal is the caller for which the activity authorizes the intent; nil: the platform.
 	Principal *wirev1.Principal
-	// Guard is asked while the paths are locked, before anything is changed; its error ends the operation. May be nil.
+	// Guard checks the caller's conditions while the paths are locked, before anything is changed. Its error ends the
+	// operation. Put and Copy call it once more before they stage content. May be nil.
 	Guard func() error
-	// Confirm is called after Guard, right before the intent is recorded and while the paths are locked; its error ends the
-	// operation with nothing changed. May be nil.
+	// Confirm verifies the caller's access after Guard, immediately before the intent is recorded and while the paths are
+	// locked. Its error ends the operation with nothing changed. May be nil.
 	Confirm func() error
-	// Done is called while the paths are locked, once the disk has changed. May be nil.
+	// Done is called once the disk has changed, while the paths are locked. May be nil.
 	Done func()
 }
 
@@ -36,33 +39,36 @@ func (c Change) confirm() error {
 	return c.Confirm()
 }
 
-// An attempt is one operation under way. Its id names its intent, what it makes in tmp and its trash.
+// An attempt is one unfinished operation. Its id is the id of its intent, the name of its staged content in tmp, and the
+// name of its trash.
 type attempt struct {
 	drive  *Drive
 	change Change
 	id     string
 	unlock func()
-	// kept is set where the outcome is unknown and the background owns the attempt.
-	kept bool
+	// isDetached is set when retryOutcome or recovery takes over: end then neither releases the paths nor the id.
+	isDetached bool
 }
 
+// begin admits an operation: step 3 of "The life of a change" in the package comment. It returns Unavailable if the drive has too many
+// unfinished operations.
 func (d *Drive) begin(c Change) (*attempt, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.live) >= maxInFlight {
-		return nil, unavailable("too many operations are in flight")
+	if len(d.inFlight) >= maxInFlight {
+		return nil, unavailable("too many operations are in flight on this drive; try again")
 	}
 	a := &attempt{drive: d, change: c, id: newOperationID()}
-	d.live[a.id] = struct{}{}
+	d.inFlight[a.id] = struct{}{}
 	d.drives.metrics.inFlight.Inc()
 	return a, nil
 }
 
 func newOperationID() string { return strings.ToLower(ulid.Make().String()) }
 
-// end gives up what the attempt holds, unless the background owns it.
+// end releases the paths and the id, unless the attempt is detached: step 10 of "The life of a change" in the package comment.
 func (a *attempt) end() {
-	if !a.kept {
+	if !a.isDetached {
 		a.release()
 	}
 }
@@ -70,7 +76,7 @@ func (a *attempt) end() {
 func (a *attempt) release() {
 	d := a.drive
 	d.mu.Lock()
-	delete(d.live, a.id)
+	delete(d.inFlight, a.id)
 	d.mu.Unlock()
 	d.drives.metrics.inFlight.Dec()
 	if a.unlock != nil {
@@ -78,28 +84,35 @@ func (a *attempt) release() {
 	}
 }
 
-func (a *attempt) staged() string { return a.id }
-func (a *attempt) trash() string  { return a.id + trashSuffix }
+func (a *attempt) stagedName() string { return a.id }
+func (a *attempt) trashName() string  { return a.id + trashSuffix }
 
 const trashSuffix = ".trash"
 
-// lock takes the paths of the operation.
+// lock locks the paths of the operation until end: step 5 of "The life of a change" in the package comment. It returns the errors of
+// pathLocks.acquire.
 func (a *attempt) lock(ctx context.Context, paths ...string) (err error) {
 	a.unlock, err = a.drive.locks.acquire(ctx, paths...)
 	return err
 }
 
-// guard asks what the caller demands of the current state.
-func (a *attempt) guard() error {
+// checkGuard calls the guard of the change, if there is one: step 6 of "The life of a change" in the package comment.
+func (a *attempt) checkGuard() error {
 	if a.change.Guard == nil {
 		return nil
 	}
 	return a.change.Guard()
 }
 
-// settle carries a prepared operation out: intend, change the disk, complete. apply either changes the disk as a whole
-// or not at all; an error beside changed says that it did and that something is still wrong.
-func (a *attempt) settle(ctx context.Context, op *activityv1.Operation, inode uint64, apply func() (changed bool, err error)) error {
+// commit performs a prepared operation: it records the intent, calls apply to change the disk, and completes the intent.
+// Steps 7 to 9 of "The life of a change" in the package comment. The caller has locked the paths.
+//
+// apply either changes the disk as a whole or not at all, and makes the change durable. If it returns changed and an error,
+// the operation has happened and commit returns the error after completing the intent.
+//
+// commit returns the refusals of Confirm and of the activity, with nothing changed; the error of apply; and Unavailable if
+// the outcome of the operation is unknown.
+func (a *attempt) commit(ctx context.Context, op *activityv1.Operation, inode uint64, apply func() (changed bool, err error)) error {
 	intent := &activityv1.Intent{Id: a.id, Operation: op, Inode: inode, At: time.Now().UnixMilli()}
 	if err := a.change.confirm(); err != nil {
 		return err
@@ -108,28 +121,29 @@ func (a *attempt) settle(ctx context.Context, op *activityv1.Operation, inode ui
 		if entity.IsRefusal(err) {
 			return err
 		}
-		a.keep(&activityv1.Abandon{IntentId: a.id}, err)
-		return unavailable("the activity does not answer; nothing was changed")
+		a.retryOutcome(&activityv1.Abandon{IntentId: a.id}, err)
+		return unavailable("the journal does not answer; nothing was changed")
 	}
 	changed, err := apply()
 	if errors.Is(err, errStranded) {
-		a.strand(err)
+		a.leaveToRecovery(err)
 		return fromOS(err)
 	}
 	if !changed {
-		return errors.Join(fromOS(err), a.conclude(ctx, &activityv1.Abandon{IntentId: a.id}))
+		return errors.Join(fromOS(err), a.sendOutcome(ctx, &activityv1.Abandon{IntentId: a.id}))
 	}
 	if a.change.Done != nil {
 		a.change.Done()
 	}
-	if failed := a.conclude(ctx, &activityv1.Complete{IntentId: a.id}); failed != nil {
+	if failed := a.sendOutcome(ctx, &activityv1.Complete{IntentId: a.id}); failed != nil {
 		return failed
 	}
 	return fromOS(err)
 }
 
-// intend records the intent as the principal of the change: this is where the change is decided, and the last time that it
-// may be refused. What completes or abandons the intent only tells what became of it, and is the platform's.
+// intend records the intent on behalf of the change's principal: step 7 of "The life of a change" in the package comment. This is where the activity decides about the change and
+// the last point at which it may refuse. The commands that complete or abandon the intent only report its outcome and are
+// sent as the platform.
 func (a *attempt) intend(ctx context.Context, intent *activityv1.Intent) error {
 	principal := a.change.Principal
 	if principal == nil {
@@ -144,35 +158,36 @@ func (a *attempt) ask(ctx context.Context, message proto.Message) error {
 	return err
 }
 
-// conclude completes or abandons the intent, if need be later.
-func (a *attempt) conclude(ctx context.Context, outcome proto.Message) error {
+// sendOutcome sends the command that completes or abandons the intent. If the activity does not answer, it leaves the rest
+// to retryOutcome and returns Unavailable. A refusal is logged and not returned: the disk has changed or not by now.
+func (a *attempt) sendOutcome(ctx context.Context, outcome proto.Message) error {
 	err := a.ask(ctx, outcome)
 	if err == nil {
 		return nil
 	}
 	if entity.IsRefusal(err) {
-		a.drive.drives.log.Error("the activity refuses an operation's outcome", "workspace", a.drive.workspaceID, "intent", a.id, "error", err)
+		a.drive.drives.log.Error("the activity refuses the outcome of a drive operation", "workspace", a.drive.workspaceID, "intent", a.id, "error", err)
 		return nil
 	}
-	a.keep(outcome, err)
-	return unavailable("the activity does not answer; the operation's outcome will be settled")
+	a.retryOutcome(outcome, err)
+	return unavailable("the journal does not answer; the change may have been made and will appear in the activity if it was")
 }
 
-// keep hands the attempt to the background, which repeats the outcome until the activity knows it. The paths stay
-// locked until then: the next operation on them must not come before it in the sequence. The drive's files need not stay
-// open meanwhile.
-func (a *attempt) keep(outcome proto.Message, cause error) {
+// retryOutcome detaches the attempt and sends the outcome again in the background until the activity answers. The paths
+// stay locked until then, because the next operation on them must follow this one in the sequence. The drive is pinned,
+// but its files may be closed in the meantime.
+func (a *attempt) retryOutcome(outcome proto.Message, cause error) {
 	d := a.drive
-	a.kept = true
-	d.drives.log.Warn("an operation's outcome is unknown", "workspace", d.workspaceID, "intent", a.id, "error", cause)
+	a.isDetached = true
+	d.drives.log.Warn("the outcome of a drive operation is unknown; retrying", "workspace", d.workspaceID, "intent", a.id, "error", cause)
 	d.drives.metrics.unresolved.Inc()
-	// When the drives are closing nothing is spawned: the id stays live and the next start recovers.
+	// If the drives are closing, nothing runs in the background: the id stays in flight and the next start recovers.
 	d.drives.cache.pin(d)
-	d.drives.spawn(func(ctx context.Context) {
+	d.drives.runInBackground(func(ctx context.Context) {
 		if _, abandon := outcome.(*activityv1.Abandon); abandon {
-			d.freeSpace(ctx, a.staged())
+			d.freeSpace(ctx, a.stagedName())
 		}
-		if a.repeat(ctx, outcome) {
+		if a.askUntilAnswered(ctx, outcome) {
 			d.drives.metrics.unresolved.Dec()
 			a.release()
 			d.drives.cache.unpin(d)
@@ -181,15 +196,16 @@ func (a *attempt) keep(outcome proto.Message, cause error) {
 	})
 }
 
-// strand leaves the intent and the trash for the recovery of the next start to put right.
-func (a *attempt) strand(err error) {
-	a.kept = true
+// leaveToRecovery detaches the attempt with its intent open and its trash in place; recovery at the next start moves the
+// replaced entry back.
+func (a *attempt) leaveToRecovery(err error) {
+	a.isDetached = true
 	a.unlock()
-	a.drive.drives.log.Error("recovery has to put an entry back", "workspace", a.drive.workspaceID, "intent", a.id, "error", err)
+	a.drive.drives.log.Error("a replaced entry could not be moved back; the next start recovers it", "workspace", a.drive.workspaceID, "intent", a.id, "error", err)
 }
 
-// repeat asks until the outcome is known, and tells whether it came to that.
-func (a *attempt) repeat(ctx context.Context, outcome proto.Message) bool {
+// askUntilAnswered sends a command until the activity accepts or refuses it. It returns false if ctx ended first.
+func (a *attempt) askUntilAnswered(ctx context.Context, outcome proto.Message) bool {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		select {
 		case <-ctx.Done():
@@ -199,5 +215,50 @@ func (a *attempt) repeat(ctx context.Context, outcome proto.Message) bool {
 		if err := a.ask(ctx, outcome); err == nil || entity.IsRefusal(err) {
 			return true
 		}
+	}
+}
+
+// install renames a staged or moved entry to its target. One rename replaces a file by a file. Any other replaced entry
+// is moved to the trash first, and moved back if the second rename fails. The error is errStranded if that fails as well.
+func (a *attempt) install(from handle, name string, st *unix.Stat_t, target *location) error {
+	if !target.exists() {
+		return from.rename(name, target.parent, target.name, false)
+	}
+	// rename(2) does nothing if both names are links to the same inode, so that case goes through the trash.
+	if target.isFile() && !isFolder(st) && target.st.Ino != st.Ino {
+		return from.rename(name, target.parent, target.name, true)
+	}
+	staging := a.drive.staging
+	if err := target.parent.rename(target.name, staging, a.trashName(), false); err != nil {
+		return err
+	}
+	if err := from.rename(name, target.parent, target.name, false); err != nil {
+		if back := staging.rename(a.trashName(), target.parent, target.name, false); back != nil {
+			return errors.Join(errStranded, err, back)
+		}
+		return errors.Join(err, target.parent.Sync(), staging.Sync())
+	}
+	return nil
+}
+
+// errStranded means that a replaced entry is in the trash and could not be moved back.
+var errStranded = errors.New("drive: a replaced entry is stranded in the trash")
+
+// removeStaged deletes the staged entry, unless it was installed or the attempt is detached. A folder that is not empty is
+// left to the sweep.
+func (a *attempt) removeStaged() {
+	if a.isDetached {
+		return
+	}
+	st, err := a.drive.staging.stat(a.stagedName())
+	if err != nil || st == nil {
+		return
+	}
+	flags := 0
+	if isFolder(st) {
+		flags = unix.AT_REMOVEDIR
+	}
+	if err := a.drive.staging.unlink(a.stagedName(), flags); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
+		a.drive.drives.log.Error("cannot delete staged content", "workspace", a.drive.workspaceID, "error", err)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 const workspace = "ws_1"
 
+// open opens the drives below dir with a provisioned workspace.
 func open(t *testing.T, dir string, activity *drivetest.Activity) *drive.Drives {
 	t.Helper()
 	drives, err := drive.New(drive.Options{Dir: dir, Asker: activity, Log: slog.New(slog.DiscardHandler)})
@@ -36,7 +37,8 @@ func open(t *testing.T, dir string, activity *drivetest.Activity) *drive.Drives 
 	return drives
 }
 
-func of(t *testing.T, drives *drive.Drives) *drive.Drive {
+// openDrive opens the workspace's drive until the end of the test.
+func openDrive(t *testing.T, drives *drive.Drives) *drive.Drive {
 	t.Helper()
 	d, release, err := drives.Open(t.Context(), workspace)
 	if err != nil {
@@ -48,7 +50,7 @@ func of(t *testing.T, drives *drive.Drives) *drive.Drive {
 
 var change = drive.Change{Author: &activityv1.Author{Actor: "api-key:1", UserId: "usr_1"}}
 
-// operations each change a drive that prepare has filled.
+// operations are changes of a drive that prepare has filled.
 var operations = map[string]func(ctx context.Context, d *drive.Drive) error{
 	"create": func(ctx context.Context, d *drive.Drive) error {
 		_, _, err := d.Put(ctx, "new", drive.Upload{Body: strings.NewReader("new"), Size: 3}, change)
@@ -77,7 +79,7 @@ var operations = map[string]func(ctx context.Context, d *drive.Drive) error{
 		return err
 	},
 	"restore": func(ctx context.Context, d *drive.Drive) error {
-		archive := archived(entry{"folder/new", "restored"}, entry{"folder/", ""}, entry{"./", ""})
+		archive := newArchive(entry{"folder/new", "restored"}, entry{"folder/", ""}, entry{"./", ""})
 		return d.Restore(ctx, "tsk_1", bytes.NewReader(archive), func(int64) error { return nil }, change)
 	},
 	"copy over folder": func(ctx context.Context, d *drive.Drive) error {
@@ -86,6 +88,7 @@ var operations = map[string]func(ctx context.Context, d *drive.Drive) error{
 	},
 }
 
+// prepare creates the files and folders that the operations change.
 func prepare(t *testing.T, dir string) {
 	t.Helper()
 	files := filepath.Join(dir, workspace, "files")
@@ -99,8 +102,8 @@ func prepare(t *testing.T, dir string) {
 	}
 }
 
-// TestCrash stops the process at each command, before or after it takes effect, and starts another on the same disk.
-// Then either the disk and the sequence both have the operation or neither does, and nothing is left aside.
+// TestCrash stops the process at each command, before or after it takes effect, and starts another on the same disk. Then
+// either both the disk and the sequence have the operation or neither has it, and the staging folder becomes empty.
 func TestCrash(t *testing.T) {
 	for name, operate := range operations {
 		for _, command := range []string{"Intend", "Complete"} {
@@ -119,34 +122,35 @@ func crash(t *testing.T, operate func(context.Context, *drive.Drive) error, comm
 	first := open(t, dir, activity)
 	prepare(t, dir)
 	before := snapshot(t, dir)
-	want := done(t, operate)
+	want := snapshotAfter(t, operate)
 	stopped := stopAt(t, activity, command, after)
-	go operate(context.Background(), of(t, first))
+	go operate(context.Background(), openDrive(t, first))
 	<-stopped
 
 	second := open(t, dir, activity)
 	if err := second.Recover(t.Context(), workspace); err != nil {
 		t.Fatal(err)
 	}
-	agree(t, dir, activity, before, want)
+	checkAgreement(t, dir, activity, before, want)
 	if happened := command == "Complete"; happened != (len(activity.Rows()) == 1) {
 		t.Errorf("%d rows", len(activity.Rows()))
 	}
 }
 
-// done tells how the disk looks after the operation without a crash.
-func done(t *testing.T, operate func(context.Context, *drive.Drive) error) map[string]string {
+// snapshotAfter returns the content of the disk after the operation without a crash.
+func snapshotAfter(t *testing.T, operate func(context.Context, *drive.Drive) error) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
 	drives := open(t, dir, &drivetest.Activity{})
 	prepare(t, dir)
-	if err := operate(t.Context(), of(t, drives)); err != nil {
+	if err := operate(t.Context(), openDrive(t, drives)); err != nil {
 		t.Fatal(err)
 	}
 	return snapshot(t, dir)
 }
 
-// stopAt lets a command and all that follows of the first process hang, as if the process were gone.
+// stopAt blocks a command of the first process until the end of the test, as if the process had died, and closes the returned
+// channel when the command arrives. Later commands come from the second process and are not blocked.
 func stopAt(t *testing.T, activity *drivetest.Activity, command string, after bool) <-chan struct{} {
 	stopped, forever := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(forever) })
@@ -164,8 +168,9 @@ func stopAt(t *testing.T, activity *drivetest.Activity, command string, after bo
 	return stopped
 }
 
-// agree compares the disk with what the rows say, and waits until nothing is left aside.
-func agree(t *testing.T, dir string, activity *drivetest.Activity, before, after map[string]string) {
+// checkAgreement verifies that no intent is open and that the disk agrees with the rows: it has the content before if there is
+// no row, and after if there is one. It then waits until the staging folder is empty.
+func checkAgreement(t *testing.T, dir string, activity *drivetest.Activity, before, after map[string]string) {
 	t.Helper()
 	if open := activity.Intents(); len(open) > 0 {
 		t.Errorf("%d intents are open", len(open))
@@ -188,12 +193,13 @@ func agree(t *testing.T, dir string, activity *drivetest.Activity, before, after
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("left aside: %v", entries)
+			t.Fatalf("entries remain in the staging folder: %v", entries)
 		case <-time.After(time.Millisecond):
 		}
 	}
 }
 
+// snapshot returns the content of each file of the workspace by its path, and "folder" for folders.
 func snapshot(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := filepath.Join(dir, workspace, "files")
@@ -217,7 +223,7 @@ func snapshot(t *testing.T, dir string) map[string]string {
 	return seen
 }
 
-// TestCrashBetweenTrashAndRename stops a move where the destination is in the trash and the source not yet in its place.
+// TestCrashBetweenTrashAndRename crashes a move when the replaced entry is in the trash and the source is not yet renamed.
 func TestCrashBetweenTrashAndRename(t *testing.T) {
 	for _, name := range []string{"move over folder", "copy over folder"} {
 		t.Run(name, func(t *testing.T) {
@@ -226,7 +232,7 @@ func TestCrashBetweenTrashAndRename(t *testing.T) {
 			prepare(t, dir)
 			before := snapshot(t, dir)
 			stopped := stopAt(t, activity, "Intend", true)
-			go operations[name](context.Background(), of(t, first))
+			go operations[name](context.Background(), openDrive(t, first))
 			<-stopped
 			trash := filepath.Join(dir, workspace, "tmp", activity.Intents()[0].GetId()+".trash")
 			if err := os.Rename(filepath.Join(dir, workspace, "files", "folder"), trash); err != nil {
@@ -235,42 +241,42 @@ func TestCrashBetweenTrashAndRename(t *testing.T) {
 			if err := open(t, dir, activity).Recover(t.Context(), workspace); err != nil {
 				t.Fatal(err)
 			}
-			agree(t, dir, activity, before, nil)
+			checkAgreement(t, dir, activity, before, nil)
 			if rows := activity.Rows(); len(rows) > 0 {
-				t.Errorf("rows %v", rows)
+				t.Errorf("got rows %v, want none", rows)
 			}
 		})
 	}
 }
 
-func TestNothingBeforeRecovery(t *testing.T) {
+func TestOpenFailsUntilDriveIsRecovered(t *testing.T) {
 	dir, activity := t.TempDir(), &drivetest.Activity{}
 	drives := open(t, dir, activity)
 	activity.Fail(func(proto.Message, bool) error { return drivetest.ErrUnknown })
 	if _, _, err := drives.Open(t.Context(), workspace); err == nil {
-		t.Error("a drive opened without its intents being known")
+		t.Error("a drive was opened although its intents are unknown")
 	}
 	activity.Fail(nil)
-	of(t, drives)
+	openDrive(t, drives)
 	if _, _, err := drives.Open(t.Context(), "ws_2"); err == nil {
-		t.Error("a drive opened that is not provisioned")
+		t.Error("a drive was opened that is not provisioned")
 	}
 	if err := drives.Recover(t.Context(), "ws_2"); err != nil {
 		t.Error(err)
 	}
 	for _, id := range []string{"", "..", "a/b", "ws_1/files"} {
 		if _, _, err := drives.Open(t.Context(), id); err == nil {
-			t.Errorf("%q opened", id)
+			t.Errorf("a drive with the invalid id %q was opened", id)
 		}
 	}
 }
 
-// TestRecoverWhileServing leaves operations alone that are under way.
-func TestRecoverWhileServing(t *testing.T) {
+// TestRecoverSparesRunningOperations recovers a drive while an operation is between its intent and its rename.
+func TestRecoverSparesRunningOperations(t *testing.T) {
 	dir, activity := t.TempDir(), &drivetest.Activity{}
 	drives := open(t, dir, activity)
 	prepare(t, dir)
-	d := of(t, drives)
+	d := openDrive(t, drives)
 	inside, resume := make(chan struct{}), make(chan struct{})
 	activity.Fail(func(m proto.Message, after bool) error {
 		if _, is := m.(*activityv1.Intend); is && after {
@@ -289,11 +295,12 @@ func TestRecoverWhileServing(t *testing.T) {
 	if err := <-failed; err != nil {
 		t.Fatal(err)
 	}
-	agree(t, dir, activity, nil, done(t, operations["write"]))
+	checkAgreement(t, dir, activity, nil, snapshotAfter(t, operations["write"]))
 }
 
-// TestCrashOfMoveOntoALink: source and destination are one inode before, which is no evidence that the move happened.
-func TestCrashOfMoveOntoALink(t *testing.T) {
+// TestCrashOfMoveOntoHardLink crashes a move between two hard links of one file. The inode at the destination then does not
+// show that the move has happened.
+func TestCrashOfMoveOntoHardLink(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		dir, activity := t.TempDir(), &drivetest.Activity{}
 		first := open(t, dir, activity)
@@ -304,26 +311,26 @@ func TestCrashOfMoveOntoALink(t *testing.T) {
 		}
 		command := map[bool]string{false: "Intend", true: "Complete"}[after]
 		stopped := stopAt(t, activity, command, !after)
-		go operations["move over file"](context.Background(), of(t, first))
+		go operations["move over file"](context.Background(), openDrive(t, first))
 		<-stopped
 		if err := open(t, dir, activity).Recover(t.Context(), workspace); err != nil {
 			t.Fatal(err)
 		}
 		_, err := os.Stat(filepath.Join(files, "file"))
 		if rows := len(activity.Rows()); after != (rows == 1) || after != errors.Is(err, os.ErrNotExist) {
-			t.Errorf("happened %t, %d rows, source %v", after, rows, err)
+			t.Errorf("move has happened: %t; got %d rows, source: %v", after, rows, err)
 		}
 	}
 }
 
-func TestAnnouncedSizeIsHeld(t *testing.T) {
+func TestPutRefusesBodyOfOtherSize(t *testing.T) {
 	dir, activity := t.TempDir(), &drivetest.Activity{}
-	d := of(t, open(t, dir, activity))
+	d := openDrive(t, open(t, dir, activity))
 	for _, size := range []int64{2, 4} {
 		_, _, err := d.Put(t.Context(), "a", drive.Upload{Body: strings.NewReader("abc"), Size: size}, change)
 		if refusal, is := errors.AsType[*entity.Error](err); !is || refusal.Code != drive.Broken {
-			t.Errorf("3 of %d bytes: %v", size, err)
+			t.Errorf("3 bytes with the announced size %d: got %v, want broken_upload", size, err)
 		}
 	}
-	agree(t, dir, activity, map[string]string{}, nil)
+	checkAgreement(t, dir, activity, map[string]string{}, nil)
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// nested is a path of n folders.
+// nested returns a path of n folders.
 func nested(n int) string { return strings.TrimSuffix(strings.Repeat("d/", n), "/") }
 
-// dig makes a folder of n folders in one another, with a file in the last, as a process would that goes down step by step.
-func dig(t *testing.T, files, top string, n int) {
+// makeDeepTree creates n nested folders with a file in the deepest one. Its path is too long for one system call.
+func makeDeepTree(t *testing.T, files, top string, n int) {
 	t.Helper()
 	root, err := os.OpenRoot(files)
 	must(t, err)
@@ -26,9 +26,9 @@ func dig(t *testing.T, files, top string, n int) {
 	must(t, root.WriteFile(top+"/"+nested(n-1)+"/leaf", []byte("leaf"), 0o644))
 }
 
-func TestDepth(t *testing.T) {
+func TestPathsDeeperThanMaxDepthAreRefused(t *testing.T) {
 	dir, activity := t.TempDir(), &drivetest.Activity{}
-	d := of(t, open(t, dir, activity))
+	d := openDrive(t, open(t, dir, activity))
 	files := filepath.Join(dir, workspace, "files")
 	bottom, above := nested(drive.MaxDepth), nested(drive.MaxDepth-1)
 	must(t, os.MkdirAll(filepath.Join(files, bottom), 0o755))
@@ -56,24 +56,25 @@ func TestDepth(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	agree(t, dir, &drivetest.Activity{}, before, nil)
+	checkAgreement(t, dir, &drivetest.Activity{}, before, nil)
 	must(t, put(above+"/a"))
 	must(t, move(above+"/a", "up"))
 	must(t, move("two/folders", above+"/a"))
 	must(t, duplicate("file", above+"/b"))
-	must(t, move("d", "e")) // no deeper than before
+	must(t, move("d", "e")) // not deeper than before
 }
 
-// A tree of processes may be deeper than any that the drive's operations make.
-func TestTreesOfProcesses(t *testing.T) {
+// TestDeepTreesOfProcesses exports, restores, copies, moves and removes a tree that is deeper than MaxDepth, which processes can
+// create.
+func TestDeepTreesOfProcesses(t *testing.T) {
 	const depth = 1200
 	dir, all := t.TempDir(), &activities{}
-	drives := few(t, dir, all, 2)
+	drives := openMin(t, dir, all, 2)
 	d, release, err := drives.Open(t.Context(), numbered(0))
 	must(t, err)
 	defer release()
 	files := filepath.Join(dir, numbered(0), "files")
-	dig(t, files, "deep", depth)
+	makeDeepTree(t, files, "deep", depth)
 	must(t, os.Mkdir(filepath.Join(files, "small"), 0o755))
 
 	var archive bytes.Buffer
@@ -84,9 +85,9 @@ func TestTreesOfProcesses(t *testing.T) {
 	}))
 	must(t, err)
 	if most > before+4 {
-		t.Errorf("an export holds %d descriptors", most-before)
+		t.Errorf("an export holds %d descriptors, want at most 4", most-before)
 	}
-	if entries != depth+3 { // the leaf, the small folder and the root
+	if entries != depth+3 { // the leaf, the folder small and the root
 		t.Errorf("%d entries in the archive", entries)
 	}
 	other, releaseOther, err := drives.Open(t.Context(), numbered(1))
@@ -98,17 +99,17 @@ func TestTreesOfProcesses(t *testing.T) {
 	}
 
 	if _, err := d.Copy(t.Context(), "deep", "copy", false, false, change); code(err) != entity.LimitReached {
-		t.Errorf("a copy: %v", err)
+		t.Errorf("a copy: got %v, want limit_reached", err)
 	}
 	if _, err := d.Move(t.Context(), "deep", "small/deep", false, change); code(err) != entity.LimitReached {
-		t.Errorf("a move to where it would be deeper: %v", err)
+		t.Errorf("a move that makes it deeper: got %v, want limit_reached", err)
 	}
 	_, err = d.Move(t.Context(), "small", "deep", true, change)
 	must(t, err)
 	must(t, other.Remove(t.Context(), "deep", change))
 	rows := all.of(numbered(1)).Rows()
 	if last := rows[len(rows)-1]; last.GetCount() != depth+1 {
-		t.Errorf("the removal tells of %d entries", last.GetCount())
+		t.Errorf("the row of the removal counts %d entries, want %d", last.GetCount(), depth+1)
 	}
 	for i := range 2 {
 		eventually(t, func() bool {
@@ -118,10 +119,10 @@ func TestTreesOfProcesses(t *testing.T) {
 	}
 }
 
-// Folders of which not even the owner may change the content are removed all the same.
-func TestRemovalOfClosedFolders(t *testing.T) {
+// TestRemoveFoldersWithoutPermissions removes folders that not even their owner may write to.
+func TestRemoveFoldersWithoutPermissions(t *testing.T) {
 	dir, activity := t.TempDir(), &drivetest.Activity{}
-	d := of(t, open(t, dir, activity))
+	d := openDrive(t, open(t, dir, activity))
 	files := filepath.Join(dir, workspace, "files")
 	must(t, os.MkdirAll(filepath.Join(files, "a/b/c"), 0o755))
 	must(t, os.WriteFile(filepath.Join(files, "a/b/c/f"), nil, 0o400))
@@ -129,7 +130,7 @@ func TestRemovalOfClosedFolders(t *testing.T) {
 		must(t, os.Chmod(filepath.Join(files, path), 0o500))
 	}
 	must(t, d.Remove(t.Context(), "a", change))
-	agree(t, dir, activity, nil, map[string]string{})
+	checkAgreement(t, dir, activity, nil, map[string]string{})
 }
 
 type writerFunc func(p []byte) (int, error)

@@ -9,50 +9,51 @@ import (
 )
 
 const (
-	// driveDescriptors is how many file descriptors an open drive holds, operationDescriptors the most that one operation
-	// holds beside them.
-	driveDescriptors     = 4
+	// driveDescriptors is the number of file descriptors that an open drive holds.
+	driveDescriptors = 4
+	// operationDescriptors is the number of file descriptors that one operation holds at most, in addition.
 	operationDescriptors = 4
-	// defaultDescriptors are the Descriptors of Options that leave them out.
+	// defaultDescriptors is the default of Options.Descriptors.
 	defaultDescriptors = 4096
 )
 
-// MinDescriptors are the fewest Descriptors of Options: two sweeps of trash and two operations, each on a drive of its own.
+// MinDescriptors is the least value of Options.Descriptors. It is enough for two sweeps and two operations, each on a drive
+// of its own.
 const MinDescriptors = 4 * (driveDescriptors + operationDescriptors)
 
-// A cache holds the open drives of a machine and counts the file descriptors that these and the operations on them may
-// hold. An operation reserves its descriptors before it begins and gets the drive with them. Where they are not available,
-// the drives that were not used for the longest time are evicted: their descriptors are closed and nothing of them stays
-// in memory. A drive in use is never evicted. Where every open drive is in use the operation waits its turn, in the order
-// of arrival.
+// A cache holds the open drives of a machine and accounts for the file descriptors that the drives and the operations on
+// them hold. An operation reserves its descriptors before it begins and gets the drive with them. If too few descriptors
+// are free, the least recently used idle drives are evicted: their files are closed and their memory is freed. A drive in
+// use is never evicted. If all open drives are in use, the operation waits in a queue, first in, first out.
 type cache struct {
 	mu sync.Mutex
-	// capacity is how many descriptors there may be, reserved how many of them are spoken for.
+	// capacity is the total number of descriptors, reserved the number in use by drives and reservations.
 	capacity, reserved int
 	closed             bool
 	drives             map[string]*Drive
 	newDrive           func(workspaceID string) *Drive
-	// idle are the open drives that nobody uses, the one that was used longest ago first.
+	// idle lists the open drives that are not in use, least recently used first.
 	idle list.List
-	// waiting are the reservations that have to wait, in the order of arrival.
+	// waiting is the queue of reservations.
 	waiting list.List
 	metrics *metrics
 }
 
-// A reservation is of the descriptors of one operation.
+// A reservation holds the descriptors of one operation.
 type reservation struct {
 	workspaceID string
 	// drive is set when the reservation is granted, unless workspaceID is empty.
 	drive *Drive
-	// opens tells that whoever holds the reservation has to open the drive's files.
-	opens bool
-	// decided is closed when the reservation is granted or, as refused tells, will not be.
+	// mustOpen is set if the holder of the reservation has to open the drive's files and call finishOpening.
+	mustOpen bool
+	// decided is closed when the reservation is granted or refused.
 	decided chan struct{}
 	refused bool
 }
 
-// reserve waits until an operation on a workspace's drive may hold its descriptors; an empty workspaceID is for one that
-// uses no open drive. It is Unavailable after patience, and when the drives are closing.
+// reserve waits until the descriptors for an operation on a workspace's drive are available; an empty workspaceID reserves
+// descriptors without a drive. It returns ctx's error, or Unavailable after waitTimeout and when the drives are closing.
+// The caller calls release when the operation has ended.
 func (c *cache) reserve(ctx context.Context, workspaceID string) (*reservation, error) {
 	r := &reservation{workspaceID: workspaceID, decided: make(chan struct{})}
 	c.mu.Lock()
@@ -64,10 +65,10 @@ func (c *cache) reserve(ctx context.Context, workspaceID string) (*reservation, 
 		c.mu.Unlock()
 		return r, nil
 	}
-	place := c.waiting.PushBack(r)
+	position := c.waiting.PushBack(r)
 	c.mu.Unlock()
 
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(waitTimeout)
 	defer timer.Stop()
 	var err error
 	select {
@@ -85,13 +86,13 @@ func (c *cache) reserve(ctx context.Context, workspaceID string) (*reservation, 
 		return r.outcome()
 	default:
 	}
-	c.waiting.Remove(place)
-	c.grantWaiting() // those behind it may need fewer descriptors
+	c.waiting.Remove(position)
+	c.grantWaiting() // the reservations behind it may need fewer descriptors
 	c.mu.Unlock()
 	return nil, err
 }
 
-// outcome returns a reservation that is decided, or errClosing.
+// outcome returns a decided reservation, or errClosing if it was refused.
 func (r *reservation) outcome() (*reservation, error) {
 	if r.refused {
 		return nil, errClosing
@@ -99,12 +100,12 @@ func (r *reservation) outcome() (*reservation, error) {
 	return r, nil
 }
 
-// grant reserves the descriptors of r, evicting idle drives where it has to. It returns false, and evicts no more than it
-// could, where too many drives are in use. The caller holds mu.
+// grant takes the descriptors of r from the capacity and evicts idle drives as needed. It returns false if too many drives
+// are in use; idle drives may have been evicted nevertheless. The caller holds mu.
 func (c *cache) grant(r *reservation) bool {
 	drive, need := c.drives[r.workspaceID], operationDescriptors
-	opens := r.workspaceID != "" && (drive == nil || !drive.isOpen && drive.opening == nil)
-	if opens {
+	mustOpen := r.workspaceID != "" && (drive == nil || !drive.isOpen && drive.opening == nil)
+	if mustOpen {
 		need += driveDescriptors
 	}
 	for victim := c.idle.Front(); c.reserved+need > c.capacity; {
@@ -125,7 +126,7 @@ func (c *cache) grant(r *reservation) bool {
 		drive = c.newDrive(r.workspaceID)
 		c.drives[r.workspaceID] = drive
 	}
-	if opens {
+	if mustOpen {
 		drive.opening = make(chan struct{})
 	}
 	if drive.idle != nil {
@@ -133,11 +134,11 @@ func (c *cache) grant(r *reservation) bool {
 		drive.idle = nil
 	}
 	drive.uses++
-	r.drive, r.opens = drive, opens
+	r.drive, r.mustOpen = drive, mustOpen
 	return true
 }
 
-// grantWaiting grants the reservations that have waited longest. The caller holds mu.
+// grantWaiting grants reservations from the front of the queue, as many as possible. The caller holds mu.
 func (c *cache) grantWaiting() {
 	for first := c.waiting.Front(); first != nil && c.grant(first.Value.(*reservation)); first = c.waiting.Front() {
 		c.waiting.Remove(first)
@@ -152,13 +153,14 @@ func (c *cache) release(r *reservation) {
 	c.reserved -= operationDescriptors
 	if drive := r.drive; drive != nil {
 		drive.uses--
-		c.rest(drive)
+		c.retire(drive)
 	}
 	c.grantWaiting()
 }
 
-// opened tells how the opening of a drive's files ended, which the grant of r had asked for.
-func (c *cache) opened(r *reservation, err error) {
+// finishOpening records the result of opening a drive's files, for a reservation with mustOpen, and wakes the reservations
+// that wait for it.
+func (c *cache) finishOpening(r *reservation, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	drive := r.drive
@@ -172,7 +174,8 @@ func (c *cache) opened(r *reservation, err error) {
 	c.metrics.open.Inc()
 }
 
-// pin keeps a drive's locks and the ids of its operations in memory while its files may be closed. The caller uses it.
+// pin keeps a drive's path locks and the ids of its operations in memory until unpin, even if its files are closed. The
+// caller holds a reservation of the drive.
 func (c *cache) pin(drive *Drive) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,11 +186,12 @@ func (c *cache) unpin(drive *Drive) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	drive.pinned--
-	c.rest(drive)
+	c.retire(drive)
 }
 
-// rest makes a drive that is no longer used idle, or forgets it where its files are closed. The caller holds mu.
-func (c *cache) rest(drive *Drive) {
+// retire moves a drive that is not in use to the idle list, or removes it from memory if its files are closed and it is not
+// pinned. The caller holds mu.
+func (c *cache) retire(drive *Drive) {
 	switch {
 	case c.closed || drive.uses > 0 || drive.idle != nil:
 	case drive.isOpen:
@@ -208,10 +212,10 @@ func (c *cache) evict(drive *Drive) {
 	c.reserved -= driveDescriptors
 	c.metrics.open.Dec()
 	c.metrics.evicted.Inc()
-	c.rest(drive)
+	c.retire(drive)
 }
 
-// stop refuses every later reservation and those that wait. Drives stay open for the operations under way.
+// stop refuses the waiting reservations and all later ones. Drives stay open for the operations in flight.
 func (c *cache) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,7 +227,7 @@ func (c *cache) stop() {
 	}
 }
 
-// closeFiles closes the files of every open drive, used or not.
+// closeFiles closes the files of every open drive, in use or not.
 func (c *cache) closeFiles() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -26,11 +26,11 @@ func manyDrives(t testing.TB, workspaces, capacity int) *Drives {
 	return drives
 }
 
-// A drive that is not open takes no memory, and descriptors that are given back are all there again.
-func TestClosedDrivesAreForgotten(t *testing.T) {
+// TestCacheForgetsClosedDrives verifies that closed drives leave the cache and that all descriptors are released.
+func TestCacheForgetsClosedDrives(t *testing.T) {
 	const workspaces = 50
 	drives := manyDrives(t, workspaces, MinDescriptors)
-	for i := range workspaces + 5 { // the last five do not exist
+	for i := range workspaces + 5 { // the last five workspaces do not exist
 		if _, release, err := drives.Open(t.Context(), fmt.Sprintf("ws_%d", i)); err == nil {
 			release()
 		}

@@ -1,54 +1,72 @@
-// Package drive keeps the drives of workspaces: plain files below a data directory.
+// Package drive stores the drives of workspaces: plain files below a data directory.
 //
-//	<dir>/<workspace>/files/   the drive itself, as the computer mounts it
-//	<dir>/<workspace>/tmp/     what is being made ("<id>") and what was taken away ("<id>.trash"), on the same file system
-//	<dir>/<workspace>/<name>   small state of protocols, such as locks.json
+//	<dir>/<workspace>/files/   the drive itself; the workspace's computer mounts it
+//	<dir>/<workspace>/tmp/     the staging folder, on the same file system: new content ("<id>") and trash ("<id>.trash")
+//	<dir>/<workspace>/<name>   small protocol state, such as locks.json
 //
-// # One operation
+// # The life of a change
 //
-// Whatever changes a drive is made aside first and appears by one rename. An operation is
+// Every change of a drive is prepared in the staging folder and becomes visible by one rename. This is the flow of a PUT;
+// the other changes stage and rename other entries.
 //
-//	make aside in tmp/ and fsync     an upload of any size, a folder, the copy of a tree; no lock is held
-//	lock the paths                   a path conflicts with itself, its ancestors and its descendants
-//	check                            what the caller demands of the current state (Change.Guard)
-//	confirm                          the caller's access, once more (Change.Confirm)
-//	Intend                           durable: the operation, its author, and the inode that will appear; the activity
-//	                                 authorizes it for the caller (Change.Principal)
-//	rename, fsync the folders        from here on it happened
-//	Complete                         durable: the row in the workspace's sequence
-//	unlock, answer
+//  1. Package http authenticates the request, authorizes it for writing and calls webdav's Handler.ServeDrive.
+//  2. webdav's call.serve decodes the path, opens the drive with Drives.Open, and calls call.put. That builds the Change: the
+//     author, the principal, and a Guard that checks conditional headers and locks.
+//  3. Drive.Put calls begin, which admits the operation and creates its id. preflightPut calls Guard a first time, to refuse
+//     before the body is read.
+//  4. Drive.receive streams the body to tmp/<id> and syncs it. No path is locked, however long the upload takes.
+//  5. attempt.lock locks the path. A path conflicts with itself, its ancestors and its descendants.
+//  6. attempt.checkGuard calls Guard again. From here to step 10 no other operation can change the path.
+//  7. attempt.commit calls Change.Confirm, which verifies that the caller still has access, and attempt.intend: the activity
+//     entity authorizes the operation for Change.Principal and makes an intent durable. The intent holds the operation, its
+//     author, and the inode that will appear. After this step a client that disconnects no longer stops the operation.
+//  8. attempt.commit renames tmp/<id> to the path and syncs both folders. Now the operation has happened.
+//  9. attempt.commit sends Complete. The activity entity appends the operation's row to the workspace's sequence and removes
+//     the intent, in one batch of the journal.
+//  10. attempt.end unlocks the path, and call.put answers 201 or 204 with the new ETag.
 //
-// The lock is held from the change on disk to the event's commit, so that the last event's author is the content's
-// author. Once the intent is durable the client's going away changes nothing.
+// The paths stay locked from the change on disk to the commit of its row, so that the author of a path's last row is
+// the author of its content.
 //
 // # Agreement of disk and sequence
 //
-// Either both have an operation or neither. Recover asks for the intents that nobody completed and looks at the disk:
-// the intent's inode at the operation's path, or for a delete the trash that bears the intent's id, says that it
-// happened, and it is completed; anything else says that it did not: what it had already put aside is put back, and
-// it is abandoned. This costs what was in flight and not the size of the drive. Opening a drive recovers it before it is
-// touched, whichever process or machine left the intents.
+// Either both the disk and the sequence have an operation or neither has it. Drive.recover lists the intents that were
+// not completed and examines the disk: if the intent's inode is at the operation's path (for a delete: if the trash has
+// an entry with the intent's id), the operation has happened and recovery completes the intent. Otherwise it has not
+// happened: recovery moves an entry that the operation had already put in the trash back to its path, and abandons the
+// intent. The cost grows with the operations that were in flight, not with the size of the drive. Drives.Open recovers a
+// drive before its first use, whichever process or machine left the intents.
 //
-// Where the journal does not answer, the outcome of an Intend or a Complete is unknown. The client gets unavailable,
-// and the operation keeps its paths locked while it asks again, with growing pauses, until the outcome is known.
+// If the journal does not answer, the outcome of an Intend or a Complete is unknown. The client gets Unavailable, and the
+// operation keeps its paths locked while attempt.retryOutcome sends the command again in the background, with exponential
+// backoff, until the outcome is known.
+//
+// # Rename
+//
+// A MOVE follows the steps above through call.move and Drive.Move. It stages nothing, so step 4 is missing, and it locks
+// both paths. Its guard covers the locks of the whole source tree and of the destination. In step 8 attempt.install moves
+// a replaced entry to the trash first, unless one rename can replace it (a file by another file); if the second rename
+// fails, it moves the replaced entry back, and if that fails too, recovery does it at the next start. The row has both
+// paths. Locks are on paths and do not move: Change.Done deletes those of the source. Drive.sweep deletes the trash.
 //
 // # File descriptors
 //
-// An open drive holds a few descriptors, and an operation a few more. Both are counted against one bound: where it is
-// reached the drive that was not used for the longest time is evicted, and where all are in use the operation waits its
-// turn, and then is unavailable. A drive that is not open takes no memory; see cache. Walks through trees hold no
-// descriptor for each level and do not recurse, so that the depth of what processes make does not matter; what the drive's
-// operations make is bounded by MaxDepth.
+// An open drive holds a few descriptors, and an operation a few more. One limit covers both: at the limit, the least
+// recently used idle drive is evicted; if no drive is idle, the operation waits in a queue and fails with Unavailable after
+// a timeout. A drive that is not open uses no memory (see cache). Traversing a tree takes one descriptor at
+// any depth and does not recurse, so that folders nested by processes do no harm; MaxDepth bounds the paths that the
+// drive's own operations create.
 //
 // # Backups
 //
-// Export writes a drive as an archive while it is in use. Restore makes an archive's tree aside, has all of it verified,
-// and swaps it with the drive's in one step, under a lock on the whole drive and with an intent like any operation. The
-// restored tree's root bears the restore's name, so that a repetition after a crash finds it done.
+// Export writes a drive as an archive while the drive is in use. Restore unpacks an archive in the staging folder, verifies
+// all of it, and exchanges it with the drive's tree in one step, under a lock on the whole drive and with an intent like any
+// other change. The root folder of the restored tree is marked with the id of the restore, so that a restore that is
+// repeated after a crash is recognized as done.
 //
 // # Links
 //
-// Reading follows a symbolic link that stays inside the drive. Nothing is changed through a linked folder, and an
-// operation on a link is on the link itself. Whatever would leave the drive is not found. Other special files are
-// neither shown nor opened.
+// Reads follow a symbolic link that stays inside the drive. Changes never go through a linked folder, and an operation on
+// a link changes the link itself. A path that leads out of the drive is not found. Pipes, sockets and devices are
+// neither listed nor opened.
 package drive

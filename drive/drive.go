@@ -3,7 +3,12 @@ package drive
 import (
 	"container/list"
 	"context"
+	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -14,21 +19,22 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// maxInFlight bounds the operations of one drive that have not ended, unresolved ones included.
+// maxInFlight bounds the unfinished changes of one drive, including those with an unknown outcome.
 const maxInFlight = 1024
 
-// A Drive is one workspace's files. Paths are relative to its root and pass entity.CheckPath; "" is the root.
+// A Drive is the files of one workspace. Paths are relative to its root and satisfy entity.CheckPath; "" is the root.
+// It is safe for concurrent use until the release function of Drives.Open is called.
 type Drive struct {
 	drives      *Drives
 	workspaceID string
 
-	// tmp and aside are the folder of what is made aside.
-	tmp   *os.Root
-	aside handle
+	// tmp and staging are the same folder, opened twice: tmp for operations on paths below it, staging for its entries.
+	tmp     *os.Root
+	staging handle
 
 	locks pathLocks
 
-	// recovering has room for the one caller that recovers.
+	// recovering is a semaphore of one: recoveries run one after the other.
 	recovering chan struct{}
 	recovered  atomic.Bool
 
@@ -37,59 +43,108 @@ type Drive struct {
 	attached  any
 
 	mu sync.Mutex
-	// tree is what lies in files now; a restore puts another in its place.
+	// tree is the current tree of files; a restore replaces it.
 	tree *tree
-	// live are the ids whose entries in tmp belong to running operations.
-	live map[string]struct{}
+	// inFlight holds the ids of unfinished operations. The sweep spares their entries in tmp.
+	inFlight map[string]struct{}
 
-	// The cache's mutex guards the following.
+	// The cache's mutex guards the following fields.
 
-	// uses counts the reservations of the drive, pinned the operations that need its locks in memory and nothing else.
+	// uses counts the reservations of the drive. pinned counts the operations with an unknown outcome, which need the
+	// drive's locks in memory but not its files.
 	uses, pinned int
-	// isOpen tells that the files are open. opening is closed when that is being decided; nil: nobody is opening them.
+	// isOpen reports that the files are open. opening is closed when an attempt to open them ends; nil: there is none.
 	isOpen    bool
 	opening   chan struct{}
 	openError error
-	// idle is the drive's place among the idle ones.
+	// idle is the drive's element in the cache's list of idle drives; nil: it is in use or closed.
 	idle *list.Element
 }
 
 func (d *Drives) newDrive(workspaceID string) *Drive {
-	return &Drive{drives: d, workspaceID: workspaceID, live: map[string]struct{}{}, recovering: make(chan struct{}, 1)}
+	return &Drive{drives: d, workspaceID: workspaceID, inFlight: map[string]struct{}{}, recovering: make(chan struct{}, 1)}
 }
 
-// Hold keeps operations away from a path, what is above it and what is below it, until release.
+// Hold locks a path against operations on it, on its ancestors and on its descendants, until release is called. It returns
+// ctx's error, or Unavailable if another operation holds the path for longer than waitTimeout.
 func (d *Drive) Hold(ctx context.Context, path string) (release func(), err error) {
 	return d.locks.acquire(ctx, path)
 }
 
-// RecordRead records that content of a file was sent.
+// RecordRead appends a row to the sequence: the author has read content of the file. It returns the errors of Asker.
 func (d *Drive) RecordRead(ctx context.Context, path string, author *activityv1.Author) error {
 	op := d.operation(activityv1.Kind_KIND_READ, activityv1.EntryKind_ENTRY_KIND_UNSPECIFIED, path, author)
 	_, err := d.ask(ctx, &activityv1.Record{Operations: []*activityv1.Operation{op}})
-	d.drives.metrics.ended("read", err)
+	d.drives.metrics.countOperation("read", err)
 	return err
 }
 
-// Sent counts content bytes that left.
-func (d *Drive) Sent(n int64) { d.drives.metrics.bytes.WithLabelValues("out").Add(float64(n)) }
+// CountSent adds n to the metric of content bytes sent to clients.
+func (d *Drive) CountSent(n int64) { d.drives.metrics.bytes.WithLabelValues("out").Add(float64(n)) }
 
 func (d *Drive) operation(kind activityv1.Kind, entry activityv1.EntryKind, path string, author *activityv1.Author) *activityv1.Operation {
-	return &activityv1.Operation{Kind: kind, EntryKind: entry, Path: path, Tree: d.drives.tree(path), Author: author}
+	return &activityv1.Operation{Kind: kind, EntryKind: entry, Path: path, Tree: d.drives.generatedTree(path), Author: author}
 }
 
-// ask sends a command that the client's going away does not recall. It needs no command id: what names an intent takes
-// effect once.
+// generatedTree returns the generated tree that contains a path: the path up to its first generated segment, which is not
+// the last one. It returns "" if there is none.
+func (d *Drives) generatedTree(path string) string {
+	for start := 0; ; {
+		length := strings.IndexByte(path[start:], '/')
+		if length < 0 {
+			return ""
+		}
+		if end := start + length; slices.Contains(d.generated, path[start:end]) {
+			return path[:end]
+		}
+		start += length + 1
+	}
+}
+
+// ask sends a command to the drive's activity as the platform. See askAs.
 func (d *Drive) ask(ctx context.Context, message proto.Message) (proto.Message, error) {
 	return d.askAs(ctx, entity.Platform(), message)
 }
 
+// askAs sends a command to the drive's activity on behalf of a principal, and returns the errors of Asker. A canceled ctx
+// does not cancel the command: the client may disconnect, but a change that has begun is finished. The command needs no
+// id, because an intent's id already makes repetitions idempotent.
 func (d *Drive) askAs(ctx context.Context, principal *wirev1.Principal, message proto.Message) (proto.Message, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
-	// Closing does end it: the next start then finds out what became of it.
+	// Drives.Close does cancel the command. Recovery at the next start finds out whether it took effect.
 	defer context.AfterFunc(d.drives.running, cancel)()
 	return d.drives.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindActivity, Identity: d.workspaceID, Principal: principal, Message: message,
 	})
 }
+
+// ReadState reads a small file that is stored beside the drive, or nil if it does not exist.
+func (d *Drive) ReadState(name string) ([]byte, error) {
+	content, err := d.drives.root.ReadFile(d.statePath(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return content, fromOS(err)
+}
+
+// WriteState replaces a small file beside the drive, atomically and durably. Calls for one name must not overlap.
+func (d *Drive) WriteState(name string, content []byte) error {
+	name = d.statePath(name)
+	next := name + ".next"
+	file, err := d.drives.root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fromOS(err)
+	}
+	_, err = file.Write(content)
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return fromOS(err)
+	}
+	if err := d.drives.root.Rename(next, name); err != nil {
+		return fromOS(err)
+	}
+	return fromOS(syncFolder(filepath.Join(d.drives.dir, d.workspaceID)))
+}
+
+// statePath returns the path of a small file beside the drive, relative to the folder of all drives.
+func (d *Drive) statePath(name string) string { return d.workspaceID + "/" + name }

@@ -13,35 +13,38 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 )
 
-// Asker sends commands to the activity of a workspace. An error that is an *entity.Error with a code other than
-// Unavailable or Internal is a refusal: the command had no effect. After any other error the effect is unknown.
+// An Asker sends commands to the activity entity of a workspace. If entity.IsRefusal reports that an error is a refusal, the
+// command had no effect. After any other error it is unknown whether the command took effect.
 type Asker interface {
 	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
 }
 
-// DefaultGenerated are the folders whose content is generated, and recorded in summaries.
+// DefaultGenerated are the names of folders with generated content. Operations below them are recorded in summaries.
 var DefaultGenerated = []string{"node_modules", ".git", "target", "dist", "build", ".venv", "__pycache__", ".cache"}
 
-// Options of New.
+// Options are the arguments of New.
 type Options struct {
-	// Dir holds a folder for each workspace.
+	// Dir is the folder that holds one folder for each workspace.
 	Dir   string
 	Asker Asker
-	// Generated names the folders strictly below which operations belong to a generated tree; nil: DefaultGenerated.
+	// Generated are the names of folders with generated content: operations strictly below them belong to a generated tree.
+	// nil: DefaultGenerated.
 	Generated []string
-	// Descriptors bounds the file descriptors that all drives and the operations on them hold, restores apart, which hold
-	// two more each; 0: 4096. At least MinDescriptors.
+	// Descriptors limits the file descriptors that all drives and the operations on them hold together, except for restores,
+	// which hold two more each. 0: 4096; smaller values are raised to MinDescriptors.
 	Descriptors int
-	// Log gets what no client can be told; nil: slog.Default.
+	// Log receives internal errors, which clients do not see. nil: slog.Default.
 	Log *slog.Logger
 }
 
-// Drives are the drives of the workspaces on this machine. It is a prometheus.Collector.
+// Drives gives access to the drives of all workspaces on this machine. It is a prometheus.Collector and safe for concurrent
+// use.
 type Drives struct {
 	dir       string
 	root      *os.Root
@@ -49,32 +52,32 @@ type Drives struct {
 	generated []string
 	log       *slog.Logger
 	metrics   *metrics
-	// removing bounds how many drives remove their trash at once.
-	removing chan struct{}
-	// copying and counting have room for the walks of trees. Counting waits for no copy: it holds a path meanwhile.
-	copying, counting walks
+	// sweepSlots limits how many drives delete their trash at the same time.
+	sweepSlots chan struct{}
+	// copySlots and countSlots limit concurrent walks of trees. Counting has slots of its own because it holds a path lock,
+	// and must not wait for copies.
+	copySlots, countSlots walkSlots
 
-	// running ends when the drives are closed; background counts what must end first.
+	// running is canceled by Close, which then waits for background.
 	running    context.Context
 	stop       context.CancelFunc
 	background sync.WaitGroup
 
-	// cache has the open drives.
 	cache cache
 
 	mu     sync.Mutex
 	closed bool
-	// sweeping are the workspaces whose leftovers are being removed: true where more came since.
+	// sweeping has an entry for each workspace that has a running sweeper; true: sweep once more, for new leftovers.
 	sweeping map[string]bool
 }
 
-// New opens the drives below a folder, which is made where it is missing.
+// New opens the drives below options.Dir and creates that folder if it does not exist.
 func New(options Options) (*Drives, error) {
 	dir, err := filepath.Abs(options.Dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := makeDurable(dir); err != nil {
+	if err := createDurably(dir); err != nil {
 		return nil, err
 	}
 	root, err := os.OpenRoot(dir)
@@ -88,7 +91,7 @@ func New(options Options) (*Drives, error) {
 	d := &Drives{
 		dir: dir, root: root, asker: options.Asker, generated: slices.Clone(generated),
 		log: cmp.Or(options.Log, slog.Default()), metrics: newMetrics(),
-		removing: make(chan struct{}, 2), copying: make(walks, maxWalks), counting: make(walks, maxWalks),
+		sweepSlots: make(chan struct{}, 2), copySlots: make(walkSlots, maxWalks), countSlots: make(walkSlots, maxWalks),
 		sweeping: map[string]bool{},
 	}
 	d.cache.capacity = max(cmp.Or(options.Descriptors, defaultDescriptors), MinDescriptors)
@@ -97,17 +100,18 @@ func New(options Options) (*Drives, error) {
 	return d, nil
 }
 
-// makeDurable makes a folder whose parent may be missing as well, and its entry durable.
-func makeDurable(dir string) error {
+// createDurably creates a folder and its missing parents, and makes its entry in the parent folder durable.
+func createDurably(dir string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
 	return syncFolder(filepath.Dir(dir))
 }
 
-// Provision makes a workspace's folders where they are missing, durably.
+// Provision creates the folders of a workspace's drive, durably. It does nothing if they exist. It returns Full, Unavailable,
+// or an error of the file system.
 func (d *Drives) Provision(ctx context.Context, workspaceID string) error {
-	if err := checkID(workspaceID); err != nil {
+	if err := validateWorkspaceID(workspaceID); err != nil {
 		return err
 	}
 	r, err := d.cache.reserve(ctx, "")
@@ -129,7 +133,8 @@ func (d *Drives) Provision(ctx context.Context, workspaceID string) error {
 	return fromOS(syncFolder(d.dir))
 }
 
-// Close ends the work in the background and closes every drive. What it leaves unresolved the next start recovers.
+// Close stops the background work and closes every drive. Operations with an unknown outcome are recovered at the next
+// start.
 func (d *Drives) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -144,8 +149,8 @@ func (d *Drives) Close() error {
 	return errors.Join(d.cache.closeFiles(), d.root.Close())
 }
 
-// spawn runs work in the background unless the drives are closing.
-func (d *Drives) spawn(work func(ctx context.Context)) bool {
+// runInBackground starts work in a goroutine that Close waits for. It returns false if the drives are closing.
+func (d *Drives) runInBackground(work func(ctx context.Context)) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -155,7 +160,8 @@ func (d *Drives) spawn(work func(ctx context.Context)) bool {
 	return true
 }
 
-func checkID(workspaceID string) error {
+// validateWorkspaceID refuses an id that is not one path segment.
+func validateWorkspaceID(workspaceID string) error {
 	if err := entity.CheckPath(workspaceID); err != nil {
 		return err
 	}
@@ -165,8 +171,63 @@ func checkID(workspaceID string) error {
 	return nil
 }
 
-// askTimeout bounds one command; patience bounds the wait for a path that another operation holds.
 const (
+	// askTimeout limits one command to the activity.
 	askTimeout = 10 * time.Second
-	patience   = 10 * time.Second
+	// waitTimeout limits each wait of an operation: for descriptors, for a path lock, for a recovery, for a walk slot.
+	waitTimeout = 10 * time.Second
 )
+
+// Usage returns the used and total bytes of the file system that holds a workspace's drive. It reads one entry of the
+// drive, to verify that the drive is readable, and keeps no file open. It returns NotFound if the drive does not exist,
+// and Unavailable if no descriptors are available.
+func (d *Drives) Usage(workspaceID string) (used, total uint64, err error) {
+	if err := validateWorkspaceID(workspaceID); err != nil {
+		return 0, 0, err
+	}
+	r, err := d.cache.reserve(d.running, "")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer d.cache.release(r)
+	files, err := d.root.Open(workspaceID + "/files")
+	if err != nil {
+		return 0, 0, fromOS(err)
+	}
+	defer files.Close()
+	if _, err := files.Readdirnames(1); err != nil && !isEOF(err) {
+		return 0, 0, fromOS(err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(files.Fd()), &st); err != nil {
+		return 0, 0, fromOS(err)
+	}
+	size := uint64(st.Bsize)
+	return (st.Blocks - st.Bfree) * size, st.Blocks * size, nil
+}
+
+// Exists reports whether a path leads to a file or folder.
+func (d *Drive) Exists(_ context.Context, path string) (bool, error) {
+	_, err := d.Stat(path)
+	var refusal *entity.Error
+	if errors.As(err, &refusal) && refusal.Code == entity.NotFound {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Exists reports whether a path of a workspace's drive leads to a file or folder. For the root, "", it verifies that the
+// drive is readable and returns an error if it is not.
+func (d *Drives) Exists(ctx context.Context, workspaceID, path string) (bool, error) {
+	drive, release, err := d.Open(ctx, workspaceID)
+	if err != nil {
+		return false, err
+	}
+	if path == "" {
+		release() // Usage reserves descriptors of its own
+		_, _, err := d.Usage(workspaceID)
+		return err == nil, err
+	}
+	defer release()
+	return drive.Exists(ctx, path)
+}

@@ -14,7 +14,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// An Entry is a file or a folder as it was when it was looked at.
+// An Entry describes a file or folder as of the moment when it was read.
 type Entry struct {
 	Name     string
 	Folder   bool
@@ -23,8 +23,8 @@ type Entry struct {
 	inode    uint64
 }
 
-// ETag is a strong validator of a file's content; empty for a folder. An upload always changes the inode, a process
-// that writes in place changes the time.
+// ETag returns a strong validator of a file's content (RFC 9110, section 8.8.1), or "" for a folder. An upload always changes
+// the inode; a process that writes in place changes the modification time.
 func (e Entry) ETag() string {
 	if e.Folder {
 		return ""
@@ -32,7 +32,7 @@ func (e Entry) ETag() string {
 	return fmt.Sprintf(`"%x-%x-%x"`, e.inode, e.Size, e.Modified.UnixNano())
 }
 
-func entryOf(name string, info fs.FileInfo) Entry {
+func newEntry(name string, info fs.FileInfo) Entry {
 	e := Entry{Name: name, Folder: info.IsDir(), Size: info.Size(), Modified: info.ModTime()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		e.inode = st.Ino
@@ -40,10 +40,10 @@ func entryOf(name string, info fs.FileInfo) Entry {
 	return e
 }
 
-// shown tells whether a thing of the file system is an entry of the drive.
-func shown(info fs.FileInfo) bool { return info.IsDir() || info.Mode().IsRegular() }
+// isListed reports whether a file of the file system is an entry of the drive: folders and regular files are.
+func isListed(info fs.FileInfo) bool { return info.IsDir() || info.Mode().IsRegular() }
 
-// Stat tells about a path; a link counts as what it leads to.
+// Stat returns the entry at a path, for a link the entry that it points to. It returns NotFound if there is none.
 func (d *Drive) Stat(path string) (Entry, error) {
 	tree, done := d.useTree()
 	defer done()
@@ -51,13 +51,14 @@ func (d *Drive) Stat(path string) (Entry, error) {
 	if err != nil {
 		return Entry{}, fromOS(err)
 	}
-	if !shown(info) {
+	if !isListed(info) {
 		return Entry{}, errNotFound
 	}
-	return entryOf(info.Name(), info), nil
+	return newEntry(info.Name(), info), nil
 }
 
-// Open opens a file to read. What it reads stays the same when an upload replaces the file meanwhile.
+// Open opens a file for reading. The open file keeps its content if an upload replaces the file. Open returns NotFound or
+// IsFolder. The caller closes the file.
 func (d *Drive) Open(path string) (*os.File, Entry, error) {
 	tree, done := d.useTree()
 	defer done()
@@ -69,16 +70,16 @@ func (d *Drive) Open(path string) (*os.File, Entry, error) {
 	switch {
 	case err == nil && info.IsDir():
 		err = errIsFolder
-	case err == nil && !shown(info):
+	case err == nil && !isListed(info):
 		err = errNotFound
 	}
 	if err != nil {
 		return nil, Entry{}, errors.Join(fromOS(err), file.Close())
 	}
-	return file, entryOf(info.Name(), info), nil
+	return file, newEntry(info.Name(), info), nil
 }
 
-// Space tells the bytes that are used and available where the drive lies.
+// Space returns the used and available bytes of the file system that holds the drive.
 func (d *Drive) Space() (used, available uint64, err error) {
 	tree, done := d.useTree()
 	defer done()
@@ -90,14 +91,14 @@ func (d *Drive) Space() (used, available uint64, err error) {
 	return (st.Blocks - st.Bfree) * size, st.Bavail * size, nil
 }
 
-// A Folder lists the entries of a folder of the drive.
+// A Folder is an open folder of the drive, for listing.
 type Folder struct {
 	drive *Drive
 	path  string
 	handle
 }
 
-// OpenFolder opens a folder to list.
+// OpenFolder opens a folder for listing. It returns NotFound if the path is not a folder. The caller closes it.
 func (d *Drive) OpenFolder(path string) (*Folder, error) {
 	tree, done := d.useTree()
 	defer done()
@@ -108,10 +109,11 @@ func (d *Drive) OpenFolder(path string) (*Folder, error) {
 	return &Folder{drive: d, path: path, handle: handle{file}}, nil
 }
 
-// Each hands the entries to visit in no order, in constant memory. Left out are links that lead nowhere, names that
-// processes gave and that no path of the drive can have, and what vanishes meanwhile.
+// Each calls visit with each entry, in no order and in constant memory. It returns visit's first error, ctx's error, or an
+// error of the disk. It skips broken links, entries that vanish during the call, and entries that processes have given
+// names which entity.CheckPath refuses.
 func (f *Folder) Each(ctx context.Context, visit func(Entry) error) error {
-	return f.names(func(name string) error {
+	return f.eachName(func(name string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -145,10 +147,10 @@ func (f *Folder) entry(name string) (Entry, bool, error) {
 	return Entry{}, false, nil
 }
 
-// Properties are the dead properties of an entry in the folder; nothing is opened for them.
+// Properties returns the dead properties of an entry in the folder. It opens no file.
 func (f *Folder) Properties(name string) ([]Property, error) {
 	props, err := readProps(f.handle, name)
-	return props, unlessForbidden(err)
+	return props, ignoreForbidden(err)
 }
 
 func orDot(path string) string {

@@ -22,7 +22,7 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// activities has an activity for each workspace.
+// activities is an Asker with an activity for each workspace.
 type activities struct {
 	mu  sync.Mutex
 	all map[string]*drivetest.Activity
@@ -44,8 +44,8 @@ func (a *activities) Ask(ctx context.Context, c entity.Command) (proto.Message, 
 	return a.of(c.Identity).Ask(ctx, c)
 }
 
-// few opens drives that have room for four operations on four drives.
-func few(t *testing.T, dir string, asker drive.Asker, workspaces int) *drive.Drives {
+// openMin opens drives whose descriptors are enough for four operations on four drives.
+func openMin(t *testing.T, dir string, asker drive.Asker, workspaces int) *drive.Drives {
 	t.Helper()
 	drives, err := drive.New(drive.Options{
 		Dir: dir, Asker: asker, Log: slog.New(slog.DiscardHandler), Descriptors: drive.MinDescriptors,
@@ -68,7 +68,7 @@ func few(t *testing.T, dir string, asker drive.Asker, workspaces int) *drive.Dri
 
 func numbered(i int) string { return fmt.Sprintf("ws_%d", i) }
 
-// descriptors counts those of this process.
+// descriptors returns the number of open file descriptors of this process.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -103,11 +103,11 @@ func load(ctx context.Context, drives *drive.Drives, workspaceID, path string) (
 	return string(content), err
 }
 
-func TestEviction(t *testing.T) {
-	t.Run("many_drives_in_few_descriptors", func(t *testing.T) {
+func TestCacheEvictsIdleDrives(t *testing.T) {
+	t.Run("many_drives_with_few_descriptors", func(t *testing.T) {
 		const workspaces, writers, rounds = 40, 16, 6
 		before := descriptors(t)
-		drives := few(t, t.TempDir(), &activities{}, workspaces)
+		drives := openMin(t, t.TempDir(), &activities{}, workspaces)
 		var group sync.WaitGroup
 		for w := range writers {
 			group.Go(func() {
@@ -117,9 +117,9 @@ func TestEviction(t *testing.T) {
 						t.Errorf("%s: %v", id, err)
 					}
 					if got, err := load(t.Context(), drives, id, path); err != nil || got != want {
-						t.Errorf("%s has %q of %q: %v", id, got, want, err)
+						t.Errorf("%s has %q, want %q: %v", id, got, want, err)
 					}
-					if n := descriptors(t) - before; n > drive.MinDescriptors+writers+4 { // each look at /proc takes one
+					if n := descriptors(t) - before; n > drive.MinDescriptors+writers+4 { // each reading of /proc takes one
 						t.Errorf("%d descriptors", n)
 					}
 				}
@@ -128,21 +128,21 @@ func TestEviction(t *testing.T) {
 		group.Wait()
 	})
 
-	t.Run("a_drive_in_use_stays_and_the_next_waits", func(t *testing.T) {
+	t.Run("drive_in_use_stays_open_and_next_waits", func(t *testing.T) {
 		dir := t.TempDir()
 		synctest.Test(t, func(t *testing.T) {
-			drives := few(t, dir, &activities{}, 5)
+			drives := openMin(t, dir, &activities{}, 5)
 			releases := occupy(t, drives)
 			opened := make(chan error, 1)
 			go func() { opened <- store(context.Background(), drives, numbered(4), "a", "x") }()
 			synctest.Wait()
 			select {
 			case err := <-opened:
-				t.Fatalf("opened beside four drives in use: %v", err)
+				t.Fatalf("a fifth drive was opened while four are in use: %v", err)
 			default:
 			}
 			releases[2]()
-			releases[2]() // as often as one likes
+			releases[2]() // release is idempotent
 			if err := <-opened; err != nil {
 				t.Error(err)
 			}
@@ -152,27 +152,27 @@ func TestEviction(t *testing.T) {
 		})
 	})
 
-	t.Run("a_wait_ends_as_unavailable", func(t *testing.T) {
+	t.Run("wait_ends_as_unavailable", func(t *testing.T) {
 		dir := t.TempDir()
 		synctest.Test(t, func(t *testing.T) {
-			drives := few(t, dir, &activities{}, 5)
+			drives := openMin(t, dir, &activities{}, 5)
 			for _, release := range occupy(t, drives) {
 				defer release()
 			}
 			_, _, err := drives.Open(t.Context(), numbered(4))
 			if refusal, is := errors.AsType[*entity.Error](err); !is || refusal.Code != entity.Unavailable || refusal.RetryAfter == 0 {
-				t.Errorf("one drive too many: %v", err)
+				t.Errorf("a fifth drive: got %v, want unavailable with RetryAfter", err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if _, _, err := drives.Open(ctx, numbered(4)); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("a caller that went away: %v", err)
+				t.Errorf("a caller with an expired context: %v", err)
 			}
 		})
 	})
 }
 
-// occupy uses four drives, which is all that there is room for.
+// occupy opens four drives, which is as many as openMin has descriptors for.
 func occupy(t *testing.T, drives *drive.Drives) (releases []func()) {
 	t.Helper()
 	for i := range 4 {
@@ -185,12 +185,13 @@ func occupy(t *testing.T, drives *drive.Drives) (releases []func()) {
 	return releases
 }
 
-// An operation whose outcome is unknown keeps its path, though the drive's files are closed for others meanwhile.
-func TestEvictionKeepsUnresolvedOperations(t *testing.T) {
+// TestEvictionKeepsPathsOfUnknownOutcomes evicts a drive that has an operation with an unknown outcome. The operation keeps its
+// path locked.
+func TestEvictionKeepsPathsOfUnknownOutcomes(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		all := &activities{}
-		drives := few(t, dir, all, 12)
+		drives := openMin(t, dir, all, 12)
 		all.of(numbered(0)).Fail(func(m proto.Message, _ bool) error {
 			if _, is := m.(*activityv1.Complete); is {
 				return drivetest.ErrUnknown
@@ -199,7 +200,7 @@ func TestEvictionKeepsUnresolvedOperations(t *testing.T) {
 		})
 		var refusal *entity.Error
 		if err := store(t.Context(), drives, numbered(0), "a", "first"); !errors.As(err, &refusal) || refusal.Code != entity.Unavailable {
-			t.Fatalf("an outcome that is unknown: %v", err)
+			t.Fatalf("an operation with an unknown outcome: got %v, want unavailable", err)
 		}
 		for i := range 11 {
 			if err := store(t.Context(), drives, numbered(i+1), "a", "other"); err != nil {
@@ -207,7 +208,7 @@ func TestEvictionKeepsUnresolvedOperations(t *testing.T) {
 			}
 		}
 		if err := store(t.Context(), drives, numbered(0), "a", "second"); !errors.As(err, &refusal) || refusal.Code != entity.Unavailable {
-			t.Fatalf("an operation came before the one that is unresolved: %v", err)
+			t.Fatalf("an operation on the same path: got %v, want unavailable", err)
 		}
 		all.of(numbered(0)).Fail(nil)
 		time.Sleep(time.Minute)
@@ -221,16 +222,16 @@ func TestEvictionKeepsUnresolvedOperations(t *testing.T) {
 	})
 }
 
-// Opening a drive is enough to recover it: whoever hosts it need not have been told.
+// TestOpenRecovers verifies that opening a drive recovers it, without a call of Recover.
 func TestOpenRecovers(t *testing.T) {
 	for name, operate := range operations {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			dir, activity := t.TempDir(), &drivetest.Activity{}
 			first := open(t, dir, activity)
 			prepare(t, dir)
-			want := done(t, operate)
+			want := snapshotAfter(t, operate)
 			stopped := stopAt(t, activity, "Complete", false)
-			go operate(context.Background(), of(t, first))
+			go operate(context.Background(), openDrive(t, first))
 			<-stopped
 			_, release, err := open(t, dir, activity).Open(t.Context(), workspace)
 			if err != nil {
@@ -240,17 +241,17 @@ func TestOpenRecovers(t *testing.T) {
 			if len(activity.Rows()) != 1 {
 				t.Errorf("%d rows", len(activity.Rows()))
 			}
-			agree(t, dir, activity, nil, want)
+			checkAgreement(t, dir, activity, nil, want)
 		})
 	}
 }
 
-func TestRestoresLeaveNoDescriptors(t *testing.T) {
+func TestRestoresLeakNoDescriptors(t *testing.T) {
 	dir, activity := t.TempDir(), &drivetest.Activity{}
-	d := of(t, open(t, dir, activity))
+	d := openDrive(t, open(t, dir, activity))
 	restore := func(n int) {
 		t.Helper()
-		archive := bytes.NewReader(archived(entry{"a", fmt.Sprint(n)}, entry{"./", ""}))
+		archive := bytes.NewReader(newArchive(entry{"a", fmt.Sprint(n)}, entry{"./", ""}))
 		must(t, d.Restore(t.Context(), fmt.Sprintf("tsk_%d", n), archive, accept, change))
 	}
 	restore(0)
@@ -261,19 +262,20 @@ func TestRestoresLeaveNoDescriptors(t *testing.T) {
 		restore(n + 1)
 	}
 	must(t, folder.Close())
-	eventually(t, func() bool { return descriptors(t) <= before }) // sweeps hold some for moments
+	eventually(t, func() bool { return descriptors(t) <= before }) // a running sweep holds some
 	if entry, err := d.Stat("a"); err != nil || entry.Size != 2 {
 		t.Errorf("%v, %v", entry, err)
 	}
 }
 
+// eventually waits until a condition is true.
 func eventually(t *testing.T, is func() bool) {
 	t.Helper()
 	deadline := time.After(3 * time.Minute) // only a test that fails waits so long
 	for !is() {
 		select {
 		case <-deadline:
-			t.Fatal("it never came")
+			t.Fatal("the condition did not become true")
 		case <-time.After(time.Millisecond):
 		}
 	}

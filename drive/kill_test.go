@@ -24,8 +24,8 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// TestKill lets a process of many writers run and kills it at a random command, again and again on one drive. After each
-// recovery the disk is what the rows, played from the first on, say that it is.
+// TestKill runs a child process with concurrent writers and kills it at a random command, repeatedly on one drive. After each
+// recovery the disk must be equal to the result of replaying all rows.
 func TestKill(t *testing.T) {
 	rounds := 12
 	if testing.Short() {
@@ -33,7 +33,7 @@ func TestKill(t *testing.T) {
 	}
 	dir, activity := t.TempDir(), &drivetest.Activity{}
 	for round := range rounds {
-		killed(t, dir, activity, round)
+		runAndKill(t, dir, activity, round)
 		drives := open(t, dir, activity)
 		if err := drives.Recover(t.Context(), workspace); err != nil {
 			t.Fatal(err)
@@ -41,8 +41,8 @@ func TestKill(t *testing.T) {
 		if intents := activity.Intents(); len(intents) > 0 {
 			t.Fatalf("round %d: %d intents are open", round, len(intents))
 		}
-		if got, want := snapshot(t, dir), played(t, activity.Rows()); !maps.Equal(got, want) {
-			t.Fatalf("round %d: the disk has %v, the rows say %v", round, got, want)
+		if got, want := snapshot(t, dir), replay(t, activity.Rows()); !maps.Equal(got, want) {
+			t.Fatalf("round %d: the disk has %v, want %v from the rows", round, got, want)
 		}
 		if err := drives.Close(); err != nil {
 			t.Fatal(err)
@@ -51,10 +51,10 @@ func TestKill(t *testing.T) {
 	t.Logf("%d rows", len(activity.Rows()))
 }
 
-// killed runs a child until a random command of its, and kills it before or after that takes effect.
-func killed(t *testing.T, dir string, activity *drivetest.Activity, round int) {
+// runAndKill starts a child and kills it at a random command, before or after the command takes effect.
+func runAndKill(t *testing.T, dir string, activity *drivetest.Activity, round int) {
 	t.Helper()
-	server := httptest.NewServer(asked(activity))
+	server := httptest.NewServer(serveActivity(activity))
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKillChild$")
 	child.Env = append(os.Environ(), "KILL_DIR="+dir, "KILL_URL="+server.URL, fmt.Sprint("KILL_ROUND=", round))
 	var out bytes.Buffer
@@ -79,7 +79,7 @@ func killed(t *testing.T, dir string, activity *drivetest.Activity, round int) {
 		t.Fatal(err)
 	}
 	child.Wait()
-	// What the dead process still had under way takes effect before the next one asks.
+	// Commands of the dead process that are still being served take effect before the next process starts.
 	server.Close()
 	activity.Fail(nil)
 	mu.Lock()
@@ -89,7 +89,8 @@ func killed(t *testing.T, dir string, activity *drivetest.Activity, round int) {
 	}
 }
 
-func asked(activity *drivetest.Activity) http.Handler {
+// serveActivity serves the activity to the child process; see remote.
+func serveActivity(activity *drivetest.Activity) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		content, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -131,7 +132,7 @@ func unpack(content []byte) (proto.Message, error) {
 	return packed.UnmarshalNew()
 }
 
-// remote asks the activity in the parent process.
+// remote is an Asker that sends commands to the activity in the parent process, at a URL.
 type remote string
 
 func (url remote) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
@@ -151,7 +152,7 @@ func (url remote) Ask(ctx context.Context, c entity.Command) (proto.Message, err
 	return unpack(content)
 }
 
-// TestKillChild is the process that is killed.
+// TestKillChild is the main function of the child process.
 func TestKillChild(t *testing.T) {
 	if os.Getenv("KILL_DIR") == "" {
 		t.Skip("runs as a child of TestKill")
@@ -163,27 +164,28 @@ func TestKillChild(t *testing.T) {
 	if err := drives.Provision(t.Context(), workspace); err != nil {
 		t.Fatal(err)
 	}
-	d := of(t, drives)
+	d := openDrive(t, drives)
 	var writers sync.WaitGroup
 	for w := range 6 {
 		writers.Go(func() {
 			for n := 0; ; n++ {
-				disturb(t.Context(), d, fmt.Sprintf("%s-%d-%d", os.Getenv("KILL_ROUND"), w, n))
+				randomChange(t.Context(), d, fmt.Sprintf("%s-%d-%d", os.Getenv("KILL_ROUND"), w, n))
 			}
 		})
 	}
 	writers.Wait()
 }
 
-var places = []string{"a", "b", "d", "d/x", "d/y", "d/e", "d/e/z", "f"}
+var paths = []string{"a", "b", "d", "d/x", "d/y", "d/e", "d/e/z", "f"}
 
-// disturb does anything; most of it is refused, as the places are few. The author's name is the content.
-func disturb(ctx context.Context, d *drive.Drive, who string) {
-	change := drive.Change{Author: &activityv1.Author{Actor: who}}
-	path, other := places[rand.IntN(len(places))], places[rand.IntN(len(places))]
+// randomChange makes a random change. Most changes are refused, because there are few paths. Files contain the name of their
+// last author.
+func randomChange(ctx context.Context, d *drive.Drive, author string) {
+	change := drive.Change{Author: &activityv1.Author{Actor: author}}
+	path, other := paths[rand.IntN(len(paths))], paths[rand.IntN(len(paths))]
 	switch rand.IntN(6) {
 	case 0, 1, 2:
-		d.Put(ctx, path, drive.Upload{Body: strings.NewReader(who), Size: -1}, change)
+		d.Put(ctx, path, drive.Upload{Body: strings.NewReader(author), Size: -1}, change)
 	case 3:
 		d.MakeFolder(ctx, path, change)
 	case 4:
@@ -193,19 +195,19 @@ func disturb(ctx context.Context, d *drive.Drive, who string) {
 	}
 }
 
-// played carries out the rows on an empty drive.
-func played(t *testing.T, rows []*activityv1.Operation) map[string]string {
+// replay returns the content of a drive after the operations of the rows, as snapshot does.
+func replay(t *testing.T, rows []*activityv1.Operation) map[string]string {
 	t.Helper()
 	disk := map[string]string{}
-	take := func(path string) map[string]string {
-		taken := map[string]string{}
+	remove := func(path string) map[string]string {
+		removed := map[string]string{}
 		for name, content := range disk {
 			if drive.Within(name, path) {
-				taken[strings.TrimPrefix(name, path)] = content
+				removed[strings.TrimPrefix(name, path)] = content
 				delete(disk, name)
 			}
 		}
-		return taken
+		return removed
 	}
 	for seq, op := range rows {
 		content := op.GetAuthor().GetActor()
@@ -216,12 +218,12 @@ func played(t *testing.T, rows []*activityv1.Operation) map[string]string {
 		case activityv1.Kind_KIND_CREATE, activityv1.Kind_KIND_WRITE:
 			disk[op.GetPath()] = content
 		case activityv1.Kind_KIND_DELETE:
-			if gone := len(take(op.GetPath())); op.GetCount() > 0 && uint64(gone) != op.GetCount() {
-				t.Errorf("row %d tells of %d entries, there were %d", seq+1, op.GetCount(), gone)
+			if gone := len(remove(op.GetPath())); op.GetCount() > 0 && uint64(gone) != op.GetCount() {
+				t.Errorf("row %d counts %d deleted entries, want %d", seq+1, op.GetCount(), gone)
 			}
 		case activityv1.Kind_KIND_RENAME:
-			moved := take(op.GetFromPath())
-			take(op.GetPath())
+			moved := remove(op.GetFromPath())
+			remove(op.GetPath())
 			for rest, content := range moved {
 				disk[op.GetPath()+rest] = content
 			}

@@ -24,19 +24,19 @@ func newMetrics() *metrics {
 			Name: "atelier_drive_operations_total", Help: "Operations on drives by kind and outcome.",
 		}, []string{"kind", "outcome"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "atelier_drive_bytes_total", Help: "Content bytes that came in by uploads and went out by reads.",
+			Name: "atelier_drive_bytes_total", Help: "Content bytes received in uploads (in) and sent to readers (out).",
 		}, []string{"direction"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "atelier_drive_operations_in_flight", Help: "Operations that change a drive and have not ended.",
+			Name: "atelier_drive_operations_in_flight", Help: "Operations that change a drive and are not finished.",
 		}),
 		unresolved: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "atelier_drive_operations_unresolved", Help: "Operations whose outcome the activity has not told yet.",
+			Name: "atelier_drive_operations_unresolved", Help: "Operations with an unknown outcome, which are retried in the background.",
 		}),
 		open: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "atelier_drive_open", Help: "Drives whose files are open.",
+			Name: "atelier_drive_open", Help: "Drives with open files.",
 		}),
 		evicted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "atelier_drive_evictions_total", Help: "Open drives that were closed to make room for others.",
+			Name: "atelier_drive_evictions_total", Help: "Idle drives that were closed to free file descriptors.",
 		}),
 	}
 	for _, direction := range []string{"in", "out"} {
@@ -49,26 +49,27 @@ func (m *metrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.operations, m.bytes, m.inFlight, m.unresolved, m.open, m.evicted}
 }
 
-// Describe is of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (d *Drives) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, c := range d.metrics.all() {
 		c.Describe(descriptions)
 	}
 }
 
-// Collect is of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (d *Drives) Collect(metrics chan<- prometheus.Metric) {
 	for _, c := range d.metrics.all() {
 		c.Collect(metrics)
 	}
 }
 
-func (m *metrics) ended(kind string, err error) {
-	m.operations.WithLabelValues(kind, outcome(err)).Inc()
+// countOperation counts a finished operation.
+func (m *metrics) countOperation(kind string, err error) {
+	m.operations.WithLabelValues(kind, outcomeOf(err)).Inc()
 }
 
-// outcome is an error's code; the codes are few.
-func outcome(err error) string {
+// outcomeOf returns the label for an error: its code, of which there are few.
+func outcomeOf(err error) string {
 	var e *entity.Error
 	switch {
 	case err == nil:

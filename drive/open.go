@@ -8,11 +8,11 @@ import (
 	"sync"
 )
 
-// Open returns a workspace's drive for one operation, recovered: what an earlier process left unfinished on it, on this
-// machine or while another one hosted it, is completed or undone before the drive is returned. The caller calls release
-// when the operation has ended, and uses neither the drive nor a Folder of it afterwards; files that it opened stay usable.
+// Open returns a workspace's drive for one operation. Operations that an earlier process left unfinished, on this machine or
+// on another that hosted the drive, are completed or undone first. The caller calls release when the operation has
+// ended, and uses neither the drive nor a Folder of it afterwards; files that it opened stay usable.
 //
-// It refuses with Unavailable where the drive is not provisioned, cannot be recovered now, or too many drives are in use.
+// Open returns Unavailable if the drive is not provisioned, cannot be recovered now, or too many drives are in use.
 func (d *Drives) Open(ctx context.Context, workspaceID string) (_ *Drive, release func(), err error) {
 	drive, release, err := d.acquire(ctx, workspaceID)
 	if err != nil {
@@ -28,10 +28,10 @@ func (d *Drives) Open(ctx context.Context, workspaceID string) (_ *Drive, releas
 	return drive, release, nil
 }
 
-// Recover brings a workspace's drive and its sequence to agreement after a crash: it completes or abandons each intent
-// that no running operation owns. Open does the same by itself; calling Recover first saves the first operation the wait.
-// A drive that is not provisioned has nothing to recover. Recover returns an error where the activity does not answer; the
-// drive then stays closed until a later attempt.
+// Recover makes a workspace's drive and its sequence agree after a crash: it completes or abandons each intent that belongs
+// to no running operation. Open does the same; calling Recover first saves the first operation the wait. Recover does
+// nothing if the drive is not provisioned. It returns Unavailable if the activity does not answer or the disk cannot be
+// read; operations on the drive then fail until a later attempt succeeds.
 func (d *Drives) Recover(ctx context.Context, workspaceID string) error {
 	drive, release, err := d.acquire(ctx, workspaceID)
 	if errors.Is(err, errUnprovisioned) {
@@ -48,9 +48,9 @@ func (d *Drives) Recover(ctx context.Context, workspaceID string) error {
 	return nil
 }
 
-// acquire reserves the descriptors of one operation and returns the drive with its files open, recovered or not.
+// acquire reserves the descriptors of one operation and returns the drive with its files open. It does not recover the drive.
 func (d *Drives) acquire(ctx context.Context, workspaceID string) (_ *Drive, release func(), err error) {
-	if err := checkID(workspaceID); err != nil {
+	if err := validateWorkspaceID(workspaceID); err != nil {
 		return nil, nil, err
 	}
 	r, err := d.cache.reserve(ctx, workspaceID)
@@ -66,18 +66,18 @@ func (d *Drives) acquire(ctx context.Context, workspaceID string) (_ *Drive, rel
 	return drive, release, nil
 }
 
-// awaitFiles opens the files of a reserved drive, or waits for the caller that is opening them.
+// awaitFiles opens the files of a reserved drive, or waits until the reservation that has to open them has done so.
 func (d *Drives) awaitFiles(r *reservation) error {
-	if r.opens {
+	if r.mustOpen {
 		err := r.drive.openFiles()
-		d.cache.opened(r, err)
+		d.cache.finishOpening(r, err)
 		return err
 	}
 	d.cache.mu.Lock()
 	opening := r.drive.opening
 	d.cache.mu.Unlock()
 	if opening != nil {
-		<-opening // a few system calls
+		<-opening // takes a few system calls
 	}
 	d.cache.mu.Lock()
 	defer d.cache.mu.Unlock()
@@ -90,13 +90,14 @@ func (d *Drives) awaitFiles(r *reservation) error {
 	return errClosing
 }
 
-// openFiles opens what an open drive holds: driveDescriptors.
+// openFiles opens the files that an open drive holds, driveDescriptors of them. It returns errUnprovisioned if a folder of
+// the drive is missing.
 func (d *Drive) openFiles() (err error) {
 	defer func() {
 		if err == nil {
 			return
 		}
-		_ = errors.Join(d.closeFiles()...) // the error of opening says more
+		_ = errors.Join(d.closeFiles()...) // the error of opening is the one to report
 		d.forgetFiles()
 		if errors.Is(err, fs.ErrNotExist) {
 			err = errUnprovisioned
@@ -116,17 +117,17 @@ func (d *Drive) openFiles() (err error) {
 	if d.tmp, err = home.OpenRoot("tmp"); err != nil {
 		return err
 	}
-	d.aside.File, err = d.tmp.Open(".")
+	d.staging.File, err = d.tmp.Open(".")
 	return err
 }
 
-// closeFiles closes what openFiles opened.
+// closeFiles closes the files that openFiles has opened.
 func (d *Drive) closeFiles() (errs []error) {
 	if d.tmp != nil {
 		errs = append(errs, d.tmp.Close())
 	}
-	if d.aside.File != nil {
-		errs = append(errs, d.aside.Close())
+	if d.staging.File != nil {
+		errs = append(errs, d.staging.Close())
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,18 +137,19 @@ func (d *Drive) closeFiles() (errs []error) {
 	return errs
 }
 
-// forgetFiles makes room for files that are opened again. Nobody uses the drive.
+// forgetFiles clears the fields of the closed files, so that openFiles can set them again. The drive is not in use.
 func (d *Drive) forgetFiles() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.tmp, d.aside, d.tree, d.attached = nil, handle{}, nil, nil
+	d.tmp, d.staging, d.tree, d.attached = nil, handle{}, nil, nil
 }
 
-// A tree is the open root of a drive's files. Reading goes through inside, which keeps links from leading out.
+// A tree is the open root folder of a drive's files, opened twice: reads go through inside, which follows links but not out
+// of the tree; changes go through files, which follows none.
 type tree struct {
 	inside *os.Root
 	files  handle
-	// uses counts the callers that are using it, under the drive's mu. A tree that was replaced is closed with the last.
+	// uses counts the callers of useTree. The drive's mu guards it. A replaced tree is closed by its last user.
 	uses     int
 	replaced bool
 }
@@ -165,7 +167,7 @@ func openTree(parent *os.Root, name string) (_ *tree, err error) {
 
 func (t *tree) close() error { return errors.Join(t.inside.Close(), t.files.Close()) }
 
-// useTree returns the drive's tree as it is now. It stays open until done is called, whatever takes its place.
+// useTree returns the drive's current tree. The tree stays open until done is called, even if a restore replaces it.
 func (d *Drive) useTree() (t *tree, done func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,7 +181,7 @@ func (d *Drive) useTree() (t *tree, done func()) {
 	}
 }
 
-// setTree makes a tree the drive's. The one before is closed as soon as nobody uses it.
+// setTree makes t the drive's tree. The tree that it replaces is closed as soon as it is not in use.
 func (d *Drive) setTree(t *tree) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -191,7 +193,7 @@ func (d *Drive) setTree(t *tree) {
 	}
 }
 
-// closeReplaced closes a tree that was replaced and that nobody uses. The caller holds mu.
+// closeReplaced closes a tree that was replaced and is not in use. The caller holds mu.
 func (d *Drive) closeReplaced(t *tree) {
 	if !t.replaced || t.uses > 0 {
 		return
@@ -201,8 +203,9 @@ func (d *Drive) closeReplaced(t *tree) {
 	}
 }
 
-// Attached returns what a protocol keeps in memory of the drive while it is open, such as its locks. The first call makes
-// it. It is forgotten when the drive is evicted, so that whatever must last is on disk. Callers use one type.
+// Attached returns a value that a protocol attaches to the open drive, such as a table of locks. The first call obtains it
+// from load and returns load's errors. An eviction of the drive discards the value, so it may only cache state that is on
+// disk. All callers expect the same type.
 func (d *Drive) Attached(load func() (any, error)) (any, error) {
 	d.attaching.Lock()
 	defer d.attaching.Unlock()

@@ -20,8 +20,9 @@ func TestWithinAgreesWithSegments(t *testing.T) {
 	})
 }
 
-// TestPathLocksExclude runs claims at once and watches that no two that conflict are held together.
-func TestPathLocksExclude(t *testing.T) {
+// TestPathLocksExcludeConflictingClaims acquires claims concurrently and verifies that no two conflicting ones are held at the
+// same time.
+func TestPathLocksExcludeConflictingClaims(t *testing.T) {
 	sets := [][]string{{"a"}, {"a/b"}, {"a/c", "d"}, {"d", "a/b"}, {"d/e"}, {""}, {"f"}}
 	var locks pathLocks
 	var mu sync.Mutex
@@ -39,7 +40,7 @@ func TestPathLocksExclude(t *testing.T) {
 				mu.Lock()
 				for other := range held {
 					if other.conflicts(mine) {
-						t.Errorf("%v and %v at once", other.paths, set)
+						t.Errorf("%v and %v are held at the same time", other.paths, set)
 					}
 				}
 				held[mine] = true
@@ -53,27 +54,27 @@ func TestPathLocksExclude(t *testing.T) {
 	}
 	work.Wait()
 	if len(locks.claims) != 0 {
-		t.Errorf("%d claims are left", len(locks.claims))
+		t.Errorf("%d claims remain after all were released", len(locks.claims))
 	}
 }
 
-func TestPathLocksAreFairAndGiveUp(t *testing.T) {
+func TestPathLocksGrantInOrderAndDropCanceledClaims(t *testing.T) {
 	var locks pathLocks
 	first, _ := locks.acquire(t.Context(), "a")
-	gone, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := locks.acquire(gone, "a/b"); err == nil {
+	if _, err := locks.acquire(canceled, "a/b"); err == nil {
 		t.Error("a canceled claim was granted")
 	}
-	root := locks.enter([]string{""})
-	late := locks.enter([]string{"z"})
+	root := locks.enqueue([]string{""})
+	late := locks.enqueue([]string{"z"})
 	select {
 	case <-late.granted:
-		t.Error("a later claim overtook one that it conflicts with")
+		t.Error("a claim was granted before an earlier one that it conflicts with")
 	default:
 	}
 	first()
 	<-root.granted
-	locks.leave(root)
+	locks.remove(root)
 	<-late.granted
 }

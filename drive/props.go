@@ -14,7 +14,8 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// A Property is a WebDAV dead property: its element's name, the attributes as they are written, and what is inside.
+// A Property is a WebDAV dead property (RFC 4918, section 4.1): the namespace and local name of its element, and the element's
+// attributes and content as XML.
 type Property struct {
 	Space string `json:"s,omitempty"`
 	Local string `json:"l"`
@@ -23,37 +24,41 @@ type Property struct {
 }
 
 const (
+	// propsAttribute is the extended attribute that stores the properties of an entry, as JSON.
 	propsAttribute = "user.atelier.props"
-	// maxProps is the kernel's bound for an extended attribute; file systems may hold less.
+	// maxProps is the kernel's limit for the size of an extended attribute, in bytes; file systems may have a lower one.
 	maxProps = 64 << 10
 )
 
-// Properties are the dead properties of a path.
+// Properties returns the dead properties of the entry at a path. It returns NotFound if there is no entry, and no
+// properties if the server lacks the permission to read them.
 func (d *Drive) Properties(path string) ([]Property, error) {
 	tree, done := d.useTree()
 	defer done()
 	file, err := tree.inside.OpenFile(orDot(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, unlessForbidden(err)
+		return nil, ignoreForbidden(err)
 	}
 	defer file.Close()
 	props, err := parseProps(func(into []byte) (int, error) {
 		return unix.Fgetxattr(int(file.Fd()), propsAttribute, into)
 	})
-	return props, unlessForbidden(err)
+	return props, ignoreForbidden(err)
 }
 
-// unlessForbidden is fromOS for reading properties: what cannot be read is listed without them.
-func unlessForbidden(err error) error {
+// ignoreForbidden is fromOS for reading properties: an entry that the server may not read is listed without them.
+func ignoreForbidden(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return nil
 	}
 	return fromOS(err)
 }
 
-// Patch changes the dead properties of a path as a whole, durably. It is Full where they cannot be kept.
+// Patch replaces the dead properties of the entry at a path by the result of edit, atomically and durably. It records no
+// row. It returns NotFound or Linked, the errors of the change's functions, and Full if the file system has no space for the
+// properties or does not support them.
 func (d *Drive) Patch(ctx context.Context, path string, c Change, edit func([]Property) []Property) (err error) {
-	defer func() { d.drives.metrics.ended("patch", err) }()
+	defer func() { d.drives.metrics.countOperation("patch", err) }()
 	unlock, err := d.locks.acquire(ctx, path)
 	if err != nil {
 		return err
@@ -88,7 +93,7 @@ func (d *Drive) openToPatch(path string) (*os.File, error) {
 	if path == "" {
 		tree, done := d.useTree()
 		defer done()
-		root, err := tree.files.folder(".")
+		root, err := tree.files.openFolder(".")
 		return root.File, fromOS(err)
 	}
 	at, err := d.locateExisting(path)
@@ -97,54 +102,56 @@ func (d *Drive) openToPatch(path string) (*os.File, error) {
 	}
 	defer at.close()
 	if at.isFolder() {
-		folder, err := at.parent.folder(at.name)
+		folder, err := at.parent.openFolder(at.name)
 		return folder.File, fromOS(err)
 	}
-	file, err := at.parent.file(at.name)
+	file, err := at.parent.openFile(at.name)
 	if errors.Is(err, unix.ELOOP) {
 		return nil, errLinked
 	}
 	return file, fromOS(err)
 }
 
-// readProps reads them by name: through the descriptor's entry in /proc, for want of a call that takes a folder.
+// readProps reads the properties of an entry by name, without opening it. Linux has no getxattrat before 6.13, so the path goes
+// through the folder's descriptor in /proc.
 func readProps(folder handle, name string) ([]Property, error) {
 	path := "/proc/self/fd/" + strconv.Itoa(folder.fd()) + "/" + name
 	return parseProps(func(into []byte) (int, error) { return unix.Lgetxattr(path, propsAttribute, into) })
 }
 
 func parseProps(read func(into []byte) (int, error)) ([]Property, error) {
-	// Most entries have none: ask for the size first.
+	// Most entries have no properties, so ask for the size before allocating.
 	n, err := read(nil)
-	if absent(err) || err == nil && n == 0 {
+	if isAbsent(err) || err == nil && n == 0 {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	value := make([]byte, maxProps)
-	if n, err = read(value); absent(err) {
+	if n, err = read(value); isAbsent(err) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
 	var props []Property
 	if json.Unmarshal(value[:n], &props) != nil {
-		// A process wrote it; what cannot be read is as good as absent.
+		// A process has overwritten the attribute. Treat it as absent.
 		return nil, nil
 	}
 	return props, nil
 }
 
-func absent(err error) bool {
+// isAbsent reports whether an error of reading an attribute means that the entry has none.
+func isAbsent(err error) bool {
 	return errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOENT)
 }
 
-var errNoRoom = entity.Errorf(Full, "there is no room for the properties here")
+var errNoPropertySpace = entity.Errorf(Full, "the file system has no space for the properties, or does not support them")
 
 func writeProps(file *os.File, props []Property) error {
 	if len(props) == 0 {
-		if err := unix.Fremovexattr(int(file.Fd()), propsAttribute); !absent(err) {
+		if err := unix.Fremovexattr(int(file.Fd()), propsAttribute); !isAbsent(err) {
 			return err
 		}
 		return nil
@@ -156,12 +163,12 @@ func writeProps(file *os.File, props []Property) error {
 		return err
 	}
 	if value.Len() > maxProps {
-		return errNoRoom
+		return errNoPropertySpace
 	}
 	err := unix.Fsetxattr(int(file.Fd()), propsAttribute, value.Bytes(), 0)
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.ENOTSUP, unix.E2BIG, unix.ERANGE, unix.EPERM} {
 		if errors.Is(err, full) {
-			return errNoRoom
+			return errNoPropertySpace
 		}
 	}
 	return err

@@ -1,6 +1,7 @@
 package drive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -16,24 +17,24 @@ import (
 
 const writeOnly = os.O_WRONLY | unix.O_NONBLOCK
 
-// An Upload is the content of a file on its way in.
+// An Upload is the content for a file.
 type Upload struct {
 	Body io.Reader
-	// Size is the length that was announced, -1 where none was.
+	// Size is the announced length of Body in bytes; -1: unknown.
 	Size int64
-	// Modified is the time that the file gets; zero: now.
+	// Modified is the modification time for the file; zero: now.
 	Modified time.Time
 }
 
-// Put stores a file's content whole: readers see the old content until the new one is there and durable. It tells the
-// new entry and whether the path is new.
+// Put creates or replaces a file atomically: readers see the old content until the new content is durable. It returns the
+// new entry and whether the path is new. "The life of a change" in the package comment describes its steps.
 //
-// A body that fails or ends early is Broken and leaves everything as it was; refusals are NoParent, IsFolder, Linked,
-// LimitReached and Full.
+// It returns Broken if the body fails or does not have the announced size; NoParent, IsFolder, Linked, LimitReached or Full;
+// the errors of the change's functions; and Unavailable. After every other error than Unavailable nothing was changed.
 func (d *Drive) Put(ctx context.Context, path string, upload Upload, c Change) (entry Entry, created bool, err error) {
 	kind := "write"
-	defer func() { d.drives.metrics.ended(kind, err) }()
-	if err := checkChange(path); err != nil {
+	defer func() { d.drives.metrics.countOperation(kind, err) }()
+	if err := validateChangePath(path); err != nil {
 		return Entry{}, false, err
 	}
 	a, err := d.begin(c)
@@ -41,16 +42,16 @@ func (d *Drive) Put(ctx context.Context, path string, upload Upload, c Change) (
 		return Entry{}, false, err
 	}
 	defer a.end()
-	// Ask what can be refused before the body comes; it is asked again under the lock.
-	if err := d.wouldPut(path, a); err != nil {
+	// Refuse before the body is read, if possible. The same checks run again under the lock.
+	if err := d.preflightPut(path, a); err != nil {
 		return Entry{}, false, err
 	}
-	file, err := d.tmp.OpenFile(a.staged(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	file, err := d.tmp.OpenFile(a.stagedName(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return Entry{}, false, fromOS(err)
 	}
 	defer file.Close()
-	defer a.discard()
+	defer a.removeStaged()
 	if err := d.receive(ctx, file, upload); err != nil {
 		return Entry{}, false, err
 	}
@@ -65,48 +66,50 @@ func (d *Drive) Put(ctx context.Context, path string, upload Upload, c Change) (
 	if created = !at.exists(); created {
 		kind = "create"
 	}
-	entry, err = a.place(ctx, file, at, path)
+	entry, err = a.commitUpload(ctx, file, at, path)
 	return entry, created, err
 }
 
-// place puts an upload that arrived into its place.
-func (a *attempt) place(ctx context.Context, file *os.File, at *place, path string) (Entry, error) {
-	if err := a.guard(); err != nil {
+// commitUpload installs a received upload at its locked location.
+func (a *attempt) commitUpload(ctx context.Context, file *os.File, at *location, path string) (Entry, error) {
+	if err := a.checkGuard(); err != nil {
 		return Entry{}, err
 	}
-	if err := at.bequeath(file); err != nil {
+	if err := at.inheritAttributes(file); err != nil {
 		return Entry{}, fromOS(err)
 	}
 	info, err := file.Stat()
 	if err != nil {
 		return Entry{}, fromOS(err)
 	}
-	// A row of a write names no kind of entry: it is of a file.
+	// The row of a write has no entry kind, because only files are written.
 	kind, entryKind := activityv1.Kind_KIND_WRITE, activityv1.EntryKind_ENTRY_KIND_UNSPECIFIED
 	if !at.exists() {
 		kind, entryKind = activityv1.Kind_KIND_CREATE, activityv1.EntryKind_ENTRY_KIND_FILE
 	}
-	d, entry := a.drive, entryOf(at.name, info)
+	d, entry := a.drive, newEntry(at.name, info)
 	op := d.operation(kind, entryKind, path, a.change.Author)
-	return entry, a.settle(ctx, op, entry.inode, func() (bool, error) {
-		if err := d.aside.rename(a.staged(), at.parent, at.name, at.exists()); err != nil {
+	return entry, a.commit(ctx, op, entry.inode, func() (bool, error) {
+		if err := d.staging.rename(a.stagedName(), at.parent, at.name, at.exists()); err != nil {
 			return false, err
 		}
-		return true, errors.Join(at.parent.Sync(), d.aside.Sync())
+		return true, errors.Join(at.parent.Sync(), d.staging.Sync())
 	})
 }
 
-func (d *Drive) wouldPut(path string, a *attempt) error {
+// preflightPut returns the error with which Put would refuse the upload now.
+func (d *Drive) preflightPut(path string, a *attempt) error {
 	at, err := d.locateFile(path)
 	if err != nil {
 		return err
 	}
 	at.close()
-	return a.guard()
+	return a.checkGuard()
 }
 
-// locateFile is locate for a path where a file is, or may be made.
-func (d *Drive) locateFile(path string) (*place, error) {
+// locateFile is locate for an upload. It returns IsFolder if the path is a folder, and LimitReached if a new file would be too
+// deep.
+func (d *Drive) locateFile(path string) (*location, error) {
 	at, err := d.locate(path)
 	if err != nil {
 		return nil, err
@@ -115,7 +118,7 @@ func (d *Drive) locateFile(path string) (*place, error) {
 	case at.isFolder():
 		err = errIsFolder
 	case !at.exists():
-		err = checkDepth(path)
+		err = validateDepth(path)
 	}
 	if err != nil {
 		at.close()
@@ -124,7 +127,8 @@ func (d *Drive) locateFile(path string) (*place, error) {
 	return at, nil
 }
 
-// receive streams an upload to a file and makes it durable.
+// receive copies an upload to a file, sets the modification time and syncs the file: step 4 of "The life of a change" in the package comment. It returns the errors of Put that
+// concern the body and the disk.
 func (d *Drive) receive(ctx context.Context, file *os.File, upload Upload) error {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
@@ -137,7 +141,7 @@ func (d *Drive) receive(ctx context.Context, file *os.File, upload Upload) error
 	case err != nil:
 		return fromOS(err)
 	case upload.Size >= 0 && n != upload.Size:
-		return entity.Errorf(Broken, "%d of %d bytes arrived", n, upload.Size)
+		return entity.Errorf(Broken, "the upload is incomplete: %d bytes were announced and %d arrived", upload.Size, n)
 	}
 	if at := upload.Modified; !at.IsZero() {
 		if err := unix.Futimes(int(file.Fd()), []unix.Timeval{unix.NsecToTimeval(at.UnixNano()), unix.NsecToTimeval(at.UnixNano())}); err != nil {
@@ -149,7 +153,7 @@ func (d *Drive) receive(ctx context.Context, file *os.File, upload Upload) error
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// A body remembers that it was the body that failed, and not the disk.
+// A body reads an upload. It records its error, which tells a failed body from a failed disk.
 type body struct {
 	io.Reader
 	ctx context.Context
@@ -162,42 +166,23 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.Reader.Read(p)
 	if err != nil && err != io.EOF {
-		b.err = entity.Errorf(Broken, "the upload ended before its end")
+		b.err = entity.Errorf(Broken, "the upload was interrupted")
 	}
 	return n, err
 }
 
-// discard removes what was made aside unless it went into place or an unknown outcome needs it. A folder with something
-// in it stays for the sweep.
-func (a *attempt) discard() {
-	if a.kept {
-		return
-	}
-	st, err := a.drive.aside.stat(a.staged())
-	if err != nil || st == nil {
-		return
-	}
-	flags := 0
-	if isFolder(st) {
-		flags = unix.AT_REMOVEDIR
-	}
-	if err := a.drive.aside.unlink(a.staged(), flags); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
-		a.drive.drives.log.Error("cannot remove what was made aside", "workspace", a.drive.workspaceID, "error", err)
-	}
-}
-
-// bequeath gives a new file what it takes over: mode and properties of the file that it replaces, the owner of that
-// or else of the folder. What it changed is durable when it ends.
-func (p *place) bequeath(file *os.File) error {
-	owner, err := p.owner()
+// inheritAttributes gives a new file the mode and dead properties of the file that it replaces, and the location's ownership.
+// It syncs the file if it has changed it.
+func (l *location) inheritAttributes(file *os.File) error {
+	ownership, err := l.ownership()
 	if err != nil {
 		return err
 	}
-	props, err := p.heritage(file, owner)
+	props, err := l.inheritMode(file, ownership)
 	if err != nil {
 		return err
 	}
-	if !p.isFile() && owner.isServer() {
+	if !l.isFile() && ownership.isProcess() {
 		return nil
 	}
 	if len(props) > 0 {
@@ -208,13 +193,77 @@ func (p *place) bequeath(file *os.File) error {
 	return file.Sync()
 }
 
-// heritage gives owner and mode, and tells the properties to take over.
-func (p *place) heritage(file *os.File, owner owner) ([]Property, error) {
-	if err := owner.give(file); err != nil || !p.isFile() {
+// inheritMode sets ownership and mode, and returns the dead properties to inherit.
+func (l *location) inheritMode(file *os.File, ownership ownership) ([]Property, error) {
+	if err := ownership.applyTo(file); err != nil || !l.isFile() {
 		return nil, err
 	}
-	if err := unix.Fchmod(int(file.Fd()), p.st.Mode&0o777); err != nil {
+	if err := unix.Fchmod(int(file.Fd()), l.st.Mode&0o777); err != nil {
 		return nil, err
 	}
-	return readProps(p.parent, p.name)
+	return readProps(l.parent, l.name)
+}
+
+// MakeFolder creates an empty folder. It returns Exists, NoParent, Linked or LimitReached; the errors of the change's functions;
+// and Unavailable. After every other error than Unavailable nothing was changed.
+func (d *Drive) MakeFolder(ctx context.Context, path string, c Change) (err error) {
+	defer func() { d.drives.metrics.countOperation("folder", err) }()
+	if err := cmp.Or(validateChangePath(path), validateDepth(path)); err != nil {
+		return err
+	}
+	a, err := d.begin(c)
+	if err != nil {
+		return err
+	}
+	defer a.end()
+	if err := d.tmp.Mkdir(a.stagedName(), 0o755); err != nil {
+		return fromOS(err)
+	}
+	defer a.removeStaged()
+	if err := a.lock(ctx, path); err != nil {
+		return err
+	}
+	at, err := d.locate(path)
+	if err != nil {
+		return err
+	}
+	defer at.close()
+	if at.exists() {
+		return errExists
+	}
+	if err := a.checkGuard(); err != nil {
+		return err
+	}
+	inode, err := d.prepareFolder(a.stagedName(), at)
+	if err != nil {
+		return fromOS(err)
+	}
+	op := d.operation(activityv1.Kind_KIND_CREATE, activityv1.EntryKind_ENTRY_KIND_FOLDER, path, c.Author)
+	return a.commit(ctx, op, inode, func() (bool, error) {
+		if err := d.staging.rename(a.stagedName(), at.parent, at.name, false); err != nil {
+			return false, err
+		}
+		return true, errors.Join(at.parent.Sync(), d.staging.Sync())
+	})
+}
+
+// prepareFolder gives a staged folder the ownership for its location, durably, and returns its inode.
+func (d *Drive) prepareFolder(name string, at *location) (inode uint64, err error) {
+	folder, err := d.staging.openFolder(name)
+	if err != nil {
+		return 0, err
+	}
+	defer folder.Close()
+	ownership, err := at.ownership()
+	if err != nil {
+		return 0, err
+	}
+	if err := ownership.applyTo(folder.File); err != nil {
+		return 0, err
+	}
+	st, err := folder.stat(".")
+	if err != nil {
+		return 0, err
+	}
+	return st.Ino, folder.Sync()
 }

@@ -9,127 +9,133 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// recoverOnce recovers for the first of those who wait for it.
+// recoverOnce recovers the drive unless it was recovered since it came into memory. Of several concurrent callers one
+// recovers it and the others wait.
 func (d *Drive) recoverOnce(ctx context.Context) error {
-	return d.alone(ctx, func() error {
+	return d.exclusively(ctx, func() error {
 		if d.recovered.Load() {
 			return nil
 		}
-		return d.resolve(ctx)
+		return d.resolveIntents(ctx)
 	})
 }
 
 func (d *Drive) recover(ctx context.Context) error {
-	return d.alone(ctx, func() error { return d.resolve(ctx) })
+	return d.exclusively(ctx, func() error { return d.resolveIntents(ctx) })
 }
 
-func (d *Drive) alone(ctx context.Context, work func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// exclusively runs work while no other recovery of the drive runs. It returns Unavailable after waitTimeout.
+func (d *Drive) exclusively(ctx context.Context, work func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	select {
 	case d.recovering <- struct{}{}:
 		defer func() { <-d.recovering }()
 		return work()
 	case <-ctx.Done():
-		return unavailable("the drive is being recovered")
+		return unavailable("the drive is being recovered; try again")
 	}
 }
 
-func (d *Drive) resolve(ctx context.Context) error {
+// resolveIntents completes or abandons every open intent that belongs to no operation of this process. It returns
+// Unavailable if the activity does not answer or the disk cannot be read.
+func (d *Drive) resolveIntents(ctx context.Context) error {
 	reply, err := d.ask(ctx, &activityv1.ListIntents{})
 	if err != nil {
-		return d.unrecovered(err)
+		return d.recoveryFailed(err)
 	}
 	intents, ok := reply.(*activityv1.Intents)
 	if !ok {
 		return fmt.Errorf("drive: unexpected reply %T", reply)
 	}
 	for _, intent := range intents.GetIntents() {
-		if d.isLive(intent.GetId()) {
+		if d.isInFlight(intent.GetId()) {
 			continue
 		}
 		if err := d.resolveIntent(ctx, intent); err != nil {
-			return d.unrecovered(err)
+			return d.recoveryFailed(err)
 		}
 	}
 	d.recovered.Store(true)
 	return nil
 }
 
-// unrecovered logs what keeps a drive closed; clients are told no more than that.
-func (d *Drive) unrecovered(err error) error {
-	d.drives.log.Error("a drive cannot be recovered now", "workspace", d.workspaceID, "error", err)
-	return unavailable("the drive cannot be recovered now")
+// recoveryFailed logs the error that keeps a drive closed and returns Unavailable, without details, for the client.
+func (d *Drive) recoveryFailed(err error) error {
+	d.drives.log.Error("cannot recover a drive; requests for it fail until this succeeds", "workspace", d.workspaceID, "error", err)
+	return unavailable("the drive cannot be recovered now; try again")
 }
 
+// resolveIntent completes an intent if its operation has happened, and otherwise undoes its first half and abandons it.
 func (d *Drive) resolveIntent(ctx context.Context, intent *activityv1.Intent) error {
-	unlock, err := d.locks.acquire(ctx, touched(intent.GetOperation())...)
+	unlock, err := d.locks.acquire(ctx, pathsOf(intent.GetOperation())...)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	a := &attempt{drive: d, id: intent.GetId()}
-	happened, err := d.evidence(a, intent)
+	happened, err := d.hasHappened(a, intent)
 	if err != nil {
 		return fromOS(err)
 	}
-	d.drives.log.Info("an unfinished operation is settled", "workspace", d.workspaceID, "intent", a.id, "happened", happened)
+	d.drives.log.Info("recovered an unfinished drive operation", "workspace", d.workspaceID, "intent", a.id, "happened", happened)
 	if happened {
-		return settled(a.ask(ctx, &activityv1.Complete{IntentId: a.id}))
+		return ignoreRefusal(a.ask(ctx, &activityv1.Complete{IntentId: a.id}))
 	}
-	if err := d.putBack(a, intent.GetOperation()); err != nil {
+	if err := d.moveBackTrash(a, intent.GetOperation()); err != nil {
 		return fromOS(err)
 	}
-	return settled(a.ask(ctx, &activityv1.Abandon{IntentId: a.id}))
+	return ignoreRefusal(a.ask(ctx, &activityv1.Abandon{IntentId: a.id}))
 }
 
-// settled forgives a refusal: the intent is not there any more.
-func settled(err error) error {
+// ignoreRefusal returns nil for a refusal, which here means that the intent does not exist any more.
+func ignoreRefusal(err error) error {
 	if err == nil || entity.IsRefusal(err) {
 		return nil
 	}
 	return err
 }
 
-func touched(op *activityv1.Operation) []string {
+func pathsOf(op *activityv1.Operation) []string {
 	if op.GetFromPath() == "" {
 		return []string{op.GetPath()}
 	}
 	return []string{op.GetPath(), op.GetFromPath()}
 }
 
-// evidence tells whether the disk shows an intent's operation, and makes durable what shows it.
-func (d *Drive) evidence(a *attempt, intent *activityv1.Intent) (bool, error) {
+// hasHappened reports whether the disk shows that an intent's operation has happened, and makes the folders that show it
+// durable.
+func (d *Drive) hasHappened(a *attempt, intent *activityv1.Intent) (bool, error) {
 	op := intent.GetOperation()
 	switch op.GetKind() {
 	case activityv1.Kind_KIND_RESTORE:
-		return d.restored(intent.GetInode())
+		return d.isRestored(intent.GetInode())
 	case activityv1.Kind_KIND_DELETE:
-		trash, err := d.aside.stat(a.trash())
+		trash, err := d.staging.stat(a.trashName())
 		if err != nil || trash == nil {
 			return false, err
 		}
-		return true, errors.Join(d.syncParent(op.GetPath()), d.aside.Sync())
+		return true, errors.Join(d.syncParent(op.GetPath()), d.staging.Sync())
 	}
-	if there, err := d.holds(op.GetPath(), intent.GetInode()); err != nil || !there {
+	if there, err := d.isAt(op.GetPath(), intent.GetInode()); err != nil || !there {
 		return false, err
 	}
 	if from := op.GetFromPath(); from != "" {
-		// Source and destination may have been links to one file before.
-		if there, err := d.holds(from, intent.GetInode()); err != nil || there {
+		// Source and destination may have been hard links to one file, so the source must be gone as well.
+		if there, err := d.isAt(from, intent.GetInode()); err != nil || there {
 			return false, err
 		}
 		if err := d.syncParent(from); err != nil {
 			return false, err
 		}
 	}
-	return true, errors.Join(d.syncParent(op.GetPath()), d.aside.Sync())
+	return true, errors.Join(d.syncParent(op.GetPath()), d.staging.Sync())
 }
 
-// holds tells whether an inode is at a path.
-func (d *Drive) holds(path string, inode uint64) (bool, error) {
+// isAt reports whether the entry at a path has the inode.
+func (d *Drive) isAt(path string, inode uint64) (bool, error) {
 	at, err := d.locate(path)
-	if gone(err) {
+	if isGone(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -141,7 +147,7 @@ func (d *Drive) holds(path string, inode uint64) (bool, error) {
 
 func (d *Drive) syncParent(path string) error {
 	at, err := d.locate(path)
-	if gone(err) {
+	if isGone(err) {
 		return nil
 	}
 	if err != nil {
@@ -151,9 +157,9 @@ func (d *Drive) syncParent(path string) error {
 	return at.parent.Sync()
 }
 
-// putBack returns what an operation that did not happen had already moved out of its way.
-func (d *Drive) putBack(a *attempt, op *activityv1.Operation) error {
-	trash, err := d.aside.stat(a.trash())
+// moveBackTrash moves an entry, which an operation that did not happen had already moved to the trash, back to its path.
+func (d *Drive) moveBackTrash(a *attempt, op *activityv1.Operation) error {
+	trash, err := d.staging.stat(a.trashName())
 	if err != nil || trash == nil {
 		return err
 	}
@@ -163,15 +169,16 @@ func (d *Drive) putBack(a *attempt, op *activityv1.Operation) error {
 	}
 	defer at.close()
 	if at.exists() {
-		// A process made something there since; it is newer.
+		// A process has created a newer entry there. The trash is deleted by the sweep.
 		return nil
 	}
-	if err := d.aside.rename(a.trash(), at.parent, at.name, false); err != nil {
+	if err := d.staging.rename(a.trashName(), at.parent, at.name, false); err != nil {
 		return err
 	}
-	return errors.Join(at.parent.Sync(), d.aside.Sync())
+	return errors.Join(at.parent.Sync(), d.staging.Sync())
 }
 
-func gone(err error) bool {
+// isGone reports whether an error of locate means that no entry can be at the path.
+func isGone(err error) bool {
 	return errors.Is(err, errNoParent) || errors.Is(err, errLinked)
 }

@@ -12,74 +12,78 @@ import (
 )
 
 const (
-	// markAttribute is on the root of a tree that a restore put there, and says which.
+	// markAttribute is an extended attribute of the root of a restored tree. Its value identifies the restore.
 	markAttribute = "user.atelier.restore"
-	maxMark       = 128
-	// spared is how much room a restore leaves on the disk, in bytes.
-	spared = 64 << 20
+	// maxMark is the maximum length of the value in bytes.
+	maxMark = 128
+	// reservedBytes is the space that a restore leaves free on the disk.
+	reservedBytes = 64 << 20
 )
 
-// Restore puts what an archive of Export holds in the place of all that is on the drive, as one operation. The tree is
-// made aside and verify is asked, with the number of entries and when the archive has been read to its end, before
-// anything is replaced; whatever fails until then leaves the drive as it was. Readers keep the files that they have open.
+// Restore replaces the whole tree of the drive by the content of an archive that Export has written, as one operation.
+// Readers keep the files that they have open.
 //
-// mark names the restore: one whose tree is in place already is done. A refusal is Corrupt, Full, or verify's.
+// Restore unpacks the archive in the staging folder, reads it to its end, and calls verify with the number of entries.
+// After an error until then the drive is unchanged. mark identifies the restore: if the drive's tree already has that mark,
+// Restore does nothing.
+//
+// It returns Corrupt, Full, verify's error, the errors of the change's functions, and Unavailable.
 func (d *Drive) Restore(ctx context.Context, mark string, archive io.Reader, verify func(entries int64) error, c Change) (err error) {
-	defer func() { d.drives.metrics.ended("restore", err) }()
-	if d.marked(mark) {
+	defer func() { d.drives.metrics.countOperation("restore", err) }()
+	if d.hasMark(mark) {
 		return nil
 	}
 	a, err := d.begin(c)
 	if err != nil {
 		return err
 	}
-	// The sweep takes away what is left aside: the tree that was replaced, or else the one that was to replace it.
+	// The sweep deletes the tree in the staging folder: the replaced one, or after an error the unpacked one.
 	defer d.sweep()
 	defer a.end()
-	fresh, err := d.stageArchive(ctx, a.staged(), mark, archive, verify)
+	fresh, err := d.stageArchive(ctx, a.stagedName(), mark, archive, verify)
 	if err != nil {
 		return fromOS(err)
 	}
-	kept := false
+	installed := false
 	defer func() {
-		if !kept {
+		if !installed {
 			fresh.close()
 		}
 	}()
-	// Whoever is at work on a path comes before or after, and nobody in between.
+	// Locking the root waits for all operations on the drive and blocks later ones.
 	if err := a.lock(ctx, ""); err != nil {
 		return err
 	}
-	if err := a.guard(); err != nil {
+	if err := a.checkGuard(); err != nil {
 		return err
 	}
-	staged, err := d.aside.stat(a.staged())
+	staged, err := d.staging.stat(a.stagedName())
 	if err != nil || staged == nil {
 		return errors.Join(fromOS(err), errNotFound)
 	}
 	op := d.operation(activityv1.Kind_KIND_RESTORE, activityv1.EntryKind_ENTRY_KIND_UNSPECIFIED, "", c.Author)
-	return a.settle(ctx, op, staged.Ino, func() (bool, error) {
-		err := d.exchange(a.staged())
+	return a.commit(ctx, op, staged.Ino, func() (bool, error) {
+		err := d.exchange(a.stagedName())
 		if err != nil {
 			return false, err
 		}
-		kept = true
+		installed = true
 		d.setTree(fresh)
-		return true, errors.Join(d.syncHome(), d.aside.Sync())
+		return true, errors.Join(d.syncHome(), d.staging.Sync())
 	})
 }
 
-// stageArchive makes an archive's tree aside, durably, and opens it.
+// stageArchive unpacks and verifies an archive in tmp, marks its root, makes the tree durable and opens it.
 func (d *Drive) stageArchive(ctx context.Context, name, mark string, archive io.Reader, verify func(entries int64) error) (*tree, error) {
 	if err := d.tmp.Mkdir(name, 0o755); err != nil {
 		return nil, err
 	}
-	root, err := d.aside.folder(name)
+	root, err := d.staging.openFolder(name)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	u, err := newUnpacker(ctx, root, d.room)
+	u, err := newUnpacker(ctx, root, d.requireSpace)
 	if err != nil {
 		return nil, err
 	}
@@ -87,9 +91,9 @@ func (d *Drive) stageArchive(ctx context.Context, name, mark string, archive io.
 	if err := u.unpack(archive); err != nil {
 		return nil, err
 	}
-	// What follows the end of the archive belongs to what is verified.
-	if _, err := io.Copy(io.Discard, whileRunning{ctx, archive}); err != nil {
-		return nil, u.unreadable(err)
+	// Verification, such as a hash, covers the bytes behind the end of the archive as well.
+	if _, err := io.Copy(io.Discard, contextReader{ctx, archive}); err != nil {
+		return nil, u.readError(err)
 	}
 	if err := verify(u.entries); err != nil {
 		return nil, err
@@ -97,33 +101,33 @@ func (d *Drive) stageArchive(ctx context.Context, name, mark string, archive io.
 	if err := setMark(root, mark); err != nil {
 		return nil, err
 	}
-	if err := unix.Syncfs(d.aside.fd()); err != nil {
+	if err := unix.Syncfs(d.staging.fd()); err != nil {
 		return nil, err
 	}
 	return openTree(d.tmp, name)
 }
 
-// room refuses what the disk has no room for.
-func (d *Drive) room(size int64) error {
+// requireSpace returns ENOSPC if the disk has no space for size bytes beside reservedBytes.
+func (d *Drive) requireSpace(size int64) error {
 	_, available, err := d.Space()
 	if err != nil {
 		return err
 	}
-	if uint64(size)+spared > available {
+	if uint64(size)+reservedBytes > available {
 		return unix.ENOSPC
 	}
 	return nil
 }
 
-// exchange swaps what is aside with the drive's tree, in one step.
+// exchange swaps a staged tree and the drive's tree atomically.
 func (d *Drive) exchange(staged string) error {
 	home, err := d.openHome()
 	if err != nil {
 		return err
 	}
 	defer home.Close()
-	err = eintr(func() error {
-		return unix.Renameat2(d.aside.fd(), staged, int(home.Fd()), "files", unix.RENAME_EXCHANGE)
+	err = retryEINTR(func() error {
+		return unix.Renameat2(d.staging.fd(), staged, int(home.Fd()), "files", unix.RENAME_EXCHANGE)
 	})
 	if err != nil {
 		return &os.LinkError{Op: "exchange", Old: staged, New: "files", Err: err}
@@ -131,7 +135,7 @@ func (d *Drive) exchange(staged string) error {
 	return nil
 }
 
-// openHome opens the folder that holds files and tmp.
+// openHome opens the folder that contains files and tmp.
 func (d *Drive) openHome() (*os.File, error) { return d.drives.root.Open(d.workspaceID) }
 
 func (d *Drive) syncHome() error {
@@ -142,8 +146,8 @@ func (d *Drive) syncHome() error {
 	return errors.Join(home.Sync(), home.Close())
 }
 
-// restored tells whether the tree of an intent is the drive's, and makes durable that it is.
-func (d *Drive) restored(inode uint64) (bool, error) {
+// isRestored reports whether the drive's tree is the one that an intent names, and makes the folders that show it durable.
+func (d *Drive) isRestored(inode uint64) (bool, error) {
 	home, err := d.openHome()
 	if err != nil {
 		return false, err
@@ -153,19 +157,20 @@ func (d *Drive) restored(inode uint64) (bool, error) {
 	if err != nil || st == nil || st.Ino != inode {
 		return false, err
 	}
-	return true, errors.Join(home.Sync(), d.aside.Sync())
+	return true, errors.Join(home.Sync(), d.staging.Sync())
 }
 
-// setMark says on a tree's root which restore it is of. Where that cannot be kept, a restore that was cut off between
-// its end and its report is done again.
+// setMark records on the root of a tree which restore it belongs to. On a file system without extended attributes it does
+// nothing; a restore whose completion was not reported before a crash is then done again.
 func setMark(root handle, mark string) error {
-	if err := unix.Fsetxattr(root.fd(), markAttribute, []byte(mark), 0); !absent(err) {
+	if err := unix.Fsetxattr(root.fd(), markAttribute, []byte(mark), 0); !isAbsent(err) {
 		return err
 	}
 	return nil
 }
 
-func (d *Drive) marked(mark string) bool {
+// hasMark reports whether the drive's tree belongs to the restore that mark identifies.
+func (d *Drive) hasMark(mark string) bool {
 	value := make([]byte, maxMark)
 	tree, done := d.useTree()
 	defer done()

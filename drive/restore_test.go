@@ -21,10 +21,12 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// entry is one of an archive: a folder where the name ends with a slash, a link where the content begins with an arrow.
+// An entry of an archive is a folder if its name ends with a slash, and a link to the rest of its content if the content begins
+// with an arrow.
 type entry struct{ name, content string }
 
-func archived(entries ...entry) []byte {
+// newArchive returns a tar archive of the entries.
+func newArchive(entries ...entry) []byte {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for _, e := range entries {
@@ -54,10 +56,10 @@ func archived(entries ...entry) []byte {
 
 func accept(int64) error { return nil }
 
-// TestRoundTrip takes a drive with all that drives have through an archive into another one.
-func TestRoundTrip(t *testing.T) {
+// TestRestoreOfExport restores the export of a drive with every kind of entry on another drive, and compares the two.
+func TestRestoreOfExport(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
-	source, target := of(t, open(t, from, &drivetest.Activity{})), of(t, open(t, to, &drivetest.Activity{}))
+	source, target := openDrive(t, open(t, from, &drivetest.Activity{})), openDrive(t, open(t, to, &drivetest.Activity{}))
 	long := strings.Repeat("d/", 120) + strings.Repeat("n", 200)
 	files := filepath.Join(from, workspace, "files")
 	must(t, os.MkdirAll(filepath.Join(files, filepath.Dir(long)), 0o755))
@@ -80,29 +82,29 @@ func TestRoundTrip(t *testing.T) {
 	for _, path := range []string{"plain", "empty/inner", "empty", "."} {
 		must(t, os.Chtimes(filepath.Join(files, path), time.Time{}, time.Unix(1_600_000_000, 123_456_789)))
 	}
-	want := described(t, files)
+	want := describe(t, files)
 	delete(want, "pipe")
 
 	var archive bytes.Buffer
 	entries, err := source.Export(t.Context(), &archive)
 	must(t, err)
 	if int(entries) != len(want) {
-		t.Errorf("%d entries of %d", entries, len(want))
+		t.Errorf("the export has %d entries, want %d", entries, len(want))
 	}
 	must(t, os.WriteFile(filepath.Join(to, workspace, "files", "before"), nil, 0o600))
 	seen := int64(0)
 	must(t, target.Restore(t.Context(), "tsk_1", &archive, func(n int64) error { seen = n; return nil }, change))
 	if seen != entries {
-		t.Errorf("%d entries were verified", seen)
+		t.Errorf("verify got %d entries, want %d", seen, entries)
 	}
-	got := described(t, filepath.Join(to, workspace, "files"))
+	got := describe(t, filepath.Join(to, workspace, "files"))
 	for name := range want {
 		if got[name] != want[name] {
-			t.Errorf("%q is %q, was %q", name, got[name], want[name])
+			t.Errorf("%q is %q, want %q", name, got[name], want[name])
 		}
 	}
 	if len(got) != len(want) {
-		t.Errorf("%d entries, %d before", len(got), len(want))
+		t.Errorf("the restored drive has %d entries, want %d", len(got), len(want))
 	}
 	for _, path := range []string{"", "plain", "empty"} {
 		if kept, err := target.Properties(path); err != nil || len(kept) != 1 || kept[0] != props[0] {
@@ -118,8 +120,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// described is each entry's mode, time and content. Links have no time of their own here.
-func described(t *testing.T, root string) map[string]string {
+// describe returns mode, time and content of each entry by its path. For links it leaves the time out.
+func describe(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	must(t, filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
@@ -150,9 +152,9 @@ func described(t *testing.T, root string) map[string]string {
 	return all
 }
 
-// Nothing of an archive that is refused is seen, and nothing is left aside.
-func TestRefusedArchives(t *testing.T) {
-	whole := archived(entry{"a", strings.Repeat("content", 1000)}, entry{"./", ""})
+// TestRestoreRefusesInvalidArchives verifies that a refused archive leaves the drive unchanged and the staging folder empty.
+func TestRestoreRefusesInvalidArchives(t *testing.T) {
+	whole := newArchive(entry{"a", strings.Repeat("content", 1000)}, entry{"./", ""})
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 200)
 	for name, test := range map[string]struct {
 		archive []byte
@@ -160,73 +162,73 @@ func TestRefusedArchives(t *testing.T) {
 	}{
 		"truncated in a file": {whole[:4000], drive.Corrupt},
 		"no archive":          {bytes.Repeat([]byte("x"), 2048), drive.Corrupt},
-		"above":               {archived(entry{"../evil", "x"}), drive.Corrupt},
-		"above, inside":       {archived(entry{"a/../../evil", "x"}), drive.Corrupt},
-		"absolute":            {archived(entry{"/evil", "x"}), drive.Corrupt},
-		"through a link out":  {archived(entry{"l", "→/tmp"}, entry{"l/evil", "x"}), drive.Corrupt},
-		"a link up":           {archived(entry{"l", "→../.."}, entry{"l/evil", "x"}), drive.Corrupt},
-		"folder on a link":    {archived(entry{"l", "→/tmp"}, entry{"l/", ""}), drive.Corrupt},
-		"twice":               {archived(entry{"a", "x"}, entry{"a", "y"}), drive.Corrupt},
-		"file as folder":      {archived(entry{"a", "x"}, entry{"a/b", "y"}), drive.Corrupt},
-		"too deep":            {archived(entry{deep, ""}), drive.Corrupt},
-		"a long name":         {archived(entry{strings.Repeat("n", 256), "x"}), drive.Corrupt},
+		"above":               {newArchive(entry{"../evil", "x"}), drive.Corrupt},
+		"above, inside":       {newArchive(entry{"a/../../evil", "x"}), drive.Corrupt},
+		"absolute":            {newArchive(entry{"/evil", "x"}), drive.Corrupt},
+		"through a link out":  {newArchive(entry{"l", "→/tmp"}, entry{"l/evil", "x"}), drive.Corrupt},
+		"a link up":           {newArchive(entry{"l", "→../.."}, entry{"l/evil", "x"}), drive.Corrupt},
+		"folder on a link":    {newArchive(entry{"l", "→/tmp"}, entry{"l/", ""}), drive.Corrupt},
+		"twice":               {newArchive(entry{"a", "x"}, entry{"a", "y"}), drive.Corrupt},
+		"file as folder":      {newArchive(entry{"a", "x"}, entry{"a/b", "y"}), drive.Corrupt},
+		"too deep":            {newArchive(entry{deep, ""}), drive.Corrupt},
+		"a long name":         {newArchive(entry{strings.Repeat("n", 256), "x"}), drive.Corrupt},
 	} {
 		dir, activity := t.TempDir(), &drivetest.Activity{}
-		d := of(t, open(t, dir, activity))
+		d := openDrive(t, open(t, dir, activity))
 		prepare(t, dir)
 		before := snapshot(t, dir)
 		err := d.Restore(t.Context(), "tsk_1", bytes.NewReader(test.archive), accept, change)
 		if refusal, is := errors.AsType[*entity.Error](err); !is || refusal.Code != test.code {
 			t.Errorf("%s: %v", name, err)
 		}
-		agree(t, dir, activity, before, nil)
+		checkAgreement(t, dir, activity, before, nil)
 	}
 }
 
-func TestNothingBeforeItIsVerified(t *testing.T) {
+func TestRestoreVerifiesBeforeItReplaces(t *testing.T) {
 	dir, activity := t.TempDir(), &drivetest.Activity{}
-	d := of(t, open(t, dir, activity))
+	d := openDrive(t, open(t, dir, activity))
 	prepare(t, dir)
 	before := snapshot(t, dir)
-	wrong := errors.New("another hash")
-	archive := append(archived(entry{"a", "x"}, entry{"./", ""}), "behind the end"...)
+	wrong := errors.New("wrong hash")
+	archive := append(newArchive(entry{"a", "x"}, entry{"./", ""}), "behind the end"...)
 	rest := bytes.NewReader(archive)
 	err := d.Restore(t.Context(), "tsk_1", rest, func(n int64) error {
 		if n != 2 || rest.Len() > 0 {
 			t.Errorf("%d entries, %d bytes unread", n, rest.Len())
 		}
 		if now := snapshot(t, dir); !maps.Equal(now, before) {
-			t.Errorf("replaced before it was verified: %v", now)
+			t.Errorf("the drive changed before the archive was verified: %v", now)
 		}
 		return wrong
 	}, change)
 	if !errors.Is(err, wrong) {
 		t.Error(err)
 	}
-	agree(t, dir, activity, before, nil)
+	checkAgreement(t, dir, activity, before, nil)
 }
 
-// Once restored, a repetition of the same restore leaves what was changed since.
-func TestRestoreOnce(t *testing.T) {
+// TestRepeatedRestoreKeepsLaterChanges repeats a restore with the same mark, also after a restart.
+func TestRepeatedRestoreKeepsLaterChanges(t *testing.T) {
 	dir, activity := t.TempDir(), &drivetest.Activity{}
-	d := of(t, open(t, dir, activity))
+	d := openDrive(t, open(t, dir, activity))
 	prepare(t, dir)
 	reader, _, err := d.Open("file")
 	must(t, err)
 	defer reader.Close()
 	must(t, operations["restore"](t.Context(), d))
 	if _, err := d.Stat("file"); err == nil {
-		t.Error("a file of before is there")
+		t.Error("a file from before the restore is still there")
 	}
 	if old, err := io.ReadAll(reader); err != nil || string(old) != "file" {
-		t.Errorf("an open file reads %q, %v", old, err)
+		t.Errorf("a file that was open during the restore reads %q, %v", old, err)
 	}
 	_, _, err = d.Put(t.Context(), "folder/after", drive.Upload{Body: strings.NewReader("new"), Size: 3}, change)
 	must(t, err)
 	must(t, operations["restore"](t.Context(), d))
-	must(t, operations["restore"](t.Context(), of(t, open(t, dir, activity)))) // after a restart
+	must(t, operations["restore"](t.Context(), openDrive(t, open(t, dir, activity)))) // after a restart
 	if got := snapshot(t, dir)["folder/after"]; got != "new" {
-		t.Errorf("the repetition undid %q", got)
+		t.Errorf("after repetitions a later file has %q, want \"new\"", got)
 	}
 	rows := activity.Rows()
 	if len(rows) != 2 || rows[0].GetKind() != activityv1.Kind_KIND_RESTORE || rows[0].GetPath() != "" {
@@ -234,28 +236,28 @@ func TestRestoreOnce(t *testing.T) {
 	}
 }
 
-// A restore waits for the operations under way and keeps later ones out.
-func TestRestoreHoldsTheWholeDrive(t *testing.T) {
+// TestRestoreWaitsForHeldPaths verifies that a restore replaces the tree only after all path locks are released.
+func TestRestoreWaitsForHeldPaths(t *testing.T) {
 	dir, activity := t.TempDir(), &drivetest.Activity{}
-	d := of(t, open(t, dir, activity))
+	d := openDrive(t, open(t, dir, activity))
 	prepare(t, dir)
 	release, err := d.Hold(t.Context(), "folder/deep")
 	must(t, err)
 	verified, done := make(chan struct{}), make(chan error, 1)
 	go func() {
-		done <- d.Restore(context.Background(), "tsk_1", bytes.NewReader(archived(entry{"./", ""})), func(int64) error {
+		done <- d.Restore(context.Background(), "tsk_1", bytes.NewReader(newArchive(entry{"./", ""})), func(int64) error {
 			close(verified)
 			return nil
 		}, change)
 	}()
 	<-verified
 	if _, err := d.Stat("folder/deep/leaf"); err != nil {
-		t.Errorf("replaced under a lock: %v", err)
+		t.Errorf("the drive was replaced while a path was locked: %v", err)
 	}
 	release()
 	must(t, <-done)
 	if _, err := d.Stat("folder"); err == nil {
-		t.Error("not replaced")
+		t.Error("the drive was not replaced")
 	}
 }
 
@@ -269,14 +271,14 @@ func TestUsageAndExistence(t *testing.T) {
 	}
 	for path, want := range map[string]bool{"": true, "folder": true, "folder/deep/leaf": true, "other/x": false, "none": false} {
 		if there, err := drives.Exists(t.Context(), workspace, path); err != nil || there != want {
-			t.Errorf("%q: %t, %v", path, there, err)
+			t.Errorf("Exists(%q) is %t, %v", path, there, err)
 		}
 	}
 	must(t, os.RemoveAll(filepath.Join(dir, workspace, "files")))
 	if _, err := drives.Exists(t.Context(), workspace, ""); err == nil {
-		t.Error("a drive that is gone can be read")
+		t.Error("Exists reports the root of a lost drive")
 	}
 	if _, _, err := drives.Usage(workspace); err == nil {
-		t.Error("a drive that is gone is in use")
+		t.Error("Usage succeeds for a lost drive")
 	}
 }

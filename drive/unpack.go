@@ -16,116 +16,120 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// Corrupt is the code of a refusal to restore an archive that is not what was saved.
+// Corrupt is the code of Restore's error for an archive that Export cannot have written.
 const Corrupt entity.Code = "corrupt_archive"
 
 func corrupt(format string, args ...any) *entity.Error {
 	return entity.Errorf(Corrupt, format, args...)
 }
 
-// An unpacker makes the entries of an archive below a folder that nobody else changes yet. No name and no link leads out:
-// it goes from folder to folder by descriptors, holds that of one folder, and follows no link. Archives of Export keep a
-// folder's entries together, so that the depth of a tree costs nothing.
+// An unpacker creates the entries of an archive below a folder that is not in use yet. No name and no link can lead it out of
+// that folder: it changes from folder to folder by descriptors and follows no link. It holds the descriptor of one
+// folder, whatever the depth of the tree. Archives of Export have the entries of a folder next to each other, so that it
+// changes folders rarely.
 type unpacker struct {
-	ctx     context.Context
+	ctx context.Context
+	// entries is the number of entries that were created.
 	entries int64
-	// room is asked before an entry is made and the bytes of a file are written.
-	room func(size int64) error
-	// at is the open folder at path, "." at the beginning.
+	// requireSpace is called with the size of each entry before it is created; its error ends unpacking.
+	requireSpace func(size int64) error
+	// at is the open folder at path, relative to the root; "." is the root.
 	at   handle
 	path string
 }
 
-// newUnpacker makes an unpacker that begins in a folder.
-func newUnpacker(ctx context.Context, root handle, room func(size int64) error) (*unpacker, error) {
-	at, err := root.folder(".")
-	return &unpacker{ctx: ctx, room: room, at: at, path: "."}, err
+// newUnpacker returns an unpacker that begins in the folder root.
+func newUnpacker(ctx context.Context, root handle, requireSpace func(size int64) error) (*unpacker, error) {
+	at, err := root.openFolder(".")
+	return &unpacker{ctx: ctx, requireSpace: requireSpace, at: at, path: "."}, err
 }
 
 func (u *unpacker) close() { u.at.Close() }
 
+// unpack creates all entries of an archive. It returns Corrupt, the error of requireSpace, ctx's error or an error of the disk.
 func (u *unpacker) unpack(from io.Reader) error {
-	in := tar.NewReader(whileRunning{u.ctx, from})
+	in := tar.NewReader(contextReader{u.ctx, from})
 	for {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			return u.unreadable(err)
+			return u.readError(err)
 		}
 		name, err := entryName(h.Name)
 		if err != nil {
 			return err
 		}
-		if err := u.entry(h, name, in); err != nil {
+		if err := u.createEntry(h, name, in); err != nil {
 			return err
 		}
 		u.entries++
 	}
 }
 
-func (u *unpacker) unreadable(err error) error {
+// readError returns ctx's error if ctx has ended, and Corrupt otherwise.
+func (u *unpacker) readError(err error) error {
 	if u.ctx.Err() != nil {
 		return u.ctx.Err()
 	}
 	return corrupt("the archive cannot be read: %v", err)
 }
 
-// entryName is the path of an entry's name; "." is the root.
+// entryName returns the path for an entry's name, "." for the root. It returns Corrupt for a name that Export does not write.
 func entryName(name string) (string, error) {
 	if name == "./" {
 		return ".", nil
 	}
 	at := strings.TrimSuffix(name, "/")
 	if len(at) > maxArchivePath {
-		return "", corrupt("the archive has an entry whose path is of %d bytes", len(at))
+		return "", corrupt("the archive has an entry with a path of %d bytes, which is more than %d", len(at), maxArchivePath)
 	}
 	for segment := range strings.SplitSeq(at, "/") {
 		if segment == "" || segment == "." || segment == ".." || len(segment) > entity.MaxSegmentBytes || strings.Contains(segment, "\x00") {
-			return "", corrupt("the archive has an entry %q", name)
+			return "", corrupt("the archive has an entry with the invalid path %q", name)
 		}
 	}
 	return at, nil
 }
 
-func (u *unpacker) entry(h *tar.Header, name string, content io.Reader) error {
-	if err := u.room(h.Size); err != nil {
+func (u *unpacker) createEntry(h *tar.Header, name string, content io.Reader) error {
+	if err := u.requireSpace(h.Size); err != nil {
 		return err
 	}
-	if err := u.enter(path.Dir(name)); err != nil {
-		return u.refused(name, err)
+	if err := u.changeFolder(path.Dir(name)); err != nil {
+		return u.conflictAsCorrupt(name, err)
 	}
 	base := path.Base(name)
 	var err error
 	switch h.Typeflag {
 	case tar.TypeReg:
-		err = u.file(h, base, content)
+		err = u.createFile(h, base, content)
 	case tar.TypeDir:
-		err = u.folder(h, base)
+		err = u.createFolder(h, base)
 	case tar.TypeSymlink:
-		err = u.link(h, base)
+		err = u.createLink(h, base)
 	default:
-		err = corrupt("the archive has an entry of type %q", h.Typeflag)
+		err = corrupt("the archive has an entry of the unsupported type %q", h.Typeflag)
 	}
-	return u.refused(name, err)
+	return u.conflictAsCorrupt(name, err)
 }
 
-// refused tells that what cannot be made was not made by Export.
-func (u *unpacker) refused(name string, err error) error {
+// conflictAsCorrupt returns Corrupt for an entry that conflicts with the entries before it, which Export does not write.
+func (u *unpacker) conflictAsCorrupt(name string, err error) error {
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return corrupt("the archive has an entry %q that does not fit: %v", name, err)
+		return corrupt("the archive has an entry %q that conflicts with an earlier one: %v", name, err)
 	}
 	return err
 }
 
-// enter goes to a folder, up and then down, and makes what is missing on the way.
-func (u *unpacker) enter(dir string) error {
+// changeFolder changes to a folder, first up and then down, and creates missing folders on the way down.
+func (u *unpacker) changeFolder(dir string) error {
 	if u.path == dir {
 		return nil
 	}
 	for u.path != "." && dir != u.path && !strings.HasPrefix(dir, u.path+"/") {
-		if err := u.step("..", path.Dir(u.path)); err != nil {
+		if err := u.openNext("..", path.Dir(u.path)); err != nil {
 			return err
 		}
 	}
@@ -140,16 +144,16 @@ func (u *unpacker) enter(dir string) error {
 		if err := u.makeFolder(segment); err != nil {
 			return err
 		}
-		if err := u.step(segment, path.Join(u.path, segment)); err != nil {
+		if err := u.openNext(segment, path.Join(u.path, segment)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// step goes to a folder beside or above, at a path.
-func (u *unpacker) step(name, path string) error {
-	next, err := u.at.folder(name)
+// openNext changes to the parent folder ("..") or to a folder in the current one.
+func (u *unpacker) openNext(name, path string) error {
+	next, err := u.at.openFolder(name)
 	if err != nil {
 		return err
 	}
@@ -158,92 +162,94 @@ func (u *unpacker) step(name, path string) error {
 	return nil
 }
 
-// makeFolder makes a folder, unless something is there.
+// makeFolder creates a folder in the current one, unless the name is in use.
 func (u *unpacker) makeFolder(name string) error {
-	err := eintr(func() error { return unix.Mkdirat(u.at.fd(), name, 0o700) })
+	err := retryEINTR(func() error { return unix.Mkdirat(u.at.fd(), name, 0o700) })
 	if errors.Is(err, unix.EEXIST) {
 		return nil
 	}
 	return err
 }
 
-func (u *unpacker) file(h *tar.Header, name string, content io.Reader) error {
+func (u *unpacker) createFile(h *tar.Header, name string, content io.Reader) error {
 	file, err := u.at.create(name)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	in := &noted{Reader: content}
+	in := &errorRecorder{Reader: content}
 	if _, err := io.Copy(file, in); in.err != nil {
-		return u.unreadable(in.err)
+		return u.readError(in.err)
 	} else if err != nil {
 		return err
 	}
-	if err := wear(file, h); err != nil {
+	if err := applyHeader(file, h); err != nil {
 		return err
 	}
 	return u.setTime(h, name)
 }
 
-func (u *unpacker) folder(h *tar.Header, name string) error {
+func (u *unpacker) createFolder(h *tar.Header, name string) error {
 	if name != "." {
 		if err := u.makeFolder(name); err != nil {
 			return err
 		}
 	}
-	folder, err := u.at.folder(name)
+	folder, err := u.at.openFolder(name)
 	if err != nil {
 		return err
 	}
 	defer folder.Close()
-	if err := wear(folder.File, h); err != nil {
+	if err := applyHeader(folder.File, h); err != nil {
 		return err
 	}
 	return u.setTime(h, name)
 }
 
-func (u *unpacker) link(h *tar.Header, name string) error {
-	if err := eintr(func() error { return unix.Symlinkat(h.Linkname, u.at.fd(), name) }); err != nil {
+func (u *unpacker) createLink(h *tar.Header, name string) error {
+	if err := retryEINTR(func() error { return unix.Symlinkat(h.Linkname, u.at.fd(), name) }); err != nil {
 		return err
 	}
-	return ownerOf(h).giveLink(u.at, name)
+	return ownershipOf(h).applyToLink(u.at, name)
 }
 
 func (u *unpacker) setTime(h *tar.Header, name string) error {
 	at := unix.NsecToTimespec(h.ModTime.UnixNano())
-	return eintr(func() error {
+	return retryEINTR(func() error {
 		return unix.UtimesNanoAt(u.at.fd(), name, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)
 	})
 }
 
-// wear gives an entry the properties, owner and mode that the archive says.
-func wear(file *os.File, h *tar.Header) error {
+// applyHeader gives a file or folder the dead properties, ownership and mode of its entry in the archive.
+func applyHeader(file *os.File, h *tar.Header) error {
 	if value := h.PAXRecords[propsRecord]; value != "" {
 		if len(value) > maxProps {
-			return corrupt("the archive has properties of %d bytes", len(value))
+			return corrupt("the archive has an entry with properties of %d bytes, which is more than %d", len(value), maxProps)
 		}
 		if err := unix.Fsetxattr(int(file.Fd()), propsAttribute, []byte(value), 0); err != nil {
 			return fmt.Errorf("properties: %w", err)
 		}
 	}
-	if err := ownerOf(h).give(file); err != nil {
+	if err := ownershipOf(h).applyTo(file); err != nil {
 		return err
 	}
 	return unix.Fchmod(int(file.Fd()), uint32(h.Mode)&0o777)
 }
 
-func ownerOf(h *tar.Header) owner { return owner{uint32(h.Uid), uint32(h.Gid)} }
+func ownershipOf(h *tar.Header) ownership {
+	return ownership{uid: uint32(h.Uid), gid: uint32(h.Gid)}
+}
 
-// noted remembers what ended reading early.
-type noted struct {
+// An errorRecorder records the error that ended reading early, which tells a failed archive from a failed disk.
+type errorRecorder struct {
 	io.Reader
 	err error
 }
 
-func (n *noted) Read(into []byte) (int, error) {
-	count, err := n.Reader.Read(into)
+func (r *errorRecorder) Read(into []byte) (int, error) {
+	count, err := r.Reader.Read(into)
 	if err != nil && !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		n.err = err
+		r.err = err
 	}
 	return count, err
 }

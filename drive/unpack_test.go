@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Entries without bytes take room as well: an archive of nothing else ends where the disk's room does.
-func TestUnpackingAsksForRoomForEveryEntry(t *testing.T) {
+// TestUnpackRequiresSpaceForEveryEntry unpacks entries without content, which use space on the disk as well.
+func TestUnpackRequiresSpaceForEveryEntry(t *testing.T) {
 	var archive bytes.Buffer
 	out := tar.NewWriter(&archive)
 	for i := range 100 {
@@ -44,6 +44,6 @@ func TestUnpackingAsksForRoomForEveryEntry(t *testing.T) {
 	}
 	defer u.close()
 	if err := u.unpack(&archive); !errors.Is(err, unix.ENOSPC) || u.entries != 10 {
-		t.Errorf("%d entries, %v", u.entries, err)
+		t.Errorf("got %d entries and %v, want 10 entries and ENOSPC", u.entries, err)
 	}
 }

@@ -5,35 +5,38 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// A walk visits a folder of the drive and all below it. It holds one descriptor, two for moments, and does not recurse,
-// however deep the tree is. Memory grows with the names of the folders beside the path to where it is, and not with files.
+// A walk visits a folder of the drive and all entries below it, depth first. It holds one descriptor, for moments two, and
+// does not recurse, so that the depth of the tree does not matter. Memory grows with the names of the folders that are still
+// to be visited, not with the number of files.
 //
-// Entries that come or go meanwhile are visited or are not. The functions may be nil. Paths are relative to the folder
-// where the walk begins, which is ""; the entries in it are at depth 1. Handles are good until the function returns.
+// Entries that are created or removed during the walk may be visited or not. Each function may be nil; its error ends the
+// walk. Paths are relative to the top folder, which is ""; the entries in the top folder are at depth 1. A handle is
+// valid until the function returns.
 type walk struct {
 	ctx context.Context
-	// enter is called for a folder before what is in it; the walk leaves out a folder that it refuses.
+	// enter is called for a folder before its entries. The walk skips the folder if visit is false.
 	enter func(path string, depth int) (visit bool, err error)
-	// file is called for each entry that is no folder.
+	// file is called for each entry that is not a folder.
 	file func(parent handle, name, path string, st *unix.Stat_t, depth int) error
-	// leave is called for a folder after all that is below it.
+	// leave is called for a folder after its entries.
 	leave func(folder handle, path string) error
 }
 
-// A level is a folder on the path to where a walk is.
+// A level is a folder between the top folder and the walk's current folder, both included.
 type level struct {
 	dev, inode uint64
-	// parent is the length of the path of the folder above.
+	// parent is the length of the path of the level above.
 	parent int
-	// folders are the names of the folders in it that are still to be visited, each behind a slash.
+	// folders holds the names of the folders in it that are still to be visited, each after a slash.
 	folders []byte
 }
 
-// next removes a folder's name from those that are still to be visited.
+// next removes and returns the name of a folder that is still to be visited.
 func (l *level) next() (name string, ok bool) {
 	if len(l.folders) == 0 {
 		return "", false
@@ -47,7 +50,8 @@ func (l *level) next() (name string, ok bool) {
 	return name, true
 }
 
-// run walks through the folder at a path of a tree.
+// run visits the folder at the path top below root. It returns the first error of the walk's functions, ctx's error or an
+// error of the file system. An entry that vanishes during the walk is no error.
 func (w *walk) run(root handle, top string) error {
 	at, err := root.descend(top)
 	if err != nil {
@@ -67,7 +71,7 @@ func (w *walk) run(root handle, top string) error {
 	for {
 		deepest := &levels[len(levels)-1]
 		if name, ok := deepest.next(); ok {
-			below, err := w.down(at, join(path, name), name, len(levels))
+			below, err := w.openChild(at, join(path, name), name, len(levels))
 			if err != nil {
 				return err
 			}
@@ -90,7 +94,7 @@ func (w *walk) run(root handle, top string) error {
 		if len(levels) == 1 {
 			return nil
 		}
-		above, count, err := w.up(root, top, at, path, levels)
+		above, count, err := w.openParent(root, top, at, path, levels)
 		if err != nil || count == 0 {
 			return err
 		}
@@ -103,14 +107,14 @@ func (w *walk) run(root handle, top string) error {
 	}
 }
 
-// list visits the entries of a folder that are no folders and notes those that are.
+// list calls file for the entries of a folder and records the names of the folders in l.
 func (w *walk) list(at handle, path string, l *level, depth int) error {
 	st, err := at.stat(".")
 	if err != nil || st == nil {
 		return err
 	}
 	l.dev, l.inode = st.Dev, st.Ino
-	return at.names(func(name string) error {
+	return at.eachName(func(name string) error {
 		if err := w.ctx.Err(); err != nil {
 			return err
 		}
@@ -125,15 +129,16 @@ func (w *walk) list(at handle, path string, l *level, depth int) error {
 		if w.file == nil {
 			return nil
 		}
-		if err := w.file(at, name, join(path, name), st, depth); !vanished(err) {
+		if err := w.file(at, name, join(path, name), st, depth); !isVanished(err) {
 			return err
 		}
 		return nil
 	})
 }
 
-// down opens a folder that was listed; none where it has vanished or is left out.
-func (w *walk) down(at handle, path, name string, depth int) (handle, error) {
+// openChild calls enter for a listed folder and opens it. It returns the zero handle and no error if the folder has vanished
+// or enter skips it.
+func (w *walk) openChild(at handle, path, name string, depth int) (handle, error) {
 	if err := w.ctx.Err(); err != nil {
 		return handle{}, err
 	}
@@ -142,19 +147,19 @@ func (w *walk) down(at handle, path, name string, depth int) (handle, error) {
 			return handle{}, err
 		}
 	}
-	below, err := at.folder(name)
-	if vanished(err) {
+	below, err := at.openFolder(name)
+	if isVanished(err) {
 		return handle{}, nil
 	}
 	return below, err
 }
 
-// up opens the folder above, and returns how many levels there are then. Where folders were moved or removed meanwhile that
-// is the deepest one that is still in its place; none and no error where not even the first one is.
-func (w *walk) up(root handle, top string, at handle, path string, levels []level) (above handle, count int, err error) {
+// openParent opens the folder of the level above and returns the number of levels that remain. If folders were moved or
+// removed during the walk, it opens the deepest level that still is where it was, and returns 0 and no error if none is.
+func (w *walk) openParent(root handle, top string, at handle, path string, levels []level) (above handle, count int, err error) {
 	count = len(levels) - 1
-	above, err = at.folder("..")
-	if err == nil && levels[count-1].is(above) {
+	above, err = at.openFolder("..")
+	if err == nil && levels[count-1].matches(above) {
 		return above, count, nil
 	}
 	for ; count > 0; count-- {
@@ -164,9 +169,9 @@ func (w *walk) up(root handle, top string, at handle, path string, levels []leve
 		path = path[:levels[count].parent]
 		above, err = root.descend(strings.Trim(top+"/"+path, "/"))
 		switch {
-		case err == nil && levels[count-1].is(above):
+		case err == nil && levels[count-1].matches(above):
 			return above, count, nil
-		case err != nil && !vanished(err) && !errors.Is(err, errLinked):
+		case err != nil && !isVanished(err) && !errors.Is(err, errLinked):
 			return handle{}, 0, err
 		}
 	}
@@ -176,13 +181,31 @@ func (w *walk) up(root handle, top string, at handle, path string, levels []leve
 	return handle{}, 0, nil
 }
 
-// is reports whether an open folder is the level's.
-func (l *level) is(folder handle) bool {
+// matches reports whether an open folder is the level's.
+func (l *level) matches(folder handle) bool {
 	st, err := folder.stat(".")
 	return err == nil && st != nil && st.Dev == l.dev && st.Ino == l.inode
 }
 
-// vanished reports whether an error says that an entry went, or became something else, since it was listed.
-func vanished(err error) bool {
+// isVanished reports whether an error means that an entry was removed or replaced since it was listed.
+func isVanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotFound) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)
+}
+
+// maxWalks limits the concurrent walks of one kind, so that they do not saturate the disk.
+const maxWalks = 16
+
+// walkSlots is a semaphore for the walks of one kind.
+type walkSlots chan struct{}
+
+// acquire waits for a slot. It returns ctx's error, or Unavailable after waitTimeout.
+func (s walkSlots) acquire(ctx context.Context) (release func(), err error) {
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(waitTimeout):
+		return nil, unavailable("too many folders are being copied, moved or deleted; try again")
+	}
 }

@@ -10,24 +10,24 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-func TestWalksAreBounded(t *testing.T) {
+func TestWalkSlotsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		room := make(walks, 1)
-		leave, err := room.enter(t.Context())
+		slots := make(walkSlots, 1)
+		release, err := slots.acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := room.enter(t.Context()); err == nil || err.(*entity.Error).Code != entity.Unavailable {
-			t.Errorf("one walk too many: %v", err)
+		if _, err := slots.acquire(t.Context()); err == nil || err.(*entity.Error).Code != entity.Unavailable {
+			t.Errorf("a walk without a free slot: got %v, want unavailable", err)
 		}
-		leave()
-		if _, err := room.enter(t.Context()); err != nil {
+		release()
+		if _, err := slots.acquire(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-func TestCopiesAndRemovalsOfFoldersWaitTheirTurn(t *testing.T) {
+func TestCopiesAndRemovalsOfFoldersNeedWalkSlots(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		drives, err := New(Options{Dir: dir, Asker: &drivetest.Activity{}, Log: slog.New(slog.DiscardHandler)})
@@ -46,18 +46,18 @@ func TestCopiesAndRemovalsOfFoldersWaitTheirTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range maxWalks {
-			drives.copying <- struct{}{}
-			drives.counting <- struct{}{}
+			drives.copySlots <- struct{}{}
+			drives.countSlots <- struct{}{}
 		}
 		var refusal *entity.Error
 		if _, err := d.Copy(t.Context(), "a", "b", false, false, Change{}); !errors.As(err, &refusal) || refusal.Code != entity.Unavailable {
-			t.Errorf("one copy too many: %v", err)
+			t.Errorf("a copy without a free slot: got %v, want unavailable", err)
 		}
 		if err := d.Remove(t.Context(), "a", Change{}); !errors.As(err, &refusal) || refusal.Code != entity.Unavailable {
-			t.Errorf("one removal too many: %v", err)
+			t.Errorf("a removal without a free slot: got %v, want unavailable", err)
 		}
 		if _, err := d.Copy(t.Context(), "a", "b", false, true, Change{}); err != nil {
-			t.Errorf("a copy that walks nothing: %v", err)
+			t.Errorf("a shallow copy, which needs no slot: %v", err)
 		}
 	})
 }

@@ -18,12 +18,15 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/api"
+	"github.com/atelier-run/atelier/http/server"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/oklog/ulid/v2"
 )
 
 const (
@@ -51,8 +54,8 @@ func newWorld() *world {
 
 // key makes a key of a person.
 func (w *world) key(userID string) string {
-	id := http.NewID("key_")
-	text, hash := http.NewKey(id)
+	id := newID("key_")
+	text, hash := server.NewKey(server.KeyStart, id)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.credentials[id] = &credentialv1.Credential{
@@ -63,7 +66,7 @@ func (w *world) key(userID string) string {
 
 // change edits the credential of a key.
 func (w *world) change(key string, edit func(*credentialv1.Credential)) {
-	id, _, _ := http.ParseKey(key)
+	id, _, _ := parseKey(key)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := proto.CloneOf(w.credentials[id])
@@ -172,7 +175,7 @@ func (w *world) Exists(_ context.Context, id, path string) (bool, error) {
 
 func (w *world) server(t testing.TB, edit ...func(*http.Options)) *http.Server {
 	t.Helper()
-	o := http.Options{Asker: w, Streams: w, Drive: w, Secret: secret}
+	o := http.Options{Options: server.Options{Asker: w, Secret: secret}, Streams: w, Drive: w}
 	for _, e := range edit {
 		e(&o)
 	}
@@ -235,3 +238,38 @@ func (c *clock) advance(d time.Duration) {
 }
 
 func newClock() *clock { return &clock{now: time.UnixMilli(1_800_000_000_000)} }
+
+// newID makes an id of a kind.
+func newID(prefix string) string { return prefix + strings.ToLower(ulid.Make().String()) }
+
+// newKeyOf makes a key of a kind for the id of a credential or grant.
+func newKeyOf(kind wirev1.CredentialKind, id string) (string, []byte) {
+	return server.NewKey(server.StartOf(kind), id)
+}
+
+// parseKey splits a personal key.
+func parseKey(text string) (id, secret string, ok bool) {
+	id, secret, ok = strings.Cut(strings.TrimPrefix(text, server.KeyStart), "_")
+	return "key_" + id, secret, ok
+}
+
+// retold returns a personal key that claims to be of another kind.
+func retold(text string, kind wirev1.CredentialKind) string {
+	return server.StartOf(kind) + strings.TrimPrefix(text, server.KeyStart)
+}
+
+// documentText returns the OpenAPI document.
+func documentText() []byte {
+	text, err := api.Document()
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// statusOf returns the status with which a request is answered.
+func statusOf(h nethttp.Handler, r *nethttp.Request) int {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Code
+}

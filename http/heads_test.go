@@ -95,7 +95,7 @@ func TestUnfinishedHeads(t *testing.T) {
 			held = append(held, b.begin(long))
 		}
 		synctest.Wait()
-		if charged := b.server.ChargedHeads(); charged < 16<<20 || charged > 32<<20 {
+		if charged := b.server.Stats().HeadBytes; charged < 16<<20 || charged > 32<<20 {
 			b.Errorf("%d bytes are charged", charged)
 		}
 		runtime.GC()
@@ -112,7 +112,7 @@ func TestUnfinishedHeads(t *testing.T) {
 			b.Errorf("a long head: %d %s", status, body)
 		}
 		time.Sleep(11 * time.Second)
-		if charged := b.server.ChargedHeads(); charged != 0 {
+		if charged := b.server.Stats().HeadBytes; charged != 0 {
 			b.Errorf("%d bytes are charged when all have timed out", charged)
 		}
 		c = b.begin(long + "Connection: close\r\n\r\n")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
@@ -265,7 +266,7 @@ func TestPromisedBodies(t *testing.T) {
 	for _, test := range []struct {
 		name, line string
 		key        bool
-		limit      func(*http.Limits)
+		limit      func(*server.Limits)
 		status     int
 		within     time.Duration
 	}{
@@ -273,8 +274,8 @@ func TestPromisedBodies(t *testing.T) {
 		{"no such method", "POST /v1/whoami", false, nil, 405, request},
 		{"no credential", "POST /v1/workspaces", false, nil, 401, request},
 		{"no credential for the drive", "PUT /v1/ws/acme/drive/a", false, nil, 401, request},
-		{"too many requests", "POST /v1/workspaces", true, func(l *http.Limits) { l.Requests = -1 }, 503, request},
-		{"too many connections", "GET /healthz", false, func(l *http.Limits) { l.Connections = -1 }, 503, request},
+		{"too many requests", "POST /v1/workspaces", true, func(l *server.Limits) { l.Requests = -1 }, 503, request},
+		{"too many connections", "GET /healthz", false, func(l *server.Limits) { l.Connections = -1 }, 503, request},
 		{"an answer that needs no body", "GET /v1/whoami", true, nil, 200, request},
 		{"a refusal by the drive", "PUT /v1/ws/acme/drive/a", true, nil, 412, minute},
 		{"a stream", "GET " + events, true, nil, 200, 19 * time.Minute},
@@ -367,10 +368,10 @@ func TestReadingOnAfterTheEnd(t *testing.T) {
 
 func TestHeadsTakeBoundedMemory(t *testing.T) {
 	s := newWorld().server(t)
-	if n := s.HeadMemory(); n > 96<<20 {
+	if n := s.Stats().MaxHeadBytes; n > 96<<20 {
 		t.Errorf("heads can take %d bytes", n)
 	}
-	if l := s.Limits(); l.Connections <= l.Streams {
+	if l := s.Options().Limits; l.Connections <= l.Streams {
 		t.Errorf("%d streams leave nothing of %d connections", l.Streams, l.Connections)
 	}
 }

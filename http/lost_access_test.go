@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
@@ -33,7 +33,7 @@ var losses = []struct {
 	{"demoted", func(sc *scene) { sc.must("PATCH", "/members/"+sc.people["editor"].id, `{"role":"viewer"}`) }, 403, "forbidden"},
 	{"suspended", func(sc *scene) { sc.must("PUT", "/admin/suspension", `{"suspended":true}`) }, 403, "workspace_suspended"},
 	{"revoked", func(sc *scene) {
-		id, _, _ := http.ParseKey(sc.people["editor"].key)
+		id, _, _ := parseKey(sc.people["editor"].key)
 		sc.ask(sc.t, entity.KindUser, sc.people["editor"].id, &userv1.RevokeApiKey{KeyId: id})
 		sc.settle(sc.t, sc.people["editor"].id)
 	}, 401, "unauthorized"},
@@ -97,7 +97,7 @@ func TestAnUploadIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
 				r.Header.Set("Authorization", "Bearer "+sc.people["editor"].key)
 				w := httptest.NewRecorder()
 				sc.stage.node.Server.ServeHTTP(w, r)
-				sc.refused(t, path, http.Route{}, w, loss.status, loss.code)
+				sc.refused(t, path, server.Route{}, w, loss.status, loss.code)
 				if after := sc.drive("GET", "/file-activity/feed", "owner", "").Body.String(); after != before {
 					t.Errorf("%s: the feed was %s and is %s", path, before, after)
 				}
@@ -138,7 +138,7 @@ func TestALockIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer "+sc.people["editor"].key)
 		w := httptest.NewRecorder()
 		sc.stage.node.Server.ServeHTTP(w, r)
-		sc.refused(t, path, http.Route{}, w, 404, "not_found")
+		sc.refused(t, path, server.Route{}, w, 404, "not_found")
 		if got := sc.drive("PUT", path, "owner", "2"); got.Code/100 != 2 {
 			t.Errorf("the owner's upload: %d %s", got.Code, got.Body)
 		}

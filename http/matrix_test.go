@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 )
 
 // What decisions (section 2) give each role, written down a second time: what the platform uses must agree with it.
@@ -78,7 +78,7 @@ func without(capability string) []string {
 }
 
 // verdict is what the specification and decisions say of a visitor and an operation: 0 lets in.
-func verdict(v visitor, r http.Route) (status int, code string) {
+func verdict(v visitor, r server.Route) (status int, code string) {
 	need, inWorkspace := needOf(r.Scope)
 	switch {
 	case v.void && isPage(r):
@@ -110,8 +110,8 @@ func (v visitor) has(capability string) bool {
 	return granted && slices.Contains(roleCapabilities[v.role], capability)
 }
 
-func needOf(scope string) (need []string, inWorkspace bool) {
-	for one := range strings.SplitSeq(scope, " or ") {
+func needOf(scope server.Scope) (need []string, inWorkspace bool) {
+	for one := range strings.SplitSeq(string(scope), " or ") {
 		if capability, ok := strings.CutPrefix(one, "ws:{workspaceSlug}:"); ok {
 			need = append(need, capability)
 		}
@@ -123,9 +123,9 @@ func changes(method string) bool {
 	return !slices.Contains([]string{"GET", "HEAD", "OPTIONS", "PROPFIND"}, method)
 }
 
-func isPage(r http.Route) bool { return !strings.HasPrefix(r.Path, "/v1/") }
+func isPage(r server.Route) bool { return !strings.HasPrefix(r.Path, "/v1/") }
 
-func operationOf(r http.Route) string { return r.Method + " " + r.Path }
+func operationOf(r server.Route) string { return r.Method + " " + r.Path }
 
 // humansOnly are operations of the scope api_key that only a whole person can use: what they make belongs to one.
 var humansOnly = map[string]bool{"POST /v1/workspaces": true}
@@ -144,7 +144,7 @@ func TestAccessInSplitMode(t *testing.T) { checkAccess(t, newBoundaryOn(t, newSp
 func checkAccess(t *testing.T, b *boundary) {
 	t.Helper()
 	table := b.stage.node.Server.Routes()
-	slices.SortStableFunc(table, func(a, b http.Route) int { // a person of many workspaces is told of in each
+	slices.SortStableFunc(table, func(a, b server.Route) int { // a person of many workspaces is told of in each
 		return cmp.Compare(len(a.Scope), len(b.Scope))
 	})
 	for _, r := range table {
@@ -164,7 +164,7 @@ func checkAccess(t *testing.T, b *boundary) {
 		})
 	}
 	for operation := range requests {
-		if !slices.ContainsFunc(table, func(r http.Route) bool { return operationOf(r) == operation }) {
+		if !slices.ContainsFunc(table, func(r server.Route) bool { return operationOf(r) == operation }) {
 			t.Errorf("%s is no operation", operation)
 		}
 	}
@@ -172,7 +172,7 @@ func checkAccess(t *testing.T, b *boundary) {
 
 // visit sends a request that is right, and where the operation takes a body one that is not, which nobody may be told
 // who is not let in.
-func (b *boundary) visit(t *testing.T, r http.Route, made func(*scene) asked, v visitor) {
+func (b *boundary) visit(t *testing.T, r server.Route, made func(*scene) asked, v visitor) {
 	status, code := verdict(v, r)
 	_, inWorkspace := needOf(r.Scope)
 	sc := b.scene(t, v, inWorkspace && status == 0 && changes(r.Method))

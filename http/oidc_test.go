@@ -20,6 +20,8 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/atelier-run/atelier/http"
+	pages "github.com/atelier-run/atelier/http/browser"
+	"github.com/atelier-run/atelier/http/server"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
@@ -144,7 +146,7 @@ func (p *idp) token(w nethttp.ResponseWriter, r *nethttp.Request) {
 func newProvided(t *testing.T) (*idp, *site) {
 	p := newIDP(t)
 	s := newSite(t, func(o *http.Options) {
-		o.OIDC = &http.OIDC{Issuer: p.live.URL, ClientID: "atelier", ClientSecret: "agreed", Name: "Example & Sons"}
+		o.OIDC = &pages.OIDC{Issuer: p.live.URL, ClientID: "atelier", ClientSecret: "agreed", Name: "Example & Sons"}
 	})
 	p.now = s.clock.Now
 	return p, s
@@ -308,9 +310,9 @@ func TestNoProvider(t *testing.T) {
 }
 
 func TestProviderOptions(t *testing.T) {
-	for _, o := range []*http.OIDC{{}, {Issuer: "https://id.example"}, {Issuer: "id.example", ClientID: "a"}, {Issuer: "ftp://id.example", ClientID: "a"},
+	for _, o := range []*pages.OIDC{{}, {Issuer: "https://id.example"}, {Issuer: "id.example", ClientID: "a"}, {Issuer: "ftp://id.example", ClientID: "a"},
 		{Issuer: "https://id.example/" + strings.Repeat("a", 512), ClientID: "a"}} {
-		if _, err := http.New(http.Options{Asker: newWorld(), Streams: newWorld(), Drive: newWorld(), Secret: secret, OIDC: o}); err == nil {
+		if _, err := http.New(http.Options{Options: server.Options{Asker: newWorld(), Secret: secret}, Streams: newWorld(), Drive: newWorld(), OIDC: o}); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
 	}

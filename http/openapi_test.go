@@ -23,7 +23,7 @@ var document = sync.OnceValues(func() (*openapi3.T, error) {
 			return string(text), err
 		})
 	}
-	doc, err := openapi3.NewLoader().LoadFromData(newWorld().server(&testing.T{}).Document())
+	doc, err := openapi3.NewLoader().LoadFromData(documentText())
 	if err != nil {
 		return nil, err
 	}
@@ -126,6 +126,9 @@ func conforms(t testing.TB, r *nethttp.Request, body []byte, response *nethttp.R
 		return
 	}
 	item := doc.Paths.Value(path)
+	if r.Method == "HEAD" && item != nil && item.Head == nil && item.Get != nil {
+		return // what GET is answered, without the body
+	}
 	if item == nil || item.GetOperation(r.Method) == nil {
 		if item == nil && response.StatusCode != 404 || item != nil && operationsOf(item)[r.Method] == "" && response.StatusCode != 405 {
 			t.Errorf("%s %s is not documented and was answered %d", r.Method, r.URL, response.StatusCode)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	nethttp "net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
@@ -29,9 +31,9 @@ func TestPathsAndMethods(t *testing.T) {
 		wants(t, request(t, s, "GET", path, key, ""), 404, `{"error":"not_found","message":"not found"}`)
 	}
 	for _, m := range []struct{ method, path, allow string }{
-		{"POST", "/v1/whoami", "GET"},
-		{"HEAD", "/v1/whoami", "GET"},
-		{"PUT", "/v1/user/api-keys", "GET, POST"},
+		{"POST", "/v1/whoami", "GET, HEAD"},
+		{"PUT", "/v1/user/api-keys", "GET, HEAD, POST"},
+		{"HEAD", "/v1/user/api-keys/x", "DELETE"},
 		{"GET", "/v1/user/api-keys/x", "DELETE"},
 		{"POST", "/v1/ws/acme/drive/a", "COPY, DELETE, GET, HEAD, LOCK, MKCOL, MOVE, OPTIONS, PROPFIND, PROPPATCH, PUT, UNLOCK"},
 	} {
@@ -39,6 +41,43 @@ func TestPathsAndMethods(t *testing.T) {
 		wants(t, got, 405, `{"error":"method_not_allowed",`)
 		if got.Header().Get("Allow") != m.allow {
 			t.Errorf("%s %s: Allow %q", m.method, m.path, got.Header().Get("Allow"))
+		}
+	}
+}
+
+// TestHead compares HEAD with GET, over a real listener, for every path that has GET.
+func TestHead(t *testing.T) {
+	w := newWorld()
+	s, key := w.server(t), w.key(alice)
+	live := httptest.NewServer(s)
+	defer live.Close()
+	names := strings.NewReplacer("{workspaceSlug}", "acme", "{path}", "a.txt", "{token}", "x")
+	ask := func(method, path string) *nethttp.Response {
+		t.Helper()
+		r, err := nethttp.NewRequestWithContext(t.Context(), method, live.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		answer, err := nethttp.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	for _, r := range s.Routes() {
+		if r.Method != "GET" {
+			continue
+		}
+		path := names.Replace(r.Path)
+		get, head := ask("GET", path), ask("HEAD", path)
+		get.Body.Close() // a stream has no end
+		if body, err := io.ReadAll(head.Body); len(body) > 0 || err != nil {
+			t.Errorf("HEAD %s has a body: %q, %v", path, body, err)
+		}
+		head.Body.Close()
+		if get.StatusCode != head.StatusCode || get.Header.Get("Content-Type") != head.Header.Get("Content-Type") {
+			t.Errorf("HEAD %s: %d %s, and GET: %d %s", path, head.StatusCode, head.Header.Get("Content-Type"), get.StatusCode, get.Header.Get("Content-Type"))
 		}
 	}
 }
@@ -295,9 +334,9 @@ func TestOptions(t *testing.T) {
 	w := newWorld()
 	for _, o := range []http.Options{
 		{},
-		{Asker: w, Streams: w, Drive: w},
-		{Asker: w, Streams: w, Drive: w, Secret: []byte("short")},
-		{Asker: w, Streams: w, Secret: secret},
+		{Options: server.Options{Asker: w}, Streams: w, Drive: w},
+		{Options: server.Options{Asker: w, Secret: []byte("short")}, Streams: w, Drive: w},
+		{Options: server.Options{Asker: w, Secret: secret}, Streams: w},
 	} {
 		if _, err := http.New(o); err == nil {
 			t.Errorf("%+v was accepted", o)

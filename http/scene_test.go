@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
@@ -201,7 +201,7 @@ func (sc *scene) now() int64 { return sc.stage.clock.Now().UnixMilli() }
 // register makes a credential as the platform would.
 func (sc *scene) register(kind wirev1.CredentialKind, edit func(*credentialv1.Credential)) string {
 	id := sc.stage.newID("key_")
-	text, hash := http.NewKeyOf(kind, id)
+	text, hash := newKeyOf(kind, id)
 	c := &credentialv1.Credential{Id: id, Kind: kind, SecretSha256: hash, CreatedAt: sc.now()}
 	edit(c)
 	sc.ask(sc.t, entity.KindCredential, id, &credentialv1.RegisterCredential{Credential: c})
@@ -209,7 +209,7 @@ func (sc *scene) register(kind wirev1.CredentialKind, edit func(*credentialv1.Cr
 }
 
 func (sc *scene) unknownKey() headers {
-	text, _ := http.NewKeyOf(kindUser, sc.stage.newID("key_"))
+	text, _ := newKeyOf(kindUser, sc.stage.newID("key_"))
 	return bearer(text)
 }
 
@@ -289,8 +289,8 @@ func (sc *scene) open(whose string, scopes ...string) (id, text string) {
 
 func (sc *scene) openFor(audience, whose string, scopes ...string) (id, text string) {
 	id = sc.stage.newID("ogr_")
-	text, hash := http.NewKeyOf(kindOAuth, id)
-	_, other := http.NewKeyOf(kindOAuth, id)
+	text, hash := newKeyOf(kindOAuth, id)
+	_, other := newKeyOf(kindOAuth, id)
 	soon, later := sc.now()+time.Minute.Milliseconds(), sc.now()+time.Hour.Milliseconds()
 	sc.ask(sc.t, entity.KindGrant, id, &grantv1.OpenGrant{Grant: &grantv1.Grant{
 		Id: id, UserId: sc.people[whose].id, ClientId: "oc_1", WorkspaceId: sc.id, Scopes: scopes,
@@ -317,7 +317,7 @@ func (sc *scene) revokedGrant() headers {
 }
 
 // send answers a request for an operation's path.
-func (sc *scene) send(r http.Route, in asked, credential headers, body string) *httptest.ResponseRecorder {
+func (sc *scene) send(r server.Route, in asked, credential headers, body string) *httptest.ResponseRecorder {
 	ctx, cancel := context.WithTimeout(sc.t.Context(), longest)
 	defer cancel()
 	w := &recorder{ResponseRecorder: httptest.NewRecorder(), begun: cancel}
@@ -349,7 +349,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 }
 
 // refused holds an answer against the refusal that is due. Who is outside gets the same bytes as for no such workspace.
-func (sc *scene) refused(t *testing.T, name string, r http.Route, got *httptest.ResponseRecorder, status int, code string) {
+func (sc *scene) refused(t *testing.T, name string, r server.Route, got *httptest.ResponseRecorder, status int, code string) {
 	t.Helper()
 	if isPage(r) {
 		if got.Code != status || status == nethttp.StatusSeeOther && !strings.HasPrefix(got.Header().Get("Location"), code) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http"
+	pages "github.com/atelier-run/atelier/http/browser"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
@@ -237,7 +238,7 @@ func (s *site) change(name string, m interface {
 // A password that is replaced while it is being checked lets nobody in: a session starts by the one that was checked.
 func TestPasswordsReplacedMeanwhile(t *testing.T) {
 	w := newWorld()
-	hash, err := http.NewPasswords().Hash(t.Context(), goodPassword)
+	hash, err := pages.NewPasswords().Hash(t.Context(), goodPassword)
 	if err != nil {
 		t.Fatal(err)
 	}

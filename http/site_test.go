@@ -19,6 +19,7 @@ import (
 
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -60,7 +61,7 @@ func newSite(t *testing.T, edit ...func(*http.Options)) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := http.Options{PublicURL: public, Limits: http.Limits{Rate: -1, AddressRate: -1}}
+	o := http.Options{Options: server.Options{PublicURL: public, Limits: server.Limits{Rate: -1, AddressRate: -1}}}
 	for _, e := range edit {
 		e(&o)
 	}

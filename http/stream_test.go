@@ -136,7 +136,7 @@ func TestCredentialsThatNobodyAnswersForHoldUpNoOther(t *testing.T) {
 			b.key = b.world.key(alice)
 			defer b.request("GET", events, nil).Body.Close()
 		}
-		id, _, _ := http.ParseKey(revoked)
+		id, _, _ := parseKey(revoked)
 		b.world.mu.Lock()
 		b.world.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
 			if _, ok := c.Message.(*credentialv1.DescribeCredential); ok && c.Identity != id {
@@ -174,7 +174,7 @@ func TestStreamSurvivesFailedLookups(t *testing.T) {
 
 func TestRevocationEndsStreamsHereAtOnce(t *testing.T) {
 	inBubble(t, func(b *bubble) {
-		id, _, _ := http.ParseKey(b.key)
+		id, _, _ := parseKey(b.key)
 		response := b.request("GET", events, nil)
 		b.world.mu.Lock()
 		b.world.before = func(_ context.Context, c entity.Command) (proto.Message, error) {

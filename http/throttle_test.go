@@ -1,102 +1,14 @@
 package http_test
 
 import (
-	"fmt"
 	"net/netip"
 	"net/url"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 )
-
-var (
-	here      = netip.MustParseAddr("192.0.2.1")
-	elsewhere = netip.MustParseAddr("198.51.100.7")
-)
-
-func TestGuesses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := http.NewGuessesApart(http.Try{From: here, Email: "alice@example.com"}, http.Try{From: elsewhere, Email: "alice@example.com"},
-			http.Try{From: here, Email: "bob@example.com"})
-		for i := range 10 {
-			if wait := g.Wait(here, "alice@example.com"); wait != 0 {
-				t.Fatalf("guess %d waits %s", i, wait)
-			}
-		}
-		if wait := g.Wait(here, "alice@example.com"); wait != 10*time.Second {
-			t.Errorf("the eleventh waits %s", wait)
-		}
-		if g.Wait(elsewhere, "alice@example.com") != 0 || g.Wait(here, "bob@example.com") != 0 {
-			t.Error("who guesses keeps others out")
-		}
-		time.Sleep(10*time.Second - 1)
-		if g.Wait(here, "alice@example.com") == 0 {
-			t.Error("one more comes too early")
-		}
-		time.Sleep(time.Nanosecond)
-		if g.Wait(here, "alice@example.com") != 0 || g.Wait(here, "alice@example.com") == 0 {
-			t.Error("not one in ten seconds")
-		}
-	})
-}
-
-// One network cannot use up what is everybody's, however long it goes on: it is refused before that is asked.
-func TestGuessesLockNobodyOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := http.NewGuesses()
-		for range 3600 {
-			for range 100 {
-				g.Wait(here, "alice@example.com")
-			}
-			time.Sleep(time.Second)
-			if wait := g.Wait(elsewhere, "alice@example.com"); wait > 10*time.Second {
-				t.Fatalf("alice waits %s", wait)
-			}
-		}
-		time.Sleep(100 * time.Second)
-		for range 10 {
-			if wait := g.Wait(elsewhere, "alice@example.com"); wait != 0 {
-				t.Fatalf("alice waits %s", wait)
-			}
-		}
-	})
-}
-
-func TestGuessesFromManyNetworks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := http.NewGuesses()
-		passed := 0
-		for i := range 1000 {
-			if g.Wait(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), "alice@example.com") == 0 {
-				passed++
-			}
-		}
-		if passed < 290 || passed > 300 { // those whose hashes meet share a bucket
-			t.Errorf("%d guesses about one person passed", passed)
-		}
-	})
-}
-
-func TestGuessesAboutManyPeople(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		another := netip.MustParseAddr("2001:db8::1")
-		g := http.NewGuessesApart(http.Try{From: here, Email: "b@example.com"}, http.Try{From: another, Email: "a@example.com"})
-		passed := 0
-		for i := range 1000 {
-			if g.Wait(here, fmt.Sprintf("%d@example.com", i)) == 0 {
-				passed++
-			}
-		}
-		if passed != 100 {
-			t.Errorf("%d guesses of one network passed", passed)
-		}
-		if g.Wait(another, "a@example.com") != 0 {
-			t.Error("another network waits")
-		}
-	})
-}
 
 func TestSignInIsThrottled(t *testing.T) {
 	s := newSite(t)
@@ -127,7 +39,7 @@ func TestGuessersKeepNobodyOut(t *testing.T) {
 		b.post("/sign-out").leads("/sign-in")
 	}
 	for i := range 400 {
-		s.node.Server.Guess(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), "alice@example.com", s.clock.Now())
+		s.node.Server.Guess(s.clock.Now(), netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), "alice@example.com")
 	}
 	other.headers["X-Forwarded-For"], used.headers["X-Forwarded-For"] = "192.0.2.1", "192.0.2.2"
 	other.post("/sign-in", "email", "alice@example.com", "password", goodPassword).page(429)
@@ -136,7 +48,7 @@ func TestGuessersKeepNobodyOut(t *testing.T) {
 
 // A page's limit by address is told on a page as well.
 func TestPagesAreLimitedByAddress(t *testing.T) {
-	s := newSite(t, func(o *http.Options) { o.Limits = http.Limits{AddressRate: 1, AddressBurst: 2} })
+	s := newSite(t, func(o *http.Options) { o.Limits = server.Limits{AddressRate: 1, AddressBurst: 2} })
 	b := s.browser()
 	b.get("/sign-in").page(200)
 	b.send("GET", "/sign-in", url.Values(nil)).page(200)

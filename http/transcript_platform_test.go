@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
@@ -85,17 +85,17 @@ func (s *stage) credential(kind, name, input string) string {
 	c.Kind = wirev1.CredentialKind(wirev1.CredentialKind_value["CREDENTIAL_KIND_"+kind])
 	c.Id = s.newID("key_")
 	var text string
-	text, c.SecretSha256 = http.NewKey(c.Id)
+	text, c.SecretSha256 = server.NewKey(server.KeyStart, c.Id)
 	c.CreatedAt = s.clock.Now().UnixMilli()
-	s.as, s.keys[name] = name, http.Retold(text, c.Kind)
+	s.as, s.keys[name] = name, retold(text, c.Kind)
 	return s.tell(entity.KindCredential, c.Id, &credentialv1.RegisterCredential{Credential: c})
 }
 
 func (s *stage) grant(name, userID, workspaceID string, scopes ...string) string {
 	id := s.newID("ogr_")
-	text, hash := http.NewKey(id)
+	text, hash := server.NewKey(server.KeyStart, id)
 	token := &grantv1.Token{SecretSha256: hash, ExpiresAt: s.clock.Now().Add(5 * time.Minute).UnixMilli()}
-	s.as, s.keys[name] = name, http.Retold(text, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH)
+	s.as, s.keys[name] = name, retold(text, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH)
 	return s.tell(entity.KindUser, userID, &userv1.AllowGrant{Grant: &userv1.Grant{
 		Id: id, ClientId: "client-1", ClientName: "Editor", RedirectHost: "127.0.0.1", WorkspaceId: workspaceID, Scopes: scopes,
 	}}) + s.tell(entity.KindGrant, id, &grantv1.OpenGrant{Grant: &grantv1.Grant{

@@ -24,6 +24,7 @@ import (
 
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -129,7 +130,7 @@ func (s *stage) start() {
 	s.node, err = node.Start(s.Context(), node.Options{
 		Dir: s.dir, Clock: s.clock.Now, Wire: true, Members: s.members, SampleEvery: time.Hour, BirthPatience: longest,
 		Journal: persistence.Options{FS: errorfs.Wrap(s.disk, errorfs.InjectorFunc(s.operated)), CacheBytes: 4 << 20, Partitions: 4},
-		HTTP:    http.Options{NewID: s.newID, Limits: http.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}},
+		HTTP:    http.Options{Options: server.Options{NewID: s.newID, Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}}},
 	})
 	if err != nil {
 		s.Fatal(err)

@@ -8,10 +8,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 // image is the content of every file below a directory, by path.
@@ -236,4 +238,75 @@ func (h history) remove(t *testing.T, whole image, logs bool) {
 			h.serves(t, whole.with(path, []byte{}), path+" empty")
 		}
 	}
+}
+
+// TestDamagedLogs flips bits of the logs of a crash that left two of them. The first was ended cleanly: each start serves
+// every row, or is refused. The end of the last one may be torn: each start succeeds or is refused. A refused start changes
+// nothing.
+func TestDamagedLogs(t *testing.T) {
+	h, logs := twoLogs(t)
+	for i, path := range logs {
+		content, refused := h.crashed[path], 0
+		for at := 0; at < len(content); at += 3 {
+			flipped := slices.Clone(content)
+			flipped[at] ^= 1 << (at % 8)
+			damaged, what := h.crashed.with(path, flipped), fmt.Sprintf("%s, byte %d", path, at)
+			if i == 0 {
+				if !h.serves(t, damaged, what) {
+					refused++
+				}
+				continue
+			}
+			fs := damaged.disk(t)
+			if s, err := Open(tiny(fs, "data")); err == nil {
+				mustClose(t, s)
+			} else if refused++; !damaged.equal(imageOf(t, fs, "data")) {
+				t.Errorf("%s: the start is refused (%v) and the directory has changed", what, err)
+			}
+		}
+		t.Logf("%s: %d bytes, %d starts refused", path, len(content), refused)
+		if i == 0 && refused < len(content)/4 {
+			t.Errorf("%s: only %d starts are refused", path, refused)
+		}
+	}
+	h.serves(t, h.crashed, "whole")
+}
+
+// twoLogs returns a directory after a crash with two logs that are to be replayed, and their paths.
+func twoLogs(t *testing.T) (h history, logs []string) {
+	t.Helper()
+	release := make(chan struct{})
+	disk := vfs.NewCrashableMem()
+	var armed atomic.Bool
+	isTable := failing(errors.New("table"), tableSuffix, errorfs.OpCreate)
+	fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if armed.Load() && isTable(op) != nil {
+			<-release
+		}
+		return nil
+	}))
+	s := mustOpen(t, tiny(fs, "data"))
+	armed.Store(true)
+	appendRows(t, s, 0, 0, 0)
+	flushed, err := s.db.AsyncFlush()
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendRows(t, s, 1, 0, 1)
+	if h.rows, err = rowsOf(s); err != nil {
+		t.Fatal(err)
+	}
+	h.crashed = imageOf(t, disk.CrashClone(vfs.CrashCloneCfg{}), "data")
+	close(release)
+	<-flushed
+	mustClose(t, s)
+	for _, path := range slices.Sorted(maps.Keys(h.crashed)) {
+		if strings.HasSuffix(path, logSuffix) && len(h.crashed[path]) > 0 {
+			logs = append(logs, path)
+		}
+	}
+	if len(logs) != 2 {
+		t.Fatalf("the logs are %v", logs)
+	}
+	return h, logs
 }

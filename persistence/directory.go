@@ -23,11 +23,18 @@ const (
 	formatName = "FORMAT"
 	storeName  = "store"
 
-	formatVersion     = 1
+	formatVersion     = 2
+	oldestFormat      = 1
 	formatMarked      = "marked\n"
 	defaultPartitions = 12
 	maxPartitions     = 1 << 12
 )
+
+// A directory of an older format is read as it is, and gets formatVersion before anything is written that programs of the
+// older format do not read:
+//
+//	1  the first
+//	2  an entry of an index may stand for many rows; see AppendPostings of package activity
 
 // format is what a data directory says of itself. Disk is made once and never copied: it tells a member of a cluster
 // that has lost its disk from the one that it was.
@@ -60,8 +67,8 @@ func parseFormat(text string) (format, error) {
 	if _, err := fmt.Sscanf(text, "atelier journal %d\n", &f.version); err != nil {
 		return f, errors.New("not a journal's format file")
 	}
-	if f.version != formatVersion {
-		return f, fmt.Errorf("format %d; this program reads %d", f.version, formatVersion)
+	if f.version < oldestFormat || f.version > formatVersion {
+		return f, fmt.Errorf("format %d; this program reads %d to %d", f.version, oldestFormat, formatVersion)
 	}
 	_, err := fmt.Sscanf(text, "atelier journal %d\npartitions %d\ndisk %s\n", &f.version, &f.partitions, &f.disk)
 	if err != nil {
@@ -239,6 +246,16 @@ func (d *directory) accept(held found, timeline string) (marks, error) {
 	}
 	d.format.marked = true
 	return m, d.write()
+}
+
+// upgrade makes a directory of an older format one of formatVersion. It is called once the store has been verified, before
+// the store is opened for writing.
+func (d *directory) upgrade() error {
+	if d.format.version == formatVersion {
+		return nil
+	}
+	d.format.version = formatVersion
+	return d.write()
 }
 
 func (d *directory) read() (string, error) {

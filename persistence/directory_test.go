@@ -88,7 +88,8 @@ func TestFormat(t *testing.T) {
 	for text, part := range map[string]string{
 		"":                                  "not a journal",
 		"something else":                    "not a journal",
-		"atelier journal 2":                 "format 2",
+		"atelier journal 0":                 "format 0",
+		"atelier journal 3":                 "format 3; this program reads 1 to 2",
 		"atelier journal 1\npartitions x\n": "malformed",
 		"atelier journal 1\npartitions 0\ndisk abc\n": "0 partitions",
 	} {
@@ -101,6 +102,34 @@ func TestFormat(t *testing.T) {
 		_, _ = file.Write([]byte(text))
 		_ = file.Close()
 		refuses(t, tiny(fs, "data"), part)
+	}
+}
+
+func TestOlderFormatIsReadAndUpgraded(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, tiny(fs, "data"))
+	disk := s.Disk()
+	mustClose(t, s)
+	d := directory{fs: fs, path: "data"}
+	text, err := d.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := fs.Create(d.name(formatName), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = file.Write([]byte(strings.Replace(text, "journal 2", "journal 1", 1)))
+	_ = file.Close()
+	for range 2 {
+		s = mustOpen(t, tiny(fs, "data"))
+		if s.Disk() != disk {
+			t.Errorf("the id of the journal has become %s", s.Disk())
+		}
+		mustClose(t, s)
+		if upgraded, err := d.read(); err != nil || upgraded != text {
+			t.Errorf("the format file is %q, not %q: %v", upgraded, text, err)
+		}
 	}
 }
 
@@ -124,7 +153,7 @@ func TestCopyThatWasCutOff(t *testing.T) {
 
 func TestMemory(t *testing.T) {
 	for _, c := range []struct{ cache, memtable, wantCache, wantMemtable int64 }{
-		{0, 0, 256 << 20, 64 << 20},
+		{0, 0, 256 << 20, 32 << 20},
 		{128 << 20, 0, 128 << 20, 32 << 20},
 		{32 << 20, 64 << 20, 32 << 20, 8 << 20},
 		{0, 128 << 20, 512 << 20, 128 << 20},

@@ -1,33 +1,34 @@
 package persistence
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 // BenchmarkOpen measures how long the journal takes to open with five million events and with none, after it was closed
-// and after its process was killed, in turns.
+// and after its process was killed, in turns. The journal that is killed with events had the longest log that Pebble
+// allows: flushes had stopped until Pebble stalled the writes.
 func BenchmarkOpen(b *testing.B) {
 	const events = 5_000_000
 	root := b.TempDir()
 	dirs := map[string]string{}
 	for name, n := range map[string]int{"empty": 0, "full": events} {
 		dir := filepath.Join(root, name)
-		s := openFilled(b, dir, n)
-		killed := dir + "-killed"
-		if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
+		dirs[name], dirs[name+"-killed"] = dir, dir+"-killed"
+		if err := openFilled(b, dir, n).Close(); err != nil {
 			b.Fatal(err)
 		}
-		if err := s.Close(); err != nil {
-			b.Fatal(err)
-		}
-		dirs[name], dirs[name+"-killed"] = dir, killed
+		copyKilled(b, dir, dir+"-killed", n > 0)
 	}
 	took := map[string][]time.Duration{}
 	for b.Loop() {
@@ -35,9 +36,7 @@ func BenchmarkOpen(b *testing.B) {
 			dir := dirs[name]
 			if strings.HasSuffix(name, "-killed") { // the copy is opened once: it is closed afterwards
 				dir = filepath.Join(b.TempDir(), "copy")
-				if err := os.CopyFS(dir, os.DirFS(dirs[name])); err != nil {
-					b.Fatal(err)
-				}
+				copyTo(b, dirs[name], dir)
 			}
 			began := time.Now()
 			s, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
@@ -59,34 +58,100 @@ func BenchmarkOpen(b *testing.B) {
 
 // openFilled returns an open journal of events of about 200 bytes in 1,000 streams.
 func openFilled(b *testing.B, dir string, events int) *Store {
-	s, err := Open(Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	s := openOn(b, vfs.Default, dir)
+	a := newFiller(s, "bench/")
+	for range events / a.each {
+		a.append(b)
+	}
+	for range cap(a.room) {
+		a.room <- struct{}{}
+	}
+	return s
+}
+
+// copyKilled copies a journal as it is when its process is killed, with the longest log where it is loaded: tables can no
+// longer be written, and events are appended until Pebble stalls.
+func copyKilled(b *testing.B, dir, to string, loaded bool) {
+	var fault atomic.Pointer[func(errorfs.Op) error]
+	s := openOn(b, errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if hold := fault.Load(); hold != nil {
+			return (*hold)(op)
+		}
+		return nil
+	})), dir)
+	release := make(chan struct{})
+	if loaded {
+		isTable := failing(errors.New("table"), tableSuffix, errorfs.OpCreate)
+		hold := func(op errorfs.Op) error {
+			if isTable(op) != nil {
+				<-release
+			}
+			return nil
+		}
+		fault.Store(&hold)
+		for a := newFiller(s, "killed/"); a.append(b); {
+		}
+	}
+	copyTo(b, dir, to)
+	close(release)
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// copyTo copies a directory durably, so that syncs of the journal do not wait for the copy to be written.
+func copyTo(b *testing.B, from, to string) {
+	if _, err := vfs.Clone(vfs.Default, vfs.Default, from, to, vfs.CloneSync); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func openOn(b *testing.B, fs vfs.FS, dir string) *Store {
+	s, err := Open(Options{Dir: dir, FS: fs, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
-	const each = 100
-	payload := make([]byte, 150)
-	heads := map[int]uint64{}
-	room := make(chan struct{}, 512)
-	for i := range events / each {
-		stream := i % 1000
-		batch := make([]Event, each)
-		for k := range batch {
-			batch[k] = Event{Name: "bench.v1.Event", Payload: payload, Actor: "usr_1"}
-		}
-		room <- struct{}{}
-		p := Partition(stream % s.Partitions())
-		s.Append(Proposal{
-			Partition: p, Stream: Stream(fmt.Sprint("bench/", stream)), Expected: heads[stream], Epoch: s.queue.lanes[p].epoch, Events: batch,
-		}, func(r Result) {
-			if r.Err != nil {
-				b.Error(r.Err)
-			}
-			<-room
-		})
-		heads[stream] += each
-	}
-	for range cap(room) {
-		room <- struct{}{}
-	}
 	return s
+}
+
+// filler appends batches of events to streams in turn.
+type filler struct {
+	store  *Store
+	kind   string
+	each   int
+	events []Event
+	heads  []uint64
+	next   int
+	room   chan struct{}
+}
+
+func newFiller(s *Store, kind string) *filler {
+	a := &filler{store: s, kind: kind, each: 100, heads: make([]uint64, 1000), room: make(chan struct{}, 512)}
+	payload := make([]byte, 150)
+	for range a.each {
+		a.events = append(a.events, Event{Name: "bench.v1.Event", Payload: payload, Actor: "usr_1"})
+	}
+	return a
+}
+
+// append reports whether there was room for a batch within two seconds: otherwise writes are stalled.
+func (a *filler) append(b *testing.B) bool {
+	select {
+	case a.room <- struct{}{}:
+	case <-time.After(2 * time.Second):
+		return false
+	}
+	i := a.next % len(a.heads)
+	a.next++
+	p := Partition(i % a.store.Partitions())
+	a.store.Append(Proposal{
+		Partition: p, Stream: Stream(fmt.Sprint(a.kind, i)), Expected: a.heads[i], Epoch: a.store.queue.lanes[p].epoch, Events: a.events,
+	}, func(r Result) {
+		if r.Err != nil {
+			b.Error(r.Err)
+		}
+		<-a.room
+	})
+	a.heads[i] += uint64(a.each)
+	return true
 }

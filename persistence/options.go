@@ -23,7 +23,7 @@ type Options struct {
 	Logger *slog.Logger
 	// CacheBytes is the memory for Pebble's blocks and memtables: 256 MiB by default, at least 4 MiB.
 	CacheBytes int64
-	// MemtableBytes is 64 MiB by default, and never more than a quarter of the cache, out of which it is reserved.
+	// MemtableBytes is 32 MiB by default, and never more than a quarter of the cache, out of which it is reserved.
 	MemtableBytes int64
 	// MinFreeBytes is the free space below which appends are refused: 64 MiB by default.
 	MinFreeBytes uint64
@@ -41,8 +41,10 @@ type Options struct {
 const MinOpenFiles = 74
 
 const (
-	minCache          = 4 << 20
-	maxMemtable       = 64 << 20
+	minCache     = 4 << 20
+	defaultCache = 256 << 20
+	// A kill leaves as much log to replay as memtablesWaiting memtables hold.
+	defaultMemtable   = 32 << 20
 	memtablesInCache  = 4
 	memtablesWaiting  = 3
 	maxProposalBytes  = 8 << 20
@@ -67,11 +69,11 @@ func (o Options) withDefaults() Options {
 		o.Marks = o.FS.PathJoin(o.Dir, marksName)
 	}
 	if o.CacheBytes <= 0 {
-		o.CacheBytes = max(memtablesInCache*o.MemtableBytes, memtablesInCache*maxMemtable)
+		o.CacheBytes = max(memtablesInCache*o.MemtableBytes, defaultCache)
 	}
 	o.CacheBytes = max(o.CacheBytes, minCache)
 	if o.MemtableBytes <= 0 {
-		o.MemtableBytes = maxMemtable
+		o.MemtableBytes = defaultMemtable
 	}
 	o.MemtableBytes = min(o.MemtableBytes, o.CacheBytes/memtablesInCache)
 	o.MinFreeBytes = positive(o.MinFreeBytes, defaultMinFree)

@@ -70,6 +70,9 @@ func (s *Store) start() error {
 	if err != nil {
 		return err
 	}
+	if err := s.directory.upgrade(); err != nil {
+		return err
+	}
 	s.keeper = newKeeper(s.options.FS, s.options.Marks, m, s.options.Logger)
 	b := &background{failure: s.failure, metrics: s.metrics}
 	s.disk = &disk{FS: s.options.FS, store: s.directory.name(storeName), background: b, keeper: s.keeper}

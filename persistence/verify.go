@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"github.com/cockroachdb/errors/oserror"
 	"github.com/cockroachdb/pebble/v2"
@@ -17,14 +18,16 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
+	"github.com/cockroachdb/pebble/v2/wal"
 )
 
 // verifier compares a store with the marks before Pebble opens it for writing. Pebble takes a damaged record of its
 // manifest for the end of the manifest, and then removes the tables and logs that the remaining records do not name. So
-// the verifier reads the manifest itself, opens the store on a file system that refuses every change, and reads the
-// tables. It changes nothing.
+// the verifier reads the manifest itself, opens the store on a file system that refuses every change and shows empty
+// logs, and reads the tables and logs. It changes nothing, and leaves the replay of the logs to the open that follows.
 type verifier struct {
 	fs      vfs.FS
+	trial   *trial
 	store   string
 	options *pebble.Options
 	logger  *slog.Logger
@@ -41,7 +44,8 @@ type found struct {
 }
 
 func (o Options) verifier(d *directory) *verifier {
-	p := o.pebble(readOnly{o.FS}, &background{})
+	t := &trial{FS: o.FS}
+	p := o.pebble(t, &background{})
 	p.Logger = trialLogger{o.Logger}
 	// The read that meets damage returns an error, which is enough here.
 	p.EventListener = &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}}
@@ -49,7 +53,7 @@ func (o Options) verifier(d *directory) *verifier {
 	p.ErrorIfNotExists = true
 	p.CacheSize = minCache
 	p.EnsureDefaults() // which tables needs as well
-	return &verifier{fs: o.FS, store: d.name(storeName), options: p, logger: o.Logger}
+	return &verifier{fs: o.FS, trial: t, store: d.name(storeName), options: p, logger: o.Logger}
 }
 
 // verify returns what the store holds, or ErrDamaged if that is less than the marks promise or cannot be read. m is nil
@@ -175,7 +179,7 @@ func (v *verifier) open(partitions int) (shares []mark, err error) {
 			return nil, err
 		}
 	}
-	return shares, nil
+	return shares, v.logs(shares)
 }
 
 // tables opens every table, and reads the newest of them whole.
@@ -247,8 +251,26 @@ func checkBlocks(file io.ReaderAt, l *sstable.Layout) error {
 	return nil
 }
 
-// readOnly is a file system on which nothing can be changed.
-type readOnly struct{ vfs.FS }
+// trial is the file system of an open that changes nothing. A log that is opened is empty, and is added to logs.
+type trial struct {
+	vfs.FS
+	logs wal.FileAccumulator
+}
+
+// Open opens a file for reading.
+func (t *trial) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
+	file, err := t.FS.Open(name, options...)
+	if err != nil || !strings.HasSuffix(name, logSuffix) {
+		return file, err
+	}
+	_, err = t.logs.MaybeAccumulate(t.FS, name)
+	return emptyFile{file}, err
+}
+
+// emptyFile is a file that shows none of its content.
+type emptyFile struct{ vfs.File }
+
+func (emptyFile) Read([]byte) (int, error) { return 0, io.EOF }
 
 var errReadOnly = errors.New("the store is opened for reading")
 
@@ -257,19 +279,19 @@ type nothing struct{}
 func (nothing) Close() error { return nil }
 
 // Lock locks nothing: the data directory has a lock of its own.
-func (readOnly) Lock(string) (io.Closer, error) { return nothing{}, nil }
+func (*trial) Lock(string) (io.Closer, error) { return nothing{}, nil }
 
-func (readOnly) Create(string, vfs.DiskWriteCategory) (vfs.File, error) { return nil, errReadOnly }
-func (readOnly) Link(string, string) error                              { return errReadOnly }
-func (readOnly) Remove(string) error                                    { return errReadOnly }
-func (readOnly) RemoveAll(string) error                                 { return errReadOnly }
-func (readOnly) Rename(string, string) error                            { return errReadOnly }
-func (readOnly) MkdirAll(string, fs.FileMode) error                     { return errReadOnly }
-func (readOnly) OpenReadWrite(string, vfs.DiskWriteCategory, ...vfs.OpenOption) (vfs.File, error) {
+func (*trial) Create(string, vfs.DiskWriteCategory) (vfs.File, error) { return nil, errReadOnly }
+func (*trial) Link(string, string) error                              { return errReadOnly }
+func (*trial) Remove(string) error                                    { return errReadOnly }
+func (*trial) RemoveAll(string) error                                 { return errReadOnly }
+func (*trial) Rename(string, string) error                            { return errReadOnly }
+func (*trial) MkdirAll(string, fs.FileMode) error                     { return errReadOnly }
+func (*trial) OpenReadWrite(string, vfs.DiskWriteCategory, ...vfs.OpenOption) (vfs.File, error) {
 	return nil, errReadOnly
 }
 
-func (readOnly) ReuseForWrite(string, string, vfs.DiskWriteCategory) (vfs.File, error) {
+func (*trial) ReuseForWrite(string, string, vfs.DiskWriteCategory) (vfs.File, error) {
 	return nil, errReadOnly
 }
 

@@ -6,7 +6,7 @@ import (
 	"net"
 	netmail "net/mail"
 
-	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/mail"
 )
 
@@ -44,7 +44,7 @@ func (s *smtpSettings) check() error {
 }
 
 // mail sends what there is for people; nil: nothing does.
-func (s *smtpSettings) mail() (http.Mail, error) {
+func (s *smtpSettings) mail() (api.Mail, error) {
 	if s.SMTPAddress == "" {
 		return nil, nil
 	}

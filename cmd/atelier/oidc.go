@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/url"
 
-	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/browser"
 )
 
 // oidcSettings name a provider by which people may sign in beside their password.
@@ -34,7 +34,7 @@ func (s *oidcSettings) check() error {
 }
 
 // provider is the one that is set; nil: there is none.
-func (s *oidcSettings) provider() (*http.OIDC, error) {
+func (s *oidcSettings) provider() (*browser.OIDC, error) {
 	if s.OIDCIssuer == "" {
 		return nil, nil
 	}
@@ -46,7 +46,7 @@ func (s *oidcSettings) provider() (*http.OIDC, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.OIDC{
+	return &browser.OIDC{
 		Issuer: s.OIDCIssuer, ClientID: s.OIDCClientID, ClientSecret: secret, Name: cmp.Or(s.OIDCName, issuer.Host),
 	}, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -107,14 +108,15 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 	}
 	return http.Options{
 		Mail: post, OIDC: provider,
-		StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat, PublicURL: public, TrustedProxies: c.proxies(),
-		Limits: http.Limits{
-			Connections: c.MaxConnections, Requests: c.MaxRequests, Streams: c.MaxStreams,
-			CredentialStreams: c.MaxCredentialStreams, Rate: unlimited(c.Rate), Burst: c.Burst,
-			AddressRate: unlimited(c.AddressRate), AddressBurst: c.AddressBurst,
-			Workspaces:  unlimited(c.MaxWorkspaces),
-			RequestTime: c.RequestTime, StallTime: c.StallTime, HeaderTime: c.HeaderTime, IdleTime: c.IdleTime,
-		},
+		Options: server.Options{
+			StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat, PublicURL: public, TrustedProxies: c.proxies(),
+			Limits: server.Limits{
+				Connections: c.MaxConnections, Requests: c.MaxRequests, Streams: c.MaxStreams,
+				CredentialStreams: c.MaxCredentialStreams, Rate: unlimited(c.Rate), Burst: c.Burst,
+				AddressRate: unlimited(c.AddressRate), AddressBurst: c.AddressBurst,
+				Workspaces:  unlimited(c.MaxWorkspaces),
+				RequestTime: c.RequestTime, StallTime: c.StallTime, HeaderTime: c.HeaderTime, IdleTime: c.IdleTime,
+			}},
 	}, nil
 }
 

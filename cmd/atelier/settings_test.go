@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/browser"
 )
 
 func TestPublicURL(t *testing.T) {
@@ -110,7 +110,7 @@ func TestMailAndProviderAreWired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := http.OIDC{Issuer: "https://id.example.org/realm", ClientID: "atelier", ClientSecret: "hunter2", Name: "id.example.org"}
+	want := browser.OIDC{Issuer: "https://id.example.org/realm", ClientID: "atelier", ClientSecret: "hunter2", Name: "id.example.org"}
 	if o.HTTP.Mail == nil || o.HTTP.OIDC == nil || *o.HTTP.OIDC != want || o.HTTP.PublicURL.String() != "https://a.example.com" ||
 		len(o.HTTP.TrustedProxies) != 1 || o.HTTP.Limits.AddressRate != -1 || o.BackupURL != "file:///srv/backups" {
 		t.Errorf("%+v", o.HTTP)

@@ -37,7 +37,9 @@ type home struct {
 	*Node
 	// impatient homes wait for no computer.
 	impatient bool
-	last      atomic.Int64
+	// wall, where set, is the clock that the node is steadied against.
+	wall *wall
+	last atomic.Int64
 }
 
 // longest is what may pass where nothing is measured: whoever waits longer hangs.
@@ -55,7 +57,12 @@ func (h *home) clock() time.Time {
 }
 
 func newHome(t *testing.T) *home {
-	h := &home{T: t, dir: filepath.Join(t.TempDir(), "a [name] like a pattern[")}
+	return newHomeAt(t, nil)
+}
+
+// newHomeAt is newHome with a wall clock that the test sets.
+func newHomeAt(t *testing.T, w *wall) *home {
+	h := &home{T: t, dir: filepath.Join(t.TempDir(), "a [name] like a pattern["), wall: w}
 	h.start()
 	t.Cleanup(func() { h.stop() })
 	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
@@ -69,8 +76,12 @@ func (h *home) start() {
 	if h.impatient {
 		patience = time.Millisecond
 	}
+	clock := h.clock
+	if h.wall != nil {
+		clock = h.wall.clock()
+	}
 	n, err := Start(context.Background(), Options{
-		Dir: h.dir, Wire: true, SampleEvery: time.Hour, BirthPatience: patience, Clock: h.clock,
+		Dir: h.dir, Wire: true, SampleEvery: time.Hour, BirthPatience: patience, Clock: clock,
 		Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
 	})
 	if err != nil {
@@ -308,6 +319,22 @@ func TestOpenTaskAfterRestart(t *testing.T) {
 	left, err := os.ReadDir(filepath.Join(backups, ws))
 	if err != nil || len(left) != 1 || left[0].Name() != "bkp_1.tar.zst" {
 		t.Errorf("in the bucket: %v, %v", left, err)
+	}
+}
+
+// Samples bring no workspace into memory: after a restart none is there that nobody asked for.
+func TestSamplesActivateNothing(t *testing.T) {
+	h := newHome(t)
+	h.done()
+	h.stop()
+	h.start()
+	h.sample()
+	for p := range h.Journal.Partitions() {
+		for _, kind := range []string{entity.KindWorkspace, entity.KindComputer} {
+			if active := h.Systems[0].Active(persistence.Partition(p), kind); len(active) != 0 {
+				t.Errorf("of kind %s %v are active", kind, active)
+			}
+		}
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"syscall"
 
 	"github.com/atelier-run/atelier/drive"
-	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -75,7 +75,7 @@ func (o Options) withDescriptors() (Options, descriptors, error) {
 	}
 	wanted := o.HTTP.Limits.Connections
 	if wanted == 0 {
-		wanted = http.DefaultConnections
+		wanted = server.DefaultConnections
 	}
 	d, err := divideDescriptors(limit, wanted)
 	if err != nil {

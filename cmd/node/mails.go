@@ -28,9 +28,9 @@ func (n *Node) mail(ctx context.Context, t actors.Task) (proto.Message, error) {
 	}
 	switch m := t.Message.(type) {
 	case *workspacev1.InvitationMail:
-		return n.Server.MailInvitation(ctx, t.Identity, t.ID, m)
+		return n.Server.Links.MailInvitation(ctx, t.Identity, t.ID, m)
 	case *userv1.LinkMail:
-		return n.Server.MailLink(ctx, t.Identity, t.ID, m)
+		return n.Server.Links.MailLink(ctx, t.Identity, t.ID, m)
 	}
 	return nil, fmt.Errorf("unexpected message %T of task %s", t.Message, t.Kind)
 }

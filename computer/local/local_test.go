@@ -17,7 +17,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// drives are there or not; true: lost.
+// drives is a fake of local.Drives. lost has the existing drives: true if a drive cannot be read. full is the error of Provision.
 type drives struct {
 	mu   sync.Mutex
 	lost map[string]bool
@@ -53,8 +53,8 @@ func TestConformance(t *testing.T) {
 	computertest.Test(t, driver, func(id string) { d.set(id, true) }, func(id string) { d.set(id, false) })
 }
 
-// proc is a mount of /proc with known figures, in hundredths of seconds and kibibytes.
-func proc(t *testing.T, dir string, busy, idle int) {
+// writeProc writes files like those of /proc to a folder. busy and idle are in hundredths of seconds.
+func writeProc(t *testing.T, dir string, busy, idle int) {
 	t.Helper()
 	for name, content := range map[string]string{
 		"stat":    fmt.Sprintf("cpu  %d 0 0 %d 0 0 0 0 0 0\nbtime 1\n", busy, idle),
@@ -66,10 +66,10 @@ func proc(t *testing.T, dir string, busy, idle int) {
 	}
 }
 
-func TestFigures(t *testing.T) {
+func TestSampleMeasuresMachine(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		proc(t, dir, 100, 300)
+		writeProc(t, dir, 100, 300)
 		driver, err := local.New(&drives{lost: map[string]bool{"ws_1": false}}, dir)
 		if err != nil {
 			t.Fatal(err)
@@ -81,14 +81,14 @@ func TestFigures(t *testing.T) {
 		}{
 			{0, 100, 300, 25},
 			{15 * time.Second, 190, 310, 90},
-			{100 * time.Millisecond, 190, 1310, 90}, // of the same moment
+			{100 * time.Millisecond, 190, 1310, 90}, // within measureEvery: the last measurement
 			{15 * time.Second, 190, 2310, 0},
 		} {
-			proc(t, dir, step.busy, step.idle)
+			writeProc(t, dir, step.busy, step.idle)
 			time.Sleep(step.pause)
 			s, err := driver.Sample(t.Context(), "ws_1")
 			if err != nil || math.Round(s.GetCpuPct()) != step.want {
-				t.Errorf("%v: %v, %v", step, s, err)
+				t.Errorf("step %v: got %v, %v", step, s, err)
 			}
 			if s.GetMemTotalMb() != 4 || s.GetMemUsedMb() != 3 || s.GetDiskUsedMb() != 3 || s.GetDiskTotalMb() != 4 {
 				t.Errorf("sample %v", s)
@@ -99,19 +99,19 @@ func TestFigures(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if s, err := driver.Sample(t.Context(), "ws_1"); err != nil || s.GetCpuPct() != 0 || s.GetMemTotalMb() != 4 {
-			t.Errorf("without the processors' figures: %v, %v", s, err)
+			t.Errorf("without /proc/stat: got %v, %v, want CpuPct 0 and the memory", s, err)
 		}
 	})
 }
 
-// A disk that is full today may have room tomorrow: a provision is not given up for it.
-func TestNoRefusalForTheDisk(t *testing.T) {
+// TestProvisionOnFullDiskIsNoRefusal verifies that provisioning is retried, because space may become free.
+func TestProvisionOnFullDiskIsNoRefusal(t *testing.T) {
 	driver, err := local.New(&drives{lost: map[string]bool{}, full: entity.Errorf("insufficient_storage", "no space is left")}, "/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = driver.Provision(t.Context(), "ws_1", "vm-1")
 	if refusal, is := errors.AsType[*entity.Error](err); err == nil || is {
-		t.Errorf("%v, %v", err, refusal)
+		t.Errorf("got %v, want an error that is not a refusal; refusal: %v", err, refusal)
 	}
 }

@@ -1,8 +1,9 @@
-// Package anchors has a workspace's anchors follow what happens on its drive.
+// Package anchors updates the anchors of workspaces when entries of their drives are moved or removed.
 //
-// A row of activity that moves or removes a path leads to commands for the anchors at that path. The drive is asked what is
-// there now. Where it cannot be asked, the workspace opens a task by which all of its anchors are checked later. Nothing is
-// kept in memory: any process that leads the workspace's partition may react to a row or run a check.
+// A row of activity that moves or removes a path leads to commands for the anchors at that path. Before it sends them, the
+// Follower looks up on the drive whether the path still exists. If the drive cannot be read, the Follower requests a check:
+// the workspace opens a task, which calls Check later. A Follower keeps no state in memory, so any process that owns the
+// workspace's partition can react to a row or run a check.
 package anchors
 
 import (
@@ -21,52 +22,53 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// Drives tells what is on the drives of workspaces.
+// Drives looks up paths on the drives of workspaces.
 type Drives interface {
+	// Exists reports whether a path leads to a file or folder; "" is the root. It returns an error if the drive cannot be read.
 	Exists(ctx context.Context, workspaceID, path string) (bool, error)
 }
 
-// Asker sends commands to entities.
+// An Asker sends commands to entities. entity.IsRefusal reports whether an error means that the command had no effect.
 type Asker interface {
 	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
 }
 
-// Follower sends the commands by which anchors follow drives. It is safe for concurrent use; the rows of one workspace are
-// passed to it in their order.
+// A Follower sends the commands that update anchors. It is safe for concurrent use, but the caller passes the rows of one
+// workspace in their order, one at a time.
 type Follower struct {
 	drives Drives
 	asker  Asker
 	log    *slog.Logger
 }
 
-// New returns a follower.
+// New returns a Follower.
 func New(drives Drives, asker Asker, log *slog.Logger) *Follower {
 	return &Follower{drives: drives, asker: asker, log: log}
 }
 
-// React follows a row of activity as it is stored. A drive that cannot be asked is no error: the workspace is asked to have
-// its anchors checked later. Errors: those of Asker, and ctx's; the row is to be followed again.
+// React updates a workspace's anchors for a stored row of its activity. If the drive cannot be read, React requests a check and
+// returns nil. It returns ctx's error and the errors of Asker except refusals; the caller then calls React again with the row.
 func (f *Follower) React(ctx context.Context, workspaceID string, stored []byte) error {
 	if !anchor.Moves(activity.Stored(stored).Kind()) {
 		return nil
 	}
 	row, err := anchor.Parse(stored)
 	if err != nil {
-		f.log.Error("a row cannot be followed", slog.String("workspace", workspaceID), slog.Any("error", err))
+		f.log.Error("cannot parse a row of activity; anchors do not follow it", slog.String("workspace", workspaceID), slog.Any("error", err))
 		return nil
 	}
 	err = f.follow(ctx, workspaceID, row)
-	var unasked *driveError
-	if !errors.As(err, &unasked) || ctx.Err() != nil {
+	var unreadable *driveError
+	if !errors.As(err, &unreadable) || ctx.Err() != nil {
 		return err
 	}
-	f.log.Warn("anchors wait for their drive", slog.String("workspace", workspaceID), slog.Any("error", err))
+	f.log.Warn("cannot read a drive; its anchors are checked later", slog.String("workspace", workspaceID), slog.Any("error", err))
 	_, err = f.ask(ctx, workspaceID, rowID(workspaceID, row, "check"), &workspacev1.RequestAnchorCheck{})
 	return err
 }
 
-// Check looks at all anchors of a workspace, as after a restore, and returns the report that ends the check. Errors: those
-// of the drive and of Asker, and ctx's; the check is to be made again.
+// Check updates all anchors of a workspace, as after a restore of its drive, and returns the command that completes the check.
+// It returns the errors of the drive, ctx's error, and the errors of Asker except refusals; the task is then retried.
 func (f *Follower) Check(ctx context.Context, workspaceID string, c *workspacev1.AnchorCheck) (proto.Message, error) {
 	if err := f.follow(ctx, workspaceID, anchor.Row{Kind: activityv1.Kind_KIND_RESTORE}); err != nil {
 		return nil, err
@@ -74,11 +76,12 @@ func (f *Follower) Check(ctx context.Context, workspaceID string, c *workspacev1
 	return &workspacev1.ReportAnchorsChecked{Check: c.GetCheck()}, nil
 }
 
-// driveError is the error of a drive that did not tell what is on it.
+// A driveError means that a drive could not be read.
 type driveError struct{ error }
 
 func (e *driveError) Unwrap() error { return e.error }
 
+// follow sends the commands that follow from a row for the workspace's anchors. It logs refused commands.
 func (f *Follower) follow(ctx context.Context, workspaceID string, row anchor.Row) error {
 	reply, err := f.ask(ctx, workspaceID, "", &workspacev1.ListAnchors{})
 	if err != nil {
@@ -86,14 +89,14 @@ func (f *Follower) follow(ctx context.Context, workspaceID string, row anchor.Ro
 	}
 	all, ok := reply.(*workspacev1.Anchors)
 	if !ok {
-		return fmt.Errorf("unexpected reply %T", reply)
+		return fmt.Errorf("anchors: unexpected reply %T", reply)
 	}
 	steps, err := anchor.Follow(row, all.GetAnchors(), func(path string) (bool, error) {
-		there, err := f.drives.Exists(ctx, workspaceID, path)
+		exists, err := f.drives.Exists(ctx, workspaceID, path)
 		if err != nil {
 			return false, &driveError{err}
 		}
-		return there, nil
+		return exists, nil
 	})
 	if err != nil {
 		return err
@@ -104,14 +107,14 @@ func (f *Follower) follow(ctx context.Context, workspaceID string, row anchor.Ro
 			return err
 		}
 		if err != nil {
-			f.log.Warn("an anchor does not follow", slog.String("workspace", workspaceID), slog.String("anchor", s.AnchorID), slog.Any("error", err))
+			f.log.Warn("the command to update an anchor was refused", slog.String("workspace", workspaceID), slog.String("anchor", s.AnchorID), slog.Any("error", err))
 		}
 	}
 	return nil
 }
 
-// rowID returns the id of the command that follows from a row for a subject; empty where there is no row. A row may be
-// passed on twice, and a person may have undone since what followed from it the first time.
+// rowID returns the id of the command that follows from a row for a subject, or "" for the row of a check, which has no seq.
+// With the id, a row that is passed to React twice takes effect once, even if a person has changed the anchor in between.
 func rowID(workspaceID string, row anchor.Row, subject string) string {
 	if row.Seq == 0 {
 		return ""

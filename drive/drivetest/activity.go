@@ -1,5 +1,5 @@
-// Package drivetest models the activity of a workspace for tests of drives: intents, rows, and failures where a test
-// wants them.
+// Package drivetest provides a model of a workspace's activity for tests of drives. It has intents and rows, and fails commands
+// on request.
 package drivetest
 
 import (
@@ -14,14 +14,14 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// ErrUnknown is an error that leaves open whether the command took effect.
+// ErrUnknown is an error after which it is unknown whether the command took effect.
 var ErrUnknown = errors.New("drivetest: the outcome is unknown")
 
-// A Fault is asked before and after a command takes effect. It may block, or return an error: before, the command has
-// no effect; after, it has.
+// A Fault is called before and after each command takes effect. It may block. If it returns an error, the command fails with
+// that error: before, without effect; after, with its effect.
 type Fault func(message proto.Message, after bool) error
 
-// An Activity is a drive.Asker of one workspace. Its zero value is ready.
+// An Activity is a drive.Asker for one workspace. Its zero value is ready to use.
 type Activity struct {
 	mu      sync.Mutex
 	fault   Fault
@@ -29,28 +29,28 @@ type Activity struct {
 	rows    []*activityv1.Operation
 }
 
-// Fail installs a fault; nil takes it away.
+// Fail installs a fault, or removes it if f is nil.
 func (a *Activity) Fail(f Fault) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.fault = f
 }
 
-// Rows are the operations that were recorded, reads included.
+// Rows returns the recorded operations, reads included.
 func (a *Activity) Rows() []*activityv1.Operation {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.rows)
 }
 
-// Intents are those neither completed nor abandoned.
+// Intents returns the intents that were neither completed nor abandoned.
 func (a *Activity) Intents() []*activityv1.Intent {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.intents)
 }
 
-// Ask is of drive.Asker.
+// Ask implements drive.Asker. Like the real activity it accepts only the platform's commands, except Intend.
 func (a *Activity) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
 	_, intends := c.Message.(*activityv1.Intend)
 	if c.Kind != entity.KindActivity || !intends && !entity.IsPlatform(c.Principal) {

@@ -13,11 +13,12 @@ import (
 	"github.com/atelier-run/atelier/drive/webdav"
 )
 
+// find returns the body of a PROPFIND request for properties.
 func find(property string) string {
 	return `<D:propfind xmlns:D="DAV:"><D:prop>` + property + `</D:prop></D:propfind>`
 }
 
-func TestBodiesAreBounded(t *testing.T) {
+func TestRequestBodyLimits(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1").is(201)
 	long := strings.Repeat(" ", 65<<10)
@@ -25,7 +26,7 @@ func TestBodiesAreBounded(t *testing.T) {
 		name, inner string
 		status      int
 	}{
-		{"as long as may be", long[:60<<10] + "<D:getetag/>", 207},
+		{"just below the size limit", long[:60<<10] + "<D:getetag/>", 207},
 		{"too long", long + "<D:getetag/>", 413},
 		{"too many elements", "<D:getetag>" + strings.Repeat("<x/>", 2048) + "</D:getetag>", 400},
 		{"too many attributes", "<D:getetag " + strings.Repeat(`x="" `, 2048) + "/>", 400},
@@ -41,10 +42,10 @@ func TestBodiesAreBounded(t *testing.T) {
 	s.do("PROPFIND", "/a", "", "Depth: 0").is(207)
 }
 
-// late is a body whose time is over before its end.
-type late struct{ io.Reader }
+// lateBody is a body that misses the read deadline before its end.
+type lateBody struct{ io.Reader }
 
-func (l late) Read(p []byte) (int, error) {
+func (l lateBody) Read(p []byte) (int, error) {
 	n, err := l.Reader.Read(p)
 	if err == io.EOF {
 		err = os.ErrDeadlineExceeded
@@ -52,37 +53,37 @@ func (l late) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func TestABodyThatIsLate(t *testing.T) {
+func TestRequestBodyAfterReadDeadline(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1").is(201)
 	handler := webdav.New(s.drives, slog.New(slog.DiscardHandler))
-	r := httptest.NewRequest("PROPFIND", prefix+"/a", late{strings.NewReader("<propfind>")})
+	r := httptest.NewRequest("PROPFIND", prefix+"/a", lateBody{strings.NewReader("<propfind>")})
 	r.Header.Set("Depth", "0")
 	w := httptest.NewRecorder()
 	if err := handler.ServeDrive(w, r, prefix, accessOf(r)); err != nil || w.Code != 400 || !strings.Contains(w.Body.String(), "in time") {
-		t.Errorf("%v, %d %s", err, w.Code, w.Body)
+		t.Errorf("got %v, %d %s, want status 400 with the reason", err, w.Code, w.Body)
 	}
 }
 
-// held is a body that stays away once its beginning has arrived.
-type held struct {
+// stalledBody is a body that blocks after its first part until release is closed.
+type stalledBody struct {
 	io.Reader
 	arrived *sync.WaitGroup
 	once    sync.Once
 	release chan struct{}
 }
 
-func (h *held) Read(p []byte) (int, error) {
-	n, err := h.Reader.Read(p)
+func (b *stalledBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
 	if err == io.EOF {
-		h.once.Do(h.arrived.Done)
-		<-h.release
+		b.once.Do(b.arrived.Done)
+		<-b.release
 	}
 	return n, err
 }
 
-// TestHeldBodiesTakeBoundedMemory holds 200 bodies that take as much memory as a body can.
-func TestHeldBodiesTakeBoundedMemory(t *testing.T) {
+// TestMemoryOfStalledBodies stalls 200 requests with bodies that need as much memory as the limits allow.
+func TestMemoryOfStalledBodies(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1").is(201)
 	handler := webdav.New(s.drives, slog.New(slog.DiscardHandler))
@@ -95,11 +96,11 @@ func TestHeldBodiesTakeBoundedMemory(t *testing.T) {
 			const bodies = 200
 			var arrived, answered sync.WaitGroup
 			release := make(chan struct{})
-			before := inUse()
+			before := heapInUse()
 			arrived.Add(bodies)
 			for range bodies {
 				answered.Go(func() {
-					body := &held{Reader: strings.NewReader(strings.TrimSuffix(find(inner), "</D:prop></D:propfind>")), arrived: &arrived, release: release}
+					body := &stalledBody{Reader: strings.NewReader(strings.TrimSuffix(find(inner), "</D:prop></D:propfind>")), arrived: &arrived, release: release}
 					r := httptest.NewRequest("PROPFIND", prefix+"/a", body)
 					r.Header.Set("Depth", "0")
 					w := httptest.NewRecorder()
@@ -111,10 +112,10 @@ func TestHeldBodiesTakeBoundedMemory(t *testing.T) {
 				})
 			}
 			arrived.Wait()
-			taken := inUse() - before
-			t.Logf("%d KiB a body", taken/bodies>>10)
-			if taken > bodies<<20 {
-				t.Errorf("%d bodies take %d bytes", bodies, taken)
+			used := heapInUse() - before
+			t.Logf("%d KiB for each body", used/bodies>>10)
+			if used > bodies<<20 {
+				t.Errorf("%d bodies use %d bytes of memory, want at most 1 MiB each", bodies, used)
 			}
 			close(release)
 			answered.Wait()
@@ -122,8 +123,8 @@ func TestHeldBodiesTakeBoundedMemory(t *testing.T) {
 	}
 }
 
-// inUse is what the heap holds now.
-func inUse() int64 {
+// heapInUse returns the bytes of reachable objects on the heap.
+func heapInUse() int64 {
 	runtime.GC()
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)

@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-// client finds a program; where it is missing a test is left out, but in continuous integration it fails.
-func client(t *testing.T, name string) string {
+// requireProgram returns the path of a program. It skips the test if the program is not installed; see skipUnlessCI.
+func requireProgram(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		leaveOut(t, name+" is not installed")
+		skipUnlessCI(t, name+" is not installed")
 	}
 	return path
 }
 
-// leaveOut ends a test that cannot run here. In continuous integration that is a failure.
-func leaveOut(t *testing.T, why string) {
+// skipUnlessCI skips a test that cannot run on this machine. In continuous integration it fails the test.
+func skipUnlessCI(t *testing.T, reason string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
-		t.Fatal(why)
+		t.Fatal(reason)
 	}
-	t.Skip(why)
+	t.Skip(reason)
 }
 
 func run(t *testing.T, name string, args ...string) string {
@@ -44,7 +44,7 @@ func run(t *testing.T, name string, args ...string) string {
 }
 
 func TestLitmus(t *testing.T) {
-	litmus := client(t, "litmus")
+	litmus := requireProgram(t, "litmus")
 	for _, suite := range []string{"basic", "copymove", "props", "locks", "http"} {
 		t.Run(suite, func(t *testing.T) {
 			s := serve(t)
@@ -62,18 +62,18 @@ func TestLitmus(t *testing.T) {
 	}
 }
 
-// mount mounts a site by davfs2, or leaves the test out where that is not allowed.
+// mount mounts a site with davfs2 until the end of the test. It skips the test if mounting is not possible.
 func mount(t *testing.T, s *site) string {
 	t.Helper()
-	davfs := client(t, "mount.davfs")
+	davfs := requireProgram(t, "mount.davfs")
 	if os.Geteuid() != 0 {
-		leaveOut(t, "mounting needs root")
+		skipUnlessCI(t, "mounting needs root")
 	}
 	if _, err := os.Stat("/dev/fuse"); err != nil {
-		leaveOut(t, "mounting needs /dev/fuse")
+		skipUnlessCI(t, "mounting needs /dev/fuse")
 	}
 	point, conf := t.TempDir(), filepath.Join(t.TempDir(), "davfs2.conf")
-	// Kernels since 6.16 read folders in larger pieces than davfs2's default buffer takes, and get EINVAL.
+	// Since Linux 6.16 folders are read in larger pieces than davfs2's default buffer, which returns EINVAL.
 	settings := "ask_auth 0\nuse_locks 1\ndelay_upload 0\nbuf_size 256\n"
 	if err := os.WriteFile(conf, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
@@ -122,12 +122,12 @@ func TestDavfs2(t *testing.T) {
 		t.Errorf("content %q", got)
 	}
 	if got := s.content("big.bin"); got != string(big) {
-		t.Errorf("%d bytes arrived", len(got))
+		t.Errorf("big.bin has %d bytes with other content, want %d", len(got), len(big))
 	}
 }
 
 func TestRclone(t *testing.T) {
-	rclone := client(t, "rclone")
+	rclone := requireProgram(t, "rclone")
 	s := serve(t)
 	up, down := t.TempDir(), t.TempDir()
 	for _, path := range []string{"a.txt", "deep/er/b.txt", "deep/ü ö#%?.txt", "empty", "node_modules/x/index.js"} {
@@ -148,7 +148,7 @@ func TestRclone(t *testing.T) {
 	}
 	run(t, rclone, "sync", up, remote)
 	if _, err := os.Stat(s.files("a.txt")); err == nil {
-		t.Error("what is gone from the source is still there")
+		t.Error("a file that was removed from the source is still on the drive")
 	}
 	changed := filepath.Join(up, "deep", "er", "b.txt")
 	if err := os.WriteFile(changed, []byte(strings.Repeat("deep/ER/B.TXT", 3)), 0o644); err != nil {
@@ -165,7 +165,7 @@ func TestRclone(t *testing.T) {
 }
 
 func TestCurl(t *testing.T) {
-	curl := client(t, "curl")
+	curl := requireProgram(t, "curl")
 	s := serve(t)
 	file := filepath.Join(t.TempDir(), "report.txt")
 	if err := os.WriteFile(file, bytes.Repeat([]byte("line\n"), 1000), 0o644); err != nil {
@@ -180,7 +180,7 @@ func TestCurl(t *testing.T) {
 	if got := run(t, curl, "-fsS", s.url("/docs/")); got != "r t.txt\n" {
 		t.Errorf("listing %q", got)
 	}
-	// A read is recorded once it was answered, and each curl has a connection of its own.
+	// A read is recorded after its response, so curl may exit before the row is there.
 	s.eventually(func() bool { return len(s.activity.Rows()) == 4 })
 	s.rows("create file report.txt", "create folder docs", "rename file docs/r t.txt from report.txt", "read docs/r t.txt")
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// TestEachChangeIsConfirmed has the access refused when it is confirmed: nothing changes, and the caller gets the refusal.
-func TestEachChangeIsConfirmed(t *testing.T) {
+// TestConfirmRefusesEveryChange lets Confirm refuse the access to each method that changes the drive. ServeDrive must return that
+// error without a response, and nothing may change.
+func TestConfirmRefusesEveryChange(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1").is(201)
 	s.do("MKCOL", "/d", "").is(201)
@@ -46,10 +47,10 @@ func TestEachChangeIsConfirmed(t *testing.T) {
 	}
 	s.rows(rows...)
 	s.do("PROPFIND", "/", "", "Depth: 1").is(207)
-	s.do("PUT", "/a", "3").is(204) // no lock was taken
-	for _, name := range s.aside() {
+	s.do("PUT", "/a", "3").is(204) // no lock was acquired
+	for _, name := range s.staged() {
 		if !isTrash(name) {
-			t.Errorf("%s is left", name)
+			t.Errorf("%s remains in the staging folder", name)
 		}
 	}
 }

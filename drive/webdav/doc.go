@@ -1,15 +1,24 @@
 // Package webdav serves drives by WebDAV (RFC 4918, classes 1 and 2).
 //
-// The protocol is written here and not taken from golang.org/x/net/webdav, whose PUT truncates in place, whose MOVE and
-// COPY are many operations, whose locks are exclusive only and whose If header knows neither Not nor entity tags.
+// The package does not use golang.org/x/net/webdav. In that package PUT truncates the file in place, MOVE and COPY consist of
+// many operations, locks are always exclusive, and the If header supports neither Not nor entity tags.
 //
-// A request goes decode (path.go), open the drive, then one file a method. What a method demands of the current state
-// (If, If-Match and its kin, locks) is a guard that the drive asks again while it holds the paths, so that nothing comes
-// between the check and the change.
+// # One request
 //
-// Locks belong to paths and live in one small file beside each drive. They are shared or exclusive, at most an hour
-// long, and their tokens are good for whoever made them.
+// Handler.ServeDrive is the entry point. call.serve decodes the path, opens the drive and its locks, and calls the handler of
+// the method: call.get, call.propfind, call.put and so on, one or a few related methods in a file. A method that changes the
+// drive passes a drive.Change, which call.change builds, to the drive. Its Guard checks the request's conditions (If,
+// If-Match, If-None-Match, If-Unmodified-Since) and the locks. The drive calls Guard while it holds the paths, so that no
+// other change comes between the check and this one. The package comment of drive describes the flow of a PUT ("The life of a
+// change") and of a MOVE ("Rename") from here to the activity's row.
 //
-// Errors are JSON, { "error": code, "message": text }, but where RFC 4918 names an XML element for them.
-// docs/webdav.md tells what clients see.
+// # Locks
+//
+// Locks (RFC 4918, section 6) are on paths and are stored in one small file beside each drive. They are shared or
+// exclusive and last at most an hour. Only the creator of a lock can use its token.
+//
+// # Errors
+//
+// The body of an error is JSON, { "error": code, "message": text }, or the XML element that RFC 4918 defines for the error.
+// docs/webdav.md describes the protocol for clients.
 package webdav

@@ -12,8 +12,8 @@ import (
 	"github.com/atelier-run/atelier/drive/webdav"
 )
 
-// Locks hold on a drive whose files were closed meanwhile to make room for others.
-func TestLocksOutliveEviction(t *testing.T) {
+// TestLocksSurviveEviction verifies that locks stay in force after the drive was evicted and opened again.
+func TestLocksSurviveEviction(t *testing.T) {
 	const workspaces = 12
 	quiet := slog.New(slog.DiscardHandler)
 	drives, err := drive.New(drive.Options{
@@ -46,13 +46,13 @@ func TestLocksOutliveEviction(t *testing.T) {
 	token := do(0, "LOCK", exclusive).Header().Get("Lock-Token")
 	for id := 1; id < workspaces; id++ {
 		if status := do(id, "PUT", "1").Code; status != 201 {
-			t.Fatalf("workspace %d: %d", id, status)
+			t.Fatalf("PUT in workspace %d: got %d, want 201", id, status)
 		}
 	}
 	if status := do(0, "PUT", "1", stranger).Code; status != 423 {
-		t.Errorf("without the token: %d", status)
+		t.Errorf("PUT without the token: got %d, want 423", status)
 	}
 	if status := do(0, "PUT", "1", "If: ("+token+")").Code; status != 204 {
-		t.Errorf("with the token: %d", status)
+		t.Errorf("PUT with the token: got %d, want 204", status)
 	}
 }

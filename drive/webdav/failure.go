@@ -15,25 +15,25 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// Codes of this protocol's own refusals.
+// Codes of errors that only this protocol has.
 const (
-	precondition entity.Code = "precondition_failed"
-	locked       entity.Code = "locked"
-	elsewhere    entity.Code = "other_server"
-	finiteDepth  entity.Code = "finite_depth"
-	foreignToken entity.Code = "lock_token_mismatch"
-	noLock       entity.Code = "no_such_lock"
-	lockConflict entity.Code = "lock_conflict"
+	codePreconditionFailed entity.Code = "precondition_failed"
+	codeLocked             entity.Code = "locked"
+	codeOtherServer        entity.Code = "other_server"
+	codeFiniteDepth        entity.Code = "finite_depth"
+	codeLockTokenMismatch  entity.Code = "lock_token_mismatch"
+	codeNoSuchLock         entity.Code = "no_such_lock"
+	codeLockConflict       entity.Code = "lock_conflict"
 )
 
 var (
-	errPrecondition = entity.Errorf(precondition, "a condition of the request does not hold")
-	errForeign      = entity.Errorf(foreignToken, "the lock was made by someone else")
-	errElsewhere    = entity.Errorf(elsewhere, "the destination is not on this drive")
-	errFiniteDepth  = entity.Errorf(finiteDepth, "Depth: infinity is refused; walk the folders with Depth: 1")
+	errPreconditionFailed = entity.Errorf(codePreconditionFailed, "a condition of the request does not hold")
+	errLockTokenMismatch  = entity.Errorf(codeLockTokenMismatch, "the lock was made by someone else")
+	errOtherServer        = entity.Errorf(codeOtherServer, "the destination is not on this drive")
+	errFiniteDepth        = entity.Errorf(codeFiniteDepth, "Depth: infinity is refused; list each folder with Depth: 1")
 )
 
-// statuses is the one table from an error's code to the status of its answer.
+// statuses is the table from an error's code to the status of the response.
 var statuses = map[entity.Code]int{
 	entity.InvalidRequest:       http.StatusBadRequest,
 	entity.Forbidden:            http.StatusForbidden,
@@ -55,24 +55,25 @@ var statuses = map[entity.Code]int{
 	drive.Full:     http.StatusInsufficientStorage,
 	drive.Broken:   http.StatusBadRequest,
 
-	precondition: http.StatusPreconditionFailed,
-	locked:       http.StatusLocked,
-	elsewhere:    http.StatusBadGateway,
-	finiteDepth:  http.StatusForbidden,
-	foreignToken: http.StatusForbidden,
-	noLock:       http.StatusConflict,
-	lockConflict: http.StatusLocked,
+	codePreconditionFailed: http.StatusPreconditionFailed,
+	codeLocked:             http.StatusLocked,
+	codeOtherServer:        http.StatusBadGateway,
+	codeFiniteDepth:        http.StatusForbidden,
+	codeLockTokenMismatch:  http.StatusForbidden,
+	codeNoSuchLock:         http.StatusConflict,
+	codeLockConflict:       http.StatusLocked,
 }
 
-// conditions are the XML elements that RFC 4918, section 16, names for refusals.
-var conditions = map[entity.Code]string{
-	locked:       "lock-token-submitted",
-	lockConflict: "no-conflicting-lock",
-	finiteDepth:  "propfind-finite-depth",
-	noLock:       "lock-token-matches-request-uri",
+// conditionElements are the XML elements that RFC 4918, section 16, defines for errors.
+var conditionElements = map[entity.Code]string{
+	codeLocked:       "lock-token-submitted",
+	codeLockConflict: "no-conflicting-lock",
+	codeFiniteDepth:  "propfind-finite-depth",
+	codeNoSuchLock:   "lock-token-matches-request-uri",
 }
 
-func code(err error) entity.Code {
+// codeOf returns the code of an error, or "" if it has none.
+func codeOf(err error) entity.Code {
 	var e *entity.Error
 	if errors.As(err, &e) {
 		return e.Code
@@ -80,10 +81,11 @@ func code(err error) entity.Code {
 	return ""
 }
 
-func (c *call) fail(err error) {
+// writeError answers with an error. An error without a known code becomes an internal error.
+func (c *call) writeError(err error) {
 	var e *entity.Error
 	if !errors.As(err, &e) || statuses[e.Code] == 0 {
-		e = c.unnamed(err)
+		e = c.internalError(err)
 	}
 	status := cmp.Or(statuses[e.Code], http.StatusInternalServerError)
 	wait := e.RetryAfter
@@ -93,30 +95,30 @@ func (c *call) fail(err error) {
 	if wait > 0 {
 		c.w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
 	}
-	if element := conditions[e.Code]; element != "" {
-		c.condition(status, element, err)
+	if element := conditionElements[e.Code]; element != "" {
+		c.writeConditionError(status, element, err)
 		return
 	}
-	c.answer(status, e)
+	c.writeJSONError(status, e)
 }
 
-// unnamed logs what a client cannot be told.
-func (c *call) unnamed(err error) *entity.Error {
+// internalError returns the error for the client in place of one without a known code, which it logs.
+func (c *call) internalError(err error) *entity.Error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return &entity.Error{Code: entity.Unavailable, Message: "the request ended", RetryAfter: time.Second}
+		return &entity.Error{Code: entity.Unavailable, Message: "the request was canceled", RetryAfter: time.Second}
 	}
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-		return &entity.Error{Code: entity.Unavailable, Message: "too many files are open", RetryAfter: time.Second}
+		return &entity.Error{Code: entity.Unavailable, Message: "the server has too many files open; try again", RetryAfter: time.Second}
 	}
 	request := c.w.Header().Get("X-Request-Id")
 	c.log.Error("a drive request failed", "request", request, "method", c.r.Method, "error", err)
 	if request == "" {
-		return entity.Errorf(entity.Internal, "something went wrong inside")
+		return entity.Errorf(entity.Internal, "internal error")
 	}
-	return entity.Errorf(entity.Internal, "something went wrong inside; the request's id is %s", request)
+	return entity.Errorf(entity.Internal, "internal error; the request's id is %s", request)
 }
 
-func (c *call) answer(status int, e *entity.Error) {
+func (c *call) writeJSONError(status int, e *entity.Error) {
 	header := c.w.Header()
 	header.Set("Content-Type", "application/json")
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -125,14 +127,14 @@ func (c *call) answer(status int, e *entity.Error) {
 	json.NewEncoder(c.w).Encode(map[string]string{"error": string(e.Code), "message": e.Message})
 }
 
-// condition answers with the element that names a refusal; a lock's with the path that is locked.
-func (c *call) condition(status int, element string, err error) {
+// writeConditionError answers with the XML element for an error. The element of a lock conflict contains the locked path.
+func (c *call) writeConditionError(status int, element string, err error) {
 	c.w.Header().Set("Content-Type", xmlType)
 	c.w.WriteHeader(status)
-	inside := ""
+	content := ""
 	if path, is := conflictPath(err); is {
 		entry, err := c.drive.Stat(path)
-		inside = "<D:href>" + escape(c.href(path, err == nil && entry.Folder)) + "</D:href>"
+		content = "<D:href>" + escape(c.href(path, err == nil && entry.Folder)) + "</D:href>"
 	}
-	fmt.Fprintf(c.w, `%s<D:error xmlns:D="DAV:"><D:%s>%s</D:%s></D:error>`, xmlHead, element, inside, element)
+	fmt.Fprintf(c.w, `%s<D:error xmlns:D="DAV:"><D:%s>%s</D:%s></D:error>`, xmlHead, element, content, element)
 }

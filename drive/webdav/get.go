@@ -3,6 +3,7 @@ package webdav
 import (
 	"bufio"
 	"errors"
+	"io"
 	"mime"
 	"net/http"
 	"path"
@@ -10,46 +11,48 @@ import (
 	"github.com/atelier-run/atelier/drive"
 )
 
-// get answers GET and HEAD. A folder is a plain list of names, one a line, folders with a slash.
+// get answers GET and HEAD. For a folder the response is a plain list of names, one on a line, with a slash after folders.
 func (c *call) get() error {
 	file, entry, err := c.drive.Open(c.path)
-	if code(err) == drive.IsFolder {
-		return c.list()
+	if codeOf(err) == drive.IsFolder {
+		return c.listFolder()
 	}
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 	header := c.w.Header()
-	protect(header)
+	setContentHeaders(header)
 	header.Set("Content-Type", contentType(c.path))
 	header.Set("ETag", entry.ETag())
-	sent := &counter{ResponseWriter: c.w}
+	sent := &countingWriter{ResponseWriter: c.w}
 	http.ServeContent(sent, c.r, "", entry.Modified, file)
 	if c.r.Method == http.MethodGet && sent.n > 0 {
-		c.read(sent.n)
+		c.recordRead(sent.n)
 	}
 	return nil
 }
 
-// read records that content was sent, after it was: the client does not wait for the journal.
-func (c *call) read(n int64) {
-	c.drive.Sent(n)
-	// Whoever took the bytes and hung up has read them all the same.
+// recordRead appends a row for a read of n bytes. It runs after the content was sent, so that the client does not wait for the
+// journal; an error is logged only.
+func (c *call) recordRead(n int64) {
+	c.drive.CountSent(n)
+	// The flush sends the end of the response before the journal is asked. Its error does not matter: a client that received
+	// content and then disconnected has read it.
 	_ = http.NewResponseController(c.w).Flush()
 	if err := c.drive.RecordRead(c.context(), c.path, c.author); err != nil {
-		c.log.Error("a read was not recorded", "error", err)
+		c.log.Error("cannot record a read in the activity", "path", c.path, "error", err)
 	}
 }
 
-// protect keeps browsers from running what a workspace stores.
-func protect(header http.Header) {
+// setContentHeaders sets the headers that keep browsers from executing a drive's content.
+func setContentHeaders(header http.Header) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Content-Security-Policy", "sandbox")
 	header.Set("Cache-Control", "private, no-cache")
 }
 
-// contentType goes by the name alone; nothing is opened for it.
+// contentType returns the media type for a file name, by its extension only.
 func contentType(name string) string {
 	if byName := mime.TypeByExtension(path.Ext(name)); byName != "" {
 		return byName
@@ -57,13 +60,13 @@ func contentType(name string) string {
 	return "application/octet-stream"
 }
 
-func (c *call) list() error {
+func (c *call) listFolder() error {
 	folder, err := c.drive.OpenFolder(c.path)
 	if err != nil {
 		return err
 	}
 	defer folder.Close()
-	protect(c.w.Header())
+	setContentHeaders(c.w.Header())
 	c.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if c.r.Method == http.MethodHead {
 		return nil
@@ -76,14 +79,48 @@ func (c *call) list() error {
 		}
 		return out.WriteByte('\n')
 	})
-	return c.finish(errors.Join(err, out.Flush()))
+	return c.endStream(errors.Join(err, out.Flush()))
 }
 
-// finish ends a streamed answer: one that broke off must not look whole.
-func (c *call) finish(err error) error {
+// endStream ends a response that was streamed. After an error it aborts the connection, so that the client does not take the
+// response for complete.
+func (c *call) endStream(err error) error {
 	if err != nil {
-		c.log.Warn("an answer broke off", "method", c.r.Method, "error", err)
+		c.log.Warn("a response was aborted", "method", c.r.Method, "path", c.path, "error", err)
 		panic(http.ErrAbortHandler)
 	}
 	return nil
 }
+
+// A countingWriter counts the content bytes of a response with status 200 or 206.
+type countingWriter struct {
+	http.ResponseWriter
+	content bool
+	n       int64
+}
+
+func (c *countingWriter) WriteHeader(status int) {
+	c.content = status == http.StatusOK || status == http.StatusPartialContent
+	c.ResponseWriter.WriteHeader(status)
+}
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(p)
+	c.add(int64(n))
+	return n, err
+}
+
+// ReadFrom passes the file to the underlying writer, which lets the kernel send it.
+func (c *countingWriter) ReadFrom(from io.Reader) (int64, error) {
+	n, err := io.Copy(c.ResponseWriter, from)
+	c.add(n)
+	return n, err
+}
+
+func (c *countingWriter) add(n int64) {
+	if c.content {
+		c.n += n
+	}
+}
+
+func (c *countingWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }

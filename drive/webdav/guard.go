@@ -2,6 +2,7 @@ package webdav
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -9,67 +10,68 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// A claim is what a method does to a path, as far as locks matter.
-type claim struct {
+// An effect describes which locks a method has to respect at a path.
+type effect struct {
 	path string
-	// member: the path appears in its folder or goes from it, which a lock on the folder protects.
-	member bool
-	// deep: all below it is touched as well.
-	deep bool
+	// changesParent is set if the path is added to its folder or removed from it. A lock on the folder forbids that.
+	changesParent bool
+	// isDeep is set if entries below the path are changed as well.
+	isDeep bool
 }
 
-// change is what the drive needs of a request that changes it. Its guard checks the request's conditions and locks; the
-// drive asks it early, and again while it holds the paths, where nothing can come between the check and the change.
-func (c *call) change(claims func() []claim) (drive.Change, error) {
+// change returns the drive.Change for the request: step 2 of "The life of a change" in the package comment of drive. Its
+// guard checks the conditions of the request and the locks on the effects, which it computes at each call. change returns
+// InvalidRequest if the If header is malformed.
+func (c *call) change(effects func() []effect) (drive.Change, error) {
 	header, err := c.parseIf(c.r.Header.Values("If"))
 	if err != nil {
 		return drive.Change{}, err
 	}
 	return drive.Change{
 		Author: c.author, Principal: c.access.Principal,
-		Guard: func() error { return c.check(header, claims()) }, Confirm: c.confirm,
+		Guard: func() error { return c.checkConditions(header, effects()) }, Confirm: c.confirm,
 	}, nil
 }
 
-func (c *call) check(header ifHeader, claims []claim) error {
-	if err := c.preconditions(); err != nil {
+func (c *call) checkConditions(header ifHeader, effects []effect) error {
+	if err := c.checkPreconditions(); err != nil {
 		return err
 	}
-	if !header.holds(c) {
-		return errPrecondition
+	if !header.isTrue(c) {
+		return errPreconditionFailed
 	}
-	for _, claim := range claims {
-		if err := c.permitted(claim, header); err != nil {
+	for _, effect := range effects {
+		if err := c.checkLocks(effect, header); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// creates completes a claim on a path that may be new: if it is, its folder changes as well.
-func (c *call) creates(path string) claim {
+// writeEffect returns the effect of writing to a path. If the path is new, its folder changes as well.
+func (c *call) writeEffect(path string) effect {
 	_, err := c.drive.Stat(path)
-	return claim{path: path, member: err != nil}
+	return effect{path: path, changesParent: err != nil}
 }
 
-// permitted tells why locks forbid a claim: on each resource that it touches, either no lock lies or the request submits
-// the token of one, by whom it was made.
-func (c *call) permitted(claim claim, header ifHeader) error {
+// checkLocks returns a conflict if locks forbid an effect. Each resource that the effect changes must have no lock, or one of
+// its locks must have been created by the caller and its token be in the If header (RFC 4918, section 7.5).
+func (c *call) checkLocks(effect effect, header ifHeader) error {
 	l := c.locks
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	current := l.current()
-	if err := c.open(current, claim.path, header); err != nil {
+	if err := c.checkLocksOn(current, effect.path, header); err != nil {
 		return err
 	}
-	if claim.member && claim.path != "" {
-		if err := c.open(current, parentOf(claim.path), header); err != nil {
+	if effect.changesParent && effect.path != "" {
+		if err := c.checkLocksOn(current, parentOf(effect.path), header); err != nil {
 			return err
 		}
 	}
 	for _, held := range current {
-		if claim.deep && drive.Within(held.Path, claim.path) {
-			if err := c.open(current, held.Path, header); err != nil {
+		if effect.isDeep && drive.Within(held.Path, effect.path) {
+			if err := c.checkLocksOn(current, held.Path, header); err != nil {
 				return err
 			}
 		}
@@ -77,29 +79,31 @@ func (c *call) permitted(claim claim, header ifHeader) error {
 	return nil
 }
 
-func (c *call) open(current []*lock, path string, header ifHeader) error {
-	var closed *lock
+// checkLocksOn is checkLocks for one resource.
+func (c *call) checkLocksOn(current []*lock, path string, header ifHeader) error {
+	var blocking *lock
 	for _, held := range current {
 		if !held.covers(path) {
 			continue
 		}
-		if held.Creator == creator(c.author) && header.submits(held.Token) {
+		if held.Creator == creator(c.author) && header.hasToken(held.Token) {
 			return nil
 		}
-		closed = held
+		blocking = held
 	}
-	if closed == nil {
+	if blocking == nil {
 		return nil
 	}
-	return &conflict{path: closed.Path, code: locked}
+	return &conflict{path: blocking.Path, code: codeLocked}
 }
 
 func parentOf(path string) string {
 	return path[:max(strings.LastIndexByte(path, '/'), 0)]
 }
 
-// preconditions are those of RFC 9110, section 13, for methods that change; http.ServeContent has them for GET.
-func (c *call) preconditions() error {
+// checkPreconditions evaluates the conditional headers of RFC 9110, section 13, for methods that change the drive.
+// http.ServeContent does so for GET.
+func (c *call) checkPreconditions() error {
 	header := c.r.Header
 	match, none := strings.Join(header.Values("If-Match"), ","), strings.Join(header.Values("If-None-Match"), ",")
 	since := header.Get("If-Unmodified-Since")
@@ -107,26 +111,26 @@ func (c *call) preconditions() error {
 		return nil
 	}
 	entry, err := c.drive.Stat(c.path)
-	if err != nil && code(err) != entity.NotFound {
+	if err != nil && codeOf(err) != entity.NotFound {
 		return err
 	}
 	exists := err == nil
-	if match != "" && !(exists && matches(match, entry.ETag())) {
-		return errPrecondition
+	if match != "" && !(exists && matchesETag(match, entry.ETag())) {
+		return errPreconditionFailed
 	}
 	if match == "" && since != "" {
 		if at, err := http.ParseTime(since); err == nil && exists && entry.Modified.Truncate(time.Second).After(at) {
-			return errPrecondition
+			return errPreconditionFailed
 		}
 	}
-	if none != "" && exists && matches(strings.ReplaceAll(none, `W/"`, `"`), entry.ETag()) {
-		return errPrecondition
+	if none != "" && exists && matchesETag(strings.ReplaceAll(none, `W/"`, `"`), entry.ETag()) {
+		return errPreconditionFailed
 	}
 	return nil
 }
 
-// matches looks for an entity tag in a list; * is any that exists.
-func matches(list, etag string) bool {
+// matchesETag reports whether a list of entity tags has the one given, or is "*".
+func matchesETag(list, etag string) bool {
 	for candidate := range strings.SplitSeq(list, ",") {
 		candidate = strings.TrimSpace(candidate)
 		if candidate == "*" || etag != "" && candidate == etag {
@@ -134,4 +138,144 @@ func matches(list, etag string) bool {
 		}
 	}
 	return false
+}
+
+// maxConditions limits the conditions of an If header.
+const maxConditions = 256
+
+// An ifHeader is the If header of RFC 4918, section 10.4. It is true if it has no lists or any list is true.
+type ifHeader struct {
+	lists []ifList
+}
+
+// An ifList has conditions on one resource. It is true if all of them are.
+type ifList struct {
+	// isOutside is set if the resource is not on the drive.
+	isOutside  bool
+	path       string
+	conditions []condition
+}
+
+// A condition has either a lock token or an entity tag.
+type condition struct {
+	not   bool
+	token string
+	etag  string
+}
+
+var errIf = entity.Errorf(entity.InvalidRequest, "the If header is malformed")
+
+// parseIf parses the values of an If header. Lists without a resource are conditions on the request's own. It returns errIf
+// if the header is malformed or has more than maxConditions conditions.
+func (c *call) parseIf(values []string) (h ifHeader, err error) {
+	rest := strings.TrimSpace(strings.Join(values, " "))
+	tagged := strings.HasPrefix(rest, "<")
+	list, total := ifList{path: c.path}, 0
+	for rest != "" {
+		switch {
+		case rest[0] == '<' && tagged:
+			var tag string
+			if tag, rest, err = cutEnclosed(rest, '>'); err != nil {
+				return ifHeader{}, err
+			}
+			path, _, err := c.parseReference(tag)
+			list = ifList{path: path, isOutside: err != nil}
+			if !strings.HasPrefix(rest, "(") {
+				return ifHeader{}, errIf
+			}
+		case rest[0] == '(':
+			if list.conditions, rest, err = parseList(rest[1:]); err != nil {
+				return ifHeader{}, err
+			}
+			if total += len(list.conditions); total > maxConditions {
+				return ifHeader{}, errIf
+			}
+			h.lists = append(h.lists, list)
+		default:
+			return ifHeader{}, errIf
+		}
+	}
+	return h, nil
+}
+
+// parseList parses conditions up to the closing parenthesis.
+func parseList(s string) (conditions []condition, rest string, err error) {
+	rest = strings.TrimLeft(s, " \t")
+	for !strings.HasPrefix(rest, ")") {
+		var next condition
+		if next, rest, err = parseCondition(rest); err != nil {
+			return nil, "", err
+		}
+		conditions = append(conditions, next)
+	}
+	if len(conditions) == 0 {
+		return nil, "", errIf
+	}
+	return conditions, strings.TrimLeft(rest[1:], " \t"), nil
+}
+
+func parseCondition(s string) (c condition, rest string, err error) {
+	if rest, c.not = strings.CutPrefix(s, "Not"); c.not {
+		s = strings.TrimLeft(rest, " \t")
+	}
+	switch {
+	case strings.HasPrefix(s, "<"):
+		c.token, rest, err = cutEnclosed(s, '>')
+	case strings.HasPrefix(s, "["):
+		c.etag, rest, err = cutEnclosed(s, ']')
+	default:
+		err = errIf
+	}
+	return c, rest, err
+}
+
+// cutEnclosed returns the text between the first byte of s and the closing byte, and the rest behind it.
+func cutEnclosed(s string, closing byte) (content, rest string, err error) {
+	end := strings.IndexByte(s, closing)
+	if end < 2 {
+		return "", "", errIf
+	}
+	return s[1:end], strings.TrimLeft(s[end+1:], " \t"), nil
+}
+
+// isTrue evaluates the header against the current state of the drive and its locks.
+func (h ifHeader) isTrue(c *call) bool {
+	return len(h.lists) == 0 || slices.ContainsFunc(h.lists, func(l ifList) bool { return l.isTrue(c) })
+}
+
+func (l ifList) isTrue(c *call) bool {
+	for _, condition := range l.conditions {
+		if l.matches(c, condition) == condition.not {
+			return false
+		}
+	}
+	return true
+}
+
+// matches evaluates a condition without regard to its Not.
+func (l ifList) matches(c *call, condition condition) bool {
+	if l.isOutside {
+		return false
+	}
+	if condition.token != "" {
+		return slices.ContainsFunc(c.locks.covering(l.path), func(held *lock) bool { return held.Token == condition.token })
+	}
+	entry, err := c.drive.Stat(l.path)
+	return err == nil && entry.ETag() == condition.etag
+}
+
+// hasToken reports whether a lock token is anywhere in the header, which submits it (RFC 4918, section 10.4.1).
+func (h ifHeader) hasToken(token string) bool {
+	return slices.ContainsFunc(h.lists, func(l ifList) bool {
+		return slices.ContainsFunc(l.conditions, func(c condition) bool { return c.token == token })
+	})
+}
+
+// singleToken returns the token of a header that has nothing else, as the request to refresh a lock does. It returns "" for any
+// other header.
+func (h ifHeader) singleToken() string {
+	if len(h.lists) != 1 || len(h.lists[0].conditions) != 1 {
+		return ""
+	}
+	return h.lists[0].conditions[0].token
 }

@@ -14,13 +14,13 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// A Handler serves drives. It is safe for concurrent use.
+// A Handler serves drives by WebDAV. It is safe for concurrent use.
 type Handler struct {
 	drives *drive.Drives
 	log    *slog.Logger
 }
 
-// New makes a handler of drives; a nil log is slog.Default.
+// New returns a handler for drives. A nil log is slog.Default.
 func New(drives *drive.Drives, log *slog.Logger) *Handler {
 	return &Handler{drives: drives, log: cmp.Or(log, slog.Default())}
 }
@@ -30,18 +30,18 @@ type call struct {
 	*Handler
 	w http.ResponseWriter
 	r *http.Request
-	// drive is open until release is called, at the end of the request.
+	// drive stays open until release is called at the end of the request.
 	drive   *drive.Drive
 	release func()
-	locks   *locks
+	locks   *lockTable
 	prefix  string
 	access  entity.DriveAccess
 	author  *activityv1.Author
-	// lost is why the access was refused when it was confirmed.
-	lost error
-	// path is the drive's path, slashed whether the request ended it with a slash.
-	path    string
-	slashed bool
+	// accessError is the error with which confirm refused the access.
+	accessError error
+	// path is the path on the drive, without the slash that may follow it in the URL.
+	path             string
+	hasTrailingSlash bool
 }
 
 var methods = map[string]func(*call) error{
@@ -59,21 +59,22 @@ var methods = map[string]func(*call) error{
 	"UNLOCK":           (*call).unlock,
 }
 
-// Allow lists the methods.
+// Allow is the list of methods for the Allow header.
 const Allow = "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK"
 
-// Exists tells whether a path of a workspace's drive leads to a file or a folder now; empty is the root. It fails where
-// the drive cannot be read.
+// Exists is drive.Drives.Exists.
 func (h *Handler) Exists(ctx context.Context, workspaceID, path string) (bool, error) {
 	return h.drives.Exists(ctx, workspaceID, path)
 }
 
-// ServeDrive answers a request on a workspace's drive. prefix is the URL path of the drive's root, without a slash at its
-// end. The caller has authorized the request, for writing where the method writes, and keeps deadlines on the connection:
-// those of a body outlast the call, for a refusal leaves the body unread, which the server drains before it answers.
+// ServeDrive answers a request on a workspace's drive: step 1 of "The life of a change" in the package comment of drive.
+// prefix is the URL path of the drive's root. The caller has authorized the request, for writing if the method writes, and
+// has set the deadlines of the connection. The read deadline has to outlast the call, because ServeDrive may refuse a
+// request without reading its body, and the server drains the body afterwards.
 //
-// The access may end meanwhile: Confirm refuses it, or the request's context ends with an *entity.Error as its cause. Then
-// nothing is changed any more, and ServeDrive returns that error. It is the caller's to answer, unless the answer has begun.
+// The caller's access may end during the request: then access.Confirm returns an error, or the request's context is canceled
+// with an *entity.Error as its cause. ServeDrive changes nothing after that and returns the error. The caller of
+// ServeDrive answers with it, unless the response has begun. ServeDrive answers all other errors itself and returns nil.
 func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, prefix string, access entity.DriveAccess) error {
 	author := &activityv1.Author{Actor: entity.Actor(access.Principal), UserId: access.Principal.GetUserId()}
 	c := &call{
@@ -84,33 +85,35 @@ func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, prefix stri
 	if err == nil {
 		return nil
 	}
-	if c.lost != nil {
-		return c.lost
+	if c.accessError != nil {
+		return c.accessError
 	}
 	if ended, is := errors.AsType[*entity.Error](context.Cause(r.Context())); is {
 		return ended
 	}
-	c.fail(err)
+	c.writeError(err)
 	return nil
 }
 
-// confirm asks whether the access still stands.
+// confirm verifies that the caller still has access. It returns the error of DriveAccess.Confirm.
 func (c *call) confirm() error {
 	if c.access.Confirm == nil {
 		return nil
 	}
-	c.lost = c.access.Confirm()
-	return c.lost
+	c.accessError = c.access.Confirm()
+	return c.accessError
 }
 
+// serve decodes the path, opens the drive and calls the handler of the method: step 2 of "The life of a change" in the package
+// comment of drive.
 func (c *call) serve(workspaceID string) error {
-	carryOut, known := methods[c.r.Method]
+	handle, known := methods[c.r.Method]
 	if !known {
 		c.w.Header().Set("Allow", Allow)
-		return entity.Errorf(entity.MethodNotAllowed, "the drive does not know %s", c.r.Method)
+		return entity.Errorf(entity.MethodNotAllowed, "the method %s is not supported; use one of %s", c.r.Method, Allow)
 	}
 	var err error
-	if c.path, c.slashed, err = splitPath(c.r.URL.EscapedPath(), c.prefix); err != nil {
+	if c.path, c.hasTrailingSlash, err = splitPath(c.r.URL.EscapedPath(), c.prefix); err != nil {
 		return err
 	}
 	opened, release, err := c.drives.Open(c.r.Context(), workspaceID)
@@ -118,18 +121,18 @@ func (c *call) serve(workspaceID string) error {
 		return err
 	}
 	c.drive, c.release = opened, release
-	if c.locks, err = c.table(c.drive); err != nil {
+	if c.locks, err = c.locksOf(c.drive); err != nil {
 		return err
 	}
-	if err := c.checkSlash(); err != nil {
+	if err := c.checkTrailingSlash(); err != nil {
 		return err
 	}
-	return carryOut(c)
+	return handle(c)
 }
 
-// checkSlash keeps a path with a slash at its end, which means a folder, from naming a file.
-func (c *call) checkSlash() error {
-	if !c.slashed || c.path == "" {
+// checkTrailingSlash returns NotFound if the path has a trailing slash, which means a folder, but is a file.
+func (c *call) checkTrailingSlash() error {
+	if !c.hasTrailingSlash || c.path == "" {
 		return nil
 	}
 	if entry, err := c.drive.Stat(c.path); err == nil && !entry.Folder && c.r.Method != "MKCOL" {
@@ -138,31 +141,31 @@ func (c *call) checkSlash() error {
 	return nil
 }
 
-// DropLocks removes the locks that a person holds on a workspace's drive, where the person may change nothing any more. A
-// drive that does not exist has none.
+// DropLocks deletes the locks that a person holds on a workspace's drive, when the person has lost write access. It does
+// nothing if the drive does not exist, and returns the errors of Drives.Open and of writing the lock table.
 func (h *Handler) DropLocks(ctx context.Context, workspaceID, userID string) error {
 	d, release, err := h.drives.Open(ctx, workspaceID)
-	if code(err) == entity.NotFound {
+	if codeOf(err) == entity.NotFound {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer release()
-	held, err := h.table(d)
+	table, err := h.locksOf(d)
 	if err != nil {
 		return err
 	}
-	return held.dropOf(userID)
+	return table.deleteByCreator(userID)
 }
 
-// table returns the locks of a drive, which are read when it is opened and stay in memory as long as it is open.
-func (h *Handler) table(d *drive.Drive) (*locks, error) {
-	attached, err := d.Attached(func() (any, error) { return loadLocks(d, h.log) })
+// locksOf returns the lock table of a drive. It is loaded once and stays in memory as long as the drive is open.
+func (h *Handler) locksOf(d *drive.Drive) (*lockTable, error) {
+	attached, err := d.Attached(func() (any, error) { return loadLockTable(d, h.log) })
 	if err != nil {
 		return nil, err
 	}
-	table, ok := attached.(*locks)
+	table, ok := attached.(*lockTable)
 	if !ok {
 		return nil, fmt.Errorf("webdav: unexpected attachment %T", attached)
 	}

@@ -19,21 +19,22 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// within fails where a request makes the process allocate more than a body could account for.
-func (s *site) within(bytes uint64, request func()) {
+// limitAllocations fails the test if the process allocates more than a number of bytes during a request.
+func (s *site) limitAllocations(bytes uint64, request func()) {
 	s.t.Helper()
-	before := heap()
+	before := totalAlloc()
 	request()
-	if grown := heap() - before; grown > bytes {
-		s.t.Errorf("a request allocated %d bytes", grown)
+	if grown := totalAlloc() - before; grown > bytes {
+		s.t.Errorf("a request allocated %d bytes, want at most %d", grown, bytes)
 	}
 }
 
+// propertyUpdate returns the body of a PROPPATCH request that sets a property.
 func propertyUpdate(property string) string {
 	return `<D:propertyupdate xmlns:D="DAV:"><D:set><D:prop>` + property + `</D:prop></D:set></D:propertyupdate>`
 }
 
-func TestNamespacesAreNotMultiplied(t *testing.T) {
+func TestRepeatedNamespacesUseBoundedMemory(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1").is(201)
 	for _, size := range []int{10 << 10, 1 << 10} {
@@ -41,10 +42,10 @@ func TestNamespacesAreNotMultiplied(t *testing.T) {
 		declared := ` xmlns:a="` + strings.ReplaceAll(space, "<", "&lt;") + `"`
 		many := strings.Repeat("<a:b/>", 1500)
 		attributes := "<a:b " + strings.Repeat(`a:c="" `, 1500) + "/>"
-		s.within(64<<20, func() {
+		s.limitAllocations(64<<20, func() {
 			s.do("LOCK", "/a", strings.Replace(exclusive, "<owner>me", "<owner"+declared+">"+many, 1)).is(400)
 		})
-		s.within(64<<20, func() {
+		s.limitAllocations(64<<20, func() {
 			s.do("LOCK", "/a", strings.Replace(exclusive, "<owner>me", "<owner"+declared+">"+attributes, 1)).is(400)
 		})
 		want := 207
@@ -52,7 +53,7 @@ func TestNamespacesAreNotMultiplied(t *testing.T) {
 			want = 400
 		}
 		for _, inner := range []string{"<a:p" + declared + ">" + many + "</a:p>", strings.Replace(attributes, "<a:b", "<a:b"+declared, 1)} {
-			s.within(64<<20, func() {
+			s.limitAllocations(64<<20, func() {
 				answer := s.do("PROPPATCH", "/a", propertyUpdate(inner)).is(want)
 				if want == 207 {
 					answer.says("507 Insufficient Storage")
@@ -62,7 +63,7 @@ func TestNamespacesAreNotMultiplied(t *testing.T) {
 	}
 }
 
-func TestAskedNamesAreBounded(t *testing.T) {
+func TestPropfindLimitsPropertyNames(t *testing.T) {
 	s := serve(t)
 	for i := range 50 {
 		s.do("PUT", fmt.Sprintf("/%d", i), "").is(201)
@@ -77,15 +78,15 @@ func TestAskedNamesAreBounded(t *testing.T) {
 		fmt.Fprintf(&names, `<b%d xmlns="%s"/>`, i, strings.Repeat("&lt;", 1000))
 	}
 	s.do("PROPFIND", "/", find(names.String()), "Depth: 1").is(400)
-	// A property is answered once however often it is asked for.
+	// A property that is named several times appears once in the response.
 	s.do("PROPPATCH", "/1", propertyUpdate(`<x:v xmlns:x="urn:x">`+strings.Repeat("x", 3000)+`</x:v>`)).is(207)
 	got := s.do("PROPFIND", "/1", find(strings.Repeat(`<v xmlns="urn:x"/>`, 200)), "Depth: 0").is(207).says("200 OK")
 	if len(got.body) > 8<<10 {
-		t.Errorf("the answer has %d bytes", len(got.body))
+		t.Errorf("the response has %d bytes, want at most %d", len(got.body), 8<<10)
 	}
 }
 
-func TestNamesWithColonsAreRefused(t *testing.T) {
+func TestPropertyNamesWithColonsAreRefused(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1").is(201)
 	for _, name := range []string{`<:b xmlns="urn:x"/>`, `<b: xmlns="urn:x"/>`, `<b xmlns="urn:x" :c="1"/>`, `<b xmlns="urn:x"><c:/></b>`} {
@@ -94,8 +95,9 @@ func TestNamesWithColonsAreRefused(t *testing.T) {
 	}
 }
 
-// TestUnsentBodyKeepsNoAnswer: the deadline that the server armed for a body still counts when the drive has refused.
-func TestUnsentBodyKeepsNoAnswer(t *testing.T) {
+// TestRefusedPutIsAnsweredAfterReadDeadline sends only part of a body. The server's read deadline must still apply after the
+// drive has refused the request, so that the client gets a response.
+func TestRefusedPutIsAnsweredAfterReadDeadline(t *testing.T) {
 	s := serve(t)
 	handler := webdav.New(s.drives, slog.New(slog.DiscardHandler))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -113,10 +115,10 @@ func TestUnsentBodyKeepsNoAnswer(t *testing.T) {
 			t.Errorf("%q got %q, want %s", rest, got, want)
 		}
 	}
-	s.eventually(func() bool { return len(s.aside()) == 0 })
+	s.eventually(func() bool { return len(s.staged()) == 0 })
 }
 
-// statusOf sends part of a request and waits for the answer with the connection open.
+// statusOf sends part of a request, keeps the connection open, and returns the status line of the response.
 func statusOf(t *testing.T, server *httptest.Server, request string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
@@ -133,7 +135,7 @@ func statusOf(t *testing.T, server *httptest.Server, request string) string {
 	return status
 }
 
-func TestTreesThatAreTooDeep(t *testing.T) {
+func TestDeepTrees(t *testing.T) {
 	s := serve(t)
 	for name, depth := range map[string]int{"fits": 255, "deep": 300} {
 		if err := os.MkdirAll(s.files(name+strings.Repeat("/d", depth)), 0o755); err != nil {
@@ -151,14 +153,14 @@ func TestTreesThatAreTooDeep(t *testing.T) {
 	s.do("LOCK", deepest+"/d", exclusive).is(409).says("limit_reached", "256")
 	s.do("MOVE", "/folder", "", "Destination: "+prefix+deepest+"/d").is(409).says("limit_reached", "256")
 	s.do("COPY", "/folder", "", "Destination: "+prefix+deepest+"/d").is(409).says("limit_reached", "256")
-	s.do("MOVE", "/folder", "", "Destination: "+prefix+"/deep").is(204) // what it replaces is as deep as it likes
+	s.do("MOVE", "/folder", "", "Destination: "+prefix+"/deep").is(204) // the replaced tree may have any depth
 	for _, path := range []string{"/deep", "/moved", "/copy"} {
 		s.do("DELETE", path, "").is(204)
 	}
-	s.eventually(func() bool { return len(s.aside()) == 0 })
+	s.eventually(func() bool { return len(s.staged()) == 0 })
 }
 
-func TestConditionsOnSeveralLines(t *testing.T) {
+func TestConditionsInSeveralHeaderLines(t *testing.T) {
 	s := serve(t)
 	etag := s.do("PUT", "/a", "1").is(201).header.Get("ETag")
 	put := func(want int, name string, values ...string) {
@@ -183,7 +185,7 @@ func TestConditionsOnSeveralLines(t *testing.T) {
 	put(204, "If-Match", `"other"`, etag)
 }
 
-func TestFailuresTellTheirRequest(t *testing.T) {
+func TestInternalErrorNamesRequestID(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1").is(201)
 	var log strings.Builder
@@ -195,17 +197,17 @@ func TestFailuresTellTheirRequest(t *testing.T) {
 		handler.ServeDrive(recorder, request, prefix, accessOf(request))
 		return recorder
 	}
-	s.activity.Fail(func(proto.Message, bool) error { return entity.Errorf("unheard_of", "the inside story") })
+	s.activity.Fail(func(proto.Message, bool) error { return entity.Errorf("unknown_code", "internal detail") })
 	got := ask("PUT", "/a", "1")
-	if body := got.Body.String(); got.Code != 500 || !strings.Contains(body, "req-12345") || strings.Contains(body, "inside story") {
+	if body := got.Body.String(); got.Code != 500 || !strings.Contains(body, "req-12345") || strings.Contains(body, "internal detail") {
 		t.Errorf("%d %s", got.Code, body)
 	}
-	if !strings.Contains(log.String(), "request=req-12345") || !strings.Contains(log.String(), "inside story") {
-		t.Errorf("the log is %s", log.String())
+	if !strings.Contains(log.String(), "request=req-12345") || !strings.Contains(log.String(), "internal detail") {
+		t.Errorf("the log lacks the request id or the error: %s", log.String())
 	}
 }
 
-func TestUnavailableTellsWhenToComeBack(t *testing.T) {
+func TestUnavailableHasRetryAfter(t *testing.T) {
 	s := serve(t)
 	s.activity.Fail(func(proto.Message, bool) error { return entity.Errorf(entity.Unavailable, "not now") })
 	got := s.do("GET", "/", "").is(503)

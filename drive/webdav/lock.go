@@ -12,7 +12,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// lock answers LOCK: with a body it takes a lock, without one it refreshes the lock of the If header.
+// lock answers LOCK. A request with a body acquires a lock; one without a body refreshes the lock in the If header.
 func (c *call) lock() error {
 	timeout, err := parseTimeout(c.r.Header.Get("Timeout"))
 	if err != nil {
@@ -25,46 +25,47 @@ func (c *call) lock() error {
 	if body == nil {
 		return c.refresh(timeout)
 	}
-	wanted, err := c.wanted(body)
+	wanted, err := c.parseLockInfo(body)
 	if err != nil {
 		return err
 	}
-	held, created, err := c.takeLock(wanted, timeout)
+	held, created, err := c.acquireLock(wanted, timeout)
 	if path, is := conflictPath(err); is && path != c.path && drive.Within(path, c.path) {
-		return c.lockedBelow(path)
+		return c.writeLockedBelow(path)
 	}
 	if err != nil {
 		return err
 	}
-	// Whoever takes the access away drops the locks after it: either this lock was there by then, or the access is refused
-	// here.
+	// When a person loses access, DropLocks runs after the access was removed. Either it has seen this lock, or confirm
+	// refuses the access here and the lock is released.
 	if err := c.confirm(); err != nil {
 		return errors.Join(err, c.locks.release(held.Token, held.Path, held.Creator, false))
 	}
 	c.w.Header().Set("Lock-Token", "<"+held.Token+">")
 	if created {
-		return c.discovery(http.StatusCreated, held)
+		return c.writeLockDiscovery(http.StatusCreated, held)
 	}
-	return c.discovery(http.StatusOK, held)
+	return c.writeLockDiscovery(http.StatusOK, held)
 }
 
-// lockedBelow names what keeps a folder from being locked with all below it (RFC 4918, section 9.10.3).
-func (c *call) lockedBelow(path string) error {
+// writeLockedBelow answers that a folder cannot be locked because an entry below it is locked (RFC 4918, section 9.10.9).
+func (c *call) writeLockedBelow(path string) error {
 	entry, err := c.drive.Stat(path)
 	out := c.multistatus()
-	out.verdict(c.href(path, err == nil && entry.Folder), http.StatusLocked)
-	out.verdict(c.href(c.path, true), http.StatusFailedDependency)
-	return c.finish(out.end())
+	out.writeStatus(c.href(path, err == nil && entry.Folder), http.StatusLocked)
+	out.writeStatus(c.href(c.path, true), http.StatusFailedDependency)
+	return c.endStream(out.end())
 }
 
+// refresh renews the lock in the If header.
 func (c *call) refresh(timeout time.Duration) error {
 	header, err := c.parseIf(c.r.Header.Values("If"))
 	if err != nil {
 		return err
 	}
-	token := header.only()
+	token := header.singleToken()
 	if token == "" {
-		return entity.Errorf(entity.InvalidRequest, "a refresh names one lock token in the If header")
+		return entity.Errorf(entity.InvalidRequest, "a LOCK request without a body refreshes a lock and needs exactly one lock token in the If header")
 	}
 	if err := c.confirm(); err != nil {
 		return err
@@ -73,11 +74,11 @@ func (c *call) refresh(timeout time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return c.discovery(http.StatusOK, held)
+	return c.writeLockDiscovery(http.StatusOK, held)
 }
 
-// wanted reads the lock that a request describes.
-func (c *call) wanted(body *element) (lock, error) {
+// parseLockInfo returns the lock that a request's headers and lockinfo element describe, without token and expiry.
+func (c *call) parseLockInfo(body *element) (lock, error) {
 	depth := c.r.Header.Get("Depth")
 	if depth != "" && depth != "0" && !isInfinity(depth) {
 		return lock{}, errDepth
@@ -95,20 +96,21 @@ func (c *call) wanted(body *element) (lock, error) {
 		return wanted, nil
 	}
 	var err error
-	if wanted.Owner, err = owner.inner(maxOwner); err != nil {
+	if wanted.Owner, err = owner.encodeContent(maxOwner); err != nil {
 		return lock{}, entity.Errorf(entity.InvalidRequest, "the lock's owner is longer than %d bytes", maxOwner)
 	}
 	return wanted, nil
 }
 
-// takeLock takes a lock while the drive keeps operations off the path. Where nothing is there an empty file is made.
-func (c *call) takeLock(wanted lock, timeout time.Duration) (held *lock, created bool, err error) {
-	change, err := c.change(func() []claim { return nil })
+// acquireLock acquires a lock while no operation on the path runs. It creates an empty file if the path does not exist, and
+// reports whether it did.
+func (c *call) acquireLock(wanted lock, timeout time.Duration) (held *lock, created bool, err error) {
+	change, err := c.change(func() []effect { return nil })
 	if err != nil {
 		return nil, false, err
 	}
-	if _, err := c.drive.Stat(c.path); code(err) == entity.NotFound {
-		return c.lockNew(wanted, timeout)
+	if _, err := c.drive.Stat(c.path); codeOf(err) == entity.NotFound {
+		return c.lockNewFile(wanted, timeout)
 	} else if err != nil {
 		return nil, false, err
 	}
@@ -123,47 +125,49 @@ func (c *call) takeLock(wanted lock, timeout time.Duration) (held *lock, created
 	if _, err := c.drive.Stat(c.path); err != nil {
 		return nil, false, err
 	}
-	held, err = c.locks.take(wanted, timeout)
+	held, err = c.locks.acquire(wanted, timeout)
 	return held, false, err
 }
 
-func (c *call) lockNew(wanted lock, timeout time.Duration) (held *lock, created bool, err error) {
-	if c.slashed {
+// lockNewFile creates an empty file and acquires the lock before another operation can reach the file.
+func (c *call) lockNewFile(wanted lock, timeout time.Duration) (held *lock, created bool, err error) {
+	if c.hasTrailingSlash {
 		return nil, false, entity.Errorf(entity.NotFound, "no such folder")
 	}
-	change, err := c.change(func() []claim { return []claim{c.creates(c.path)} })
+	change, err := c.change(func() []effect { return []effect{c.writeEffect(c.path)} })
 	if err != nil {
 		return nil, false, err
 	}
 	guard := change.Guard
 	change.Guard = func() error {
-		if err := c.locks.free(wanted); err != nil {
+		if err := c.locks.checkFree(&wanted); err != nil {
 			return err
 		}
 		if _, err := c.drive.Stat(c.path); err == nil {
-			return entity.Errorf(drive.Exists, "the path came to be meanwhile")
+			return entity.Errorf(drive.Exists, "another request has created the path; try again")
 		}
 		return guard()
 	}
 	var failed error
-	change.Done = func() { held, failed = c.locks.take(wanted, timeout) }
+	change.Done = func() { held, failed = c.locks.acquire(wanted, timeout) }
 	_, _, err = c.drive.Put(c.context(), c.path, drive.Upload{Body: http.NoBody}, change)
 	if err != nil && held != nil {
-		// The client gets no token, so nobody could use the lock.
+		// The client does not get the token, so the lock would be of no use.
 		failed = c.locks.release(held.Token, held.Path, held.Creator, false)
 	}
 	return held, true, errors.Join(err, failed)
 }
 
-// discovery answers with the lock that was taken or refreshed.
-func (c *call) discovery(status int, held *lock) error {
+// writeLockDiscovery answers with a lock that was acquired or refreshed.
+func (c *call) writeLockDiscovery(status int, held *lock) error {
 	c.w.Header().Set("Content-Type", xmlType)
 	c.w.WriteHeader(status)
-	fmt.Fprintf(c.w, `%s<D:prop xmlns:D="DAV:"><D:lockdiscovery>%s</D:lockdiscovery></D:prop>`, xmlHead, c.activeLock(held))
+	fmt.Fprintf(c.w, `%s<D:prop xmlns:D="DAV:"><D:lockdiscovery>%s</D:lockdiscovery></D:prop>`, xmlHead, c.activeLockElement(held))
 	return nil
 }
 
-func (c *call) activeLock(held *lock) string {
+// activeLockElement returns the activelock element for a lock (RFC 4918, section 14.1).
+func (c *call) activeLockElement(held *lock) string {
 	scope, depth := "exclusive", "0"
 	if held.Shared {
 		scope = "shared"
@@ -172,38 +176,39 @@ func (c *call) activeLock(held *lock) string {
 		depth = "infinity"
 	}
 	entry, err := c.drive.Stat(held.Path)
-	left := max(time.Until(time.UnixMilli(held.Expires)), 0)
+	remaining := max(time.Until(time.UnixMilli(held.Expires)), 0)
 	return "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:" + scope + "/></D:lockscope>" +
 		"<D:depth>" + depth + "</D:depth><D:owner>" + held.Owner + "</D:owner>" +
-		"<D:timeout>Second-" + strconv.Itoa(int((left+time.Second-1)/time.Second)) + "</D:timeout>" +
+		"<D:timeout>Second-" + strconv.Itoa(int((remaining+time.Second-1)/time.Second)) + "</D:timeout>" +
 		"<D:locktoken><D:href>" + held.Token + "</D:href></D:locktoken>" +
 		"<D:lockroot><D:href>" + escape(c.href(held.Path, err == nil && entry.Folder)) + "</D:href></D:lockroot></D:activelock>"
 }
 
-// unlock answers UNLOCK. An owner of the workspace may remove any lock.
+// unlock answers UNLOCK. A caller with BreaksLocks may release locks of others.
 func (c *call) unlock() error {
 	header := strings.TrimSpace(c.r.Header.Get("Lock-Token"))
-	token, rest, err := enclosed(header, '>')
+	token, rest, err := cutEnclosed(header, '>')
 	if err != nil || rest != "" || header[0] != '<' {
-		return entity.Errorf(entity.InvalidRequest, "the Lock-Token header is not <token>")
+		return entity.Errorf(entity.InvalidRequest, "the Lock-Token header must be a lock token in angle brackets")
 	}
 	if err := c.locks.release(token, c.path, creator(c.author), c.access.BreaksLocks); err != nil {
 		return err
 	}
-	c.done(false)
+	c.writeSuccess(false)
 	return nil
 }
 
-// parseTimeout takes the first wish that it understands, within what is granted.
+// parseTimeout returns the first timeout of a Timeout header (RFC 4918, section 10.7) that is a number of seconds, limited to
+// maxTimeout. It returns maxTimeout if there is none.
 func parseTimeout(header string) (time.Duration, error) {
-	for wish := range strings.SplitSeq(header, ",") {
-		seconds, ok := strings.CutPrefix(strings.TrimSpace(wish), "Second-")
+	for value := range strings.SplitSeq(header, ",") {
+		seconds, ok := strings.CutPrefix(strings.TrimSpace(value), "Second-")
 		if !ok {
 			continue
 		}
 		n, err := strconv.ParseUint(seconds, 10, 32)
 		if err != nil {
-			return 0, entity.Errorf(entity.InvalidRequest, "the Timeout header cannot be read")
+			return 0, entity.Errorf(entity.InvalidRequest, "the Timeout header is malformed")
 		}
 		return min(max(time.Duration(n)*time.Second, time.Second), maxTimeout), nil
 	}

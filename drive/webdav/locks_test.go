@@ -21,13 +21,13 @@ const (
 	stranger  = "X-Author: api-key:stranger"
 )
 
-// lock takes a lock and tells its token in angle brackets.
+// lock sends a LOCK request and returns the token in angle brackets.
 func (s *site) lock(path, body string, status int, headers ...string) string {
 	s.t.Helper()
 	return s.do("LOCK", path, body, headers...).is(status).header.Get("Lock-Token")
 }
 
-func TestLocksSurviveARestart(t *testing.T) {
+func TestLocksSurviveRestart(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1").is(201)
 	token := s.lock("/a", exclusive, 200, "Timeout: Second-600")
@@ -36,10 +36,10 @@ func TestLocksSurviveARestart(t *testing.T) {
 	s.do("PUT", "/a", "2").is(423).says("lock-token-submitted", prefix+"/a")
 	s.do("PUT", "/a", "2", "If: ("+token+")").is(204)
 	s.do("PROPFIND", "/a", "", "Depth: 0").is(207).says(strings.Trim(token, "<>"), "<D:owner>me</D:owner>", "Second-")
-	// What is left is told once the lock is on disk, which may take a while.
+	// The response has the remaining time after the lock was written to disk, which may take a while.
 	renewed := s.do("LOCK", "/a", "", "If: ("+token+")", "Timeout: Second-60").is(200).body
 	if !regexp.MustCompile(`>Second-([1-9]|[1-5][0-9]|60)<`).MatchString(renewed) {
-		t.Errorf("renewed for another time: %s", renewed)
+		t.Errorf("the renewed lock has another timeout than 60 seconds: %s", renewed)
 	}
 	s.do("UNLOCK", "/a", "", "Lock-Token: "+token).is(204)
 	s.stop()
@@ -48,7 +48,7 @@ func TestLocksSurviveARestart(t *testing.T) {
 	s.do("UNLOCK", "/a", "", "Lock-Token: "+token).is(409).says("lock-token-matches-request-uri")
 }
 
-func TestTokensAreTheirMakers(t *testing.T) {
+func TestLockTokenWorksOnlyForItsCreator(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1").is(201)
 	token := s.lock("/a", exclusive, 200)
@@ -61,7 +61,7 @@ func TestTokensAreTheirMakers(t *testing.T) {
 	s.do("PROPPATCH", "/a", `<propertyupdate xmlns="DAV:"><set><prop><m xmlns="urn:x"/></prop></set></propertyupdate>`, stranger).is(423)
 }
 
-func TestLocksOfFolders(t *testing.T) {
+func TestFolderLocks(t *testing.T) {
 	s := serve(t)
 	s.do("MKCOL", "/d", "").is(201)
 	s.do("PUT", "/d/a", "1").is(201)
@@ -97,7 +97,7 @@ func TestSharedLocks(t *testing.T) {
 	s.do("PUT", "/a", "2", "If: ("+mine+" [\"other\"])").is(412)
 }
 
-func TestLockOfNothingMakesAFile(t *testing.T) {
+func TestLockOfNewPathCreatesFile(t *testing.T) {
 	s := serve(t)
 	s.lock("/new", exclusive, 201)
 	s.do("LOCK", "/none/new", exclusive).is(409)
@@ -106,7 +106,7 @@ func TestLockOfNothingMakesAFile(t *testing.T) {
 	s.rows("create file new")
 }
 
-func TestLocksAreBounded(t *testing.T) {
+func TestLockLimits(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1").is(201)
 	for range 512 {
@@ -116,7 +116,7 @@ func TestLocksAreBounded(t *testing.T) {
 	s.do("LOCK", "/b", strings.Replace(exclusive, "me", strings.Repeat("x", 3<<10), 1)).is(400)
 }
 
-// TestLocksExpire runs on a clock of its own, without a network.
+// TestLocksExpire calls the handler without a network, on synctest's clock.
 func TestLocksExpire(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,7 @@ func TestFiles(t *testing.T) {
 	s.do("HEAD", "/a.txt", "").is(200)
 	got := s.do("GET", "/a.txt", "").is(200).says("one")
 	if got.header.Get("ETag") != etag || etag == "" {
-		t.Errorf("ETag %q after PUT told %q", got.header.Get("ETag"), etag)
+		t.Errorf("GET has the ETag %q, but PUT returned %q", got.header.Get("ETag"), etag)
 	}
 	for name, want := range map[string]string{
 		"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox", "Content-Type": "text/plain; charset=utf-8",
@@ -79,7 +79,7 @@ func TestCopyAndMove(t *testing.T) {
 	s.rows("create folder src", "create file src/a", "create file b",
 		"create folder copy count 2", "create folder copy count 2", "create folder bare count 1",
 		"rename folder b from src", "rename file copy/a from b/a")
-	s.eventually(func() bool { return len(s.aside()) == 0 })
+	s.eventually(func() bool { return len(s.staged()) == 0 })
 }
 
 func TestGeneratedTrees(t *testing.T) {
@@ -112,7 +112,7 @@ func TestPreconditions(t *testing.T) {
 	}
 }
 
-func TestPropertiesFollowTheFile(t *testing.T) {
+func TestPropertiesAreKeptByPutCopyAndMove(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1").is(201)
 	patch := `<propertyupdate xmlns="DAV:" xml:lang="de"><set><prop><x:mood xmlns:x="urn:x" x:deep="1">so <x:b>so</x:b></x:mood></prop></set></propertyupdate>`
@@ -127,17 +127,17 @@ func TestPropertiesFollowTheFile(t *testing.T) {
 	s.do("PROPFIND", "/", "", "Depth: 1").is(207).says("<D:href>"+prefix+"/</D:href>", "urn:x")
 	s.do("PROPPATCH", "/a", `<propertyupdate xmlns="DAV:"><remove><prop><mood xmlns="urn:x"/></prop></remove></propertyupdate>`).is(207)
 	if got := s.do("PROPFIND", "/a", "", "Depth: 0").is(207); strings.Contains(got.body, "urn:x") {
-		t.Error("the removed property is still told")
+		t.Error("PROPFIND still returns the removed property")
 	}
 	s.do("PROPPATCH", "/a", `<propertyupdate xmlns="DAV:"><set><prop><getetag>x</getetag><m xmlns="urn:x"/></prop></set></propertyupdate>`).
 		is(207).says("403 Forbidden", "424 Failed Dependency")
-	// A quotation mark is kept as five bytes.
+	// A quotation mark is stored as five bytes.
 	big := `<propertyupdate xmlns="DAV:"><set><prop><m xmlns="urn:x">` + strings.Repeat(`"`, 20<<10) + `</m></prop></set></propertyupdate>`
 	s.do("PROPPATCH", "/a", big).is(207).says("507 Insufficient Storage")
 	s.rows("create file a", "write a", "create file b", "rename file c from b")
 }
 
-func TestPropfindIsBounded(t *testing.T) {
+func TestPropfindRefusals(t *testing.T) {
 	s := serve(t)
 	s.do("PROPFIND", "/", "", "Depth: infinity").is(403).says("propfind-finite-depth")
 	s.do("PROPFIND", "/", "").is(403)
@@ -152,7 +152,7 @@ func TestPropfindIsBounded(t *testing.T) {
 	}
 }
 
-func TestModeAndOwnerStay(t *testing.T) {
+func TestPutKeepsMode(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/run.sh", "1").is(201)
 	if err := os.Chmod(s.files("run.sh"), 0o751); err != nil {
@@ -164,7 +164,7 @@ func TestModeAndOwnerStay(t *testing.T) {
 	}
 }
 
-func TestLinksDoNotLeadOut(t *testing.T) {
+func TestLinksOutOfTheDriveAreNotFollowed(t *testing.T) {
 	s := serve(t)
 	s.do("MKCOL", "/in", "").is(201)
 	s.do("PUT", "/in/a", "inside").is(201)
@@ -197,7 +197,7 @@ func TestLinksDoNotLeadOut(t *testing.T) {
 	s.do("GET", "/copied/up", "").is(404)
 	s.do("DELETE", "/dir", "").is(204)
 	if got, err := os.ReadFile(secret); err != nil || string(got) != "secret" {
-		t.Errorf("the file outside: %q %v", got, err)
+		t.Errorf("the file outside the drive was changed: %q %v", got, err)
 	}
 	listing := s.do("GET", "/", "").is(200).body
 	if names := strings.Fields(listing); !slices.Contains(names, "good/") || slices.Contains(names, "tmp") || slices.Contains(names, "tmp/") {
@@ -236,6 +236,6 @@ func TestPaths(t *testing.T) {
 	}
 	response.Body.Close()
 	if response.StatusCode != http.StatusNotFound {
-		t.Errorf("another prefix: %d", response.StatusCode)
+		t.Errorf("GET below another prefix: got %d, want 404", response.StatusCode)
 	}
 }

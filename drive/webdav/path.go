@@ -8,9 +8,10 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// splitPath takes a drive path out of a URL path as it was sent. Each segment is decoded by itself, so that an encoded
-// slash cannot become a separator. A slash at the end is told and left out.
-func splitPath(escaped, prefix string) (path string, slashed bool, err error) {
+// splitPath returns the drive path of an escaped URL path below prefix, and whether a trailing slash follows it. It decodes each
+// segment on its own, so that an encoded slash cannot become a separator. It returns NotFound if the URL path is not
+// below prefix, and InvalidRequest if the drive path is invalid.
+func splitPath(escaped, prefix string) (path string, trailingSlash bool, err error) {
 	rest, ok := cutPrefix(escaped, prefix)
 	if !ok {
 		return "", false, entity.Errorf(entity.NotFound, "no such file or folder")
@@ -18,7 +19,7 @@ func splitPath(escaped, prefix string) (path string, slashed bool, err error) {
 	if rest == "" || rest == "/" {
 		return "", rest == "/", nil
 	}
-	rest, slashed = strings.CutSuffix(rest[1:], "/")
+	rest, trailingSlash = strings.CutSuffix(rest[1:], "/")
 	segments := strings.Split(rest, "/")
 	for i, segment := range segments {
 		if segments[i], err = unescape(segment); err != nil {
@@ -29,10 +30,10 @@ func splitPath(escaped, prefix string) (path string, slashed bool, err error) {
 	if err := entity.CheckPath(path); err != nil {
 		return "", false, err
 	}
-	return path, slashed, nil
+	return path, trailingSlash, nil
 }
 
-// cutPrefix compares decoded segments; what is left starts with a slash or is empty.
+// cutPrefix removes prefix from an escaped URL path. It compares decoded segments. The rest is empty or begins with a slash.
 func cutPrefix(escaped, prefix string) (rest string, ok bool) {
 	rest = escaped
 	for want := range strings.SplitSeq(strings.TrimPrefix(prefix, "/"), "/") {
@@ -54,15 +55,15 @@ func cutPrefix(escaped, prefix string) (rest string, ok bool) {
 func unescape(segment string) (string, error) {
 	decoded, err := url.PathUnescape(segment)
 	if err != nil {
-		return "", entity.Errorf(entity.InvalidRequest, "path has a broken percent escape")
+		return "", entity.Errorf(entity.InvalidRequest, "the path has an invalid percent-encoding")
 	}
 	if strings.Contains(decoded, "/") {
-		return "", entity.Errorf(entity.InvalidRequest, "path has an encoded slash")
+		return "", entity.Errorf(entity.InvalidRequest, "the path has an encoded slash")
 	}
 	return decoded, nil
 }
 
-// href writes a drive path as the URL path that names it; a folder's ends with a slash.
+// href returns the escaped URL path of a drive path. It ends with a slash for a folder.
 func (c *call) href(path string, folder bool) string {
 	var b strings.Builder
 	b.WriteString(c.prefix)
@@ -78,23 +79,24 @@ func (c *call) href(path string, folder bool) string {
 	return b.String()
 }
 
-// reference takes a drive path out of a URL in a header, which must lie on this drive of this server.
-func (c *call) reference(raw string) (path string, slashed bool, err error) {
+// parseReference returns the drive path of a URL in a header. It returns errOtherServer if the URL is not on this drive of this
+// server.
+func (c *call) parseReference(raw string) (path string, trailingSlash bool, err error) {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return "", false, entity.Errorf(entity.InvalidRequest, "a URL in a header cannot be read")
+		return "", false, entity.Errorf(entity.InvalidRequest, "a header has a malformed URL")
 	}
 	if u.Host != "" && !sameHost(u, c.r) {
-		return "", false, errElsewhere
+		return "", false, errOtherServer
 	}
-	path, slashed, err = splitPath(u.EscapedPath(), c.prefix)
-	if code(err) == entity.NotFound {
-		return "", false, errElsewhere
+	path, trailingSlash, err = splitPath(u.EscapedPath(), c.prefix)
+	if codeOf(err) == entity.NotFound {
+		return "", false, errOtherServer
 	}
-	return path, slashed, err
+	return path, trailingSlash, err
 }
 
-// sameHost compares without the default ports, which proxies add and clients leave out.
+// sameHost reports whether a URL has the request's host. It ignores the default ports, which proxies add and clients omit.
 func sameHost(u *url.URL, r *http.Request) bool {
 	return bareHost(u.Host) == bareHost(r.Host)
 }

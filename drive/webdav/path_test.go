@@ -11,7 +11,8 @@ import (
 
 const root = "/v1/ws/acme/drive"
 
-// FuzzSplitPath holds that what comes out is a path of the drive, and that its href leads back to it.
+// FuzzSplitPath verifies that every accepted URL path gives a valid path of the drive, and that the href of that path gives the
+// same path again.
 func FuzzSplitPath(f *testing.F) {
 	for _, seed := range []string{
 		"", "/", "/a", "/a/b/", "//", "/..", "/%2e%2e/x", "/%2F", "/a%2fb", "/%", "/%zz", "/%00", "/%ff", "/ü", "/%C3%BC", "x",
@@ -19,7 +20,7 @@ func FuzzSplitPath(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, rest string) {
-		path, slashed, err := splitPath(root+rest, root)
+		path, trailingSlash, err := splitPath(root+rest, root)
 		if err != nil {
 			return
 		}
@@ -28,14 +29,14 @@ func FuzzSplitPath(f *testing.F) {
 				t.Fatalf("%q became %q: %v", rest, path, err)
 			}
 		}
-		back, backSlashed, err := splitPath((&call{prefix: root}).href(path, slashed), root)
-		if err != nil || back != path || backSlashed != slashed {
+		back, backSlash, err := splitPath((&call{prefix: root}).href(path, trailingSlash), root)
+		if err != nil || back != path || backSlash != trailingSlash {
 			t.Fatalf("%q became %q and then %q: %v", rest, path, back, err)
 		}
 	})
 }
 
-// FuzzIf holds that an If header is read or refused, and that Not turns a condition round.
+// FuzzIf verifies that parseIf refuses a header or returns lists with conditions.
 func FuzzIf(f *testing.F) {
 	for _, seed := range []string{
 		"", `(<urn:x>)`, `(Not <DAV:no-lock> ["e"])`, `<http://h/v1/ws/acme/drive/a> (["e"]) (<t>)`, `(`, `()`, `(<>)`, `<a><b>(<c>)`,
@@ -57,7 +58,7 @@ func FuzzIf(f *testing.F) {
 	})
 }
 
-// FuzzBody holds that a property that was read can be read again from what was written of it.
+// FuzzBody verifies that encoding a parsed property and parsing it again gives the same property.
 func FuzzBody(f *testing.F) {
 	for _, seed := range []string{
 		`<propertyupdate xmlns="DAV:"><set><prop><a xmlns="urn:x" y="1">t<b/></a></prop></set></propertyupdate>`,
@@ -68,7 +69,7 @@ func FuzzBody(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body string) {
 		request := httptest.NewRequest("PROPPATCH", root+"/a", strings.NewReader(body))
-		edits, err := editsOfRequest(request)
+		edits, err := parseRequest(request)
 		if err != nil {
 			return
 		}
@@ -77,7 +78,7 @@ func FuzzBody(f *testing.F) {
 				continue
 			}
 			again := `<propertyupdate xmlns="DAV:"><set><prop>` + deadElement(*edit.value) + `</prop></set></propertyupdate>`
-			back, err := editsOfRequest(httptest.NewRequest("PROPPATCH", root+"/a", strings.NewReader(again)))
+			back, err := parseRequest(httptest.NewRequest("PROPPATCH", root+"/a", strings.NewReader(again)))
 			if err != nil || len(back) != 1 || *back[0].value != *edit.value {
 				t.Fatalf("%q was written as %q and read as %v: %v", body, again, back, err)
 			}
@@ -85,11 +86,11 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-func editsOfRequest(request *http.Request) ([]edit, error) {
+func parseRequest(request *http.Request) ([]edit, error) {
 	c := &call{w: httptest.NewRecorder(), r: request}
 	body, err := c.readBody()
 	if err != nil {
 		return nil, err
 	}
-	return editsOf(body)
+	return parseEdits(body)
 }

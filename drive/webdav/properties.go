@@ -11,23 +11,25 @@ import (
 	"github.com/atelier-run/atelier/drive"
 )
 
-// A resource is an entry whose properties are asked for.
+// A resource is an entry of the drive for which a PROPFIND request returns properties.
 type resource struct {
 	call  *call
 	path  string
 	entry drive.Entry
-	dead  func() ([]drive.Property, error)
+	// dead loads the dead properties.
+	dead func() ([]drive.Property, error)
 }
 
-// A live property is one that the server computes. Its value is XML.
+// A live property is computed by the server (RFC 4918, section 4.1). Its value is XML.
 type live struct {
 	local string
+	// value returns the value and whether the resource has the property.
 	value func(resource) (value string, has bool)
-	// asked is set where allprop leaves it out (RFC 4331, section 3).
-	asked bool
+	// byNameOnly is set if allprop does not include the property (RFC 4331, section 3).
+	byNameOnly bool
 }
 
-// liveProperties are all of the DAV: namespace. A folder has no content, hence neither length nor type.
+// liveProperties are in the namespace DAV:. A folder has no content, so it has no length, type or entity tag.
 var liveProperties = []live{
 	{local: "resourcetype", value: func(r resource) (string, bool) {
 		if r.entry.Folder {
@@ -58,16 +60,16 @@ var liveProperties = []live{
 	}},
 	{local: "lockdiscovery", value: func(r resource) (string, bool) {
 		var b strings.Builder
-		for _, held := range r.call.locks.on(r.path) {
-			b.WriteString(r.call.activeLock(held))
+		for _, held := range r.call.locks.covering(r.path) {
+			b.WriteString(r.call.activeLockElement(held))
 		}
 		return b.String(), true
 	}},
-	{local: "quota-available-bytes", asked: true, value: func(r resource) (string, bool) {
+	{local: "quota-available-bytes", byNameOnly: true, value: func(r resource) (string, bool) {
 		_, available, err := r.call.drive.Space()
 		return strconv.FormatUint(available, 10), r.entry.Folder && err == nil
 	}},
-	{local: "quota-used-bytes", asked: true, value: func(r resource) (string, bool) {
+	{local: "quota-used-bytes", byNameOnly: true, value: func(r resource) (string, bool) {
 		used, _, err := r.call.drive.Space()
 		return strconv.FormatUint(used, 10), r.entry.Folder && err == nil
 	}},
@@ -77,6 +79,7 @@ func lockEntry(scope string) string {
 	return "<D:lockentry><D:lockscope><D:" + scope + "/></D:lockscope><D:locktype><D:write/></D:locktype></D:lockentry>"
 }
 
+// liveProperty returns the live property with a name, if there is one.
 func liveProperty(name xml.Name) (live, bool) {
 	if name.Space != davNS {
 		return live{}, false
@@ -95,7 +98,7 @@ func (l live) element(value string) string {
 	return "<D:" + l.local + ">" + value + "</D:" + l.local + ">"
 }
 
-// property writes one property that the resource has.
+// property returns the element of a property, and whether the resource has it.
 func (r resource) property(name xml.Name, dead []drive.Property) (element string, has bool) {
 	if live, is := liveProperty(name); is {
 		value, has := live.value(r)
@@ -109,7 +112,8 @@ func (r resource) property(name xml.Name, dead []drive.Property) (element string
 	return "", false
 }
 
-func namesOf(r resource, dead []drive.Property) []string {
+// propertyNames returns an empty element for each property of the resource.
+func propertyNames(r resource, dead []drive.Property) []string {
 	var names []string
 	for _, live := range liveProperties {
 		if _, has := live.value(r); has {

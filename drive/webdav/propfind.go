@@ -11,23 +11,24 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// maxNames bounds the properties that one request asks for, and maxNamed what their names take where they are written:
-// each entry's answer repeats them.
 const (
+	// maxNames limits the properties that one request selects.
 	maxNames = 256
-	maxNamed = 16 << 10
+	// maxNamesBytes limits the elements with their names, in bytes, because the response repeats them for each entry.
+	maxNamesBytes = 16 << 10
 )
 
-// A question is what a PROPFIND asks of each entry.
-type question struct {
-	// names only: which properties there are, without values.
+// A selection is the set of properties that a PROPFIND request selects of each entry.
+type selection struct {
+	// namesOnly selects the names of all properties, without values (propname).
 	namesOnly bool
-	// all: all dead properties and the live ones that cost nothing; names then holds more of them.
-	all   bool
+	// all selects all dead properties and all live ones but those with byNameOnly (allprop).
+	all bool
+	// names selects properties by name (prop), with all in addition to the others (include).
 	names []xml.Name
 }
 
-// propfind answers entry by entry, so that memory does not grow with the folder.
+// propfind answers PROPFIND. It writes the response entry by entry, so that memory does not grow with the folder.
 func (c *call) propfind() error {
 	depth := c.r.Header.Get("Depth")
 	if depth == "" || isInfinity(depth) {
@@ -40,7 +41,7 @@ func (c *call) propfind() error {
 	if err != nil {
 		return err
 	}
-	ask, err := questionOf(body)
+	selected, err := parsePropfind(body)
 	if err != nil {
 		return err
 	}
@@ -49,43 +50,46 @@ func (c *call) propfind() error {
 		return err
 	}
 	if depth == "1" && entry.Folder {
-		return c.answerFolder(ask, entry)
+		return c.writeFolder(selected, entry)
 	}
 	out := c.multistatus()
-	return c.finish(errors.Join(c.answerSelf(out, ask, entry), out.end()))
+	return c.endStream(errors.Join(c.writeSelf(out, selected, entry), out.end()))
 }
 
-func (c *call) answerFolder(ask question, entry drive.Entry) error {
+// writeFolder answers with the folder and its entries.
+func (c *call) writeFolder(selected selection, entry drive.Entry) error {
 	folder, err := c.drive.OpenFolder(c.path)
 	if err != nil {
 		return err
 	}
 	defer folder.Close()
 	out := c.multistatus()
-	if err := c.answerSelf(out, ask, entry); err != nil {
-		return c.finish(err)
+	if err := c.writeSelf(out, selected, entry); err != nil {
+		return c.endStream(err)
 	}
 	err = folder.Each(c.context(), func(e drive.Entry) error {
 		path := e.Name
 		if c.path != "" {
 			path = c.path + "/" + e.Name
 		}
-		return c.answerEntry(out, ask, resource{call: c, path: path, entry: e, dead: func() ([]drive.Property, error) {
+		return c.writeEntry(out, selected, resource{call: c, path: path, entry: e, dead: func() ([]drive.Property, error) {
 			return folder.Properties(e.Name)
 		}})
 	})
-	return c.finish(errors.Join(err, out.end()))
+	return c.endStream(errors.Join(err, out.end()))
 }
 
-func (c *call) answerSelf(out *multistatus, ask question, entry drive.Entry) error {
-	return c.answerEntry(out, ask, resource{call: c, path: c.path, entry: entry, dead: func() ([]drive.Property, error) {
+// writeSelf writes the response element for the requested path itself.
+func (c *call) writeSelf(out *multistatus, selected selection, entry drive.Entry) error {
+	return c.writeEntry(out, selected, resource{call: c, path: c.path, entry: entry, dead: func() ([]drive.Property, error) {
 		return c.drive.Properties(c.path)
 	}})
 }
 
-func (c *call) answerEntry(out *multistatus, ask question, r resource) error {
-	found, missing, err := ask.of(r)
-	if errors.Is(err, errGone) {
+// writeEntry writes the response element for one entry. It leaves out an entry that was deleted in the meantime.
+func (c *call) writeEntry(out *multistatus, selected selection, r resource) error {
+	found, missing, err := selected.evaluate(r)
+	if errors.Is(err, errVanished) {
 		return nil
 	}
 	if err != nil {
@@ -94,66 +98,68 @@ func (c *call) answerEntry(out *multistatus, ask question, r resource) error {
 	return out.response(c.href(r.path, r.entry.Folder), propstat{http.StatusOK, found}, propstat{http.StatusNotFound, missing})
 }
 
-func questionOf(body *element) (ask question, err error) {
+// parsePropfind parses the body of a PROPFIND request; an empty body means allprop.
+func parsePropfind(body *element) (selected selection, err error) {
 	if body == nil {
-		return question{all: true}, nil
+		return selection{all: true}, nil
 	}
 	if !body.is("propfind") {
-		return question{}, errXML
+		return selection{}, errXML
 	}
 	if body.child("propname") != nil {
-		return question{namesOnly: true}, nil
+		return selection{namesOnly: true}, nil
 	}
 	named := body.child("prop")
 	if body.child("allprop") != nil {
-		ask.all = true
+		selected.all = true
 		named = body.child("include")
 	} else if named == nil {
-		return question{}, errXML
+		return selection{}, errXML
 	}
 	if named == nil {
-		return ask, nil
+		return selected, nil
 	}
-	ask.names, err = namesIn(named)
-	return ask, err
+	selected.names, err = childNames(named)
+	return selected, err
 }
 
-// namesIn lists the properties that are named, each once however often it is.
-func namesIn(named *element) (names []xml.Name, err error) {
-	room := maxNamed
+// childNames returns the distinct names of an element's children. It returns InvalidRequest if they exceed the limits.
+func childNames(named *element) (names []xml.Name, err error) {
+	remaining := maxNamesBytes
 	for _, property := range named.children() {
 		if slices.Contains(names, property.name) {
 			continue
 		}
 		names = append(names, property.name)
-		if room -= len(emptyElement(property.name)); room < 0 || len(names) > maxNames {
-			return nil, entity.Errorf(entity.InvalidRequest, "more than %d properties, or %d bytes of their names", maxNames, maxNamed)
+		if remaining -= len(emptyElement(property.name)); remaining < 0 || len(names) > maxNames {
+			return nil, entity.Errorf(entity.InvalidRequest, "a PROPFIND request can name at most %d properties, with at most %d bytes for their names", maxNames, maxNamesBytes)
 		}
 	}
 	return names, nil
 }
 
-var errGone = errors.New("webdav: the entry is gone")
+var errVanished = errors.New("webdav: the entry was deleted")
 
-// of answers for one entry: the elements that it has, and those that it has not.
-func (q question) of(r resource) (found, missing []string, err error) {
-	if !q.all && !q.namesOnly && !q.asksDead() {
-		found, missing = q.named(r, nil)
+// evaluate returns the elements of the selected properties that a resource has, and of those that it does not have. It returns
+// errVanished if the entry does not exist any more.
+func (s selection) evaluate(r resource) (found, missing []string, err error) {
+	if !s.all && !s.namesOnly && !s.namesDead() {
+		found, missing = s.evaluateNamed(r, nil)
 		return found, missing, nil
 	}
 	dead, err := r.dead()
-	if code(err) == entity.NotFound {
-		return nil, nil, errGone
+	if codeOf(err) == entity.NotFound {
+		return nil, nil, errVanished
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	if q.namesOnly {
-		return namesOf(r, dead), nil, nil
+	if s.namesOnly {
+		return propertyNames(r, dead), nil, nil
 	}
-	if q.all {
+	if s.all {
 		for _, live := range liveProperties {
-			if value, has := live.value(r); has && !live.asked {
+			if value, has := live.value(r); has && !live.byNameOnly {
 				found = append(found, live.element(value))
 			}
 		}
@@ -161,12 +167,13 @@ func (q question) of(r resource) (found, missing []string, err error) {
 			found = append(found, deadElement(property))
 		}
 	}
-	more, missing := q.named(r, dead)
+	more, missing := s.evaluateNamed(r, dead)
 	return append(found, more...), missing, nil
 }
 
-func (q question) asksDead() bool {
-	for _, name := range q.names {
+// namesDead reports whether the selection names a dead property.
+func (s selection) namesDead() bool {
+	for _, name := range s.names {
 		if _, live := liveProperty(name); !live {
 			return true
 		}
@@ -174,9 +181,9 @@ func (q question) asksDead() bool {
 	return false
 }
 
-// named answers the named properties.
-func (q question) named(r resource, dead []drive.Property) (found, missing []string) {
-	for _, name := range q.names {
+// evaluateNamed is evaluate for the properties that are selected by name.
+func (s selection) evaluateNamed(r resource, dead []drive.Property) (found, missing []string) {
+	for _, name := range s.names {
 		if element, has := r.property(name, dead); has {
 			found = append(found, element)
 		} else {
@@ -186,7 +193,7 @@ func (q question) named(r resource, dead []drive.Property) (found, missing []str
 	return found, missing
 }
 
-// A multistatus streams an answer.
+// A multistatus streams a multistatus response (RFC 4918, section 13).
 type multistatus struct{ out *bufio.Writer }
 
 func (c *call) multistatus() *multistatus {
@@ -202,7 +209,7 @@ type propstat struct {
 	elements []string
 }
 
-// response writes one entry's answer; groups without elements are left out unless all are empty.
+// response writes the response element for one entry. It leaves out groups without elements, unless all are empty.
 func (m *multistatus) response(href string, groups ...propstat) error {
 	m.out.WriteString("\n<D:response><D:href>" + escape(href) + "</D:href>")
 	written := false
@@ -221,8 +228,8 @@ func (m *multistatus) response(href string, groups ...propstat) error {
 	return err
 }
 
-// verdict writes what became of one path.
-func (m *multistatus) verdict(href string, status int) {
+// writeStatus writes a response element with the status for one path.
+func (m *multistatus) writeStatus(href string, status int) {
 	m.out.WriteString("\n<D:response><D:href>" + escape(href) + "</D:href>" + statusElement(status) + "</D:response>")
 }
 

@@ -9,28 +9,28 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// maxEdits bounds what one PROPPATCH sets, in bytes: no resource has room for more.
-const maxEdits = 64 << 10
+// maxEditBytes limits the values that one PROPPATCH request sets, in bytes. A resource cannot store more.
+const maxEditBytes = 64 << 10
 
-// An edit sets a property or, without a value, removes it.
+// An edit sets a property, or removes it if value is nil.
 type edit struct {
 	name  xml.Name
 	value *drive.Property
-	// excess: the value has no room.
-	excess bool
+	// isTooLarge is set if the value exceeds maxEditBytes.
+	isTooLarge bool
 }
 
-// proppatch answers PROPPATCH: all of its edits are made, in their order, or none.
+// proppatch answers PROPPATCH. It makes all edits, in their order, or none.
 func (c *call) proppatch() error {
 	body, err := c.readBody()
 	if err != nil {
 		return err
 	}
-	edits, err := editsOf(body)
+	edits, err := parseEdits(body)
 	if err != nil {
 		return err
 	}
-	change, err := c.change(func() []claim { return []claim{{path: c.path}} })
+	change, err := c.change(func() []effect { return []effect{{path: c.path}} })
 	if err != nil {
 		return err
 	}
@@ -40,29 +40,30 @@ func (c *call) proppatch() error {
 		}
 		return c.refuseEdits(edits)
 	}
-	if slices.ContainsFunc(edits, func(e edit) bool { return e.excess }) {
+	if slices.ContainsFunc(edits, func(e edit) bool { return e.isTooLarge }) {
 		if err := change.Guard(); err != nil {
 			return err
 		}
-		return c.answerEdits(propstat{http.StatusInsufficientStorage, elementsOf(edits)})
+		return c.writeEdits(propstat{http.StatusInsufficientStorage, elementsOf(edits)})
 	}
 	err = c.drive.Patch(c.context(), c.path, change, func(props []drive.Property) []drive.Property {
-		return apply(props, edits)
+		return applyEdits(props, edits)
 	})
 	switch {
-	case code(err) == drive.Full:
-		return c.answerEdits(propstat{http.StatusInsufficientStorage, elementsOf(edits)})
+	case codeOf(err) == drive.Full:
+		return c.writeEdits(propstat{http.StatusInsufficientStorage, elementsOf(edits)})
 	case err != nil:
 		return err
 	}
-	return c.answerEdits(propstat{http.StatusOK, elementsOf(edits)})
+	return c.writeEdits(propstat{http.StatusOK, elementsOf(edits)})
 }
 
-func editsOf(body *element) (edits []edit, err error) {
+// parseEdits parses a propertyupdate element.
+func parseEdits(body *element) (edits []edit, err error) {
 	if body == nil || !body.is("propertyupdate") {
 		return nil, errXML
 	}
-	room := maxEdits
+	remaining := maxEditBytes
 	for _, action := range body.children() {
 		set := action.is("set")
 		props := action.child("prop")
@@ -75,43 +76,46 @@ func editsOf(body *element) (edits []edit, err error) {
 		for _, property := range props.children() {
 			next := edit{name: property.name}
 			if set {
-				next.value, next.excess = valueOf(property, &room)
+				next.value, next.isTooLarge = newValue(property, &remaining)
 			}
 			edits = append(edits, next)
 		}
 	}
 	if len(edits) == 0 || len(edits) > maxNames {
-		return nil, entity.Errorf(entity.InvalidRequest, "a PROPPATCH has 1 to %d properties", maxNames)
+		return nil, entity.Errorf(entity.InvalidRequest, "a PROPPATCH request must set or remove 1 to %d properties", maxNames)
 	}
 	return edits, nil
 }
 
-// valueOf keeps the language in scope, as RFC 4918, section 4.3 demands.
-func valueOf(property *element, room *int) (value *drive.Property, excess bool) {
+// newValue returns the property that an element sets, with the language in scope (RFC 4918, section 4.3). It subtracts the size
+// of the value from remaining, and returns tooLarge if that is not enough.
+func newValue(property *element, remaining *int) (value *drive.Property, tooLarge bool) {
 	attrs := slices.DeleteFunc(slices.Clone(property.attrs), func(a xml.Attr) bool {
 		return a.Name.Space == xmlNS && a.Name.Local == "lang"
 	})
 	if property.lang != "" {
 		attrs = append(attrs, xml.Attr{Name: xml.Name{Space: xmlNS, Local: "lang"}, Value: property.lang})
 	}
-	written, err := writeAttrs(attrs, *room)
+	written, err := encodeAttrs(attrs, *remaining)
 	if err != nil {
 		return nil, true
 	}
-	inner, err := property.inner(*room - len(written))
+	inner, err := property.encodeContent(*remaining - len(written))
 	if err != nil {
 		return nil, true
 	}
-	*room -= len(written) + len(inner)
+	*remaining -= len(written) + len(inner)
 	return &drive.Property{Space: property.name.Space, Local: property.name.Local, Attrs: written, Inner: inner}, false
 }
 
+// isProtected reports whether the edit is of a live property, which cannot be changed.
 func (e edit) isProtected() bool {
 	_, live := liveProperty(e.name)
 	return live
 }
 
-func apply(props []drive.Property, edits []edit) []drive.Property {
+// applyEdits returns the properties after the edits. It reuses props.
+func applyEdits(props []drive.Property, edits []edit) []drive.Property {
 	for _, e := range edits {
 		at := slices.IndexFunc(props, func(p drive.Property) bool { return p.Space == e.name.Space && p.Local == e.name.Local })
 		switch {
@@ -126,7 +130,7 @@ func apply(props []drive.Property, edits []edit) []drive.Property {
 	return props
 }
 
-// refuseEdits says which edits are not allowed, and that the others fell with them.
+// refuseEdits answers 403 for the protected properties and 424 (Failed Dependency) for the others.
 func (c *call) refuseEdits(edits []edit) error {
 	var protected, others []edit
 	for _, e := range edits {
@@ -136,19 +140,20 @@ func (c *call) refuseEdits(edits []edit) error {
 			others = append(others, e)
 		}
 	}
-	return c.answerEdits(propstat{http.StatusForbidden, elementsOf(protected)}, propstat{http.StatusFailedDependency, elementsOf(others)})
+	return c.writeEdits(propstat{http.StatusForbidden, elementsOf(protected)}, propstat{http.StatusFailedDependency, elementsOf(others)})
 }
 
-func (c *call) answerEdits(groups ...propstat) error {
+// writeEdits answers with the status of each edit.
+func (c *call) writeEdits(groups ...propstat) error {
 	entry, err := c.drive.Stat(c.path)
 	if err != nil {
 		return err
 	}
 	out := c.multistatus()
 	if err := out.response(c.href(c.path, entry.Folder), groups...); err != nil {
-		return c.finish(err)
+		return c.endStream(err)
 	}
-	return c.finish(out.end())
+	return c.endStream(out.end())
 }
 
 func elementsOf(edits []edit) []string {

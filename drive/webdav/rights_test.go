@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// unprivileged runs a test in a process that the file system's modes bind, and tells whether this is it.
-func unprivileged(t *testing.T) bool {
+// runUnprivileged makes sure that file modes apply to the test. As root it runs the test in a child process of another user and
+// returns false; otherwise it returns true and the caller runs the test.
+func runUnprivileged(t *testing.T) bool {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		return true
@@ -38,8 +39,8 @@ func (s *site) chmod(path string, mode os.FileMode) {
 	}
 }
 
-func TestWhatTheServerHasNoRightTo(t *testing.T) {
-	if !unprivileged(t) {
+func TestFilesWithoutReadPermission(t *testing.T) {
+	if !runUnprivileged(t) {
 		return
 	}
 	s := serve(t)
@@ -52,14 +53,14 @@ func TestWhatTheServerHasNoRightTo(t *testing.T) {
 	s.do("GET", "/d/a", "").is(403).says(`"forbidden"`)
 	s.do("PROPFIND", "/d", "", "Depth: 1").is(207).says("/d/a<", "/d/b<", "/d/closed/<", "</D:multistatus>")
 	s.do("PROPFIND", "/d/a", "", "Depth: 0").is(207).says("200 OK")
-	// What cannot be looked at may exist: neither condition may pass or fail as if it did not.
+	// The entry may exist, so neither condition may be evaluated as if it did not.
 	s.do("PROPPATCH", "/d/closed/x", propertyUpdate(`<m xmlns="urn:x"/>`), "If-Match: *").is(403)
 	s.do("PROPPATCH", "/d/closed/x", propertyUpdate(`<m xmlns="urn:x"/>`), "If-None-Match: *").is(403)
 	s.chmod("d/closed", 0o700)
 }
 
-func TestTrashThatCannotBeEmptied(t *testing.T) {
-	if !unprivileged(t) {
+func TestDeletedFoldersWithoutWritePermission(t *testing.T) {
+	if !runUnprivileged(t) {
 		return
 	}
 	s := serve(t)
@@ -70,5 +71,5 @@ func TestTrashThatCannotBeEmptied(t *testing.T) {
 	s.chmod("d/sealed/inner", 0o555)
 	s.chmod("d/sealed", 0o555)
 	s.do("DELETE", "/d", "").is(204)
-	s.eventually(func() bool { return len(s.aside()) == 0 })
+	s.eventually(func() bool { return len(s.staged()) == 0 })
 }

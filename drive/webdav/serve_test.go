@@ -27,7 +27,7 @@ const (
 	prefix    = "/v1/ws/acme/drive"
 )
 
-// A site is a drive served over loopback, with a modelled activity behind it.
+// A site is a drive that is served over loopback, with a model of its activity.
 type site struct {
 	t        *testing.T
 	dir      string
@@ -36,6 +36,7 @@ type site struct {
 	server   *httptest.Server
 }
 
+// serve starts a site with an empty drive until the end of the test.
 func serve(t *testing.T) *site {
 	t.Helper()
 	s := &site{t: t, dir: t.TempDir(), activity: newActivity()}
@@ -45,7 +46,7 @@ func serve(t *testing.T) *site {
 
 func newActivity() *drivetest.Activity { return &drivetest.Activity{} }
 
-// start starts the site on its folder, as a new process would.
+// start opens the site's folder, as a new process does, and serves it.
 func (s *site) start() {
 	s.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
@@ -71,12 +72,12 @@ func (s *site) stop() {
 	}
 }
 
-// accessOf is the access of a person, or of whom X-Author names: a credential without a person. X-Breaks-Locks makes it
-// an owner's.
+// accessOf returns the access for a request. The caller is a person, or with X-Author the named API key, which belongs to no
+// person. X-Breaks-Locks sets BreaksLocks.
 func accessOf(r *http.Request) entity.DriveAccess {
 	p := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, CredentialId: "1", UserId: "usr_1"}
-	if who := r.Header.Get("X-Author"); who != "" {
-		p.CredentialId, p.UserId = strings.TrimPrefix(who, "api-key:"), ""
+	if key := r.Header.Get("X-Author"); key != "" {
+		p.CredentialId, p.UserId = strings.TrimPrefix(key, "api-key:"), ""
 	}
 	return entity.DriveAccess{WorkspaceID: workspace, Principal: p, BreaksLocks: r.Header.Get("X-Breaks-Locks") != ""}
 }
@@ -85,7 +86,7 @@ func (s *site) url(path string) string { return s.server.URL + prefix + path }
 
 func (s *site) files(path string) string { return filepath.Join(s.dir, workspace, "files", path) }
 
-// do sends a request; headers are "Name: value".
+// do sends a request. Headers have the form "Name: value".
 func (s *site) do(method, path, body string, headers ...string) *answer {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), method, s.url(path), strings.NewReader(body))
@@ -108,21 +109,21 @@ func (s *site) do(method, path, body string, headers ...string) *answer {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return &answer{t: s.t, status: response.StatusCode, header: response.Header, body: string(content), what: method + " " + path}
+	return &answer{t: s.t, status: response.StatusCode, header: response.Header, body: string(content), request: method + " " + path}
 }
 
 type answer struct {
-	t      *testing.T
-	what   string
-	status int
-	header http.Header
-	body   string
+	t       *testing.T
+	request string
+	status  int
+	header  http.Header
+	body    string
 }
 
 func (a *answer) is(status int) *answer {
 	a.t.Helper()
 	if a.status != status {
-		a.t.Errorf("%s: status %d, want %d; %s", a.what, a.status, status, a.body)
+		a.t.Errorf("%s: status %d, want %d; %s", a.request, a.status, status, a.body)
 	}
 	return a
 }
@@ -131,13 +132,13 @@ func (a *answer) says(parts ...string) *answer {
 	a.t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(a.body, part) {
-			a.t.Errorf("%s: the answer lacks %q: %s", a.what, part, a.body)
+			a.t.Errorf("%s: the answer lacks %q: %s", a.request, part, a.body)
 		}
 	}
 	return a
 }
 
-// rows compares what was recorded since the start, one operation a line.
+// rows compares all rows of the activity, one operation in a string, and fails if an intent is open.
 func (s *site) rows(want ...string) {
 	s.t.Helper()
 	var got []string
@@ -184,8 +185,8 @@ func (s *site) content(path string) string {
 	return string(content)
 }
 
-// aside lists what lies in the drive's folder for temporary files.
-func (s *site) aside() []string {
+// staged returns the names in the drive's staging folder.
+func (s *site) staged() []string {
 	s.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(s.dir, workspace, "tmp"))
 	if err != nil {
@@ -198,14 +199,14 @@ func (s *site) aside() []string {
 	return names
 }
 
-// eventually waits for what the background brings about.
-func (s *site) eventually(holds func() bool) {
+// eventually waits until a condition is true.
+func (s *site) eventually(condition func() bool) {
 	s.t.Helper()
 	deadline := time.After(3 * time.Minute) // only a test that fails waits so long
-	for !holds() {
+	for !condition() {
 		select {
 		case <-deadline:
-			s.t.Fatal("it did not come about")
+			s.t.Fatal("the condition did not become true")
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -218,16 +219,16 @@ func pipe(t *testing.T, path string) {
 	}
 }
 
-// zeros never ends.
+// zeros is an endless reader.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// heap tells what was ever allocated, so that nothing hides in a collection.
-func heap() uint64 {
+// totalAlloc returns the bytes that were ever allocated, freed ones included.
+func totalAlloc() uint64 {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	return stats.TotalAlloc
 }
 
-var limit = entity.Errorf(entity.LimitReached, "a limit is reached")
+var errLimit = entity.Errorf(entity.LimitReached, "a limit is reached")

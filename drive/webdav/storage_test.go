@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFullDisk runs on a small file system of its own.
+// TestFullDisk runs on a file system of 1 MiB.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
-		leaveOut(t, "mounting needs root")
+		skipUnlessCI(t, "mounting needs root")
 	}
 	s := &site{t: t, dir: t.TempDir(), activity: newActivity()}
 	if err := unix.Mount("tmpfs", s.dir, "tmpfs", 0, "size=1m"); err != nil {
-		leaveOut(t, fmt.Sprintf("mounting is not allowed: %v", err))
+		skipUnlessCI(t, fmt.Sprintf("mounting is not allowed: %v", err))
 	}
 	t.Cleanup(func() { unix.Unmount(s.dir, unix.MNT_DETACH) })
 	s.start()
@@ -27,13 +27,13 @@ func TestFullDisk(t *testing.T) {
 	s.do("PUT", "/a", strings.Repeat("x", 2<<20)).is(507).says("insufficient_storage")
 	s.do("PUT", "/half", strings.Repeat("x", 600<<10)).is(201)
 	s.do("COPY", "/half", "", "Destination: "+prefix+"/other").is(507)
-	if got := s.content("a"); got != "old" || len(s.aside()) > 0 {
-		t.Errorf("content %q, aside %v", got, s.aside())
+	if got := s.content("a"); got != "old" || len(s.staged()) > 0 {
+		t.Errorf("content %q, staged %v", got, s.staged())
 	}
 	s.rows("create file a", "create file half")
 }
 
-func TestModificationTimeOfAnUpload(t *testing.T) {
+func TestPutSetsModificationTime(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1", "X-OC-Mtime: 1136214245").is(201)
 	s.do("PUT", "/b", "1", "X-OC-Mtime: tomorrow").is(400)
@@ -50,8 +50,8 @@ func TestMetrics(t *testing.T) {
 	s.do("DELETE", "/a", "").is(204)
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(s.drives)
-	s.eventually(func() bool { return counted(t, registry)["read ok"] == 1 })
-	got := counted(t, registry)
+	s.eventually(func() bool { return counters(t, registry)["read ok"] == 1 })
+	got := counters(t, registry)
 	for name, want := range map[string]float64{"in": 5, "out": 5, "create ok": 1, "delete ok": 1, "write no_parent": 1} {
 		if got[name] != want {
 			t.Errorf("%s: %v, want %v", name, got[name], want)
@@ -59,8 +59,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// counted gathers the counters by their labels.
-func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+// counters returns the values of the counters by their labels.
+func counters(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
@@ -79,8 +79,8 @@ func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return counts
 }
 
-// TestLeftoversGoAtStart: what an earlier process left aside belongs to nobody.
-func TestLeftoversGoAtStart(t *testing.T) {
+// TestSweepDeletesLeftoversOfEarlierProcess puts entries into the staging folder that belong to no operation.
+func TestSweepDeletesLeftoversOfEarlierProcess(t *testing.T) {
 	s := serve(t)
 	s.stop()
 	for _, name := range []string{"01leftover", "02leftover.trash/deep"} {
@@ -90,5 +90,5 @@ func TestLeftoversGoAtStart(t *testing.T) {
 	}
 	s.start()
 	s.do("PROPFIND", "/", "", "Depth: 0").is(http.StatusMultiStatus)
-	s.eventually(func() bool { return len(s.aside()) == 0 })
+	s.eventually(func() bool { return len(s.staged()) == 0 })
 }

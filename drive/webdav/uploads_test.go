@@ -20,7 +20,7 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// raw sends bytes on a connection of its own and closes it for writing.
+// raw sends bytes on a new connection, closes it for writing, and returns the status line of the response.
 func (s *site) raw(request string) (status string) {
 	s.t.Helper()
 	conn, err := net.Dial("tcp", s.server.Listener.Addr().String())
@@ -34,7 +34,7 @@ func (s *site) raw(request string) (status string) {
 	return status
 }
 
-func TestBrokenUploadsChangeNothing(t *testing.T) {
+func TestInterruptedUploadsChangeNothing(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "old").is(201)
 	head := "PUT " + prefix + "/a HTTP/1.1\r\nHost: x\r\n"
@@ -47,14 +47,14 @@ func TestBrokenUploadsChangeNothing(t *testing.T) {
 			t.Errorf("a broken upload got %q", status)
 		}
 	}
-	s.eventually(func() bool { return len(s.aside()) == 0 })
+	s.eventually(func() bool { return len(s.staged()) == 0 })
 	if got := s.content("a"); got != "old" {
 		t.Errorf("content %q", got)
 	}
 	s.rows("create file a")
 }
 
-func TestSlowUploadHoldsNothing(t *testing.T) {
+func TestSlowUploadDoesNotLockPath(t *testing.T) {
 	s := serve(t)
 	body, feed := io.Pipe()
 	request, err := http.NewRequestWithContext(t.Context(), "PUT", s.url("/a"), body)
@@ -73,12 +73,12 @@ func TestSlowUploadHoldsNothing(t *testing.T) {
 		answered <- response.StatusCode
 	}()
 	io.WriteString(feed, "first part, ")
-	s.eventually(func() bool { return len(s.aside()) == 1 })
+	s.eventually(func() bool { return len(s.staged()) == 1 })
 	s.do("PUT", "/a", "quick").is(201)
-	// What is on its way in is none of the sweeper's business.
+	// The sweep must spare the content of the running upload.
 	s.do("PUT", "/other", "").is(201)
 	s.do("DELETE", "/other", "").is(204)
-	s.eventually(func() bool { return !slices.ContainsFunc(s.aside(), isTrash) })
+	s.eventually(func() bool { return !slices.ContainsFunc(s.staged(), isTrash) })
 	io.WriteString(feed, "second part")
 	feed.Close()
 	if status := <-answered; status != 204 {
@@ -92,7 +92,7 @@ func TestSlowUploadHoldsNothing(t *testing.T) {
 
 func isTrash(name string) bool { return strings.HasSuffix(name, ".trash") }
 
-func TestLastAuthorWroteTheContent(t *testing.T) {
+func TestAuthorOfLastRowWroteTheContent(t *testing.T) {
 	s := serve(t)
 	s.do("MKCOL", "/d", "").is(201)
 	s.activity.Fail(func(proto.Message, bool) error {
@@ -105,14 +105,14 @@ func TestLastAuthorWroteTheContent(t *testing.T) {
 		var writers sync.WaitGroup
 		for w := range 4 {
 			writers.Go(func() {
-				who := fmt.Sprintf("api-key:%d-%d", round, w)
-				s.do("PUT", "/d/file", who, "X-Author: "+who)
+				author := fmt.Sprintf("api-key:%d-%d", round, w)
+				s.do("PUT", "/d/file", author, "X-Author: "+author)
 			})
 		}
 		writers.Wait()
 		rows := s.activity.Rows()
 		if last, content := rows[len(rows)-1].GetAuthor().GetActor(), s.content("d/file"); last != content {
-			t.Fatalf("the last author is %s, the content is %s's", last, content)
+			t.Fatalf("the last row is by %s, but the content by %s", last, content)
 		}
 	}
 	if rows := len(s.activity.Rows()); rows != 161 {
@@ -120,7 +120,7 @@ func TestLastAuthorWroteTheContent(t *testing.T) {
 	}
 }
 
-func TestActivityThatDoesNotAnswer(t *testing.T) {
+func TestPutWithUnknownOutcome(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for _, command := range []string{"Intend", "Complete"} {
 			t.Run(fmt.Sprintf("%s after=%t", command, after), func(t *testing.T) {
@@ -129,14 +129,14 @@ func TestActivityThatDoesNotAnswer(t *testing.T) {
 				s.activity.Fail(failing(command, after))
 				s.do("PUT", "/a", "new").is(503).says("unavailable")
 				s.activity.Fail(nil)
-				// The path is free again only when the outcome is known.
+				// The path stays locked until the outcome is known.
 				s.do("PUT", "/a", "newer", "X-Author: web:2").is(204)
 				if command == "Complete" {
 					s.rows("create file a", "write a", "write a")
 				} else {
 					s.rows("create file a", "write a")
 				}
-				s.eventually(func() bool { return len(s.aside()) == 0 })
+				s.eventually(func() bool { return len(s.staged()) == 0 })
 			})
 		}
 	}
@@ -147,19 +147,19 @@ func TestRefusedIntentChangesNothing(t *testing.T) {
 	s.do("PUT", "/a", "old").is(201)
 	s.activity.Fail(func(m proto.Message, after bool) error {
 		if _, is := m.(*activityv1.Intend); is && !after {
-			return limit
+			return errLimit
 		}
 		return nil
 	})
 	s.do("PUT", "/a", "new").is(409)
 	s.do("DELETE", "/a", "").is(409)
 	s.rows("create file a")
-	if got := s.content("a"); got != "old" || len(s.aside()) > 0 {
-		t.Errorf("content %q, aside %v", got, s.aside())
+	if got := s.content("a"); got != "old" || len(s.staged()) > 0 {
+		t.Errorf("content %q, staged %v", got, s.staged())
 	}
 }
 
-// failing fails one command by name, and those that would settle it meanwhile.
+// failing returns a fault that fails a command by name, and the Abandon commands by which the drive would end its intent.
 func failing(command string, after bool) drivetest.Fault {
 	return func(m proto.Message, isAfter bool) error {
 		name := string(m.ProtoReflect().Descriptor().Name())
@@ -170,14 +170,14 @@ func failing(command string, after bool) drivetest.Fault {
 	}
 }
 
-func TestReadThatCannotBeRecordedIsServed(t *testing.T) {
+func TestReadIsServedIfItCannotBeRecorded(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "content").is(201)
 	s.activity.Fail(failing("Record", false))
 	s.do("GET", "/a", "").is(200).says("content")
 }
 
-func TestUploadOfAnySizeInConstantMemory(t *testing.T) {
+func TestUploadUsesConstantMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes 256 MB")
 	}
@@ -187,14 +187,14 @@ func TestUploadOfAnySizeInConstantMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := heap()
+	before := totalAlloc()
 	response, err := s.server.Client().Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	if grown := int64(heap()) - int64(before); grown > 32<<20 {
-		t.Errorf("the upload took %d bytes of memory", grown)
+	if grown := int64(totalAlloc()) - int64(before); grown > 32<<20 {
+		t.Errorf("the upload allocated %d bytes, want at most %d", grown, 32<<20)
 	}
 	if info, err := os.Stat(s.files("big")); err != nil || info.Size() != size {
 		t.Errorf("%v %v", info, err)

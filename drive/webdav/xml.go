@@ -18,16 +18,16 @@ const (
 	davNS   = "DAV:"
 	xmlNS   = "http://www.w3.org/XML/1998/namespace"
 
-	// Bounds of a body: its length in bytes, how deep its elements are nested, and how many elements, attributes and
-	// pieces of text it has. Together they bound what a body takes in memory while it arrives.
+	// maxBody limits the length of a body in bytes, maxNesting the depth of its elements, and maxNodes the number of its
+	// elements, attributes and texts. Together they limit the memory for a body that is being received.
 	maxBody    = 64 << 10
 	maxNesting = 32
 	maxNodes   = 2048
-	// maxSpace bounds the name of a namespace, which is written out again with each element in it.
-	maxSpace = 1 << 10
+	// maxNamespace limits the name of a namespace in bytes, because it is repeated in each stored element.
+	maxNamespace = 1 << 10
 )
 
-// An element of a request's body. Content holds strings and *elements.
+// An element is an XML element of a request's body. Its content consists of strings and *elements.
 type element struct {
 	name    xml.Name
 	attrs   []xml.Attr
@@ -36,7 +36,7 @@ type element struct {
 	lang string
 }
 
-var errXML = entity.Errorf(entity.InvalidRequest, "the body is not the XML that the method takes")
+var errXML = entity.Errorf(entity.InvalidRequest, "the body is not valid XML, or not the element that the method expects")
 
 var (
 	errBodySize = entity.Errorf(entity.PayloadTooLarge, "the body is larger than %d bytes", maxBody)
@@ -44,8 +44,9 @@ var (
 	errNodes    = entity.Errorf(entity.InvalidRequest, "the body has more than %d elements, attributes and texts", maxNodes)
 )
 
-// readBody decodes an XML body as it arrives; nil where it is empty. It ends with the read deadline that is set for the
-// whole body, not renewed as bytes arrive.
+// readBody parses the XML body of the request while it is received, and returns nil if the body is empty. It returns
+// errBodySize, errNodes or errXML for an invalid body, and errBodyTime if the connection's read deadline passes, which the
+// server sets once for the whole body.
 func (c *call) readBody() (*element, error) {
 	if c.r.ContentLength > maxBody {
 		return nil, errBodySize
@@ -59,15 +60,17 @@ func (c *call) readBody() (*element, error) {
 	return root, err
 }
 
-// A parser refuses what encoding/xml lets pass: undeclared prefixes, prefixes declared as nothing, document types.
+// A parser builds elements from a decoder. It also refuses documents that encoding/xml accepts: with undeclared prefixes, with
+// prefixes for an empty namespace, and with a document type.
 type parser struct {
-	decoder  *xml.Decoder
+	decoder *xml.Decoder
+	// declared has the namespaces that were declared so far.
 	declared map[string]bool
-	// nodes is how many elements, attributes and texts there were.
+	// nodes counts elements, attributes and texts.
 	nodes int
 }
 
-// count counts nodes and refuses too many.
+// count adds n nodes. It returns errNodes if there are too many.
 func (p *parser) count(n int) error {
 	if p.nodes += n; p.nodes > maxNodes {
 		return errNodes
@@ -82,7 +85,7 @@ func (p *parser) document() (root *element, err error) {
 			return root, nil
 		}
 		if err != nil {
-			return nil, asXML(err)
+			return nil, bodyError(err)
 		}
 		switch token := token.(type) {
 		case xml.StartElement:
@@ -106,14 +109,14 @@ func (p *parser) element(start xml.StartElement, lang string, depth int) (*eleme
 	if err := p.count(1 + len(start.Attr)); err != nil {
 		return nil, err
 	}
-	e, err := p.open(start, lang)
+	e, err := p.newElement(start, lang)
 	if err != nil || depth > maxNesting {
 		return nil, errXML
 	}
 	for {
 		token, err := p.decoder.Token()
 		if err != nil {
-			return nil, asXML(err)
+			return nil, bodyError(err)
 		}
 		switch token := token.(type) {
 		case xml.StartElement:
@@ -133,13 +136,14 @@ func (p *parser) element(start xml.StartElement, lang string, depth int) (*eleme
 	}
 }
 
-func (p *parser) open(start xml.StartElement, lang string) (*element, error) {
+// newElement returns an element without content. It returns errXML if a namespace is not declared.
+func (p *parser) newElement(start xml.StartElement, lang string) (*element, error) {
 	e := &element{name: start.Name, lang: lang}
 	if err := p.declare(start.Attr); err != nil {
 		return nil, err
 	}
 	for _, attr := range start.Attr {
-		if declares(attr) {
+		if isDeclaration(attr) {
 			continue
 		}
 		if attr.Name.Space != "" && !p.declared[attr.Name.Space] {
@@ -156,19 +160,21 @@ func (p *parser) open(start xml.StartElement, lang string) (*element, error) {
 	return e, nil
 }
 
-func declares(attr xml.Attr) bool {
+// isDeclaration reports whether an attribute declares a namespace.
+func isDeclaration(attr xml.Attr) bool {
 	return attr.Name.Space == "xmlns" || attr.Name.Space == "" && attr.Name.Local == "xmlns"
 }
 
+// declare records the namespaces that attributes declare.
 func (p *parser) declare(attrs []xml.Attr) error {
 	for _, attr := range attrs {
 		if hasColon(attr.Name) {
 			return errXML
 		}
-		if !declares(attr) {
+		if !isDeclaration(attr) {
 			continue
 		}
-		if attr.Value == "" && attr.Name.Space == "xmlns" || len(attr.Value) > maxSpace {
+		if attr.Value == "" && attr.Name.Space == "xmlns" || len(attr.Value) > maxNamespace {
 			return errXML
 		}
 		p.declared[attr.Value] = true
@@ -176,11 +182,11 @@ func (p *parser) declare(attrs []xml.Attr) error {
 	return nil
 }
 
-// hasColon finds names like ":a", which encoding/xml takes for names without a prefix.
+// hasColon reports whether a name is like ":a", which encoding/xml takes for a name without a prefix.
 func hasColon(name xml.Name) bool { return strings.Contains(name.Local, ":") }
 
-// asXML keeps what is not about the XML: a body that is too large or broke off.
-func asXML(err error) error {
+// bodyError returns the error for the client of a body that could not be decoded.
+func bodyError(err error) error {
 	if _, syntax := errors.AsType[*xml.SyntaxError](err); syntax {
 		return errXML
 	}
@@ -203,7 +209,7 @@ func (e *element) children() []*element {
 	return children
 }
 
-// child finds an element of the DAV: namespace.
+// child returns the first child with a name in the namespace DAV:, or nil.
 func (e *element) child(local string) *element {
 	for _, child := range e.children() {
 		if child.is(local) {
@@ -213,24 +219,25 @@ func (e *element) child(local string) *element {
 	return nil
 }
 
+// is reports whether the element has a name in the namespace DAV:.
 func (e *element) is(local string) bool { return e.name.Space == davNS && e.name.Local == local }
 
-var errNoRoom = errors.New("webdav: what is written is too long")
+var errTooLong = errors.New("webdav: the encoded XML is too long")
 
-// A bounded text is written until its room is used up.
-type bounded struct {
+// A boundedWriter builds a string of at most limit bytes. Writes beyond that fail with errTooLong.
+type boundedWriter struct {
 	strings.Builder
-	room int
+	limit int
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > b.room {
-		return 0, errNoRoom
+func (b *boundedWriter) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > b.limit {
+		return 0, errTooLong
 	}
 	return b.Builder.Write(p)
 }
 
-func (b *bounded) raw(parts ...string) error {
+func (b *boundedWriter) writeRaw(parts ...string) error {
 	for _, part := range parts {
 		if _, err := b.Write([]byte(part)); err != nil {
 			return err
@@ -239,23 +246,24 @@ func (b *bounded) raw(parts ...string) error {
 	return nil
 }
 
-func (b *bounded) escaped(text string) error { return xml.EscapeText(b, []byte(text)) }
+func (b *boundedWriter) writeEscaped(text string) error { return xml.EscapeText(b, []byte(text)) }
 
-// inner writes what is inside, each element with its own namespace, so that it can stand anywhere.
-func (e *element) inner(room int) (string, error) {
-	b := &bounded{room: room}
-	if err := e.writeInner(b); err != nil {
+// encodeContent encodes the element's content as XML of at most limit bytes. Each element in it declares its own namespace, so
+// that the result can be inserted in any document. It returns errTooLong if limit is not enough.
+func (e *element) encodeContent(limit int) (string, error) {
+	b := &boundedWriter{limit: limit}
+	if err := e.writeContent(b); err != nil {
 		return "", err
 	}
 	return b.String(), nil
 }
 
-func (e *element) writeInner(b *bounded) error {
+func (e *element) writeContent(b *boundedWriter) error {
 	for _, content := range e.content {
 		var err error
 		switch content := content.(type) {
 		case string:
-			err = b.escaped(content)
+			err = b.writeEscaped(content)
 		case *element:
 			err = content.write(b)
 		}
@@ -266,21 +274,22 @@ func (e *element) writeInner(b *bounded) error {
 	return nil
 }
 
-func (e *element) write(b *bounded) error {
-	if err := errors.Join(b.raw("<", e.name.Local), b.attr("xmlns", e.name.Space), b.attrs(e.attrs), b.raw(">")); err != nil {
+func (e *element) write(b *boundedWriter) error {
+	if err := errors.Join(b.writeRaw("<", e.name.Local), b.writeAttr("xmlns", e.name.Space), b.writeAttrs(e.attrs), b.writeRaw(">")); err != nil {
 		return err
 	}
-	if err := e.writeInner(b); err != nil {
+	if err := e.writeContent(b); err != nil {
 		return err
 	}
-	return b.raw("</", e.name.Local, ">")
+	return b.writeRaw("</", e.name.Local, ">")
 }
 
-func (b *bounded) attr(name, value string) error {
-	return errors.Join(b.raw(" ", name, `="`), b.escaped(value), b.raw(`"`))
+func (b *boundedWriter) writeAttr(name, value string) error {
+	return errors.Join(b.writeRaw(" ", name, `="`), b.writeEscaped(value), b.writeRaw(`"`))
 }
 
-func (b *bounded) attrs(attrs []xml.Attr) error {
+// writeAttrs writes attributes. It declares a prefix for each one that has a namespace.
+func (b *boundedWriter) writeAttrs(attrs []xml.Attr) error {
 	for i, attr := range attrs {
 		name := attr.Name.Local
 		switch attr.Name.Space {
@@ -289,24 +298,26 @@ func (b *bounded) attrs(attrs []xml.Attr) error {
 			name = "xml:" + name
 		default:
 			prefix := "a" + strconv.Itoa(i)
-			if err := b.attr("xmlns:"+prefix, attr.Name.Space); err != nil {
+			if err := b.writeAttr("xmlns:"+prefix, attr.Name.Space); err != nil {
 				return err
 			}
 			name = prefix + ":" + name
 		}
-		if err := b.attr(name, attr.Value); err != nil {
+		if err := b.writeAttr(name, attr.Value); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func writeAttrs(attrs []xml.Attr, room int) (string, error) {
-	b := &bounded{room: room}
-	err := b.attrs(attrs)
+// encodeAttrs encodes attributes in at most limit bytes. It returns errTooLong if that is not enough.
+func encodeAttrs(attrs []xml.Attr, limit int) (string, error) {
+	b := &boundedWriter{limit: limit}
+	err := b.writeAttrs(attrs)
 	return b.String(), err
 }
 
+// escape returns text as XML character data.
 func escape(text string) string {
 	var b strings.Builder
 	xml.EscapeText(&b, []byte(text))

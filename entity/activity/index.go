@@ -10,11 +10,11 @@ import (
 // The indexes of a workspace's activity. Each value begins with the workspace's id and a zero byte; where a path follows,
 // it is as 16 bytes of its SHA-256, so that a deep path costs no more than a short one.
 const (
-	// ByPath has the rows of a path, by seq; a rename's under both its paths.
+	// ByPath has the rows of a path, in runs by seq; a rename's under both its paths. See postings.go.
 	ByPath = "activity.path"
-	// Below has the rows of everything strictly below a folder, by seq.
+	// Below has the rows of everything strictly below a folder, in runs by seq.
 	Below = "activity.below"
-	// Restores has the restore rows, by seq.
+	// Restores has the restore rows, in runs by seq.
 	Restores = "activity.restore"
 	// Seen has an author's Totals on a path.
 	Seen = "activity.seen"
@@ -81,51 +81,70 @@ func split(path string) (dir, name string) {
 	return path[:i], path[i+1:]
 }
 
-// places remembers the values of the paths of one decision, since most stand in several indexes.
+// places remembers the locations of the paths of one decision, since most stand in several indexes.
 type places struct {
 	workspaceID string
-	known       map[string]string
+	known       map[string]*location
+	restores    run
 }
 
-func (p *places) value(path string) string {
-	if value, ok := p.known[path]; ok {
-		return value
+// location is what the indexes have of one path.
+type location struct {
+	// value is the index value of the path.
+	value string
+	// folder is the location of the path's folder; nil below the root.
+	folder *location
+	// own and below are the runs in ByPath and Below.
+	own, below run
+}
+
+// of returns the location of a path.
+func (p *places) of(path string) *location {
+	if found := p.known[path]; found != nil {
+		return found
 	}
 	if p.known == nil {
-		p.known = map[string]string{}
+		p.known = map[string]*location{}
 	}
-	value := PathValue(p.workspaceID, path)
-	p.known[path] = value
-	return value
+	made := &location{value: PathValue(p.workspaceID, path)}
+	p.known[path] = made
+	if dir := Dir(path); dir != "" {
+		made.folder = p.of(dir)
+	}
+	return made
 }
 
-// kindData is what the entries of a row hold: its kind.
+// value returns the index value of a path.
+func (p *places) value(path string) string { return p.of(path).value }
+
+// kindData is what the entry of one row holds: its kind. Appending to it copies it.
 var kindData = func() (data [activityv1.Kind_KIND_RESTORE + 1][]byte) {
 	for kind := range data {
-		data[kind] = []byte{byte(kind)}
+		data[kind] = []byte{byte(kind)}[:1:1]
 	}
 	return data
 }()
 
-// find appends the places where a row is found again.
-func (d *draft) find(r Row) {
+// find adds a row to the places where it is found again, and returns by about how many bytes the entries have grown.
+func (d *draft) find(r Row) int {
 	op := r.Operation
-	data := kindData[op.GetKind()]
+	row := Posting{r.Seq, op.GetKind()}
 	if op.GetKind() == activityv1.Kind_KIND_RESTORE {
-		d.Entries = append(d.Entries, Entry{Index: Restores, Value: Prefix(d.state.WorkspaceID), Order: r.Seq, Data: data})
-		return
+		return d.post(&d.places.restores, Restores, Prefix(d.state.WorkspaceID), row)
 	}
-	d.findPath(op.GetPath(), r.Seq, data)
+	grown := d.findPath(op.GetPath(), row)
 	if op.GetFromPath() != "" {
-		d.findPath(op.GetFromPath(), r.Seq, data)
+		grown += d.findPath(op.GetFromPath(), row)
 	}
+	return grown
 }
 
-// findPath appends the entries of one of a row's paths. A folder shared by both paths of a rename gets its entry twice,
-// which is one.
-func (d *draft) findPath(path string, seq uint64, data []byte) {
-	d.Entries = append(d.Entries, Entry{Index: ByPath, Value: d.places.value(path), Order: seq, Data: data})
-	for dir, _ := split(path); dir != ""; dir, _ = split(dir) {
-		d.Entries = append(d.Entries, Entry{Index: Below, Value: d.places.value(dir), Order: seq, Data: data})
+// findPath adds a row to the entries of one of its paths. A folder that both paths of a rename share has it once.
+func (d *draft) findPath(path string, row Posting) int {
+	at := d.places.of(path)
+	grown := d.post(&at.own, ByPath, at.value, row)
+	for at = at.folder; at != nil; at = at.folder {
+		grown += d.post(&at.below, Below, at.value, row)
 	}
+	return grown
 }

@@ -68,12 +68,9 @@ func (w *indexWriter) rows(rows []Row) {
 }
 
 func (w *indexWriter) row(r Row) {
-	op, from := r.Operation, len(w.draft.Entries)
+	op := r.Operation
 	w.UpTo = r.Seq
-	w.draft.find(r)
-	for _, e := range w.draft.Entries[from:] {
-		w.bytes += len(e.Index) + len(e.Value) + len(e.Data) + 16
-	}
+	w.bytes += w.draft.find(r)
 	if !r.Counts() {
 		return
 	}

@@ -41,6 +41,27 @@ func BenchmarkActor(b *testing.B) {
 	}
 }
 
+// BenchmarkActorAlone runs one variant of BenchmarkActor with one workspace for ten seconds, after one to warm up. Each
+// is to be run in a process of its own, so that flushes and compactions count for the variant that caused them.
+func BenchmarkActorAlone(b *testing.B) {
+	for _, name := range []string{"actor", "raw"} {
+		b.Run("variant="+name, func(b *testing.B) {
+			a := newActivityActors(b, 1)
+			call := a.record
+			if name == "raw" {
+				call = newAppender(b, 1, a.capture(4096), true).append
+			}
+			atOnce(b, time.Second, call)
+			for b.Loop() {
+				used := processorTime()
+				events, took := atOnce(b, 10*time.Second, call)
+				b.ReportMetric(float64((processorTime()-used).Nanoseconds())/events, "cpu-ns/event")
+				b.ReportMetric(events/took.Seconds(), "events/s")
+			}
+		})
+	}
+}
+
 // atOnce keeps as many calls going as are in flight.
 func atOnce(b *testing.B, d time.Duration, call func(worker int) error) (calls float64, took time.Duration) {
 	var total atomic.Int64

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/gob"
 	"errors"
 	"io"
@@ -11,14 +12,23 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	entitycomputer "github.com/atelier-run/atelier/entity/computer"
 )
 
 // wish is sent to a child that is a member.
 type wish struct {
 	// Start opens the data directory.
 	Start string
+	// SampleEvery is the pause between samples of running computers for Start; 0: the usual one.
+	SampleEvery time.Duration
 	// Events to record.
 	Events int
+	// Use brings this many numbered workspaces into use. Quiet then waits until all idle computers have been checked, and
+	// Rounds observes so many rounds of sampling.
+	Use    int
+	Quiet  bool
+	Rounds int
 	Stop   bool
 }
 
@@ -31,7 +41,10 @@ type state struct {
 	Resident int64
 	// Descriptors is the number of files and sockets that the process has open.
 	Descriptors int
-	Failed      string
+	// Processor is the processor time of the observed rounds, and Samples the computers that were sampled in them.
+	Processor time.Duration
+	Samples   int
+	Failed    string
 }
 
 // Child is a member in a process of its own.
@@ -94,13 +107,22 @@ func serveMember(in io.Reader, out io.Writer) error {
 func grant(m **Member, w wish, operations *Operations) (s state, err error) {
 	began := time.Now()
 	if w.Start != "" {
-		if *m, err = StartMember(w.Start); err != nil {
+		if *m, err = startSampling(w.Start, cmp.Or(w.SampleEvery, entitycomputer.SampleEvery)); err != nil {
 			return s, err
 		}
 		s = state{Address: (*m).Address, Key: (*m).Key, Slug: (*m).Slug, Took: time.Since(began)}
 	}
 	for left := w.Events; left > 0 && err == nil; left -= 1000 {
 		err = (*m).Record(operations.Take(min(left, 1000))...)
+	}
+	if w.Use > 0 && err == nil {
+		err = (*m).use(0, w.Use)
+	}
+	if w.Quiet && err == nil {
+		err = (*m).quiet()
+	}
+	if w.Rounds > 0 && err == nil {
+		s.Processor, s.Samples, err = (*m).observe(w.Rounds)
 	}
 	runtime.GC()
 	debug.FreeOSMemory()

@@ -16,6 +16,7 @@ import (
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/entity"
 	api "github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -31,7 +32,7 @@ func newNation(b testing.TB) *nation {
 	n := &nation{b: b}
 	started, err := node.Start(context.Background(), node.Options{
 		Dir: Disk(b), Clock: func() time.Time { return time.Now().Add(time.Duration(n.ahead.Load())) },
-		HTTP: api.Options{Limits: api.Limits{Rate: -1, AddressRate: -1}},
+		HTTP: api.Options{Options: server.Options{Limits: server.Limits{Rate: -1, AddressRate: -1}}},
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -13,9 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/entity"
+	entitycomputer "github.com/atelier-run/atelier/entity/computer"
 	api "github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
@@ -26,6 +30,9 @@ type Member struct {
 	Key       string
 	Slug      string
 	Workspace string
+	// Registry has the node's metrics, and SampleEvery is the pause between samples of its running computers.
+	Registry    *prometheus.Registry
+	SampleEvery time.Duration
 
 	dir    string
 	served chan error
@@ -33,13 +40,19 @@ type Member struct {
 
 // StartMember starts a node over a data directory, which is made where there is none. Only limits on one client's rate
 // and number of streams are off: the benchmarks' clients share one credential.
-func StartMember(dir string) (*Member, error) {
-	limits := api.Limits{Rate: -1, Streams: 20_000, CredentialStreams: 20_000, Connections: 40_000}
-	n, err := node.Start(context.Background(), node.Options{Dir: dir, HTTP: api.Options{Limits: limits}})
+func StartMember(dir string) (*Member, error) { return startSampling(dir, entitycomputer.SampleEvery) }
+
+// startSampling is StartMember with another pause between samples of running computers.
+func startSampling(dir string, every time.Duration) (*Member, error) {
+	limits := server.Limits{Rate: -1, Streams: 20_000, CredentialStreams: 20_000, Connections: 40_000}
+	registry := prometheus.NewRegistry()
+	n, err := node.Start(context.Background(), node.Options{
+		Dir: dir, HTTP: api.Options{Options: server.Options{Limits: limits}}, SampleEvery: every, Registry: registry,
+	})
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{Node: n, Slug: "bench", dir: dir, served: make(chan error, 1)}
+	m := &Member{Node: n, Slug: "bench", Registry: registry, SampleEvery: every, dir: dir, served: make(chan error, 1)}
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, errors.Join(err, m.Stop())

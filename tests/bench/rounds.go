@@ -55,13 +55,14 @@ func ratio(values, of []float64) float64 {
 	return Median(ratios)
 }
 
-// Report reports the median rate and cost of every variant, and the first one's ratio to each other.
+// Report reports the median rate and cost of every variant, and the ratios of the first one's to those of each other.
 func (r Rates) Report(b *testing.B, unit string, variants ...Variant) {
 	for i, v := range variants {
 		b.ReportMetric(r.Median(v.Name), v.Name+"-"+unit+"/s")
 		b.ReportMetric(Median(r.costs[v.Name]), v.Name+"-cpu-ns/"+unit)
 		if i > 0 {
 			b.ReportMetric(r.Ratio(variants[0].Name, v.Name), "of-"+v.Name)
+			b.ReportMetric(ratio(r.costs[variants[0].Name], r.costs[v.Name]), "cpu-of-"+v.Name)
 		}
 	}
 }

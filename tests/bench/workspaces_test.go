@@ -3,39 +3,50 @@ package bench
 import (
 	"context"
 	"fmt"
-	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/atelier-run/atelier/actors"
-	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/kinds"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// BenchmarkWorkspaces starts a whole node, in a process of its own, over 1,000 and over 100,000 workspaces that nobody uses,
-// in turns: how long the start takes, what memory and how many descriptors the node has afterwards.
+const (
+	// sampleEvery is the pause between samples of a running computer in BenchmarkWorkspaces, which is 15 s as a rule:
+	// what a round costs does not depend on it.
+	sampleEvery = time.Second
+	// observed is how many rounds are taken together.
+	observed = 10
+)
+
+// usages are how many of the workspaces are in use while rounds of sampling are observed.
+var usages = []int{0, 100, 1_000}
+
+// BenchmarkWorkspaces starts a whole node, in a process of its own, over 1,000 and over 100,000 workspaces with computers:
+// how long the start takes, what memory and how many descriptors the node has afterwards, and what processor time a round
+// of samples takes. The first rounds after the start check idle computers as well, a bounded number in each; those rounds
+// are observed while no workspace is in use, and the others once all idle computers have been checked.
 func BenchmarkWorkspaces(b *testing.B) {
 	counts := []int{1_000, 100_000}
 	dirs := map[int]string{}
 	for _, n := range counts {
-		dirs[n] = Disk(b)
-		prepare(b, dirs[n])
-		fillWorkspaces(b, dirs[n], n)
+		dirs[n] = Workspaces(b, n)
 	}
 	took, resident, descriptors := map[int][]time.Duration{}, map[int][]float64{}, map[int]int{}
 	for b.Loop() {
 		for turn := range Turns * len(counts) {
 			n := counts[turn%len(counts)]
 			child := NewChild(b)
-			s := child.ask(wish{Start: dirs[n]})
+			s := child.ask(wish{Start: dirs[n], SampleEvery: sampleEvery})
 			took[n] = append(took[n], s.Took)
 			resident[n] = append(resident[n], float64(s.Resident)/(1<<20))
 			descriptors[n] = s.Descriptors
+			if turn < len(counts) {
+				reportRounds(b, child, n)
+			}
 			if err := child.stop(); err != nil {
 				b.Fatal(err)
 			}
@@ -49,29 +60,67 @@ func BenchmarkWorkspaces(b *testing.B) {
 	}
 }
 
-// fillWorkspaces makes workspaces in a node's data directory without what follows from that elsewhere: they have events and
-// rows, and no computers.
+// reportRounds observes rounds of sampling in a node over n workspaces that has just started.
+func reportRounds(b *testing.B, child *Child, n int) {
+	b.Helper()
+	report := func(name string, s state) {
+		b.ReportMetric(float64(s.Processor.Microseconds())/1000/observed, fmt.Sprintf("round-%d-%s-ms", n, name))
+		b.ReportMetric(float64(s.Samples)/observed, fmt.Sprintf("samples-%d-%s", n, name))
+	}
+	if n >= 100_000 { // fewer are checked within a round
+		report("starting", child.ask(wish{Rounds: observed}))
+	}
+	child.ask(wish{Quiet: true})
+	var last state
+	for _, used := range usages {
+		last = child.ask(wish{Use: used, Rounds: observed})
+		if last.Samples < used*(observed-1) || last.Samples > (used+1)*(observed+1) { // that of the member may be in use, too
+			b.Errorf("%d samples of %d running computers in %d rounds", last.Samples, used, observed)
+		}
+		report(fmt.Sprint(used, "-running"), last)
+	}
+	b.ReportMetric(float64(last.Resident)/(1<<20), fmt.Sprintf("resident-%d-in-use-MB", n))
+	b.ReportMetric(float64(last.Descriptors), fmt.Sprintf("descriptors-%d-in-use", n))
+}
+
+// Workspaces returns the data directory of a node with n workspaces that nobody uses, each with a drive and a computer. The
+// directory is kept below BENCH_DATABASES, where that is set.
+func Workspaces(b *testing.B, n int) string {
+	b.Helper()
+	kept := os.Getenv("BENCH_DATABASES")
+	if kept == "" {
+		dir := Disk(b)
+		fillWorkspaces(b, dir, n)
+		return dir
+	}
+	dir := filepath.Join(kept, fmt.Sprint("workspaces-", n))
+	if _, err := os.Stat(dir); err == nil {
+		return dir
+	}
+	filling := dir + ".filling"
+	if err := os.RemoveAll(filling); err != nil {
+		b.Fatal(err)
+	}
+	fillWorkspaces(b, filling, n)
+	if err := os.Rename(filling, dir); err != nil {
+		b.Fatal(err)
+	}
+	return dir
+}
+
+// fillWorkspaces has a node make workspaces, and waits until their computers are there.
 func fillWorkspaces(b *testing.B, dir string, n int) {
-	journal, err := persistence.Open(persistence.Options{
-		Dir: filepath.Join(dir, "journal"), Marks: filepath.Join(dir, "installation"), Logger: slog.New(slog.DiscardHandler),
-	})
+	m, err := startSampling(dir, time.Hour)
 	if err != nil {
 		b.Fatal(err)
 	}
-	router := cluster.NewRouter(journal.Partitions(), false)
-	system := actors.New(actors.Options{
-		Journal: journal, Partitions: journal.Partitions(), Kinds: kinds.All, Secret: make([]byte, 32), Ask: router.Ask,
-		Clock: time.Now, Log: slog.New(slog.DiscardHandler), IdleAfter: time.Hour,
-	})
-	router.Attach(system)
-	system.Start()
 	next := make(chan int, 1024)
 	var makers sync.WaitGroup
 	for range 512 {
 		makers.Go(func() {
 			for i := range next {
-				_, err := router.Ask(context.Background(), entity.Command{
-					Kind: entity.KindWorkspace, Identity: fmt.Sprintf("ws_%022d", i), Principal: entity.Platform(),
+				_, err := m.Node.Router.Ask(context.Background(), entity.Command{
+					Kind: entity.KindWorkspace, Identity: WorkspaceID(i), Principal: entity.Platform(),
 					Message: &workspacev1.CreateWorkspace{
 						Slug: fmt.Sprint("workspace-", i), Name: "Workspace", CreatorId: fmt.Sprintf("usr_%022d", i/10),
 						CreatorEmail: "person@example.com", CreatorName: "Person",
@@ -88,13 +137,48 @@ func fillWorkspaces(b *testing.B, dir string, n int) {
 	}
 	close(next)
 	makers.Wait()
-	for p := range journal.Partitions() {
-		if err := system.SettleAll(b.Context(), persistence.Partition(p)); err != nil {
-			b.Fatal(err)
-		}
+	for p := range m.Node.Journal.Partitions() {
+		awaitTasks(b, m, persistence.Partition(p))
 	}
-	system.Stop(context.Background())
-	if err := journal.Close(); err != nil {
+	if err := m.Stop(); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// awaitTasks waits until the reactions of a partition are done and none of its tasks is open.
+func awaitTasks(b *testing.B, m *Member, p persistence.Partition) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), 20*time.Minute)
+	defer cancel()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		if err := m.Node.Router.SettleAll(ctx, p); err != nil {
+			b.Fatal(err)
+		}
+		open, err := hasTasks(m, p)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if !open {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			b.Fatal("computers are being provisioned for too long")
+		}
+	}
+}
+
+func hasTasks(m *Member, p persistence.Partition) (bool, error) {
+	v, err := m.Node.Journal.View()
+	if err != nil {
+		return false, err
+	}
+	defer v.Close()
+	for _, err := range v.Index(p, persistence.Query{Index: "task", Prefix: true}) {
+		return true, err
+	}
+	return false, nil
 }

@@ -18,6 +18,8 @@ import (
 
 	"github.com/atelier-run/atelier/cmd/node"
 	atelier "github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/browser"
+	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -111,8 +113,8 @@ func away(t *testing.T) (issuer string) {
 }
 
 func newSite(t *testing.T) *site {
-	var server atomic.Pointer[atelier.Server]
-	live := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { server.Load().ServeHTTP(w, r) }))
+	var serving atomic.Pointer[atelier.Server]
+	live := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serving.Load().ServeHTTP(w, r) }))
 	public, err := url.Parse(live.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -120,16 +122,16 @@ func newSite(t *testing.T) *site {
 	mail := newMailbox("alice@example.com", "bob@example.com")
 	n, err := node.Start(t.Context(), node.Options{
 		Dir: t.TempDir(), HTTP: atelier.Options{
-			PublicURL: public, Mail: mail,
-			OIDC:   &atelier.OIDC{Issuer: away(t), ClientID: "atelier", Name: "Example"},
-			Limits: atelier.Limits{RequestTime: longest},
+			Options: server.Options{PublicURL: public, Limits: server.Limits{RequestTime: longest}},
+			Mail: mail,
+			OIDC:   &browser.OIDC{Issuer: away(t), ClientID: "atelier", Name: "Example"},
 		},
 		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4}, BirthPatience: longest,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.Store(n.Server)
+	serving.Store(n.Server)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), longest)
 		defer cancel()

@@ -22,6 +22,7 @@ import (
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/entity"
 	atelier "github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/server"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
@@ -83,7 +84,7 @@ func (w *world) start() {
 	n, err := node.Start(w.Context(), node.Options{
 		Dir: w.dir, Clock: w.clock, Wire: true, BirthPatience: longest,
 		Journal: persistence.Options{FS: w.disk, CacheBytes: 4 << 20, Partitions: 4},
-		HTTP:    atelier.Options{PublicURL: public, NewID: w.newID, Limits: atelier.Limits{RequestTime: longest}},
+		HTTP:    atelier.Options{Options: server.Options{PublicURL: public, NewID: w.newID, Limits: server.Limits{RequestTime: longest}}},
 	})
 	if err != nil {
 		w.Fatal(err)

@@ -1,0 +1,54 @@
+package actors_test
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+)
+
+// counter returns a kind whose state grows by step with each claim, by rules of a version.
+func counter(version uint64, step int64) entity.Kind {
+	return entity.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{
+		Name: "counter", Version: version,
+		Zero: func(string) *slugv1.Slug { return &slugv1.Slug{} },
+		Decide: func(_ entity.Call, _ *slugv1.Slug, c slugv1.Command) ([]slugv1.Event, error) {
+			if _, claims := c.(*slugv1.ClaimSlug); claims {
+				return []slugv1.Event{&slugv1.SlugReleased{}}, nil
+			}
+			return nil, nil
+		},
+		Evolve: func(s *slugv1.Slug, _ slugv1.Event) *slugv1.Slug {
+			return &slugv1.Slug{ReservedUntil: s.GetReservedUntil() + step}
+		},
+		Reply: func(_ entity.Call, s *slugv1.Slug, _ slugv1.Command, _ []slugv1.Event) proto.Message { return s },
+	}.Kind()
+}
+
+// A snapshot that rules of another version made is ignored: the state is made of the events again.
+func TestSnapshotOfOtherRules(t *testing.T) {
+	const claims = 300
+	b := newBench(t, func(b *bench) { b.extra = []entity.Kind{counter(1, 1)} })
+	send := func(m proto.Message) int64 {
+		return counted(b.mustAsk(entity.Command{Kind: "counter", Identity: "x", Principal: entity.Platform(), Message: m}))
+	}
+	for range claims {
+		send(&slugv1.ClaimSlug{})
+	}
+	b.stop()
+	b.extra = []entity.Kind{counter(2, 10)}
+	b.start()
+	v, err := b.journal.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	if snapshot, err := v.Snapshot(b.router.Partition("x"), "counter/x"); err != nil || snapshot.Version < 200 {
+		t.Fatalf("the snapshot of %d events is of version %d, %v", claims, snapshot.Version, err)
+	}
+	if got := send(&slugv1.ResolveSlug{}); got != 10*claims {
+		t.Errorf("by the new rules the state is %d, want %d", got, 10*claims)
+	}
+}

@@ -1,0 +1,325 @@
+package drive
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+// Move renames a file or folder, and reports whether it replaced an entry at the new path. "Rename" in the package comment
+// describes its steps.
+//
+// It returns NotFound, NoParent, Exists if the new path exists and overwrite is false, Overlap, Linked, or LimitReached if an
+// entry would be deeper than MaxDepth; the errors of the change's functions; and Unavailable. After every other error than
+// Unavailable nothing was changed.
+func (d *Drive) Move(ctx context.Context, from, to string, overwrite bool, c Change) (replaced bool, err error) {
+	defer func() { d.drives.metrics.countOperation("rename", err) }()
+	if err := validateTransfer(from, to); err != nil {
+		return false, err
+	}
+	a, err := d.begin(c)
+	if err != nil {
+		return false, err
+	}
+	defer d.sweep()
+	defer a.end()
+	if err := a.lock(ctx, from, to); err != nil {
+		return false, err
+	}
+	source, err := d.locateExisting(from)
+	if err != nil {
+		return false, err
+	}
+	defer source.close()
+	target, err := d.locateTarget(to, overwrite)
+	if err != nil {
+		return false, err
+	}
+	defer target.close()
+	if err := a.checkGuard(); err != nil {
+		return false, err
+	}
+	if err := d.validateMoveDepth(ctx, source, from, to); err != nil {
+		return false, fromOS(err)
+	}
+	op := d.operation(activityv1.Kind_KIND_RENAME, source.entryKind(), to, c.Author)
+	op.FromPath, op.FromTree = from, d.drives.generatedTree(from)
+	return target.exists(), a.commit(ctx, op, source.st.Ino, func() (bool, error) {
+		if err := a.install(source.parent, source.name, source.st, target); err != nil {
+			return false, err
+		}
+		return true, errors.Join(target.parent.Sync(), source.parent.Sync(), d.staging.Sync())
+	})
+}
+
+// validateTransfer returns an error if an entry cannot be moved or copied between the paths, without looking at the disk.
+func validateTransfer(from, to string) error {
+	if err := validateChangePath(from); err != nil {
+		return err
+	}
+	if err := validateChangePath(to); err != nil {
+		return err
+	}
+	if Within(from, to) || Within(to, from) {
+		return errOverlap
+	}
+	return nil
+}
+
+// locateTarget is locate for a destination. It returns Exists if the path exists and overwrite is false.
+func (d *Drive) locateTarget(to string, overwrite bool) (*location, error) {
+	target, err := d.locate(to)
+	if err != nil {
+		return nil, err
+	}
+	if target.exists() && !overwrite {
+		target.close()
+		return nil, errExists
+	}
+	return target, nil
+}
+
+// Copy copies a file or folder, and reports whether it replaced an entry at the new path. A shallow copy of a folder is
+// empty. The copy is staged and appears as a whole. Copy returns the errors of Move, and Full.
+//
+// Each file in the copy is complete. A folder that changes during the copy is not copied as of one moment.
+func (d *Drive) Copy(ctx context.Context, from, to string, overwrite, shallow bool, c Change) (replaced bool, err error) {
+	defer func() { d.drives.metrics.countOperation("copy", err) }()
+	if err := cmp.Or(validateTransfer(from, to), validateDepth(to)); err != nil {
+		return false, err
+	}
+	a, err := d.begin(c)
+	if err != nil {
+		return false, err
+	}
+	defer d.sweep()
+	defer a.end()
+	// Refuse before a long copy, if possible. The same checks run again under the lock.
+	if err := d.preflightCopy(to, overwrite, a); err != nil {
+		return false, err
+	}
+	source, err := d.locateExisting(from)
+	if err != nil {
+		return false, err
+	}
+	defer source.close()
+	defer a.removeStaged()
+	op := d.operation(activityv1.Kind_KIND_CREATE, source.entryKind(), to, c.Author)
+	if op.Count, err = d.stageCopy(ctx, source, from, a.stagedName(), to, shallow); err != nil {
+		return false, fromOS(err)
+	}
+	if err := a.lock(ctx, to); err != nil {
+		return false, err
+	}
+	target, err := d.locateTarget(to, overwrite)
+	if err != nil {
+		return false, err
+	}
+	defer target.close()
+	if err := a.checkGuard(); err != nil {
+		return false, err
+	}
+	staged, err := d.staging.stat(a.stagedName())
+	if err != nil || staged == nil {
+		return false, errors.Join(fromOS(err), errNotFound)
+	}
+	return target.exists(), a.commit(ctx, op, staged.Ino, func() (bool, error) {
+		if err := a.install(d.staging, a.stagedName(), staged, target); err != nil {
+			return false, err
+		}
+		return true, errors.Join(target.parent.Sync(), d.staging.Sync())
+	})
+}
+
+// preflightCopy returns the error with which Copy would refuse the destination now.
+func (d *Drive) preflightCopy(to string, overwrite bool, a *attempt) error {
+	target, err := d.locateTarget(to, overwrite)
+	if err != nil {
+		return err
+	}
+	target.close()
+	return a.checkGuard()
+}
+
+// stageCopy copies the source to a name in tmp, durably. It returns the number of entries of a folder, itself included, or 0
+// for a file.
+func (d *Drive) stageCopy(ctx context.Context, source *location, from, name, to string, shallow bool) (uint64, error) {
+	ownership, err := d.ownershipAt(to)
+	if err != nil {
+		return 0, err
+	}
+	c := &copier{ctx: ctx, tmp: d.tmp, ownership: ownership, staged: name, to: to}
+	if !source.isFolder() {
+		return 0, errors.Join(c.copyEntry(source.parent, source.name, source.st, name, true), d.staging.Sync())
+	}
+	source.close() // the walk opens the folder itself
+	if !shallow {
+		release, err := d.drives.copySlots.acquire(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer release()
+	}
+	w := &walk{ctx: ctx, enter: c.createFolder, leave: c.finishFolder}
+	if !shallow {
+		w.file = c.visitFile
+	}
+	c.shallow = shallow
+	if err := d.walk(from, w); err != nil {
+		return 0, err
+	}
+	// One sync of the file system costs less than one for each file.
+	return c.count, unix.Syncfs(d.staging.fd())
+}
+
+// ownershipAt returns the ownership for a new entry at a path.
+func (d *Drive) ownershipAt(path string) (ownership, error) {
+	target, err := d.locate(path)
+	if err != nil {
+		return ownership{}, err
+	}
+	defer target.close()
+	return target.ownership()
+}
+
+// A copier copies entries of a drive to tmp.
+type copier struct {
+	ctx       context.Context
+	tmp       *os.Root
+	ownership ownership
+	shallow   bool
+	// staged is the name of the copy in tmp; to is the path at which it will be installed.
+	staged, to string
+	// count is the number of entries that were copied.
+	count uint64
+}
+
+// stagedPath returns the path in tmp of the copy of a path of the walk.
+func (c *copier) stagedPath(path string) string {
+	if path == "" {
+		return c.staged
+	}
+	return join(c.staged, path)
+}
+
+// createFolder creates the copy of a folder, with a mode that lets the copier fill it.
+func (c *copier) createFolder(path string, depth int) (visit bool, err error) {
+	if c.shallow && depth > 0 {
+		return false, nil
+	}
+	if err := validateEntryDepth(c.to, depth); err != nil {
+		return false, err
+	}
+	c.count++
+	return true, c.tmp.Mkdir(c.stagedPath(path), 0o700)
+}
+
+// finishFolder copies the attributes of a folder after its entries were copied.
+func (c *copier) finishFolder(folder handle, path string) error {
+	st, err := folder.stat(".")
+	if err != nil || st == nil {
+		return err
+	}
+	target, err := c.tmp.Open(c.stagedPath(path))
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	return c.copyAttributes(target, folder, ".", st)
+}
+
+// visitFile copies and counts an entry that is not a folder.
+func (c *copier) visitFile(from handle, name, path string, st *unix.Stat_t, depth int) error {
+	if err := validateEntryDepth(c.to, depth); err != nil {
+		return err
+	}
+	err := c.copyEntry(from, name, st, c.stagedPath(path), false)
+	if err == nil {
+		c.count++
+	}
+	return err
+}
+
+// copyEntry copies a file or link, and with sync makes a file's content durable. It returns errNotFound for pipes, sockets
+// and devices, which are not content of a drive.
+func (c *copier) copyEntry(from handle, name string, st *unix.Stat_t, to string, sync bool) error {
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return c.copyFile(from, name, st, to, sync)
+	case unix.S_IFLNK:
+		return c.copyLink(from, name, to)
+	}
+	return errNotFound
+}
+
+func (c *copier) copyFile(from handle, name string, st *unix.Stat_t, to string, sync bool) error {
+	source, err := from.openFile(name)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	target, err := c.tmp.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	if err := c.copyContent(target, source); err != nil {
+		return err
+	}
+	if err := c.copyAttributes(target, from, name, st); err != nil || !sync {
+		return err
+	}
+	return target.Sync()
+}
+
+// copyContent copies in pieces, and checks for cancellation between them. The kernel copies each piece.
+func (c *copier) copyContent(target, source *os.File) error {
+	for {
+		n, err := io.CopyN(target, source, 64<<20)
+		if n == 0 || err != nil {
+			if isEOF(err) {
+				return nil
+			}
+			return err
+		}
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// copyAttributes gives a copy the mode and dead properties of its source, and the copier's ownership.
+func (c *copier) copyAttributes(target *os.File, from handle, name string, st *unix.Stat_t) error {
+	props, err := readProps(from, name)
+	if err != nil {
+		return err
+	}
+	if len(props) > 0 {
+		if err := writeProps(target, props); err != nil {
+			return err
+		}
+	}
+	if err := c.ownership.applyTo(target); err != nil {
+		return err
+	}
+	return unix.Fchmod(int(target.Fd()), st.Mode&0o777)
+}
+
+// copyLink copies a link as a link. Its target is not validated: the drive follows no link that leads out of it.
+func (c *copier) copyLink(from handle, name, to string) error {
+	target := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(from.fd(), name, target)
+	if err != nil {
+		return err
+	}
+	if err := c.tmp.Symlink(string(target[:n]), to); err != nil {
+		return err
+	}
+	return c.ownership.applyToPath(c.tmp, to)
+}

@@ -1,0 +1,200 @@
+package webdav
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/entity"
+)
+
+// put answers PUT: step 2 of "The life of a change" in the package comment of drive.
+func (c *call) put() error {
+	if c.path == "" {
+		return entity.Errorf(drive.IsFolder, "the path is a folder")
+	}
+	if c.hasTrailingSlash {
+		return entity.Errorf(entity.InvalidRequest, "the path of a file must not end with a slash")
+	}
+	if c.r.Header.Get("Content-Range") != "" {
+		return entity.Errorf(entity.InvalidRequest, "PUT with Content-Range is not supported; send the whole file")
+	}
+	change, err := c.change(func() []effect { return []effect{c.writeEffect(c.path)} })
+	if err != nil {
+		return err
+	}
+	modified, err := parseModified(c.r.Header)
+	if err != nil {
+		return err
+	}
+	upload := drive.Upload{Body: c.r.Body, Size: c.r.ContentLength, Modified: modified}
+	entry, created, err := c.drive.Put(c.context(), c.path, upload, change)
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set("ETag", entry.ETag())
+	if !modified.IsZero() {
+		c.w.Header().Set("X-OC-MTime", "accepted")
+	}
+	c.writeSuccess(created)
+	return nil
+}
+
+// writeSuccess answers 201 Created or 204 No Content.
+func (c *call) writeSuccess(created bool) {
+	if created {
+		c.w.WriteHeader(http.StatusCreated)
+		return
+	}
+	c.w.WriteHeader(http.StatusNoContent)
+}
+
+// parseModified returns the modification time in the X-OC-Mtime header, in seconds since the Unix epoch, or the zero time
+// if there is none. rclone and ownCloud's clients send it; without it they could compare files only by size.
+func parseModified(header http.Header) (time.Time, error) {
+	value := header.Get("X-OC-Mtime")
+	if value == "" {
+		return time.Time{}, nil
+	}
+	seconds, err := strconv.ParseFloat(value, 64)
+	if err != nil || !(seconds > 0 && seconds < 1<<33) {
+		return time.Time{}, entity.Errorf(entity.InvalidRequest, "the X-OC-Mtime header must be a number of seconds since 1970")
+	}
+	return time.UnixMicro(int64(seconds * 1e6)), nil
+}
+
+// makeCollection answers MKCOL.
+func (c *call) makeCollection() error {
+	if n, _ := io.ReadFull(c.r.Body, make([]byte, 1)); n > 0 {
+		return entity.Errorf(entity.UnsupportedMediaType, "MKCOL with a body is not supported")
+	}
+	if c.path == "" {
+		return c.existsAlready()
+	}
+	change, err := c.change(func() []effect { return []effect{{path: c.path, changesParent: true}} })
+	if err != nil {
+		return err
+	}
+	err = c.drive.MakeFolder(c.context(), c.path, change)
+	if codeOf(err) == drive.Exists {
+		return c.existsAlready()
+	}
+	if err != nil {
+		return err
+	}
+	c.writeSuccess(true)
+	return nil
+}
+
+// existsAlready returns the error of MKCOL for a path that exists (RFC 4918, section 9.3.1).
+func (c *call) existsAlready() error {
+	c.w.Header().Set("Allow", Allow)
+	return entity.Errorf(entity.MethodNotAllowed, "the path already exists")
+}
+
+// remove answers DELETE.
+func (c *call) remove() error {
+	if depth := c.r.Header.Get("Depth"); depth != "" && !isInfinity(depth) {
+		return errDepth
+	}
+	change, err := c.change(func() []effect { return []effect{{path: c.path, changesParent: true, isDeep: true}} })
+	if err != nil {
+		return err
+	}
+	change.Done = func() { c.deleteLocks(c.path, true) }
+	if err := c.drive.Remove(c.context(), c.path, change); err != nil {
+		return err
+	}
+	c.writeSuccess(false)
+	return nil
+}
+
+// copy answers COPY. It ignores locks on the source, which is only read.
+func (c *call) copy() error {
+	to, overwrite, err := c.parseDestination()
+	if err != nil {
+		return err
+	}
+	depth := c.r.Header.Get("Depth")
+	if depth != "" && depth != "0" && !isInfinity(depth) {
+		return errDepth
+	}
+	change, err := c.change(func() []effect { return []effect{c.replaceEffect(to)} })
+	if err != nil {
+		return err
+	}
+	change.Done = func() { c.deleteLocks(to, false) }
+	replaced, err := c.drive.Copy(c.context(), c.path, to, overwrite, depth == "0", change)
+	if err != nil {
+		return err
+	}
+	c.writeSuccess(!replaced)
+	return nil
+}
+
+// move answers MOVE: the entry point of "Rename" in the package comment of drive. Locks are on paths and do not move with the
+// entry (RFC 4918, section 7.6): those of the source are deleted.
+func (c *call) move() error {
+	to, overwrite, err := c.parseDestination()
+	if err != nil {
+		return err
+	}
+	if depth := c.r.Header.Get("Depth"); depth != "" && !isInfinity(depth) {
+		return errDepth
+	}
+	change, err := c.change(func() []effect {
+		return []effect{{path: c.path, changesParent: true, isDeep: true}, c.replaceEffect(to)}
+	})
+	if err != nil {
+		return err
+	}
+	change.Done = func() {
+		c.deleteLocks(c.path, true)
+		c.deleteLocks(to, false)
+	}
+	replaced, err := c.drive.Move(c.context(), c.path, to, overwrite, change)
+	if err != nil {
+		return err
+	}
+	c.writeSuccess(!replaced)
+	return nil
+}
+
+// replaceEffect returns the effect of replacing a path and all entries below it.
+func (c *call) replaceEffect(path string) effect {
+	effect := c.writeEffect(path)
+	effect.isDeep = true
+	return effect
+}
+
+// parseDestination parses the Destination and Overwrite headers of COPY and MOVE.
+func (c *call) parseDestination() (path string, overwrite bool, err error) {
+	header := c.r.Header
+	if header.Get("Destination") == "" {
+		return "", false, entity.Errorf(entity.InvalidRequest, "the Destination header is missing")
+	}
+	if path, _, err = c.parseReference(header.Get("Destination")); err != nil {
+		return "", false, err
+	}
+	switch header.Get("Overwrite") {
+	case "", "T", "t":
+		return path, true, nil
+	case "F", "f":
+		return path, false, nil
+	}
+	return "", false, entity.Errorf(entity.InvalidRequest, "the Overwrite header must be T or F")
+}
+
+// deleteLocks deletes the locks of removed entries: those below a path, and with inclusive those on the path. An error is only
+// logged, because the locks expire.
+func (c *call) deleteLocks(path string, inclusive bool) {
+	if err := c.locks.deleteBelow(path, inclusive); err != nil {
+		c.log.Warn("cannot delete the locks of removed paths; they remain until they expire", "error", err)
+	}
+}
+
+var errDepth = entity.Errorf(entity.InvalidRequest, "the method does not support this value of the Depth header")
+
+func isInfinity(depth string) bool { return http.CanonicalHeaderKey(depth) == "Infinity" }

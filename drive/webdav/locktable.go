@@ -1,0 +1,242 @@
+package webdav
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+const (
+	locksFile = "locks.json"
+	// maxLocks limits the locks of one drive.
+	maxLocks = 512
+	// maxOwner limits the owner element of a lock, in bytes.
+	maxOwner   = 2 << 10
+	maxTimeout = time.Hour
+)
+
+// A lock covers a path and, if it is deep, all entries below it. Shared locks may overlap each other; an exclusive lock
+// overlaps no other.
+type lock struct {
+	Token  string `json:"token"`
+	Path   string `json:"path"`
+	Deep   bool   `json:"deep,omitempty"`
+	Shared bool   `json:"shared,omitempty"`
+	// Owner is the content of the owner element that the client sent, as XML.
+	Owner string `json:"owner,omitempty"`
+	// Creator identifies the caller that may use the token; see creator.
+	Creator string `json:"creator"`
+	// Expires is in milliseconds since the Unix epoch.
+	Expires int64 `json:"expires"`
+}
+
+func (l *lock) covers(path string) bool {
+	return l.Path == path || l.Deep && drive.Within(path, l.Path)
+}
+
+// overlaps reports whether two locks cover a path in common.
+func (l *lock) overlaps(other *lock) bool { return l.covers(other.Path) || other.covers(l.Path) }
+
+// A lockTable holds the locks of one drive. Every change is durable before its method returns.
+type lockTable struct {
+	drive *drive.Drive
+	mu    sync.Mutex
+	held  []*lock
+}
+
+// loadLockTable reads the locks of a drive from disk. It ignores a file that it cannot parse, because locks are short-lived.
+func loadLockTable(d *drive.Drive, log *slog.Logger) (*lockTable, error) {
+	l := &lockTable{drive: d}
+	content, err := d.ReadState(locksFile)
+	if err != nil || content == nil {
+		return l, err
+	}
+	if err := json.Unmarshal(content, &l.held); err != nil {
+		log.Error("cannot parse the lock table of a drive; its locks are lost", "error", err)
+		l.held = nil
+	}
+	return l, nil
+}
+
+// current returns the locks that have not expired. The caller holds mu.
+func (l *lockTable) current() []*lock {
+	at := time.Now().UnixMilli()
+	var current []*lock
+	for _, held := range l.held {
+		if held.Expires > at {
+			current = append(current, held)
+		}
+	}
+	return current
+}
+
+// replace replaces the locks, first on disk and then in memory. The caller holds mu.
+func (l *lockTable) replace(next []*lock) error {
+	content, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	if err := l.drive.WriteState(locksFile, content); err != nil {
+		return err
+	}
+	l.held = next
+	return nil
+}
+
+// covering returns the locks that cover a path.
+func (l *lockTable) covering(path string) []*lock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var covering []*lock
+	for _, held := range l.current() {
+		if held.covers(path) {
+			covering = append(covering, held)
+		}
+	}
+	return covering
+}
+
+// acquire adds a lock with a new token. It returns a conflict if another lock excludes it, and LimitReached if the table is full.
+func (l *lockTable) acquire(wanted lock, timeout time.Duration) (*lock, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	current := l.current()
+	if err := findConflict(current, &wanted); err != nil {
+		return nil, err
+	}
+	if len(current) >= maxLocks {
+		return nil, entity.Errorf(entity.LimitReached, "the drive already has %d locks, which is the maximum", maxLocks)
+	}
+	wanted.Token, wanted.Expires = newToken(), expiry(timeout)
+	return &wanted, l.replace(append(current, &wanted))
+}
+
+// checkFree returns a conflict if another lock excludes the wanted one.
+func (l *lockTable) checkFree(wanted *lock) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return findConflict(l.current(), wanted)
+}
+
+func findConflict(current []*lock, wanted *lock) error {
+	for _, held := range current {
+		if held.overlaps(wanted) && !(held.Shared && wanted.Shared) {
+			return &conflict{path: held.Path, code: codeLockConflict}
+		}
+	}
+	return nil
+}
+
+// refresh sets the expiry of the lock that has the token and covers the path. It returns errLockTokenMismatch if another caller
+// created it, and errPreconditionFailed if there is none.
+func (l *lockTable) refresh(token, path, creator string, timeout time.Duration) (*lock, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	current := l.current()
+	for i, held := range current {
+		if held.Token != token || !held.covers(path) {
+			continue
+		}
+		if held.Creator != creator {
+			return nil, errLockTokenMismatch
+		}
+		renewed := *held
+		renewed.Expires = expiry(timeout)
+		current[i] = &renewed
+		return &renewed, l.replace(current)
+	}
+	return nil, errPreconditionFailed
+}
+
+// release deletes the lock that has the token and covers the path. It returns errLockTokenMismatch if another caller created the
+// lock and anyCreator is false, and no_such_lock if there is none.
+func (l *lockTable) release(token, path, creator string, anyCreator bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	current := l.current()
+	for i, held := range current {
+		if held.Token != token || !held.covers(path) {
+			continue
+		}
+		if held.Creator != creator && !anyCreator {
+			return errLockTokenMismatch
+		}
+		return l.replace(append(current[:i:i], current[i+1:]...))
+	}
+	return entity.Errorf(codeNoSuchLock, "no lock with this token covers the path")
+}
+
+// deleteBelow deletes the locks on paths below a path, and with inclusive those on the path itself.
+func (l *lockTable) deleteBelow(path string, inclusive bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var remaining []*lock
+	for _, held := range l.held {
+		if !drive.Within(held.Path, path) || held.Path == path && !inclusive {
+			remaining = append(remaining, held)
+		}
+	}
+	if len(remaining) == len(l.held) {
+		return nil
+	}
+	return l.replace(remaining)
+}
+
+// deleteByCreator deletes the locks of a creator.
+func (l *lockTable) deleteByCreator(creator string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	remaining := slices.DeleteFunc(slices.Clone(l.held), func(held *lock) bool { return held.Creator == creator })
+	if len(remaining) == len(l.held) {
+		return nil
+	}
+	return l.replace(remaining)
+}
+
+// expiry returns the time of expiry in milliseconds since the Unix epoch.
+func expiry(timeout time.Duration) int64 { return time.Now().Add(timeout).UnixMilli() }
+
+// newToken returns a lock token: the URN of a random UUID (RFC 9562, version 4).
+func newToken() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// creator returns the id under which a caller owns locks: the person's, or the credential's if it does not belong to a person.
+func creator(author *activityv1.Author) string {
+	if user := author.GetUserId(); user != "" {
+		return user
+	}
+	return author.GetActor()
+}
+
+// A conflict is the error of a request that a lock forbids. It has the path of that lock.
+type conflict struct {
+	path string
+	code entity.Code
+}
+
+func (c *conflict) Error() string { return string(c.code) + ": " + c.path }
+
+// Unwrap returns the error with its code and message for the client.
+func (c *conflict) Unwrap() error { return entity.Errorf(c.code, "the path is locked") }
+
+// conflictPath returns the locked path if the error is a conflict.
+func conflictPath(err error) (string, bool) {
+	c, ok := errors.AsType[*conflict](err)
+	if !ok {
+		return "", false
+	}
+	return c.path, true
+}

@@ -1,0 +1,112 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/server"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// anchors serves what is bound to paths of a drive.
+type anchors struct{ files Drive }
+
+func (a anchors) routes() []server.Route {
+	return []server.Route{
+		{Method: http.MethodGet, Path: server.WorkspacePath + "/anchors", Scope: server.ScopeReadFiles, Summary: "List what is bound to paths of the drive",
+			Handler: server.Answer(http.StatusOK, server.DecodePage, a.list)},
+		{Method: http.MethodPost, Path: server.WorkspacePath + "/anchors/{anchorId}/reanchor", Scope: server.ScopeBindAnchors, Summary: "Bind an anchor to another path",
+			Handler: server.Answer(http.StatusOK, server.Checked(checkReanchor), a.reanchor)},
+	}
+}
+
+type anchorView struct {
+	ID          string         `json:"id"`
+	WorkspaceID string         `json:"workspaceId"`
+	Path        string         `json:"path"`
+	Kind        string         `json:"kind"`
+	Settings    jsontext.Value `json:"settings"`
+	State       string         `json:"state"`
+	CreatedAt   int64          `json:"createdAt"`
+	UpdatedAt   int64          `json:"updatedAt"`
+}
+
+type reanchorRequest struct {
+	Path string `json:"path"`
+}
+
+type reanchored struct {
+	Anchor anchorView `json:"anchor"`
+}
+
+func (a anchors) list(c *server.Call, in server.Listing) (server.Collection[anchorView], error) {
+	if err := followDrive(c); err != nil {
+		return server.Collection[anchorView]{}, err
+	}
+	return server.ReadList(c, entity.KindWorkspace, "anchors", in, func(a *workspacev1.Anchor) anchorView { return viewAnchor(c, a) })
+}
+
+// followDrive waits, for who is let in, until the anchors have followed what the drive did before.
+func followDrive(c *server.Call) error {
+	if err := c.Authorize(); err != nil {
+		return err
+	}
+	return c.Settle(entity.KindActivity, c.Workspace.ID)
+}
+
+func checkReanchor(in *reanchorRequest) error {
+	return server.CheckPath("path", in.Path)
+}
+
+// noPath stands for one where nothing is. The workspace refuses it last: who may not bind the anchor learns nothing of the
+// drive.
+const noPath = "."
+
+func (a anchors) reanchor(c *server.Call, in reanchorRequest) (reanchored, error) {
+	if err := followDrive(c); err != nil {
+		return reanchored{}, err
+	}
+	// Before the drive is asked: a rename that comes between the two is followed.
+	seq, err := head(c)
+	if err != nil {
+		return reanchored{}, err
+	}
+	there, err := a.files.Exists(c.Context, c.Workspace.ID, in.Path)
+	if err != nil {
+		return reanchored{}, err
+	}
+	if !there {
+		in.Path = noPath
+	}
+	anchor, err := server.Ask[*workspacev1.Anchor](c, change(c, &workspacev1.Reanchor{AnchorId: c.Variable("anchorId"), Path: in.Path, Seq: seq}))
+	switch {
+	case !there && server.RefusedWith(err, entity.InvalidRequest):
+		return reanchored{}, server.Invalid("path names nothing on the drive")
+	case err != nil:
+		return reanchored{}, err
+	}
+	return reanchored{viewAnchor(c, anchor)}, nil
+}
+
+// head returns the seq of the last row of the workspace's activity.
+func head(c *server.Call) (uint64, error) {
+	recorded, err := server.Ask[*activityv1.Recorded](c, entity.Command{
+		Kind: entity.KindActivity, Identity: c.Workspace.ID, Principal: entity.Platform(),
+		Message: &activityv1.Record{}, // of nothing: it only tells where the sequence stands
+	})
+	return recorded.GetSeq(), err
+}
+
+func viewAnchor(c *server.Call, a *workspacev1.Anchor) anchorView {
+	view := anchorView{
+		ID: a.GetId(), WorkspaceID: c.Workspace.ID, Path: a.GetPath(), Kind: anchorKindNames[a.GetKind()],
+		Settings: a.GetSettings(), State: anchorStateNames[a.GetState()], CreatedAt: a.GetCreatedAt(), UpdatedAt: a.GetUpdatedAt(),
+	}
+	if !view.Settings.IsValid() { // there are none, or none that can be shown
+		view.Settings = jsontext.Value("null")
+	}
+	return view
+}

@@ -1,0 +1,156 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/http/server"
+	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// APIKeys serves the API keys of the caller.
+type APIKeys struct{}
+
+func (k APIKeys) routes() []server.Route {
+	return []server.Route{
+		{Method: http.MethodGet, Path: "/v1/user/api-keys", Scope: server.ScopeHuman, Summary: "List the caller's API keys",
+			Handler: server.Answer(http.StatusOK, server.DecodePage, k.list)},
+		{Method: http.MethodPost, Path: "/v1/user/api-keys", Scope: server.ScopeHuman, Summary: "Issue an API key",
+			Handler: server.Answer(http.StatusCreated, decodeAPIKey, k.Create)},
+		{Method: http.MethodDelete, Path: "/v1/user/api-keys/{keyId}", Scope: server.ScopeHuman, Idempotent: true, Summary: "Revoke an API key of the caller",
+			Handler: server.Answer(http.StatusOK, server.Nothing, k.Revoke)},
+	}
+}
+
+type APIKeyRequest struct {
+	Name      string `json:"name"`
+	ExpiresAt *int64 `json:"expiresAt"`
+}
+
+type APIKeyRecord struct {
+	ID         string `json:"id"`
+	Prefix     string `json:"prefix"`
+	CreatedAt  int64  `json:"createdAt"`
+	Name       string `json:"name,omitzero"`
+	ExpiresAt  int64  `json:"expiresAt,omitzero"`
+	LastUsedAt int64  `json:"lastUsedAt,omitzero"`
+	RevokedAt  int64  `json:"revokedAt,omitzero"`
+}
+
+type apiKeyCreated struct {
+	Key    string       `json:"key"`
+	Record APIKeyRecord `json:"record"`
+}
+
+type apiKeyRevoked struct {
+	Prefix    string `json:"prefix"`
+	RevokedAt int64  `json:"revokedAt"`
+}
+
+// decodeAPIKey refuses an impersonation before it looks at what is sent.
+func decodeAPIKey(c *server.Call) (APIKeyRequest, error) {
+	if err := AsThemselves(c); err != nil {
+		return APIKeyRequest{}, err
+	}
+	return server.Body[APIKeyRequest](c)
+}
+
+// AsThemselves refuses an impersonation what would outlive it, or change how the person gets in. Errors: forbidden.
+func AsThemselves(c *server.Call) error {
+	if c.Caller.Principal.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION {
+		return server.ErrForbidden
+	}
+	return nil
+}
+
+func (k APIKeys) Create(c *server.Call, in APIKeyRequest) (apiKeyCreated, error) {
+	switch {
+	case in.Name == "":
+		return apiKeyCreated{}, server.Invalid("name is required")
+	case in.ExpiresAt != nil && (*in.ExpiresAt < 1 || *in.ExpiresAt > entity.MaxTime):
+		return apiKeyCreated{}, server.Invalid("expiresAt must be an integer from 1 to %d", int64(entity.MaxTime))
+	}
+	var expiresAt int64
+	if in.ExpiresAt != nil {
+		expiresAt = *in.ExpiresAt
+	}
+	text, key, err := IssueKey(c, entity.Command{Identity: c.Caller.Principal.GetUserId()}, in.Name, expiresAt)
+	if err != nil {
+		return apiKeyCreated{}, err
+	}
+	return apiKeyCreated{text, ViewAPIKey(key)}, nil
+}
+
+// IssueKey makes a key for the user that the command names, and waits until it opens doors.
+func IssueKey(c *server.Call, command entity.Command, name string, expiresAt int64) (string, *userv1.ApiKey, error) {
+	keyID := c.NewID(user.KeyPrefix)
+	text, hash := server.NewKey(server.KeyStart, keyID)
+	command.Kind, command.ID = entity.KindUser, c.NewID("cmd_")
+	command.Message = &userv1.IssueApiKey{KeyId: keyID, Name: name, SecretSha256: hash, ExpiresAt: expiresAt}
+	key, err := server.Ask[*userv1.ApiKey](c, command)
+	if err != nil {
+		return "", nil, err
+	}
+	return text, key, c.Settle(entity.KindUser, command.Identity)
+}
+
+func (k APIKeys) list(c *server.Call, in server.Listing) (server.Collection[APIKeyRecord], error) {
+	found, err := server.Ask[*userv1.ApiKeyPage](c, entity.Command{
+		Kind: entity.KindUser, Identity: c.Caller.Principal.GetUserId(),
+		Message: &userv1.ListApiKeys{After: in.After, Limit: in.Limit},
+	})
+	if err != nil {
+		return server.Collection[APIKeyRecord]{}, err
+	}
+	items := make([]APIKeyRecord, len(found.GetKeys()))
+	for i, key := range found.GetKeys() {
+		items[i] = ViewAPIKey(key)
+	}
+	return server.Page(c, in, items, IDAfter(found.GetKeys(), found.GetMore())), AddLastUses(c, items)
+}
+
+// AddLastUses asks each key's credential, which alone knows.
+func AddLastUses(c *server.Call, records []APIKeyRecord) error {
+	return server.Each(len(records), func(i int) error {
+		found, err := server.Ask[*credentialv1.Credential](c, entity.Command{
+			Kind: entity.KindCredential, Identity: records[i].ID, Principal: entity.Platform(),
+			Message: &credentialv1.DescribeCredential{},
+		})
+		if Hidden(err) { // issued a moment ago
+			return nil
+		}
+		records[i].LastUsedAt = found.GetLastUsedAt()
+		return err
+	})
+}
+
+// Revoke answers when the key opens nothing here any more, streams included; elsewhere it is a matter of a second.
+func (k APIKeys) Revoke(c *server.Call, _ server.None) (apiKeyRevoked, error) {
+	keyID := c.Variable("keyId")
+	if len(keyID) > len(user.KeyPrefix)+entity.ULIDLength {
+		return apiKeyRevoked{}, server.ErrNotFound
+	}
+	key, err := server.Ask[*userv1.ApiKey](c, changeCaller(c, &userv1.RevokeApiKey{KeyId: keyID}))
+	if err != nil {
+		return apiKeyRevoked{}, err
+	}
+	if err := settleCaller(c); err != nil {
+		return apiKeyRevoked{}, err
+	}
+	c.EndCredential(keyID)
+	return apiKeyRevoked{user.ShownPrefix(keyID), key.GetRevokedAt()}, nil
+}
+
+func ViewAPIKey(key *userv1.ApiKey) APIKeyRecord {
+	return APIKeyRecord{
+		ID:        key.GetId(),
+		Prefix:    user.ShownPrefix(key.GetId()),
+		CreatedAt: key.GetCreatedAt(),
+		Name:      key.GetName(),
+		ExpiresAt: key.GetExpiresAt(),
+		RevokedAt: key.GetRevokedAt(),
+	}
+}

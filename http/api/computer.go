@@ -1,0 +1,156 @@
+package api
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/computer"
+	"github.com/atelier-run/atelier/http/server"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// computers serves the runtime computers of workspaces.
+type computers struct{ files Drive }
+
+func (k computers) routes() []server.Route {
+	return []server.Route{
+		{Method: http.MethodPost, Path: server.WorkspacePath + "/reprovision", Scope: server.ScopeAdmin, Summary: "Replace the workspace's computer",
+			Handler: server.Answer(http.StatusOK, server.Nothing, k.reprovision)},
+		{Method: http.MethodGet, Path: server.WorkspacePath + "/telemetry", Scope: server.ScopeMember, Summary: "Tell how busy the workspace's computer was",
+			Handler: server.Answer(http.StatusOK, decodeSince, k.telemetry)},
+	}
+}
+
+type backupPending struct {
+	Status      string `json:"status"`
+	WorkspaceID string `json:"workspaceId"`
+	BackupID    string `json:"backupId"`
+}
+
+type reprovisioning struct {
+	Status      string `json:"status"`
+	WorkspaceID string `json:"workspaceId"`
+	Scheduled   bool   `json:"scheduled"`
+	OldVMName   string `json:"oldVmName,omitzero"`
+	ImageRef    string `json:"imageRef,omitzero"`
+}
+
+type reprovisionDeferred struct {
+	Status              string `json:"status"`
+	Reason              string `json:"reason"`
+	ActiveAgentSessions uint32 `json:"activeAgentSessions"`
+	ActiveTrainJobs     uint32 `json:"activeTrainJobs"`
+}
+
+// reprovision asks for another computer; whether its drive can be backed up first only a look at it tells.
+func (k computers) reprovision(c *server.Call, _ server.None) (any, error) {
+	if err := c.Authorize(); err != nil {
+		return nil, err
+	}
+	_, unreadable := k.files.Exists(c.Context, c.Workspace.ID, "")
+	answer, err := server.Ask[*computerv1.Reprovisioned](c, entity.Command{
+		Kind: entity.KindComputer, Identity: c.Workspace.ID, ID: c.NewID("cmd_"),
+		Message: &computerv1.Reprovision{
+			TaskId: c.NewID("tsk_"), BackupId: c.NewID("bkp_"), DriveReadable: unreadable == nil,
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	switch answer.GetStatus() {
+	case computer.BackupPending:
+		return backupPending{answer.GetStatus(), c.Workspace.ID, answer.GetBackupId()}, nil
+	case computer.Provisioning:
+		return reprovisioning{
+			answer.GetStatus(), c.Workspace.ID, answer.GetScheduled(), answer.GetOldVmName(), answer.GetImageRef(),
+		}, nil
+	case computer.Deferred:
+		return reprovisionDeferred{
+			answer.GetStatus(), "active_workspace_work", answer.GetActiveSessions(), answer.GetActiveJobs(),
+		}, nil
+	}
+	return nil, fmt.Errorf("reprovision was answered %q", answer.GetStatus())
+}
+
+type telemetryView struct {
+	Samples []sampleView `json:"samples"`
+}
+
+type sampleView struct {
+	At          int64    `json:"at"`
+	CPUPct      *float64 `json:"cpuPct,omitzero"`
+	MemUsedMb   *float64 `json:"memUsedMb,omitzero"`
+	MemTotalMb  *float64 `json:"memTotalMb,omitzero"`
+	DiskUsedMb  *float64 `json:"diskUsedMb,omitzero"`
+	DiskTotalMb *float64 `json:"diskTotalMb,omitzero"`
+}
+
+const (
+	// sampleTime is how long samples are kept.
+	sampleTime = 24 * time.Hour
+	// mostSamples is more than there are in that time.
+	mostSamples = 6000
+)
+
+// jsonNumber is a number of 0 or more as JSON writes it.
+var jsonNumber = regexp.MustCompile(`^(0|[1-9][0-9]{0,19})(\.[0-9]{1,20})?$`)
+
+// decodeSince is the time from which samples are asked for, in milliseconds, of which there may be fractions.
+func decodeSince(c *server.Call) (float64, error) {
+	q, err := server.ParseQuery(c.Request.URL.RawQuery, "sinceAt")
+	if err != nil || !q.Has("sinceAt") {
+		return 0, err
+	}
+	text := q.Text("sinceAt")
+	since, err := strconv.ParseFloat(text, 64)
+	if err != nil || !jsonNumber.MatchString(text) {
+		return 0, server.Invalid("sinceAt must be a number of 0 or more")
+	}
+	return since, nil
+}
+
+func (k computers) telemetry(c *server.Call, since float64) (telemetryView, error) {
+	found, err := server.Ask[*wirev1.Page](c, entity.Command{
+		Kind: entity.KindComputer, Identity: c.Workspace.ID,
+		Message: &wirev1.List{Name: "telemetry", Limit: mostSamples},
+	})
+	if err != nil {
+		return telemetryView{}, err
+	}
+	from := math.Max(since, float64(c.Now().Add(-sampleTime).UnixMilli()))
+	samples, err := server.Entries(found, viewSample)
+	samples = slices.DeleteFunc(samples, func(one sampleView) bool { return float64(one.At) < from })
+	slices.SortFunc(samples, func(a, b sampleView) int { return cmp.Compare(a.At, b.At) })
+	return telemetryView{samples}, err
+}
+
+// viewSample leaves out what was not measured: a total of 0 is none.
+func viewSample(s *computerv1.Sample) sampleView {
+	view := sampleView{At: s.GetAt()}
+	if pct := measured(s.GetCpuPct()); pct != nil && *pct <= 100 {
+		view.CPUPct = pct
+	}
+	if s.GetMemTotalMb() > 0 {
+		view.MemUsedMb, view.MemTotalMb = measured(s.GetMemUsedMb()), measured(s.GetMemTotalMb())
+	}
+	if s.GetDiskTotalMb() > 0 {
+		view.DiskUsedMb, view.DiskTotalMb = measured(s.GetDiskUsedMb()), measured(s.GetDiskTotalMb())
+	}
+	return view
+}
+
+// measured is nil for what can be no measure, and no number in JSON.
+func measured(value float64) *float64 {
+	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
+		return nil
+	}
+	return &value
+}

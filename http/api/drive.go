@@ -1,0 +1,56 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/server"
+)
+
+// drive serves the files of a workspace as WebDAV, classes 1 and 2.
+type drive struct{ files Drive }
+
+func (d drive) routes() []server.Route {
+	methods := []server.Route{
+		{Method: http.MethodGet, Scope: server.ScopeReadFiles, Summary: "Read a file"},
+		{Method: http.MethodHead, Scope: server.ScopeReadFiles, Summary: "Look at a file without reading it"},
+		{Method: http.MethodPut, Scope: server.ScopeWriteFiles, Summary: "Write a file"},
+		{Method: http.MethodDelete, Scope: server.ScopeWriteFiles, Summary: "Delete a file or folder"},
+		{Method: http.MethodOptions, Scope: server.ScopeReadFiles, Summary: "Tell what WebDAV can do here"},
+		{Method: "PROPFIND", Scope: server.ScopeReadFiles, Summary: "List properties of a file or of a folder's entries"},
+		{Method: "PROPPATCH", Scope: server.ScopeWriteFiles, Summary: "Change properties"},
+		{Method: "MKCOL", Scope: server.ScopeWriteFiles, Summary: "Create a folder"},
+		{Method: "COPY", Scope: server.ScopeWriteFiles, Summary: "Copy a file or folder"},
+		{Method: "MOVE", Scope: server.ScopeWriteFiles, Summary: "Rename a file or folder"},
+		{Method: "LOCK", Scope: server.ScopeWriteFiles, Summary: "Lock a file or folder"},
+		{Method: "UNLOCK", Scope: server.ScopeWriteFiles, Summary: "Unlock a file or folder"},
+	}
+	var table []server.Route
+	for _, path := range []string{server.DrivePath + "/{path}", server.DrivePath} {
+		for _, route := range methods {
+			route.Path, route.Handler, route.Timing = path, d.serve, server.Transfer
+			table = append(table, route)
+		}
+	}
+	return table
+}
+
+// serve authorizes a request and lets the drive answer it. A file may have any size: the request lasts as long as its bytes
+// move and the caller has access.
+func (d drive) serve(c *server.Call) error {
+	granted, err := c.Authorized()
+	if err != nil {
+		return err
+	}
+	if _, err := server.Nothing(c); err != nil {
+		return err
+	}
+	return c.TransferTo(func(r *http.Request) error {
+		return d.files.ServeDrive(c.Response, r, "/v1/ws/"+c.Workspace.Slug+"/drive", entity.DriveAccess{
+			WorkspaceID: c.Workspace.ID, Principal: c.Caller.Principal,
+			BreaksLocks: slices.Contains(granted.GetCapabilities(), entity.Admin),
+			Confirm:     c.Confirm,
+		})
+	})
+}

@@ -1,0 +1,255 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
+	"github.com/atelier-run/atelier/http/server"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+// fileActivity serves the sequence of everything that happened to a workspace's files.
+type fileActivity struct{ streams Streams }
+
+func (f fileActivity) routes() []server.Route {
+	const activityPath = server.WorkspacePath + "/file-activity"
+	return []server.Route{
+		{Method: http.MethodGet, Path: activityPath + "/feed", Scope: server.ScopeReadFiles, Summary: "List the workspace's file activity",
+			Handler: server.Answer(http.StatusOK, decodeFeed, f.feed)},
+		{Method: http.MethodGet, Path: activityPath + "/events", Scope: server.ScopeReadFiles, Summary: "Follow the workspace's file activity",
+			Handler: f.stream, Timing: server.Streaming},
+		{Method: http.MethodGet, Path: activityPath, Scope: server.ScopeReadFiles, Summary: "List the activity of one file",
+			Handler: server.Answer(http.StatusOK, decodeHistory, f.history)},
+		{Method: http.MethodGet, Path: activityPath + "/seen-by", Scope: server.ScopeReadFiles, Summary: "List who read and wrote one file",
+			Handler: server.Answer(http.StatusOK, decodeSeenBy, f.seenBy)},
+		{Method: http.MethodGet, Path: activityPath + "/latest-writers", Scope: server.ScopeReadFiles, Summary: "Tell the last writer of entries of one folder",
+			Handler: server.Answer(http.StatusOK, decodeLatestWriters, f.latestWriters)},
+	}
+}
+
+// maxWriterPaths bounds the entries of one latest-writers request.
+const maxWriterPaths = 500
+
+func decodeHistory(c *server.Call) (*activityv1.ReadHistory, error) {
+	q, err := server.ParseQuery(c.Request.URL.RawQuery, "path", "cursor", "limit", "reads")
+	if err != nil {
+		return nil, err
+	}
+	in := &activityv1.ReadHistory{Path: q.Path("path"), Limit: q.Limit(), Reads: q.Flag("reads", true)}
+	position(q, c, &in.After)
+	return in, q.Err
+}
+
+func decodeFeed(c *server.Call) (*activityv1.ReadFeed, error) {
+	q, err := server.ParseQuery(c.Request.URL.RawQuery, "cursor", "limit", "reads", "order", "path", "scope")
+	if err != nil {
+		return nil, err
+	}
+	in := &activityv1.ReadFeed{
+		Limit:      q.Limit(),
+		Reads:      q.Flag("reads", false),
+		Descending: q.Choice("order", "asc", "desc") == "desc",
+		Subtree:    q.Choice("scope", "exact", "subtree") == "subtree",
+	}
+	if q.Has("path") {
+		in.Path = q.Path("path")
+	} else if q.Has("scope") {
+		q.Fail(server.Invalid("scope needs a path"))
+	}
+	position(q, c, &in.Position)
+	return in, q.Err
+}
+
+// position is the place in the workspace's sequence that the cursor stands for.
+func position(q *server.Query, c *server.Call, at *uint64) {
+	q.Cursor(func(cursor string) (err error) {
+		*at, err = c.Workspace.Cursor.Position(cursor)
+		return err
+	})
+}
+
+func (f fileActivity) history(c *server.Call, in *activityv1.ReadHistory) (server.Verbatim, error) {
+	return readPage(c, in)
+}
+
+func (f fileActivity) feed(c *server.Call, in *activityv1.ReadFeed) (server.Verbatim, error) {
+	return readPage(c, in)
+}
+
+var (
+	pageStart   = []byte(`{"items":[`)
+	pageMore    = []byte(`],"nextCursor":"`)
+	pageMoreEnd = []byte(`"}`)
+	pageEnd     = []byte(`],"nextCursor":null}`)
+)
+
+// readPage sends the rows as they are stored.
+func readPage(c *server.Call, query proto.Message) (server.Verbatim, error) {
+	page, err := server.Ask[*activityv1.Page](c, ofActivity(c, query))
+	switch {
+	case err != nil:
+		return nil, err
+	case page.GetNext() == 0:
+		return server.Verbatim{pageStart, page.GetItems(), pageEnd}, nil
+	}
+	next := c.Workspace.Cursor.Append(nil, page.GetNext())
+	return server.Verbatim{pageStart, page.GetItems(), pageMore, next, pageMoreEnd}, nil
+}
+
+func ofActivity(c *server.Call, query proto.Message) entity.Command {
+	return entity.Command{Kind: entity.KindActivity, Identity: c.Workspace.ID, Message: query}
+}
+
+type readerView struct {
+	Actor       string `json:"actor"`
+	UserID      string `json:"userId,omitzero"`
+	FirstAt     int64  `json:"firstAt"`
+	LastAt      int64  `json:"lastAt"`
+	ReadCount   uint64 `json:"readCount"`
+	WriteCount  uint64 `json:"writeCount"`
+	LastWriteAt int64  `json:"lastWriteAt,omitzero"`
+}
+
+func decodeSeenBy(c *server.Call) (*activityv1.ReadSeenBy, error) {
+	q, err := server.ParseQuery(c.Request.URL.RawQuery, "path", "cursor", "limit")
+	if err != nil {
+		return nil, err
+	}
+	in := &activityv1.ReadSeenBy{Path: q.Path("path"), Limit: q.Limit()}
+	q.Cursor(func(cursor string) error {
+		place, err := c.OpenCursor(cursor, seenByWalk(c, in))
+		in.After = []byte(place)
+		return err
+	})
+	return in, q.Err
+}
+
+func seenByWalk(c *server.Call, in *activityv1.ReadSeenBy) []byte {
+	return server.Binding("seen-by", c.Workspace.ID, in.GetPath())
+}
+
+func (f fileActivity) seenBy(c *server.Call, in *activityv1.ReadSeenBy) (server.Collection[readerView], error) {
+	found, err := server.Ask[*activityv1.SeenBy](c, ofActivity(c, in))
+	if err != nil {
+		return server.Collection[readerView]{}, err
+	}
+	list := server.Collection[readerView]{Items: make([]readerView, len(found.GetReaders()))}
+	for i, r := range found.GetReaders() {
+		list.Items[i] = readerView{
+			Actor: r.GetAuthor().GetActor(), UserID: r.GetAuthor().GetUserId(), FirstAt: r.GetFirstAt(),
+			LastAt: r.GetLastAt(), ReadCount: r.GetReadCount(), WriteCount: r.GetWriteCount(),
+			LastWriteAt: r.GetLastWriteAt(),
+		}
+	}
+	if len(found.GetNext()) > 0 {
+		next := c.SealCursor(string(found.GetNext()), seenByWalk(c, in))
+		list.NextCursor = &next
+	}
+	return list, nil
+}
+
+type writersView struct {
+	Writers []writerView `json:"writers"`
+}
+
+type writerView struct {
+	Path        string `json:"path"`
+	Actor       string `json:"actor"`
+	UserID      string `json:"userId,omitzero"`
+	LastWriteAt int64  `json:"lastWriteAt"`
+}
+
+func decodeLatestWriters(c *server.Call) (*activityv1.ReadLatestWriters, error) {
+	q, err := server.ParseQuery(c.Request.URL.RawQuery, "dir", "path*")
+	if err != nil {
+		return nil, err
+	}
+	in := &activityv1.ReadLatestWriters{Dir: q.Text("dir")}
+	if !q.Has("dir") {
+		q.Fail(server.Invalid("dir is required"))
+	} else if in.Dir != "" {
+		q.Path("dir")
+	}
+	names := q.All("path")
+	if len(names) < 1 || len(names) > maxWriterPaths {
+		q.Fail(server.Invalid("path must be given 1 to %d times", maxWriterPaths))
+		return in, q.Err
+	}
+	in.Names, err = entryNames(in.Dir, names)
+	if err != nil {
+		q.Fail(err)
+	}
+	return in, q.Err
+}
+
+// entryNames checks that each names an entry of the folder; one that comes again counts once.
+func entryNames(dir string, names []string) ([]string, error) {
+	if dir != "" {
+		dir += "/"
+	}
+	seen := make(map[string]bool, len(names))
+	unique := names[:0]
+	for _, name := range names {
+		if err := server.CheckPath("path", dir+name); err != nil {
+			return nil, err
+		}
+		if !server.EntryName(name) {
+			return nil, server.Invalid("path must be the name of one entry of dir")
+		}
+		if !seen[name] {
+			seen[name] = true
+			unique = append(unique, name)
+		}
+	}
+	return unique, nil
+}
+
+func (f fileActivity) latestWriters(c *server.Call, in *activityv1.ReadLatestWriters) (writersView, error) {
+	found, err := server.Ask[*activityv1.LatestWriters](c, ofActivity(c, in))
+	if err != nil {
+		return writersView{}, err
+	}
+	view := writersView{Writers: make([]writerView, len(found.GetWriters()))}
+	for i, w := range found.GetWriters() {
+		view.Writers[i] = writerView{w.GetPath(), w.GetAuthor().GetActor(), w.GetAuthor().GetUserId(), w.GetLastWriteAt()}
+	}
+	return view, nil
+}
+
+// stream sends the workspace's rows as server-sent events.
+func (f fileActivity) stream(c *server.Call) error {
+	subscription, err := decodeStream(c)
+	if err != nil {
+		return c.Withhold(err)
+	}
+	return c.StreamTo(func(ctx context.Context, send func([]byte) error) (func(context.Context) error, error) {
+		subscription.Send = send
+		return f.streams.Subscribe(ctx, subscription)
+	})
+}
+
+// decodeStream reads where to begin: the header wins over the query.
+func decodeStream(c *server.Call) (activity.Subscription, error) {
+	in := activity.Subscription{WorkspaceID: c.Workspace.ID, Principal: c.Caller.Principal}
+	q, err := server.ParseQuery(c.Request.URL.RawQuery, "cursor", "reads")
+	if err != nil {
+		return in, err
+	}
+	in.Reads = q.Flag("reads", false)
+	last := c.Request.Header["Last-Event-Id"]
+	switch {
+	case len(last) > 1:
+		q.Fail(server.ErrInvalidCursor)
+	case len(last) == 1 && last[0] != "":
+		if in.After, err = c.Workspace.Cursor.Position(last[0]); err != nil {
+			q.Fail(err)
+		}
+	default:
+		position(q, c, &in.After)
+	}
+	return in, q.Err
+}

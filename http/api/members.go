@@ -1,0 +1,87 @@
+package api
+
+import (
+	"net/http"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/server"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// members serves the people of a workspace.
+type members struct{}
+
+func (m members) routes() []server.Route {
+	const memberPath = server.WorkspacePath + "/members/{userId}"
+	return []server.Route{
+		{Method: http.MethodGet, Path: server.WorkspacePath + "/members", Scope: server.ScopeListMembers, Summary: "List the workspace's members",
+			Handler: server.Answer(http.StatusOK, server.DecodeSearch, m.list)},
+		{Method: http.MethodPatch, Path: memberPath, Scope: server.ScopeAdmin, Summary: "Change a member's role",
+			Handler: server.Answer(http.StatusOK, server.Checked(checkRole), m.changeRole)},
+		{Method: http.MethodDelete, Path: memberPath, Scope: server.ScopeAdmin, Summary: "Remove a member",
+			Handler: server.Answer(http.StatusOK, server.Nothing, m.remove)},
+	}
+}
+
+type MemberView struct {
+	ID            string `json:"id"`
+	Email         string `json:"email"`
+	Name          string `json:"name,omitzero"`
+	Role          string `json:"role"`
+	IsBillingUser bool   `json:"isBillingUser"`
+}
+
+type roleRequest struct {
+	Role string `json:"role"`
+}
+
+type memberChanged struct {
+	Member MemberView `json:"member"`
+}
+
+type memberRemoved struct {
+	Removed bool `json:"removed"`
+}
+
+func (m members) list(c *server.Call, in server.Listing) (server.Collection[MemberView], error) {
+	return server.ReadList(c, entity.KindWorkspace, "members", in, ViewMember)
+}
+
+func checkRole(in *roleRequest) error {
+	if _, ok := Named(RoleNames, in.Role); !ok {
+		return server.Invalid("role must be one of owner, editor, viewer")
+	}
+	return nil
+}
+
+// changeRole answers when the locks of somebody who may change no file any more are gone, too.
+func (m members) changeRole(c *server.Call, in roleRequest) (memberChanged, error) {
+	role, _ := Named(RoleNames, in.Role)
+	member, err := server.Ask[*workspacev1.Membership](c, change(c, &workspacev1.ChangeRole{UserId: c.Variable("userId"), Role: role}))
+	if err != nil {
+		return memberChanged{}, err
+	}
+	return memberChanged{ViewMember(member)}, c.Settle(entity.KindWorkspace, c.Workspace.ID)
+}
+
+// remove answers when the person's own list has forgotten the workspace, too.
+func (m members) remove(c *server.Call, _ server.None) (memberRemoved, error) {
+	done, err := server.Ask[*workspacev1.Removed](c, change(c, &workspacev1.RemoveMember{UserId: c.Variable("userId")}))
+	if err != nil {
+		return memberRemoved{}, err
+	}
+	return memberRemoved{done.GetRemoved()}, c.Settle(entity.KindWorkspace, c.Workspace.ID)
+}
+
+// change is a command that changes the path's workspace.
+func change(c *server.Call, m proto.Message) entity.Command {
+	return entity.Command{
+		Kind: entity.KindWorkspace, Identity: c.Workspace.ID, ID: c.NewID("cmd_"), Message: m,
+	}
+}
+
+func ViewMember(m *workspacev1.Membership) MemberView {
+	return MemberView{m.GetUserId(), m.GetEmail(), m.GetName(), RoleNames[m.GetRole()], m.GetBilling()}
+}

@@ -1,0 +1,66 @@
+package api
+
+import (
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// The API's names for what messages number.
+
+var StatusNames = map[workspacev1.Status]string{
+	workspacev1.Status_STATUS_PROVISIONING: "provisioning",
+	workspacev1.Status_STATUS_ACTIVE:       "active",
+	workspacev1.Status_STATUS_UNHEALTHY:    "unhealthy",
+	workspacev1.Status_STATUS_ARCHIVED:     "archived",
+	workspacev1.Status_STATUS_RETIRED:      "retired",
+	workspacev1.Status_STATUS_DELETED:      "deleted",
+}
+
+var RoleNames = map[workspacev1.Role]string{
+	workspacev1.Role_ROLE_OWNER:  "owner",
+	workspacev1.Role_ROLE_EDITOR: "editor",
+	workspacev1.Role_ROLE_VIEWER: "viewer",
+}
+
+var tierNames = map[workspacev1.Tier]string{
+	workspacev1.Tier_TIER_FRONTIER:           "frontier",
+	workspacev1.Tier_TIER_BALANCED:           "balanced",
+	workspacev1.Tier_TIER_OPENAI_FRONTIER:    "openai-frontier",
+	workspacev1.Tier_TIER_OPENAI_MAX:         "openai-max",
+	workspacev1.Tier_TIER_ANTHROPIC_FRONTIER: "anthropic-frontier",
+	workspacev1.Tier_TIER_ANTHROPIC_MAX:      "anthropic-max",
+}
+
+var anchorKindNames = map[workspacev1.AnchorKind]string{
+	workspacev1.AnchorKind_ANCHOR_KIND_APP:         "app",
+	workspacev1.AnchorKind_ANCHOR_KIND_AGENT:       "agent",
+	workspacev1.AnchorKind_ANCHOR_KIND_PUBLISH:     "publish",
+	workspacev1.AnchorKind_ANCHOR_KIND_SHARE_ROOT:  "share-root",
+	workspacev1.AnchorKind_ANCHOR_KIND_SHARE_MOUNT: "share-mount",
+}
+
+var anchorStateNames = map[workspacev1.AnchorState]string{
+	workspacev1.AnchorState_ANCHOR_STATE_ACTIVE:   "active",
+	workspacev1.AnchorState_ANCHOR_STATE_BROKEN:   "broken",
+	workspacev1.AnchorState_ANCHOR_STATE_ORPHANED: "orphaned",
+}
+
+var credentialNames = map[wirev1.CredentialKind]string{
+	wirev1.CredentialKind_CREDENTIAL_KIND_USER:            "user",
+	wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION: "browser_session",
+	wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH:           "oauth",
+	wirev1.CredentialKind_CREDENTIAL_KIND_APP:             "app",
+	wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM:       "system_vm",
+	wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION:   "impersonation",
+}
+
+// Named is what an API's name stands for.
+func Named[Value comparable](names map[Value]string, name string) (Value, bool) {
+	for value, known := range names {
+		if known == name {
+			return value, true
+		}
+	}
+	var none Value
+	return none, false
+}

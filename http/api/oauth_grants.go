@@ -1,0 +1,105 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/server"
+	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// Grants serves the access that the caller granted to OAuth clients.
+type Grants struct{}
+
+func (g Grants) routes() []server.Route {
+	return []server.Route{
+		{Method: http.MethodGet, Path: "/v1/user/oauth-grants", Scope: server.ScopeHuman, Summary: "List what the caller allowed OAuth clients",
+			Handler: server.Answer(http.StatusOK, server.DecodePage, g.list)},
+		{Method: http.MethodDelete, Path: "/v1/user/oauth-grants/{grantId}", Scope: server.ScopeHuman, Idempotent: true, Summary: "Revoke what the caller allowed an OAuth client",
+			Handler: server.Answer(http.StatusOK, server.Nothing, g.Revoke)},
+	}
+}
+
+type grantView struct {
+	ID           string        `json:"id"`
+	ClientID     string        `json:"clientId"`
+	ClientName   string        `json:"clientName"`
+	RedirectHost string        `json:"redirectHost"`
+	Workspace    grantedInView `json:"workspace"`
+	Scopes       []string      `json:"scopes"`
+	CreatedAt    int64         `json:"createdAt"`
+	LastUsedAt   int64         `json:"lastUsedAt,omitzero"`
+	RevokedAt    int64         `json:"revokedAt,omitzero"`
+}
+
+type grantedInView struct {
+	Slug string `json:"slug"`
+	Name string `json:"name"`
+}
+
+type grantRevoked struct {
+	GrantID   string `json:"grantId"`
+	RevokedAt int64  `json:"revokedAt"`
+}
+
+func (g Grants) list(c *server.Call, in server.Listing) (server.Collection[grantView], error) {
+	found, err := server.Ask[*userv1.GrantPage](c, entity.Command{
+		Kind: entity.KindUser, Identity: c.Caller.Principal.GetUserId(),
+		Message: &userv1.ListGrants{After: in.After, Limit: in.Limit},
+	})
+	if err != nil {
+		return server.Collection[grantView]{}, err
+	}
+	items := make([]grantView, len(found.GetGrants()))
+	err = server.Each(len(items), func(i int) (err error) {
+		items[i], err = viewGrant(c, found.GetGrants()[i])
+		return err
+	})
+	return server.Page(c, in, items, IDAfter(found.GetGrants(), found.GetMore())), err
+}
+
+// viewGrant asks the grant itself for its last use.
+func viewGrant(c *server.Call, g *userv1.Grant) (grantView, error) {
+	view := grantView{
+		ID: g.GetId(), ClientID: g.GetClientId(), ClientName: g.GetClientName(), RedirectHost: g.GetRedirectHost(),
+		Scopes: g.GetScopes(), CreatedAt: g.GetCreatedAt(), RevokedAt: g.GetRevokedAt(),
+	}
+	var err error
+	if view.Workspace, err = grantedIn(c, g); err != nil {
+		return view, err
+	}
+	used, err := server.Ask[*grantv1.Grant](c, entity.Command{
+		Kind: entity.KindGrant, Identity: g.GetId(), Principal: entity.Platform(), Message: &grantv1.DescribeGrant{},
+	})
+	if Hidden(err) { // allowed a moment ago
+		return view, nil
+	}
+	view.LastUsedAt = used.GetLastUsedAt()
+	return view, err
+}
+
+// grantedIn is the workspace as it is called now where the caller may see it, else as it was when the grant was allowed.
+func grantedIn(c *server.Call, g *userv1.Grant) (grantedInView, error) {
+	seen, err := server.Ask[*workspacev1.Description](c, entity.Command{
+		Kind: entity.KindWorkspace, Identity: g.GetWorkspaceId(), Message: &workspacev1.DescribeWorkspace{},
+	})
+	if Hidden(err) {
+		return grantedInView{g.GetWorkspaceSlug(), g.GetWorkspaceName()}, nil
+	}
+	return grantedInView{seen.GetWorkspace().GetSlug(), seen.GetWorkspace().GetName()}, err
+}
+
+// Revoke answers when none of the family's tokens opens anything here any more, streams included.
+func (g Grants) Revoke(c *server.Call, _ server.None) (grantRevoked, error) {
+	grant, err := server.Ask[*userv1.Grant](c, changeCaller(c, &userv1.RevokeGrant{GrantId: c.Variable("grantId")}))
+	if err != nil {
+		return grantRevoked{}, err
+	}
+	if err := settleCaller(c); err != nil {
+		return grantRevoked{}, err
+	}
+	c.EndCredential(grant.GetId())
+	return grantRevoked{grant.GetId(), grant.GetRevokedAt()}, nil
+}

@@ -1,0 +1,207 @@
+package api
+
+import (
+	"net/http"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/slug"
+	rules "github.com/atelier-run/atelier/entity/workspace"
+	"github.com/atelier-run/atelier/http/server"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// workspaces creates and renames workspaces.
+type workspaces struct {
+	// limit is how many workspaces a person may have created and not deleted; negative: any number.
+	limit int
+}
+
+func (w workspaces) routes() []server.Route {
+	return []server.Route{
+		{Method: http.MethodPost, Path: "/v1/workspaces", Scope: server.ScopeKey, Summary: "Create a workspace",
+			Handler: server.Answer(http.StatusCreated, decodeWorkspace, w.create)},
+		{Method: http.MethodPatch, Path: "/v1/workspaces/{workspaceSlug}", Scope: server.ScopeAdmin, Summary: "Rename a workspace",
+			Handler: server.Answer(http.StatusOK, server.Checked(checkRename), w.rename)},
+	}
+}
+
+type workspaceRequest struct {
+	Slug string `json:"slug"`
+	Name string `json:"name"`
+}
+
+type workspaceCreated struct {
+	WorkspaceID string `json:"workspaceId"`
+	Slug        string `json:"slug"`
+	Status      string `json:"status"`
+}
+
+// decodeWorkspace refuses whoever acts for less than the whole of a person, to whom a workspace belongs, before it looks
+// at what they send.
+func decodeWorkspace(c *server.Call) (workspaceRequest, error) {
+	if !entity.Human(c.Caller.Principal) {
+		return workspaceRequest{}, server.ErrForbidden
+	}
+	return server.Body[workspaceRequest](c)
+}
+
+// create claims the slug; the workspace and its creator's membership follow from that, and the answer waits for
+// them.
+func (w workspaces) create(c *server.Call, in workspaceRequest) (workspaceCreated, error) {
+	var none workspaceCreated
+	switch {
+	case in.Slug == "":
+		return none, server.Invalid("slug is required")
+	case in.Name == "":
+		return none, server.Invalid("name is required")
+	}
+	if err := slug.Check(in.Slug); err != nil { // no entity is woken for a name that no workspace can have
+		return none, err
+	}
+	creator, err := DescribeCaller(c)
+	if err != nil {
+		return none, err
+	}
+	id := c.NewID("ws_")
+	if err := w.reserve(c, creator.GetId(), id); err != nil {
+		return none, err
+	}
+	if err := claimSlug(c, in.Slug, &slugv1.ClaimSlug{
+		WorkspaceId: id, WorkspaceName: in.Name, CreatorId: creator.GetId(),
+		CreatorEmail: creator.GetEmail(), CreatorName: creator.GetName(),
+		ImpersonatorId: c.Caller.Principal.GetImpersonatorId(),
+	}); err != nil {
+		if entity.IsRefusal(err) { // else the workspace may come to be yet
+			forgetWorkspace(c, creator.GetId(), id)
+		}
+		return none, err
+	}
+	return workspaceCreated{id, in.Slug, StatusNames[workspacev1.Status_STATUS_PROVISIONING]}, nil
+}
+
+// reserve takes a place among the workspaces that a person may have created. Errors: limit_reached.
+func (w workspaces) reserve(c *server.Call, userID, id string) error {
+	limit := w.limit
+	if limit < 0 {
+		return nil
+	}
+	_, err := server.Ask[proto.Message](c, entity.Command{
+		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: c.NewID("cmd_"),
+		Message: &userv1.ReserveWorkspace{WorkspaceId: id, Limit: int32(limit)},
+	})
+	return err
+}
+
+// forgetWorkspace gives the place of a workspace back that is not created. Where that fails it is given back by itself.
+func forgetWorkspace(c *server.Call, userID, id string) {
+	if _, err := server.Ask[proto.Message](c, entity.Command{
+		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: c.NewID("cmd_"),
+		Message: &userv1.ForgetWorkspace{WorkspaceId: id},
+	}); err != nil {
+		c.Log().Warn("the place of a workspace that was not created stays taken for minutes", "error", err)
+	}
+}
+
+// claimSlug takes a slug for a workspace, and waits for what follows from that for both.
+func claimSlug(c *server.Call, name string, claim *slugv1.ClaimSlug) error {
+	if _, err := server.Ask[proto.Message](c, entity.Command{
+		Kind: entity.KindSlug, Identity: name, Principal: entity.Platform(), ID: c.NewID("cmd_"),
+		Message: claim,
+	}); err != nil {
+		return err
+	}
+	c.ForgetSlug(name)
+	if err := c.Settle(entity.KindSlug, name); err != nil {
+		return err
+	}
+	return c.Settle(entity.KindWorkspace, claim.GetWorkspaceId())
+}
+
+type renameRequest struct {
+	Slug                       string  `json:"slug"`
+	PublicURLBreakAcknowledged *bool   `json:"publicUrlBreakAcknowledged"`
+	Name                       *string `json:"name"`
+}
+
+type workspaceRenamed struct {
+	OK               bool `json:"ok"`
+	BreaksPublicURLs bool `json:"breaksPublicUrls"`
+}
+
+func checkRename(in *renameRequest) error {
+	switch {
+	case in.Slug == "":
+		return server.Invalid("slug is required")
+	case in.PublicURLBreakAcknowledged == nil:
+		return server.Invalid("publicUrlBreakAcknowledged is required")
+	case !*in.PublicURLBreakAcknowledged:
+		return server.Invalid("publicUrlBreakAcknowledged must be true")
+	}
+	if err := slug.Check(in.Slug); err != nil {
+		return err
+	}
+	if in.Name == nil {
+		return nil
+	}
+	if err := rules.CheckName(*in.Name); err != nil {
+		return err
+	}
+	return nil
+}
+
+// rename claims the new slug; that the workspace gets it, and gives the old one up, follows from that. Where the
+// slug is the workspace's already, only the name changes.
+func (w workspaces) rename(c *server.Call, in renameRequest) (workspaceRenamed, error) {
+	done := workspaceRenamed{true, true}
+	if err := c.Authorize(); err != nil {
+		return workspaceRenamed{}, err
+	}
+	now, err := describeWorkspace(c)
+	if err != nil {
+		return workspaceRenamed{}, err
+	}
+	name := ""
+	if in.Name != nil {
+		name = *in.Name
+	}
+	if in.Slug == now.GetSlug() {
+		_, err := server.Ask[proto.Message](c, entity.Command{
+			Kind: entity.KindWorkspace, Identity: c.Workspace.ID, ID: c.NewID("cmd_"),
+			Message: &workspacev1.RenameWorkspace{Slug: in.Slug, Name: name, NameOnly: true},
+		})
+		return done, err
+	}
+	claim := c.NewID("cmd_")
+	if err := claimSlug(c, in.Slug, &slugv1.ClaimSlug{
+		WorkspaceId: c.Workspace.ID, Rename: &slugv1.Rename{Id: claim, Principal: c.Caller.Principal, Name: name},
+	}); err != nil {
+		return workspaceRenamed{}, err
+	}
+	c.ForgetSlug(now.GetSlug())
+	c.ForgetSlug(c.Workspace.Slug)
+	return done, renamedBy(c, claim, in.Slug)
+}
+
+// renamedBy tells what became of a claim to a slug: taken, though another rename may have followed it already, or refused
+// by the workspace. Behind a later claim to the same slug it is not known any more.
+func renamedBy(c *server.Call, claim, name string) error {
+	c.ForgetSlug(name)
+	found, err := server.Ask[*slugv1.Slug](c, entity.Command{
+		Kind: entity.KindSlug, Identity: name, Principal: entity.Platform(), Message: &slugv1.ResolveSlug{},
+	})
+	switch {
+	case err != nil:
+		return err
+	case found.GetRefusedClaimId() == claim:
+		if err := c.Authorize(); err != nil {
+			return err
+		}
+	case found.GetClaimId() == claim:
+		return nil
+	}
+	return server.ErrOverloaded
+}

@@ -1,0 +1,129 @@
+package browser
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/server"
+)
+
+var (
+	here      = netip.MustParseAddr("192.0.2.1")
+	elsewhere = netip.MustParseAddr("198.51.100.7")
+)
+
+func TestGuesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuessesApart(guesser{server.Network(here), "alice@example.com"}, guesser{server.Network(elsewhere), "alice@example.com"},
+			guesser{server.Network(here), "bob@example.com"})
+		for i := range 10 {
+			if wait := wait(g, here, "alice@example.com"); wait != 0 {
+				t.Fatalf("guess %d waits %s", i, wait)
+			}
+		}
+		if wait := wait(g, here, "alice@example.com"); wait != 10*time.Second {
+			t.Errorf("the eleventh waits %s", wait)
+		}
+		if wait(g, elsewhere, "alice@example.com") != 0 || wait(g, here, "bob@example.com") != 0 {
+			t.Error("who guesses keeps others out")
+		}
+		time.Sleep(10*time.Second - 1)
+		if wait(g, here, "alice@example.com") == 0 {
+			t.Error("one more comes too early")
+		}
+		time.Sleep(time.Nanosecond)
+		if wait(g, here, "alice@example.com") != 0 || wait(g, here, "alice@example.com") == 0 {
+			t.Error("not one in ten seconds")
+		}
+	})
+}
+
+// One network cannot use up what is everybody's, however long it goes on: it is refused before that is asked.
+func TestGuessesLockNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGuesses()
+		for range 3600 {
+			for range 100 {
+				wait(g, here, "alice@example.com")
+			}
+			time.Sleep(time.Second)
+			if wait := wait(g, elsewhere, "alice@example.com"); wait > 10*time.Second {
+				t.Fatalf("alice waits %s", wait)
+			}
+		}
+		time.Sleep(100 * time.Second)
+		for range 10 {
+			if wait := wait(g, elsewhere, "alice@example.com"); wait != 0 {
+				t.Fatalf("alice waits %s", wait)
+			}
+		}
+	})
+}
+
+func TestGuessesFromManyNetworks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGuesses()
+		passed := 0
+		for i := range 1000 {
+			if wait(g, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), "alice@example.com") == 0 {
+				passed++
+			}
+		}
+		if passed < 290 || passed > 300 { // those whose hashes meet share a bucket
+			t.Errorf("%d guesses about one person passed", passed)
+		}
+	})
+}
+
+func TestGuessesAboutManyPeople(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		another := netip.MustParseAddr("2001:db8::1")
+		g := newGuessesApart(guesser{server.Network(here), "b@example.com"}, guesser{server.Network(another), "a@example.com"})
+		passed := 0
+		for i := range 1000 {
+			if wait(g, here, fmt.Sprintf("%d@example.com", i)) == 0 {
+				passed++
+			}
+		}
+		if passed != 100 {
+			t.Errorf("%d guesses of one network passed", passed)
+		}
+		if wait(g, another, "a@example.com") != 0 {
+			t.Error("another network waits")
+		}
+	})
+}
+
+// wait counts a guess now and returns how long it has to wait.
+func wait(g *Guesses, from netip.Addr, email string) time.Duration {
+	if refused, is := errors.AsType[*entity.Error](g.Try(time.Now(), from, email, false)); is {
+		return refused.RetryAfter
+	}
+	return 0
+}
+
+// newGuessesApart makes guesses whose tables, which hash with a seed of chance, have separate buckets for these guessers, so
+// that a test of one guesser's effect on another is about nothing else.
+func newGuessesApart(guessers ...guesser) *Guesses {
+	for {
+		if g := NewGuesses(); g.apart(guessers) {
+			return g
+		}
+	}
+}
+
+func (g *Guesses) apart(guessers []guesser) bool {
+	for i, a := range guessers {
+		for _, b := range guessers[:i] {
+			if a != b && g.pairs.Share(a, b) || a.from != b.from && g.sources.Share(a.from, b.from) || a.email != b.email && g.people.Share(a.email, b.email) {
+				return false
+			}
+		}
+	}
+	return true
+}

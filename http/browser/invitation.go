@@ -1,0 +1,233 @@
+package browser
+
+import (
+	"crypto/subtle"
+	"errors"
+	"net/http"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/http/api"
+	"github.com/atelier-run/atelier/http/browser/pages"
+	"github.com/atelier-run/atelier/http/server"
+	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// invitationPages shows invitations, and accepts them.
+type invitationPages struct{}
+
+func (i invitationPages) routes() []server.Route {
+	const path = api.InvitationPath + "{token}"
+	return []server.Route{
+		page(http.MethodGet, path, server.ScopePublic, "Show an invitation", i.show),
+		page(http.MethodPost, path, server.ScopePublic, "Accept an invitation", i.accept),
+	}
+}
+
+const (
+	// newcomerTime is how long after accepting a newcomer may come back by the invitation to set a password.
+	newcomerTime = time.Hour
+	// welcomeTime is how long making a person and accepting for them take at the most: one request.
+	welcomeTime = time.Minute
+)
+
+// invitation is one that a link was shown to be for.
+type invitation struct {
+	*workspacev1.Invitation
+	workspace *workspacev1.Workspace
+	token     string
+	// person is whose the invited address is; empty: nobody's.
+	person string
+}
+
+// invited is the invitation of a link. Who has no link of an invitation learns nothing of it. Errors: not_found.
+func invited(c *server.Call) (*invitation, error) {
+	token := c.Variable("token")
+	parts := api.TokenParts(token, 3)
+	if parts == nil {
+		return nil, server.ErrNotFound
+	}
+	workspaceID, invitationID := "ws_"+parts[0], "inv_"+parts[1]
+	found, err := api.DescribeInvitation(c, workspaceID, invitationID)
+	switch {
+	case err != nil:
+		return nil, err
+	case subtle.ConstantTimeCompare(server.Hash(parts[2]), found.GetSecretSha256()) != 1:
+		return nil, server.ErrNotFound
+	}
+	into, err := api.WorkspaceOf(c, workspaceID)
+	if err != nil {
+		return nil, err
+	}
+	person, err := api.PersonAt(c, found.GetEmail())
+	return &invitation{found, into, token, person}, err
+}
+
+// refused tells why an invitation cannot be accepted; nil where it can.
+func (i *invitation) refused(now time.Time) error {
+	switch {
+	case i.workspace.GetStatus() == workspacev1.Status_STATUS_DELETED:
+		return server.ErrNotFound
+	case i.GetConsumedAt() != 0:
+		return entity.Errorf(entity.InvitationConsumed, "it was accepted on %s", day(i.GetConsumedAt()))
+	case i.GetRevokedAt() != 0:
+		return entity.Errorf(entity.InvitationRevoked, "it was taken back on %s", day(i.GetRevokedAt()))
+	case now.UnixMilli() >= i.GetExpiresAt():
+		return entity.Errorf(entity.InvitationExpired, "it was good until %s; ask %s for a new one", day(i.GetExpiresAt()), api.InviterName(i.GetInviter()))
+	case i.workspace.GetSuspension() != nil:
+		return entity.Errorf(entity.WorkspaceSuspended, "the workspace is suspended, and takes nobody in for now")
+	}
+	return nil
+}
+
+func day(at int64) string { return time.UnixMilli(at).UTC().Format("2 January 2006") }
+
+func (invitationPages) show(c *server.Call) (sheet, error) {
+	i, err := invited(c)
+	if err != nil {
+		return sheet{}, err
+	}
+	back, err := comesBack(c, i)
+	if err != nil {
+		return sheet{}, err
+	}
+	if err := i.refused(c.Now()); err != nil && !back {
+		return sheet{}, err
+	}
+	visitor, err := visitor(c)
+	if err != nil {
+		return sheet{}, err
+	}
+	return invitationSheet(c, i, visitor, pages.Invitation{Back: back})
+}
+
+// invitationSheet fills in what the page shows of an invitation.
+func invitationSheet(c *server.Call, i *invitation, visitor *server.Credential, shown pages.Invitation) (sheet, error) {
+	shown.Token, shown.Workspace, shown.Inviter = i.token, i.workspace.GetName(), api.InviterName(i.GetInviter())
+	shown.Role, shown.Email, shown.ExpiresAt = api.RoleNames[i.GetRole()], i.GetEmail(), i.GetExpiresAt()
+	shown.Known, shown.SignIn = i.person != "", signInFor(i.path())
+	if visitor != nil {
+		person, err := api.Describe(c, visitor.Principal.GetUserId())
+		if err != nil {
+			return sheet{}, err
+		}
+		shown.SignedInAs, shown.Mine = person.GetEmail(), person.GetId() == i.person
+	}
+	s := sheet{name: "invitation", data: shown}
+	if shown.Problem != "" {
+		s.status = http.StatusBadRequest
+	}
+	return s, nil
+}
+
+func (i *invitation) path() string { return api.InvitationPath + i.token }
+
+// accept makes the visitor a member where the invitation is theirs. Where the address is nobody's, the link
+// is proof enough of it: they become a person, and set a password next.
+func (invitationPages) accept(c *server.Call) (sheet, error) {
+	form, err := form(c)
+	if err != nil {
+		return sheet{}, err
+	}
+	i, err := invited(c)
+	if err != nil {
+		return sheet{}, err
+	}
+	if back, err := comesBack(c, i); err != nil || back {
+		return toPassword(c, i.person, err)
+	}
+	if err := i.refused(c.Now()); err != nil {
+		return sheet{}, err
+	}
+	visitor, err := visitor(c)
+	switch {
+	case err != nil:
+		return sheet{}, err
+	case visitor == nil && i.person == "":
+		return welcome(c, i, form.Get("name"))
+	case visitor == nil:
+		return sheet{to: signInFor(i.path())}, nil
+	case visitor.Principal.GetUserId() != i.person:
+		return invitationSheet(c, i, visitor, pages.Invitation{})
+	}
+	if err := join(c, i, visitor.Principal); err != nil {
+		return sheet{}, err
+	}
+	return sheet{to: accountPath + "?done=joined"}, nil
+}
+
+// welcome makes a person of whom the invitation is for. Of two at a moment one is made, and the other finds that.
+func welcome(c *server.Call, i *invitation, name string) (sheet, error) {
+	if err := user.CheckName(name); err != nil {
+		return invitationSheet(c, i, nil, pages.Invitation{Name: api.Cut(name, 4*user.MaxNameLength), Problem: sentence(err.Message)})
+	}
+	userID := c.NewID("usr_")
+	_, err := server.Ask[proto.Message](c, entity.Command{
+		Kind: entity.KindEmail, Identity: i.GetEmail(), Principal: entity.Platform(), ID: c.NewID("cmd_"),
+		Message: &emailv1.ClaimEmail{UserId: userID, Name: name},
+	})
+	var refused *entity.Error
+	switch {
+	case errors.As(err, &refused) && refused.Code == entity.EmailTaken:
+		return sheet{to: i.path()}, nil
+	case err != nil:
+		return sheet{}, err
+	}
+	if err := c.Settle(entity.KindEmail, i.GetEmail()); err != nil {
+		return sheet{}, err
+	}
+	return toPassword(c, userID, join(c, i, &wirev1.Principal{
+		Kind: wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION, UserId: userID,
+	}))
+}
+
+// join accepts an invitation as the person whom a principal acts for.
+func join(c *server.Call, i *invitation, as *wirev1.Principal) error {
+	person, err := api.Describe(c, as.GetUserId())
+	if err != nil {
+		return err
+	}
+	_, err = api.Accept(c, i.workspace.GetId(), i.GetId(), person, as)
+	return err
+}
+
+// toPassword leads a newcomer to setting a password.
+func toPassword(c *server.Call, userID string, err error) (sheet, error) {
+	if err != nil {
+		return sheet{}, err
+	}
+	path, err := api.OfferPassword(c, userID)
+	return sheet{to: path}, err
+}
+
+// comesBack tells whether the invitation's newcomer, who has no other way in yet, may be sent to set a password again:
+// who made a person a moment ago and lost the page. Later, or once they were in, the link has served; for somebody whom
+// it did not make a person it never serves.
+func comesBack(c *server.Call, i *invitation) (bool, error) {
+	now := c.Now()
+	if i.person == "" || i.GetConsumedBy() != i.person || now.UnixMilli()-i.GetConsumedAt() > newcomerTime.Milliseconds() {
+		return false, nil
+	}
+	person, err := api.Describe(c, i.person)
+	if err != nil || i.GetConsumedAt()-person.GetCreatedAt() > welcomeTime.Milliseconds() {
+		return false, err
+	}
+	password, err := api.PasswordOf(c, i.person)
+	if err != nil || password.GetHash() != "" || password.GetLinked() || password.GetDisabled() {
+		return false, err
+	}
+	keys, err := server.Ask[*userv1.ApiKeyPage](c, entity.Command{
+		Kind: entity.KindUser, Identity: i.person, Principal: entity.Platform(), Message: &userv1.ListApiKeys{Limit: 1},
+	})
+	if err != nil || len(keys.GetKeys()) > 0 {
+		return false, err
+	}
+	sessions, err := api.SessionsOf(c, i.person)
+	return len(sessions) == 0, err
+}

@@ -1,0 +1,31 @@
+package browser
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// Whatever is asked for, a browser stays here: not even one that takes \ for / and passes over control characters leaves.
+func FuzzLocalPath(f *testing.F) {
+	for _, seed := range []string{"/account", "//evil", "/\\evil", "/\t/evil", "https://evil", "/a?b=//c#d", "", "/%2f/evil", "/.//evil", "/\xff"} {
+		f.Add(seed)
+	}
+	here := &url.URL{Scheme: "https", Host: "atelier.example.com", Path: "/sign-in"}
+	f.Fuzz(func(t *testing.T, next string) {
+		path := localPath(next)
+		seen := strings.Map(func(r rune) rune {
+			switch {
+			case r < ' ':
+				return -1
+			case r == '\\':
+				return '/'
+			}
+			return r
+		}, path)
+		to, err := here.Parse(seen)
+		if err != nil || to.Host != here.Host || to.Scheme != here.Scheme || strings.HasPrefix(seen, "//") || !strings.HasPrefix(seen, "/") {
+			t.Errorf("%q leads to %v, %v", next, to, err)
+		}
+	})
+}

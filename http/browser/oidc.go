@@ -1,0 +1,324 @@
+package browser
+
+import (
+	"cmp"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-json-experiment/json"
+	"golang.org/x/oauth2"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/http/api"
+	"github.com/atelier-run/atelier/http/server"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+)
+
+// OIDC is an OpenID Connect provider. Who it says owns an address of a person is let in as them, and nobody else after
+// that, whoever gets the address there later; it makes nobody a person.
+type OIDC struct {
+	// Issuer is its URL, below which its configuration is found.
+	Issuer, ClientID, ClientSecret string
+	// Name is what it is called on the page; empty: by its host.
+	Name string
+}
+
+func (o *OIDC) Check() error {
+	if o == nil {
+		return nil
+	}
+	issuer, err := url.Parse(o.Issuer)
+	switch {
+	case err != nil, issuer.Host == "", issuer.Scheme != "https" && issuer.Scheme != "http":
+		return errors.New("http: the OpenID Connect issuer must be a URL")
+	case o.ClientID == "":
+		return errors.New("http: the OpenID Connect client has no id")
+	}
+	return user.CheckIssuer(o.Issuer)
+}
+
+func (o *OIDC) name() string {
+	if o == nil {
+		return ""
+	}
+	issuer, _ := url.Parse(o.Issuer)
+	return cmp.Or(o.Name, issuer.Host)
+}
+
+const (
+	oidcPath     = signInPath + "/oidc"
+	callbackPath = "/callback"
+	// oidcTime is how long a browser may be away at the provider.
+	oidcTime = 10 * time.Minute
+	// providerTime bounds one question to the provider, providerBytes its answer, and providerPause is how long one that
+	// did not answer is left alone.
+	providerTime  = 10 * time.Second
+	providerBytes = 1 << 20
+	providerPause = 3 * time.Second
+	// maxAway bounds the path that a browser carries along, in bytes: it is in a cookie.
+	maxAway = 2 << 10
+)
+
+// provider asks the one of the options. It is found when somebody first needs it, so that the server starts without it.
+type provider struct {
+	options *OIDC
+	now     func() time.Time
+	seal    cipher.AEAD
+	client  *http.Client
+	back    string
+
+	mu     sync.Mutex
+	found  *oidc.Provider
+	failed time.Time
+}
+
+func newProvider(o *OIDC, installation []byte, now func() time.Time, back string) *provider {
+	block, err := aes.NewCipher(server.DeriveKey(installation, "http oidc"))
+	if err != nil {
+		panic("http: " + err.Error()) // only for a key of a wrong length
+	}
+	seal, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic("http: " + err.Error()) // only for a block of a wrong size
+	}
+	return &provider{
+		options: o, now: now, seal: seal, back: back,
+		client: &http.Client{Timeout: providerTime, Transport: bounded{http.DefaultTransport}},
+	}
+}
+
+func (p *provider) routes() []server.Route {
+	return []server.Route{
+		page(http.MethodGet, oidcPath, server.ScopePublic, "Sign in with the OpenID Connect provider", p.leave),
+		page(http.MethodGet, oidcPath+callbackPath, server.ScopePublic, "Return from the OpenID Connect provider", p.callback),
+	}
+}
+
+// bounded cuts answers off.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		answer.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(answer.Body, providerBytes), answer.Body}
+	}
+	return answer, err
+}
+
+var errProvider = &entity.Error{
+	Code: entity.Unavailable, Message: "the provider does not answer", RetryAfter: providerPause,
+}
+
+// find asks the provider for its configuration, once it answers never again. Errors: unavailable.
+func (p *provider) find(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.found == nil {
+		if p.now().Sub(p.failed) < providerPause {
+			return nil, nil, errProvider
+		}
+		found, err := oidc.NewProvider(context.WithoutCancel(ctx), p.options.Issuer) // not only for who asks first
+		if err != nil {
+			p.failed = p.now()
+			return nil, nil, errors.Join(errProvider, err)
+		}
+		p.found = found
+	}
+	return p.found, &oauth2.Config{
+		ClientID: p.options.ClientID, ClientSecret: p.options.ClientSecret, Endpoint: p.found.Endpoint(),
+		RedirectURL: p.back, Scopes: []string{oidc.ScopeOpenID, "email"},
+	}, nil
+}
+
+// away is what a browser carries while it is at the provider, sealed.
+type away struct {
+	State    string `json:"state"`
+	Nonce    string `json:"nonce"`
+	Verifier string `json:"verifier"`
+	Next     string `json:"next"`
+	Until    int64  `json:"until"`
+}
+
+// leave sends the browser to the provider.
+func (p *provider) leave(c *server.Call) (sheet, error) {
+	if p.options == nil {
+		return sheet{}, server.ErrNotFound
+	}
+	_, config, err := p.find(oidc.ClientContext(c.Context, p.client))
+	if err != nil {
+		return sheet{}, unanswered(c, err)
+	}
+	a := away{
+		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(),
+		Next: localPath(c.Request.URL.Query().Get("next")), Until: c.Now().Add(oidcTime).UnixMilli(),
+	}
+	if len(a.Next) > maxAway {
+		a.Next = accountPath
+	}
+	text, err := json.Marshal(a)
+	if err != nil {
+		return sheet{}, err
+	}
+	setCookie(c, awayCookie(c), base64.RawURLEncoding.EncodeToString(p.seal.Seal(nil, nil, text, nil)), oidcTime)
+	return sheet{to: config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier))}, nil
+}
+
+func awayCookie(c *server.Call) string { return c.CookieName() + "-oidc" }
+
+// unanswered logs why the provider could not be asked, and says no more than that.
+func unanswered(c *server.Call, err error) error {
+	if !errors.Is(err, errProvider) {
+		err = errors.Join(errProvider, err)
+	}
+	c.Log().Error("the OpenID Connect provider does not answer", "error", err)
+	return errProvider
+}
+
+// returned is what the browser carried.
+func (p *provider) returned(c *server.Call) (a away, ok bool) {
+	cookie, err := c.Request.Cookie(awayCookie(c))
+	if err != nil {
+		return a, false
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(cookie.Value)
+	if err != nil {
+		return a, false
+	}
+	text, err := p.seal.Open(nil, nil, sealed, nil)
+	if err != nil || json.Unmarshal(text, &a) != nil {
+		return a, false
+	}
+	state := c.Request.URL.Query().Get("state")
+	return a, subtle.ConstantTimeCompare([]byte(state), []byte(a.State)) == 1 && c.Now().UnixMilli() < a.Until
+}
+
+var (
+	errAway     = entity.Errorf(entity.LinkInvalid, "signing in took too long, or began in another browser; begin again")
+	errDeclined = entity.Errorf(entity.Forbidden, "the provider did not sign you in")
+	errUnproven = entity.Errorf(entity.Forbidden, "the provider does not vouch for an email address of yours")
+	errUnknown  = entity.Errorf(entity.Forbidden, "nobody here has the email address that the provider vouches for; ask to be invited")
+)
+
+// callback signs the person in whose address the provider vouches for.
+func (p *provider) callback(c *server.Call) (sheet, error) {
+	if p.options == nil {
+		return sheet{}, server.ErrNotFound
+	}
+	a, ok := p.returned(c)
+	setCookie(c, awayCookie(c), "", 0)
+	query := c.Request.URL.Query()
+	switch {
+	case !ok:
+		return sheet{}, errAway
+	case query.Get("error") != "" || query.Get("code") == "":
+		return sheet{}, errDeclined
+	}
+	address, subject, err := p.vouchedFor(c, a, query.Get("code"))
+	if err != nil {
+		return sheet{}, err
+	}
+	userID, err := standingAt(c, address)
+	if err != nil {
+		return sheet{}, err
+	}
+	issuer := p.options.Issuer
+	linked := &userv1.LinkedIdentity{Issuer: issuer, Subject: subject}
+	if err := signIn(c, userID, &userv1.StartBrowserSession{Identity: linked}); err != nil {
+		c.Log().Warn("who the OpenID Connect provider vouches for is not let in", "user", userID,
+			"issuer", issuer, "subject", subject, "error", err)
+		return sheet{}, err
+	}
+	return sheet{to: a.Next}, nil
+}
+
+// vouchedFor trades the provider's code for the address that it vouches for, and the subject whose it is.
+// Errors: forbidden, unavailable.
+func (p *provider) vouchedFor(c *server.Call, a away, code string) (address, subject string, err error) {
+	ctx := oidc.ClientContext(c.Context, p.client)
+	found, config, err := p.find(ctx)
+	if err != nil {
+		return "", "", unanswered(c, err)
+	}
+	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))
+	var refused *oauth2.RetrieveError
+	switch {
+	case errors.As(err, &refused) && refused.Response.StatusCode < http.StatusInternalServerError:
+		distrust(c, fmt.Errorf("%d %s", refused.Response.StatusCode, refused.ErrorCode))
+		return "", "", errDeclined
+	case err != nil:
+		return "", "", unanswered(c, err)
+	}
+	raw, _ := token.Extra("id_token").(string)
+	verified, err := found.Verifier(&oidc.Config{ClientID: config.ClientID, Now: c.Now}).Verify(ctx, raw)
+	if err == nil && subtle.ConstantTimeCompare([]byte(verified.Nonce), []byte(a.Nonce)) != 1 {
+		err = errors.New("the nonce is another one's")
+	}
+	if err == nil {
+		err = user.CheckSubject(verified.Subject)
+	}
+	if err != nil {
+		distrust(c, err)
+		return "", "", errDeclined
+	}
+	address, err = vouched(verified)
+	return address, verified.Subject, err
+}
+
+// vouched is the address that a provider vouches for. That it was verified is a boolean (OpenID Connect Core 1.0, section
+// 5.1): a text that says true is not taken for one. Errors: forbidden.
+func vouched(token *oidc.IDToken) (string, error) {
+	var claims struct {
+		Email    string `json:"email"`
+		Verified bool   `json:"email_verified"`
+	}
+	if err := token.Claims(&claims); err != nil || !claims.Verified {
+		return "", errUnproven
+	}
+	address, err := api.CheckEmail(claims.Email)
+	if err != nil {
+		return "", errUnproven
+	}
+	return address, nil
+}
+
+// distrust logs what was wrong with what the provider said.
+func distrust(c *server.Call, err error) {
+	c.Log().Warn("the OpenID Connect provider is not believed", "error", err)
+}
+
+// standingAt is whose an address is, unless they are disabled. Errors: forbidden.
+func standingAt(c *server.Call, address string) (string, error) {
+	userID, err := api.PersonAt(c, address)
+	if err != nil {
+		return "", err
+	}
+	if userID == "" {
+		return "", errUnknown
+	}
+	standing, err := server.Ask[*userv1.Standing](c, entity.Command{
+		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeStanding{},
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case standing.GetDisabled():
+		return "", errUnknown
+	}
+	return userID, nil
+}

@@ -1,0 +1,120 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+const goodPassword = "a long way to the sea"
+
+func TestPasswords(t *testing.T) {
+	p := NewPasswords()
+	hash, err := p.Hash(t.Context(), goodPassword)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(hash, "$argon2id$v=19$m=19456,t=2,p=1$") {
+		t.Errorf("hash %q", hash)
+	}
+	if again, _ := p.Hash(t.Context(), goodPassword); again == hash {
+		t.Error("two hashes have one salt")
+	}
+	for _, test := range []struct {
+		hash, password string
+		matches        bool
+	}{
+		{hash, goodPassword, true},
+		{hash, goodPassword + " ", false},
+		{hash, "", false},
+		{"", goodPassword, false},
+		{hash[:len(hash)-1], goodPassword, false},
+		{strings.Replace(hash, "t=2", "t=3", 1), goodPassword, false},
+		{strings.Replace(hash, "argon2id", "argon2i", 1), goodPassword, false},
+		{strings.Replace(hash, "v=19", "v=16", 1), goodPassword, false},
+		{strings.Replace(hash, "m=19456", "m=4294967295", 1), goodPassword, false},
+		{strings.Replace(hash, "t=2", "t=0", 1), goodPassword, false},
+		{strings.Replace(hash, "p=1", "p=0", 1), goodPassword, false},
+		{"$$$$$", "", false},
+		// From the reference implementation: echo -n password | argon2 somesalt -id -t 2 -m 16 -p 1 -l 32 -e
+		{"$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc", "password", true},
+	} {
+		if got, err := p.matches(t.Context(), test.hash, test.password); got != test.matches || err != nil {
+			t.Errorf("%q with %q: %t, %v", test.hash, test.password, got, err)
+		}
+	}
+}
+
+// Only a few passwords are worked on at a time: who would wait too long is told so.
+func TestPasswordsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPasswords()
+		free := occupy(p)
+		began := time.Now()
+		_, err := p.matches(t.Context(), "", goodPassword)
+		var refused *entity.Error
+		if !errors.As(err, &refused) || refused.Code != entity.Unavailable || time.Since(began) != 2*time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.Hash(ctx, goodPassword); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("who has gone waits: %v", err)
+		}
+		free()
+		if _, err := p.matches(t.Context(), "", goodPassword); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A flood of passwords takes neither all processors nor, waiting for its turns, the requests of everybody else.
+func TestPasswordsLeaveRoom(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPasswords()
+		if cap(p.turns) != 1 {
+			t.Errorf("%d of 2 processors are for passwords", cap(p.turns))
+		}
+		defer occupy(p)()
+		began, refused := time.Now(), make(chan time.Duration, 2*(hasherQueue*cap(p.turns)))
+		for range cap(refused) {
+			go func() {
+				_, err := p.matches(t.Context(), "", goodPassword)
+				var busy *entity.Error
+				if !errors.As(err, &busy) || busy.Code != entity.Unavailable {
+					t.Errorf("refused with %v", err)
+				}
+				refused <- time.Since(began)
+			}()
+		}
+		waited := 0
+		for range cap(refused) {
+			if <-refused > 0 {
+				waited++
+			}
+		}
+		if waited != (hasherQueue * cap(p.turns)) {
+			t.Errorf("%d waited, want %d", waited, (hasherQueue * cap(p.turns)))
+		}
+	})
+}
+
+// occupy takes every turn until free is called.
+func occupy(p *Passwords) (free func()) {
+	n := cap(p.turns)
+	for range n {
+		p.turns <- struct{}{}
+	}
+	return func() {
+		for range n {
+			<-p.turns
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package oauth
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/server"
+)
+
+// endpoints serves the authorization server over HTTP.
+type endpoints struct {
+	*Provider
+	// registrations limits those of an address, in minutes where other buckets have seconds, and all those of everybody.
+	registrations *server.Addresses
+	all           server.Bucket
+}
+
+const (
+	serverMetadataPath   = "/.well-known/oauth-authorization-server"
+	resourceMetadataPath = "/.well-known/oauth-protected-resource"
+	// registrationBurst registrations may an address save up, of one a minute.
+	registrationBurst = 10
+	// allBurst registrations may be saved up by everybody, of one each allEach: what strangers can have written down is
+	// bounded, however many addresses they have.
+	allBurst = 500
+	allEach  = 2 * time.Second
+)
+
+// Routes returns the table of the authorization server, except for the consent page. Programs in browsers may use all of it.
+func (p *Provider) Routes() []server.Route {
+	a := &endpoints{Provider: p, registrations: server.NewAddresses()}
+	table := []server.Route{
+		{Method: http.MethodGet, Path: serverMetadataPath, Summary: "Describe the authorization server",
+			Handler: server.Answer(http.StatusOK, server.Nothing, a.describeServer)},
+		{Method: http.MethodGet, Path: resourceMetadataPath, Summary: "Describe the API as a protected resource",
+			Handler: server.Answer(http.StatusOK, server.Nothing, a.describeResource)},
+		{Method: http.MethodPost, Path: RegisterPath, Summary: "Register an OAuth client", Handler: a.register},
+		{Method: http.MethodPost, Path: TokenPath, Summary: "Exchange a code or a refresh token", Handler: a.exchange},
+		{Method: http.MethodPost, Path: RevokePath, Idempotent: true, Summary: "Revoke a token and every other of its grant", Handler: a.revoke},
+	}
+	for _, r := range table {
+		table = append(table, server.Route{
+			Method: http.MethodOptions, Path: r.Path, Idempotent: true, Summary: "Let pages of other origins ask", Handler: preflight,
+		})
+	}
+	for i := range table {
+		table[i].Scope, table[i].Handler = server.ScopePublic, anywhere(table[i].Handler)
+	}
+	return table
+}
+
+// anywhere lets pages of any origin read the answer. They send no cookie, and none is looked at.
+func anywhere(run server.Handler) server.Handler {
+	return func(c *server.Call) error {
+		c.Response.Header().Set("Access-Control-Allow-Origin", "*")
+		return run(c)
+	}
+}
+
+func preflight(c *server.Call) error {
+	header := c.Response.Header()
+	header.Set("Access-Control-Allow-Methods", "GET, POST")
+	header.Set("Access-Control-Allow-Headers", "*")
+	header.Set("Access-Control-Max-Age", "86400")
+	c.Response.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (a *endpoints) describeServer(*server.Call, server.None) (ServerMetadata, error) {
+	return a.Server(), nil
+}
+
+func (a *endpoints) describeResource(*server.Call, server.None) (ResourceMetadata, error) {
+	return a.Resource(), nil
+}
+
+// register makes a client known, which is all that strangers can have written down: a few of an address, and not too many
+// in all.
+func (a *endpoints) register(c *server.Call) error {
+	slow := time.Unix(0, c.Now().UnixNano()/60)
+	if wait := a.registrations.Bucket(c.Address()).Take(slow, 1, registrationBurst); wait > 0 {
+		return &entity.Error{Code: entity.RateLimited, Message: "too many registrations from this address", RetryAfter: 60 * wait}
+	}
+	if err := server.CheckMediaType(c.Request.Header); err != nil {
+		return err
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(c.Response, c.Request.Body, MaxRegistration))
+	if err != nil {
+		return tooLargeOr(err, MaxRegistration)
+	}
+	if wait := a.all.TakeEach(c.Now(), allEach, allBurst); wait > 0 {
+		return &entity.Error{Code: entity.RateLimited, Message: "too many registrations", RetryAfter: wait}
+	}
+	registered, err := a.Register(c.Context, c.Response.ID, body)
+	if err != nil {
+		return refuseClient(c, err)
+	}
+	c.Response.JSON(http.StatusCreated, registered)
+	return nil
+}
+
+func tooLargeOr(err error, most int) error {
+	var limit *http.MaxBytesError
+	if errors.As(err, &limit) {
+		return entity.Errorf(entity.PayloadTooLarge, "the body is larger than %d bytes", most)
+	}
+	return server.Invalid("the body could not be read")
+}
+
+func (a *endpoints) exchange(c *server.Call) error {
+	if err := readForm(c); err != nil {
+		return err
+	}
+	given, err := a.Token(c.Request.WithContext(c.Context), c.Response.ID)
+	if err != nil {
+		return refuseClient(c, err)
+	}
+	c.Response.Header().Set("Pragma", "no-cache") // RFC 6749, section 5.1
+	c.Response.JSON(http.StatusOK, given)
+	return nil
+}
+
+func (a *endpoints) revoke(c *server.Call) error {
+	if err := readForm(c); err != nil {
+		return err
+	}
+	if err := a.Revoke(c.Request.WithContext(c.Context), c.Response.ID); err != nil {
+		return refuseClient(c, err)
+	}
+	c.Response.JSON(http.StatusOK, struct{}{})
+	return nil
+}
+
+// maxClientForm bounds what a client sends for tokens, in bytes.
+const maxClientForm = 16 << 10
+
+// readForm reads a client's form. One of another type is empty, which is refused in OAuth's words.
+func readForm(c *server.Call) error {
+	media, _, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type"))
+	if err != nil || media != "application/x-www-form-urlencoded" {
+		return nil
+	}
+	c.Request.Body = http.MaxBytesReader(c.Response, c.Request.Body, maxClientForm)
+	if err := c.Request.ParseForm(); err != nil {
+		return tooLargeOr(err, maxClientForm)
+	}
+	return nil
+}
+
+type oauthRefusal struct {
+	Error       string `json:"error"`
+	Description string `json:"error_description,omitzero"`
+}
+
+// refuseClient answers with an error of OAuth.
+func refuseClient(c *server.Call, err error) error {
+	var refused *Error
+	if !errors.As(err, &refused) {
+		return err
+	}
+	if refused.Status >= http.StatusInternalServerError {
+		c.Response.Failed = refused
+	}
+	switch refused.Status {
+	case http.StatusServiceUnavailable:
+		c.Response.Header().Set("Retry-After", "1")
+	case http.StatusUnauthorized:
+		c.Response.Header()["Www-Authenticate"] = tried(c.Request)
+	}
+	c.Response.JSON(refused.Status, oauthRefusal{refused.Name, refused.Description})
+	return nil
+}
+
+// tried is the scheme by which a client tried to authenticate, which it is told back (RFC 6749, section 5.2).
+func tried(r *http.Request) []string {
+	if _, _, ok := r.BasicAuth(); ok {
+		return []string{`Basic realm="Atelier", charset="UTF-8"`}
+	}
+	return []string{"Bearer"}
+}

@@ -1,0 +1,93 @@
+package operator
+
+import (
+	"net/http"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/http/api"
+	"github.com/atelier-run/atelier/http/server"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+)
+
+// impersonations makes keys with which internal admins act as other people.
+type impersonations struct{}
+
+func (i impersonations) routes() []server.Route {
+	return []server.Route{
+		{Method: http.MethodPost, Path: "/admin/impersonations", Scope: server.ScopeOperator, Summary: "Make a key with which an internal admin acts as a person",
+			Handler: server.Answer(http.StatusCreated, server.Body[impersonationRequest], i.start)},
+	}
+}
+
+type impersonationRequest struct {
+	// Email is whom to act as, Admin the address of who will.
+	Email  string `json:"email"`
+	Admin  string `json:"admin"`
+	Reason string `json:"reason"`
+	// Seconds is how long; left out: 15 minutes.
+	Seconds int64 `json:"seconds"`
+}
+
+type impersonationStarted struct {
+	UserID         string `json:"userId"`
+	Email          string `json:"email"`
+	ImpersonatorID string `json:"impersonatorId"`
+	Key            string `json:"key"`
+	ExpiresAt      int64  `json:"expiresAt"`
+}
+
+const defaultImpersonation = 15 * time.Minute
+
+// start makes a key with which an internal admin acts as a person, and waits until it opens doors. That it was made
+// is in the log of each of the person's workspaces.
+func (i impersonations) start(c *server.Call, in impersonationRequest) (impersonationStarted, error) {
+	var none impersonationStarted
+	length := time.Duration(in.Seconds) * time.Second
+	if in.Seconds == 0 {
+		length = defaultImpersonation
+	}
+	if in.Seconds < 0 || in.Seconds > int64(user.MaxImpersonation/time.Second) {
+		return none, server.Invalid("seconds must be from 1 to %d", int(user.MaxImpersonation.Seconds()))
+	}
+	admin, err := findAdmin(c, in.Admin)
+	if err != nil {
+		return none, err
+	}
+	person, err := findPerson(c, in.Email)
+	if err != nil {
+		return none, err
+	}
+	keyID := c.NewID(user.KeyPrefix)
+	text, hash := server.NewKey(server.ImpersonationStart, keyID)
+	start := &userv1.StartImpersonation{
+		CredentialId: keyID, SecretSha256: hash, ImpersonatorId: admin, Reason: in.Reason,
+		ExpiresAt: c.Now().Add(length).UnixMilli(),
+	}
+	if _, err := server.Ask[proto.Message](c, api.AsPlatform(c, entity.KindUser, person.UserID, start)); err != nil {
+		return none, err
+	}
+	started := impersonationStarted{person.UserID, person.Email, admin, text, start.GetExpiresAt()}
+	return started, c.Settle(entity.KindUser, person.UserID)
+}
+
+// findAdmin is the id of an internal admin who is let in.
+func findAdmin(c *server.Call, address string) (string, error) {
+	person, err := findPerson(c, address)
+	if err != nil {
+		return "", err
+	}
+	admin, err := server.Ask[*userv1.Standing](c, entity.Command{
+		Kind: entity.KindUser, Identity: person.UserID, Principal: entity.Platform(), Message: &userv1.DescribeStanding{},
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case !admin.GetInternalAdmin() || admin.GetDisabled():
+		return "", entity.Errorf(entity.Forbidden, "admin is no internal admin, or disabled")
+	}
+	return person.UserID, nil
+}

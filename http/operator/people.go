@@ -1,0 +1,212 @@
+package operator
+
+import (
+	"net/http"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
+	"github.com/atelier-run/atelier/http/api"
+	"github.com/atelier-run/atelier/http/server"
+	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+)
+
+// people serves the people of the installation.
+type people struct{ directory Directory }
+
+func (p people) routes() []server.Route {
+	return []server.Route{
+		{Method: http.MethodPost, Path: adminPeople, Scope: server.ScopeOperator, Summary: "Create a person with a first API key",
+			Handler: server.Answer(http.StatusCreated, server.Body[personRequest], p.create)},
+		{Method: http.MethodGet, Path: adminPeople, Scope: server.ScopeOperator, Summary: "List the people",
+			Handler: server.Answer(http.StatusOK, decodeOwners, p.list)},
+		{Method: http.MethodPatch, Path: adminPeople, Scope: server.ScopeOperator, Idempotent: true, Summary: "Disable or enable a person, make one an internal admin, or unlink one from the provider",
+			Handler: server.Answer(http.StatusOK, server.Body[personChange], p.change)},
+		{Method: http.MethodPost, Path: "/admin/keys", Scope: server.ScopeOperator, Summary: "Issue a further API key for a person",
+			Handler: server.Answer(http.StatusCreated, server.Body[personNamed], p.createKey)},
+		{Method: http.MethodPost, Path: "/admin/links", Scope: server.ScopeOperator, Summary: "Make a link that sets a person's password",
+			Handler: server.Answer(http.StatusCreated, server.Body[linkRequest], p.createLink)},
+	}
+}
+
+type personRequest struct {
+	Email string `json:"email"`
+	Name  string `json:"name"`
+	// Keyless people get no first key; Link makes a link that sets their password.
+	Keyless bool `json:"keyless"`
+	Link    bool `json:"link"`
+}
+
+type personNamed struct {
+	Email string `json:"email"`
+}
+
+type personCreated struct {
+	UserID       string `json:"userId"`
+	Email        string `json:"email"`
+	Key          string `json:"key,omitzero"`
+	PasswordLink string `json:"passwordLink,omitzero"`
+}
+
+type personRecord struct {
+	UserID        string `json:"userId"`
+	Email         string `json:"email"`
+	Name          string `json:"name,omitzero"`
+	CreatedAt     int64  `json:"createdAt"`
+	Workspaces    int    `json:"workspaces"`
+	InternalAdmin bool   `json:"internalAdmin"`
+	DisabledAt    int64  `json:"disabledAt,omitzero"`
+}
+
+// personChange leaves as it is what is left out.
+type personChange struct {
+	Email         string `json:"email"`
+	Disabled      *bool  `json:"disabled"`
+	InternalAdmin *bool  `json:"internalAdmin"`
+	// Unlinked has the provider's next subject linked anew, and ends the person's browser sessions.
+	Unlinked bool `json:"unlinked"`
+}
+
+// create claims the address; the person follows from that and gets a first key. Where the process ends between
+// the two, a further key finishes the work.
+func (p people) create(c *server.Call, in personRequest) (personCreated, error) {
+	address, err := api.CheckEmail(in.Email)
+	if err != nil {
+		return personCreated{}, err
+	}
+	person := personCreated{UserID: c.NewID("usr_"), Email: address}
+	claim := api.AsPlatform(c, entity.KindEmail, address, &emailv1.ClaimEmail{UserId: person.UserID, Name: in.Name})
+	if _, err := server.Ask[proto.Message](c, claim); err != nil {
+		return personCreated{}, err
+	}
+	if err := c.Settle(entity.KindEmail, address); err != nil {
+		return personCreated{}, err
+	}
+	if in.Link {
+		if person.PasswordLink, err = offerLink(c, person.UserID); err != nil {
+			return personCreated{}, err
+		}
+	}
+	if in.Keyless {
+		return person, nil
+	}
+	return bootstrap(c, person)
+}
+
+func (p people) createKey(c *server.Call, in personNamed) (personCreated, error) {
+	person, err := findPerson(c, in.Email)
+	if err != nil {
+		return personCreated{}, err
+	}
+	return bootstrap(c, person)
+}
+
+// linkRequest asks for a link that sets a person's password.
+type linkRequest struct {
+	Email string `json:"email"`
+	// UnlessSet asks for no link if the person has a password.
+	UnlessSet bool `json:"unlessSet"`
+}
+
+func (p people) createLink(c *server.Call, in linkRequest) (personCreated, error) {
+	person, err := findPerson(c, in.Email)
+	if err != nil {
+		return personCreated{}, err
+	}
+	if in.UnlessSet {
+		if password, err := api.PasswordOf(c, person.UserID); err != nil || password.GetHash() != "" {
+			return person, err
+		}
+	}
+	person.PasswordLink, err = offerLink(c, person.UserID)
+	return person, err
+}
+
+func bootstrap(c *server.Call, person personCreated) (personCreated, error) {
+	key, _, err := api.IssueKey(c, entity.Command{Identity: person.UserID, Principal: entity.Platform()}, "bootstrap", 0)
+	if err != nil {
+		return personCreated{}, err
+	}
+	person.Key = key
+	return person, nil
+}
+
+// findPerson is whose an address is.
+func findPerson(c *server.Call, text string) (personCreated, error) {
+	address, err := api.CheckEmail(text)
+	if err != nil {
+		return personCreated{}, err
+	}
+	userID, err := api.PersonAt(c, address)
+	switch {
+	case err != nil:
+		return personCreated{}, err
+	case userID == "":
+		return personCreated{}, server.ErrNotFound
+	}
+	return personCreated{UserID: userID, Email: address}, c.Settle(entity.KindEmail, address) // they may be in the making
+}
+
+func (p people) list(c *server.Call, in server.Listing) (roster[personRecord], error) {
+	return readOwners(c, p.directory, user.People, in, func(id string) (personRecord, error) { return describePerson(c, p.directory, id) })
+}
+
+// describePerson reads a person's row of the list of people. Errors: not_found.
+func describePerson(c *server.Call, d Directory, id string) (personRecord, error) {
+	page, err := readRows(c, d, id, user.People, server.Listing{Limit: 1})
+	switch {
+	case err != nil:
+		return personRecord{}, err
+	case len(page.GetRows()) == 0:
+		return personRecord{}, server.ErrNotFound
+	}
+	u := &userv1.User{}
+	err = proto.Unmarshal(page.GetRows()[0], u)
+	return personRecord{
+		id, u.GetEmail(), u.GetName(), u.GetCreatedAt(), len(u.GetWorkspaces()), u.GetInternalAdmin(), u.GetDisabledAt(),
+	}, err
+}
+
+// change is in force here when it is answered, and elsewhere within a second.
+func (p people) change(c *server.Call, in personChange) (personRecord, error) {
+	person, err := findPerson(c, in.Email)
+	if err != nil {
+		return personRecord{}, err
+	}
+	var changes []proto.Message
+	switch {
+	case in.Disabled == nil:
+	case *in.Disabled:
+		changes = append(changes, &userv1.Disable{})
+	default:
+		changes = append(changes, &userv1.Enable{})
+	}
+	if in.InternalAdmin != nil {
+		changes = append(changes, &userv1.SetInternalAdmin{InternalAdmin: *in.InternalAdmin})
+	}
+	if in.Unlinked {
+		changes = append(changes, &userv1.UnlinkIdentities{})
+	}
+	for _, m := range changes {
+		if _, err := server.Ask[proto.Message](c, api.AsPlatform(c, entity.KindUser, person.UserID, m)); err != nil {
+			return personRecord{}, err
+		}
+	}
+	err = c.Settle(entity.KindUser, person.UserID) // sessions that end are credentials of their own
+	c.ForgetPerson(person.UserID, in.Unlinked || in.Disabled != nil && *in.Disabled)
+	if err != nil {
+		return personRecord{}, err
+	}
+	return describePerson(c, p.directory, person.UserID)
+}
+
+// offerLink makes a link that sets a person's password.
+func offerLink(c *server.Call, userID string) (url string, err error) {
+	path, err := api.OfferPassword(c, userID)
+	if err != nil {
+		return "", err
+	}
+	return c.Link(path), nil
+}

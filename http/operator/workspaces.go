@@ -1,0 +1,170 @@
+package operator
+
+import (
+	"encoding/base64"
+	"net/http"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	rules "github.com/atelier-run/atelier/entity/workspace"
+	"github.com/atelier-run/atelier/http/api"
+	"github.com/atelier-run/atelier/http/server"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// workspaces serves the workspaces of the installation.
+type workspaces struct{ directory Directory }
+
+func (w workspaces) routes() []server.Route {
+	return []server.Route{
+		{Method: http.MethodGet, Path: adminWorkspaces, Scope: server.ScopeOperator, Summary: "List the workspaces",
+			Handler: server.Answer(http.StatusOK, decodeOwners, w.list)},
+		{Method: http.MethodGet, Path: adminWorkspace, Scope: server.ScopeOperator, Summary: "Tell how a workspace and its computer are",
+			Handler: server.Answer(http.StatusOK, server.Nothing, w.describe)},
+		{Method: http.MethodPut, Path: adminWorkspace + "/status", Scope: server.ScopeOperator, Idempotent: true, Summary: "Archive, retire, delete or reopen a workspace",
+			Handler: server.Answer(http.StatusOK, server.Body[statusRequest], w.changeStatus)},
+		{Method: http.MethodPut, Path: adminWorkspace + "/suspension", Scope: server.ScopeOperator, Idempotent: true, Summary: "Suspend a workspace, or take it up again",
+			Handler: server.Answer(http.StatusOK, server.Checked(api.CheckSuspension), w.changeSuspension)},
+		{Method: http.MethodGet, Path: adminWorkspace + "/members", Scope: server.ScopeOperator, Summary: "List a workspace's members",
+			Handler: server.Answer(http.StatusOK, decodeRows, w.listMembers)},
+	}
+}
+
+type workspaceRecord struct {
+	WorkspaceID   string `json:"workspaceId"`
+	Slug          string `json:"slug"`
+	Name          string `json:"name"`
+	Status        string `json:"status"`
+	CreatedAt     int64  `json:"createdAt"`
+	BillingUserID string `json:"billingUserId"`
+	SuspendedAt   int64  `json:"suspendedAt,omitzero"`
+}
+
+type workspaceView struct {
+	workspaceRecord
+	Computer computerView `json:"computer"`
+}
+
+type computerView struct {
+	Status string `json:"status,omitzero"`
+	// Task is what is being done to it, Failed what could not be done last.
+	Task   *taskView    `json:"task,omitzero"`
+	Failed *failureView `json:"failed,omitzero"`
+}
+
+type taskView struct {
+	ID string `json:"id"`
+}
+
+type failureView struct {
+	ID     string `json:"id"`
+	Reason string `json:"reason"`
+}
+
+type statusRequest struct {
+	Status string `json:"status"`
+}
+
+func (w workspaces) list(c *server.Call, in server.Listing) (roster[workspaceRecord], error) {
+	return readOwners(c, w.directory, rules.MembersList, in, func(id string) (workspaceRecord, error) { return recordWorkspace(c, id) })
+}
+
+func recordWorkspace(c *server.Call, id string) (workspaceRecord, error) {
+	w, err := api.WorkspaceOf(c, id)
+	return workspaceRecord{
+		id, w.GetSlug(), w.GetName(), api.StatusNames[w.GetStatus()], w.GetCreatedAt(), w.GetBillingUserId(),
+		w.GetSuspension().GetAt(),
+	}, err
+}
+
+var computerNames = map[computerv1.Status]string{
+	computerv1.Status_STATUS_PROVISIONING: "provisioning",
+	computerv1.Status_STATUS_ACTIVE:       "active",
+	computerv1.Status_STATUS_LOST:         "lost",
+}
+
+func (w workspaces) describe(c *server.Call, _ server.None) (workspaceView, error) {
+	of, err := namedWorkspace(c)
+	if err != nil {
+		return workspaceView{}, err
+	}
+	record, err := recordWorkspace(c, of.ID)
+	if err != nil {
+		return workspaceView{}, err
+	}
+	computer, err := describeComputer(c, of.ID)
+	if err != nil {
+		return workspaceView{}, err
+	}
+	view := computerView{Status: computerNames[computer.GetStatus()]}
+	if t := computer.GetTask(); t != nil {
+		view.Task = &taskView{t.GetId()}
+	}
+	if f := computer.GetFailed(); f != nil {
+		view.Failed = &failureView{f.GetTaskId(), f.GetReason()}
+	}
+	return workspaceView{record, view}, nil
+}
+
+func describeComputer(c *server.Call, id string) (*computerv1.Computer, error) {
+	return server.Ask[*computerv1.Computer](c, entity.Command{
+		Kind: entity.KindComputer, Identity: id, Principal: entity.Platform(), Message: &computerv1.DescribeComputer{},
+	})
+}
+
+// changeStatus is an operator's; what follows from a deletion is done when it is answered.
+func (w workspaces) changeStatus(c *server.Call, in statusRequest) (workspaceRecord, error) {
+	status, ok := api.Named(api.StatusNames, in.Status)
+	if !ok {
+		return workspaceRecord{}, server.Invalid("status must be one of active, archived, retired, deleted")
+	}
+	return changeWorkspace(c, &workspacev1.ChangeStatus{Status: status})
+}
+
+func (w workspaces) changeSuspension(c *server.Call, in api.SuspensionRequest) (workspaceRecord, error) {
+	return changeWorkspace(c, in.Command())
+}
+
+func changeWorkspace(c *server.Call, m proto.Message) (workspaceRecord, error) {
+	w, err := namedWorkspace(c)
+	if err != nil {
+		return workspaceRecord{}, err
+	}
+	if _, err := server.Ask[proto.Message](c, api.AsPlatform(c, entity.KindWorkspace, w.ID, m)); err != nil {
+		return workspaceRecord{}, err
+	}
+	if err := c.Settle(entity.KindWorkspace, w.ID); err != nil {
+		return workspaceRecord{}, err
+	}
+	c.ForgetSlug(w.Slug)
+	return recordWorkspace(c, w.ID)
+}
+
+// decodeRows reads which page of a workspace's list is asked for; after is what the page before ended with.
+func decodeRows(c *server.Call) (server.Listing, error) {
+	in, err := decodeOwners(c)
+	if err != nil {
+		return in, err
+	}
+	after, err := base64.RawURLEncoding.DecodeString(in.After)
+	if err != nil {
+		return in, server.ErrInvalidCursor
+	}
+	in.After = string(after)
+	return in, nil
+}
+
+func (w workspaces) listMembers(c *server.Call, in server.Listing) (roster[api.MemberView], error) {
+	of, err := namedWorkspace(c)
+	if err != nil {
+		return roster[api.MemberView]{}, err
+	}
+	page, err := readRows(c, w.directory, of.ID, rules.MembersList, in)
+	if err != nil {
+		return roster[api.MemberView]{}, err
+	}
+	members, err := server.Entries(page, api.ViewMember)
+	return roster[api.MemberView]{Items: members, Next: base64.RawURLEncoding.EncodeToString(page.GetNext())}, err
+}

@@ -1,0 +1,39 @@
+package server
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestClientAddress(t *testing.T) {
+	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	for name, test := range map[string]struct {
+		peer  string
+		lines []string
+		want  string
+	}{
+		"nobody is between":            {"192.0.2.1:7", nil, "192.0.2.1"},
+		"a stranger claims":            {"192.0.2.1:7", []string{"198.51.100.1"}, "192.0.2.1"},
+		"a proxy says nothing":         {"10.0.0.1:7", nil, "10.0.0.1"},
+		"a proxy tells":                {"10.0.0.1:7", []string{"192.0.2.1"}, "192.0.2.1"},
+		"over an IPv4-mapped address":  {"[::ffff:10.0.0.1]:7", []string{"::ffff:192.0.2.1"}, "192.0.2.1"},
+		"what the client claimed":      {"10.0.0.1:7", []string{"198.51.100.1, 192.0.2.1"}, "192.0.2.1"},
+		"in a line of its own":         {"10.0.0.1:7", []string{"198.51.100.1", "192.0.2.1"}, "192.0.2.1"},
+		"two proxies":                  {"10.0.0.1:7", []string{"192.0.2.1, fd00::1"}, "192.0.2.1"},
+		"two proxies, two lines":       {"10.0.0.1:7", []string{"192.0.2.1", "10.0.0.2"}, "192.0.2.1"},
+		"nonsense before a proxy":      {"10.0.0.1:7", []string{"x, 10.0.0.2"}, "10.0.0.2"},
+		"nothing before a proxy":       {"10.0.0.1:7", []string{"", "10.0.0.2"}, "10.0.0.2"},
+		"more proxies than there are":  {"10.0.0.1:7", []string{"192.0.2.1" + strings.Repeat(",10.0.0.2", 8)}, "10.0.0.2"},
+		"as many proxies as there are": {"10.0.0.1:7", []string{"192.0.2.1" + strings.Repeat(",10.0.0.2", 7)}, "192.0.2.1"},
+	} {
+		r := &http.Request{RemoteAddr: test.peer, Header: http.Header{}}
+		if test.lines != nil {
+			r.Header["X-Forwarded-For"] = test.lines
+		}
+		if got := clientAddress(r, trusted); got.String() != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
+}

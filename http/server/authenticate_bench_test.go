@@ -1,0 +1,125 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	gometrics "runtime/metrics"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/user"
+	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// BenchmarkIdentify is what a request costs until it is known who asks, rate limits included, when the credential is
+// remembered: by one caller, by as many as there are processors with the same credential, and with one each. It writes
+// nothing that callers with other credentials read, so that one each costs what one alone does.
+func BenchmarkIdentify(b *testing.B) {
+	holders := &holders{hashes: map[string][]byte{}}
+	s, err := New(Options{Asker: holders, Secret: make([]byte, 32)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.options.Limits.Rate, s.options.Limits.Burst = 1e9, 1e9 // buckets are kept, and never empty
+	b.Run("alone", func(b *testing.B) {
+		defer report(b)()
+		c := holders.with(b, s, holders.issue())
+		for b.Loop() {
+			if err := c.identify(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	parallel := func(b *testing.B, next func() *Call) {
+		defer report(b)()
+		b.RunParallel(func(pb *testing.PB) {
+			c := next()
+			for pb.Next() {
+				if err := c.identify(); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	b.Run("together/same", func(b *testing.B) {
+		key := holders.issue()
+		parallel(b, func() *Call { return holders.with(b, s, key) })
+	})
+	b.Run("together/different", func(b *testing.B) {
+		keys, taken := make([]string, 1024), atomic.Int64{}
+		for i := range keys {
+			keys[i] = holders.issue()
+		}
+		parallel(b, func() *Call { return holders.with(b, s, keys[taken.Add(1)%int64(len(keys))]) })
+	})
+}
+
+// report begins to measure what a request takes of the processors, which others may use meanwhile, and how long it
+// waits for locks.
+func report(b *testing.B) (end func()) {
+	b.ReportAllocs()
+	used, waited := processorTime(b), lockWait()
+	return func() {
+		b.ReportMetric(float64((processorTime(b)-used).Nanoseconds())/float64(b.N), "cpu-ns/op")
+		b.ReportMetric(float64((lockWait()-waited).Nanoseconds())/float64(b.N), "lock-wait-ns/op")
+	}
+}
+
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// lockWait is how long all goroutines have waited for mutexes so far.
+func lockWait() time.Duration {
+	sample := []gometrics.Sample{{Name: "/sync/mutex/wait/total:seconds"}}
+	gometrics.Read(sample)
+	return time.Duration(sample[0].Value.Float64() * float64(time.Second))
+}
+
+// holders are entities that know their credentials at once.
+type holders struct{ hashes map[string][]byte }
+
+func (h *holders) issue() string {
+	id := newID(user.KeyPrefix)
+	text, hash := NewKey(KeyStart, id)
+	h.hashes[id] = hash
+	return text
+}
+
+// with is a request whose credential is remembered.
+func (h *holders) with(b *testing.B, s *Server, key string) *Call {
+	r := httptest.NewRequest(http.MethodGet, "/v1/whoami", nil)
+	r.Header.Set("Authorization", "Bearer "+key)
+	c := &Call{Context: r.Context(), server: s, operation: &operation{}, Response: &Response{}, Request: r}
+	if err := c.identify(); err != nil {
+		b.Error(err)
+	}
+	return c
+}
+
+func (h *holders) Ask(_ context.Context, c entity.Command) (proto.Message, error) {
+	switch c.Message.(type) {
+	case *credentialv1.DescribeCredential:
+		return &credentialv1.Credential{
+			Id: c.Identity, Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1", SecretSha256: h.hashes[c.Identity],
+		}, nil
+	case *userv1.DescribeStanding:
+		return &userv1.Standing{}, nil
+	}
+	return &wirev1.Done{}, nil
+}
+
+func (h *holders) Settle(context.Context, string, string) error { return nil }

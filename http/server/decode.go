@@ -1,0 +1,123 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+// maxBody bounds JSON bodies, in bytes.
+const maxBody = 1 << 20
+
+// Nothing decodes the input of operations without one. A body that comes all the same is left unread, as generic
+// clients send empty objects; a query is refused.
+func Nothing(c *Call) (None, error) {
+	_, err := ParseQuery(c.Request.URL.RawQuery)
+	return None{}, err
+}
+
+// Body decodes a JSON object, strictly.
+func Body[In any](c *Call) (In, error) {
+	var in In
+	if _, err := ParseQuery(c.Request.URL.RawQuery); err != nil {
+		return in, err
+	}
+	if err := CheckMediaType(c.Request.Header); err != nil {
+		return in, err
+	}
+	text, err := readBody(c.Response, c.Request)
+	if err != nil {
+		return in, err
+	}
+	return in, decodeJSON(text, &in)
+}
+
+func CheckMediaType(h http.Header) error {
+	refused := entity.Errorf(entity.UnsupportedMediaType, "the body must be application/json")
+	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return refused
+	}
+	media, parameters, err := mime.ParseMediaType(h.Get("Content-Type"))
+	if err != nil || media != "application/json" || len(h["Content-Type"]) > 1 {
+		return refused
+	}
+	if charset, ok := parameters["charset"]; ok && !strings.EqualFold(charset, "utf-8") {
+		return refused
+	}
+	return nil
+}
+
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	tooLarge := entity.Errorf(entity.PayloadTooLarge, "the body is larger than %d bytes", maxBody)
+	if r.ContentLength > maxBody {
+		return nil, tooLarge
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var limit *http.MaxBytesError
+	switch {
+	case errors.As(err, &limit):
+		return nil, tooLarge
+	case err != nil:
+		return nil, Invalid("the body could not be read")
+	}
+	return text, nil
+}
+
+// errNull refuses null for fields that have no null in their schema, where Go would see an absent field.
+var errNull = errors.New("null")
+
+var strict = json.JoinOptions(
+	json.RejectUnknownMembers(true),
+	json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, _ any) error {
+		if d.PeekKind() == 'n' {
+			return errNull
+		}
+		return errors.ErrUnsupported
+	})),
+)
+
+func decodeJSON(text []byte, in any) error {
+	err := json.Unmarshal(text, in, strict)
+	var semantic *json.SemanticError
+	var syntactic *jsontext.SyntacticError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, json.ErrUnknownName) && errors.As(err, &semantic):
+		return Invalid("unknown field %q", field(semantic.JSONPointer))
+	case errors.Is(err, jsontext.ErrDuplicateName) && errors.As(err, &syntactic):
+		return Invalid("field %q is there twice", field(syntactic.JSONPointer))
+	case errors.As(err, &semantic) && semantic.JSONPointer != "":
+		return Invalid("%s has a wrong type or range", field(semantic.JSONPointer))
+	case errors.As(err, &semantic):
+		return Invalid("the body must be a JSON object")
+	}
+	return Invalid("the body is not valid JSON")
+}
+
+// field names the place of an error, bounded: the client chose it.
+func field(place jsontext.Pointer) string {
+	name := strings.TrimPrefix(string(place), "/")
+	if len(name) > 64 {
+		return strings.ToValidUTF8(name[:64], "") + "…"
+	}
+	return name
+}
+
+// Checked decodes a body and then validates it with check, which may bring its fields into a normal form.
+func Checked[In any](check func(*In) error) func(*Call) (In, error) {
+	return func(c *Call) (In, error) {
+		in, err := Body[In](c)
+		if err == nil {
+			err = check(&in)
+		}
+		return in, err
+	}
+}

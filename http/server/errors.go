@@ -1,0 +1,130 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+// Statuses is the one table from code to status.
+var Statuses = map[entity.Code]int{
+	entity.InvalidRequest:       http.StatusBadRequest,
+	entity.InvalidCursor:        http.StatusBadRequest,
+	entity.Unauthorized:         http.StatusUnauthorized,
+	entity.Forbidden:            http.StatusForbidden,
+	entity.NotFound:             http.StatusNotFound,
+	entity.MethodNotAllowed:     http.StatusMethodNotAllowed,
+	entity.SlugTaken:            http.StatusConflict,
+	entity.EmailTaken:           http.StatusConflict,
+	entity.WorkspaceSuspended:   http.StatusForbidden,
+	entity.WorkspaceClosed:      http.StatusForbidden,
+	entity.BillingUser:          http.StatusConflict,
+	entity.FinalOwner:           http.StatusConflict,
+	entity.AlreadyMember:        http.StatusConflict,
+	entity.InvitationExpired:    http.StatusConflict,
+	entity.InvitationRevoked:    http.StatusConflict,
+	entity.InvitationConsumed:   http.StatusConflict,
+	entity.DeviceInUse:          http.StatusConflict,
+	entity.AnchorConflict:       http.StatusConflict,
+	entity.LinkInvalid:          http.StatusForbidden,
+	entity.LimitReached:         http.StatusConflict,
+	entity.PayloadTooLarge:      http.StatusRequestEntityTooLarge,
+	entity.UnsupportedMediaType: http.StatusUnsupportedMediaType,
+	entity.RateLimited:          http.StatusTooManyRequests,
+	entity.Unavailable:          http.StatusServiceUnavailable,
+	entity.Internal:             http.StatusInternalServerError,
+}
+
+// Errors whose bytes never vary, so that what they hide stays hidden.
+var (
+	ErrUnauthorized  = entity.Errorf(entity.Unauthorized, "a valid credential is required")
+	ErrNotFound      = entity.Errorf(entity.NotFound, "not found")
+	ErrForbidden     = entity.Errorf(entity.Forbidden, "the credential may not do this")
+	ErrInvalidCursor = entity.Errorf(entity.InvalidCursor, "")
+	ErrOverloaded    = &entity.Error{Code: entity.Unavailable, Message: "the server is busy", RetryAfter: time.Second}
+)
+
+// Invalid refuses an input; the message names the field.
+func Invalid(format string, args ...any) error {
+	return entity.Errorf(entity.InvalidRequest, format, args...)
+}
+
+// refusal is what the client is told of an error. Only codes of the table cross; everything else is internal.
+func refusal(err error, requestID string) *entity.Error {
+	var refused *entity.Error
+	switch {
+	case errors.As(err, &refused):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return &entity.Error{Code: entity.Unavailable, Message: "the server did not answer in time", RetryAfter: time.Second}
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return ErrOverloaded
+	}
+	if refused == nil || refused.Code == entity.Internal || Statuses[refused.Code] == 0 {
+		return entity.Errorf(entity.Internal, "something failed inside; the request is %s", requestID)
+	}
+	switch refused.Code {
+	case entity.NotFound:
+		return ErrNotFound
+	case entity.Unauthorized:
+		return ErrUnauthorized
+	}
+	return refused
+}
+
+type errorBody struct {
+	Error   entity.Code `json:"error"`
+	Message string      `json:"message,omitzero"`
+}
+
+// fail answers with an error. After the first byte of an answer there is nothing left to say.
+func (w *Response) fail(err error) {
+	if w.status != 0 {
+		return
+	}
+	refused := refusal(err, w.ID)
+	header := w.Header()
+	for _, entityHeader := range []string{"Content-Length", "Content-Type", "Etag", "Last-Modified"} {
+		header.Del(entityHeader)
+	}
+	body := errorBody{refused.Code, refused.Message}
+	switch refused.Code {
+	case entity.InvalidCursor:
+		body.Message = ""
+	case entity.Unavailable, entity.RateLimited:
+		header.Set("Retry-After", RetrySeconds(refused.RetryAfter))
+	}
+	if w.operation != nil && w.operation.Refuse != nil {
+		w.operation.Refuse(w, refused)
+		return
+	}
+	if refused.Code == entity.Unauthorized {
+		header["Www-Authenticate"] = w.challenges()
+	}
+	w.JSON(Statuses[refused.Code], body)
+}
+
+// RetrySeconds rounds up, to at least one.
+func RetrySeconds(d time.Duration) string {
+	return strconv.Itoa(max(1, int((d+time.Second-1)/time.Second)))
+}
+
+// RefusedWith tells whether an error refuses with a code.
+func RefusedWith(err error, code entity.Code) bool {
+	var refused *entity.Error
+	return errors.As(err, &refused) && refused.Code == code
+}
+
+// failure logs what a client is not told.
+func failure(err error) string {
+	var refused *entity.Error
+	if errors.As(err, &refused) && refused.Code != entity.Internal {
+		return ""
+	}
+	return fmt.Sprint(err)
+}

@@ -1,0 +1,37 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+type healthView struct {
+	Status string `json:"status"`
+}
+
+func (s *Server) health(*Call, None) (healthView, error) { return healthView{"ok"}, nil }
+
+// probes returns the routes for monitoring.
+func (s *Server) probes() []Route {
+	return []Route{
+		{Method: http.MethodGet, Path: "/healthz", Scope: ScopeProbe, Summary: "Report whether the process runs",
+			Handler: Answer(http.StatusOK, Nothing, s.health)},
+		{Method: http.MethodGet, Path: "/readyz", Scope: ScopeProbe, Summary: "Report whether requests can be answered",
+			Handler: Answer(http.StatusOK, Nothing, s.readiness)},
+		{Method: http.MethodGet, Path: "/metrics", Scope: ScopeProbe, Summary: "Prometheus metrics", Handler: s.metrics.serve},
+	}
+}
+
+// readiness tells balancers whether to send requests here; while the server drains, not.
+func (s *Server) readiness(*Call, None) (healthView, error) {
+	if s.watch.closed() {
+		return healthView{}, entity.Errorf(entity.Unavailable, "the server is shutting down")
+	}
+	if err := s.options.Ready(); err != nil {
+		s.log.Warn("not ready", "error", fmt.Sprint(err))
+		return healthView{}, entity.Errorf(entity.Unavailable, "the server is not ready")
+	}
+	return healthView{"ok"}, nil
+}

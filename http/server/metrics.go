@@ -1,0 +1,116 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics counts by route, method and class of status, never by id.
+type metrics struct {
+	requests *prometheus.CounterVec
+	// duration is of ordinary requests; transfers last as long as their content is large, and streams as long as they like.
+	duration, transfers, streamed *prometheus.HistogramVec
+	lookups                       *prometheus.CounterVec
+	streams                       prometheus.Gauge
+	inFlight                      prometheus.Gauge
+	frames                        prometheus.Counter
+	bytes                         prometheus.Counter
+	unrouted                      meter
+	exported                      http.Handler
+
+	credentialLookup, slugLookup func(hit bool)
+}
+
+func newMetrics(r prometheus.Registerer, g prometheus.Gatherer) (*metrics, error) {
+	const space = "atelier_http_"
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: space + "requests_total", Help: "Requests answered."}, []string{"route", "method", "status"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: space + "request_duration_seconds", Help: "Time from a request's head to its answer's end, without transfers and streams.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 3, 12)}, []string{"route", "method"}),
+		transfers: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: space + "transfer_duration_seconds", Help: "Time from the head to the answer's end of requests on drives, which grows with the content.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 12)}, []string{"route", "method"}),
+		streamed: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: space + "stream_duration_seconds", Help: "How long streams were open.",
+			Buckets: prometheus.ExponentialBuckets(1, 4, 8)}, []string{"route", "method"}),
+		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: space + "lookups_total", Help: "Look-ups of credentials and slugs, answered from memory or asked."},
+			[]string{"kind", "result"}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: space + "streams", Help: "Open streams of file activity."}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: space + "requests_in_flight", Help: "Requests under way, streams included."}),
+		frames: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: space + "stream_frames_total", Help: "Frames sent over streams."}),
+		bytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: space + "stream_bytes_total", Help: "Bytes sent over streams."}),
+		exported: promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}),
+	}
+	var failed error
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.transfers, m.streamed, m.lookups, m.streams, m.inFlight, m.frames, m.bytes} {
+		failed = errors.Join(failed, r.Register(c))
+	}
+	m.unrouted = m.meter(Route{Path: "none", Method: "other"})
+	m.credentialLookup, m.slugLookup = m.lookup("credential"), m.lookup("slug")
+	return m, failed
+}
+
+func (m *metrics) lookup(kind string) func(hit bool) {
+	memory, asked := m.lookups.WithLabelValues(kind, "memory"), m.lookups.WithLabelValues(kind, "asked")
+	return func(hit bool) {
+		if hit {
+			memory.Inc()
+		} else {
+			asked.Inc()
+		}
+	}
+}
+
+// sent counts what went over a stream.
+func (m *metrics) sent(frames []byte) {
+	m.frames.Add(float64(bytes.Count(frames, []byte("\n\n"))))
+	m.bytes.Add(float64(len(frames)))
+}
+
+func (m *metrics) serve(c *Call) error {
+	if _, err := Nothing(c); err != nil {
+		return err
+	}
+	m.exported.ServeHTTP(c.Response, c.Request)
+	return nil
+}
+
+// meter is one route's series, found once.
+type meter struct {
+	classes  [6]prometheus.Counter
+	duration prometheus.Observer
+}
+
+func (m *metrics) meter(r Route) meter {
+	durations := m.duration
+	switch r.Timing {
+	case Transfer:
+		durations = m.transfers
+	case Streaming:
+		durations = m.streamed
+	}
+	found := meter{duration: durations.WithLabelValues(r.Path, r.Method)}
+	for class := range found.classes {
+		name := strings.Replace("0xx", "0", string(rune('0'+class)), 1)
+		found.classes[class] = m.requests.WithLabelValues(r.Path, r.Method, name)
+	}
+	return found
+}
+
+func (m meter) observe(status int, elapsed time.Duration) {
+	m.classes[min(status/100, 5)].Inc()
+	m.duration.Observe(elapsed.Seconds())
+}

@@ -1,0 +1,162 @@
+package server
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+)
+
+// Response is the answer under way, and what its end is measured and logged by.
+type Response struct {
+	http.ResponseWriter
+	Request   *http.Request
+	ID        string
+	started   time.Time
+	operation *operation
+	caller    *Credential
+	// workspace is set where the path names one that exists.
+	workspace *Workspace
+	status    int
+	bytes     int64
+	Failed    error
+	// pace, where set, extends the connection's write deadline before each write; its error ends the answer.
+	pace func() error
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *Response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *Response) WriteHeader(status int) {
+	if w.status == 0 && status >= http.StatusOK {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *Response) Write(b []byte) (total int, err error) {
+	for {
+		if err := w.begin(); err != nil {
+			return total, err
+		}
+		n, err := w.ResponseWriter.Write(b[:min(len(b), piece)])
+		total, w.bytes = total+n, w.bytes+int64(n)
+		if b = b[n:]; err != nil || len(b) == 0 {
+			return total, err
+		}
+	}
+}
+
+func (w *Response) begin() error {
+	if w.pace != nil {
+		if err := w.pace(); err != nil {
+			return err
+		}
+	}
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return nil
+}
+
+// piece bounds what is written between two looks at the write deadline: the slowest client that is waited for takes one
+// in Limits.StallTime.
+const piece = 256 << 10
+
+// ReadFrom keeps the kernel's file-to-socket copy within reach.
+func (w *Response) ReadFrom(src io.Reader) (int64, error) {
+	to, ok := w.ResponseWriter.(io.ReaderFrom)
+	if !ok {
+		return io.Copy(struct{ io.Writer }{w}, src)
+	}
+	var total int64
+	limited, _ := src.(*io.LimitedReader)
+	for {
+		if err := w.begin(); err != nil {
+			return total, err
+		}
+		part := &io.LimitedReader{R: src, N: piece}
+		if limited != nil { // a limit inside a limit would hide the file
+			part = &io.LimitedReader{R: limited.R, N: min(limited.N, piece)}
+		}
+		want := part.N
+		n, err := to.ReadFrom(part)
+		total, w.bytes = total+n, w.bytes+n
+		if limited != nil {
+			limited.N -= n
+		}
+		if err != nil || n < want || n == 0 {
+			return total, err
+		}
+	}
+}
+
+func (w *Response) Flush() {
+	if w.begin() != nil {
+		return
+	}
+	if f, ok := w.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// Hijack is refused: a connection that left the server would leave its limits.
+func (w *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return nil, nil, http.ErrNotSupported
+}
+
+// ExtendWrites extends the connection's write deadline as long as bytes of the answer leave, for answers of any length.
+func (c *Call) ExtendWrites() {
+	control := http.NewResponseController(c.Response.ResponseWriter)
+	leaving := &deadline{set: control.SetWriteDeadline, stall: c.server.options.Limits.StallTime}
+	c.Response.pace = func() error { leaving.extend(); return nil }
+}
+
+// AbortAfterFirstByte returns err if it can still be answered. After the first byte of the answer it breaks the connection
+// off instead, so that the client does not take the answer for whole.
+func (c *Call) AbortAfterFirstByte(err error) error {
+	if err == nil || c.Response.status == 0 {
+		return err
+	}
+	c.Response.Failed = err
+	panic(http.ErrAbortHandler)
+}
+
+// Verbatim is an answer that is JSON already, in pieces.
+type Verbatim [][]byte
+
+func (w *Response) JSON(status int, answer any) {
+	parts, ok := answer.(Verbatim)
+	if !ok {
+		body, err := json.Marshal(answer)
+		if err != nil {
+			panic(err)
+		}
+		parts = Verbatim{body}
+	}
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
+	header := w.Header()
+	header["Content-Type"] = jsonType
+	header["Cache-Control"] = noStore
+	header["X-Content-Type-Options"] = noSniff
+	header["Content-Length"] = []string{strconv.Itoa(size)}
+	w.WriteHeader(status)
+	for _, part := range parts {
+		if _, err := w.Write(part); err != nil {
+			return
+		}
+	}
+}
+
+var (
+	jsonType = []string{"application/json"}
+	noStore  = []string{"no-store"}
+	noSniff  = []string{"nosniff"}
+)

@@ -1,0 +1,158 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/gorilla/mux"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+// Route is a row of the table of operations.
+type Route struct {
+	Method string
+	// Path may have variables in braces, of one segment each; only the drive's path continues over slashes.
+	Path  string
+	Scope Scope
+	// Idempotent operations may be repeated: a repeated request has the same effect and the same answer.
+	Idempotent bool
+	Summary    string
+	Handler    Handler
+	Timing     Timing
+	// ChangesSuspended operations may change a suspended workspace, which accepts no other changes.
+	ChangesSuspended bool
+	// Refuse answers a refusal; nil: the refusal is answered as JSON.
+	Refuse func(w *Response, refused *entity.Error)
+}
+
+// Scope names the access that an operation requires, in the words of the specification.
+type Scope string
+
+// The scopes of the specification. Operations with ScopePublic need no credential and are limited by the address of the
+// client, those with ScopeProbe are for monitoring and have no limit, those with ScopeOperator are served on the operators'
+// socket only.
+const (
+	ScopePublic        Scope = "public"
+	ScopeProbe         Scope = "probe"
+	ScopeKey           Scope = "api_key"
+	ScopeHuman         Scope = "human"
+	ScopeOperator      Scope = "operator"
+	ScopeMember        Scope = "workspace_member"
+	ScopeAdmin         Scope = capabilityPrefix + "admin"
+	ScopeReadFiles     Scope = capabilityPrefix + "files:read"
+	ScopeWriteFiles    Scope = capabilityPrefix + "files:write"
+	ScopeManageMembers Scope = capabilityPrefix + "members"
+	ScopeListMembers   Scope = capabilityPrefix + "sessions or " + capabilityPrefix + "files:read"
+	ScopeBindAnchors   Scope = capabilityPrefix + "apps or " + capabilityPrefix + "publish or " + capabilityPrefix + "share"
+
+	capabilityPrefix = "ws:{workspaceSlug}:"
+)
+
+// need returns the access that the scope requires in the workspace of the path; ok is false if the path names none.
+func (s Scope) need() (need entity.Need, ok bool) {
+	if s == ScopeMember {
+		return need, true
+	}
+	for _, one := range strings.Split(string(s), " or ") {
+		if capability, ok := strings.CutPrefix(one, capabilityPrefix); ok {
+			need.Any = append(need.Any, capability)
+		}
+	}
+	return need, len(need.Any) > 0
+}
+
+// Timing says how long an operation may take, and against which limit it counts.
+type Timing int
+
+const (
+	// Brief operations end within Limits.RequestTime.
+	Brief Timing = iota
+	// Transfer operations last as long as bytes move.
+	Transfer
+	// Streaming operations last Options.StreamSegment, and count against Limits.Streams.
+	Streaming
+)
+
+// WorkspacePath is the path of a workspace's resources, and DrivePath of its drive.
+const (
+	WorkspacePath = "/v1/ws/{workspaceSlug}"
+	DrivePath     = WorkspacePath + "/drive"
+)
+
+// operation is a route in service.
+type operation struct {
+	Route
+	meter meter
+	// need is the access that the caller needs in the workspace of the path, if the path names one.
+	need        entity.Need
+	inWorkspace bool
+}
+
+func (s *Server) newOperation(r Route) *operation {
+	op := &operation{Route: r, meter: s.metrics.meter(r)}
+	op.need, op.inWorkspace = r.Scope.need()
+	op.need.Changes = !slices.Contains(readingMethods, r.Method) && !r.ChangesSuspended
+	return op
+}
+
+// readingMethods change nothing.
+var readingMethods = []string{http.MethodGet, http.MethodHead, http.MethodOptions, "PROPFIND"}
+
+// newRouter makes a router for a table. It tries the paths in the order of the table, so that hot paths come first. It
+// matches the path as the client wrote it, and neither decodes, cleans nor redirects it.
+func (s *Server) newRouter(table []Route) *mux.Router {
+	router := mux.NewRouter().UseEncodedPath().SkipClean(true)
+	router.NotFoundHandler = http.HandlerFunc(notFound)
+	var paths []string
+	resources := map[string]resource{}
+	for _, r := range table {
+		if resources[r.Path] == nil {
+			paths = append(paths, r.Path)
+			resources[r.Path] = resource{}
+		}
+		resources[r.Path][r.Method] = s.newOperation(r)
+	}
+	for _, path := range paths {
+		resource := resources[path]
+		resource.addHead()
+		allow := resource.allow()
+		router.Path(pattern(path)).HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			op := resource[r.Method]
+			if op == nil {
+				w.Header()["Allow"] = allow
+				w.(*Response).fail(entity.Errorf(entity.MethodNotAllowed, "the method is not allowed here"))
+				return
+			}
+			s.operate(op, w.(*Response), r)
+		})
+	}
+	return router
+}
+
+// pattern returns the router's form of a path.
+func pattern(path string) string {
+	return strings.Replace(path, "/drive/{path}", "/drive/{path:.*}", 1)
+}
+
+// resource maps the methods of one path to their operations.
+type resource map[string]*operation
+
+// addHead serves HEAD wherever GET is served, with the same operation: net/http leaves the body out.
+func (r resource) addHead() {
+	if get := r[http.MethodGet]; get != nil && r[http.MethodHead] == nil {
+		r[http.MethodHead] = get
+	}
+}
+
+func (r resource) allow() []string {
+	var methods []string
+	for method := range r {
+		methods = append(methods, method)
+	}
+	slices.Sort(methods)
+	return []string{strings.Join(methods, ", ")}
+}
+
+func notFound(w http.ResponseWriter, _ *http.Request) { w.(*Response).fail(ErrNotFound) }
