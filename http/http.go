@@ -34,6 +34,8 @@ type Options struct {
 	// Directory and Reactions are for operators; nil: they list nothing.
 	Directory operator.Directory
 	Reactions operator.Reactions
+	// Progress is that of backups and restores, for operators; nil: it is not known.
+	Progress operator.Progress
 }
 
 // Server serves the API, the pages, OAuth and the operators' socket.
@@ -70,7 +72,7 @@ func New(o Options) (*Server, error) {
 		api.Routes(api.Options{Streams: o.Streams, Drive: o.Drive, Links: links, Workspaces: o.Limits.Workspaces}),
 		pages.Routes(),
 		authorization.Routes(),
-	), operator.Routes(operator.Options{Directory: o.Directory, Reactions: o.Reactions}))
+	), operator.Routes(operator.Options{Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress}))
 	return &Server{core, links, pages}, nil
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// splitPath returns the drive path of an escaped URL path below prefix, and whether a trailing slash follows it. It decodes each
-// segment on its own, so that an encoded slash cannot become a separator. It returns NotFound if the URL path is not
-// below prefix, and InvalidRequest if the drive path is invalid.
+// splitPath returns the drive path of an escaped URL path below prefix, and whether a trailing slash follows it. It
+// decodes each segment on its own, so that an encoded slash cannot become a separator. It returns NotFound if the URL
+// path is not below prefix, and InvalidRequest if the drive path is invalid.
 func splitPath(escaped, prefix string) (path string, trailingSlash bool, err error) {
 	rest, ok := cutPrefix(escaped, prefix)
 	if !ok {
@@ -79,8 +79,8 @@ func (c *call) href(path string, folder bool) string {
 	return b.String()
 }
 
-// parseReference returns the drive path of a URL in a header. It returns errOtherServer if the URL is not on this drive of this
-// server.
+// parseReference returns the drive path of a URL in a header. It returns errOtherServer if the URL is not on this drive
+// of this server.
 func (c *call) parseReference(raw string) (path string, trailingSlash bool, err error) {
 	u, err := url.Parse(raw)
 	if err != nil {

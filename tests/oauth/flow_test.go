@@ -64,7 +64,7 @@ func TestGrant(t *testing.T) {
 	w.audited(alice, "acme", "oauth_grant.created", 0)
 }
 
-// audited counts an event in a workspace's log.
+// audited verifies how often an event is in a workspace's audit log.
 func (w *world) audited(p person, slug, event string, want int) {
 	w.Helper()
 	status, text := w.api("GET", "/v1/ws/"+slug+"/audit", p.key, "")
@@ -73,8 +73,8 @@ func (w *world) audited(p person, slug, event string, want int) {
 	}
 }
 
-// TestCrashes has the process end between each two steps.
-func TestCrashes(t *testing.T) {
+// TestCrashesBetweenSteps crashes the node between all steps of the flow.
+func TestCrashesBetweenSteps(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
 	w.workspace(alice, "acme")
@@ -85,20 +85,20 @@ func TestCrashes(t *testing.T) {
 	first := w.exchange(redeeming(client, code))
 	w.crash()
 	if !w.opens(first.access) {
-		t.Error("the access token is forgotten")
+		t.Error("the access token is refused after a crash")
 	}
 	second := w.exchange(refreshing(client, first.refresh))
 	w.crash()
 	w.refused(refreshing(client, first.refresh), 400, "invalid_grant")
 	w.crash()
 	if w.opens(first.access) || w.opens(second.access) {
-		t.Error("the replay is forgotten")
+		t.Error("tokens of a replayed family are accepted after a crash")
 	}
 	w.refused(refreshing(client, second.refresh), 400, "invalid_grant")
 }
 
-// TestConsentSurvivesACrash answers a page that another process showed.
-func TestConsentSurvivesACrash(t *testing.T) {
+// TestConsentSurvivesCrash submits the form of a consent page to a node that was started after the page was shown.
+func TestConsentSurvivesCrash(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
 	w.workspace(alice, "acme")
@@ -119,15 +119,15 @@ func TestTokensExpire(t *testing.T) {
 	w.advance(14 * time.Minute)
 	second := w.exchange(refreshing(client, first.refresh))
 	if !w.opens(first.access) || !w.opens(second.access) {
-		t.Error("a refresh ends what is left of the last access token")
+		t.Error("a refresh has ended the previous access token before its expiry")
 	}
 	w.advance(time.Minute)
 	if w.opens(first.access) || !w.opens(second.access) {
-		t.Error("an access token is good for 15 minutes")
+		t.Error("an access token does not expire after 15 minutes")
 	}
 	w.advance(14 * time.Minute)
 	if w.opens(second.access) {
-		t.Error("an access token is good for 15 minutes")
+		t.Error("an access token does not expire after 15 minutes")
 	}
 	w.advance(30*24*time.Hour - 29*time.Minute)
 	third := w.exchange(refreshing(client, second.refresh))
@@ -138,8 +138,8 @@ func TestTokensExpire(t *testing.T) {
 	w.refused(redeeming(client, late), 400, "invalid_grant")
 }
 
-// TestPersons has tokens follow what becomes of the person behind them.
-func TestPersons(t *testing.T) {
+// TestTokensOfDisabledPerson disables the person of a grant and enables them again.
+func TestTokensOfDisabledPerson(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
 	w.workspace(alice, "acme")
@@ -149,7 +149,7 @@ func TestPersons(t *testing.T) {
 	w.ask(entity.KindUser, alice.id, &userv1.Disable{})
 	w.advance(time.Second)
 	if w.opens(granted.access) {
-		t.Error("a disabled person's token opens")
+		t.Error("the token of a disabled person is accepted")
 	}
 	w.refused(refreshing(client, granted.refresh), 400, "invalid_grant")
 	w.refused(redeeming(client, unused), 400, "invalid_grant")

@@ -22,8 +22,8 @@ func without(form url.Values, name string) url.Values {
 	return form
 }
 
-// TestRefusedRequests has a case for each thing that can be wrong with an authorization request. What cannot be told to
-// the client is told to the person.
+// TestRefusedRequests has a case for each error of an authorization request. An error that must not be sent to the client
+// is shown to the person.
 func TestRefusedRequests(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
@@ -78,7 +78,8 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// TestLoopback has the port of a loopback redirect free, and nothing else (RFC 8252, section 7.3).
+// TestLoopback verifies that a loopback redirect URI may differ from the registered one only in its port (RFC 8252,
+// section 7.3).
 func TestLoopback(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
@@ -101,7 +102,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestAnswers has what can be wrong with the answer of a consent page.
+// TestAnswers submits invalid forms of the consent page.
 func TestAnswers(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.person("alice"), w.person("bob")
@@ -161,7 +162,7 @@ func TestAnswers(t *testing.T) {
 	w.audited(alice, "acme", "oauth_grant.created", 0)
 }
 
-// TestRoles has a grant hold what the person's role has, and lose it with the role.
+// TestRoles verifies that a grant has at most the capabilities of the person's role, and loses them with the role.
 func TestRoles(t *testing.T) {
 	w := newWorld(t)
 	owner, viewer := w.person("owner"), w.person("viewer")
@@ -206,7 +207,7 @@ func TestRoles(t *testing.T) {
 	w.audited(owner, "acre", "oauth_grant.revoked", 1)
 }
 
-// join makes somebody a viewer.
+// join makes a person a viewer of a workspace.
 func (w *world) join(workspaceID string, owner, who person) {
 	w.Helper()
 	invitation := w.newID("inv_")

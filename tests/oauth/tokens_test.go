@@ -10,7 +10,7 @@ import (
 	clientv1 "github.com/atelier-run/atelier/messages/client/v1"
 )
 
-// TestRefusedExchanges has a case for each thing that can be wrong at the token endpoint. None uses the code up.
+// TestRefusedExchanges has a case for each error of the token endpoint. A refused request must not use up the code.
 func TestRefusedExchanges(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
@@ -103,7 +103,8 @@ func TestRefreshReplay(t *testing.T) {
 	w.audited(alice, "acme", "oauth_grant.revoked", 1)
 }
 
-// TestRaces has the same code exchanged at once: at most one gets tokens, and as the code came twice they are void.
+// TestRaces exchanges one code concurrently. At most one request gets tokens, and they are revoked because the code was
+// used twice.
 func TestRaces(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
@@ -177,7 +178,7 @@ func TestRevocation(t *testing.T) {
 	w.audited(alice, "acme", "oauth_grant.revoked", 3)
 }
 
-// TestPersonRevokes has the person end what they allowed.
+// TestPersonRevokes revokes a grant as the person who made it.
 func TestPersonRevokes(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
@@ -242,7 +243,7 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-// TestRegistrationIsLimited: it is all that a stranger can have written down.
+// TestRegistrationIsLimited verifies the rate limit of registrations, the only requests without a credential that store data.
 func TestRegistrationIsLimited(t *testing.T) {
 	w := newWorld(t)
 	var last string

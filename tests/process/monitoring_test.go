@@ -55,7 +55,7 @@ func TestDashboards(t *testing.T) {
 	n := start(t, filepath.Join(t.TempDir(), "data"), "--stream-segment=1s", "--rate=0", "--address-rate=0")
 	_, key := newPerson(t, n, "ada@example.org")
 	c := newClient(n.address, key)
-	newSpace(t, c)
+	newWorkspace(t, c)
 	keepBusy(t, n, c)
 	p := startPrometheus(t, prometheus, n.address)
 

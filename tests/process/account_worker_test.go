@@ -8,40 +8,32 @@ import (
 	"testing"
 )
 
-// clerk claims slugs and issues and revokes keys.
-type clerk struct {
+// An accountWorker creates workspaces and issues and revokes keys while the node is killed.
+type accountWorker struct {
 	site   *site
 	random *rand.Rand
 	client *client
-	life   int
 	number int
 
-	// claimed and unsure are slugs; live and revoked are keys.
+	// claimed has the slugs of created workspaces, unsure those of requests with an unknown outcome.
 	claimed, unsure []string
-	live, revoked   []issuedKey
+	// live has the valid keys, revoked the revoked ones.
+	live, revoked []issuedKey
 }
 
-func newClerk(s *site, r *rand.Rand) *clerk {
-	return &clerk{site: s, random: r, client: newClient(s.node.address, s.key)}
+func newAccountWorker(s *site, r *rand.Rand) *accountWorker {
+	return &accountWorker{site: s, random: r, client: newClient(s.node.address, s.key)}
 }
 
-func (c *clerk) work(until context.Context) {
+func (c *accountWorker) work(until context.Context) {
 	defer func() { c.client.close() }()
-	for until.Err() == nil {
-		if c.step() {
-			continue
-		}
-		if !c.site.after(until, c.life) {
-			return
-		}
+	c.site.runSteps(until, func(address string) {
 		c.client.close()
-		var address string
-		address, c.life = c.site.current()
 		c.client = newClient(address, c.site.key)
-	}
+	}, c.step)
 }
 
-func (c *clerk) step() bool {
+func (c *accountWorker) step() bool {
 	switch n := c.random.IntN(10); {
 	case n < 3:
 		return c.claim()
@@ -52,7 +44,7 @@ func (c *clerk) step() bool {
 	}
 }
 
-func (c *clerk) claim() bool {
+func (c *accountWorker) claim() bool {
 	c.number++
 	slug := fmt.Sprintf("place-%d", c.number)
 	status, err := c.client.postJSON(context.Background(), "/v1/workspaces", map[string]string{"slug": slug, "name": slug}, nil)
@@ -64,7 +56,7 @@ func (c *clerk) claim() bool {
 	return err == nil
 }
 
-func (c *clerk) issue() bool {
+func (c *accountWorker) issue() bool {
 	c.number++
 	var key issuedKey
 	status, err := c.client.postJSON(context.Background(), "/v1/user/api-keys", map[string]string{"name": fmt.Sprint(c.number)}, &key)
@@ -75,8 +67,8 @@ func (c *clerk) issue() bool {
 	return true
 }
 
-// revoke forgets a key whose revocation was cut off.
-func (c *clerk) revoke() bool {
+// revoke revokes a random key. It drops the key from both lists if the outcome is unknown.
+func (c *accountWorker) revoke() bool {
 	i := c.random.IntN(len(c.live))
 	key := c.live[i]
 	c.live = append(c.live[:i], c.live[i+1:]...)
@@ -88,8 +80,8 @@ func (c *clerk) revoke() bool {
 	return true
 }
 
-// judge holds what a client sees now against what the clerk was told.
-func (c *clerk) judge(t *testing.T, address string) {
+// verify compares the state of the node with the responses that the worker has received.
+func (c *accountWorker) verify(t *testing.T, address string) {
 	t.Helper()
 	owner := newClient(address, c.site.key)
 	defer owner.close()
@@ -97,7 +89,7 @@ func (c *clerk) judge(t *testing.T, address string) {
 		owner.expect(t, http.StatusOK, "GET", "/v1/ws/"+slug+"/file-activity/feed", "")
 	}
 	for _, slug := range c.unsure {
-		c.judgeUnsure(t, owner, slug)
+		c.verifyUnsure(t, owner, slug)
 	}
 	for _, key := range c.live {
 		newClient(address, key.Key).expect(t, http.StatusOK, "GET", "/v1/whoami", "")
@@ -108,14 +100,15 @@ func (c *clerk) judge(t *testing.T, address string) {
 	t.Logf("slugs: %d claimed, %d unsure; keys: %d live, %d revoked", len(c.claimed), len(c.unsure), len(c.live), len(c.revoked))
 }
 
-// A slug whose claim was cut off is either free, or has its workspace, whose making goes on after the start.
-func (c *clerk) judgeUnsure(t *testing.T, owner *client, slug string) {
+// verifyUnsure verifies that a slug, after a request with an unknown outcome, is either free or has a workspace. Its
+// creation may continue after the start.
+func (c *accountWorker) verifyUnsure(t *testing.T, owner *client, slug string) {
 	t.Helper()
 	status, err := owner.postJSON(t.Context(), "/v1/workspaces", map[string]string{"slug": slug, "name": slug}, nil)
 	if err != nil || status != http.StatusCreated && status != http.StatusConflict {
 		t.Fatalf("claiming %s again: %d %v", slug, status, err)
 	}
-	eventually(t, "the workspace of "+slug, func() bool {
+	eventually(t, "the workspace of "+slug+" can be used", func() bool {
 		status, _, err := owner.do(t.Context(), "PUT", "/v1/ws/"+slug+"/drive/works.txt", []byte("it works"))
 		return err == nil && status < http.StatusBadRequest
 	})

@@ -25,7 +25,7 @@ type suspension struct {
 	SuspensionReason string
 }
 
-type entered struct {
+type auditRow struct {
 	ID, Event, ActorID string
 	At                 int64
 	Provenance         struct {
@@ -44,38 +44,38 @@ type listed struct {
 	DefaultTier                                          struct{ Configured string }
 }
 
-// books are all that can be read of a space.
-type books struct {
+// A workspaceView is all the data that can be read of a workspace.
+type workspaceView struct {
 	listed
 	suspension  suspension
 	members     []member
 	invitations []invitation
-	// audit is oldest first.
-	audit []entered
+	// audit is sorted, oldest first.
+	audit []auditRow
 }
 
-// reading is everything that can be read when the work is done.
-type reading struct {
+// A snapshot is all the data that can be read after the last request.
+type snapshot struct {
 	who    map[string]whoami
 	own    map[string][]addressed
-	spaces map[string]*books
+	spaces map[string]*workspaceView
 }
 
-// read asks everybody what they see, and of each space the person who pays for it.
-func (w *town) read() (*reading, error) {
-	r := &reading{who: map[string]whoami{}, own: map[string][]addressed{}, spaces: map[string]*books{}}
-	for _, p := range w.people {
+// read reads the workspaces and invitations of every person, and each workspace as the person who pays for it.
+func (s *scenario) read() (*snapshot, error) {
+	r := &snapshot{who: map[string]whoami{}, own: map[string][]addressed{}, spaces: map[string]*workspaceView{}}
+	for _, p := range s.people {
 		var who whoami
 		if err := p.fetch("/v1/whoami", &who); err != nil {
 			return nil, err
 		}
 		r.who[p.id] = who
-		for _, s := range who.Workspaces {
-			s.Role = ""
-			if one := r.spaces[s.ID]; one != nil && one.listed != s {
-				return nil, fmt.Errorf("people see a space differently: %+v and %+v", one.listed, s)
+		for _, item := range who.Workspaces {
+			item.Role = ""
+			if one := r.spaces[item.ID]; one != nil && one.listed != item {
+				return nil, fmt.Errorf("two people see a workspace differently: %+v and %+v", one.listed, item)
 			}
-			r.spaces[s.ID] = &books{listed: s}
+			r.spaces[item.ID] = &workspaceView{listed: item}
 		}
 		items, err := pages[addressed](p, "/v1/user/invitations")
 		if err != nil {
@@ -85,18 +85,19 @@ func (w *town) read() (*reading, error) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.spaces)) {
 		b := r.spaces[id]
-		payer := w.byID[b.BillingUserID]
+		payer := s.byID[b.BillingUserID]
 		if payer == nil {
-			return nil, fmt.Errorf("nobody pays for %+v", b.listed)
+			return nil, fmt.Errorf("the workspace %+v has no billing user", b.listed)
 		}
-		if err := b.open(payer); err != nil {
+		if err := b.load(payer); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
 }
 
-func (b *books) open(payer *person) (err error) {
+// load reads the lists and the suspension of the workspace.
+func (b *workspaceView) load(payer *person) (err error) {
 	at := "/v1/ws/" + b.Slug
 	if b.members, err = pages[member](payer, at+"/members"); err != nil {
 		return err
@@ -104,23 +105,23 @@ func (b *books) open(payer *person) (err error) {
 	if b.invitations, err = pages[invitation](payer, at+"/invites"); err != nil {
 		return err
 	}
-	if b.audit, err = pages[entered](payer, at+"/audit"); err != nil {
+	if b.audit, err = pages[auditRow](payer, at+"/audit"); err != nil {
 		return err
 	}
 	slices.Reverse(b.audit)
 	return payer.fetch(at+"/admin/suspension", &b.suspension)
 }
 
-// fetch reads what must be there.
+// fetch reads and decodes a resource that must exist.
 func (p *person) fetch(path string, into any) error {
-	a := p.ask("GET", path, nil)
+	a := p.send("GET", path, nil)
 	if a.status != http.StatusOK {
 		return fmt.Errorf("GET %s for %s: %d %s", path, p.email, a.status, a.body)
 	}
 	return a.read(into)
 }
 
-// pages walks a collection to its end.
+// pages returns all items of a collection.
 func pages[Item any](p *person, path string) (all []Item, err error) {
 	query := url.Values{"limit": {"100"}}
 	for {
@@ -139,9 +140,9 @@ func pages[Item any](p *person, path string) (all []Item, err error) {
 	}
 }
 
-// told are the deeds that a row may tell of.
-func (e entered) deed(space string) deed {
-	d, p := deed{event: e.Event, actor: e.ActorID, space: space}, e.Provenance
+// change returns the change that the row records.
+func (e auditRow) change(space string) change {
+	d, p := change{event: e.Event, actor: e.ActorID, space: space}, e.Provenance
 	switch e.Event {
 	case "workspace.created":
 		d.space, d.target, d.value = "", p.Slug, p.Name
@@ -164,7 +165,7 @@ func (e entered) deed(space string) deed {
 	return d
 }
 
-func (e entered) String() string {
+func (e auditRow) String() string {
 	text, _ := json.Marshal(e)
 	return string(text)
 }
