@@ -73,9 +73,13 @@ func (f *Fleet) ask(ctx context.Context, workspaceID string, m proto.Message) (p
 type metrics struct{ samples *prometheus.CounterVec }
 
 func newMetrics() *metrics {
-	return &metrics{samples: prometheus.NewCounterVec(prometheus.CounterOpts{
+	m := &metrics{samples: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "atelier_computer_samples_total", Help: "Checks of computers by outcome: found, missing, failed.",
 	}, []string{"outcome"})}
+	for _, outcome := range []string{"found", "missing", "failed"} {
+		m.samples.WithLabelValues(outcome) // a series that begins at 0 shows its first increase
+	}
+	return m
 }
 
 // Describe implements prometheus.Collector.

@@ -265,11 +265,17 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	request(t, s, "GET", "/v1/whoami", key, "", "X-Request-Id", "request-1")
 	request(t, s, "GET", "/v1/ws/acme/file-activity/feed", key, "")
 	request(t, s, "GET", "/v1/whoami", key+"x", "")
+	request(t, s, "GET", "/"+key, "", "")
+	request(t, s, "GET", "/healthz?key="+key, "", "")
+	request(t, s, "GET", "/invitations/01m80chbz1fyn587jw348v6mpk.01m80chbz1fyn587jw348v6mpk.tooshort", "", "")
 	id, secret, _ := parseKey(key)
-	if strings.Contains(log.String(), secret) {
+	if strings.Contains(log.String(), secret) || strings.Contains(log.String(), "tooshort") {
 		t.Errorf("the log has a secret:\n%s", &log)
 	}
-	for _, want := range []string{`"request":"request-1"`, `"credential":"` + id, `"route":"/v1/whoami"`, `"status":401`, `"error":"it broke"`} {
+	for _, want := range []string{`"request":"request-1"`, `"credential":"` + id, `"route":"/v1/whoami"`, `"status":401`, `"error":"it broke"`,
+		`"path":"/v1/ws/acme/file-activity/feed"`, `"workspace":"ws_`, `"user":"` + alice, `"client":"`,
+		`"level":"DEBUG","msg":"request","method":"GET","route":"/healthz","path":"/healthz","status":400`,
+	} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %s:\n%s", want, &log)
 		}

@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -29,7 +31,8 @@ func TestCommandLine(t *testing.T) {
 		return nil
 	}
 	testscript.Run(t, testscript.Params{Dir: "testdata", Setup: setup, Cmds: map[string]func(*testscript.TestScript, bool, []string){
-		"waitfile": waitFile, "modes": checkModes, "waitworkspace": waitWorkspace, "restore": restore,
+		"waitfile": waitFile, "waittext": waitText, "setpassword": setPassword,
+		"modes": checkModes, "waitworkspace": waitWorkspace, "restore": restore,
 		"mutebucket": muteBucket, "waittask": waitTask,
 	}})
 }
@@ -41,6 +44,26 @@ func waitFile(ts *testscript.TestScript, _ bool, arguments []string) {
 		_, err := os.Stat(path)
 		return err == nil
 	})
+}
+
+// waitText waits until a file has a line that matches a regular expression.
+func waitText(ts *testscript.TestScript, _ bool, arguments []string) {
+	path, wanted := ts.MkAbs(arguments[0]), regexp.MustCompile(arguments[1])
+	waitUntil(ts, arguments[0]+" does not say "+arguments[1], func() bool {
+		text, err := os.ReadFile(path)
+		return err == nil && wanted.Match(text)
+	})
+}
+
+// setPassword opens the link that quickstart has printed into a file, and sets a password there.
+func setPassword(ts *testscript.TestScript, _ bool, arguments []string) {
+	page, token, _ := strings.Cut(string(regexp.MustCompile(`http\S+token=\S+`).Find([]byte(ts.ReadFile(arguments[0])))), "?token=")
+	answer, err := http.PostForm(page, url.Values{"token": {token}, "password": {"correct horse"}, "again": {"correct horse"}})
+	ts.Check(err)
+	ts.Check(answer.Body.Close())
+	if answer.StatusCode != http.StatusOK { // the account's page, to which it leads
+		ts.Fatalf("setting the password is answered %s", answer.Status)
+	}
 }
 
 // waitWorkspace waits until a workspace of a node has a status.

@@ -8,7 +8,7 @@
 //	atelier admin audit        export the audit logs
 //	atelier accept             accept a data directory of which serve says that a part is missing or older
 //	atelier reference          print every setting of serve as Markdown
-//	atelier version            tell what this program was built from
+//	atelier version            print the version, commit, date and Go version of this program; so does --version
 //
 // The admin commands speak to the node over a socket in its data directory, and print JSON, one value a line.
 //
@@ -41,7 +41,9 @@ type commands struct {
 	Admin     adminCommands    `cmd:"" help:"Administer the node that runs on this machine."`
 	Accept    acceptCommand    `cmd:"" help:"Accept a data directory that serve refuses because a part of it is missing or older than the rest."`
 	Reference referenceCommand `cmd:"" help:"Print every setting of serve as Markdown."`
-	Version   versionCommand   `cmd:"" help:"Tell what this program was built from."`
+	Version   versionCommand   `cmd:"" help:"Print the version, commit, date and Go version of this program."`
+
+	VersionFlag versionFlag `name:"version" env:"-" help:"Print the version, commit, date and Go version of this program."`
 }
 
 // console is where a command writes: what was asked for, and all else.

@@ -195,7 +195,8 @@ func (o Options) complete() Options {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
-	o.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	o.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		ReadBuild().gauge())
 	return o
 }
 

@@ -19,6 +19,8 @@ type Response struct {
 	started   time.Time
 	operation *operation
 	caller    *Credential
+	// workspace is set where the path names one that exists.
+	workspace *Workspace
 	status    int
 	bytes     int64
 	Failed    error

@@ -267,33 +267,11 @@ func (s *Server) finish(w *Response, r *http.Request) {
 func (s *Server) record(w *Response, r *http.Request) {
 	elapsed := time.Since(w.started)
 	m := s.metrics.unrouted
-	path := "none"
 	if w.operation != nil {
-		m, path = w.operation.meter, w.operation.Path
+		m = w.operation.meter
 	}
 	m.observe(w.status, elapsed)
-	level := slog.LevelInfo
-	detail := ""
-	if w.Failed != nil {
-		detail = failure(w.Failed)
-	}
-	if detail != "" && r.Context().Err() == nil { // not when the client has gone
-		level = slog.LevelError
-	}
-	if !s.log.Enabled(r.Context(), level) {
-		return
-	}
-	fields := []slog.Attr{
-		slog.String("method", r.Method), slog.String("route", path), slog.Int("status", w.status),
-		slog.Duration("duration", elapsed), slog.Int64("bytes", w.bytes), slog.String("request", w.ID),
-	}
-	if w.caller != nil {
-		fields = append(fields, slog.String("credential", w.caller.Principal.GetCredentialId()))
-	}
-	if detail != "" {
-		fields = append(fields, slog.String("error", detail))
-	}
-	s.log.LogAttrs(r.Context(), level, "request", fields...)
+	s.logAccess(w, r, elapsed)
 }
 
 // Serve answers the requests of a listener until Shutdown; it returns nil then.

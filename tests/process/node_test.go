@@ -24,12 +24,20 @@ const patience = 3 * time.Minute
 var binary string
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(journalRole); dir != "" {
+		if err := exerciseJournal(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	dir, err := os.MkdirTemp("", "atelier-process-")
 	if err != nil {
 		panic(err)
 	}
 	binary = filepath.Join(dir, "atelier")
-	build := exec.Command("go", "build", "-o", binary, "../../cmd/atelier")
+	build := exec.Command("go", "build", "-trimpath", "-o", binary, "../../cmd/atelier")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the Makefile builds it
 	build.Stdout, build.Stderr = os.Stdout, os.Stderr
 	if err := build.Run(); err != nil {
 		panic(fmt.Sprint("go build: ", err))
