@@ -37,8 +37,8 @@ func (a *activityMachine) isQuery(m proto.Message) bool {
 	return ok
 }
 
-func (a *activityMachine) query(at place, m proto.Message) (proto.Message, error) {
-	return answerActivity(at, m)
+func (a *activityMachine) query(src source, m proto.Message) (proto.Message, error) {
+	return answerActivity(src, m)
 }
 
 // check refuses everybody: activity owns nothing, and its own commands are authorized by the workspace.

@@ -57,7 +57,7 @@ type bench struct {
 	send     func(context.Context, entity.Command) (proto.Message, error)
 	// executors and follow are those of actors.Options.
 	executors map[string]actors.Executor
-	follower  func(context.Context, persistence.Partition)
+	follower  func(context.Context, actors.OwnedPartition)
 	clock     *fakeClock
 	// dumb counts what fill records.
 	dumb dumbAuthors

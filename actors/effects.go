@@ -216,7 +216,7 @@ func (s *shard) startEffects(ctx actor.Context) {
 	})
 	node.work.Go(func() { node.declareEffects(e.ctx, s.term.partition, s.term.epoch) })
 	if node.follow != nil {
-		node.background(func() { node.follow(e.ctx, s.term.partition) })
+		node.background(func() { node.follow(e.ctx, node.OwnedPartition(s.term.partition)) })
 	}
 }
 

@@ -399,7 +399,9 @@ func (e *entityActor) list(r *request) {
 		return
 	}
 	asked := r.command.Message.(*wirev1.List)
-	e.answer(r, func(at place) (proto.Message, error) { return listPage(at, e.kind.Lists[asked.GetName()], asked) })
+	e.answer(r, func(src source) (proto.Message, error) {
+		return readListPage(src, e.kind.Lists[asked.GetName()], asked)
+	})
 }
 
 // unknownKind refuses a command for a kind that the system does not run.

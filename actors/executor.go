@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"slices"
@@ -43,6 +44,18 @@ type Task struct {
 	// Attempt counts the calls of Run since the partition's term began, from 1.
 	Attempt int
 	Message proto.Message
+}
+
+// RunTyped returns a Run of an Executor that calls run with the message of the task. It returns an error for a task with a
+// message of another type than M.
+func RunTyped[M proto.Message](run func(ctx context.Context, t Task, m M) (completion proto.Message, err error)) func(context.Context, Task) (proto.Message, error) {
+	return func(ctx context.Context, t Task) (proto.Message, error) {
+		m, ok := t.Message.(M)
+		if !ok {
+			return nil, fmt.Errorf("task %s of kind %s has an unexpected message %T", t.ID, t.Kind, t.Message)
+		}
+		return run(ctx, t, m)
+	}
 }
 
 func (e Executor) complete() Executor {

@@ -131,7 +131,7 @@ func TestListsArePaged(t *testing.T) {
 			t.Errorf("another workspace: %v", got)
 		}
 	}
-	if all, err := b.system.Listed("people"); err != nil || len(all) != 2 {
+	if all, err := b.router.Owners(b.t.Context(), "people", "", 10); err != nil || len(all) != 2 {
 		t.Errorf("listed %v, %v", all, err)
 	}
 }
@@ -176,7 +176,7 @@ func TestParts(t *testing.T) {
 	if _, err := ask(entity.Platform(), request); err != nil {
 		t.Fatal(err)
 	}
-	if open, err := b.system.Listed(computer.TaskList); err != nil || !slices.Equal(open, []string{"ws_1"}) {
+	if open, err := b.router.Owners(b.t.Context(), computer.TaskList, "", 10); err != nil || !slices.Equal(open, []string{"ws_1"}) {
 		t.Errorf("open tasks of %v, %v", open, err)
 	}
 	b.restart()

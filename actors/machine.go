@@ -114,7 +114,7 @@ func (r *ruled) decide(call entity.Call, command proto.Message) (decision, error
 			return decision{}, err
 		}
 	}
-	if d.changes, err = changes(r.identity, out.Rows); err != nil {
+	if d.changes, err = listChanges(r.identity, out.Rows); err != nil {
 		return decision{}, err
 	}
 	if r.hasEffects() && len(out.Events) > 0 {
@@ -132,7 +132,7 @@ func (r *ruled) decide(call entity.Call, command proto.Message) (decision, error
 func (r *ruled) declare(at int64) ([]persistence.Change, error) {
 	var all []persistence.Change
 	if r.kind.StateRows != nil {
-		rows, err := changes(r.identity, r.kind.StateRows(r.state))
+		rows, err := listChanges(r.identity, r.kind.StateRows(r.state))
 		if err != nil {
 			return nil, err
 		}

@@ -17,14 +17,14 @@ const scanBudget = 4096
 // behind nothing.
 type querying interface {
 	isQuery(m proto.Message) bool
-	query(at place, m proto.Message) (proto.Message, error)
+	query(src source, m proto.Message) (proto.Message, error)
 	// recent returns what a query needs and the journal's indexes do not have yet. It is called in the actor, and its
 	// result is read off it; known reports whether the machine's state agrees with the journal.
 	recent(q proto.Message, known bool) any
 }
 
-// place is where an entity's rows are read.
-type place struct {
+// A source is one entity's part of a view of the journal.
+type source struct {
 	view      persistence.View
 	partition persistence.Partition
 	stream    persistence.Stream
@@ -46,14 +46,14 @@ func (e *entityActor) query(r *request) {
 	// Where the state cannot be learnt now, the answer finds in its view what it needs.
 	known := e.own.learn() == nil
 	recent := m.recent(r.command.Message, known)
-	e.answer(r, func(at place) (proto.Message, error) {
-		at.recent = recent
-		return m.query(at, r.command.Message)
+	e.answer(r, func(src source) (proto.Message, error) {
+		src.recent = recent
+		return m.query(src, r.command.Message)
 	})
 }
 
 // answer reads a view off the actor and answers with what read returns.
-func (e *entityActor) answer(r *request, read func(place) (proto.Message, error)) {
+func (e *entityActor) answer(r *request, read func(source) (proto.Message, error)) {
 	p := e.own
 	go func() {
 		v, err := e.term.node.journal.View()
@@ -68,7 +68,7 @@ func (e *entityActor) answer(r *request, read func(place) (proto.Message, error)
 				r.answer(nil, entity.Errorf(entity.Internal, "the query failed"))
 			}
 		}()
-		reply, err := read(place{view: v, partition: e.term.partition, stream: p.stream, identity: e.identity})
+		reply, err := read(source{view: v, partition: e.term.partition, stream: p.stream, identity: e.identity})
 		if err != nil {
 			p.refuse(r, err)
 			return

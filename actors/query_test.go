@@ -298,7 +298,7 @@ func TestAnIntentIsCompletedOnce(t *testing.T) {
 	send(&activityv1.Intend{Intent: &activityv1.Intent{Id: "i1", Operation: operation(activityv1.Kind_KIND_CREATE, "a")}})
 	send(&activityv1.Intend{Intent: &activityv1.Intent{Id: "i2", Operation: operation(activityv1.Kind_KIND_CREATE, "b")}})
 	b.restart()
-	found, err := b.system.Identities(activity.OpenIntents)
+	found, err := b.system.IndexOwners(b.router.Partition("ws_1"), activity.OpenIntents, "", 10)
 	if err != nil || !slices.Equal(found, []string{"ws_1"}) {
 		t.Errorf("open intents are in %v, %v", found, err)
 	}
@@ -315,7 +315,7 @@ func TestAnIntentIsCompletedOnce(t *testing.T) {
 	if got := send(&activityv1.Complete{IntentId: "i2"}); got != 1 {
 		t.Errorf("an abandoned intent is completed at %d", got)
 	}
-	if found, _ := b.system.Identities(activity.OpenIntents); len(found) != 0 {
+	if found, _ := b.system.IndexOwners(b.router.Partition("ws_1"), activity.OpenIntents, "", 10); len(found) != 0 {
 		t.Errorf("open intents are left in %v", found)
 	}
 }

@@ -17,15 +17,15 @@ const rowBytes = 256
 
 // activityReader reads one workspace's activity from one view.
 type activityReader struct {
-	place
+	source
 	// tail are the durable rows that the view's indexes do not have, ascending.
 	tail []activity.Row
 	// reads are the read counts that they do not have.
 	reads []activity.ReadCount
 }
 
-func answerActivity(at place, m proto.Message) (proto.Message, error) {
-	a := activityReader{place: at}
+func answerActivity(src source, m proto.Message) (proto.Message, error) {
+	a := activityReader{source: src}
 	if err := a.catchUp(m); err != nil {
 		return nil, err
 	}

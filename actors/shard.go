@@ -2,7 +2,6 @@ package actors
 
 import (
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -145,26 +144,6 @@ func (s *shard) stop() {
 	if s.entities != nil {
 		s.entities.end()
 	}
-}
-
-// identities returns the entities that have rows in an index whose values begin with an identity and a zero byte.
-func (s *System) identities(p persistence.Partition, index string) ([]string, error) {
-	v, err := s.journal.View()
-	if err != nil {
-		return nil, err
-	}
-	defer v.Close()
-	var found []string
-	for row, err := range v.Index(p, persistence.Query{Index: index, Prefix: true}) {
-		if err != nil {
-			return nil, err
-		}
-		identity, _, _ := strings.Cut(row.Value, "\x00")
-		if len(found) == 0 || found[len(found)-1] != identity {
-			found = append(found, strings.Clone(identity))
-		}
-	}
-	return found, nil
 }
 
 // lead begins a term: it starts the partition's shard, whose name has the partition and the epoch in it, so that what is

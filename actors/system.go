@@ -60,9 +60,9 @@ type Options struct {
 	Progress func(context.Context, persistence.Partition) (Progress, error)
 	// Executors run the tasks that kinds open, by the kind of the task.
 	Executors map[string]Executor
-	// Follow, where set, is called in a goroutine of its own for each term of a partition that this process leads. ctx
-	// ends with the term. State of the process that depends on what it leads is built and dropped there.
-	Follow func(ctx context.Context, p persistence.Partition)
+	// Follow, if set, is called in its own goroutine for each term of a partition that this process owns. ctx is canceled
+	// when the term ends; Follow then drops the state that it keeps for the partition, and returns.
+	Follow func(ctx context.Context, p OwnedPartition)
 }
 
 // DefaultReactionAttempts is the ReactionAttempts of Options that leave it out: about half a minute.
@@ -91,7 +91,7 @@ type System struct {
 
 	executors map[string]*executor
 	runs      runs
-	follow    func(context.Context, persistence.Partition)
+	follow    func(context.Context, OwnedPartition)
 	// work is what runs beside the actors: tasks, deliveries of timers, followers of terms.
 	work sync.WaitGroup
 	// working ends before the system stops.
@@ -281,23 +281,6 @@ func (s *System) Sweep() {
 
 // idleSince is the time since which an idle entity has not been used.
 func (s *System) idleSince() time.Time { return s.clock().Add(-s.idleAfter) }
-
-// Identities returns the entities that an index says have something open, over the partitions that are led here; see
-// activity.OpenIntents.
-func (s *System) Identities(index string) ([]string, error) {
-	var all []string
-	for p := range s.terms {
-		if !s.Leads(persistence.Partition(p)) {
-			continue
-		}
-		found, err := s.identities(persistence.Partition(p), index)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
-	return all, nil
-}
 
 // Active returns the identities of a kind's entities that are in memory in a partition, in no order.
 func (s *System) Active(p persistence.Partition, kind string) []string {

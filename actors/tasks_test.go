@@ -184,28 +184,28 @@ func TestTaskWithoutItsRow(t *testing.T) {
 
 func TestFollowRunsForEachTerm(t *testing.T) {
 	var mu sync.Mutex
-	led := map[persistence.Partition]int{}
+	running := map[actors.OwnedPartition]int{}
 	b := newBench(t, func(b *bench) {
-		b.follower = func(ctx context.Context, p persistence.Partition) {
+		b.follower = func(ctx context.Context, p actors.OwnedPartition) {
 			mu.Lock()
-			led[p]++
+			running[p]++
 			mu.Unlock()
 			<-ctx.Done()
 			mu.Lock()
 			defer mu.Unlock()
-			led[p]--
+			running[p]--
 		}
 	})
 	all := func() int {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(led)
+		return len(running)
 	}
 	b.eventually(func() bool { return all() == partitions })
 	b.stop()
-	for p, n := range led {
+	for _, n := range running {
 		if n != 0 {
-			t.Errorf("partition %d is followed after the system stopped", p)
+			t.Errorf("%d calls of Follow for one partition run after the system has stopped", n)
 		}
 	}
 	b.start()

@@ -30,7 +30,7 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	n, err := node.Start(t.Context(), node.Options{
-		Dir: t.TempDir(), BirthPatience: longest, HTTP: http.Options{Options: server.Options{Limits: server.Limits{RequestTime: longest}}},
+		Dir: t.TempDir(), PendingLimit: longest, HTTP: http.Options{Options: server.Options{Limits: server.Limits{RequestTime: longest}}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/atelier-run/atelier/cmd/node"
+	steady "github.com/atelier-run/atelier/actors/clock"
 	"github.com/atelier-run/atelier/http"
 )
 
@@ -13,7 +13,7 @@ import (
 // node's clock nor without it does the credential wait longer than for one token.
 func TestALimitAfterTheClockHasGoneBack(t *testing.T) {
 	for name, through := range map[string]func(read func() (time.Time, time.Duration)) func() time.Time{
-		"behind the node's clock": node.SteadyClock,
+		"behind the node's clock": steady.Steady,
 		"by itself": func(read func() (time.Time, time.Duration)) func() time.Time {
 			return func() time.Time { wall, _ := read(); return wall }
 		},

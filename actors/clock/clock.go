@@ -1,4 +1,5 @@
-package node
+// Package clock provides the clock of a process: it follows the wall clock and never goes backwards.
+package clock
 
 import (
 	"math"
@@ -6,15 +7,15 @@ import (
 	"time"
 )
 
-// SteadyClock returns a clock that tells the wall's time and never goes backwards. read reads at one moment the wall's time,
-// which may be set at will, and how much time has passed since a moment of its own, which only grows.
+// Steady returns a clock that follows a wall clock and never goes backwards. read returns the time of the wall clock, which may
+// be set at any moment, and the time that has passed on a monotonic clock; both are read at the same moment.
 //
-// While the wall is behind what the clock has told, the clock goes on at 15/16 of the monotonic speed until the wall has
-// caught up: after a step back of a minute for 16 minutes. When the wall steps ahead the clock follows at once. The clock
-// is safe for concurrent use; a call that begins after another has returned tells no earlier time.
-func SteadyClock(read func() (wall time.Time, passed time.Duration)) func() time.Time {
-	// ahead is the greatest distance, in nanoseconds, that the wall had to the slowed monotonic time: what the clock tells
-	// is this distance beyond it.
+// If the wall clock is set ahead, the steady clock follows at once. If it is set back, the steady clock runs at 15/16 of the
+// monotonic speed until the wall clock has caught up, which takes 16 minutes for each minute. The steady clock is safe for
+// concurrent use: a call that begins after another one has returned does not return an earlier time.
+func Steady(read func() (wall time.Time, passed time.Duration)) func() time.Time {
+	// ahead is the greatest difference so far, in nanoseconds, between the wall clock and the slowed monotonic clock. The
+	// steady clock is ahead of the slowed monotonic clock by this difference.
 	var ahead atomic.Int64
 	ahead.Store(math.MinInt64)
 	return func() time.Time {
@@ -33,10 +34,10 @@ func SteadyClock(read func() (wall time.Time, passed time.Duration)) func() time
 	}
 }
 
-// systemClock is the steady clock of the machine.
-func systemClock() func() time.Time {
+// System returns a steady clock that follows the machine's clock.
+func System() func() time.Time {
 	started := time.Now()
-	return SteadyClock(func() (time.Time, time.Duration) {
+	return Steady(func() (time.Time, time.Duration) {
 		now := time.Now()
 		return now, now.Sub(started)
 	})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/atelier-run/atelier/drive/anchors"
 	"github.com/atelier-run/atelier/entity"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
@@ -105,13 +106,13 @@ func TestAnchorsThatWaitedBeforeTasks(t *testing.T) {
 	h.put("a", "x")
 	h.ask(entity.KindWorkspace, &workspacev1.CreateAnchor{AnchorId: "anc_1", Path: "a", Kind: workspacev1.AnchorKind_ANCHOR_KIND_PUBLISH})
 	h.settle()
-	h.check(h.Router.Put(t.Context(), ws, entity.Row{List: missedList, Key: missedKey, Message: &wirev1.Done{}}))
+	h.check(h.Router.Put(t.Context(), ws, entity.Row{List: anchors.MissedList, Key: anchors.MissedKey, Message: &wirev1.Done{}}))
 	h.stop()
 	h.check(os.Remove(filepath.Join(h.dir, "drives", ws, "files", "a")))
 	h.start()
 	h.until(func() bool { return h.anchor("anc_1") == "broken a" && h.workspace().GetAnchorCheck() == 0 })
 	h.until(func() bool {
-		waiting, err := h.Systems[0].Listed(missedList)
+		waiting, err := h.Router.Owners(t.Context(), anchors.MissedList, "", 1)
 		h.check(err)
 		return len(waiting) == 0
 	})

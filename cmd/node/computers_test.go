@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -35,6 +36,7 @@ type home struct {
 	*testing.T
 	dir string
 	*Node
+	options Options
 	// impatient homes wait for no computer.
 	impatient bool
 	// wall, where set, is the clock that the node is steadied against.
@@ -72,18 +74,19 @@ func newHomeAt(t *testing.T, w *wall) *home {
 
 func (h *home) start() {
 	h.Helper()
-	patience := longest
+	pendingLimit := longest
 	if h.impatient {
-		patience = time.Millisecond
+		pendingLimit = time.Millisecond
 	}
 	clock := h.clock
 	if h.wall != nil {
 		clock = h.wall.clock()
 	}
-	n, err := Start(context.Background(), Options{
-		Dir: h.dir, Wire: true, SampleEvery: time.Hour, BirthPatience: patience, Clock: clock,
+	h.options = Options{
+		Dir: h.dir, Wire: true, SampleEvery: time.Hour, PendingLimit: pendingLimit, Clock: clock,
 		Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
-	})
+	}
+	n, err := Start(context.Background(), h.options)
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -118,7 +121,7 @@ func (h *home) settle() {
 	h.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
-	if err := (settler{h.Router, h.Node}).Settle(ctx, entity.KindWorkspace, ws); err != nil {
+	if err := h.asker(h.options).Settle(ctx, entity.KindWorkspace, ws); err != nil {
 		h.Fatal(err)
 	}
 	if err := h.Router.SettleAll(ctx, h.Router.Partition(ws)); err != nil {
@@ -147,7 +150,7 @@ func (h *home) done() *computerv1.Computer {
 func (h *home) sample() {
 	h.Helper()
 	for p := range h.Journal.Partitions() {
-		h.check(h.Computers.Sample(context.Background(), share{h.Systems[0], persistence.Partition(p)}))
+		h.check(h.Computers.Sample(context.Background(), computer.NewShare(h.Systems[0].OwnedPartition(persistence.Partition(p)))))
 	}
 }
 

@@ -14,7 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/atelier-run/atelier/actors"
+	"github.com/atelier-run/atelier/actors/clock"
 	"github.com/atelier-run/atelier/cluster"
+	"github.com/atelier-run/atelier/cluster/pending"
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/computer/bucket"
@@ -31,7 +33,7 @@ type Options struct {
 	// Dir is the data directory.
 	Dir string
 	Log *slog.Logger
-	// Clock is the time that rules and limits see. It must not go backwards (SteadyClock); nil: the machine's.
+	// Clock is the time that rules and limits see. It must not go backwards (clock.Steady); nil: the machine's.
 	Clock func() time.Time
 	// Journal sizes the journal; its directory and logger come from here.
 	Journal persistence.Options
@@ -49,9 +51,10 @@ type Options struct {
 	BackupURL string
 	// SampleEvery is the pause between samples of computers; 0: 15 s.
 	SampleEvery time.Duration
-	// BirthPatience is how long a request that makes a workspace waits for its computer, and one that takes the right to
-	// change files away for the removal of the person's locks; 0: 2 s. Both take milliseconds here.
-	BirthPatience time.Duration
+	// PendingLimit is how long a request waits for the tasks that it opened: for the computer of a workspace that it creates,
+	// and for the removal of the locks of a person whose right to change files it revokes; 0: 2 s. Both usually take
+	// milliseconds.
+	PendingLimit time.Duration
 	// Wire sends every command through the wire codec.
 	Wire bool
 	// Members is how many actor systems run over the journal, each leading the partitions that Journal.Move gives it; 0: 1.
@@ -81,19 +84,15 @@ type Node struct {
 	files   *webdav.Handler
 	backups bucket.Bucket
 	anchors *anchors.Follower
-	// birthPatience and clock are those of Options.
-	birthPatience time.Duration
-	clock         func() time.Time
-	// ready is closed once Server is set: tasks that send mail wait for it.
-	ready chan struct{}
-	log   *slog.Logger
+	// serverReady is closed when Server is set.
+	serverReady chan struct{}
 }
 
 // Start opens the data directory and returns a node that is ready to serve. What it has
 // started when something fails is stopped again.
 func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	o = o.complete()
-	n := &Node{log: o.Log, birthPatience: cmp.Or(o.BirthPatience, 2*time.Second), clock: o.Clock, ready: make(chan struct{})}
+	n := &Node{serverReady: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			stopping, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -130,7 +129,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.backups, err = openBucket(o); err != nil {
 		return n, err
 	}
-	if n.Computers, err = n.fleet(o, archive.New(n.backups, archived{n.Drives})); err != nil {
+	if n.Computers, err = n.newFleet(o, archive.New(n.backups, archived{n.Drives})); err != nil {
 		return n, err
 	}
 	for member := range max(o.Members, 1) {
@@ -147,7 +146,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.Server, err = n.serve(o); err != nil {
 		return n, err
 	}
-	close(n.ready)
+	close(n.serverReady)
 	return n, nil
 }
 
@@ -159,24 +158,18 @@ func MemberName(member int) string {
 	return fmt.Sprintf("member-%d", member)
 }
 
-// newSystem makes the actor system of a member. The first one has the metrics.
+// newSystem returns the actor system of a member. Only the first member's registers metrics.
 func (n *Node) newSystem(o Options, member int) *actors.System {
-	executors := map[string]actors.Executor{}
-	n.computerExecutors(executors)
-	n.mailExecutors(executors)
-	n.driveExecutors(executors)
 	var metrics prometheus.Registerer
 	if member == 0 {
 		metrics = o.Registry
 	}
-	var system *actors.System
-	system = actors.New(actors.Options{
+	return actors.New(actors.Options{
 		Journal: n.Journal.Member(MemberName(member)), Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
 		Trail: n.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: metrics,
-		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: executors,
-		Follow: func(ctx context.Context, p persistence.Partition) { n.follow(ctx, share{system, p}) },
+		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: n.executors(),
+		Follow: n.followTerm,
 	})
-	return system
 }
 
 func (o Options) complete() Options {
@@ -184,7 +177,7 @@ func (o Options) complete() Options {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Clock == nil {
-		o.Clock = systemClock()
+		o.Clock = clock.System()
 	}
 	if o.GeneratedTrees == nil {
 		o.GeneratedTrees = drive.DefaultGenerated
@@ -217,14 +210,20 @@ func journalOptions(o Options) persistence.Options {
 
 func (n *Node) serve(o Options) (*http.Server, error) {
 	settings := o.HTTP
-	settings.Asker, settings.Streams, settings.Drive = settler{n.Router, n}, n.Router, n.files
+	settings.Asker, settings.Streams, settings.Drive = n.asker(o), n.Router, n.files
 	settings.Directory, settings.Reactions, settings.Progress = n.Router, n.Router, n.Computers.Progress
 	settings.Secret, settings.Log, settings.Clock = n.CursorSecret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
 	return http.New(settings)
 }
 
-// Stop ends what runs, in the order that lets commands under way finish: requests, tasks, drives, actors, journal.
+// asker returns the router as HTTP handlers use it.
+func (n *Node) asker(o Options) pending.Router {
+	return pending.Router{Router: n.Router, Clock: o.Clock, Limit: cmp.Or(o.PendingLimit, 2*time.Second)}
+}
+
+// Stop stops the node in the order that lets commands in flight finish: requests, tasks, drives, actors, journal. It returns
+// the errors of all of them. When ctx ends, it waits for nothing more.
 func (n *Node) Stop(ctx context.Context) error {
 	var errs []error
 	if n.Server != nil {

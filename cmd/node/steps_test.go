@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/atelier-run/atelier/actors/clock"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -35,7 +36,7 @@ func (w *wall) step(by time.Duration) { w.offset.Add(int64(by)) }
 
 // clock returns a steady clock over the wall clock, as each process has one.
 func (w *wall) clock() func() time.Time {
-	return SteadyClock(func() (time.Time, time.Duration) {
+	return clock.Steady(func() (time.Time, time.Duration) {
 		return w.now(), time.Since(w.started)
 	})
 }
@@ -161,20 +162,20 @@ func TestStepsUnderAnchors(t *testing.T) {
 					w.step(step)
 					time.Sleep(2 * look)
 					if state := h.anchor("anc_1"); state != "broken a" {
-						t.Fatalf("%v before it is due the anchor is %s", due.Sub(h.Node.clock()), state)
+						t.Fatalf("%v before it is due the anchor is %s", due.Sub(h.options.Clock()), state)
 					}
 				}
 				w.step(due.Add(-time.Minute).Sub(w.now()))
 				time.Sleep(look)
-				left := due.Sub(h.Node.clock())
+				left := due.Sub(h.options.Clock())
 				w.step(-time.Hour)
 				time.Sleep(left - time.Second)
 				if state := h.anchor("anc_1"); state != "broken a" {
-					t.Errorf("%v before it is due the anchor is %s", due.Sub(h.Node.clock()), state)
+					t.Errorf("%v before it is due the anchor is %s", due.Sub(h.options.Clock()), state)
 				}
 				time.Sleep(slowed(left) - left + time.Second + 10*time.Millisecond)
 				if state := h.anchor("anc_1"); state != "orphaned a" {
-					t.Errorf("%v after it was due the anchor is %s", h.Node.clock().Sub(due), state)
+					t.Errorf("%v after it was due the anchor is %s", h.options.Clock().Sub(due), state)
 				}
 				w.step(2 * month)
 				time.Sleep(2 * look)
