@@ -10,45 +10,44 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// markIndex holds how far a stream has carried out the reactions to each other stream's events: under the value "target,
-// zero byte, source" and the order of the source event's version there is one journal.v1.Mark. It is written in the batch
-// of the command's effect, or alone if the command changed nothing or was refused for good.
-//
-// The version is the row's order so that expiry never removes a newer mark than the one that it has read.
+// markIndex has the marks of reactions: for each pair of a target and a source stream, the last command of the source's
+// reactions that the target has applied or refused, as a journal.v1.Mark. The value is "target, zero byte, source", the order
+// is the version of the source's event. A mark is written in one batch with the command's effect, or alone if the command
+// changed nothing or was refused.
 const markIndex = "reaction"
 
-// maxMarks bounds the marks that a pipeline remembers.
+// maxMarks is the number of marks in a pipeline's cache at which durable ones are dropped.
 const maxMarks = 1024
 
-// errRefusedBefore answers a repeated command that was refused for good.
+// errRefusedBefore answers a repeated command that was refused.
 var errRefusedBefore = entity.Errorf(entity.Forbidden, "the command was refused before")
 
-// marks are a stream's marks by source stream, as of its last proposal.
+// marks caches a stream's marks by source stream, including those of proposals in flight.
 type marks map[string]mark
 
 type mark struct {
 	*journalv1.Mark
-	// ticket is the proposal that writes the mark; 0: it is durable.
+	// ticket is the proposal that writes the mark; 0: the mark is durable.
 	ticket uint64
 }
 
-// covers reports whether the mark says that a command has been carried out.
+// covers reports whether the command of a source was applied or refused.
 func (m mark) covers(s *entity.Source) bool {
 	return m.Mark != nil && (s.Version < m.GetVersion() || s.Version == m.GetVersion() && s.Index <= m.GetIndex())
 }
 
-// marked answers a command of a reaction that the stream has carried out. While the mark is not durable, the command is
-// to be sent again.
-func (p *pipeline) marked(r *request) bool {
+// answerMarked answers a command of a reaction that the stream has applied or refused before, and reports whether it has
+// answered. If the mark is not durable yet, it answers ErrRetry.
+func (p *pipeline) answerMarked(r *request) bool {
 	source := r.command.Source
 	m, err := p.findMark(source.Stream)
 	switch {
 	case err != nil:
-		p.refuse(r, err)
+		p.fail(r, err)
 		return true
 	case !m.covers(source):
 		return false
-	case m.ticket > p.settled:
+	case m.ticket > p.concluded:
 		r.answer(nil, ErrRetry)
 	case m.GetRefused() && source.Version == m.GetVersion() && source.Index == m.GetIndex():
 		r.answer(nil, errRefusedBefore)
@@ -58,7 +57,7 @@ func (p *pipeline) marked(r *request) bool {
 	return true
 }
 
-// findMark returns the mark of a source stream; without a journalv1.Mark: there is none.
+// findMark returns the mark of a source stream, without a journalv1.Mark if there is none.
 func (p *pipeline) findMark(source string) (mark, error) {
 	if m, ok := p.marks[source]; ok {
 		return m, nil
@@ -85,11 +84,11 @@ func (p *pipeline) findMark(source string) (mark, error) {
 	return found, nil
 }
 
-// remember makes room by forgetting marks that are durable.
+// remember caches a mark. If the cache is full, it drops durable marks, which can be read again.
 func (p *pipeline) remember(source string, m mark) {
 	if len(p.marks) >= maxMarks {
 		for other, known := range p.marks {
-			if known.ticket <= p.settled {
+			if known.ticket <= p.concluded {
 				delete(p.marks, other)
 			}
 		}
@@ -97,14 +96,14 @@ func (p *pipeline) remember(source string, m mark) {
 	p.marks[source] = m
 }
 
-// mark returns the changes that move the mark of a source on. They are for the next proposal.
-func (p *pipeline) mark(s *entity.Source, refused bool) []persistence.Change {
+// advanceMark returns the changes that write the mark of a source and remove the one before. They belong to the next proposal.
+func (p *pipeline) advanceMark(s *entity.Source, refused bool) []persistence.Change {
 	next := &journalv1.Mark{
 		Version: s.Version, Index: s.Index, Refused: refused, Partition: uint32(s.Partition), Sequence: s.Sequence,
 	}
 	data, err := proto.Marshal(next)
 	if err != nil {
-		return nil // numbers only: it cannot fail
+		return nil // a message of numbers and booleans always encodes
 	}
 	value := markValue(p.stream, s.Stream)
 	before := p.marks[s.Stream]
@@ -118,6 +117,7 @@ func (p *pipeline) mark(s *entity.Source, refused bool) []persistence.Change {
 	return changes
 }
 
+// markValue returns the value of a mark in markIndex.
 func markValue(target persistence.Stream, source string) string {
 	return string(target) + "\x00" + source
 }
