@@ -184,7 +184,7 @@ func (c *children) passivateAll() {
 	}
 }
 
-// askToPassivate sends a child what is collected for it, removes it from the directory and asks it to passivate. The child
+// askToPassivate sends a child its collected requests, removes it from the directory and asks it to passivate. The child
 // answers with stayActive, or stops.
 func (c *children) askToPassivate(one *child) {
 	c.send(one) // these requests come before passivate

@@ -30,7 +30,7 @@ import (
 //
 // States that were recorded before their kind declared timers and tasks have no rows; declare.go writes them.
 //
-// A notification that is lost is not needed in the next term of the partition, whose actors read the indexes from the
+// A lost notification is not needed in the next term of the partition, whose actors read the indexes from the
 // beginning.
 const (
 	timerIndex = "timer"

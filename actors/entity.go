@@ -128,8 +128,8 @@ func (e *entityActor) start(ctx actor.Context) {
 	}
 }
 
-// handle handles a request: steps 3 and 4 of "The way of a command" in the package comment. If a rule panics, handle answers
-// the request and panics again, so that the supervisor restarts the actor, whose state may be wrong.
+// handle handles a request: steps 3 and 4 of "The way of a command" in the package comment. If a rule panics, the state may be
+// wrong: handle answers the request and panics again, so that the supervisor restarts the actor.
 func (e *entityActor) handle(r *request) {
 	defer func() {
 		if reason := recover(); reason != nil {

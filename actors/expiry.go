@@ -118,7 +118,7 @@ func (x *expiry) run(ctx context.Context) error {
 	})
 }
 
-// retention returns how long the replies of a stream are stored. value is that of a row in commandIndex.
+// retention returns how long the replies of a stream are stored. value is the value of a row in commandIndex.
 func (x *expiry) retention(value string) time.Duration {
 	kind, _, _ := strings.Cut(value, "/")
 	if k := x.node.kinds[kind]; k != nil {

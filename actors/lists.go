@@ -163,9 +163,9 @@ func (s *System) Rows(p persistence.Partition, owner string, asked *wirev1.List)
 const putStream = persistence.Stream("rows/put")
 
 // Put writes rows of an owner's lists without a command to its entity, and activates no entity. It is for rows that no rule
-// decides on: each replaces the row of the same key, whatever the entity does at the same time. Put returns when the rows
-// are durable. It returns ErrRetry if another process owns the partition, the journal's errors, and ctx's; after an error the
-// rows may have been written all the same.
+// decides on: each replaces the row of the same key, also if the entity writes the row at the same time. Put returns when the
+// rows are durable. It returns ErrRetry if another process owns the partition, the journal's errors, and ctx's; after an error
+// the rows may have been written all the same.
 func (s *System) Put(ctx context.Context, p persistence.Partition, owner string, rows ...entity.Row) error {
 	t := s.terms[p].Load()
 	if t == nil {

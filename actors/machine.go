@@ -13,8 +13,8 @@ import (
 
 // A machine holds the state of one entity and applies its kind's rules. All methods run in the entity's actor.
 type machine interface {
-	// load replaces the state by the durable one, and returns the version of the stream and that of its snapshot, 0 if there is
-	// none.
+	// load replaces the state by the durable one. It returns the version of the stream and the version of its snapshot, 0 if
+	// there is none.
 	load(v persistence.View, p persistence.Partition, s persistence.Stream) (version, snapshotVersion uint64, err error)
 	// decide authorizes and decides a command, and applies the events to the state at once. After an error the state is
 	// unchanged.

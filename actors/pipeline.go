@@ -55,7 +55,7 @@ type pipeline struct {
 	concluding sync.Mutex
 }
 
-// A pending is an answer that waits: for the outcome of its own proposal or, if it changes nothing, for that of the last
+// A pending is an answer that waits for the outcome of its own proposal or, if it changes nothing, for the outcome of the last
 // proposal before it.
 type pending struct {
 	ticket   uint64
@@ -316,7 +316,8 @@ func (p *pipeline) answerRepeated(r *request) bool {
 	return err != nil || done
 }
 
-// processOutcomes answers the requests whose outcome is known.
+// processOutcomes answers the requests with known outcomes, in the order of their tickets: step 7 of "The way of a command" in
+// the package comment.
 func (p *pipeline) processOutcomes() {
 	upTo, failures := p.outcomes.collect()
 	p.concluded = upTo

@@ -97,7 +97,7 @@ func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher acto
 	m.Mailbox.RegisterHandlers(&deadLetterInvoker{invoker, m}, dispatcher)
 }
 
-// A deadLetterInvoker answers the messages of a mailbox whose actor has stopped.
+// A deadLetterInvoker answers the messages of a mailbox after its actor has stopped.
 type deadLetterInvoker struct {
 	actor.MessageInvoker
 	mailbox *mailbox
@@ -112,7 +112,7 @@ func (d *deadLetterInvoker) InvokeUserMessage(message any) {
 	d.MessageInvoker.InvokeUserMessage(message)
 }
 
-// answerDeadLetter answers the requests in a message whose actor has stopped with ErrRetry.
+// answerDeadLetter answers the requests in a message to a stopped actor with ErrRetry.
 func answerDeadLetter(message any) {
 	switch m := actor.UnwrapEnvelopeMessage(message).(type) {
 	case *request:

@@ -20,7 +20,7 @@ type querying interface {
 	isQuery(m proto.Message) bool
 	query(src source, m proto.Message) (proto.Message, error)
 	// recent returns the rows that a query needs and that the indexes of the journal may lack. It runs in the actor, and its
-	// result is read concurrently. loaded is set if the machine's state is that of the journal.
+	// result is read concurrently. loaded is set if the machine has the state of the journal.
 	recent(q proto.Message, loaded bool) any
 }
 

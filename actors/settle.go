@@ -8,7 +8,7 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// errParked answers Settle for a stream whose reactions are parked.
+// errParked answers Settle for a stream with parked reactions.
 var errParked = &entity.Error{
 	Code: entity.Unavailable, Message: "the change was made, but its consequences are suspended after repeated failures, until an operator resumes them",
 }

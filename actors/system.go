@@ -49,7 +49,7 @@
 //
 //  1. The journal notifies System.handleNotice of new events, which sends feedGrew to the partition's reactor.
 //  2. reactor.readFeed reads the feed from its position on. reactor.dispatch assigns each event that has reactions to the
-//     lane of its stream, and reactor.startLanes starts a goroutine for each lane whose turn it is.
+//     lane of its stream, and reactor.startLanes starts a goroutine for each lane that may run now.
 //  3. run.reactToBatch reads the lane's events from their stream. For each, run.react asks the kind's React for the
 //     commands, and run.sendAll sends them: in order to each target, concurrently to different targets.
 //  4. The target's pipeline stores a mark for the source stream in the same proposal as the command's effect
@@ -159,8 +159,8 @@ type System struct {
 	streams atomic.Uint64
 	// ownership is locked while terms begin and end.
 	ownership sync.Mutex
-	// reporting guards reporters, which has for each partition the term whose reactor sets its metrics, so that a term that
-	// ends late does not reset the metrics of its successor.
+	// reporting guards reporters. For each partition, reporters has the term with the reactor that sets the partition's
+	// metrics, so that a term that ends late does not reset the metrics of its successor.
 	reporting sync.Mutex
 	reporters []*term
 	// stopping counts the shards of ended terms that have not stopped yet.

@@ -297,7 +297,7 @@ func (h *retries) add(value string, first, longest time.Duration) (attempts int)
 	return row.attempts
 }
 
-// ready returns the rows whose pause has passed.
+// ready returns the rows to retry now: their pause has passed.
 func (h *retries) ready() []string {
 	var all []string
 	now := time.Now()

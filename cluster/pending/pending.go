@@ -1,8 +1,8 @@
 // Package pending delays the answer to a request until the tasks that the request opened are done, or a limit is reached.
 //
 // A router's Settle waits for the reactions to an entity's events. A workspace also opens tasks, which run outside the
-// actors: the provisioning of its computer after it was created, and the removal of the WebDAV locks of a person who may no
-// longer change files. A Router waits for both, so that a client can use a workspace as soon as its creation is answered.
+// actors: the provisioning of its computer after it was created, and the removal of the WebDAV locks of a person without the
+// right to change files. A Router waits for both, so that a client can use a workspace as soon as its creation is answered.
 package pending
 
 import (
@@ -26,7 +26,7 @@ type Router struct {
 	*cluster.Router
 	// Clock is the clock of the rules, by which a workspace's state has its times.
 	Clock func() time.Time
-	// Limit is how long after a task was opened Settle waits for it.
+	// Limit is the time after the opening of a task until which Settle waits for it.
 	Limit time.Duration
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// MissedList has a row for each workspace whose anchors had to be checked when the process stopped. Only versions before
-	// workspace.AnchorCheckTask wrote such rows.
+	// MissedList has a row for each workspace with anchors that had to be checked when the process stopped. Only versions
+	// before workspace.AnchorCheckTask wrote such rows.
 	MissedList = "anchors.missed"
 	// MissedKey is the key of each row of MissedList.
 	MissedKey = "drive"
