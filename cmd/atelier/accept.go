@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/persistence/datadir"
 )
 
 // acceptCommand accepts a data directory as it stands.
@@ -22,7 +22,7 @@ func (c *acceptCommand) Run(out console) error {
 	if err != nil {
 		return err
 	}
-	accepted, err := node.Accept(c.Data, log)
+	accepted, err := datadir.Accept(c.Data, log)
 	if err != nil {
 		return explain(err)
 	}

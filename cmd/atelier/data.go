@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/persistence/datadir"
 )
 
 // socketName is the operators' socket in the data directory.
@@ -24,7 +24,7 @@ func makeData(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("the data directory: %w", err)
 	}
-	foreign, err := node.ForeignFiles(dir)
+	foreign, err := datadir.ForeignFiles(dir)
 	if err != nil {
 		return fmt.Errorf("the data directory: %w", err)
 	}
