@@ -30,8 +30,7 @@ import (
 //
 // States that were recorded before their kind declared timers and tasks have no rows; declare.go writes them.
 //
-// A lost notification is not needed in the next term of the partition, whose actors read the indexes from the
-// beginning.
+// A notification that is lost with a crash is not needed: the actors of the next term read the indexes from the beginning.
 const (
 	timerIndex = "timer"
 	taskIndex  = "task"

@@ -99,7 +99,7 @@ type Options struct {
 	Clock      func() time.Time
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
-	// IdleAfter is how long an entity stays in memory after its last use.
+	// IdleAfter is the time after its last use at which an entity leaves memory.
 	IdleAfter time.Duration
 	// ReactionAttempts is the number of failed attempts of a reaction after which its stream is parked; 0:
 	// DefaultReactionAttempts.

@@ -20,7 +20,7 @@ import (
 const (
 	// afterFailure is the drain deadline of a node after its journal or listener has failed.
 	afterFailure = 2 * time.Second
-	// lastResort is how long after the drain deadline the process ends without waiting for the node.
+	// lastResort is the time after the drain deadline at which the process ends without waiting for the node.
 	lastResort = 5 * time.Second
 )
 

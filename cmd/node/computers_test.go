@@ -31,23 +31,23 @@ var (
 	change = drive.Change{Author: &activityv1.Author{Actor: "api-key:key_1", UserId: "usr_1"}}
 )
 
-// home is a node over a directory, with one workspace.
+// A home is a node over a directory, with one workspace.
 type home struct {
 	*testing.T
 	dir string
 	*Node
 	options Options
-	// impatient homes wait for no computer.
+	// impatient makes requests not wait for computers.
 	impatient bool
-	// wall, where set, is the clock that the node is steadied against.
+	// wall, if set, is the wall clock of the node.
 	wall *wall
 	last atomic.Int64
 }
 
-// longest is what may pass where nothing is measured: whoever waits longer hangs.
-const longest = 5 * time.Minute
+// testTimeout is longer than any test takes on a slow machine.
+const testTimeout = 5 * time.Minute
 
-// clock tells no millisecond twice: of two checks within one the second counts for nothing.
+// clock returns each millisecond at most once: of two checks in one millisecond, the second has no effect.
 func (h *home) clock() time.Time {
 	for {
 		last := h.last.Load()
@@ -74,7 +74,7 @@ func newHomeAt(t *testing.T, w *wall) *home {
 
 func (h *home) start() {
 	h.Helper()
-	pendingLimit := longest
+	pendingLimit := testTimeout
 	if h.impatient {
 		pendingLimit = time.Millisecond
 	}
@@ -94,7 +94,7 @@ func (h *home) start() {
 }
 
 func (h *home) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := h.Stop(ctx); err != nil {
 		h.Error(err)
@@ -108,7 +108,7 @@ func (h *home) ask(kind string, m proto.Message) proto.Message {
 
 func (h *home) as(p *wirev1.Principal, kind string, m proto.Message) proto.Message {
 	h.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	reply, err := h.Router.Ask(ctx, entity.Command{Kind: kind, Identity: ws, Principal: p, Message: m})
 	if err != nil {
@@ -119,7 +119,7 @@ func (h *home) as(p *wirev1.Principal, kind string, m proto.Message) proto.Messa
 
 func (h *home) settle() {
 	h.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := h.asker(h.options).Settle(ctx, entity.KindWorkspace, ws); err != nil {
 		h.Fatal(err)
@@ -129,10 +129,10 @@ func (h *home) settle() {
 	}
 }
 
-// done waits until the computer has nothing to do.
+// done waits until the computer has no open task, and returns its state.
 func (h *home) done() *computerv1.Computer {
 	h.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	for ctx.Err() == nil {
 		h.settle()
@@ -142,7 +142,7 @@ func (h *home) done() *computerv1.Computer {
 			return state
 		}
 	}
-	h.Fatal("the computer is at work for too long")
+	h.Fatal("the computer has an open task for too long")
 	return nil
 }
 
@@ -235,7 +235,7 @@ func TestWorkspaceGetsItsComputer(t *testing.T) {
 		t.Errorf("samples %v", samples)
 	}
 
-	// Lost after two checks, and found again, also after a restart.
+	// The computer is lost after two checks, and found again, also after a restart.
 	files := filepath.Join(h.dir, "drives", ws, "files")
 	h.check(os.Rename(files, files+".away"))
 	for range 2 {
@@ -301,7 +301,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
-// A backup that could not be taken is taken by the next process.
+// TestOpenTaskAfterRestart verifies that the next process takes a backup that could not be taken.
 func TestOpenTaskAfterRestart(t *testing.T) {
 	h := newHome(t)
 	h.done()
@@ -325,7 +325,7 @@ func TestOpenTaskAfterRestart(t *testing.T) {
 	}
 }
 
-// Samples bring no workspace into memory: after a restart none is there that nobody asked for.
+// TestSamplesActivateNothing verifies that samples activate no entities.
 func TestSamplesActivateNothing(t *testing.T) {
 	h := newHome(t)
 	h.done()
@@ -335,13 +335,14 @@ func TestSamplesActivateNothing(t *testing.T) {
 	for p := range h.Journal.Partitions() {
 		for _, kind := range []string{entity.KindWorkspace, entity.KindComputer} {
 			if active := h.Systems[0].Active(persistence.Partition(p), kind); len(active) != 0 {
-				t.Errorf("of kind %s %v are active", kind, active)
+				t.Errorf("active entities of kind %s: %v", kind, active)
 			}
 		}
 	}
 }
 
-// A computer that is lost while its workspace is archived is lost when that is opened again.
+// TestLostWhileArchived verifies that a computer that is lost while its workspace is archived is reported as lost when the
+// workspace is opened again.
 func TestLostWhileArchived(t *testing.T) {
 	h := newHome(t)
 	h.done()
@@ -368,8 +369,9 @@ func TestLostWhileArchived(t *testing.T) {
 	expect(workspacev1.Status_STATUS_ACTIVE)
 }
 
-// A computer that is not there in time delays the making of its workspace, and nothing after it.
-func TestAComputerThatDoesNotCome(t *testing.T) {
+// TestSlowProvisioning verifies that a computer that is not provisioned in time delays the answer to the creation of its
+// workspace by PendingLimit only.
+func TestSlowProvisioning(t *testing.T) {
 	h := &home{T: t, dir: t.TempDir(), impatient: true}
 	drives := filepath.Join(h.dir, "drives")
 	h.check(os.Mkdir(drives, 0o700))
@@ -387,8 +389,8 @@ func TestAComputerThatDoesNotCome(t *testing.T) {
 	}
 }
 
-// A person may have the computer replaced, and nothing else of what the platform does to it.
-func TestPlatformAloneReports(t *testing.T) {
+// TestPlatformCommandsOfComputers verifies that only the platform may send a computer the commands that are not for members.
+func TestPlatformCommandsOfComputers(t *testing.T) {
 	h := newHome(t)
 	h.done()
 	for _, m := range []proto.Message{
@@ -401,7 +403,7 @@ func TestPlatformAloneReports(t *testing.T) {
 	}
 }
 
-// The deletion of a backup that is no longer kept outlives the process that dropped it.
+// TestDroppedBackupIsDeletedAfterRestart verifies that the next process deletes a dropped backup.
 func TestDroppedBackupIsDeletedAfterRestart(t *testing.T) {
 	h := newHome(t)
 	h.done()

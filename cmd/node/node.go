@@ -45,7 +45,7 @@ type Options struct {
 	GeneratedTrees []string
 	// Descriptors is the number of file descriptors that the node may use; 0: the limit of the process.
 	Descriptors int
-	// IdleAfter is how long an entity stays in memory after its last use; 0: DefaultIdleAfter.
+	// IdleAfter is the time after its last use at which an entity leaves memory; 0: DefaultIdleAfter.
 	IdleAfter time.Duration
 	// ReactionAttempts is the number of failed attempts of a reaction after which its stream is parked; 0:
 	// actors.DefaultReactionAttempts.
@@ -54,8 +54,8 @@ type Options struct {
 	BackupURL string
 	// SampleEvery is the pause between samples of computers; 0: 15 s.
 	SampleEvery time.Duration
-	// PendingLimit is how long a request waits for the tasks that it opened: the provisioning of the computer of a new
-	// workspace, and the removal of the locks of a person who lost the right to change files; 0: 2 s. Both usually take
+	// PendingLimit limits the time for which a request waits for the tasks that it opened: the provisioning of the computer of
+	// a new workspace, and the removal of the locks of a person who lost the right to change files; 0: 2 s. Both usually take
 	// milliseconds.
 	PendingLimit time.Duration
 	// Wire makes every command and reply pass the wire codec, as between members.

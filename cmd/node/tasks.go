@@ -22,7 +22,7 @@ import (
 // procDir is the folder from which computer/local measures the machine.
 const procDir = "/proc"
 
-// newFleet returns the fleet of the node's computers, whose drives are those of the node.
+// newFleet returns the fleet of the computers that use the node's drives.
 func (n *Node) newFleet(o Options, archive computer.Archive) (*computer.Fleet, error) {
 	driver, err := local.New(n.Drives, procDir)
 	if err != nil {
