@@ -103,8 +103,8 @@ type mute struct {
 
 type muteKey struct{}
 
-// muteBucket starts a mute listener, whose address is then that of a bucket in BUCKET; with "stop", it ends the listener
-// and its connections, so that further ones are refused.
+// muteBucket starts a listener that never answers, and sets BUCKET to the address of a bucket there; with "stop", it closes the
+// listener
 func muteBucket(ts *testscript.TestScript, _ bool, arguments []string) {
 	m := ts.Value(muteKey{}).(*mute)
 	if len(arguments) == 1 && arguments[0] == "stop" {
