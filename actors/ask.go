@@ -70,7 +70,7 @@ func busy(r *request) error {
 // actor is not active, post sends the request to the shard, which activates it. It returns Unavailable if the entity has too
 // many requests in flight.
 func (t *term) post(k *kind, r *request) error {
-	now := t.node.clock()
+	now := t.system.clock()
 	to := t.shard
 	if own := t.find(r.key); own != nil {
 		if !r.admit(1, &own.inFlight, maxInFlight) {
@@ -88,7 +88,7 @@ func (t *term) post(k *kind, r *request) error {
 			to = owner.pid
 		}
 	}
-	t.node.root.Send(to, r)
+	t.system.root.Send(to, r)
 	return nil
 }
 

@@ -134,9 +134,9 @@ func (c *children) activate(k *kind, identity string) *child {
 		return found
 	}
 	found := &entry{owner: c.owner}
-	found.touch(c.term.node.clock())
+	found.touch(c.term.system.clock())
 	m := k.metrics
-	found.pid = spawn(c.ctx, c.term.node, childName(k.Name, identity), m, func(box *mailbox) actor.Actor {
+	found.pid = spawn(c.ctx, c.term.system, childName(k.Name, identity), m, func(box *mailbox) actor.Actor {
 		return &entityActor{term: c.term, kind: k, identity: identity, entry: found, mailbox: box, parent: c.ctx.Self()}
 	})
 	one := &child{key: id, identity: identity, pid: found.pid, kind: k, entry: found}
@@ -149,11 +149,11 @@ func (c *children) activate(k *kind, identity string) *child {
 
 // spawn starts an actor as a child of another one. It panics if the name is in use; a name is free again when its Terminated
 // message has arrived.
-func spawn(ctx actor.Context, node *System, name string, m *kindMetrics, produce func(*mailbox) actor.Actor) *actor.PID {
+func spawn(ctx actor.Context, system *System, name string, m *kindMetrics, produce func(*mailbox) actor.Actor) *actor.PID {
 	box := newMailbox(m)
 	props := actor.PropsFromProducer(func() actor.Actor { return produce(box) },
-		actor.WithMailbox(func() actor.Mailbox { return box }), actor.WithDispatcher(node.dispatcher),
-		actor.WithSupervisor(node.supervision))
+		actor.WithMailbox(func() actor.Mailbox { return box }), actor.WithDispatcher(system.dispatcher),
+		actor.WithSupervisor(system.supervision))
 	pid, err := ctx.SpawnNamed(props, name)
 	if err != nil {
 		panic(fmt.Errorf("actor %s: %w", name, err))
@@ -200,7 +200,7 @@ func (c *children) readmit(id string) {
 		return
 	}
 	one.passivating = false
-	one.entry.touch(c.term.node.clock())
+	one.entry.touch(c.term.system.clock())
 	c.term.directory.Store(id, one.entry)
 	for _, r := range one.waiting {
 		c.ctx.Send(one.pid, r)

@@ -26,7 +26,7 @@ type (
 // has the next row, makes frames of the rows in the journal, until it has caught up. It has no queue, so that a slow client
 // needs no memory here. See "The way of an activity stream" in the package comment.
 type connection struct {
-	node      *System
+	system    *System
 	pid       *actor.PID
 	principal *wirev1.Principal
 	// access is the access that the principal needs while the stream is open.
@@ -59,7 +59,7 @@ type Follow func(ctx context.Context) (next uint64, err error)
 // unavailable, invalid_cursor for a position after the last row, ErrRetry, and ctx's error.
 func (s *System) Subscribe(ctx context.Context, p persistence.Partition, sub activity.Subscription) (Follow, error) {
 	c := &connection{
-		node: s, principal: sub.Principal, access: entity.Requires(activity.Reading), reads: sub.Reads, send: sub.Send,
+		system: s, principal: sub.Principal, access: entity.Requires(activity.Reading), reads: sub.Reads, send: sub.Send,
 		next: sub.After + 1, done: make(chan struct{}), partition: p,
 		stream: persistence.Stream(key(entity.KindActivity, sub.WorkspaceID)),
 	}
@@ -88,16 +88,16 @@ var stopOnFailure = actor.NewOneForOneStrategy(0, 0, func(any) actor.Directive {
 // spawn starts the connection's actor, which has no supervisor among the actors.
 func (c *connection) spawn() error {
 	props := actor.PropsFromProducer(func() actor.Actor { return c }, actor.WithGuardian(stopOnFailure))
-	pid, err := c.node.root.SpawnNamed(props, "stream/"+strconv.FormatUint(c.node.streams.Add(1), 10))
+	pid, err := c.system.root.SpawnNamed(props, "stream/"+strconv.FormatUint(c.system.streams.Add(1), 10))
 	c.pid = pid
 	return err
 }
 
 // follow starts sending and waits until the actor has stopped.
 func (c *connection) follow(ctx context.Context) error {
-	c.node.metrics.connections.Inc()
-	defer c.node.metrics.connections.Dec()
-	c.node.root.Send(c.pid, proceed{})
+	c.system.metrics.connections.Inc()
+	defer c.system.metrics.connections.Dec()
+	c.system.root.Send(c.pid, proceed{})
 	select {
 	case <-c.done:
 	case <-ctx.Done():
@@ -110,7 +110,7 @@ func (c *connection) follow(ctx context.Context) error {
 // stop stops the connection, from any goroutine. A send in progress is not interrupted.
 func (c *connection) stop(err error) {
 	c.ended.Store(true)
-	c.node.root.Send(c.pid, finish{err})
+	c.system.root.Send(c.pid, finish{err})
 }
 
 func (c *connection) Receive(ctx actor.Context) {
@@ -147,7 +147,7 @@ func (c *connection) pump() error {
 				continue
 			}
 		} else if len(frames) > 0 {
-			c.node.metrics.ringHits.Inc()
+			c.system.metrics.ringHits.Inc()
 			if err := c.transmit(frames); err != nil {
 				return err
 			}
@@ -165,7 +165,7 @@ func (c *connection) pump() error {
 }
 
 func (c *connection) transmit(frames []byte) error {
-	c.node.metrics.ringBytes.Add(float64(len(frames)))
+	c.system.metrics.ringBytes.Add(float64(len(frames)))
 	return c.send(frames)
 }
 
@@ -176,13 +176,13 @@ var frameBuffers = sync.Pool{New: func() any {
 
 // replay sends rows from the journal, at most one buffer, and reports whether it has reached the end.
 func (c *connection) replay() (caughtUp bool, err error) {
-	c.node.metrics.ringFallbacks.Inc()
+	c.system.metrics.ringFallbacks.Inc()
 	buffer := frameBuffers.Get().(*[]byte)
 	defer frameBuffers.Put(buffer)
 	frames, caughtUp, err := c.frames((*buffer)[:0])
 	*buffer = frames[:0]
 	if err != nil {
-		c.node.log.Error("cannot read the rows of an activity stream", slog.String("stream", string(c.stream)), slog.Any("error", err))
+		c.system.log.Error("cannot read the rows of an activity stream", slog.String("stream", string(c.stream)), slog.Any("error", err))
 		return false, unavailable("the journal cannot be read at the moment; try again")
 	}
 	if len(frames) == 0 {
@@ -194,7 +194,7 @@ func (c *connection) replay() (caughtUp bool, err error) {
 // frames appends the frames of rows to b and advances next. It closes its view before it returns, so that a slow client holds
 // none.
 func (c *connection) frames(b []byte) (_ []byte, caughtUp bool, err error) {
-	v, err := c.node.journal.View()
+	v, err := c.system.journal.View()
 	if err != nil {
 		return b, false, err
 	}
@@ -231,7 +231,7 @@ func (e *entityActor) subscribe(r *request) {
 		e.own.fail(r, entity.Errorf(entity.InvalidCursor, ""))
 		return
 	}
-	m.hub.add(e.term.node.root, r.connection)
+	m.hub.add(e.term.system.root, r.connection)
 	r.answer(nil, nil)
 }
 
@@ -249,7 +249,7 @@ func (e *entityActor) endStreams() {
 		return
 	}
 	reason := ErrRetry
-	if e.term.node.running.Err() != nil {
+	if e.term.system.running.Err() != nil {
 		reason = nil
 	}
 	m.hub.each(func(c *connection) { c.stop(reason) })

@@ -188,7 +188,7 @@ func effectChanges(kind, identity string, at int64, before, after *stateEffects)
 
 // effects has the actors of timers and tasks of one term, and ends with the shard.
 type effects struct {
-	node *System
+	system *System
 	// ctx is canceled when the shard ends. Until then this process owns the partition.
 	ctx           context.Context
 	end           context.CancelFunc
@@ -205,20 +205,20 @@ const (
 
 // startEffects starts the actors of a shard's timers and tasks, the declaration of missing rows, and Options.Follow.
 func (s *shard) startEffects(ctx actor.Context) {
-	node := s.term.node
-	e := &effects{node: node}
-	e.ctx, e.end = context.WithCancel(node.working)
+	system := s.term.system
+	e := &effects{system: system}
+	e.ctx, e.end = context.WithCancel(system.working)
 	e.armed.Store(math.MaxInt64)
 	s.term.effects = e
-	e.timers = spawn(ctx, node, timersKind, node.metrics.kinds[timersKind], func(box *mailbox) actor.Actor {
-		return &timers{node: node, partition: s.term.partition, effects: e, mailbox: box}
+	e.timers = spawn(ctx, system, timersKind, system.metrics.kinds[timersKind], func(box *mailbox) actor.Actor {
+		return &timers{system: system, partition: s.term.partition, effects: e, mailbox: box}
 	})
-	e.tasks = spawn(ctx, node, tasksKind, node.metrics.kinds[tasksKind], func(box *mailbox) actor.Actor {
-		return &tasks{node: node, partition: s.term.partition, effects: e, mailbox: box}
+	e.tasks = spawn(ctx, system, tasksKind, system.metrics.kinds[tasksKind], func(box *mailbox) actor.Actor {
+		return &tasks{system: system, partition: s.term.partition, effects: e, mailbox: box}
 	})
-	node.work.Go(func() { node.declareEffects(e.ctx, s.term.partition, s.term.epoch) })
-	if node.follow != nil {
-		node.launchWork(func() { node.follow(e.ctx, node.OwnedPartition(s.term.partition)) })
+	system.work.Go(func() { system.declareEffects(e.ctx, s.term.partition, s.term.epoch) })
+	if system.follow != nil {
+		system.launchWork(func() { system.follow(e.ctx, system.OwnedPartition(s.term.partition)) })
 	}
 }
 
@@ -247,10 +247,10 @@ func (e *effects) committed(entries []persistence.Change) {
 		}
 	}
 	if earliest < e.armed.Load() {
-		e.node.root.Send(e.timers, timerSet{earliest})
+		e.system.root.Send(e.timers, timerSet{earliest})
 	}
 	if changed != nil {
-		e.node.root.Send(e.tasks, changed)
+		e.system.root.Send(e.tasks, changed)
 	}
 }
 
@@ -262,15 +262,6 @@ func hasEffects(entries []persistence.Change) bool {
 		}
 	}
 	return false
-}
-
-// Tick makes the timers of all partitions read the clock now. Only tests that set the clock need it.
-func (s *System) Tick() {
-	for i := range s.terms {
-		if t := s.terms[i].Load(); t != nil {
-			s.root.Send(t.shard, tick{})
-		}
-	}
 }
 
 // tick makes a partition's timers actor read the clock.

@@ -63,7 +63,7 @@ func (e *entityActor) Receive(ctx actor.Context) {
 	case wake:
 		e.wake(m)
 	case sweep:
-		e.owned.sweep(e.term.node.idleBefore())
+		e.owned.sweep(e.term.system.idleBefore())
 	case passivate:
 		e.passivate(ctx)
 	case stayActive:
@@ -121,7 +121,7 @@ func (e *entityActor) key() string { return key(e.kind.Name, e.identity) }
 func (e *entityActor) start(ctx actor.Context) {
 	e.self = ctx.Self()
 	e.owned = newChildren(ctx, e.term, e.entry)
-	root, self := e.term.node.root, e.self
+	root, self := e.term.system.root, e.self
 	e.own = &pipeline{
 		term: e.term, kind: e.kind, stream: persistence.Stream(e.key()), machine: e.kind.machine(e.identity),
 		effects: e.term.effects, wake: func() { root.Send(self, outcomesReady{}) },
@@ -133,7 +133,7 @@ func (e *entityActor) start(ctx actor.Context) {
 func (e *entityActor) handle(r *request) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			e.term.node.log.Error("a rule panicked", slog.String("kind", r.command.Kind), slog.String("identity", e.identity),
+			e.term.system.log.Error("a rule panicked", slog.String("kind", r.command.Kind), slog.String("identity", e.identity),
 				slog.String("request_id", r.command.RequestID), slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
 			r.answer(nil, entity.Errorf(entity.Internal, "the command failed"))
 			e.owned.flush() // these requests were authorized before the panic
@@ -160,7 +160,7 @@ func (e *entityActor) handle(r *request) {
 // flight, it waits for their outcome, because the authorization may depend on them. The commands of reactions have the platform
 // as principal, which no owner refuses, so no mark is needed for a refusal here.
 func (e *entityActor) forward(r *request) {
-	owned := e.term.node.kinds[r.command.Kind]
+	owned := e.term.system.kinds[r.command.Kind]
 	access, err := requiredAccess(owned, r)
 	if err == nil && !entity.IsPlatform(r.command.Principal) {
 		if err = e.own.ensureLoaded(); err == nil {
@@ -246,7 +246,7 @@ func requiredAccess(k *kind, r *request) (entity.Access, error) {
 // check returns a function that returns nil if a principal has a need, according to the state with all decisions so far.
 func (e *entityActor) check(p *wirev1.Principal) func(entity.Need) error {
 	return func(need entity.Need) error {
-		return e.own.machine.check(entity.Call{Now: now(e.term.node.clock), Identity: e.identity, Principal: p}, need)
+		return e.own.machine.check(entity.Call{Now: now(e.term.system.clock), Identity: e.identity, Principal: p}, need)
 	}
 }
 
@@ -286,12 +286,12 @@ func (e *entityActor) schedule() {
 	if command == nil {
 		return
 	}
-	e.wakeAfter(max(at.Sub(e.term.node.clock()), 0), command)
+	e.wakeAfter(max(at.Sub(e.term.system.clock()), 0), command)
 }
 
 // wakeAfter sends the entity wake after a pause.
 func (e *entityActor) wakeAfter(pause time.Duration, command proto.Message) {
-	self, root := e.self, e.term.node.root
+	self, root := e.self, e.term.system.root
 	e.timer = time.AfterFunc(pause, func() { root.Send(self, wake{command}) })
 }
 
@@ -299,7 +299,7 @@ func (e *entityActor) wakeAfter(pause time.Duration, command proto.Message) {
 func (e *entityActor) wake(w wake) {
 	e.timer = nil
 	if w.command != nil {
-		e.own.handle(e.term.node.newRequest(e.kind, entity.Command{
+		e.own.handle(e.term.system.newRequest(e.kind, entity.Command{
 			Kind: e.kind.Name, Identity: e.identity, Principal: entity.Platform(), Message: w.command,
 		}))
 	}
@@ -375,7 +375,7 @@ func (e *entityActor) flush() {
 	if e.timer != nil && e.timer.Stop() {
 		e.timer = nil
 	}
-	e.own.handle(e.term.node.newRequest(e.kind, entity.Command{
+	e.own.handle(e.term.system.newRequest(e.kind, entity.Command{
 		Kind: e.kind.Name, Identity: e.identity, Principal: entity.Platform(), Message: command,
 	}))
 }

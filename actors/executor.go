@@ -78,8 +78,8 @@ func (e Executor) complete() Executor {
 // declines it.
 type executor struct {
 	Executor
-	node *System
-	kind string
+	system *System
+	kind   string
 
 	mu      sync.Mutex
 	running int
@@ -132,7 +132,7 @@ func (e *executor) wake() {
 		next := e.waiting[0]
 		e.waiting = e.waiting[1:]
 		e.woken = append(e.woken, next)
-		e.node.root.Send(next, runTasks{e.kind})
+		e.system.root.Send(next, runTasks{e.kind})
 	}
 }
 

@@ -70,10 +70,10 @@ func (s *System) Expire(ctx context.Context) error {
 // startExpiry removes expired rows periodically until the reactor stops. The first pause differs between partitions, so that
 // they take turns.
 func (r *reactor) startExpiry() {
-	x := newExpiry(r.node, r.term.partition, r.term.epoch, expiryRows)
-	running, every := r.running, r.node.expireEvery
-	r.node.launchLane(func() {
-		pause := every + every*time.Duration(x.partition)/time.Duration(len(x.node.terms))
+	x := newExpiry(r.system, r.term.partition, r.term.epoch, expiryRows)
+	running, every := r.running, r.system.expireEvery
+	r.system.launchLane(func() {
+		pause := every + every*time.Duration(x.partition)/time.Duration(len(x.system.terms))
 		for {
 			timer := time.NewTimer(pause)
 			select {
@@ -83,7 +83,7 @@ func (r *reactor) startExpiry() {
 				return
 			}
 			if err := x.run(running); err != nil && running.Err() == nil {
-				x.node.log.Warn("cannot remove expired rows; trying again with the next search", slog.Int("partition", int(x.partition)), slog.Any("error", err))
+				x.system.log.Warn("cannot remove expired rows; trying again with the next search", slog.Int("partition", int(x.partition)), slog.Any("error", err))
 			}
 			pause = every
 		}
@@ -92,7 +92,7 @@ func (r *reactor) startExpiry() {
 
 // An expiry removes the expired rows of a partition.
 type expiry struct {
-	node      *System
+	system    *System
 	partition persistence.Partition
 	epoch     uint64
 	// rows limits the rows of each index that a search reads. after has, by index, the value after which the next search
@@ -101,8 +101,8 @@ type expiry struct {
 	after map[string]string
 }
 
-func newExpiry(node *System, p persistence.Partition, epoch uint64, rows int) *expiry {
-	return &expiry{node: node, partition: p, epoch: epoch, rows: rows, after: map[string]string{}}
+func newExpiry(system *System, p persistence.Partition, epoch uint64, rows int) *expiry {
+	return &expiry{system: system, partition: p, epoch: epoch, rows: rows, after: map[string]string{}}
 }
 
 func (x *expiry) run(ctx context.Context) error {
@@ -111,7 +111,7 @@ func (x *expiry) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := x.node.clock()
+	now := x.system.clock()
 	return x.remove(ctx, commandIndex, func(row persistence.Entry) (bool, error) {
 		var reply wirev1.Reply
 		return proto.Unmarshal(row.Data, &reply) != nil || reply.GetAt() < now.Add(-x.retention(row.Value)).UnixMilli(), nil
@@ -121,7 +121,7 @@ func (x *expiry) run(ctx context.Context) error {
 // retention returns how long the replies of a stream are stored. value is the value of a row in commandIndex.
 func (x *expiry) retention(value string) time.Duration {
 	kind, _, _ := strings.Cut(value, "/")
-	if k := x.node.kinds[kind]; k != nil {
+	if k := x.system.kinds[kind]; k != nil {
 		return k.Retention
 	}
 	return entity.CommandRetention
@@ -138,7 +138,7 @@ func (x *expiry) markExpired(ctx context.Context, sources map[persistence.Partit
 	progress, ok := sources[p]
 	if !ok {
 		var err error
-		if progress, err = x.node.progress(ctx, p); err != nil {
+		if progress, err = x.system.progress(ctx, p); err != nil {
 			return false, err
 		}
 		sources[p] = progress
@@ -170,7 +170,7 @@ func (x *expiry) remove(ctx context.Context, index string, expired func(persiste
 // find reads up to expiryStep rows after a value, and returns the changes that remove the expired ones. last is the value after
 // which the next call continues, or "" at the end.
 func (x *expiry) find(index, after string, expired func(persistence.Entry) (bool, error)) (gone []persistence.Change, last string, err error) {
-	v, err := x.node.journal.View()
+	v, err := x.system.journal.View()
 	if err != nil {
 		return nil, "", err
 	}
@@ -201,7 +201,7 @@ func (x *expiry) find(index, after string, expired func(persistence.Entry) (bool
 // store removes rows and returns when that is durable, so that a search has at most one proposal in flight.
 func (x *expiry) store(ctx context.Context, gone []persistence.Change) error {
 	done := make(chan error, 1)
-	x.node.journal.Append(persistence.Proposal{
+	x.system.journal.Append(persistence.Proposal{
 		Partition: x.partition, Stream: putStream, Epoch: x.epoch, Entries: gone,
 	}, func(result persistence.Result) { done <- result.Err })
 	select {

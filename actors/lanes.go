@@ -162,10 +162,10 @@ func (r *reactor) startLanes() {
 		l.state = laneRunning
 		r.started++
 		run := run{
-			node: r.node, partition: r.term.partition, stream: l.stream, from: l.done + 1, to: l.last, low: l.low, progress: l.progress,
+			system: r.system, partition: r.term.partition, stream: l.stream, from: l.done + 1, to: l.last, low: l.low, progress: l.progress,
 		}
-		self, root, running := r.self, r.node.root, r.running
-		r.node.launchLane(func() {
+		self, root, running := r.self, r.system.root, r.running
+		r.system.launchLane(func() {
 			ended := run.reactToBatch(running)
 			ended.lane = l
 			root.Send(self, ended)
@@ -231,10 +231,10 @@ func (r *reactor) retryOrPark(l *lane, m *laneEnded) {
 		return
 	}
 	l.attempts++
-	r.node.metrics.reactions.WithLabelValues("retried").Inc()
-	r.node.log.Warn("a reaction failed; trying again", slog.String("stream", string(l.stream)), slog.Uint64("version", l.done+1),
+	r.system.metrics.reactions.WithLabelValues("retried").Inc()
+	r.system.log.Warn("a reaction failed; trying again", slog.String("stream", string(l.stream)), slog.Uint64("version", l.done+1),
 		slog.String("event", m.event), slog.Int("attempt", l.attempts), slog.Any("error", m.err))
-	if l.attempts >= r.node.reactionAttempts {
+	if l.attempts >= r.system.reactionAttempts {
 		r.park(l, m)
 		return
 	}

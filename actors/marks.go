@@ -62,7 +62,7 @@ func (p *pipeline) findMark(source string) (mark, error) {
 	if m, ok := p.marks[source]; ok {
 		return m, nil
 	}
-	v, err := p.term.node.journal.View()
+	v, err := p.term.system.journal.View()
 	if err != nil {
 		return mark{}, err
 	}

@@ -103,7 +103,7 @@ func (s *System) Resume(ctx context.Context, p persistence.Partition, stream str
 func (r *reactor) park(l *lane, m *laneEnded) {
 	row := &journalv1.Parked{
 		Version: l.done + 1, Sequence: l.low, Event: m.event, Error: truncateError(m.err.Error()), Attempts: uint32(l.attempts),
-		Since: r.node.clock().UnixMilli(),
+		Since: r.system.clock().UnixMilli(),
 	}
 	l.state = laneParking
 	r.storeParked(l.stream, row, func(err error) any { return &parkWritten{l, row, err} })
@@ -120,12 +120,12 @@ func (r *reactor) storeParked(stream persistence.Stream, row *journalv1.Parked, 
 	if row != nil {
 		var err error
 		if change.Data, err = proto.Marshal(row); err != nil {
-			r.node.root.Send(r.self, outcome(err))
+			r.system.root.Send(r.self, outcome(err))
 			return
 		}
 	}
-	self, root := r.self, r.node.root
-	r.node.journal.Append(persistence.Proposal{
+	self, root := r.self, r.system.root
+	r.system.journal.Append(persistence.Proposal{
 		Partition: r.term.partition, Stream: cursorIndex + "/" + reactorKind, Epoch: r.term.epoch, Entries: []persistence.Change{change},
 	}, func(result persistence.Result) { root.Send(self, outcome(result.Err)) })
 }
@@ -136,7 +136,7 @@ func (r *reactor) parkWritten(m *parkWritten) {
 		return
 	}
 	if m.err != nil {
-		r.node.log.Warn("cannot park the reactions of a stream", slog.String("stream", string(l.stream)), slog.Any("error", m.err))
+		r.system.log.Warn("cannot park the reactions of a stream", slog.String("stream", string(l.stream)), slog.Any("error", m.err))
 		r.pauseLane(l)
 		return
 	}
@@ -145,8 +145,8 @@ func (r *reactor) parkWritten(m *parkWritten) {
 	delete(r.lanes, l.stream)
 	l.answer(l.last, errParked)
 	r.cursor.reacted++
-	r.node.metrics.reactions.WithLabelValues("parked").Inc()
-	r.node.log.Error("parked the reactions of a stream; see atelier admin reactions", slog.String("stream", string(l.stream)), slog.Uint64("version", m.row.GetVersion()),
+	r.system.metrics.reactions.WithLabelValues("parked").Inc()
+	r.system.log.Error("parked the reactions of a stream; see atelier admin reactions", slog.String("stream", string(l.stream)), slog.Uint64("version", m.row.GetVersion()),
 		slog.String("event", m.row.GetEvent()), slog.Uint64("attempts", uint64(m.row.GetAttempts())), slog.String("error", m.row.GetError()))
 	r.readOn()
 }
@@ -170,7 +170,7 @@ func (r *reactor) resume(m *resumption) {
 	}
 	l, err := r.newResumedLane(m.stream, row)
 	if err != nil {
-		r.node.log.Error("cannot read a parked stream", slog.String("stream", string(m.stream)), slog.Any("error", err))
+		r.system.log.Error("cannot read a parked stream", slog.String("stream", string(m.stream)), slog.Any("error", err))
 		m.done <- unavailable("the stream cannot be read at the moment; try again")
 		return
 	}
@@ -185,7 +185,7 @@ func (r *reactor) resume(m *resumption) {
 
 // newResumedLane returns a lane from the event in the row to the stream's head.
 func (r *reactor) newResumedLane(stream persistence.Stream, row *journalv1.Parked) (*lane, error) {
-	v, err := r.node.journal.View()
+	v, err := r.system.journal.View()
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (r *reactor) newResumedLane(stream persistence.Stream, row *journalv1.Parke
 
 // startResumedLane lets the lane of a resumed stream run.
 func (r *reactor) startResumedLane(l *lane) {
-	r.node.log.Info("resumed the reactions of a stream", slog.String("stream", string(l.stream)), slog.Uint64("version", l.done+1))
+	r.system.log.Info("resumed the reactions of a stream", slog.String("stream", string(l.stream)), slog.Uint64("version", l.done+1))
 	if l.done >= l.last {
 		r.endLane(l)
 		return
@@ -227,8 +227,8 @@ func (r *reactor) skipWritten(m *skipWritten) {
 		m.resumption.done <- unavailable("the journal accepts no writes at the moment; try again")
 		return
 	}
-	r.node.metrics.reactions.WithLabelValues("skipped").Inc()
-	r.node.log.Warn("skipped the reactions to an event", slog.String("stream", string(l.stream)), slog.Uint64("version", before.GetVersion()),
+	r.system.metrics.reactions.WithLabelValues("skipped").Inc()
+	r.system.log.Warn("skipped the reactions to an event", slog.String("stream", string(l.stream)), slog.Uint64("version", before.GetVersion()),
 		slog.String("event", before.GetEvent()), slog.String("error", before.GetError()))
 	m.row.Stream, m.row.Partition = before.GetStream(), before.GetPartition()
 	r.parked[l.stream] = m.row
@@ -250,13 +250,13 @@ func (r *reactor) unparkWritten(m *unparkWritten) {
 		return
 	}
 	if m.err != nil {
-		r.node.log.Warn("cannot remove the parked row of a stream that has caught up; trying again", slog.String("stream", string(l.stream)), slog.Any("error", m.err))
+		r.system.log.Warn("cannot remove the parked row of a stream that has caught up; trying again", slog.String("stream", string(l.stream)), slog.Any("error", m.err))
 		l.attempts = max(l.attempts, 1)
 		r.pauseLane(l)
 		return
 	}
 	delete(r.parked, l.stream)
-	r.node.log.Info("the reactions of a parked stream have caught up", slog.String("stream", string(l.stream)))
+	r.system.log.Info("the reactions of a parked stream have caught up", slog.String("stream", string(l.stream)))
 	if l.done < l.last {
 		r.enqueue(l)
 		r.startLanes()

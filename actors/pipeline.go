@@ -173,7 +173,7 @@ func (p *pipeline) ensureLoaded() error {
 	if p.concluded != p.proposed {
 		return ErrRetry
 	}
-	v, err := p.term.node.journal.View()
+	v, err := p.term.system.journal.View()
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (p *pipeline) handle(r *request) {
 	if p.answerRepeated(r) {
 		return
 	}
-	call := entity.Call{Now: now(p.term.node.clock), Identity: r.command.Identity, Principal: r.command.Principal, Version: p.version + 1}
+	call := entity.Call{Now: now(p.term.system.clock), Identity: r.command.Identity, Principal: r.command.Principal, Version: p.version + 1}
 	d, err := p.decide(call, r.command.Message)
 	next := pending{ticket: p.proposed, request: r, decision: d, err: err}
 	if source := r.command.Source; source != nil && (err == nil || entity.IsRefusal(err)) {
@@ -260,7 +260,7 @@ func (p *pipeline) propose(next *pending) {
 	if id != "" {
 		p.byID[id] = ticket
 		next.decision.changes = append(next.decision.changes, persistence.Change{Entry: persistence.Entry{
-			Index: commandIndex, Value: p.commandValue(id), Data: encodeReply(next.decision.reply, p.term.node.clock()),
+			Index: commandIndex, Value: p.commandValue(id), Data: encodeReply(next.decision.reply, p.term.system.clock()),
 		}})
 	}
 	proposal := persistence.Proposal{
@@ -275,7 +275,7 @@ func (p *pipeline) propose(next *pending) {
 		p.snapshotVersion = p.version
 	}
 	changesEffects, proposed := hasEffects(proposal.Entries), time.Now()
-	p.term.node.journal.Append(proposal, func(result persistence.Result) {
+	p.term.system.journal.Append(proposal, func(result persistence.Result) {
 		p.kind.metrics.committed(proposed)
 		if changesEffects {
 			p.effects.committed(proposal.Entries)
@@ -300,7 +300,7 @@ func (p *pipeline) answerRepeated(r *request) bool {
 		r.answer(nil, ErrRetry) // the outcome of the first one is durable by then
 		return true
 	}
-	v, err := p.term.node.journal.View()
+	v, err := p.term.system.journal.View()
 	if err != nil {
 		p.fail(r, err)
 		return true
@@ -341,7 +341,7 @@ func (p *pipeline) conclude(next pending, failure error) {
 	}
 	if failure != nil && p.loaded {
 		p.loaded = false
-		p.term.node.log.Warn("the journal refused a proposal", slog.String("stream", string(p.stream)), slog.Any("error", failure))
+		p.term.system.log.Warn("the journal refused a proposal", slog.String("stream", string(p.stream)), slog.Any("error", failure))
 	}
 	switch {
 	case !next.proposed && !p.loaded:
@@ -372,10 +372,10 @@ func (p *pipeline) answer(next pending) {
 func (p *pipeline) saveSnapshot(next pending) {
 	state, err := encodeSnapshot(p.kind.Version, next.snapshot)
 	if err != nil {
-		p.term.node.log.Error("cannot encode a snapshot", slog.String("stream", string(p.stream)), slog.Any("error", err))
+		p.term.system.log.Error("cannot encode a snapshot", slog.String("stream", string(p.stream)), slog.Any("error", err))
 		return
 	}
-	p.term.node.journal.SaveSnapshot(p.term.partition, p.term.epoch, p.stream, persistence.Snapshot{Version: next.version, State: state})
+	p.term.system.journal.SaveSnapshot(p.term.partition, p.term.epoch, p.stream, persistence.Snapshot{Version: next.version, State: state})
 }
 
 // abandon ends the pipeline when its actor ends. Requests in flight are answered when their outcome is known, since their
@@ -426,7 +426,7 @@ func (p *pipeline) fail(r *request, err error) {
 	case errors.Is(err, persistence.ErrRefused), errors.Is(err, persistence.ErrClosed):
 		r.answer(nil, unavailable("the journal accepts no writes at the moment; try again"))
 	default:
-		p.term.node.log.Error("cannot read an entity", slog.String("stream", string(p.stream)), slog.Any("error", err))
+		p.term.system.log.Error("cannot read an entity", slog.String("stream", string(p.stream)), slog.Any("error", err))
 		r.answer(nil, unavailable("the entity cannot be read at the moment; try again"))
 	}
 }

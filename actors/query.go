@@ -57,7 +57,7 @@ func (e *entityActor) query(r *request) {
 func (e *entityActor) answerFromView(r *request, read func(source) (proto.Message, error)) {
 	p := e.own
 	go func() {
-		v, err := e.term.node.journal.View()
+		v, err := e.term.system.journal.View()
 		if err != nil {
 			p.fail(r, err)
 			return
@@ -65,7 +65,7 @@ func (e *entityActor) answerFromView(r *request, read func(source) (proto.Messag
 		defer v.Close()
 		defer func() {
 			if reason := recover(); reason != nil {
-				e.term.node.log.Error("a query panicked", slog.String("kind", r.command.Kind), slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
+				e.term.system.log.Error("a query panicked", slog.String("kind", r.command.Kind), slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
 				r.answer(nil, entity.Errorf(entity.Internal, "the query failed"))
 			}
 		}()

@@ -31,7 +31,7 @@ const (
 
 // A run is one turn of a lane in a goroutine of its own: the reactions to the events of a stream from one version to another.
 type run struct {
-	node      *System
+	system    *System
 	partition persistence.Partition
 	stream    persistence.Stream
 	from, to  uint64
@@ -58,7 +58,7 @@ func (r *run) reactToBatch(ctx context.Context) *laneEnded {
 		}
 		r.progress = nil
 		ended.reacted++
-		r.node.metrics.reactions.WithLabelValues("done").Inc()
+		r.system.metrics.reactions.WithLabelValues("done").Inc()
 	}
 	if c.end >= r.from {
 		ended.done, ended.low = c.end, c.sequence+1
@@ -70,7 +70,7 @@ func (r *run) reactToBatch(ctx context.Context) *laneEnded {
 // load reads the next batch of the stream. It copies the events, so that no view is open while their reactions run.
 func (r *run) load() (c batch) {
 	c.end = r.from - 1
-	v, err := r.node.journal.View()
+	v, err := r.system.journal.View()
 	if err != nil {
 		c.err = err
 		return c
@@ -88,7 +88,7 @@ func (r *run) load() (c batch) {
 		if event.Version > r.to || len(c.events) == batchEvents || size >= batchBytes || rows == batchRows {
 			return c
 		}
-		if r.node.reacts(event) {
+		if r.system.reacts(event) {
 			event.Payload = bytes.Clone(event.Payload)
 			c.events = append(c.events, event)
 			size += len(event.Payload)
@@ -107,7 +107,7 @@ func (r *run) load() (c batch) {
 func (r *run) react(ctx context.Context, event persistence.Event) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			r.node.log.Error("a reaction panicked", slog.String("stream", string(r.stream)), slog.Uint64("version", event.Version),
+			r.system.log.Error("a reaction panicked", slog.String("stream", string(r.stream)), slog.Uint64("version", event.Version),
 				slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
 			err = fmt.Errorf("the reaction panicked: %v", reason)
 		}
@@ -116,9 +116,9 @@ func (r *run) react(ctx context.Context, event persistence.Event) (err error) {
 	defer cancel()
 	kind, identity, _ := strings.Cut(string(r.stream), "/")
 	if kind == entity.KindActivity {
-		return r.node.trail.React(limited, identity, event.Payload)
+		return r.system.trail.React(limited, identity, event.Payload)
 	}
-	reactions, err := r.node.reactionsTo(kind, identity, event)
+	reactions, err := r.system.reactionsTo(kind, identity, event)
 	if err != nil {
 		return err
 	}
@@ -222,8 +222,8 @@ func (r *run) source(event persistence.Event, index uint32) *entity.Source {
 // err.
 func (r *run) send(ctx context.Context, event persistence.Event, c entity.Command, source *entity.Source) (refused, err error) {
 	select {
-	case r.node.commands <- struct{}{}:
-		defer func() { <-r.node.commands }()
+	case r.system.commands <- struct{}{}:
+		defer func() { <-r.system.commands }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -233,14 +233,14 @@ func (r *run) send(ctx context.Context, event persistence.Event, c entity.Comman
 		c.Principal = entity.Platform()
 	}
 	c.RequestID, c.Source = event.RequestID, source
-	if _, err = r.node.ask(ctx, c); entity.IsRefusal(err) {
+	if _, err = r.system.ask(ctx, c); entity.IsRefusal(err) {
 		return err, nil
 	}
 	return nil, err
 }
 
 func (r *run) logRefusal(event persistence.Event, c entity.Command, refused error) {
-	r.node.metrics.reactions.WithLabelValues("refused").Inc()
-	r.node.log.Error("a reaction was refused", slog.String("stream", string(event.Stream)), slog.String("event", event.Name),
+	r.system.metrics.reactions.WithLabelValues("refused").Inc()
+	r.system.log.Error("a reaction was refused", slog.String("stream", string(event.Stream)), slog.String("event", event.Name),
 		slog.String("command", entity.MessageName(c.Message)), slog.Any("error", refused))
 }

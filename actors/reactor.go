@@ -60,7 +60,7 @@ type Trail struct {
 //
 // All methods except those of run are called in the reactor's actor.
 type reactor struct {
-	node    *System
+	system  *System
 	term    *term
 	mailbox *mailbox
 	self    *actor.PID
@@ -158,7 +158,7 @@ func (r *reactor) Receive(ctx actor.Context) {
 
 func (r *reactor) start(self *actor.PID) {
 	r.self = self
-	r.running, r.end = context.WithCancel(r.node.running)
+	r.running, r.end = context.WithCancel(r.system.running)
 	r.lanes, r.parked = map[persistence.Stream]*lane{}, map[persistence.Stream]*journalv1.Parked{}
 	r.startExpiry()
 	r.beginReports()
@@ -194,21 +194,21 @@ func (r *reactor) stop() {
 
 // report sets the partition's metrics, unless the reactor of a later term sets them already.
 func (r *reactor) report(parked int, lag uint64) {
-	r.node.reporting.Lock()
-	defer r.node.reporting.Unlock()
-	if r.node.reporters[r.term.partition] != r.term {
+	r.system.reporting.Lock()
+	defer r.system.reporting.Unlock()
+	if r.system.reporters[r.term.partition] != r.term {
 		return
 	}
 	partition := strconv.Itoa(int(r.term.partition))
-	r.node.metrics.parked.WithLabelValues(partition).Set(float64(parked))
-	r.node.metrics.reactorLag.WithLabelValues(partition).Set(float64(lag))
+	r.system.metrics.parked.WithLabelValues(partition).Set(float64(parked))
+	r.system.metrics.reactorLag.WithLabelValues(partition).Set(float64(lag))
 }
 
 // beginReports makes this reactor the one that sets the partition's metrics.
 func (r *reactor) beginReports() {
-	r.node.reporting.Lock()
-	defer r.node.reporting.Unlock()
-	r.node.reporters[r.term.partition] = r.term
+	r.system.reporting.Lock()
+	defer r.system.reporting.Unlock()
+	r.system.reporters[r.term.partition] = r.term
 }
 
 // readOn reads the feed, starts lanes and answers requests of Settle. If the feed cannot be read, it tries again after a pause.
@@ -227,7 +227,7 @@ func (r *reactor) readOn() {
 	case err == nil:
 		r.pause = 0
 	case !errors.Is(err, persistence.ErrClosed):
-		r.node.log.Warn("cannot read the feed; trying again", slog.Int("partition", int(r.term.partition)), slog.Any("error", err))
+		r.system.log.Warn("cannot read the feed; trying again", slog.Int("partition", int(r.term.partition)), slog.Any("error", err))
 		r.pause = min(max(2*r.pause, firstRetry), longestRetry)
 		r.retry = r.after(r.pause, continueReading{retried: true})
 	}
@@ -238,7 +238,7 @@ func (r *reactor) loadState() error {
 	if r.loaded {
 		return nil
 	}
-	v, err := r.node.journal.View()
+	v, err := r.system.journal.View()
 	if err != nil {
 		return err
 	}
@@ -253,9 +253,9 @@ func (r *reactor) loadState() error {
 	for _, row := range rows {
 		r.parked[persistence.Stream(row.GetStream())] = row
 	}
-	if r.node.trail.React != nil {
+	if r.system.trail.React != nil {
 		r.trailWorkspaces = map[string]bool{}
-		for entry, err := range v.Index(r.term.partition, persistence.Query{Index: listIndex(r.node.trail.List), Prefix: true}) {
+		for entry, err := range v.Index(r.term.partition, persistence.Query{Index: listIndex(r.system.trail.List), Prefix: true}) {
 			if err != nil {
 				return err
 			}
@@ -274,7 +274,7 @@ func (r *reactor) readFeed() error {
 		return nil // handleLaneEnded reads on
 	}
 	upTo := r.term.sequence.Load()
-	v, err := r.node.journal.View()
+	v, err := r.system.journal.View()
 	if err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (r *reactor) readFeed() error {
 		r.dispatch(event)
 		r.read = event.Sequence
 		if n++; n == feedStep || len(r.lanes) >= maxLanes {
-			r.node.root.Send(r.self, continueReading{})
+			r.system.root.Send(r.self, continueReading{})
 			return nil
 		}
 	}
@@ -306,11 +306,11 @@ func (r *reactor) dispatch(event persistence.Event) {
 	if event.Version == 0 { // the feed has only the sequence of an event that wants excludes
 		return
 	}
-	if r.trailWorkspaces != nil && event.Name == r.node.trail.Begins {
+	if r.trailWorkspaces != nil && event.Name == r.system.trail.Begins {
 		_, identity, _ := strings.Cut(string(event.Stream), "/")
 		r.trailWorkspaces[identity] = true
 	}
-	if !r.node.reacts(event) {
+	if !r.system.reacts(event) {
 		return
 	}
 	l := r.lanes[event.Stream]
@@ -397,8 +397,8 @@ func (r *reactor) writeCursor() {
 		return
 	}
 	r.cursor.writing = true
-	self, root := r.self, r.node.root
-	r.node.journal.Append(persistence.Proposal{
+	self, root := r.self, r.system.root
+	r.system.journal.Append(persistence.Proposal{
 		Partition: r.term.partition, Stream: cursorIndex + "/" + reactorKind, Epoch: r.term.epoch,
 		Entries: []persistence.Change{{Entry: persistence.Entry{
 			Index: cursorIndex, Value: reactorKind, Data: binary.BigEndian.AppendUint64(nil, low),
@@ -427,6 +427,6 @@ func readCursor(v persistence.View, p persistence.Partition) (uint64, error) {
 
 // after sends the reactor a message after a pause.
 func (r *reactor) after(pause time.Duration, message any) *time.Timer {
-	self, root := r.self, r.node.root
+	self, root := r.self, r.system.root
 	return time.AfterFunc(pause, func() { root.Send(self, message) })
 }

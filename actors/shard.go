@@ -14,7 +14,7 @@ import (
 // A term is the time, of one epoch, in which this process owns a partition. Its directory and its actors begin and end with it,
 // so that a term cannot change the state of a later one.
 type term struct {
-	node      *System
+	system    *System
 	partition persistence.Partition
 	epoch     uint64
 	shard     *actor.PID
@@ -68,7 +68,7 @@ func (s *shard) Receive(ctx actor.Context) {
 	case tick:
 		ctx.Send(s.term.effects.timers, m)
 	case sweep:
-		s.entities.sweep(s.term.node.idleBefore())
+		s.entities.sweep(s.term.system.idleBefore())
 		s.scheduleSweep()
 	case *actor.Restarting:
 		s.stop()
@@ -84,9 +84,9 @@ func (s *shard) Receive(ctx actor.Context) {
 func (s *shard) start(ctx actor.Context) {
 	s.self = ctx.Self()
 	s.entities = newChildren(ctx, s.term, nil)
-	node := s.term.node
-	s.reactor = spawn(ctx, node, reactorKind, node.metrics.kinds[reactorKind], func(box *mailbox) actor.Actor {
-		return &reactor{node: node, term: s.term, mailbox: box}
+	system := s.term.system
+	s.reactor = spawn(ctx, system, reactorKind, system.metrics.kinds[reactorKind], func(box *mailbox) actor.Actor {
+		return &reactor{system: system, term: s.term, mailbox: box}
 	})
 	s.startEffects(ctx)
 	s.scheduleSweep()
@@ -96,14 +96,14 @@ func (s *shard) scheduleSweep() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	self, root := s.self, s.term.node.root
-	s.timer = time.AfterFunc(s.term.node.sweepEvery, func() { root.Send(self, sweep{}) })
+	self, root := s.self, s.term.system.root
+	s.timer = time.AfterFunc(s.term.system.sweepEvery, func() { root.Send(self, sweep{}) })
 }
 
 // deliver forwards a request to its entity or, if the entity has an owner, to the owner, and activates that actor if necessary:
 // step 2 of "The way of a command" in the package comment.
 func (s *shard) deliver(r *request) {
-	k := s.term.node.kinds[r.command.Kind]
+	k := s.term.system.kinds[r.command.Kind]
 	if k.root == k {
 		s.entities.deliver(k, r)
 		return
@@ -126,7 +126,7 @@ func (s *shard) stop() {
 // startTerm starts the shard of a new term. The partition and the epoch are part of the shard's name, so that messages to the
 // shard of an earlier term become dead letters. It returns nil, and logs, if the shard cannot be started.
 func (s *System) startTerm(n persistence.Notice) *term {
-	t := &term{node: s, partition: n.Partition, epoch: n.Epoch}
+	t := &term{system: s, partition: n.Partition, epoch: n.Epoch}
 	t.sequence.Store(n.Sequence)
 	box := newMailbox(s.metrics.kinds[shardKind])
 	props := actor.PropsFromProducer(func() actor.Actor { return &shard{term: t, mailbox: box} },

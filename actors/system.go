@@ -186,7 +186,7 @@ func New(o Options) *System {
 	s.follow = o.Follow
 	s.executors = map[string]*executor{}
 	for kind, e := range o.Executors {
-		s.executors[kind] = &executor{Executor: e.complete(), node: s, kind: kind}
+		s.executors[kind] = &executor{Executor: e.complete(), system: s, kind: kind}
 	}
 	names := []string{reactorKind, shardKind, timersKind, tasksKind}
 	for _, k := range o.Kinds {
@@ -276,15 +276,6 @@ func (s *System) Stop(ctx context.Context) {
 
 // Leads reports whether this system owns a partition.
 func (s *System) Leads(p persistence.Partition) bool { return s.terms[p].Load() != nil }
-
-// Sweep makes every shard passivate idle entities now.
-func (s *System) Sweep() {
-	for i := range s.terms {
-		if t := s.terms[i].Load(); t != nil {
-			s.root.Send(t.shard, sweep{})
-		}
-	}
-}
 
 // idleBefore returns the time of last use at or before which an entity is idle.
 func (s *System) idleBefore() time.Time { return s.clock().Add(-s.idleAfter) }

@@ -35,7 +35,7 @@ type (
 // failed. Tasks that wait for a slot are read from the index when one is free, in rounds from the first row to the last, so
 // that each gets its turn.
 type tasks struct {
-	node      *System
+	system    *System
 	partition persistence.Partition
 	effects   *effects
 	mailbox   *mailbox
@@ -83,7 +83,7 @@ func (t *tasks) Receive(ctx actor.Context) {
 func (t *tasks) start(ctx actor.Context) {
 	t.self = ctx.Self()
 	t.queues = map[string]*taskQueue{}
-	for kind, e := range t.node.executors {
+	for kind, e := range t.system.executors {
 		t.queues[kind] = &taskQueue{kind: kind, executor: e, more: true}
 	}
 	t.run("")
@@ -101,12 +101,12 @@ func (t *tasks) end() {
 // changed cancels the tasks that were removed and starts those that were opened.
 func (t *tasks) changed(m *tasksChanged) {
 	for _, value := range m.removed {
-		t.node.runs.cancel(value)
+		t.system.runs.cancel(value)
 	}
 	for _, kind := range m.opened {
 		q := t.queues[kind]
 		if q == nil {
-			t.node.log.Error("no executor is registered for a kind of tasks", slog.String("task", kind))
+			t.system.log.Error("no executor is registered for a kind of tasks", slog.String("task", kind))
 			continue
 		}
 		if q.more {
@@ -143,7 +143,7 @@ func (t *tasks) arm() {
 	}
 	if pause < math.MaxInt64 {
 		self := t.self
-		t.next = time.AfterFunc(pause, func() { t.node.root.Send(self, runTasks{}) })
+		t.next = time.AfterFunc(pause, func() { t.system.root.Send(self, runTasks{}) })
 	}
 }
 
@@ -178,15 +178,15 @@ func (t *tasks) fill(q *taskQueue) {
 		return true
 	}
 	if err := t.read(q, ready, begin); err != nil && !errors.Is(err, persistence.ErrClosed) {
-		t.node.log.Error("cannot read the rows of tasks; trying again", slog.Int("partition", int(t.partition)), slog.Any("error", err))
+		t.system.log.Error("cannot read the rows of tasks; trying again", slog.Int("partition", int(t.partition)), slog.Any("error", err))
 		self := t.self
-		time.AfterFunc(firstRedelivery, func() { t.node.root.Send(self, runTasks{q.kind}) })
+		time.AfterFunc(firstRedelivery, func() { t.system.root.Send(self, runTasks{q.kind}) })
 	}
 }
 
 // read calls begin with the rows of tasks to run, until begin returns false.
 func (t *tasks) read(q *taskQueue, ready []string, begin func(value string, data []byte) bool) error {
-	v, err := t.node.journal.View()
+	v, err := t.system.journal.View()
 	if err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (t *tasks) readOn(v persistence.View, q *taskQueue, begin func(string, []by
 			if err != nil {
 				return false, err
 			}
-			if !q.retries.has(row.Value) && !t.node.runs.isRunning(row.Value, t.effects) && !begin(row.Value, row.Data) {
+			if !q.retries.has(row.Value) && !t.system.runs.isRunning(row.Value, t.effects) && !begin(row.Value, row.Data) {
 				return false, nil
 			}
 			q.cursor = row.Value
@@ -248,7 +248,7 @@ func (t *tasks) begin(q *taskQueue, value string, data []byte) bool {
 		return false
 	}
 	ctx, cancel := context.WithCancel(t.effects.ctx)
-	if !t.node.runs.begin(value, &taskRun{t.effects, cancel}) {
+	if !t.system.runs.begin(value, &taskRun{t.effects, cancel}) {
 		cancel()
 		t.retryLater(q, value, errStillRunning)
 		return false
@@ -259,16 +259,16 @@ func (t *tasks) begin(q *taskQueue, value string, data []byte) bool {
 	}
 	q.retries.begin(value)
 	self := t.self
-	begun := t.node.launchWork(func() {
+	begun := t.system.launchWork(func() {
 		remains, err := t.execute(ctx, q.executor, value, &row, attempt)
 		cancel()
-		t.node.runs.end(value)
+		t.system.runs.end(value)
 		q.executor.release()
-		t.node.root.Send(self, ran{q.kind, value, attempt, remains, err})
+		t.system.root.Send(self, ran{q.kind, value, attempt, remains, err})
 	})
 	if !begun { // the process is stopping
 		cancel()
-		t.node.runs.end(value)
+		t.system.runs.end(value)
 	}
 	return begun
 }
@@ -281,10 +281,10 @@ var (
 // execute runs an attempt of a task and sends its completion. It reports whether the task is still open.
 func (t *tasks) execute(ctx context.Context, e *executor, value string, row *runtimev1.Task, attempt int) (remains bool, err error) {
 	// The row may come from a view that is older than the end of an earlier run.
-	if remains, err := t.node.rowExists(t.partition, taskIndex, value); err != nil || !remains {
+	if remains, err := t.system.rowExists(t.partition, taskIndex, value); err != nil || !remains {
 		return err != nil, err
 	}
-	m := t.node.metrics.tasks[row.GetTaskKind()]
+	m := t.system.metrics.tasks[row.GetTaskKind()]
 	m.running.Inc()
 	began := time.Now()
 	defer func() {
@@ -301,11 +301,11 @@ func (t *tasks) execute(ctx context.Context, e *executor, value string, row *run
 			m.retried.Inc()
 		}
 	}()
-	completion, err := e.attempt(ctx, row, attempt, t.node.log)
+	completion, err := e.attempt(ctx, row, attempt, t.system.log)
 	if err == nil && completion != nil {
 		err = t.report(ctx, e, row, completion)
 	}
-	remains, failed := t.node.rowExists(t.partition, taskIndex, value)
+	remains, failed := t.system.rowExists(t.partition, taskIndex, value)
 	switch {
 	case failed != nil:
 		return true, failed
@@ -322,7 +322,7 @@ func (t *tasks) execute(ctx context.Context, e *executor, value string, row *run
 func (t *tasks) report(ctx context.Context, e *executor, row *runtimev1.Task, completion proto.Message) error {
 	for pause := e.FirstPause; ; pause = min(2*pause, e.LongestPause) {
 		asking, cancel := context.WithTimeout(t.effects.ctx, deliveryTimeout)
-		_, err := t.node.ask(asking, entity.Command{
+		_, err := t.system.ask(asking, entity.Command{
 			Kind: row.GetKind(), Identity: row.GetIdentity(), Principal: entity.Platform(), Message: completion,
 		})
 		cancel()
@@ -357,5 +357,5 @@ func (t *tasks) ran(m ran) {
 // retryLater retries a task after a pause.
 func (t *tasks) retryLater(q *taskQueue, value string, err error) {
 	attempts := q.retries.add(value, q.executor.FirstPause, q.executor.LongestPause)
-	t.node.log.Warn("a task failed; trying again", slog.String("task", printable(value)), slog.Int("attempts", attempts), slog.Any("error", err))
+	t.system.log.Warn("a task failed; trying again", slog.String("task", printable(value)), slog.Int("attempts", attempts), slog.Any("error", err))
 }

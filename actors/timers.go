@@ -51,7 +51,7 @@ type (
 // A row is delivered until it has disappeared from the index, so that no crash loses a timer. It disappears in the batch with
 // the events of the due command, so that no command is applied twice.
 type timers struct {
-	node      *System
+	system    *System
 	partition persistence.Partition
 	effects   *effects
 	mailbox   *mailbox
@@ -113,17 +113,17 @@ func (t *timers) check() {
 	case errors.Is(err, persistence.ErrClosed):
 		return
 	case err != nil:
-		t.node.log.Error("cannot read the rows of timers; trying again", slog.Int("partition", int(t.partition)), slog.Any("error", err))
+		t.system.log.Error("cannot read the rows of timers; trying again", slog.Int("partition", int(t.partition)), slog.Any("error", err))
 		pause = firstRedelivery
 	case due < math.MaxInt64:
-		pause = min(pause, max(time.UnixMilli(due).Sub(t.node.clock()), 0))
+		pause = min(pause, max(time.UnixMilli(due).Sub(t.system.clock()), 0))
 	}
 	pause = min(pause, t.retries.untilNext())
 	if t.next != nil {
 		t.next.Stop()
 	}
 	self := t.self
-	t.next = time.AfterFunc(pause, func() { t.node.root.Send(self, checkTimers{}) })
+	t.next = time.AfterFunc(pause, func() { t.system.root.Send(self, checkTimers{}) })
 	if err == nil {
 		t.effects.armed.Store(due)
 	}
@@ -132,7 +132,7 @@ func (t *timers) check() {
 // deliverDue starts the delivery of due timers while fewer than maxDelivering are in flight, and returns the due time of the
 // next timer; MaxInt64 if none waits or the limit was reached.
 func (t *timers) deliverDue() (next int64, err error) {
-	v, err := t.node.journal.View()
+	v, err := t.system.journal.View()
 	if err != nil {
 		return 0, err
 	}
@@ -156,7 +156,7 @@ func (t *timers) deliverDue() (next int64, err error) {
 			t.begin(value, data)
 		}
 	}
-	now := t.node.clock().UnixMilli()
+	now := t.system.clock().UnixMilli()
 	for row, err := range v.Index(t.partition, persistence.Query{Index: timerIndex, Prefix: true, After: t.cursor}) {
 		if err != nil {
 			return 0, err
@@ -189,12 +189,12 @@ func (t *timers) begin(value string, data []byte) {
 	var row runtimev1.Timer
 	err := proto.Unmarshal(data, &row)
 	self := t.self
-	t.node.launchWork(func() {
+	t.system.launchWork(func() {
 		d := delivered{value: value, remains: true, err: err}
 		if err == nil {
 			d.remains, d.err = t.deliver(value, &row)
 		}
-		t.node.root.Send(self, d)
+		t.system.root.Send(self, d)
 	})
 }
 
@@ -206,15 +206,15 @@ func (t *timers) deliver(value string, row *runtimev1.Timer) (remains bool, err 
 	}
 	ctx, cancel := context.WithTimeout(t.effects.ctx, deliveryTimeout)
 	defer cancel()
-	_, err = t.node.ask(ctx, entity.Command{
+	_, err = t.system.ask(ctx, entity.Command{
 		Kind: row.GetKind(), Identity: row.GetIdentity(), Principal: entity.Platform(), Message: command,
 	})
-	remains, failed := t.node.rowExists(t.partition, timerIndex, value)
+	remains, failed := t.system.rowExists(t.partition, timerIndex, value)
 	if failed != nil {
 		return true, failed
 	}
 	if !remains {
-		t.node.metrics.timerLateness.Observe(t.node.clock().Sub(time.UnixMilli(row.GetAt())).Seconds())
+		t.system.metrics.timerLateness.Observe(t.system.clock().Sub(time.UnixMilli(row.GetAt())).Seconds())
 		return false, nil
 	}
 	return true, err
@@ -226,7 +226,7 @@ func (t *timers) delivered(d delivered) {
 	switch {
 	case !d.remains:
 		delete(t.retries.rows, d.value)
-		t.node.metrics.timers.WithLabelValues("done").Inc()
+		t.system.metrics.timers.WithLabelValues("done").Inc()
 	case t.effects.ctx.Err() != nil:
 		return
 	default:
@@ -234,9 +234,9 @@ func (t *timers) delivered(d delivered) {
 		if d.err == nil {
 			outcome, reason = "remains", errTimerRemains
 		}
-		t.node.metrics.timers.WithLabelValues(outcome).Inc()
+		t.system.metrics.timers.WithLabelValues(outcome).Inc()
 		attempts := t.retries.add(d.value, firstRedelivery, longestRedelivery)
-		t.node.log.Warn("a timer was delivered and still exists; trying again", slog.String("timer", printable(d.value[8:])), slog.Int("attempts", attempts),
+		t.system.log.Warn("a timer was delivered and still exists; trying again", slog.String("timer", printable(d.value[8:])), slog.Int("attempts", attempts),
 			slog.Any("error", reason))
 	}
 	if t.full || d.remains {

@@ -104,7 +104,7 @@ type mute struct {
 type muteKey struct{}
 
 // muteBucket starts a listener that never answers, and sets BUCKET to the address of a bucket there; with "stop", it closes the
-// listener
+// listener and its connections, so that further ones are refused.
 func muteBucket(ts *testscript.TestScript, _ bool, arguments []string) {
 	m := ts.Value(muteKey{}).(*mute)
 	if len(arguments) == 1 && arguments[0] == "stop" {
