@@ -89,7 +89,9 @@ func (h *hub) wake() {
 
 // add adds a connection to those that are woken. Rows that are not in the ring by then are in the journal.
 func (h *hub) add(root *actor.RootContext, c *connection) {
-	c.hub.Store(h) // before ended is read; stop sets ended before the connection's actor reads hub, so that one of the two sees the other
+	// hub is stored before ended is read, and stop sets ended before the connection's actor reads hub: one of the two sees
+	// the other, and removes the connection.
+	c.hub.Store(h)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c.ended.Load() {

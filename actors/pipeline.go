@@ -13,9 +13,6 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// commandIndex has the replies of commands with an id, by stream and id. Expire removes old ones.
-const commandIndex = "command"
-
 // snapshotEvery is the number of events between two snapshots of a stream.
 const snapshotEvery = 256
 
@@ -284,38 +281,6 @@ func (p *pipeline) propose(next *pending) {
 	})
 }
 
-func (p *pipeline) commandValue(id string) string { return string(p.stream) + "\x00" + id }
-
-// answerRepeated answers a command that the stream has applied before, by its id or source, with the stored reply, and reports
-// whether it has answered. If the first one is still in flight, it answers ErrRetry.
-func (p *pipeline) answerRepeated(r *request) bool {
-	if r.command.Source != nil {
-		return p.answerMarked(r)
-	}
-	id := r.command.ID
-	if id == "" {
-		return false
-	}
-	if ticket, ok := p.byID[id]; ok && ticket > p.concluded {
-		r.answer(nil, ErrRetry) // the outcome of the first one is durable by then
-		return true
-	}
-	v, err := p.term.system.journal.View()
-	if err != nil {
-		p.fail(r, err)
-		return true
-	}
-	defer v.Close()
-	data, done, err := v.Lookup(p.term.partition, commandIndex, p.commandValue(id), 0)
-	switch {
-	case err != nil:
-		p.fail(r, err)
-	case done:
-		r.answer(decodeReply(data))
-	}
-	return err != nil || done
-}
-
 // processOutcomes answers the requests with known outcomes, in the order of their tickets: step 7 of "The way of a command" in
 // the package comment.
 func (p *pipeline) processOutcomes() {
@@ -436,28 +401,3 @@ func (p *pipeline) isBlank() bool { return p.loaded && p.version == 0 && p.revis
 
 // isIdle reports whether no request waits and no proposal is in flight.
 func (p *pipeline) isIdle() bool { return len(p.waiting) == 0 && p.proposed == p.concluded }
-
-// encodeReply encodes a reply with the time at which it is stored; nil is stored as wirev1.Done.
-func encodeReply(m proto.Message, at time.Time) []byte {
-	if m == nil {
-		m = &wirev1.Done{}
-	}
-	payload, err := proto.Marshal(m)
-	if err != nil {
-		return nil
-	}
-	b, _ := proto.Marshal(&wirev1.Reply{Name: entity.MessageName(m), Payload: payload, At: at.UnixMilli()})
-	return b
-}
-
-// decodeReply decodes a stored reply. An empty one is wirev1.Done.
-func decodeReply(b []byte) (proto.Message, error) {
-	if len(b) == 0 {
-		return &wirev1.Done{}, nil
-	}
-	var r wirev1.Reply
-	if err := proto.Unmarshal(b, &r); err != nil {
-		return nil, err
-	}
-	return entity.Message(r.GetName(), r.GetPayload())
-}

@@ -198,7 +198,7 @@ func (t *tasks) read(q *taskQueue, ready []string, begin func(value string, data
 		first, second = retries, others
 	}
 	q.retriesFirst = !q.retriesFirst
-	if room, err := first(); err != nil || !room {
+	if hasSlot, err := first(); err != nil || !hasSlot {
 		return err
 	}
 	_, err = second()
@@ -206,7 +206,7 @@ func (t *tasks) read(q *taskQueue, ready []string, begin func(value string, data
 }
 
 // readRetries starts the tasks that are ready to be retried, and reports whether slots are left.
-func (t *tasks) readRetries(v persistence.View, q *taskQueue, ready []string, begin func(string, []byte) bool) (room bool, err error) {
+func (t *tasks) readRetries(v persistence.View, q *taskQueue, ready []string, begin func(string, []byte) bool) (hasSlot bool, err error) {
 	for _, value := range ready {
 		data, ok, err := v.Lookup(t.partition, taskIndex, value, 0)
 		switch {
@@ -222,7 +222,7 @@ func (t *tasks) readRetries(v persistence.View, q *taskQueue, ready []string, be
 }
 
 // readOn starts the tasks after the cursor, and reports whether slots are left.
-func (t *tasks) readOn(v persistence.View, q *taskQueue, begin func(string, []byte) bool) (room bool, err error) {
+func (t *tasks) readOn(v persistence.View, q *taskQueue, begin func(string, []byte) bool) (hasSlot bool, err error) {
 	for q.more {
 		for row, err := range v.Index(t.partition, persistence.Query{Index: taskIndex, Value: taskPrefix(q.kind), Prefix: true, After: q.cursor}) {
 			if err != nil {

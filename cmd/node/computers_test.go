@@ -72,6 +72,21 @@ func newHomeAt(t *testing.T, w *wall) *home {
 	return h
 }
 
+// newUnprovisionedHome returns a home with a workspace that cannot be provisioned until the file blockedDrive is removed.
+func newUnprovisionedHome(t *testing.T) *home {
+	h := &home{T: t, dir: t.TempDir(), impatient: true}
+	h.check(os.Mkdir(filepath.Dir(h.blockedDrive()), 0o700))
+	h.check(os.WriteFile(h.blockedDrive(), nil, 0o600))
+	h.start()
+	t.Cleanup(func() { h.stop() })
+	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
+	h.settle()
+	return h
+}
+
+// blockedDrive returns the path of the file that takes the place of the workspace's drive.
+func (h *home) blockedDrive() string { return filepath.Join(h.dir, "drives", ws) }
+
 func (h *home) start() {
 	h.Helper()
 	pendingLimit := testTimeout
@@ -372,18 +387,11 @@ func TestLostWhileArchived(t *testing.T) {
 // TestSlowProvisioning verifies that a computer that is not provisioned in time delays the answer to the creation of its
 // workspace by PendingLimit only.
 func TestSlowProvisioning(t *testing.T) {
-	h := &home{T: t, dir: t.TempDir(), impatient: true}
-	drives := filepath.Join(h.dir, "drives")
-	h.check(os.Mkdir(drives, 0o700))
-	h.check(os.WriteFile(filepath.Join(drives, ws), nil, 0o600))
-	h.start()
-	t.Cleanup(func() { h.stop() })
-	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
-	h.settle()
+	h := newUnprovisionedHome(t)
 	if status := h.workspaceStatus(); status != workspacev1.Status_STATUS_PROVISIONING {
 		t.Errorf("workspace %v", status)
 	}
-	h.check(os.Remove(filepath.Join(drives, ws)))
+	h.check(os.Remove(h.blockedDrive()))
 	if state := h.done(); state.GetStatus() != computerv1.Status_STATUS_ACTIVE {
 		t.Errorf("computer %v", state)
 	}

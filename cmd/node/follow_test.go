@@ -136,18 +136,11 @@ func TestLocksOfFormerEditor(t *testing.T) {
 // TestProvisioningWithoutItsTask verifies that a workspace is provisioned that was being provisioned when a version without
 // tasks was stopped.
 func TestProvisioningWithoutItsTask(t *testing.T) {
-	h := &home{T: t, dir: t.TempDir(), impatient: true}
-	drives := filepath.Join(h.dir, "drives")
-	h.check(os.Mkdir(drives, 0o700))
-	h.check(os.WriteFile(filepath.Join(drives, ws), nil, 0o600))
-	h.start()
-	t.Cleanup(func() { h.stop() })
-	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
-	h.settle()
+	h := newUnprovisionedHome(t)
 	h.until(func() bool { return h.hasRows("declared") })
 	h.removeRows("task", "declared")
 	h.stop()
-	h.check(os.Remove(filepath.Join(drives, ws)))
+	h.check(os.Remove(h.blockedDrive()))
 	h.start()
 	h.until(func() bool { return h.hasRows("declared") })
 	if state := h.done(); state.GetStatus() != computerv1.Status_STATUS_ACTIVE {

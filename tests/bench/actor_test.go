@@ -32,9 +32,9 @@ func BenchmarkActor(b *testing.B) {
 			captured := a.capture(4096)
 			raw, rows := newAppender(b, workspaces, captured, true), newAppender(b, workspaces, captured, false)
 			variants := []Variant{
-				{"actor", func(d time.Duration) (float64, time.Duration) { return atOnce(b, d, a.record) }},
-				{"raw", func(d time.Duration) (float64, time.Duration) { return atOnce(b, d, raw.append) }},
-				{"rows", func(d time.Duration) (float64, time.Duration) { return atOnce(b, d, rows.append) }},
+				{"actor", func(d time.Duration) (float64, time.Duration) { return inParallel(b, d, inFlight, a.record) }},
+				{"raw", func(d time.Duration) (float64, time.Duration) { return inParallel(b, d, inFlight, raw.append) }},
+				{"rows", func(d time.Duration) (float64, time.Duration) { return inParallel(b, d, inFlight, rows.append) }},
 			}
 			Rounds(b, time.Second, variants...).Report(b, "event", variants...)
 		})
@@ -51,36 +51,15 @@ func BenchmarkActorAlone(b *testing.B) {
 			if name == "raw" {
 				call = newAppender(b, 1, a.capture(4096), true).append
 			}
-			atOnce(b, time.Second, call)
+			inParallel(b, time.Second, inFlight, call)
 			for b.Loop() {
 				used := processorTime()
-				events, took := atOnce(b, 10*time.Second, call)
+				events, took := inParallel(b, 10*time.Second, inFlight, call)
 				b.ReportMetric(float64((processorTime()-used).Nanoseconds())/events, "cpu-ns/event")
 				b.ReportMetric(events/took.Seconds(), "events/s")
 			}
 		})
 	}
-}
-
-// atOnce repeats call in concurrent workers for d and returns the number of calls and the time.
-func atOnce(b *testing.B, d time.Duration, call func(worker int) error) (calls float64, took time.Duration) {
-	var total atomic.Int64
-	var workers sync.WaitGroup
-	began := time.Now()
-	for w := range inFlight {
-		workers.Go(func() {
-			n := int64(0)
-			for ; time.Since(began) < d; n++ {
-				if err := call(w); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-			total.Add(n)
-		})
-	}
-	workers.Wait()
-	return float64(total.Load()), time.Since(began)
 }
 
 // activityActors has the actors of a node over a journal that records proposals.

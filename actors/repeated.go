@@ -2,18 +2,26 @@ package actors
 
 import (
 	"math"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
+// A pipeline recognizes a repeated command in two ways: a client's command by its id, and the command of a reaction by its
+// source. The reply of the first and the mark of the second are stored in one batch with the command's effect.
+
+// commandIndex has the replies of commands with an id, by stream and id. Expire removes old ones.
+const commandIndex = "command"
+
 // markIndex has the marks of reactions: for each pair of a target and a source stream, the last command of the source's
-// reactions that the target has applied or refused, as a journal.v1.Mark. The value is "target, zero byte, source", the order
-// is the version of the source's event. A mark is written in one batch with the command's effect, or alone if the command
-// changed nothing or was refused.
+// reactions that the target has applied or refused, as a journal.v1.Mark. The value is "target, zero byte, source". The order
+// is the version of the source's event, so that expiry never removes a newer mark than the one that it has read. A mark is
+// written in one batch with the command's effect, or alone if the command changed nothing or was refused.
 const markIndex = "reaction"
 
 // maxMarks is the number of marks in a pipeline's cache at which durable ones are dropped.
@@ -120,4 +128,61 @@ func (p *pipeline) advanceMark(s *entity.Source, refused bool) []persistence.Cha
 // markValue returns the value of a mark in markIndex.
 func markValue(target persistence.Stream, source string) string {
 	return string(target) + "\x00" + source
+}
+
+func (p *pipeline) commandValue(id string) string { return string(p.stream) + "\x00" + id }
+
+// answerRepeated answers a command that the stream has applied before, by its id or source, with the stored reply, and reports
+// whether it has answered. If the first one is still in flight, it answers ErrRetry.
+func (p *pipeline) answerRepeated(r *request) bool {
+	if r.command.Source != nil {
+		return p.answerMarked(r)
+	}
+	id := r.command.ID
+	if id == "" {
+		return false
+	}
+	if ticket, ok := p.byID[id]; ok && ticket > p.concluded {
+		r.answer(nil, ErrRetry) // the outcome of the first one is durable by then
+		return true
+	}
+	v, err := p.term.system.journal.View()
+	if err != nil {
+		p.fail(r, err)
+		return true
+	}
+	defer v.Close()
+	data, done, err := v.Lookup(p.term.partition, commandIndex, p.commandValue(id), 0)
+	switch {
+	case err != nil:
+		p.fail(r, err)
+	case done:
+		r.answer(decodeReply(data))
+	}
+	return err != nil || done
+}
+
+// encodeReply encodes a reply with the time at which it is stored; nil is stored as wirev1.Done.
+func encodeReply(m proto.Message, at time.Time) []byte {
+	if m == nil {
+		m = &wirev1.Done{}
+	}
+	payload, err := proto.Marshal(m)
+	if err != nil {
+		return nil
+	}
+	b, _ := proto.Marshal(&wirev1.Reply{Name: entity.MessageName(m), Payload: payload, At: at.UnixMilli()})
+	return b
+}
+
+// decodeReply decodes a stored reply. An empty one is wirev1.Done.
+func decodeReply(b []byte) (proto.Message, error) {
+	if len(b) == 0 {
+		return &wirev1.Done{}, nil
+	}
+	var r wirev1.Reply
+	if err := proto.Unmarshal(b, &r); err != nil {
+		return nil, err
+	}
+	return entity.Message(r.GetName(), r.GetPayload())
 }
