@@ -306,7 +306,7 @@ func (p *pipeline) conclude(next pending, failure error) {
 	}
 	if failure != nil && p.loaded {
 		p.loaded = false
-		p.term.system.log.Warn("the journal refused a proposal", slog.String("stream", string(p.stream)), slog.Any("error", failure))
+		p.term.system.log.Warn("a proposal failed; the state is loaded from the journal again", slog.String("stream", string(p.stream)), slog.Any("error", failure))
 	}
 	switch {
 	case !next.proposed && !p.loaded:
