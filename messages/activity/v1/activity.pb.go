@@ -1019,8 +1019,10 @@ type Page struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// JSON rows joined by commas.
 	Items []byte `protobuf:"bytes,1,opt,name=items,proto3" json:"items,omitempty"`
-	// The position that continues the walk; 0: it has reached its end.
-	Next          uint64 `protobuf:"varint,2,opt,name=next,proto3" json:"next,omitempty"`
+	// The position after which the next page begins; 0: this page is the last.
+	Next uint64 `protobuf:"varint,2,opt,name=next,proto3" json:"next,omitempty"`
+	// On the last page in ascending order: the position after which rows that are recorded later begin.
+	Resume        uint64 `protobuf:"varint,3,opt,name=resume,proto3" json:"resume,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1065,6 +1067,13 @@ func (x *Page) GetItems() []byte {
 func (x *Page) GetNext() uint64 {
 	if x != nil {
 		return x.Next
+	}
+	return 0
+}
+
+func (x *Page) GetResume() uint64 {
+	if x != nil {
+		return x.Resume
 	}
 	return 0
 }
@@ -1617,10 +1626,11 @@ const file_messages_activity_v1_activity_proto_rawDesc = "" +
 	"\aIntents\x125\n" +
 	"\aintents\x18\x01 \x03(\v2\x1b.atelier.activity.v1.IntentR\aintents\"\x1c\n" +
 	"\bRecorded\x12\x10\n" +
-	"\x03seq\x18\x01 \x01(\x04R\x03seq\"0\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\"H\n" +
 	"\x04Page\x12\x14\n" +
 	"\x05items\x18\x01 \x01(\fR\x05items\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\x04R\x04next\"S\n" +
+	"\x04next\x18\x02 \x01(\x04R\x04next\x12\x16\n" +
+	"\x06resume\x18\x03 \x01(\x04R\x06resume\"S\n" +
 	"\x06SeenBy\x125\n" +
 	"\areaders\x18\x01 \x03(\v2\x1b.atelier.activity.v1.ReaderR\areaders\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\fR\x04next\"\xd5\x01\n" +
