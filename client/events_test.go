@@ -106,8 +106,8 @@ func TestStreamResumesBehindTheLastRow(t *testing.T) {
 		if got := strings.Join(s.asked, " "); got != " c2 c3 c3 c4" {
 			t.Errorf("resumed behind %q", got)
 		}
-		// After a clean end and a first failure the server's pause, after a second in a row twice as long, and after silence a
-		// minute more; each up to half as long again.
+		// After a clean end and a first failure the server's pause, after a second in a row twice as long, and after
+		// silence a minute more; each up to half as long again.
 		for i, least := range []time.Duration{0, 2, 2, 4, 62} {
 			least *= time.Second
 			if i > 0 {

@@ -1,8 +1,8 @@
 // Package messages_test holds stored history to its word: an event that was written once can be read for ever.
 //
 // testdata/stored.txt lists every message that lies on disk, with its fields and the bytes of a sample that has all of
-// them set. A message, field or enum value in it that is gone, renamed, renumbered or of another type fails the test, with or
-// without -rewrite; what is new fails it until -rewrite has added it.
+// them set. A message, field or enum value in it that is gone, renamed, renumbered or of another type fails the test,
+// with or without -rewrite; what is new fails it until -rewrite has added it.
 package messages_test
 
 import (
