@@ -72,6 +72,12 @@ const MaxTime = 1<<53 - 1
 // UsePrecision is the least interval between two updates of a last_used_at (decisions, section 3).
 const UsePrecision = time.Minute
 
+// IsUseRecorded reports whether a use at a time needs no update of lastUsedAt, because the last update was less than
+// UsePrecision before. Both are in milliseconds since the Unix epoch; a lastUsedAt of 0 means never.
+func IsUseRecorded(lastUsedAt, at int64) bool {
+	return lastUsedAt != 0 && at-lastUsedAt < UsePrecision.Milliseconds()
+}
+
 // Code classifies an error for API clients.
 type Code string
 

@@ -126,7 +126,8 @@ func ListIndex(list string) string { return "list." + list }
 func AscendingKey(n uint64) string  { return string(binary.BigEndian.AppendUint64(nil, n)) }
 func DescendingKey(n uint64) string { return AscendingKey(^n) }
 
-// AuthorizeAndDecide authorizes a command, unless the kind has an owner, which authorizes it, and decides it.
+// AuthorizeAndDecide authorizes a command and decides it. It does not authorize commands of a kind with an owner: the owner
+// has authorized them. Errors: those of Access.Authorize and of Decide.
 func (r Rules[S, C, E]) AuthorizeAndDecide(call Call, s S, c C) ([]E, error) {
 	if r.Owner == "" {
 		if err := r.access(c).Authorize(call.Principal, func(need Need) error { return r.check(call, s, need) }); err != nil {

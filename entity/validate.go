@@ -1,6 +1,8 @@
 package entity
 
 import (
+	"crypto/sha256"
+	"crypto/subtle"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -13,6 +15,8 @@ const (
 	// MaxPathBytes and MaxSegmentBytes are the greatest lengths of a drive path and of one segment of it, in bytes.
 	MaxPathBytes    = 4096
 	MaxSegmentBytes = 255
+	// MaxIDLength is the greatest length of an id that arrives in a command, in bytes.
+	MaxIDLength = 128
 	// MaxScopes is the greatest number of scopes of an OAuth grant, MaxScopeLength the greatest length of each, in bytes.
 	MaxScopes      = 64
 	MaxScopeLength = 128
@@ -92,6 +96,24 @@ func CheckPath(path string) *Error {
 		}
 	}
 	return nil
+}
+
+// IsID reports whether a text may be an id that another entity, a client or an identity provider has chosen: 1 to
+// MaxIDLength printable ASCII characters without spaces.
+func IsID(id string) bool { return IsPrintableASCII(id, MaxIDLength) && !strings.Contains(id, " ") }
+
+// IsPrintableASCII reports whether a text has 1 to most characters, all of them printable ASCII.
+func IsPrintableASCII(text string, most int) bool {
+	return text != "" && len(text) <= most && strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
+}
+
+// IsSHA256 reports whether a hash has the length of a SHA-256 hash.
+func IsSHA256(hash []byte) bool { return len(hash) == sha256.Size }
+
+// HashesEqual reports whether two SHA-256 hashes of secrets are equal. It takes constant time, and returns false if given
+// is not a SHA-256 hash.
+func HashesEqual(stored, given []byte) bool {
+	return IsSHA256(given) && subtle.ConstantTimeCompare(stored, given) == 1
 }
 
 // A ULID is 128 bits, written as 26 digits of 5 bits each (github.com/ulid/spec). The first digit is at most 7. Ids are

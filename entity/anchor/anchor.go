@@ -11,9 +11,6 @@
 package anchor
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/atelier-run/atelier/entity/activity"
@@ -39,23 +36,14 @@ func Moves(k activityv1.Kind) bool {
 	}
 }
 
-// Parse decodes a stored row. It fails if the row is empty or not the expected JSON.
+// Parse decodes a stored row. It fails if activity.Decode does.
 func Parse(stored activity.Stored) (Row, error) {
-	var row struct {
-		Seq   uint64
-		Event struct {
-			Path, FromPath string
-		}
+	row, err := activity.Decode(stored)
+	if err != nil {
+		return Row{}, err
 	}
-	if len(stored) == 0 {
-		return Row{}, errors.New("anchor: the activity row is empty")
-	}
-	if err := json.Unmarshal(stored.JSON(), &row); err != nil {
-		return Row{}, fmt.Errorf("anchor: decode an activity row: %w", err)
-	}
-	return Row{
-		Kind: stored.Kind(), Seq: row.Seq, Path: row.Event.Path, FromPath: row.Event.FromPath,
-	}, nil
+	op := row.Operation
+	return Row{Kind: op.GetKind(), Seq: row.Seq, Path: op.GetPath(), FromPath: op.GetFromPath()}, nil
 }
 
 // Step is a command that follows from a row for one anchor.

@@ -25,13 +25,11 @@ const (
 	MaxRedirects = 10
 	// MaxURILength is the greatest length of a URI of a client, in bytes.
 	MaxURILength = 2048
-
-	maxIDLength = 128
 )
 
 var (
 	errNotFound   = entity.Errorf(entity.NotFound, "no such client")
-	errID         = entity.Errorf(entity.InvalidRequest, "client id is empty, too long or not the id of this entity")
+	errID         = entity.Errorf(entity.InvalidRequest, "client id is malformed or not the id of this entity")
 	errRegistered = entity.Errorf(entity.InvalidRequest, "client id is already registered with other values")
 	errName       = entity.Errorf(entity.InvalidRequest, "client_name must have 1 to %d characters", MaxNameLength)
 	errRedirects  = entity.Errorf(entity.InvalidRequest, "redirect_uris must have 1 to %d elements", MaxRedirects)
@@ -45,20 +43,16 @@ func Zero(identity string) *clientv1.Client {
 }
 
 // Kind describes OAuth clients to the runtime.
-var Kind = rules.Kind()
+var Kind = Rules.Kind()
 
-var rules = entity.Rules[*clientv1.Client, clientv1.Command, clientv1.Event]{
-	Name: entity.KindClient, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+// Rules are the rules of OAuth clients.
+var Rules = entity.Rules[*clientv1.Client, clientv1.Command, clientv1.Event]{
+	Name: entity.KindClient, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply,
 }
 
-// Decide authorizes a command and turns it into events. It returns no events and no error if the state is already as the
-// command requires, or if the command is a query.
-// Errors: not_found, invalid_request, forbidden.
+// Decide turns an authorized command into events. It returns no events and no error if the state is already as the
+// command requires, or if the command is a query. Errors: not_found, invalid_request.
 func Decide(call entity.Call, s *clientv1.Client, c clientv1.Command) ([]clientv1.Event, error) {
-	return rules.AuthorizeAndDecide(call, s, c)
-}
-
-func decide(call entity.Call, s *clientv1.Client, c clientv1.Command) ([]clientv1.Event, error) {
 	switch c := c.(type) {
 	case *clientv1.RegisterClient:
 		return register(call, s, c.GetClient())
@@ -105,7 +99,7 @@ func register(call entity.Call, s, c *clientv1.Client) ([]clientv1.Event, error)
 
 func check(call entity.Call, c *clientv1.Client) error {
 	switch {
-	case c.GetId() == "", c.GetId() != call.Identity, len(c.GetId()) > maxIDLength:
+	case !entity.IsID(c.GetId()), c.GetId() != call.Identity:
 		return errID
 	case utf8.RuneCountInString(c.GetName()) > MaxNameLength, entity.CheckLabel(c.GetName()) != nil:
 		return errName

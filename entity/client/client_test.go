@@ -19,7 +19,7 @@ const identity = "cli_1"
 
 var (
 	noon  = time.UnixMilli(1_800_000_000_000)
-	rules = entitytest.Rules[*clientv1.Client, clientv1.Command, clientv1.Event]{Decide: client.Decide, Evolve: client.Evolve}
+	rules = entitytest.Rules[*clientv1.Client, clientv1.Command, clientv1.Event]{Decide: client.Rules.AuthorizeAndDecide, Evolve: client.Evolve}
 )
 
 func platformCall() entity.Call {

@@ -12,7 +12,6 @@ package credential
 
 import (
 	"bytes"
-	"crypto/sha256"
 
 	"google.golang.org/protobuf/proto"
 
@@ -42,20 +41,16 @@ func IsUsable(s *credentialv1.Credential, at int64) bool {
 }
 
 // Kind describes credentials to the runtime.
-var Kind = rules.Kind()
+var Kind = Rules.Kind()
 
-var rules = entity.Rules[*credentialv1.Credential, credentialv1.Command, credentialv1.Event]{
-	Name: entity.KindCredential, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+// Rules are the rules of credentials.
+var Rules = entity.Rules[*credentialv1.Credential, credentialv1.Command, credentialv1.Event]{
+	Name: entity.KindCredential, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply,
 }
 
-// Decide authorizes a command and turns it into events. It returns no events and no error if the state is already as the
-// command requires, or if the command is a query.
-// Errors: forbidden, invalid_request, unauthorized.
+// Decide turns an authorized command into events. It returns no events and no error if the state is already as the
+// command requires, or if the command is a query. Errors: invalid_request, unauthorized.
 func Decide(call entity.Call, s *credentialv1.Credential, c credentialv1.Command) ([]credentialv1.Event, error) {
-	return rules.AuthorizeAndDecide(call, s, c)
-}
-
-func decide(call entity.Call, s *credentialv1.Credential, c credentialv1.Command) ([]credentialv1.Event, error) {
 	switch c := c.(type) {
 	case *credentialv1.RegisterCredential:
 		return register(call, s, c.GetCredential())
@@ -105,7 +100,7 @@ func register(call entity.Call, s, c *credentialv1.Credential) ([]credentialv1.E
 	case c.GetKind() <= wirev1.CredentialKind_CREDENTIAL_KIND_PLATFORM:
 		// No credential of a request acts as the platform.
 		return nil, errKind
-	case len(c.GetSecretSha256()) != sha256.Size:
+	case !entity.IsSHA256(c.GetSecretSha256()):
 		return nil, errSecret
 	case isBoundToWorkspace(c.GetKind()) && c.GetWorkspaceId() == "":
 		return nil, errUnbound
@@ -144,7 +139,7 @@ func use(call entity.Call, s *credentialv1.Credential) ([]credentialv1.Event, er
 	switch {
 	case !IsUsable(s, call.At()):
 		return nil, errUnusable
-	case s.GetLastUsedAt() != 0 && call.At()-s.GetLastUsedAt() < entity.UsePrecision.Milliseconds():
+	case entity.IsUseRecorded(s.GetLastUsedAt(), call.At()):
 		return nil, nil
 	}
 	return []credentialv1.Event{&credentialv1.CredentialUsed{At: call.At()}}, nil

@@ -26,7 +26,7 @@ func platformCall(now time.Time) entity.Call {
 	return entity.Call{Now: now, Identity: identity, Principal: entity.Platform()}
 }
 
-var rules = entitytest.Rules[*credentialv1.Credential, credentialv1.Command, credentialv1.Event]{Decide: credential.Decide, Evolve: credential.Evolve}
+var rules = entitytest.Rules[*credentialv1.Credential, credentialv1.Command, credentialv1.Event]{Decide: credential.Rules.AuthorizeAndDecide, Evolve: credential.Evolve}
 
 // execute decides a command and applies its events. It fails the test if a law of rules is broken, see entitytest.Rules.
 func execute(
@@ -167,7 +167,7 @@ func TestRegisterValidation(t *testing.T) {
 			t.Errorf("another %s: %v", name, err)
 		}
 	}
-	if _, err := credential.Decide(platformCall(noon), registered, &credentialv1.RegisterCredential{}); entitytest.Code(err) != entity.InvalidRequest {
+	if _, err := credential.Rules.AuthorizeAndDecide(platformCall(noon), registered, &credentialv1.RegisterCredential{}); entitytest.Code(err) != entity.InvalidRequest {
 		t.Errorf("no credential: %v", err)
 	}
 }

@@ -37,20 +37,16 @@ func Zero(identity string) *devicev1.Device {
 }
 
 // Kind describes devices to the runtime.
-var Kind = rules.Kind()
+var Kind = Rules.Kind()
 
-var rules = entity.Rules[*devicev1.Device, devicev1.Command, devicev1.Event]{
-	Name: entity.KindDevice, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply, React: React,
+// Rules are the rules of devices.
+var Rules = entity.Rules[*devicev1.Device, devicev1.Command, devicev1.Event]{
+	Name: entity.KindDevice, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply, React: React,
 }
 
-// Decide authorizes a command and turns it into events. It returns no events and no error if the state is already as the
-// command requires, or if the command is a query.
-// Errors: device_in_use, invalid_request, forbidden.
+// Decide turns an authorized command into events. It returns no events and no error if the state is already as the
+// command requires, or if the command is a query. Errors: device_in_use, invalid_request.
 func Decide(call entity.Call, s *devicev1.Device, c devicev1.Command) ([]devicev1.Event, error) {
-	return rules.AuthorizeAndDecide(call, s, c)
-}
-
-func decide(call entity.Call, s *devicev1.Device, c devicev1.Command) ([]devicev1.Event, error) {
 	switch c := c.(type) {
 	case *devicev1.ClaimDevice:
 		return claim(call, s, c)

@@ -20,7 +20,7 @@ const identity = "ABCDEFG-2345672"
 
 var (
 	noon  = time.UnixMilli(1_800_000_000_000)
-	rules = entitytest.Rules[*devicev1.Device, devicev1.Command, devicev1.Event]{Decide: device.Decide, Evolve: device.Evolve}
+	rules = entitytest.Rules[*devicev1.Device, devicev1.Command, devicev1.Event]{Decide: device.Rules.AuthorizeAndDecide, Evolve: device.Evolve}
 )
 
 func platformCall() entity.Call {

@@ -22,13 +22,11 @@ import (
 // MaxInvitations is the greatest number of invitations that an address stores, see invitationToEvict.
 const MaxInvitations = 1000
 
-const maxIDLength = 128
-
 var (
 	errTaken      = entity.Errorf(entity.EmailTaken, "email belongs to another account")
 	errNoUser     = entity.Errorf(entity.InvalidRequest, "userId is empty")
-	errInvitation = entity.Errorf(entity.InvalidRequest, "invitationId and workspaceId must have 1 to %d bytes", maxIDLength)
-	errInviter    = entity.Errorf(entity.InvalidRequest, "inviterId must have at most %d bytes", maxIDLength)
+	errInvitation = entity.Errorf(entity.InvalidRequest, "invitationId and workspaceId must have 1 to %d bytes", entity.MaxIDLength)
+	errInviter    = entity.Errorf(entity.InvalidRequest, "inviterId must have at most %d bytes", entity.MaxIDLength)
 )
 
 // Zero returns the state before the first event.
@@ -37,20 +35,16 @@ func Zero(identity string) *emailv1.Email {
 }
 
 // Kind describes email addresses to the runtime.
-var Kind = rules.Kind()
+var Kind = Rules.Kind()
 
-var rules = entity.Rules[*emailv1.Email, emailv1.Command, emailv1.Event]{
-	Name: entity.KindEmail, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply, React: React,
+// Rules are the rules of email addresses.
+var Rules = entity.Rules[*emailv1.Email, emailv1.Command, emailv1.Event]{
+	Name: entity.KindEmail, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply, React: React,
 }
 
-// Decide authorizes a command and turns it into events. It returns no events and no error if the state is already as the
-// command requires, or if the command is a query.
-// Errors: email_taken, invalid_request, forbidden.
+// Decide turns an authorized command into events. It returns no events and no error if the state is already as the
+// command requires, or if the command is a query. Errors: email_taken, invalid_request.
 func Decide(call entity.Call, s *emailv1.Email, c emailv1.Command) ([]emailv1.Event, error) {
-	return rules.AuthorizeAndDecide(call, s, c)
-}
-
-func decide(call entity.Call, s *emailv1.Email, c emailv1.Command) ([]emailv1.Event, error) {
 	switch c := c.(type) {
 	case *emailv1.ClaimEmail:
 		return claim(call, s, c)
@@ -120,9 +114,9 @@ func claim(call entity.Call, s *emailv1.Email, c *emailv1.ClaimEmail) ([]emailv1
 // addInvitation adds an invitation, or updates a renewed one that has another inviter now or was evicted.
 func addInvitation(call entity.Call, s *emailv1.Email, c *emailv1.AddInvitation) ([]emailv1.Event, error) {
 	switch {
-	case !isID(c.GetInvitationId()), !isID(c.GetWorkspaceId()):
+	case !entity.IsID(c.GetInvitationId()), !entity.IsID(c.GetWorkspaceId()):
 		return nil, errInvitation
-	case len(c.GetInviterId()) > maxIDLength:
+	case len(c.GetInviterId()) > entity.MaxIDLength:
 		return nil, errInviter
 	}
 	if _, stored := s.GetInvitations()[c.GetInvitationId()]; stored && s.GetInviters()[c.GetInvitationId()] == c.GetInviterId() {
@@ -135,8 +129,6 @@ func addInvitation(call entity.Call, s *emailv1.Email, c *emailv1.AddInvitation)
 		InvitationId: c.GetInvitationId(), WorkspaceId: c.GetWorkspaceId(), InviterId: c.GetInviterId(),
 	}}, nil
 }
-
-func isID(id string) bool { return id != "" && len(id) <= maxIDLength }
 
 func applyInvitationAdded(s *emailv1.Email, e *emailv1.InvitationAdded) *emailv1.Email {
 	next := entity.ShallowCopy(s)

@@ -22,7 +22,7 @@ func platformCall(identity string) entity.Call {
 	return entity.Call{Now: noon, Identity: identity, Principal: entity.Platform()}
 }
 
-var rules = entitytest.Rules[*emailv1.Email, emailv1.Command, emailv1.Event]{Decide: email.Decide, Evolve: email.Evolve}
+var rules = entitytest.Rules[*emailv1.Email, emailv1.Command, emailv1.Event]{Decide: email.Rules.AuthorizeAndDecide, Evolve: email.Evolve}
 
 // execute decides a command and applies its events. It fails the test if a law of rules is broken, see entitytest.Rules.
 func execute(

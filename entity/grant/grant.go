@@ -13,8 +13,6 @@ package grant
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"crypto/subtle"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -60,20 +58,16 @@ func Zero(identity string) *grantv1.Grant {
 }
 
 // Kind describes OAuth grants to the runtime.
-var Kind = rules.Kind()
+var Kind = Rules.Kind()
 
-var rules = entity.Rules[*grantv1.Grant, grantv1.Command, grantv1.Event]{
-	Name: entity.KindGrant, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply, React: React,
+// Rules are the rules of OAuth grants.
+var Rules = entity.Rules[*grantv1.Grant, grantv1.Command, grantv1.Event]{
+	Name: entity.KindGrant, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply, React: React,
 }
 
-// Decide authorizes a command and turns it into events. It returns no events and no error if the state is already as the
-// command requires, or if the command is a query.
-// Errors: not_found, invalid_request, forbidden.
+// Decide turns an authorized command into events. It returns no events and no error if the state is already as the
+// command requires, or if the command is a query. Errors: not_found, invalid_request.
 func Decide(call entity.Call, s *grantv1.Grant, c grantv1.Command) ([]grantv1.Event, error) {
-	return rules.AuthorizeAndDecide(call, s, c)
-}
-
-func decide(call entity.Call, s *grantv1.Grant, c grantv1.Command) ([]grantv1.Event, error) {
 	if revoke, ok := c.(*grantv1.Revoke); ok {
 		return revokeGrant(call, s, revoke)
 	}
@@ -153,7 +147,7 @@ func revokeGrant(call entity.Call, s *grantv1.Grant, c *grantv1.Revoke) ([]grant
 }
 
 func use(call entity.Call, s *grantv1.Grant) ([]grantv1.Event, error) {
-	if s.GetLastUsedAt() != 0 && call.At()-s.GetLastUsedAt() < entity.UsePrecision.Milliseconds() {
+	if entity.IsUseRecorded(s.GetLastUsedAt(), call.At()) {
 		return nil, nil
 	}
 	return []grantv1.Event{&grantv1.Used{At: call.At()}}, nil
@@ -188,7 +182,7 @@ func check(call entity.Call, c *grantv1.Grant) error {
 		return errAudience
 	case !isURI(c.GetRedirectUri()):
 		return errRedirect
-	case len(c.GetCodeChallenge()) != sha256.Size:
+	case !entity.IsSHA256(c.GetCodeChallenge()):
 		return errChallenge
 	case !isToken(call, c.GetCode()), c.GetCode().GetExpiresAt() > call.At()+MaxCodeAge.Milliseconds():
 		return errCode
@@ -224,16 +218,16 @@ func refresh(call entity.Call, s *grantv1.Grant, c *grantv1.Refresh) ([]grantv1.
 	return []grantv1.Event{&grantv1.Refreshed{Access: c.GetAccess(), Refresh: c.GetRefresh(), At: call.At()}}, nil
 }
 
-// matches reports whether hash is the hash of the token's secret. It runs in constant time.
+// matches reports whether hash is the hash of the token's secret.
 func matches(token *grantv1.Token, hash []byte) bool {
-	return len(hash) == sha256.Size && subtle.ConstantTimeCompare(token.GetSecretSha256(), hash) == 1
+	return entity.HashesEqual(token.GetSecretSha256(), hash)
 }
 
 // isSpent reports whether hash is the hash of a refresh token that was exchanged before.
 func isSpent(s *grantv1.Grant, hash []byte) bool {
 	spent := false
 	for _, one := range s.GetSpent() {
-		if len(hash) == sha256.Size && subtle.ConstantTimeCompare(one, hash) == 1 {
+		if entity.HashesEqual(one, hash) {
 			spent = true
 		}
 	}
@@ -241,7 +235,7 @@ func isSpent(s *grantv1.Grant, hash []byte) bool {
 }
 
 func isToken(call entity.Call, token *grantv1.Token) bool {
-	return len(token.GetSecretSha256()) == sha256.Size && token.GetExpiresAt() > call.At()
+	return entity.IsSHA256(token.GetSecretSha256()) && token.GetExpiresAt() > call.At()
 }
 
 // accessTokensAfter returns the new access token and the earlier ones that have not expired, newest first.

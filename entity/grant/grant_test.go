@@ -22,7 +22,7 @@ const identity = "ogr_01j00000000000000000000000"
 
 var (
 	noon  = time.UnixMilli(1_800_000_000_000)
-	rules = entitytest.Rules[*grantv1.Grant, grantv1.Command, grantv1.Event]{Decide: grant.Decide, Evolve: grant.Evolve}
+	rules = entitytest.Rules[*grantv1.Grant, grantv1.Command, grantv1.Event]{Decide: grant.Rules.AuthorizeAndDecide, Evolve: grant.Evolve}
 )
 
 func at(now time.Time) entity.Call {
@@ -70,7 +70,7 @@ func execute(t rapid.TB, call entity.Call, s *grantv1.Grant, c grantv1.Command) 
 	default:
 		return rules.Execute(t, call, s, c)
 	}
-	events, err := grant.Decide(call, s, c)
+	events, err := grant.Rules.AuthorizeAndDecide(call, s, c)
 	if err != nil {
 		if entitytest.Code(err) == "" || len(events) > 0 {
 			t.Fatalf("%T: refused with %v and %d events", c, err, len(events))
@@ -85,7 +85,7 @@ func execute(t rapid.TB, call entity.Call, s *grantv1.Grant, c grantv1.Command) 
 	if !proto.Equal(before, s) {
 		t.Fatalf("%T changed the state before it", events[0])
 	}
-	again, err := grant.Decide(call, next, c)
+	again, err := grant.Rules.AuthorizeAndDecide(call, next, c)
 	if next.GetRevokedAt() != 0 {
 		if entitytest.Code(err) != entity.NotFound {
 			t.Fatalf("%T of a revoked grant: %v", c, err)

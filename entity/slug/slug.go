@@ -47,20 +47,16 @@ func Zero(identity string) *slugv1.Slug {
 }
 
 // Kind describes slugs to the runtime.
-var Kind = rules.Kind()
+var Kind = Rules.Kind()
 
-var rules = entity.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{
-	Name: entity.KindSlug, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply, React: React,
+// Rules are the rules of slugs.
+var Rules = entity.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{
+	Name: entity.KindSlug, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply, React: React,
 }
 
-// Decide authorizes a command and turns it into events. It returns no events and no error if the state is already as the
-// command requires, or if the command is a query.
-// Errors: slug_taken, invalid_request, forbidden, unavailable.
+// Decide turns an authorized command into events. It returns no events and no error if the state is already as the
+// command requires, or if the command is a query. Errors: slug_taken, invalid_request, unavailable.
 func Decide(call entity.Call, s *slugv1.Slug, c slugv1.Command) ([]slugv1.Event, error) {
-	return rules.AuthorizeAndDecide(call, s, c)
-}
-
-func decide(call entity.Call, s *slugv1.Slug, c slugv1.Command) ([]slugv1.Event, error) {
 	switch c := c.(type) {
 	case *slugv1.ClaimSlug:
 		return claim(call, s, c)

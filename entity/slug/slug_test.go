@@ -22,7 +22,7 @@ func platformCall(identity string) entity.Call {
 	return entity.Call{Now: noon, Identity: identity, Principal: entity.Platform()}
 }
 
-var rules = entitytest.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{Decide: slug.Decide, Evolve: slug.Evolve}
+var rules = entitytest.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{Decide: slug.Rules.AuthorizeAndDecide, Evolve: slug.Evolve}
 
 // execute decides a command and applies its events. It fails the test if a law of rules is broken, see entitytest.Rules.
 func execute(

@@ -86,8 +86,6 @@ func actsFor(p *wirev1.Principal, identity string) bool {
 	}
 }
 
-const maxIDLength = 128
-
 var (
 	errExpiryPast  = entity.Errorf(entity.InvalidRequest, "expiresAt is in the past")
 	errExpiryLate  = entity.Errorf(entity.InvalidRequest, "expiresAt must be at most %d", int64(entity.MaxTime))
@@ -106,14 +104,4 @@ func CheckLabel(name string) error { return entity.CheckLabel(name) }
 func hasULID(id, prefix string) bool {
 	ulid, found := strings.CutPrefix(id, prefix)
 	return found && entity.IsULID(ulid)
-}
-
-// isID reports whether a text may be an id that another entity or a client has chosen.
-func isID(id string) bool {
-	return isPrintable(id, maxIDLength) && !strings.Contains(id, " ")
-}
-
-// isPrintable reports whether a text has 1 to most characters, all of them printable ASCII.
-func isPrintable(text string, most int) bool {
-	return text != "" && len(text) <= most && strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }

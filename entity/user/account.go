@@ -1,7 +1,6 @@
 package user
 
 import (
-	"crypto/sha256"
 	"maps"
 	"strings"
 	"time"
@@ -24,7 +23,7 @@ const (
 )
 
 var (
-	errCredentialID          = entity.Errorf(entity.InvalidRequest, "credentialId must have 1 to %d bytes", maxIDLength)
+	errCredentialID          = entity.Errorf(entity.InvalidRequest, "credentialId must have 1 to %d bytes", entity.MaxIDLength)
 	errImpersonator          = entity.Errorf(entity.InvalidRequest, "impersonatorId is empty or the user's own id")
 	errReason                = entity.Errorf(entity.InvalidRequest, "reason must have 1 to %d characters, not all blank and no control characters", MaxReasonLength)
 	errImpersonationLong     = entity.Errorf(entity.InvalidRequest, "expiresAt must be within %s", MaxImpersonation)
@@ -205,9 +204,9 @@ func startImpersonation(call entity.Call, s *userv1.User, c *userv1.StartImperso
 
 func checkImpersonation(call entity.Call, c *userv1.StartImpersonation) error {
 	switch {
-	case !isID(c.GetCredentialId()):
+	case !entity.IsID(c.GetCredentialId()):
 		return errCredentialID
-	case len(c.GetSecretSha256()) != sha256.Size:
+	case !entity.IsSHA256(c.GetSecretSha256()):
 		return errSecret
 	case c.GetImpersonatorId() == "", c.GetImpersonatorId() == call.Identity:
 		return errImpersonator

@@ -22,7 +22,7 @@ var (
 	errNoSuchGrant   = entity.Errorf(entity.NotFound, "no such grant")
 	errTooManyGrants = entity.Errorf(entity.LimitReached, "at most %d grants can be live at a time", MaxGrants)
 	errGrantID       = entity.Errorf(entity.InvalidRequest, "grantId must be %s and a lower-case ULID", GrantPrefix)
-	errClient        = entity.Errorf(entity.InvalidRequest, "clientId must have 1 to %d bytes", maxIDLength)
+	errClient        = entity.Errorf(entity.InvalidRequest, "clientId must have 1 to %d bytes", entity.MaxIDLength)
 	errHost          = entity.Errorf(entity.InvalidRequest, "redirectHost must have at most %d bytes", maxHost)
 )
 
@@ -48,7 +48,7 @@ func checkGrant(given *userv1.Grant) error {
 	switch {
 	case !hasULID(given.GetId(), GrantPrefix):
 		return errGrantID
-	case !isID(given.GetClientId()):
+	case !entity.IsID(given.GetClientId()):
 		return errClient
 	case len(given.GetRedirectHost()) > maxHost || !utf8.ValidString(given.GetRedirectHost()):
 		return errHost

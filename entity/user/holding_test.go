@@ -95,7 +95,7 @@ func TestEndedElementsAreBounded(t *testing.T) {
 			allow(n), &userv1.RevokeGrant{GrantId: grantID(n)},
 			&userv1.RegisterMachine{MachineId: machineID(n), Name: "m", SyncDeviceId: "A"}, &userv1.RemoveMachine{MachineId: machineID(n)},
 		} {
-			events, err := user.Decide(call, s, c)
+			events, err := user.Rules.AuthorizeAndDecide(call, s, c)
 			if err != nil || len(events) != 1 {
 				t.Fatalf("%v, %v", events, err)
 			}
@@ -122,7 +122,7 @@ func TestEndedKeysAreBounded(t *testing.T) {
 			issue.ExpiresAt, commands = call.At()+1, commands[:1]
 		}
 		for _, c := range commands {
-			events, err := user.Decide(call, s, c)
+			events, err := user.Rules.AuthorizeAndDecide(call, s, c)
 			if err != nil || len(events) != 1 {
 				t.Fatalf("%v, %v", events, err)
 			}
@@ -190,7 +190,7 @@ func TestMachines(t *testing.T) {
 func TestMachineLimit(t *testing.T) {
 	s, call := created(t), callBy(entity.Platform())
 	register := func(n int) ([]userv1.Event, error) {
-		return user.Decide(call, s, &userv1.RegisterMachine{MachineId: machineID(n), Name: "m", SyncDeviceId: machineID(n)})
+		return user.Rules.AuthorizeAndDecide(call, s, &userv1.RegisterMachine{MachineId: machineID(n), Name: "m", SyncDeviceId: machineID(n)})
 	}
 	for n := range user.MaxMachines {
 		events, err := register(n)

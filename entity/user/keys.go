@@ -1,7 +1,6 @@
 package user
 
 import (
-	"crypto/sha256"
 	"strings"
 
 	"github.com/atelier-run/atelier/entity"
@@ -64,7 +63,7 @@ func checkKey(call entity.Call, c *userv1.IssueApiKey) error {
 		return errExpiryLate
 	case !hasULID(c.GetKeyId(), KeyPrefix):
 		return errKeyID
-	case len(c.GetSecretSha256()) != sha256.Size:
+	case !entity.IsSHA256(c.GetSecretSha256()):
 		return errSecret
 	}
 	return nil

@@ -2,8 +2,6 @@ package user
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"crypto/subtle"
 	"maps"
 	"regexp"
 	"slices"
@@ -30,11 +28,9 @@ var (
 // argon2idHash matches hashes of argon2id version 0x13 in the PHC string format (github.com/P-H-C/phc-string-format).
 var argon2idHash = regexp.MustCompile(`^\$argon2id\$v=19\$m=[1-9][0-9]{0,9},t=[1-9][0-9]{0,9},p=[1-9][0-9]{0,2}\$[A-Za-z0-9+/]{11,64}\$[A-Za-z0-9+/]{16,86}$`)
 
-// LinkOpens reports whether a one-time link is open at a time and hash is the hash of its secret. The comparison of the
-// hashes takes constant time.
+// LinkOpens reports whether a one-time link is open at a time and hash is the hash of its secret.
 func LinkOpens(link *userv1.OneTimeLink, hash []byte, at int64) bool {
-	return len(hash) == sha256.Size && at < link.GetExpiresAt() &&
-		subtle.ConstantTimeCompare(link.GetSecretSha256(), hash) == 1
+	return at < link.GetExpiresAt() && entity.HashesEqual(link.GetSecretSha256(), hash)
 }
 
 func offerLink(call entity.Call, s *userv1.User, c *userv1.OfferOneTimeLink) ([]userv1.Event, error) {
@@ -43,7 +39,7 @@ func offerLink(call entity.Call, s *userv1.User, c *userv1.OfferOneTimeLink) ([]
 		link.MailId, link.MailRequestedAt = mailID, call.At()
 	}
 	switch {
-	case len(link.GetSecretSha256()) != sha256.Size:
+	case !entity.IsSHA256(link.GetSecretSha256()):
 		return nil, errSecret
 	case LinkOpens(s.GetOneTimeLink(), link.GetSecretSha256(), call.At()):
 		if link.GetMailId() == "" {
@@ -70,7 +66,7 @@ func setPassword(call entity.Call, s *userv1.User, c *userv1.SetPassword) ([]use
 	}
 	return []userv1.Event{&userv1.PasswordSet{
 		PasswordHash: c.GetPasswordHash(), At: call.At(),
-		EndedSessionIds: slices.Sorted(maps.Keys(s.GetBrowserSessions())),
+		EndedSessionIds: sessionIDs(s),
 	}}, nil
 }
 
@@ -91,7 +87,7 @@ const (
 )
 
 var (
-	errSessionID        = entity.Errorf(entity.InvalidRequest, "session id must have 1 to %d bytes", maxIDLength)
+	errSessionID        = entity.Errorf(entity.InvalidRequest, "session id must have 1 to %d bytes", entity.MaxIDLength)
 	errNoSuchSession    = entity.Errorf(entity.NotFound, "no such browser session")
 	errPasswordReplaced = entity.Errorf(entity.Unauthorized, "the password was changed during the sign-in; sign in again")
 )
@@ -102,9 +98,9 @@ func startSession(call entity.Call, s *userv1.User, c *userv1.StartBrowserSessio
 		return nil, nil
 	}
 	switch {
-	case !isID(given.GetId()):
+	case !entity.IsID(given.GetId()):
 		return nil, errSessionID
-	case len(given.GetSecretSha256()) != sha256.Size:
+	case !entity.IsSHA256(given.GetSecretSha256()):
 		return nil, errSecret
 	case given.GetExpiresAt() <= call.At():
 		return nil, errExpiryPast
@@ -147,6 +143,8 @@ func endSession(call entity.Call, s *userv1.User, c *userv1.EndBrowserSession) (
 	}
 	return []userv1.Event{&userv1.BrowserSessionEnded{SessionId: c.GetSessionId(), At: call.At()}}, nil
 }
+
+func sessionIDs(s *userv1.User) []string { return slices.Sorted(maps.Keys(s.GetBrowserSessions())) }
 
 // openSessions returns the open browser sessions for their user, without the hashes of their secrets.
 func openSessions(call entity.Call, s *userv1.User) *userv1.BrowserSessions {
@@ -200,7 +198,7 @@ var (
 
 // CheckIssuer returns an error unless a text may be an OpenID Connect issuer. Errors: invalid_request.
 func CheckIssuer(issuer string) error {
-	if !isPrintable(issuer, MaxIssuerLength) {
+	if !entity.IsPrintableASCII(issuer, MaxIssuerLength) {
 		return errIssuer
 	}
 	return nil
@@ -208,7 +206,7 @@ func CheckIssuer(issuer string) error {
 
 // CheckSubject returns an error unless a text may be a subject at an issuer. Errors: invalid_request.
 func CheckSubject(subject string) error {
-	if !isPrintable(subject, MaxSubjectLength) {
+	if !entity.IsPrintableASCII(subject, MaxSubjectLength) {
 		return errSubject
 	}
 	return nil
@@ -247,6 +245,6 @@ func unlinkIdentities(call entity.Call, s *userv1.User) ([]userv1.Event, error) 
 		return nil, nil
 	}
 	return []userv1.Event{&userv1.IdentitiesUnlinked{
-		At: call.At(), EndedSessionIds: slices.Sorted(maps.Keys(s.GetBrowserSessions())),
+		At: call.At(), EndedSessionIds: sessionIDs(s),
 	}}, nil
 }

@@ -34,10 +34,11 @@ import (
 )
 
 // Kind describes users to the runtime.
-var Kind = rules.Kind()
+var Kind = Rules.Kind()
 
-var rules = entity.Rules[*userv1.User, userv1.Command, userv1.Event]{
-	Name: entity.KindUser, Zero: Zero, Access: accessOf, Check: Check, Decide: decide, Evolve: Evolve, Reply: Reply,
+// Rules are the rules of users.
+var Rules = entity.Rules[*userv1.User, userv1.Command, userv1.Event]{
+	Name: entity.KindUser, Zero: Zero, Access: accessOf, Check: Check, Decide: Decide, Evolve: Evolve, Reply: Reply,
 	Rows: Rows, Tasks: Tasks, React: React,
 	// Only operators can read these lists: Check refuses every need for a capability.
 	Lists: map[string]entity.List{
@@ -51,14 +52,10 @@ func Zero(identity string) *userv1.User {
 	return &userv1.User{Id: identity}
 }
 
-// Decide authorizes a command and turns it into events. It returns no events and no error if the state is already as the
+// Decide turns an authorized command into events. It returns no events and no error if the state is already as the
 // command requires, or if the command is a query. Errors: not_found, forbidden, invalid_request, link_invalid,
 // limit_reached, and unauthorized if another password was set while a session was being started.
 func Decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event, error) {
-	return rules.AuthorizeAndDecide(call, s, c)
-}
-
-func decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event, error) {
 	if _, creates := c.(*userv1.CreateUser); !creates && !exists(s) {
 		return nil, errNotFound
 	}

@@ -38,7 +38,7 @@ func callBy(p *wirev1.Principal) entity.Call {
 	return entity.Call{Now: noon, Identity: alice, Principal: p}
 }
 
-var rules = entitytest.Rules[*userv1.User, userv1.Command, userv1.Event]{Decide: user.Decide, Evolve: user.Evolve}
+var rules = entitytest.Rules[*userv1.User, userv1.Command, userv1.Event]{Decide: user.Rules.AuthorizeAndDecide, Evolve: user.Evolve}
 
 // execute decides a command and applies its events. It fails the test if a law of rules is broken, see entitytest.Rules.
 func execute(
@@ -63,14 +63,14 @@ func execute(
 // end decides a command that ends an element, applies its events and checks that a repetition returns not_found.
 func end(t rapid.TB, call entity.Call, s *userv1.User, c userv1.Command) (*userv1.User, []userv1.Event, error) {
 	t.Helper()
-	events, err := user.Decide(call, s, c)
+	events, err := user.Rules.AuthorizeAndDecide(call, s, c)
 	if err != nil {
 		return s, nil, err
 	}
 	for _, e := range events {
 		s = user.Evolve(s, e)
 	}
-	if _, err := user.Decide(call, s, c); entitytest.Code(err) != entity.NotFound {
+	if _, err := user.Rules.AuthorizeAndDecide(call, s, c); entitytest.Code(err) != entity.NotFound {
 		t.Fatalf("%T a second time: %v", c, err)
 	}
 	return s, events, nil
@@ -198,7 +198,7 @@ func TestUserThatDoesNotExist(t *testing.T) {
 		}
 	}
 	empty := entity.Call{Now: noon, Principal: human("")}
-	if _, err := user.Decide(empty, &userv1.User{Email: "a@example.com"}, &userv1.DescribeUser{}); entitytest.Code(err) != entity.NotFound {
+	if _, err := user.Rules.AuthorizeAndDecide(empty, &userv1.User{Email: "a@example.com"}, &userv1.DescribeUser{}); entitytest.Code(err) != entity.NotFound {
 		t.Errorf("a principal without a user id: %v", err)
 	}
 }

@@ -44,7 +44,7 @@ func principals() *rapid.Generator[*wirev1.Principal] {
 // authorize returns the reply of the workspace to Authorize, or its refusal.
 func authorize(call entity.Call, s *workspacev1.Workspace, need entity.Need) (*workspacev1.Authorized, error) {
 	c := &workspacev1.Authorize{Any: need.Any, Changes: need.Changes}
-	if _, err := workspace.Decide(call, s, c); err != nil {
+	if _, err := workspace.Rules.AuthorizeAndDecide(call, s, c); err != nil {
 		return nil, err
 	}
 	return workspace.Reply(call, s, c, nil).(*workspacev1.Authorized), nil
@@ -96,7 +96,7 @@ func TestOutsidersGetNotFound(t *testing.T) {
 		for _, c := range []workspacev1.Command{
 			&workspacev1.Authorize{}, &workspacev1.Authorize{Any: []string{entity.FilesRead}}, &workspacev1.DescribeWorkspace{},
 		} {
-			if _, err := workspace.Decide(callBy(p), peopled(), c); !errors.Is(err, unknown) {
+			if _, err := workspace.Rules.AuthorizeAndDecide(callBy(p), peopled(), c); !errors.Is(err, unknown) {
 				t.Errorf("%s, %T: %v", name, c, err)
 			}
 		}

@@ -70,7 +70,7 @@ func open() *workspacev1.Workspace {
 }
 
 func decide(p *wirev1.Principal, s *workspacev1.Workspace, c workspacev1.Command) entity.Code {
-	_, err := workspace.Decide(callBy(p), s, c)
+	_, err := workspace.Rules.AuthorizeAndDecide(callBy(p), s, c)
 	return entitytest.Code(err)
 }
 
@@ -149,7 +149,7 @@ func TestDeletedIsFinal(t *testing.T) {
 	s.Status = workspacev1.Status_STATUS_DELETED
 	for name, c := range everyCommand() {
 		for _, p := range []*wirev1.Principal{person("owner"), entity.Platform()} {
-			events, err := workspace.Decide(callBy(p), s, c)
+			events, err := workspace.Rules.AuthorizeAndDecide(callBy(p), s, c)
 			if len(events) > 0 {
 				t.Errorf("%s: %v", name, events)
 			}

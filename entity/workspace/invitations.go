@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"crypto/sha256"
 	"maps"
 	"time"
 
@@ -83,7 +82,7 @@ func checkInvite(c *workspacev1.Invite) error {
 		return errNoInvitationID
 	case c.GetRole() != workspacev1.Role_ROLE_EDITOR && c.GetRole() != workspacev1.Role_ROLE_VIEWER:
 		return errInvitedRole
-	case len(c.GetSecretSha256()) != 0 && len(c.GetSecretSha256()) != sha256.Size:
+	case len(c.GetSecretSha256()) != 0 && !entity.IsSHA256(c.GetSecretSha256()):
 		return errSecret
 	}
 	return nil

@@ -36,10 +36,11 @@ import (
 )
 
 // Kind describes workspaces to the runtime.
-var Kind = rules.Kind()
+var Kind = Rules.Kind()
 
-var rules = entity.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
-	Name: entity.KindWorkspace, Zero: Zero, Access: accessOf, Check: Check, Decide: decide, Evolve: Evolve, Reply: Reply,
+// Rules are the rules of workspaces.
+var Rules = entity.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
+	Name: entity.KindWorkspace, Zero: Zero, Access: accessOf, Check: Check, Decide: Decide, Evolve: Evolve, Reply: Reply,
 	Rows: Rows, Timers: Timers, Tasks: Tasks, EffectLists: []string{BrokenAnchorsList}, React: React,
 	Lists: map[string]entity.List{
 		MembersList:       {Need: entity.Reads(entity.Sessions, entity.FilesRead), Match: matchesMember},
@@ -55,14 +56,10 @@ func Zero(identity string) *workspacev1.Workspace {
 	return &workspacev1.Workspace{Id: identity}
 }
 
-// Decide authorizes a command and turns it into events. It returns no events and no error if the state is already as the
-// command requires, or if the command is a query. Errors: those of Check, forbidden if only the platform may send the
-// command, invalid_request, and the errors of the rule of each command.
+// Decide turns an authorized command into events. It returns no events and no error if the state is already as the
+// command requires, or if the command is a query. Errors: not_found, invalid_request, and the errors that
+// the comment of each rule names.
 func Decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) ([]workspacev1.Event, error) {
-	return rules.AuthorizeAndDecide(call, s, c)
-}
-
-func decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) ([]workspacev1.Event, error) {
 	if done, err := decideAbsent(s, c); done {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func callBy(p *wirev1.Principal) entity.Call {
 	return entity.Call{Now: noon, Identity: acme, Principal: p}
 }
 
-var rules = entitytest.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{Decide: workspace.Decide, Evolve: workspace.Evolve}
+var rules = entitytest.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{Decide: workspace.Rules.AuthorizeAndDecide, Evolve: workspace.Evolve}
 
 // execute decides a command and applies its events. It fails the test if a law of rules is broken, see entitytest.Rules.
 func execute(

@@ -79,7 +79,7 @@ func (w *world) execute(call entity.Call, c workspacev1.Command) (*workspacev1.W
 	if !isNotRepeatable(call.Principal, c) {
 		return rules.Execute(w.t, call, w.s, c)
 	}
-	events, err := workspace.Decide(call, w.s, c)
+	events, err := workspace.Rules.AuthorizeAndDecide(call, w.s, c)
 	next := w.s
 	for _, e := range events {
 		next = workspace.Evolve(next, e)
