@@ -247,6 +247,7 @@ func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
 	}
 }
 
+// newRequest returns a request with the key of the client.
 func (c *Client) newRequest(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Request, error) {
 	target := c.base + path
 	if len(query) > 0 {

@@ -171,6 +171,7 @@ func (f *follower) read(body io.Reader, frame func(Frame) bool, alive func()) er
 	return lines.Err()
 }
 
+// deliver decodes a row and passes it to frame. Errors: errMalformed, errStopped if frame returns false.
 func (f *follower) deliver(id string, data []byte, frame func(Frame) bool) error {
 	next := Frame{Cursor: id}
 	if err := json.Unmarshal(data, &next.Row); err != nil {

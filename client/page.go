@@ -25,6 +25,7 @@ type Paging struct {
 	Limit int
 }
 
+// add adds the parameters of a page to a query.
 func (p Paging) add(to url.Values) {
 	if p.Cursor != "" {
 		to.Set("cursor", p.Cursor)

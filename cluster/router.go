@@ -93,6 +93,7 @@ func (r *Router) Ask(ctx context.Context, c entity.Command) (proto.Message, erro
 	return r.send(ctx, c)
 }
 
+// send sends a command to the leader of its partition.
 func (r *Router) send(ctx context.Context, c entity.Command) (proto.Message, error) {
 	var reply proto.Message
 	p := r.Partition(c.Identity)

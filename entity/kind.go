@@ -214,6 +214,7 @@ func (r Rules[S, C, E]) asCommand(m proto.Message) (C, error) {
 	return c, nil
 }
 
+// execute implements Kind.Carry.
 func (r Rules[S, C, E]) execute(call Call, state, command proto.Message) (Outcome, error) {
 	c, err := r.asCommand(command)
 	if err != nil {

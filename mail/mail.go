@@ -82,6 +82,7 @@ func New(o Options) (*Sender, error) {
 	return s, err
 }
 
+// configureTLS sets the options for Options.TLS. It fails for an unknown value.
 func (s *Sender) configureTLS(o Options) error {
 	config := &tls.Config{ServerName: s.host, RootCAs: o.Roots, MinVersion: tls.VersionTLS12}
 	switch o.TLS {

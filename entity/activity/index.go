@@ -61,6 +61,7 @@ func WriterValue(workspaceID, dir, name string) string {
 	return PathValue(workspaceID, dir) + name
 }
 
+// authorKey returns the part of an index value that identifies an author.
 func authorKey(a *activityv1.Author) string { return a.GetActor() + "\x00" + a.GetUserId() }
 
 // Dir returns the folder of a path, "" for the root.
@@ -273,6 +274,7 @@ type pair struct {
 	before       *activityv1.Totals
 }
 
+// addRows adds the entries of rows until the index write is full.
 func (w *indexWriter) addRows(rows []Row) {
 	for _, r := range rows {
 		if w.isFull = w.isFull || w.bytes >= maxIndexBytes; w.isFull {
@@ -303,6 +305,7 @@ func (w *indexWriter) addRow(r Row) {
 	w.writers[value] = writer
 }
 
+// addReads adds read counts to the totals.
 func (w *indexWriter) addReads(reads Reads) {
 	for path, authors := range reads {
 		for _, c := range authors {

@@ -163,6 +163,7 @@ func (r Row) Below(folder string) bool {
 	return isBelow(r.Operation.GetPath(), folder) || isBelow(r.Operation.GetFromPath(), folder)
 }
 
+// isBelow reports whether a path lies below a folder.
 func isBelow(path, folder string) bool {
 	return len(path) > len(folder) && path[len(folder)] == '/' && path[:len(folder)] == folder
 }

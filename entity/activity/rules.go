@@ -203,6 +203,8 @@ type draft struct {
 	marks map[string]int64
 }
 
+// intend stores an intent. It has no effect if the intent is stored already. Errors: invalid_request, unavailable if the
+// workspace has MaxIntents open intents.
 func (d *draft) intend(intent *activityv1.Intent) error {
 	switch {
 	case intent.GetId() == "" || len(intent.GetId()) > 64:
@@ -221,6 +223,7 @@ func (d *draft) intend(intent *activityv1.Intent) error {
 	return nil
 }
 
+// complete removes an intent and applies its operation. It has no effect if the intent does not exist.
 func (d *draft) complete(id string) {
 	intent := d.state.Intents[id]
 	if intent == nil {
@@ -230,6 +233,7 @@ func (d *draft) complete(id string) {
 	d.apply(intent.GetOperation())
 }
 
+// removeIntent removes an intent, if it exists.
 func (d *draft) removeIntent(id string) {
 	if d.state.Intents[id] == nil {
 		return
@@ -238,6 +242,7 @@ func (d *draft) removeIntent(id string) {
 	d.remove(OpenIntents, Prefix(d.state.WorkspaceID)+id)
 }
 
+// record applies operations, all or none. Errors: invalid_request, unavailable if too many rows are not indexed.
 func (d *draft) record(operations []*activityv1.Operation) error {
 	switch {
 	case len(operations) > MaxOperations:
@@ -317,6 +322,7 @@ func (d *draft) addRow(op *activityv1.Operation, at int64) {
 	d.Rows = append(d.Rows, Row{Seq: d.state.Seq + uint64(len(d.Rows)) + 1, At: at, Operation: op})
 }
 
+// put puts a message in an index.
 func (d *draft) put(index, value string, m proto.Message) {
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {

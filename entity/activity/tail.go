@@ -91,6 +91,7 @@ func (t *Tail) countUnindexed() int {
 // Dirty reports whether the tail has rows or read counts that are not proposed.
 func (t *Tail) Dirty() bool { return t.countUnindexed() > 0 || len(t.Reads) > 0 }
 
+// append appends rows that a decision added.
 func (t *Tail) append(workspaceID string, rows []Row) {
 	t.Rows = append(t.Rows, rows...)
 	for _, r := range rows {
@@ -211,6 +212,7 @@ type UnmarkedRead struct {
 	ReadCount
 }
 
+// add adds a read count to the one of the same path and author.
 func (r *Reads) add(path string, c ReadCount) {
 	if *r == nil {
 		*r = Reads{}

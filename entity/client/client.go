@@ -82,6 +82,7 @@ func Reply(_ entity.Call, s *clientv1.Client, c clientv1.Command, _ []clientv1.E
 	return s
 }
 
+// register decides a registration. A repetition with the same values has no effect. Errors: invalid_request.
 func register(call entity.Call, s, c *clientv1.Client) ([]clientv1.Event, error) {
 	if err := check(call, c); err != nil {
 		return nil, err

@@ -151,6 +151,7 @@ func backupsAfter(backups map[string]*computerv1.Backup, e *computerv1.BackupTak
 	return next
 }
 
+// withDropped returns the dropped backups after more were dropped.
 func withDropped(dropped map[string]*computerv1.Backup, more ...*computerv1.Backup) map[string]*computerv1.Backup {
 	for _, b := range more {
 		dropped = entity.With(dropped, b.GetId(), b)

@@ -84,6 +84,7 @@ func StateRows(s *computerv1.Computer) []entity.Row {
 	return []entity.Row{presentRow(s)}
 }
 
+// presentRow returns the row in PresentList, which is removed if the computer is not present.
 func presentRow(s *computerv1.Computer) entity.Row {
 	row := entity.Row{List: PresentList, Key: presentKey}
 	if isPresent(s) {

@@ -87,6 +87,8 @@ func kindOfTask(k computerv1.TaskKind) string {
 	}
 }
 
+// requestComputer opens the task that provisions the first computer. It has no effect if there is a computer or an open
+// task. Errors: invalid_request.
 func requestComputer(call entity.Call, s *computerv1.Computer, c *computerv1.RequestComputer) ([]computerv1.Event, error) {
 	if err := checkID(c.GetTaskId(), errTaskID); err != nil {
 		return nil, err
@@ -132,6 +134,7 @@ func replyReprovision(s *computerv1.Computer, c *computerv1.Reprovision, events 
 	return &computerv1.Reprovisioned{Status: Provisioning, Scheduled: true, OldVmName: s.GetVmName(), ImageRef: s.GetImageRef()}
 }
 
+// backUp opens the task of a backup. It has no effect if the backup exists. Errors: invalid_request, unavailable.
 func backUp(call entity.Call, s *computerv1.Computer, c *computerv1.BackUp) ([]computerv1.Event, error) {
 	if err := cmp.Or(checkID(c.GetTaskId(), errTaskID), checkID(c.GetBackupId(), errBackupID)); err != nil {
 		return nil, err
@@ -144,6 +147,7 @@ func backUp(call entity.Call, s *computerv1.Computer, c *computerv1.BackUp) ([]c
 	})
 }
 
+// restore opens the task that restores the drive from a backup. Errors: invalid_request, not_found, unavailable.
 func restore(call entity.Call, s *computerv1.Computer, c *computerv1.Restore) ([]computerv1.Event, error) {
 	if err := checkID(c.GetTaskId(), errTaskID); err != nil {
 		return nil, err

@@ -93,6 +93,8 @@ func Reply(
 	return &wirev1.Done{}
 }
 
+// register decides a registration. It has no effect if it is a repetition or the credential was revoked before. Errors:
+// invalid_request, also if the credential is registered with another secret or person.
 func register(call entity.Call, s, c *credentialv1.Credential) ([]credentialv1.Event, error) {
 	switch {
 	case c.GetId() != call.Identity:
@@ -122,6 +124,7 @@ func checkRepeated(s, c *credentialv1.Credential) error {
 	return nil
 }
 
+// revoke decides a revocation at the time of the command, or now if it has none.
 func revoke(
 	call entity.Call, s *credentialv1.Credential, c *credentialv1.RevokeCredential,
 ) ([]credentialv1.Event, error) {
@@ -135,6 +138,7 @@ func revoke(
 	return []credentialv1.Event{&credentialv1.CredentialRevoked{At: at}}, nil
 }
 
+// use updates last_used_at, at most once in entity.UsePrecision. Errors: unauthorized if the credential is not usable.
 func use(call entity.Call, s *credentialv1.Credential) ([]credentialv1.Event, error) {
 	switch {
 	case !IsUsable(s, call.At()):

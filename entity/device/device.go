@@ -115,6 +115,7 @@ func Check(syncDeviceID string) *entity.Error {
 	return nil
 }
 
+// claim registers the device to a person, or renames it. Errors: invalid_request, device_in_use.
 func claim(call entity.Call, s *devicev1.Device, c *devicev1.ClaimDevice) ([]devicev1.Event, error) {
 	if err := Check(call.Identity); err != nil {
 		return nil, err

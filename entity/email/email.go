@@ -87,6 +87,7 @@ func Reply(_ entity.Call, s *emailv1.Email, c emailv1.Command, _ []emailv1.Event
 	return s
 }
 
+// claim assigns the address to a user. Errors: invalid_request, email_taken.
 func claim(call entity.Call, s *emailv1.Email, c *emailv1.ClaimEmail) ([]emailv1.Event, error) {
 	switch {
 	case c.GetUserId() == "":

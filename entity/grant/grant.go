@@ -134,6 +134,7 @@ func Reply(_ entity.Call, s *grantv1.Grant, c grantv1.Command, _ []grantv1.Event
 	return &wirev1.Done{}
 }
 
+// revokeGrant decides a revocation at the time of the command, or now if it has none.
 func revokeGrant(call entity.Call, s *grantv1.Grant, c *grantv1.Revoke) ([]grantv1.Event, error) {
 	if s.GetRevokedAt() != 0 {
 		return nil, nil
@@ -146,6 +147,7 @@ func revokeGrant(call entity.Call, s *grantv1.Grant, c *grantv1.Revoke) ([]grant
 	return []grantv1.Event{&grantv1.Revoked{At: at, UserId: s.GetUserId()}}, nil
 }
 
+// use updates last_used_at, at most once in entity.UsePrecision.
 func use(call entity.Call, s *grantv1.Grant) ([]grantv1.Event, error) {
 	if entity.IsUseRecorded(s.GetLastUsedAt(), call.At()) {
 		return nil, nil
@@ -155,6 +157,7 @@ func use(call entity.Call, s *grantv1.Grant) ([]grantv1.Event, error) {
 
 func isOpened(s *grantv1.Grant) bool { return s.GetUserId() != "" }
 
+// openGrant opens a grant. A repetition with the same code and person has no effect. Errors: invalid_request.
 func openGrant(call entity.Call, s, c *grantv1.Grant) ([]grantv1.Event, error) {
 	if isOpened(s) {
 		if s.GetUserId() != c.GetUserId() || !bytes.Equal(s.GetCode().GetSecretSha256(), c.GetCode().GetSecretSha256()) {
@@ -192,6 +195,8 @@ func check(call entity.Call, c *grantv1.Grant) error {
 
 func isURI(text string) bool { return text != "" && len(text) <= client.MaxURILength }
 
+// redeem exchanges the code for tokens. The second use of the code revokes the grant. Errors: not_found for another code,
+// invalid_request.
 func redeem(call entity.Call, s *grantv1.Grant, c *grantv1.RedeemCode) ([]grantv1.Event, error) {
 	switch {
 	case !matches(s.GetCode(), c.GetCodeSha256()):
@@ -206,6 +211,8 @@ func redeem(call entity.Call, s *grantv1.Grant, c *grantv1.RedeemCode) ([]grantv
 	return []grantv1.Event{&grantv1.CodeRedeemed{Access: c.GetAccess(), Refresh: c.GetRefresh(), At: call.At()}}, nil
 }
 
+// refresh exchanges the refresh token for new tokens. The second use of a refresh token revokes the grant. Errors:
+// not_found for an unknown or expired token, invalid_request.
 func refresh(call entity.Call, s *grantv1.Grant, c *grantv1.Refresh) ([]grantv1.Event, error) {
 	switch {
 	case isSpent(s, c.GetRefreshSha256()):
@@ -234,6 +241,7 @@ func isSpent(s *grantv1.Grant, hash []byte) bool {
 	return spent
 }
 
+// isToken reports whether a token is a hash that expires after the call.
 func isToken(call entity.Call, token *grantv1.Token) bool {
 	return entity.IsSHA256(token.GetSecretSha256()) && token.GetExpiresAt() > call.At()
 }

@@ -128,6 +128,7 @@ func Reply(_ entity.Call, s *slugv1.Slug, c slugv1.Command, _ []slugv1.Event) pr
 	return s
 }
 
+// claim assigns the slug to a workspace. Errors: invalid_request, slug_taken, unavailable while another rename is pending.
 func claim(call entity.Call, s *slugv1.Slug, c *slugv1.ClaimSlug) ([]slugv1.Event, error) {
 	switch {
 	case c.GetWorkspaceId() == "":
@@ -195,6 +196,8 @@ func isReservedForOther(call entity.Call, s *slugv1.Slug, workspace string) bool
 	return s.GetReservedFor() != "" && s.GetReservedFor() != workspace && call.At() < s.GetReservedUntil()
 }
 
+// release releases the slug. It has no effect if the workspace does not hold the slug, or if another claim holds it than
+// the one that was refused. Errors: invalid_request.
 func release(call entity.Call, s *slugv1.Slug, c *slugv1.ReleaseSlug) ([]slugv1.Event, error) {
 	switch {
 	case c.GetWorkspaceId() == "":

@@ -39,6 +39,7 @@ func DisplayName(s *userv1.User) string {
 	return s.GetName()
 }
 
+// createUser creates the user. It has no effect if the user exists. Errors: invalid_request.
 func createUser(call entity.Call, s *userv1.User, c *userv1.CreateUser) ([]userv1.Event, error) {
 	switch {
 	case exists(s):
@@ -52,6 +53,8 @@ func createUser(call entity.Call, s *userv1.User, c *userv1.CreateUser) ([]userv
 	return []userv1.Event{&userv1.UserCreated{Email: c.GetEmail(), Name: c.GetName(), At: call.At()}}, nil
 }
 
+// joinWorkspace records a membership. The event has the name and address of the user for the workspace. Errors:
+// invalid_request.
 func joinWorkspace(call entity.Call, s *userv1.User, c *userv1.JoinWorkspace) ([]userv1.Event, error) {
 	if c.GetWorkspaceId() == "" {
 		return nil, errNoWorkspace
@@ -74,6 +77,7 @@ func leaveWorkspace(call entity.Call, s *userv1.User, c *userv1.LeaveWorkspace) 
 	return append(events, revokeGrantsFor(call, s, c.GetWorkspaceId())...), nil
 }
 
+// changeProfile changes the names that are set in the command. Errors: invalid_request.
 func changeProfile(call entity.Call, s *userv1.User, c *userv1.ChangeProfile) ([]userv1.Event, error) {
 	next := entity.ShallowCopy(s)
 	if c.FirstName != nil {
@@ -149,6 +153,7 @@ func reserveWorkspace(call entity.Call, s *userv1.User, c *userv1.ReserveWorkspa
 	}}, nil
 }
 
+// forgetWorkspace removes a workspace from those that count towards the limit.
 func forgetWorkspace(call entity.Call, s *userv1.User, c *userv1.ForgetWorkspace) ([]userv1.Event, error) {
 	if _, known := s.GetCreatedWorkspaces()[c.GetWorkspaceId()]; !known {
 		return nil, nil
@@ -185,6 +190,7 @@ func setInternalAdmin(call entity.Call, s *userv1.User, c *userv1.SetInternalAdm
 	return []userv1.Event{&userv1.InternalAdminSet{InternalAdmin: c.GetInternalAdmin(), At: call.At()}}, nil
 }
 
+// startImpersonation registers a credential of an operator who acts as the user. Errors: invalid_request, limit_reached.
 func startImpersonation(call entity.Call, s *userv1.User, c *userv1.StartImpersonation) ([]userv1.Event, error) {
 	if _, started := s.GetImpersonations()[c.GetCredentialId()]; started {
 		return nil, nil

@@ -111,6 +111,7 @@ func recordAudit(event string, by author, at int64, provenance *auditv1.Provenan
 	return all
 }
 
+// updateMembers returns the commands that report the name and address of the user to workspaces.
 func updateMembers(userID, email, name string, workspaceIDs ...string) []entity.Reaction {
 	person := &workspacev1.Person{UserId: userID, Email: email, Name: name}
 	var all []entity.Reaction

@@ -26,6 +26,7 @@ var (
 	errHost          = entity.Errorf(entity.InvalidRequest, "redirectHost must have at most %d bytes", maxHost)
 )
 
+// allowGrant records a consent. It has no effect if the grant exists. Errors: invalid_request, limit_reached.
 func allowGrant(call entity.Call, s *userv1.User, c *userv1.AllowGrant) ([]userv1.Event, error) {
 	given := c.GetGrant()
 	if _, allowed := s.GetGrants()[given.GetId()]; allowed {
@@ -66,6 +67,7 @@ func checkGrant(given *userv1.Grant) error {
 	return entity.CheckScopes(given.GetScopes())
 }
 
+// revokeGrant revokes a grant. It has no effect if the grant is revoked. Errors: not_found.
 func revokeGrant(call entity.Call, s *userv1.User, c *userv1.RevokeGrant) ([]userv1.Event, error) {
 	grant, allowed := s.GetGrants()[c.GetGrantId()]
 	switch {

@@ -28,6 +28,7 @@ func ShownPrefix(keyID string) string {
 	return KeyStart + id[:min(8, len(id))]
 }
 
+// issueKey adds an API key. It has no effect if the key exists. Errors: invalid_request, limit_reached.
 func issueKey(call entity.Call, s *userv1.User, c *userv1.IssueApiKey) ([]userv1.Event, error) {
 	// This precedes the validation, so that a repeated command succeeds even if the key has expired in the meantime.
 	if _, issued := s.GetApiKeys()[c.GetKeyId()]; issued {
@@ -69,6 +70,7 @@ func checkKey(call entity.Call, c *userv1.IssueApiKey) error {
 	return nil
 }
 
+// revokeKey revokes an API key. It has no effect if the key is revoked. Errors: not_found.
 func revokeKey(call entity.Call, s *userv1.User, c *userv1.RevokeApiKey) ([]userv1.Event, error) {
 	key, issued := s.GetApiKeys()[c.GetKeyId()]
 	switch {

@@ -19,6 +19,8 @@ var (
 	errNoDevice        = entity.Errorf(entity.InvalidRequest, "syncDeviceId is empty")
 )
 
+// registerMachine adds a machine, or renames the active machine of the device. It has no effect for a machine that was
+// removed. Errors: invalid_request, limit_reached.
 func registerMachine(call entity.Call, s *userv1.User, c *userv1.RegisterMachine) ([]userv1.Event, error) {
 	if err := entity.CheckLabel(c.GetName()); err != nil {
 		return nil, err
@@ -61,6 +63,7 @@ func machineFor(s *userv1.User, c *userv1.RegisterMachine) *userv1.Machine {
 	return nil
 }
 
+// removeMachine removes a machine. It has no effect if the machine is removed. Errors: not_found.
 func removeMachine(call entity.Call, s *userv1.User, c *userv1.RemoveMachine) ([]userv1.Event, error) {
 	machine := s.GetMachines()[c.GetMachineId()]
 	switch {

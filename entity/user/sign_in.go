@@ -33,6 +33,8 @@ func LinkOpens(link *userv1.OneTimeLink, hash []byte, at int64) bool {
 	return at < link.GetExpiresAt() && entity.HashesEqual(link.GetSecretSha256(), hash)
 }
 
+// offerLink replaces the open one-time link. A repetition has no effect, unless it requests another mail with the link.
+// Errors: invalid_request.
 func offerLink(call entity.Call, s *userv1.User, c *userv1.OfferOneTimeLink) ([]userv1.Event, error) {
 	link := &userv1.OneTimeLink{SecretSha256: c.GetLink().GetSecretSha256(), ExpiresAt: c.GetLink().GetExpiresAt()}
 	if mailID := c.GetLink().GetMailId(); mailID != "" {
@@ -54,6 +56,8 @@ func offerLink(call entity.Call, s *userv1.User, c *userv1.OfferOneTimeLink) ([]
 	return []userv1.Event{&userv1.OneTimeLinkOffered{Link: link, At: call.At()}}, nil
 }
 
+// setPassword sets the password, consumes the one-time link and ends all browser sessions. Errors: link_invalid,
+// invalid_request.
 func setPassword(call entity.Call, s *userv1.User, c *userv1.SetPassword) ([]userv1.Event, error) {
 	switch {
 	case c.GetPasswordHash() != "" && c.GetPasswordHash() == s.GetPasswordHash():
@@ -92,6 +96,9 @@ var (
 	errPasswordReplaced = entity.Errorf(entity.Unauthorized, "the password was changed during the sign-in; sign in again")
 )
 
+// startSession starts a browser session and links the identity with which the user authenticated. It ends the oldest
+// sessions if there are too many. Errors: invalid_request, unauthorized if the password was changed, and those of
+// linkIdentity.
 func startSession(call entity.Call, s *userv1.User, c *userv1.StartBrowserSession) ([]userv1.Event, error) {
 	given := c.GetSession()
 	if _, started := s.GetBrowserSessions()[given.GetId()]; started {
@@ -137,6 +144,7 @@ func sessionsAfter(s *userv1.User, e *userv1.BrowserSessionStarted) map[string]*
 	return next
 }
 
+// endSession ends a browser session. Errors: not_found.
 func endSession(call entity.Call, s *userv1.User, c *userv1.EndBrowserSession) ([]userv1.Event, error) {
 	if _, started := s.GetBrowserSessions()[c.GetSessionId()]; !started {
 		return nil, errNoSuchSession

@@ -116,6 +116,7 @@ func conflictingAnchor(
 	return found
 }
 
+// removeAnchor removes an anchor. It has no effect if the anchor does not exist.
 func removeAnchor(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.RemoveAnchor,
 ) ([]workspacev1.Event, error) {

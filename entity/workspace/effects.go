@@ -125,6 +125,7 @@ func afterStatusChange(identity string, e *workspacev1.StatusChanged) []entity.R
 	}
 }
 
+// releaseSlug returns the command that releases a slug and reserves it for the workspace, from a time on.
 func releaseSlug(slug, workspaceID string, at int64) entity.Reaction {
 	return entity.Send(entity.KindSlug, slug, &slugv1.ReleaseSlug{
 		WorkspaceId: workspaceID, ReservedUntil: at + slugReservation.Milliseconds(),

@@ -80,6 +80,7 @@ func listRows(before, after *workspacev1.Workspace, e workspacev1.Event) []entit
 	return nil
 }
 
+// memberRow returns the row of a member, which is removed if the person is no longer a member.
 func memberRow(before, after *workspacev1.Workspace, id string) []entity.Row {
 	if is, member := after.GetMembers()[id]; member {
 		return []entity.Row{{List: MembersList, Key: entity.AscendingKey(is.GetPosition()), Message: is}}
@@ -103,6 +104,7 @@ func rowsWithoutOutdated(before, after *workspacev1.Workspace) []entity.Row {
 	return rows
 }
 
+// anchorRows returns the rows of an anchor in AnchorsList and BrokenAnchorsList.
 func anchorRows(before, after *workspacev1.Workspace, id string) []entity.Row {
 	was, is := before.GetAnchors()[id], after.GetAnchors()[id]
 	row := entity.Row{List: AnchorsList, Key: entity.AscendingKey(max(was.GetPosition(), is.GetPosition()))}

@@ -26,6 +26,7 @@ func CheckName(name string) *entity.Error {
 	return entity.CheckText("name", name, 1, entity.MaxNameLength)
 }
 
+// create creates the workspace. It has no effect if the workspace exists. Errors: invalid_request.
 func create(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.CreateWorkspace,
 ) ([]workspacev1.Event, error) {
@@ -68,6 +69,7 @@ func applyCreated(next *workspacev1.Workspace, e *workspacev1.WorkspaceCreated) 
 	}}
 }
 
+// reportReady makes a provisioning or unhealthy workspace active. It does not change other statuses.
 func reportReady(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.Event, error) {
 	switch s.GetStatus() {
 	case workspacev1.Status_STATUS_PROVISIONING, workspacev1.Status_STATUS_UNHEALTHY:
@@ -77,6 +79,7 @@ func reportReady(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.Even
 	}
 }
 
+// reportUnhealthy makes an active workspace unhealthy. It does not change other statuses.
 func reportUnhealthy(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.Event, error) {
 	if s.GetStatus() != workspacev1.Status_STATUS_ACTIVE {
 		return nil, nil
@@ -84,6 +87,8 @@ func reportUnhealthy(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.
 	return []workspacev1.Event{&workspacev1.WorkspaceUnhealthy{At: call.At()}}, nil
 }
 
+// changeStatus sets the status that an operator has chosen. Errors: invalid_request, also for active while the computer is
+// being provisioned.
 func changeStatus(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.ChangeStatus,
 ) ([]workspacev1.Event, error) {
@@ -131,6 +136,7 @@ func rename(
 	}}, nil
 }
 
+// setDefaultModel sets the default tier of sessions. Errors: invalid_request.
 func setDefaultModel(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.SetDefaultModel,
 ) ([]workspacev1.Event, error) {
