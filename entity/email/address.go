@@ -9,28 +9,27 @@ import (
 
 // Limits of an address, in bytes.
 const (
-	// MaxLength is of the whole (RFC 5321, section 4.5.3.1.3, without the angle brackets).
+	// MaxLength is the greatest length of an address (RFC 5321, section 4.5.3.1.3, without the angle brackets).
 	MaxLength = 254
-	// MaxLocal is of what stands before the @ (section 4.5.3.1.1).
+	// MaxLocal is the greatest length of the local part, before the @ (section 4.5.3.1.1).
 	MaxLocal = 64
-	// MaxLabel is of each part of the domain (RFC 1035, section 2.3.4).
+	// MaxLabel is the greatest length of each label of the domain (RFC 1035, section 2.3.4).
 	MaxLabel = 63
 )
 
 var (
 	errLength = entity.Errorf(entity.InvalidRequest, "email must have at most %d bytes", MaxLength)
-	errASCII  = entity.Errorf(entity.InvalidRequest, "email must be of ASCII alone; internationalised domains are written as xn--")
-	errForm   = entity.Errorf(entity.InvalidRequest, "email is no address")
+	errASCII  = entity.Errorf(entity.InvalidRequest, "email must be ASCII; write internationalised domains with xn--")
+	errForm   = entity.Errorf(entity.InvalidRequest, "email is not an address")
 	errLocal  = entity.Errorf(entity.InvalidRequest, "email must have at most %d bytes before the @", MaxLocal)
 	errDomain = entity.Errorf(entity.InvalidRequest,
 		"email must end in a domain, whose parts have 1 to %d letters, digits and inner hyphens", MaxLabel)
 	errCase = entity.Errorf(entity.InvalidRequest, "email is not lower-case")
 )
 
-// Canonical is the address that a text names, in the one form in which it names a person: lower-case.
-// Errors: invalid_request.
+// Canonical returns an address in lower case, the form that is the identity of its entity. Errors: invalid_request.
 func Canonical(text string) (string, error) {
-	if isASCII(text) { // other letters would become those of another address, as U+212A becomes k
+	if isASCII(text) { // ToLower would turn other letters into ASCII: U+212A, the Kelvin sign, becomes k
 		text = strings.ToLower(text)
 	}
 	if err := Check(text); err != nil {
@@ -39,8 +38,8 @@ func Canonical(text string) (string, error) {
 	return text, nil
 }
 
-// Check tells why a text is no lower-case address; nil where it is one: a Mailbox (RFC 5321, section 4.1.2) without
-// quoted strings and address literals. Errors: invalid_request.
+// Check returns an error unless a text is an address in lower case: a Mailbox (RFC 5321, section 4.1.2) without quoted
+// strings and address literals. Errors: invalid_request.
 func Check(address string) *entity.Error {
 	local, domain, found := strings.Cut(address, "@")
 	switch {
@@ -48,11 +47,11 @@ func Check(address string) *entity.Error {
 		return errLength
 	case !isASCII(address):
 		return errASCII
-	case !found || !each(local, isAtom):
+	case !found || !allParts(local, isAtom):
 		return errForm
 	case len(local) > MaxLocal:
 		return errLocal
-	case !each(domain, isLabel):
+	case !allParts(domain, isLabel):
 		return errDomain
 	case strings.ToLower(address) != address:
 		return errCase
@@ -64,10 +63,10 @@ func isASCII(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
 }
 
-// each tells whether all parts between dots are something.
-func each(text string, is func(string) bool) bool {
+// allParts reports whether isValid is true for each part of a text between dots.
+func allParts(text string, isValid func(string) bool) bool {
 	for part := range strings.SplitSeq(text, ".") {
-		if !is(part) {
+		if !isValid(part) {
 			return false
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// Who may send what: o an owner, e an editor, v a viewer. What is not said nobody but the platform may.
+// The letters are the roles that may send a command: o is an owner, e an editor, v a viewer. The platform may send all.
 var senders = map[protoreflect.Name]string{
 	"Authorize": "oev", "DescribeWorkspace": "oev",
 	"RenameWorkspace": "o", "SetDefaultModel": "o", "ChangeRole": "o", "RemoveMember": "o", "Suspend": "o", "Resume": "o",
@@ -24,11 +24,11 @@ var senders = map[protoreflect.Name]string{
 	"DescribeInvitation": "", "CreateAnchor": "", "RemoveAnchor": "", "MoveAnchor": "", "BreakAnchor": "",
 	"RepairAnchor": "", "OrphanAnchors": "", "ListAnchors": "",
 	"ReportLocksRemoved": "", "RequestAnchorCheck": "", "ReportAnchorsChecked": "",
-	// Its own rule: an invited person is none of these.
+	// This command authorizes its sender itself: an invited person has no role.
 	"AcceptInvitation": "",
 }
 
-// samples are commands that are carried out for whoever may send them; those left out need no field.
+// samples has a valid command of each type that needs fields.
 var samples = map[protoreflect.Name]workspacev1.Command{
 	"RenameWorkspace":    &workspacev1.RenameWorkspace{Slug: "apex"},
 	"SetDefaultModel":    &workspacev1.SetDefaultModel{Tier: workspacev1.Tier_TIER_BALANCED},
@@ -45,7 +45,7 @@ var samples = map[protoreflect.Name]workspacev1.Command{
 	"MoveAnchor":         &workspacev1.MoveAnchor{AnchorId: "anc_1", FromPath: "app", ToPath: "b"},
 }
 
-// everyCommand is one of each that a workspace can be sent.
+// everyCommand returns one command of each type, by name.
 func everyCommand() map[protoreflect.Name]workspacev1.Command {
 	all := map[protoreflect.Name]workspacev1.Command{}
 	protoregistry.GlobalTypes.RangeMessages(func(mt protoreflect.MessageType) bool {
@@ -60,9 +60,9 @@ func everyCommand() map[protoreflect.Name]workspacev1.Command {
 	return all
 }
 
-// open is whole, suspended no longer, with an invitation to accept and an anchor of a kind.
+// open returns a workspace that accepts changes, with a pending invitation and an anchor.
 func open() *workspacev1.Workspace {
-	s := whole()
+	s := fullWorkspace()
 	s.Suspension = nil
 	s.Invitations["inv_1"].Role, s.Invitations["inv_1"].ExpiresAt = workspacev1.Role_ROLE_EDITOR, noon.UnixMilli()+1
 	s.Anchors["anc_1"].Kind, s.Anchors["anc_1"].State = workspacev1.AnchorKind_ANCHOR_KIND_APP, workspacev1.AnchorState_ANCHOR_STATE_ACTIVE
@@ -70,11 +70,11 @@ func open() *workspacev1.Workspace {
 }
 
 func decide(p *wirev1.Principal, s *workspacev1.Workspace, c workspacev1.Command) entity.Code {
-	_, err := workspace.Decide(by(p), s, c)
+	_, err := workspace.Rules.AuthorizeAndDecide(callBy(p), s, c)
 	return entitytest.Code(err)
 }
 
-func TestWhoMaySendWhat(t *testing.T) {
+func TestAccess(t *testing.T) {
 	for name, c := range everyCommand() {
 		may, known := senders[name]
 		if !known {
@@ -109,8 +109,9 @@ func containsAny(s, letter string) bool {
 	return false
 }
 
-// What an owner is refused in a workspace that takes no changes, and what the platform still does.
-func TestWhatTakesNoChanges(t *testing.T) {
+// TestClosedWorkspace checks the commands that a suspended, archived or retired workspace refuses to an owner, and that it
+// accepts commands of the platform.
+func TestClosedWorkspace(t *testing.T) {
 	for what, test := range map[string]struct {
 		shut func(*workspacev1.Workspace)
 		code entity.Code
@@ -148,14 +149,14 @@ func TestDeletedIsFinal(t *testing.T) {
 	s.Status = workspacev1.Status_STATUS_DELETED
 	for name, c := range everyCommand() {
 		for _, p := range []*wirev1.Principal{person("owner"), entity.Platform()} {
-			events, err := workspace.Decide(by(p), s, c)
+			events, err := workspace.Rules.AuthorizeAndDecide(callBy(p), s, c)
 			if len(events) > 0 {
 				t.Errorf("%s: %v", name, events)
 			}
 			if code := entitytest.Code(err); p.GetUserId() != "" && code != entity.NotFound && code != entity.Forbidden {
 				t.Errorf("%s of a former owner: %q", name, code)
 			}
-			if err == nil && workspace.Reply(by(p), s, c, nil) == proto.Message(nil) {
+			if err == nil && workspace.Reply(callBy(p), s, c, nil) == proto.Message(nil) {
 				t.Errorf("%s: no reply", name)
 			}
 		}
@@ -175,8 +176,8 @@ func TestDeletedIsFinal(t *testing.T) {
 	}
 }
 
-// A kind of anchor is bound anew by who has its capability, whatever else they have.
-func TestReanchorNeedsTheKindsCapability(t *testing.T) {
+// TestReanchorCapability checks that the sender of Reanchor needs the capability for the kind of the anchor.
+func TestReanchorCapability(t *testing.T) {
 	kinds := map[workspacev1.AnchorKind]string{
 		workspacev1.AnchorKind_ANCHOR_KIND_APP: entity.Apps, workspacev1.AnchorKind_ANCHOR_KIND_AGENT: entity.Apps,
 		workspacev1.AnchorKind_ANCHOR_KIND_PUBLISH:    entity.Publish,

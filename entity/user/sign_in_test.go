@@ -14,14 +14,14 @@ import (
 )
 
 func TestOneTimeLink(t *testing.T) {
-	call, at := by(entity.Platform()), noon.UnixMilli()
+	call, at := callBy(entity.Platform()), noon.UnixMilli()
 	week := (7 * 24 * time.Hour).Milliseconds()
 	s := must(t, call, created(t), link(at+week))
 	for name, c := range map[string]*userv1.OfferOneTimeLink{
 		"no link": {}, "short": {Link: &userv1.OneTimeLink{SecretSha256: secret[1:], ExpiresAt: at + 1}},
 		"past": link(at), "late": link(at + week + 1),
 	} {
-		if _, _, err := ask(t, call, created(t), c); entitytest.Code(err) != entity.InvalidRequest {
+		if _, _, err := execute(t, call, created(t), c); entitytest.Code(err) != entity.InvalidRequest {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -42,7 +42,7 @@ func TestOneTimeLink(t *testing.T) {
 		"replaced":   {call, replaced, secret, entity.LinkInvalid},
 		"expired":    {late, s, secret, entity.LinkInvalid},
 	} {
-		_, _, err := ask(t, test.call, test.s, &userv1.SetPassword{LinkSecretSha256: test.secret, PasswordHash: argon})
+		_, _, err := execute(t, test.call, test.s, &userv1.SetPassword{LinkSecretSha256: test.secret, PasswordHash: argon})
 		if entitytest.Code(err) != test.want {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -50,18 +50,18 @@ func TestOneTimeLink(t *testing.T) {
 }
 
 func TestSetPassword(t *testing.T) {
-	call := by(entity.Platform())
+	call := callBy(entity.Platform())
 	s := must(t, call, must(t, call, must(t, call, created(t), session(1)), session(2)), link(noon.UnixMilli()+1))
 	for name, hash := range map[string]string{
 		"none": "", "another function": strings.Replace(argon, "argon2id", "argon2i", 1), "text": "hunter2", "line": argon + "\n",
 		"no salt": "$argon2id$v=19$m=65536,t=3,p=4$$aGFzaGhhc2hoYXNoaGFzaA", "long": argon + strings.Repeat("a", 512),
 	} {
-		_, _, err := ask(t, call, s, &userv1.SetPassword{LinkSecretSha256: secret, PasswordHash: hash})
+		_, _, err := execute(t, call, s, &userv1.SetPassword{LinkSecretSha256: secret, PasswordHash: hash})
 		if entitytest.Code(err) != entity.InvalidRequest {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	s, events, err := ask(t, call, s, &userv1.SetPassword{LinkSecretSha256: secret, PasswordHash: argon})
+	s, events, err := execute(t, call, s, &userv1.SetPassword{LinkSecretSha256: secret, PasswordHash: argon})
 	if err != nil || fmt.Sprint(events[0].(*userv1.PasswordSet).GetEndedSessionIds()) != "[bse_1 bse_2]" {
 		t.Fatalf("%v, %v", events, err)
 	}
@@ -70,13 +70,13 @@ func TestSetPassword(t *testing.T) {
 		t.Errorf("%v, sessions %v", password, s.GetBrowserSessions())
 	}
 	again := &userv1.SetPassword{LinkSecretSha256: secret, PasswordHash: argon + "YQ"}
-	if _, _, err := ask(t, call, s, again); entitytest.Code(err) != entity.LinkInvalid {
+	if _, _, err := execute(t, call, s, again); entitytest.Code(err) != entity.LinkInvalid {
 		t.Errorf("a link served twice: %v", err)
 	}
 	byPassword := func(hash string) error {
 		c := session(3)
 		c.PasswordHash = hash
-		_, _, err := ask(t, call, s, c)
+		_, _, err := execute(t, call, s, c)
 		return err
 	}
 	if err := byPassword(argon); err != nil {
@@ -88,7 +88,7 @@ func TestSetPassword(t *testing.T) {
 }
 
 func TestBrowserSessionValidation(t *testing.T) {
-	call := by(entity.Platform())
+	call := callBy(entity.Platform())
 	for name, change := range map[string]func(*userv1.BrowserSession){
 		"no id":     func(b *userv1.BrowserSession) { b.Id = "" },
 		"odd id":    func(b *userv1.BrowserSession) { b.Id = "a b" },
@@ -99,7 +99,7 @@ func TestBrowserSessionValidation(t *testing.T) {
 	} {
 		c := session(1)
 		change(c.Session)
-		if _, _, err := ask(t, call, created(t), c); entitytest.Code(err) != entity.InvalidRequest {
+		if _, _, err := execute(t, call, created(t), c); entitytest.Code(err) != entity.InvalidRequest {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -110,19 +110,19 @@ func TestBrowserSessionValidation(t *testing.T) {
 	if kept.GetUserAgent() != "x"+strings.Repeat("é", 99) || len(kept.GetAddress()) != 64 || kept.GetCreatedAt() != call.At() {
 		t.Errorf("kept %v", kept)
 	}
-	if _, _, err := ask(t, by(human(alice)), created(t), &userv1.EndBrowserSession{SessionId: "bse_1"}); entitytest.Code(err) != entity.NotFound {
+	if _, _, err := execute(t, callBy(human(alice)), created(t), &userv1.EndBrowserSession{SessionId: "bse_1"}); entitytest.Code(err) != entity.NotFound {
 		t.Errorf("ending none: %v", err)
 	}
 }
 
 func TestBrowserSessions(t *testing.T) {
-	s, call := created(t), by(entity.Platform())
+	s, call := created(t), callBy(entity.Platform())
 	for n := range user.MaxSessions {
 		call.Now = noon.Add(time.Duration(n) * time.Millisecond)
 		s = must(t, call, s, session(n))
 	}
 	call.Now = call.Now.Add(time.Millisecond)
-	s, events, _ := ask(t, call, s, session(100))
+	s, events, _ := execute(t, call, s, session(100))
 	if ended := events[0].(*userv1.BrowserSessionStarted).GetEndedSessionIds(); fmt.Sprint(ended) != "[bse_0]" {
 		t.Fatalf("ended %v", ended)
 	}
@@ -136,7 +136,7 @@ func TestBrowserSessions(t *testing.T) {
 	}
 	later := session(101)
 	later.Session.ExpiresAt = call.At() + 1
-	s, events, err := ask(t, call, s, later)
+	s, events, err := execute(t, call, s, later)
 	if err != nil || len(s.GetBrowserSessions()) != 1 || len(events[0].(*userv1.BrowserSessionStarted).GetEndedSessionIds()) != 0 {
 		t.Fatalf("after all expired: %v, %v, %v", s.GetBrowserSessions(), events, err)
 	}

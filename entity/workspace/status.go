@@ -1,39 +1,32 @@
 package workspace
 
 import (
-	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// MaxNameLength is the longest name, in characters (specification, Limits: 1 to 200).
-const MaxNameLength = 200
+// MaxReasonLength is the greatest length of the reason of a suspension, in characters.
+const MaxReasonLength = 1000
 
 var (
-	errNoCreator  = entity.Errorf(entity.InvalidRequest, "creatorId is empty")
-	errNameText   = entity.Errorf(entity.InvalidRequest, "name has a control character or is not UTF-8")
-	errNameLength = entity.Errorf(entity.InvalidRequest, "name must have 1 to %d characters", MaxNameLength)
-	errStatus     = entity.Errorf(entity.InvalidRequest, "status must be active, archived, retired or deleted")
-	errNotReady   = entity.Errorf(entity.InvalidRequest, "status: the workspace's computer is not ready yet")
-	errTier       = entity.Errorf(entity.InvalidRequest, "tier is none of the tiers")
+	errNoCreator = entity.Errorf(entity.InvalidRequest, "creatorId is empty")
+	errStatus    = entity.Errorf(entity.InvalidRequest, "status must be active, archived, retired or deleted")
+	errNotReady  = entity.Errorf(entity.InvalidRequest, "status: the workspace's computer is not ready yet")
+	errTier      = entity.Errorf(entity.InvalidRequest, "tier is not a known tier")
+	errReason    = entity.Errorf(entity.InvalidRequest, "reason must be UTF-8 of at most %d characters", MaxReasonLength)
+	errOperator  = entity.Errorf(entity.Forbidden, "an operator has suspended the workspace; only an operator can change or end this suspension")
 )
 
-// CheckName tells why a name is no workspace's; nil where it may be one.
+// CheckName returns an error unless a text may be the name of a workspace. Errors: invalid_request.
 func CheckName(name string) *entity.Error {
-	switch {
-	case !utf8.ValidString(name):
-		return errNameText
-	case strings.ContainsFunc(name, unicode.IsControl):
-		return errNameText
-	case name == "" || utf8.RuneCountInString(name) > MaxNameLength:
-		return errNameLength
-	}
-	return nil
+	return entity.CheckText("name", name, 1, entity.MaxNameLength)
 }
 
+// create creates the workspace. It has no effect if the workspace exists. Errors: invalid_request.
 func create(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.CreateWorkspace,
 ) ([]workspacev1.Event, error) {
@@ -58,7 +51,7 @@ func create(
 	}}, nil
 }
 
-func created(next *workspacev1.Workspace, e *workspacev1.WorkspaceCreated) {
+func applyCreated(next *workspacev1.Workspace, e *workspacev1.WorkspaceCreated) {
 	next.Slug = e.GetSlug()
 	next.Name = e.GetName()
 	next.Status = workspacev1.Status_STATUS_PROVISIONING
@@ -70,12 +63,13 @@ func created(next *workspacev1.Workspace, e *workspacev1.WorkspaceCreated) {
 		JoinedAt: e.GetAt(),
 		Email:    e.GetCreatorEmail(),
 		Name:     e.GetCreatorName(),
-		// Nothing happens to a workspace before its creation.
+		// The creation is always the first event of the stream.
 		Position: 1,
 		Billing:  true,
 	}}
 }
 
+// reportReady makes a provisioning or unhealthy workspace active. It does not change other statuses.
 func reportReady(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.Event, error) {
 	switch s.GetStatus() {
 	case workspacev1.Status_STATUS_PROVISIONING, workspacev1.Status_STATUS_UNHEALTHY:
@@ -85,6 +79,7 @@ func reportReady(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.Even
 	}
 }
 
+// reportUnhealthy makes an active workspace unhealthy. It does not change other statuses.
 func reportUnhealthy(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.Event, error) {
 	if s.GetStatus() != workspacev1.Status_STATUS_ACTIVE {
 		return nil, nil
@@ -92,6 +87,8 @@ func reportUnhealthy(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.
 	return []workspacev1.Event{&workspacev1.WorkspaceUnhealthy{At: call.At()}}, nil
 }
 
+// changeStatus sets the status that an operator has chosen. Errors: invalid_request, also for active while the computer is
+// being provisioned.
 func changeStatus(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.ChangeStatus,
 ) ([]workspacev1.Event, error) {
@@ -113,7 +110,8 @@ func changeStatus(
 	}}, nil
 }
 
-// rename trusts that the slug was claimed, and so that it is well formed.
+// rename does not validate the slug: the workspace has claimed it before, see package slug. Errors: invalid_request, and
+// unavailable if the workspace was renamed since the requester read its slug.
 func rename(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.RenameWorkspace,
 ) ([]workspacev1.Event, error) {
@@ -138,6 +136,7 @@ func rename(
 	}}, nil
 }
 
+// setDefaultModel sets the default tier of sessions. Errors: invalid_request.
 func setDefaultModel(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.SetDefaultModel,
 ) ([]workspacev1.Event, error) {
@@ -149,4 +148,35 @@ func setDefaultModel(
 		return nil, nil
 	}
 	return []workspacev1.Event{&workspacev1.DefaultModelChanged{Tier: c.GetTier(), At: call.At()}}, nil
+}
+
+// suspend decides a suspension by an owner or an operator. An operator may take over the suspension by an owner; an owner
+// may not change the suspension by an operator. Errors: invalid_request, forbidden.
+func suspend(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Suspend) ([]workspacev1.Event, error) {
+	if !utf8.ValidString(c.GetReason()) || utf8.RuneCountInString(c.GetReason()) > MaxReasonLength {
+		return nil, errReason
+	}
+	before := s.GetSuspension()
+	next := &workspacev1.Suspension{At: call.At(), Reason: c.GetReason(), ByOperator: entity.IsPlatform(call.Principal)}
+	if before != nil {
+		next.At = before.GetAt()
+	}
+	switch {
+	case before.GetByOperator() && !next.GetByOperator():
+		return nil, errOperator
+	case proto.Equal(before, next):
+		return nil, nil
+	}
+	return []workspacev1.Event{&workspacev1.WorkspaceSuspended{Suspension: next}}, nil
+}
+
+// resume ends a suspension. Errors: forbidden if an operator has suspended the workspace and the requester is not one.
+func resume(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.Event, error) {
+	switch {
+	case s.GetSuspension() == nil:
+		return nil, nil
+	case s.GetSuspension().GetByOperator() && !entity.IsPlatform(call.Principal):
+		return nil, errOperator
+	}
+	return []workspacev1.Event{&workspacev1.WorkspaceResumed{At: call.At()}}, nil
 }

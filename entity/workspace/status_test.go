@@ -13,7 +13,7 @@ import (
 )
 
 func TestRename(t *testing.T) {
-	w := founded(t)
+	w := newReadyWorld(t)
 	long := strings.Repeat("é", 200)
 	for _, step := range []struct{ slug, name, toSlug, toName string }{
 		{"apex", "", "apex", "Acme"}, {"", "Apex", "apex", "Apex"}, {"acme", long, "acme", long},
@@ -34,15 +34,15 @@ func TestRename(t *testing.T) {
 		if last := w.lastAudit(); last.GetEvent() != "workspace.renamed" || !proto.Equal(last.GetProvenance(), logged) {
 			t.Errorf("%v", last)
 		}
-		w.unchanged(person("ann"), &workspacev1.RenameWorkspace{Slug: step.toSlug, Name: step.toName})
+		w.mustNotChange(person("ann"), &workspacev1.RenameWorkspace{Slug: step.toSlug, Name: step.toName})
 	}
-	w.refused(person("ann"), &workspacev1.RenameWorkspace{Slug: "apex", Name: "Late", NameOnly: true}, entity.Unavailable)
+	w.mustRefuse(person("ann"), &workspacev1.RenameWorkspace{Slug: "apex", Name: "Late", NameOnly: true}, entity.Unavailable)
 	if _, events := w.must(person("ann"), &workspacev1.RenameWorkspace{Slug: "acme", Name: "In time", NameOnly: true}); len(events) != 1 {
 		t.Errorf("its name alone: %v", events)
 	}
-	w.unchanged(person("ann"), &workspacev1.RenameWorkspace{})
+	w.mustNotChange(person("ann"), &workspacev1.RenameWorkspace{})
 	for _, name := range []string{strings.Repeat("é", 201), "a\tb", "\xff"} {
-		w.refused(person("ann"), &workspacev1.RenameWorkspace{Name: name}, entity.InvalidRequest)
+		w.mustRefuse(person("ann"), &workspacev1.RenameWorkspace{Name: name}, entity.InvalidRequest)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestChangeStatus(t *testing.T) {
 		{archived, retired, ""}, {deleted, deleted, ""}, {deleted, up, entity.WorkspaceClosed}, {deleted, retired, entity.WorkspaceClosed},
 		{up, unhealthy, entity.InvalidRequest}, {up, provisioning, entity.InvalidRequest}, {up, 0, entity.InvalidRequest}, {up, 9, entity.InvalidRequest},
 	} {
-		w := founded(t)
+		w := newReadyWorld(t)
 		w.s.Status = test.from
 		changes := len(w.events)
 		reply, events, err := w.send(entity.Platform(), &workspacev1.ChangeStatus{Status: test.to})
@@ -87,8 +87,8 @@ func TestChangeStatus(t *testing.T) {
 	}
 }
 
-func TestHealth(t *testing.T) {
-	w := none(t)
+func TestReports(t *testing.T) {
+	w := newWorld(t)
 	w.must(entity.Platform(), &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "ann"})
 	logged := func(previous, now string) {
 		t.Helper()
@@ -98,7 +98,7 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%v, want %v", last, want)
 		}
 	}
-	w.unchanged(entity.Platform(), &workspacev1.ReportUnhealthy{})
+	w.mustNotChange(entity.Platform(), &workspacev1.ReportUnhealthy{})
 	w.must(entity.Platform(), &workspacev1.ReportReady{})
 	logged("provisioning", "active")
 	w.must(entity.Platform(), &workspacev1.ReportUnhealthy{})
@@ -107,12 +107,12 @@ func TestHealth(t *testing.T) {
 	logged("unhealthy", "active")
 	w.must(entity.Platform(), &workspacev1.ChangeStatus{Status: workspacev1.Status_STATUS_ARCHIVED})
 	logged("active", "archived")
-	w.unchanged(entity.Platform(), &workspacev1.ReportUnhealthy{})
-	w.unchanged(entity.Platform(), &workspacev1.ReportReady{})
+	w.mustNotChange(entity.Platform(), &workspacev1.ReportUnhealthy{})
+	w.mustNotChange(entity.Platform(), &workspacev1.ReportReady{})
 }
 
 func TestSetDefaultModel(t *testing.T) {
-	w := founded(t)
+	w := newReadyWorld(t)
 	c := &workspacev1.SetDefaultModel{Tier: workspacev1.Tier_TIER_OPENAI_FRONTIER}
 	reply, _ := w.must(person("ann"), c)
 	if got := reply.(*workspacev1.Description).GetWorkspace().GetDefaultTier(); got != c.GetTier() {
@@ -121,15 +121,15 @@ func TestSetDefaultModel(t *testing.T) {
 	if last := w.lastAudit(); last.GetEvent() != "default_model.changed" || last.GetProvenance().GetTier() != "openai-frontier" {
 		t.Errorf("%v", last)
 	}
-	w.unchanged(person("ann"), c)
+	w.mustNotChange(person("ann"), c)
 	for _, tier := range []workspacev1.Tier{0, 7, -1} {
-		w.refused(person("ann"), &workspacev1.SetDefaultModel{Tier: tier}, entity.InvalidRequest)
+		w.mustRefuse(person("ann"), &workspacev1.SetDefaultModel{Tier: tier}, entity.InvalidRequest)
 	}
 }
 
-// Each change names who made it and to whom.
-func TestTheLogOfPeople(t *testing.T) {
-	w := founded(t)
+// TestAuditOfMembers checks the actor and the member in the audit events of members and invitations.
+func TestAuditOfMembers(t *testing.T) {
+	w := newReadyWorld(t)
 	ann := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION, UserId: "ann", ImpersonatorId: "root"}
 	expected := func(event, actor string, want *auditv1.Provenance) {
 		t.Helper()
@@ -139,11 +139,11 @@ func TestTheLogOfPeople(t *testing.T) {
 		}
 	}
 	expected("workspace.status_changed", "system", &auditv1.Provenance{PreviousStatus: "provisioning", Action: "active"})
-	w.must(ann, inviting("inv_1", address("bob"), "x"))
+	w.must(ann, newInvite("inv_1", address("bob"), "x"))
 	expected("invitation.created", "ann", &auditv1.Provenance{
 		Actor: "root", TargetEmail: address("bob"), Role: "editor", ExpiresAt: noon.Add(7 * day).UnixMilli(),
 	})
-	w.must(ann, inviting("inv_2", address("cat"), "x"))
+	w.must(ann, newInvite("inv_2", address("cat"), "x"))
 	w.must(ann, &workspacev1.RevokeInvitation{InvitationId: "inv_2"})
 	expected("invitation.revoked", "ann", &auditv1.Provenance{Actor: "root", TargetEmail: address("cat"), Role: "editor"})
 	w.must(entity.Platform(), &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("bob")})
@@ -156,8 +156,8 @@ func TestTheLogOfPeople(t *testing.T) {
 	})
 }
 
-func TestTheLogOfCreation(t *testing.T) {
-	w := none(t)
+func TestAuditOfCreation(t *testing.T) {
+	w := newWorld(t)
 	w.must(entity.Platform(), &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "ann"})
 	if last := w.lastAudit(); last.GetEvent() != "workspace.created" || last.GetActorId() != "ann" ||
 		!proto.Equal(last.GetProvenance(), &auditv1.Provenance{Slug: "acme", Name: "Acme"}) {
@@ -166,7 +166,7 @@ func TestTheLogOfCreation(t *testing.T) {
 }
 
 func TestRecordAudit(t *testing.T) {
-	w := founded(t)
+	w := newReadyWorld(t)
 	given := &auditv1.Event{
 		Id: "aud_other", Event: "api_key.created", ActorId: "bob", At: noon.UnixMilli() + 5,
 		Provenance: &auditv1.Provenance{Name: "laptop", Prefix: "atl_12345678"},
@@ -186,6 +186,6 @@ func TestRecordAudit(t *testing.T) {
 		t.Errorf("%v", last)
 	}
 	for _, e := range []*auditv1.Event{nil, {}, {Event: "a.b", At: -1}, {Event: "a.b", At: 1 << 53}} {
-		w.refused(entity.Platform(), &workspacev1.RecordAudit{Event: e}, entity.InvalidRequest)
+		w.mustRefuse(entity.Platform(), &workspacev1.RecordAudit{Event: e}, entity.InvalidRequest)
 	}
 }

@@ -30,20 +30,20 @@ func TestDisplayName(t *testing.T) {
 }
 
 func TestChangeProfile(t *testing.T) {
-	call := by(human(alice))
-	s := must(t, by(entity.Platform()), created(t), &userv1.JoinWorkspace{WorkspaceId: "ws_1"})
-	s, events, err := ask(t, call, s, &userv1.ChangeProfile{FirstName: new("Al"), LastName: new("Ice")})
+	call := callBy(human(alice))
+	s := must(t, callBy(entity.Platform()), created(t), &userv1.JoinWorkspace{WorkspaceId: "ws_1"})
+	s, events, err := execute(t, call, s, &userv1.ChangeProfile{FirstName: new("Al"), LastName: new("Ice")})
 	want := &userv1.ProfileChanged{
 		FirstName: "Al", LastName: "Ice", At: call.At(), Email: "alice@example.com", Name: "Al Ice", WorkspaceIds: []string{"ws_1"},
 	}
 	if err != nil || len(events) != 1 || !proto.Equal(events[0], want) {
 		t.Fatalf("%v, %v", events, err)
 	}
-	s, events, _ = ask(t, call, s, &userv1.ChangeProfile{FirstName: new("")})
+	s, events, _ = execute(t, call, s, &userv1.ChangeProfile{FirstName: new("")})
 	if len(events) != 1 || s.GetFirstName() != "" || s.GetLastName() != "Ice" {
 		t.Fatalf("%v, %v", events, s)
 	}
-	if _, events, err := ask(t, call, s, &userv1.ChangeProfile{}); len(events) > 0 || err != nil {
+	if _, events, err := execute(t, call, s, &userv1.ChangeProfile{}); len(events) > 0 || err != nil {
 		t.Fatalf("nothing to change: %v, %v", events, err)
 	}
 	reply := user.Reply(call, s, &userv1.ChangeProfile{}, nil).(*userv1.User)
@@ -60,16 +60,16 @@ func TestChangeProfile(t *testing.T) {
 		"control": {&userv1.ChangeProfile{LastName: new("a\u0085")}, "lastName"},
 		"text":    {&userv1.ChangeProfile{FirstName: new("a\xff")}, "firstName"},
 	} {
-		_, _, err := ask(t, call, s, test.c)
+		_, _, err := execute(t, call, s, test.c)
 		if test.want == "" && err != nil || test.want != "" && (entitytest.Code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// A description tells who somebody is, and nothing that they hold.
-func TestShown(t *testing.T) {
-	shown := user.Reply(by(human(alice)), full(), &userv1.DescribeUser{}, nil)
+// TestProfileHasNoSecrets checks that Profile omits keys, sessions, grants and machines.
+func TestProfileHasNoSecrets(t *testing.T) {
+	shown := user.Reply(callBy(human(alice)), full(), &userv1.DescribeUser{}, nil)
 	want := &userv1.User{
 		Id: alice, Email: "alice@example.com", Name: "A L", CreatedAt: 1, Workspaces: map[string]int64{"ws_1": 1},
 		FirstName: "A", LastName: "L", DisabledAt: 2, InternalAdmin: true,
@@ -80,8 +80,8 @@ func TestShown(t *testing.T) {
 }
 
 func TestJoinAndLeave(t *testing.T) {
-	call := by(entity.Platform())
-	s, events, _ := ask(t, call, created(t), &userv1.JoinWorkspace{WorkspaceId: "ws_1"})
+	call := callBy(entity.Platform())
+	s, events, _ := execute(t, call, created(t), &userv1.JoinWorkspace{WorkspaceId: "ws_1"})
 	if joined, ok := events[0].(*userv1.WorkspaceJoined); !ok || joined.GetEmail() != "alice@example.com" || joined.GetName() != "Alice" {
 		t.Fatalf("%v", events)
 	}
@@ -98,7 +98,7 @@ func TestJoinAndLeave(t *testing.T) {
 }
 
 func TestRows(t *testing.T) {
-	call := by(entity.Platform())
+	call := callBy(entity.Platform())
 	call.Version = 7
 	for name, test := range map[string]struct {
 		c      userv1.Command
@@ -115,7 +115,7 @@ func TestRows(t *testing.T) {
 		"look":        {&userv1.DescribeUser{}, "", false},
 	} {
 		before := created(t)
-		after, events, err := ask(t, call, before, test.c)
+		after, events, err := execute(t, call, before, test.c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestRows(t *testing.T) {
 			case audit.List:
 				event += row.Message.(*auditv1.Event).GetEvent()
 			case user.People:
-				people = row.Key == alice && proto.Equal(row.Message, user.Shown(after))
+				people = row.Key == alice && proto.Equal(row.Message, user.Profile(after))
 			}
 		}
 		if event != test.event || people != test.people {
@@ -145,9 +145,9 @@ func TestRows(t *testing.T) {
 }
 
 func TestImpersonation(t *testing.T) {
-	call := by(entity.Platform())
+	call := callBy(entity.Platform())
 	s := must(t, call, created(t), &userv1.JoinWorkspace{WorkspaceId: "ws_1"})
-	_, events, _ := ask(t, call, s, impersonation("imp_1"))
+	_, events, _ := execute(t, call, s, impersonation("imp_1"))
 	if started := events[0].(*userv1.ImpersonationStarted); started.GetUserId() != alice || len(started.GetWorkspaceIds()) != 1 {
 		t.Fatalf("%v", started)
 	}
@@ -158,17 +158,17 @@ func TestImpersonation(t *testing.T) {
 	for name, change := range map[string]func(*userv1.StartImpersonation){
 		"no credential": func(c *userv1.StartImpersonation) { c.CredentialId = "" },
 		"no secret":     func(c *userv1.StartImpersonation) { c.SecretSha256 = nil },
-		"themselves":    func(c *userv1.StartImpersonation) { c.ImpersonatorId = alice },
-		"nobody":        func(c *userv1.StartImpersonation) { c.ImpersonatorId = "" },
+		"own id":        func(c *userv1.StartImpersonation) { c.ImpersonatorId = alice },
+		"no operator":   func(c *userv1.StartImpersonation) { c.ImpersonatorId = "" },
 		"expired":       func(c *userv1.StartImpersonation) { c.ExpiresAt = call.At() },
 		"too long":      func(c *userv1.StartImpersonation) { c.ExpiresAt = call.At() + 3_600_001 },
 		"no reason":     func(c *userv1.StartImpersonation) { c.Reason = " " },
 		"long reason":   func(c *userv1.StartImpersonation) { c.Reason = strings.Repeat("é", 501) },
-		"odd reason":    func(c *userv1.StartImpersonation) { c.Reason = "a\x00" },
+		"control":       func(c *userv1.StartImpersonation) { c.Reason = "a\x00" },
 	} {
 		c := impersonation("imp_1")
 		change(c)
-		if _, _, err := ask(t, call, s, c); entitytest.Code(err) != entity.InvalidRequest {
+		if _, _, err := execute(t, call, s, c); entitytest.Code(err) != entity.InvalidRequest {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -178,7 +178,7 @@ func TestImpersonation(t *testing.T) {
 	for n := range user.MaxImpersonations - 1 {
 		s = must(t, call, s, impersonation(sessionID(n)))
 	}
-	if _, _, err := ask(t, call, s, impersonation("imp_2")); entitytest.Code(err) != entity.LimitReached {
+	if _, _, err := execute(t, call, s, impersonation("imp_2")); entitytest.Code(err) != entity.LimitReached {
 		t.Errorf("one more: %v", err)
 	}
 	call.Now = call.Now.Add(60_000_000_000)

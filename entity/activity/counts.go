@@ -7,13 +7,13 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// Counts reports whether a row counts as a read or a write of its path.
-func (r Row) Counts() bool { return writes(r.Operation.GetKind()) || reads(r.Operation.GetKind()) }
+// Counts reports whether a row adds to the read or write count of its path.
+func (r Row) Counts() bool { return isWrite(r.Operation.GetKind()) || isRead(r.Operation.GetKind()) }
 
-// CountInto adds a row that counts to its author's totals on its path. A new Totals is the author's first.
+// CountInto adds a row to the totals of its author on its path, which may be empty. Counts must be true for the row.
 func (r Row) CountInto(t *activityv1.Totals) {
 	op := r.Operation
-	touch(t, op.GetAuthor(), r.At, r.At)
+	addTimes(t, op.GetAuthor(), r.At, r.At)
 	n := max(op.GetCount(), 1)
 	switch op.GetKind() {
 	case activityv1.Kind_KIND_READ:
@@ -27,29 +27,30 @@ func (r Row) CountInto(t *activityv1.Totals) {
 	}
 }
 
-// Writer returns the latest writer that a row makes; nil for none.
+// Writer returns the entry that a row makes in the LatestWriter index; nil if the row is not a write.
 func (r Row) Writer() *activityv1.Writer {
-	if !writes(r.Operation.GetKind()) {
+	if !isWrite(r.Operation.GetKind()) {
 		return nil
 	}
 	return &activityv1.Writer{Path: r.Operation.GetPath(), Author: r.Operation.GetAuthor(), LastWriteAt: r.At}
 }
 
-// CountInto adds reads to their author's totals on their path.
+// CountInto adds the reads to the totals of their author on their path, which may be empty.
 func (c ReadCount) CountInto(t *activityv1.Totals) {
-	touch(t, c.Author, c.FirstAt, c.LastAt)
+	addTimes(t, c.Author, c.FirstAt, c.LastAt)
 	t.ReadCount += c.Count
 }
 
-func touch(t *activityv1.Totals, author *activityv1.Author, first, last int64) {
+// addTimes extends the times of totals by those of an author's operations, and sets the author of empty totals.
+func addTimes(t *activityv1.Totals, author *activityv1.Author, first, last int64) {
 	if t.Author == nil {
 		t.Author, t.FirstAt = author, first
 	}
 	t.FirstAt, t.LastAt = min(t.FirstAt, first), max(t.LastAt, last)
 }
 
-// writes reports whether a row of a kind makes its author the latest writer of its path.
-func writes(k activityv1.Kind) bool {
+// isWrite reports whether a row of a kind makes its author the latest writer of its path.
+func isWrite(k activityv1.Kind) bool {
 	switch k {
 	case activityv1.Kind_KIND_WRITE, activityv1.Kind_KIND_CREATE, activityv1.Kind_KIND_RENAME,
 		activityv1.Kind_KIND_CHANGED_SUMMARY:
@@ -59,26 +60,18 @@ func writes(k activityv1.Kind) bool {
 	}
 }
 
-// reads reports whether a row of a kind tells of reads.
-func reads(k activityv1.Kind) bool {
+// isRead reports whether a row of a kind reports reads: a marker or a summary.
+func isRead(k activityv1.Kind) bool {
 	return k == activityv1.Kind_KIND_READ || k == activityv1.Kind_KIND_VIEWED_SUMMARY
 }
 
-// copied returns totals that may be changed while those of the argument are not; empty ones for nil.
-func copied(t *activityv1.Totals) *activityv1.Totals {
-	return &activityv1.Totals{
-		Author: t.GetAuthor(), FirstAt: t.GetFirstAt(), LastAt: t.GetLastAt(),
-		ReadCount: t.GetReadCount(), WriteCount: t.GetWriteCount(), LastWriteAt: t.GetLastWriteAt(),
-		MarkedAt: t.GetMarkedAt(), RecencyAt: t.GetRecencyAt(),
-	}
-}
-
-// read counts a read: as a marker where the author's last one on the path is older than the window, else in memory.
-func (d *draft) read(op *activityv1.Operation) {
+// addRead adds a read: as a marker if the author's last marker on the path is older than MarkerWindow, otherwise as a
+// count. Reads by mirrors never get a marker.
+func (d *draft) addRead(op *activityv1.Operation) {
 	if !strings.HasPrefix(op.GetAuthor().GetActor(), "mirror:") {
-		seen := d.places.value(op.GetPath()) + authorKey(op.GetAuthor())
+		seen := d.paths.value(op.GetPath()) + authorKey(op.GetAuthor())
 		if marked := d.markedAt(seen); marked == 0 || d.At-marked >= MarkerWindow.Milliseconds() {
-			d.row(op)
+			d.addRow(op, d.call.At())
 			if d.marks == nil {
 				d.marks = map[string]int64{}
 			}
@@ -91,7 +84,7 @@ func (d *draft) read(op *activityv1.Operation) {
 	}})
 }
 
-// markedAt returns the time of the last read marker of an author on a path; 0 for none.
+// markedAt returns the time of the last read marker under a value of the Seen index; 0 if there is none.
 func (d *draft) markedAt(seen string) int64 {
 	if at, ok := d.marks[seen]; ok {
 		return at
@@ -102,7 +95,7 @@ func (d *draft) markedAt(seen string) int64 {
 	return d.totals(seen).GetMarkedAt()
 }
 
-// totals are those of the last index write that is proposed.
+// totals returns the totals under a value of the Seen index, as of the last proposed index write; nil if there are none.
 func (d *draft) totals(seen string) *activityv1.Totals {
 	for _, w := range slices.Backward(d.state.Tail.Writes) {
 		if t, ok := w.Totals[seen]; ok {
@@ -112,8 +105,8 @@ func (d *draft) totals(seen string) *activityv1.Totals {
 	return d.lookup(seen)
 }
 
-// fold adds an operation to what the next summary of a generated tree tells.
-func (d *draft) fold(op *activityv1.Operation, tree string) {
+// addToFold adds an operation to the fold of a generated folder, from which the next summary is made.
+func (d *draft) addToFold(op *activityv1.Operation, tree string) {
 	kind := activityv1.Kind_KIND_CHANGED_SUMMARY
 	if op.GetKind() == activityv1.Kind_KIND_READ {
 		kind = activityv1.Kind_KIND_VIEWED_SUMMARY
@@ -142,19 +135,19 @@ func (d *draft) setFold(key string, f *activityv1.Fold) {
 	d.Folds[key] = f
 }
 
-// flush turns the folds that are due into summaries.
+// flush replaces the folds that are due by the rows of their summaries.
 func (d *draft) flush() {
-	for _, key := range d.state.due(d.At) {
+	for _, key := range d.state.dueFolds(d.At) {
 		f := d.state.Folds[key]
 		d.setFold(key, nil)
 		d.remove(OpenFolds, Prefix(d.state.WorkspaceID)+key)
-		d.rowAt(&activityv1.Operation{Kind: f.GetKind(), Path: f.GetTree(), Count: f.GetCount(), Author: f.GetAuthor(),
+		d.addRow(&activityv1.Operation{Kind: f.GetKind(), Path: f.GetTree(), Count: f.GetCount(), Author: f.GetAuthor(),
 			EntryKind: activityv1.EntryKind_ENTRY_KIND_FOLDER}, f.GetAt())
 	}
 }
 
-// due are the keys of the folds whose window has passed, in a fixed order.
-func (s *State) due(now int64) []string {
+// dueFolds returns the keys of the folds that are due, at most maxFlushed of them, sorted.
+func (s *State) dueFolds(now int64) []string {
 	var keys []string
 	for key, f := range s.Folds {
 		if now-f.GetSince() >= FoldWindow.Milliseconds() {
