@@ -35,10 +35,20 @@ func (r Row) Writer() *activityv1.Writer {
 	return &activityv1.Writer{Path: r.Operation.GetPath(), Author: r.Operation.GetAuthor(), LastWriteAt: r.At}
 }
 
-// CountInto adds the reads to the totals of their author on their path, which may be empty.
-func (c ReadCount) CountInto(t *activityv1.Totals) {
+// CountInto adds the counts to the totals of their author on their path, which may be empty.
+func (c UseCount) CountInto(t *activityv1.Totals) {
 	addTimes(t, c.Author, c.FirstAt, c.LastAt)
-	t.ReadCount += c.Count
+	t.ReadCount += c.Reads
+	t.WriteCount += c.Writes
+	t.LastWriteAt = max(t.LastWriteAt, c.LastWriteAt)
+}
+
+// Writer returns the entry that the counts make in the LatestWriter index; nil if they have no write.
+func (c UseCount) Writer(path string) *activityv1.Writer {
+	if c.Writes == 0 {
+		return nil
+	}
+	return &activityv1.Writer{Path: path, Author: c.Author, LastWriteAt: c.LastWriteAt}
 }
 
 // addTimes extends the times of totals by those of an author's operations, and sets the author of empty totals.
@@ -79,9 +89,24 @@ func (d *draft) addRead(op *activityv1.Operation) {
 			return
 		}
 	}
-	d.Reads = append(d.Reads, UnmarkedRead{op.GetPath(), ReadCount{
-		Author: op.GetAuthor(), FirstAt: d.At, LastAt: d.At, Count: max(op.GetCount(), 1),
+	d.Uses = append(d.Uses, UnrecordedUse{op.GetPath(), UseCount{
+		Author: op.GetAuthor(), FirstAt: d.At, LastAt: d.At, Reads: max(op.GetCount(), 1),
 	}})
+}
+
+// addUse counts an operation inside a generated folder for its path: summaries do not name paths, but the authors of a path
+// and its latest writer are answered for such paths as well.
+func (d *draft) addUse(op *activityv1.Operation) {
+	use := UseCount{Author: op.GetAuthor(), FirstAt: d.At, LastAt: d.At}
+	switch {
+	case op.GetKind() == activityv1.Kind_KIND_READ:
+		use.Reads = max(op.GetCount(), 1)
+	case isWrite(op.GetKind()):
+		use.Writes, use.LastWriteAt = 1, d.At
+	default:
+		return
+	}
+	d.Uses = append(d.Uses, UnrecordedUse{op.GetPath(), use})
 }
 
 // markedAt returns the time of the last read marker under a value of the Seen index; 0 if there is none.

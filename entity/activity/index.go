@@ -76,6 +76,14 @@ func Name(path string) string {
 	return name
 }
 
+// Join returns the path of an entry of a folder, "" for the root.
+func Join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
+
 // split splits a path into its folder, "" for the root, and its name.
 func split(path string) (dir, name string) {
 	i := strings.LastIndexByte(path, '/')
@@ -220,8 +228,8 @@ func (d *draft) boundTail() {
 	t := &d.state.Tail
 	switch {
 	case d.Index != nil:
-	case len(t.Reads) >= maxReadPaths:
-		d.writeIndexes(t.Reads)
+	case len(t.Uses) >= maxReadPaths:
+		d.writeIndexes(t.Uses)
 	case t.countUnindexed()+len(d.Rows) >= MaxTail:
 		d.writeIndexes(nil)
 	case len(d.Rows) > 0 && !t.Marked:
@@ -237,19 +245,19 @@ func (d *draft) putMark(upTo, reads uint64) {
 
 // writeIndexes adds the index entries of all unindexed rows, including those of this decision, and the read counts. It
 // writes the totals of each pair of path and author once, and the latest writer of each path once.
-func (d *draft) writeIndexes(reads Reads) {
+func (d *draft) writeIndexes(uses UseCounts) {
 	t := &d.state.Tail
-	if t.countUnindexed()+len(d.Rows)+len(reads) == 0 {
+	if t.countUnindexed()+len(d.Rows)+len(uses) == 0 {
 		return
 	}
 	w := &indexWriter{
-		draft: d, IndexWrite: IndexWrite{UpTo: t.Proposed, Totals: map[string]*activityv1.Totals{}, ReadWrite: t.ReadWrites},
+		draft: d, IndexWrite: IndexWrite{UpTo: t.Proposed, Totals: map[string]*activityv1.Totals{}, UseWrite: t.UseWrites},
 		writers: map[string]*activityv1.Writer{},
 	}
 	w.addRows(t.Unindexed())
 	w.addRows(d.Rows)
-	if len(reads) > 0 {
-		w.addReads(reads)
+	if len(uses) > 0 {
+		w.addUses(uses)
 	}
 	w.finish()
 }
@@ -293,27 +301,35 @@ func (w *indexWriter) addRow(r Row) {
 	}
 	w.bytes += 4*len(op.GetPath()) + 256
 	r.CountInto(w.totals(op.GetPath(), op.GetAuthor()))
-	writer := r.Writer()
+	w.addWriter(r.Writer())
+}
+
+// addWriter makes writer, unless it is nil, the latest writer of its path, if no later one is in the index write.
+func (w *indexWriter) addWriter(writer *activityv1.Writer) {
 	if writer == nil {
 		return
 	}
-	dir, name := split(op.GetPath())
+	dir, name := split(writer.GetPath())
 	value := w.draft.paths.value(dir) + name
-	if w.writers[value] == nil {
+	before := w.writers[value]
+	if before == nil {
 		w.writerValues = append(w.writerValues, value)
 	}
-	w.writers[value] = writer
+	if before.GetLastWriteAt() <= writer.GetLastWriteAt() {
+		w.writers[value] = writer
+	}
 }
 
-// addReads adds read counts to the totals.
-func (w *indexWriter) addReads(reads Reads) {
-	for path, authors := range reads {
+// addUses adds counts to the totals, and their writes to the latest writers.
+func (w *indexWriter) addUses(uses UseCounts) {
+	for path, authors := range uses {
 		for _, c := range authors {
 			c.CountInto(w.totals(path, c.Author))
+			w.addWriter(c.Writer(path))
 		}
 	}
-	w.Reads = reads
-	w.ReadWrite++
+	w.Uses = uses
+	w.UseWrite++
 }
 
 // totals returns the totals of an author on a path, which the caller may change.
@@ -340,6 +356,6 @@ func (w *indexWriter) finish() {
 	for _, value := range w.writerValues {
 		d.put(LatestWriter, value, w.writers[value])
 	}
-	d.putMark(w.UpTo, w.ReadWrite)
+	d.putMark(w.UpTo, w.UseWrite)
 	d.Index = &w.IndexWrite
 }

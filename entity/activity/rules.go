@@ -60,8 +60,8 @@ type Decision struct {
 	Entries []Entry
 	// Index is the index write that Entries contains; nil if it contains none.
 	Index *IndexWrite
-	// Reads are the reads that Acknowledge counts.
-	Reads []UnmarkedRead
+	// Uses are the operations without rows that Acknowledge counts.
+	Uses []UnrecordedUse
 	// Intents and Folds have the changed intents and folds by their keys; a nil value removes one.
 	Intents map[string]*activityv1.Intent
 	Folds   map[string]*activityv1.Fold
@@ -89,7 +89,7 @@ func Decide(call entity.Call, s *State, c activityv1.Command, totals Totals) (*D
 	case *activityv1.FlushSummaries:
 		d.flush()
 	case *activityv1.WriteIndexes:
-		d.writeIndexes(s.Tail.Reads)
+		d.writeIndexes(s.Tail.Uses)
 	}
 	if err != nil {
 		return nil, err
@@ -146,8 +146,8 @@ func Acknowledge(s *State, d *Decision) {
 	if d.Index != nil {
 		s.Tail.removeDurable(d.Index)
 	}
-	for _, read := range d.Reads {
-		s.Tail.Reads.add(read.Path, read.ReadCount)
+	for _, use := range d.Uses {
+		s.Tail.Uses.add(use.Path, use.UseCount)
 	}
 	s.Tail.updateSince(d.At)
 }
@@ -301,6 +301,7 @@ func (d *draft) apply(op *activityv1.Operation) {
 		if op.GetFromTree() != "" && op.GetFromTree() != op.GetTree() {
 			d.addToFold(op, op.GetFromTree())
 		}
+		d.addUse(op)
 	case op.GetKind() == activityv1.Kind_KIND_READ:
 		d.addRead(op)
 	default:

@@ -35,10 +35,10 @@ type Tail struct {
 	Durable uint64
 	// Proposed is the seq up to which index entries are durable or proposed.
 	Proposed uint64
-	// Reads are the acknowledged read counts that are not proposed.
-	Reads Reads
-	// ReadWrites is the number of index writes with read counts that have been proposed.
-	ReadWrites uint64
+	// Uses are the acknowledged counts that are not proposed.
+	Uses UseCounts
+	// UseWrites is the number of index writes with read counts that have been proposed.
+	UseWrites uint64
 	// Writes are the proposed index writes that are not known to be durable, oldest first.
 	Writes []*IndexWrite
 	// Marks are the times of the last read markers in the rows after Proposed, by the value in the Seen index.
@@ -56,9 +56,9 @@ type IndexWrite struct {
 	UpTo uint64
 	// Totals are the changed totals, by the value in the Seen index.
 	Totals map[string]*activityv1.Totals
-	// Reads are the read counts in the write; nil if it has none. ReadWrite is its number among the writes that have some.
-	Reads     Reads
-	ReadWrite uint64
+	// Uses are the counts in the write; nil if it has none. UseWrite is its number among the writes that have some.
+	Uses     UseCounts
+	UseWrite uint64
 }
 
 // Unindexed returns the rows without proposed index entries.
@@ -89,7 +89,7 @@ func (t *Tail) countUnindexed() int {
 }
 
 // Dirty reports whether the tail has rows or read counts that are not proposed.
-func (t *Tail) Dirty() bool { return t.countUnindexed() > 0 || len(t.Reads) > 0 }
+func (t *Tail) Dirty() bool { return t.countUnindexed() > 0 || len(t.Uses) > 0 }
 
 // append appends rows that a decision added.
 func (t *Tail) append(workspaceID string, rows []Row) {
@@ -114,8 +114,8 @@ func (t *Tail) addMark(workspaceID string, r Row) {
 func (t *Tail) addProposed(workspaceID string, w *IndexWrite) {
 	t.Proposed, t.Marked = w.UpTo, true
 	t.Writes = append(t.Writes, w)
-	if w.Reads != nil {
-		t.Reads, t.ReadWrites = nil, w.ReadWrite
+	if w.Uses != nil {
+		t.Uses, t.UseWrites = nil, w.UseWrite
 	}
 	t.Marks = nil
 	for _, r := range t.Unindexed() {
@@ -154,7 +154,7 @@ func (t *Tail) updateSince(at int64) {
 // in it that are not durable are carried over. It is nil for an actor that has just started.
 func (s *State) Resume(mark *activityv1.IndexMark, rows []Row, before *State) {
 	t := &s.Tail
-	*t = Tail{Durable: s.Seq, Proposed: s.Seq, Marked: mark != nil, ReadWrites: mark.GetReads()}
+	*t = Tail{Durable: s.Seq, Proposed: s.Seq, Marked: mark != nil, UseWrites: mark.GetReads()}
 	if mark != nil {
 		t.Proposed = mark.GetSeq()
 	}
@@ -162,75 +162,79 @@ func (s *State) Resume(mark *activityv1.IndexMark, rows []Row, before *State) {
 	if before != nil {
 		s.At = before.At
 		// A number is never used twice: queries use it to recognise the counts that they have already added.
-		t.ReadWrites = max(t.ReadWrites, before.Tail.ReadWrites)
-		t.Reads = before.Tail.Reads
+		t.UseWrites = max(t.UseWrites, before.Tail.UseWrites)
+		t.Uses = before.Tail.Uses
 		for _, w := range before.Tail.Writes {
-			if w.ReadWrite > mark.GetReads() {
-				t.Reads.merge(w.Reads)
+			if w.UseWrite > mark.GetReads() {
+				t.Uses.merge(w.Uses)
 			}
 		}
 	}
 	t.updateSince(s.At)
 }
 
-// PendingReads is a read count that is not known to be durable.
-type PendingReads struct {
-	ReadCount
-	// ReadWrite is the number of the index write that has or will have the count. If the IndexMark of a view of the
+// PendingUses is a count that is not known to be durable.
+type PendingUses struct {
+	Path string
+	UseCount
+	// UseWrite is the number of the index write that has or will have the count. If the IndexMark of a view of the
 	// indexes has reached the number, the view already includes the count.
-	ReadWrite uint64
+	UseWrite uint64
 }
 
-// PendingReads returns copies of the read counts of a path that are not known to be durable, by any author.
-func (s *State) PendingReads(path string) []PendingReads {
-	var found []PendingReads
+// PendingUses returns copies of the counts of a path that are not known to be durable, by any author.
+func (s *State) PendingUses(path string) []PendingUses {
+	var found []PendingUses
 	for _, w := range s.Tail.Writes {
-		for _, c := range w.Reads[path] {
-			found = append(found, PendingReads{ReadCount: *c, ReadWrite: w.ReadWrite})
+		for _, c := range w.Uses[path] {
+			found = append(found, PendingUses{Path: path, UseCount: *c, UseWrite: w.UseWrite})
 		}
 	}
-	for _, c := range s.Tail.Reads[path] {
-		found = append(found, PendingReads{ReadCount: *c, ReadWrite: s.Tail.ReadWrites + 1})
+	for _, c := range s.Tail.Uses[path] {
+		found = append(found, PendingUses{Path: path, UseCount: *c, UseWrite: s.Tail.UseWrites + 1})
 	}
 	return found
 }
 
-// Reads are read counts by path and by author.
-type Reads map[string]map[string]*ReadCount
+// UseCounts are counts by path and by author.
+type UseCounts map[string]map[string]*UseCount
 
-// ReadCount is a number of reads by one author.
-type ReadCount struct {
+// UseCount counts the reads and writes by one author that have no rows.
+type UseCount struct {
 	Author *activityv1.Author
-	// FirstAt and LastAt are the times of the first and the last read, in milliseconds since the Unix epoch.
-	FirstAt, LastAt int64
-	Count           uint64
+	// FirstAt and LastAt are the times of the first and the last of them, LastWriteAt that of the last write (0 if there is
+	// none), in milliseconds since the Unix epoch.
+	FirstAt, LastAt, LastWriteAt int64
+	Reads, Writes                uint64
 }
 
-// UnmarkedRead is a read that is only counted and gets no row.
-type UnmarkedRead struct {
+// UnrecordedUse is an operation that is only counted and gets no row: a read soon after another, or an operation inside a
+// generated folder.
+type UnrecordedUse struct {
 	Path string
-	ReadCount
+	UseCount
 }
 
-// add adds a read count to the one of the same path and author.
-func (r *Reads) add(path string, c ReadCount) {
+// add adds a count to the one of the same path and author.
+func (r *UseCounts) add(path string, c UseCount) {
 	if *r == nil {
-		*r = Reads{}
+		*r = UseCounts{}
 	}
 	authors := (*r)[path]
 	if authors == nil {
-		authors = map[string]*ReadCount{}
+		authors = map[string]*UseCount{}
 		(*r)[path] = authors
 	}
 	key := authorKey(c.Author)
 	if before := authors[key]; before != nil {
 		c.FirstAt, c.LastAt = min(before.FirstAt, c.FirstAt), max(before.LastAt, c.LastAt)
-		c.Count += before.Count
+		c.LastWriteAt = max(before.LastWriteAt, c.LastWriteAt)
+		c.Reads, c.Writes = c.Reads+before.Reads, c.Writes+before.Writes
 	}
 	authors[key] = &c
 }
 
-func (r *Reads) merge(others Reads) {
+func (r *UseCounts) merge(others UseCounts) {
 	for path, authors := range others {
 		for _, c := range authors {
 			r.add(path, *c)

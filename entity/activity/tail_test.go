@@ -67,17 +67,17 @@ func TestRowsBeforeTheFirstMark(t *testing.T) {
 	}
 }
 
-// TestIndexDue checks that the indexes are due IndexWindow after the first unindexed row.
+// TestIndexDue checks that the indexes are due IndexWindow after the first row or count that they do not have.
 func TestIndexDue(t *testing.T) {
 	m := newModel()
 	if at := m.state.IndexDue(); !at.IsZero() {
 		t.Errorf("an index write is due at %v where nothing happened", at)
 	}
-	m.record(t, &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "t/.git/x", Tree: "t/.git", Author: author})
+	m.record(t, &activityv1.Operation{Kind: activityv1.Kind_KIND_DELETE, Path: "t/.git/x", Tree: "t/.git", Author: author})
 	if at := m.state.IndexDue(); !at.IsZero() {
-		t.Errorf("an index write is due at %v for an open summary", at)
+		t.Errorf("an index write is due at %v for an open summary without counts", at)
 	}
-	m.record(t, &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "a", Author: author})
+	m.record(t, &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "t/.git/x", Tree: "t/.git", Author: author})
 	first := m.now
 	m.now = m.now.Add(time.Millisecond)
 	m.record(t, &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "b", Author: author})
