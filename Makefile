@@ -23,7 +23,7 @@ run: build
 
 test: build
 	tests/requirements chromium curl davfs2 gcc litmus nodejs npm rclone
-	tests/modules browser oauth
+	tests/modules browser oauth openapi
 	@if tests/requirements --quiet gcc; then set -x; go test -race -timeout 40m $(RACE); else set -x; go test -timeout 40m $(RACE); fi
 	go test -timeout 40m $$(go list ./... | grep -v -E '/(actors|client|cluster|computer|drive|http|persistence|cmd|tests)(/|$$)')
 # What these build and start, Go's cache of results does not know.
@@ -56,6 +56,7 @@ vulnerabilities:
 generate:
 	$(TOOL) buf generate
 	go run ./cmd/atelier reference >docs/configuration.md
+	go generate ./http/api
 
 check-generated:
 	tests/generated
