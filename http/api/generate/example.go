@@ -60,13 +60,17 @@ func (r *reader) example(value any) any {
 
 // body returns an example of a media type's content as text; empty if there is none to show.
 func (r *reader) body(media string, content object) string {
-	if text, ok := content.get("example").(string); ok {
+	value := content.get("example")
+	if text, ok := value.(string); ok {
 		return strings.TrimSpace(text)
+	}
+	if value == nil {
+		value = r.example(content.get("schema"))
 	}
 	switch media {
 	case "application/json":
 		var text bytes.Buffer
-		compact, err := encode(r.example(content.get("schema")))
+		compact, err := encode(value)
 		if err == nil {
 			err = json.Indent(&text, compact, "", "  ")
 		}
@@ -74,12 +78,12 @@ func (r *reader) body(media string, content object) string {
 		return text.String()
 	case "application/x-www-form-urlencoded":
 		var pairs []string
-		for _, m := range members(r.resolved(content.get("schema"), "schemas"), "properties") {
-			value := r.example(m.value)
-			if items, ok := value.([]any); ok {
-				value = items[0]
+		fields, _ := value.(object)
+		for _, m := range fields {
+			if items, ok := m.value.([]any); ok {
+				m.value = items[0]
 			}
-			pairs = append(pairs, m.key+"="+url.QueryEscape(fmt.Sprint(value)))
+			pairs = append(pairs, m.key+"="+url.QueryEscape(fmt.Sprint(m.value)))
 		}
 		return strings.Join(pairs, "&")
 	default:

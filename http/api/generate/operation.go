@@ -10,7 +10,7 @@ import (
 var methods = []string{"get", "head", "put", "post", "patch", "delete", "options"}
 
 // operations returns the operations of a path with their tags, WebDAV's methods included. OpenAPI has no place for those; the
-// document has them in x-webdav-operations, and they share the tag, the parameters and the responses of GET.
+// document has them in x-webdav-operations, and they share the tag of GET.
 func (r *reader) operations(path string, item object) (all []*operation) {
 	for _, m := range item {
 		op, _ := m.value.(object)
@@ -22,7 +22,6 @@ func (r *reader) operations(path string, item object) (all []*operation) {
 			for _, webdav := range op {
 				own := object{
 					{"operationId", strings.TrimSuffix(word(get, "operationId"), "Get") + webdav.key}, {"tags", get.get("tags")},
-					{"responses", get.get("responses")},
 				}
 				all = append(all, r.operation(webdav.key, path, item, append(own, webdav.value.(object)...)))
 			}
@@ -107,21 +106,21 @@ func curl(o *operation) string {
 	if o.tag == "pages" || o.Method == "OPTIONS" {
 		return ""
 	}
-	var text strings.Builder
-	text.WriteString("curl")
+	words := []string{"curl"}
 	switch {
 	case o.Method == "HEAD":
-		text.WriteString(" -I")
+		words = append(words, "-I")
 	case slices.ContainsFunc(o.Answers, func(a answer) bool { return len(a.Content) > 0 && a.Content[0].Media == "text/event-stream" }):
-		text.WriteString(" -N")
+		words = append(words, "-N")
 	case o.Method == "PUT" && o.Request != nil && o.Request.Media == "*/*":
-		text.WriteString(" -T report.pdf")
+		words = append(words, "-T report.pdf")
 	case o.Method != "GET" && !(o.Method == "POST" && o.Request != nil):
-		text.WriteString(" -X " + o.Method)
+		words = append(words, "-X "+o.Method)
 	}
 	if o.Scope != "public" && o.Scope != "probe" {
-		text.WriteString(` -H "Authorization: Bearer $KEY"`)
+		words = append(words, `-H "Authorization: Bearer $KEY"`)
 	}
+	lines := []string{strings.Join(words, " ")}
 	var query []string
 	path := o.Path
 	for _, p := range o.Parameters {
@@ -129,20 +128,20 @@ func curl(o *operation) string {
 		case p.In == "path":
 			path = strings.ReplaceAll(path, "{"+p.Name+"}", p.Example)
 		case p.In == "query" && p.Required:
-			query = append(query, p.Name+"="+url.PathEscape(p.Example))
+			query = append(query, p.Name+"="+url.QueryEscape(p.Example))
 		case p.In == "header" && p.Required:
-			text.WriteString(" \\\n  -H \"" + p.Name + ": " + p.Example + "\"")
+			lines = append(lines, `-H "`+p.Name+": "+p.Example+`"`)
 		}
 	}
-	if o.Request != nil && o.Request.Example != "" {
-		text.WriteString(" \\\n  -H 'Content-Type: " + o.Request.Media + "' -d '" + compacted(o.Request.Example) + "'")
+	if r := o.Request; r != nil && r.Media == "application/json" {
+		lines = append(lines, "-H 'Content-Type: application/json' -d '"+compacted(r.Example)+"'")
+	} else if r != nil && r.Example != "" {
+		lines = append(lines, "-d '"+r.Example+"'") // a form, which is curl's default
 	}
-	text.WriteString(" \\\n  \"$ATELIER" + path)
 	if len(query) > 0 {
-		text.WriteString("?" + strings.Join(query, "&"))
+		path += "?" + strings.Join(query, "&")
 	}
-	text.WriteString(`"`)
-	return text.String()
+	return strings.Join(append(lines, `"$ATELIER`+path+`"`), " \\\n  ")
 }
 
 // compacted returns an example on one line.
