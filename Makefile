@@ -5,31 +5,39 @@ DATA   ?= data
 LISTEN ?= 127.0.0.1:8080
 FUZZTIME ?= 10s
 BENCH ?= .
+# A directory with a copy of the Go vulnerability database, where the machine cannot reach the one at vuln.go.dev.
+DB ?=
 # What the messages must stay compatible with: where this branch left main, or on main the commit before.
 BASE ?= $(shell tests/base)
+
+# The product is a static program, so that it runs everywhere, and so that its memory does not depend on whether a C compiler
+# is installed (docs/operations.md, "Memory"). Only the race detector needs C.
+export CGO_ENABLED := 0
+GOBUILD := go build -trimpath
 
 TOOL := go tool -modfile=tools/go.mod
 # These hold locks, mailboxes or streams: a data race is found where there is one.
 RACE := ./actors/... ./client/... ./cluster/... ./computer/... ./drive/... ./http/... ./persistence/... ./cmd/...
 
 .DEFAULT_GOAL := build
-.PHONY: build run test lint format vet staticcheck sums messages vulnerabilities generate check-generated fuzz bench clean
+.PHONY: build run test lint format vet modules tidy staticcheck sums messages vulnerabilities generate check-generated fuzz bench clean
 
 build:
-	go build -o bin/atelier ./cmd/atelier
+	$(GOBUILD) -o bin/atelier ./cmd/atelier
 
 run: build
 	@bin/atelier serve --quickstart --log-level=warn --data=$(DATA) --listen=$(LISTEN)
 
 test: build
-	tests/requirements chromium curl davfs2 gcc litmus nodejs npm rclone
+	tests/requirements caddy chromium curl davfs2 gcc haproxy litmus nginx nodejs npm prometheus rclone systemd
 	tests/modules browser oauth openapi
-	@if tests/requirements --quiet gcc; then set -x; go test -race -timeout 40m $(RACE); else set -x; go test -timeout 40m $(RACE); fi
+	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test -race -timeout 40m $(RACE); else set -x; go test -timeout 40m $(RACE); fi
 	go test -timeout 40m $$(go list ./... | grep -v -E '/(actors|client|cluster|computer|drive|http|persistence|cmd|tests)(/|$$)')
+	go -C tools test ./...
 # What these build and start, Go's cache of results does not know.
 	go test -count=1 -timeout 40m ./tests/...
 
-lint: format vet staticcheck sums messages check-generated
+lint: format vet modules staticcheck sums messages check-generated
 
 format:
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go' | xargs ls 2>/dev/null)); \
@@ -37,6 +45,14 @@ format:
 
 vet:
 	go vet ./...
+
+# The other modules of the repository build as they are committed: Go refuses one whose go.mod needs updates.
+modules:
+	tests/each-module
+
+# After a change of go.mod: tests/peers requires what the product requires.
+tidy:
+	for module in $$(git ls-files -co --exclude-standard '*go.mod'); do go -C $$(dirname $$module) mod tidy || exit; done
 
 staticcheck:
 	$(TOOL) staticcheck ./...
@@ -51,12 +67,13 @@ messages:
 
 # Apart from lint: its verdict changes with a database elsewhere, and not with this repository.
 vulnerabilities:
-	$(TOOL) govulncheck ./...
+	$(TOOL) govulncheck $(if $(DB),-db file://$(abspath $(DB))) ./...
 
 generate:
 	$(TOOL) buf generate
 	go run ./cmd/atelier reference >docs/configuration.md
 	go generate ./http/api
+	go -C tools run ./notices .. >THIRD_PARTY_NOTICES.new && mv THIRD_PARTY_NOTICES.new THIRD_PARTY_NOTICES
 
 check-generated:
 	tests/generated

@@ -12,6 +12,7 @@ import (
 type metrics struct {
 	commands       *prometheus.CounterVec
 	decide         *prometheus.HistogramVec
+	commit         *prometheus.HistogramVec
 	reply          *prometheus.HistogramVec
 	inFlight       *prometheus.GaugeVec
 	refused        *prometheus.CounterVec
@@ -39,7 +40,7 @@ type metrics struct {
 // kindMetrics are the metrics of one kind, looked up once.
 type kindMetrics struct {
 	ok, rejected, failed        prometheus.Counter
-	decide, reply               prometheus.Observer
+	decide, commit, reply       prometheus.Observer
 	inFlight, active            prometheus.Gauge
 	refused                     prometheus.Counter
 	activations, passivations   prometheus.Counter
@@ -62,6 +63,7 @@ func newMetrics(r prometheus.Registerer, kinds []string) *metrics {
 	m := &metrics{
 		commands:       counter("actor_commands_total", "Commands answered, by outcome.", "kind", "outcome"),
 		decide:         histogram("actor_decide_seconds", "From a command's arrival to its decision."),
+		commit:         histogram("actor_commit_seconds", "From a command's decision to its outcome in the journal."),
 		reply:          histogram("actor_reply_seconds", "From a command's arrival to its reply."),
 		inFlight:       gauge("actor_in_flight", "Commands admitted and not answered.", "kind"),
 		refused:        counter("actor_refused_total", "Commands refused because too many were in flight.", "kind"),
@@ -90,8 +92,15 @@ func newMetrics(r prometheus.Registerer, kinds []string) *metrics {
 	for _, kind := range kinds {
 		m.kinds[kind] = m.kind(kind)
 	}
+	// A series that begins at 0 shows its first increase.
+	for _, outcome := range []string{"done", "retried", "refused", "parked", "skipped"} {
+		m.reactions.WithLabelValues(outcome)
+	}
+	for _, outcome := range []string{"done", "failed", "remains"} {
+		m.timers.WithLabelValues(outcome)
+	}
 	if r != nil {
-		r.MustRegister(m.commands, m.decide, m.reply, m.inFlight, m.refused, m.activations, m.passivations, m.active,
+		r.MustRegister(m.commands, m.decide, m.commit, m.reply, m.inFlight, m.refused, m.activations, m.passivations, m.active,
 			m.restarts, m.deadLetters, m.mailbox, m.appendFailures, m.reactions, m.reactorLag, m.parked, reads, m.connections,
 			m.ringBytes, m.wakes, m.timers, m.timerLateness)
 	}
@@ -104,6 +113,7 @@ func (m *metrics) kind(kind string) *kindMetrics {
 		rejected:     m.commands.WithLabelValues(kind, "rejected"),
 		failed:       m.commands.WithLabelValues(kind, "failed"),
 		decide:       m.decide.WithLabelValues(kind),
+		commit:       m.commit.WithLabelValues(kind),
 		reply:        m.reply.WithLabelValues(kind),
 		inFlight:     m.inFlight.WithLabelValues(kind),
 		active:       m.active.WithLabelValues(kind),
@@ -120,6 +130,10 @@ func (m *metrics) kind(kind string) *kindMetrics {
 }
 
 func (k *kindMetrics) decided(arrived time.Time) { k.decide.Observe(time.Since(arrived).Seconds()) }
+
+func (k *kindMetrics) committed(proposed time.Time) {
+	k.commit.Observe(time.Since(proposed).Seconds())
+}
 
 func (k *kindMetrics) replied(arrived time.Time, err error) {
 	k.inFlight.Dec()

@@ -259,8 +259,9 @@ func (p *pipeline) propose(next *pending) {
 		next.snapshot = p.machine.snapshot()
 		p.kept = p.version
 	}
-	tells := hasEffects(proposal.Entries)
+	tells, proposed := hasEffects(proposal.Entries), time.Now()
 	p.term.node.journal.Append(proposal, func(result persistence.Result) {
+		p.kind.metrics.committed(proposed)
 		if tells {
 			p.effects.committed(proposal.Entries)
 		}

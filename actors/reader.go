@@ -147,7 +147,16 @@ func (a activityReader) sequence(p page) (*activityv1.Page, error) {
 			out.add(row)
 		}
 	}
-	return out.Page, nil
+	return a.lastPage(out, p)
+}
+
+// lastPage returns a page that reaches the end of its rows. In ascending order it has the position behind the newest row of
+// the view, from which a client continues once there are more.
+func (a activityReader) lastPage(out *pageWriter, p page) (_ *activityv1.Page, err error) {
+	if p.direction == persistence.Ascending {
+		out.Resume, err = a.view.Head(a.partition, a.stream)
+	}
+	return out.Page, err
 }
 
 // selection is the rows of a path; with subtree also those below it, with restores also the restore rows.
@@ -192,7 +201,7 @@ func (a activityReader) walk(s selection, p page) (*activityv1.Page, error) {
 			return nil, err
 		}
 		if !ok {
-			return out.Page, nil
+			return a.lastPage(out, p)
 		}
 		if out.rows == p.limit || scanned == scanBudget {
 			return out.end(), nil

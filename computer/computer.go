@@ -24,7 +24,8 @@
 //     the drive is in use, compresses it and streams it to the bucket. The object has the workspace's and the backup's ids as
 //     its name, so that a repetition replaces it.
 //  5. Fleet.Run returns ReportBackedUp with size, hash and number of entries. If Save fails it returns an error, and the
-//     executor runs the task again, until Fleet.Run gives up and returns ReportFailed.
+//     executor runs the task again, until Fleet.Run gives up and returns ReportFailed. Save refuses a bucket that cannot be
+//     used, and Fleet.Run then returns ReportFailed at once.
 //  6. The executor sends the report to the entity. Decide returns BackupTaken, which records the backup and completes the task,
 //     and names the oldest backup as dropped if there are too many. If the task has ended in the meantime, it drops the new
 //     backup.
@@ -65,13 +66,14 @@ type Machine struct {
 	ImageRef string
 }
 
-// An Archive stores backups of drives. Errors are like a Driver's.
+// An Archive stores backups of drives. Errors are like a Driver's. Save and Load call report, from one goroutine at a
+// time, with the bytes processed so far and the total, which may be an estimate.
 type Archive interface {
 	// Save stores a backup of a workspace's drive, durably. It replaces a backup with the same id.
-	Save(ctx context.Context, workspaceID, backupID string) (*computerv1.Backup, error)
+	Save(ctx context.Context, workspaceID, backupID string, report func(done, total int64)) (*computerv1.Backup, error)
 	// Load replaces the content of a drive by a backup, once for each task id. It verifies the whole backup first: after an
 	// error the drive is unchanged.
-	Load(ctx context.Context, workspaceID, taskID string, backup *computerv1.Backup) error
+	Load(ctx context.Context, workspaceID, taskID string, backup *computerv1.Backup, report func(done, total int64)) error
 	// Remove deletes a backup. It returns nil if the backup does not exist.
 	Remove(ctx context.Context, workspaceID string, backup *computerv1.Backup) error
 }

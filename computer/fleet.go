@@ -46,8 +46,9 @@ type Share interface {
 // A Fleet runs the tasks of computers and samples computers. It has no state that must survive a restart. It is a
 // prometheus.Collector and safe for concurrent use.
 type Fleet struct {
-	o       Options
-	metrics *metrics
+	o        Options
+	metrics  *metrics
+	progress progresses
 }
 
 // New returns a Fleet. It samples the computers of a share while Follow runs.
@@ -57,7 +58,7 @@ func New(o Options) *Fleet {
 	}
 	o.SampleEvery = cmp.Or(o.SampleEvery, entitycomputer.SampleEvery)
 	o.Log = cmp.Or(o.Log, slog.Default())
-	return &Fleet{o: o, metrics: newMetrics()}
+	return &Fleet{o: o, metrics: newMetrics(), progress: progresses{of: map[string]progress{}}}
 }
 
 // ask sends a command to a computer's entity as the platform.
@@ -72,9 +73,13 @@ func (f *Fleet) ask(ctx context.Context, workspaceID string, m proto.Message) (p
 type metrics struct{ samples *prometheus.CounterVec }
 
 func newMetrics() *metrics {
-	return &metrics{samples: prometheus.NewCounterVec(prometheus.CounterOpts{
+	m := &metrics{samples: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "atelier_computer_samples_total", Help: "Checks of computers by outcome: found, missing, failed.",
 	}, []string{"outcome"})}
+	for _, outcome := range []string{"found", "missing", "failed"} {
+		m.samples.WithLabelValues(outcome) // a series that begins at 0 shows its first increase
+	}
+	return m
 }
 
 // Describe implements prometheus.Collector.

@@ -19,8 +19,8 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// A world is the entity of one computer, a driver, an archive and a share, for tests of Fleet. Tasks run one at a time, when run
-// is called.
+// A world is the entity of one computer, a driver, an archive and a share, for tests of Fleet. Tasks run one at a time,
+// when run is called.
 type world struct {
 	t       *testing.T
 	mu      sync.Mutex
@@ -119,8 +119,8 @@ func (w *world) Ask(_ context.Context, c entity.Command) (proto.Message, error) 
 	return entitycomputer.Reply(call, w.state, command, events), nil
 }
 
-// run runs the open tasks and reports their outcomes until no task is open or one has to be retried. It returns the errors of the
-// tasks to retry.
+// run runs the open tasks and reports their outcomes until no task is open or one has to be retried. It returns the
+// errors of the tasks to retry.
 func (w *world) run(attempt int) (retries []error) {
 	for {
 		w.mu.Lock()
@@ -168,11 +168,11 @@ func (w *world) Sample(_ context.Context, id string) (*computerv1.Sample, error)
 	return &computerv1.Sample{CpuPct: 1}, w.do("sample " + id)
 }
 
-func (w *world) Save(_ context.Context, id, backupID string) (*computerv1.Backup, error) {
+func (w *world) Save(_ context.Context, id, backupID string, _ func(done, total int64)) (*computerv1.Backup, error) {
 	return &computerv1.Backup{Id: backupID}, w.do("save " + id)
 }
 
-func (w *world) Load(_ context.Context, id, _ string, b *computerv1.Backup) error {
+func (w *world) Load(_ context.Context, id, _ string, b *computerv1.Backup, _ func(done, total int64)) error {
 	return w.do("load " + id + " " + b.GetId())
 }
 

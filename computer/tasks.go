@@ -68,13 +68,17 @@ func (f *Fleet) runTask(ctx context.Context, workspaceID string, work *computerv
 		machine, err := f.o.Driver.Provision(ctx, workspaceID, task.GetVmName())
 		return &computerv1.ReportProvisioned{TaskId: task.GetId(), VmName: machine.VMName, ImageRef: machine.ImageRef}, err
 	case computerv1.TaskKind_TASK_KIND_BACK_UP, computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE:
-		backup, err := f.o.Archive.Save(ctx, workspaceID, task.GetBackupId())
+		report, ended := f.progress.begin(task.GetId())
+		defer ended()
+		backup, err := f.o.Archive.Save(ctx, workspaceID, task.GetBackupId(), report)
 		if err == nil {
 			backup.Id = cmp.Or(backup.GetId(), task.GetBackupId())
 		}
 		return &computerv1.ReportBackedUp{TaskId: task.GetId(), Backup: backup}, err
 	case computerv1.TaskKind_TASK_KIND_RESTORE:
-		err := f.o.Archive.Load(ctx, workspaceID, task.GetId(), work.GetBackup())
+		report, ended := f.progress.begin(task.GetId())
+		defer ended()
+		err := f.o.Archive.Load(ctx, workspaceID, task.GetId(), work.GetBackup(), report)
 		return &computerv1.ReportRestored{TaskId: task.GetId()}, err
 	case computerv1.TaskKind_TASK_KIND_RETIRE:
 		return &computerv1.ReportRetired{TaskId: task.GetId()}, f.o.Driver.Release(ctx, workspaceID)
@@ -84,8 +88,8 @@ func (f *Fleet) runTask(ctx context.Context, workspaceID string, work *computerv
 
 var errUnknownTask = errors.New("computer: unknown kind of task")
 
-// removeBackup deletes a dropped backup from the archive. If the archive refuses, removeBackup logs it and reports the backup as
-// removed, so that the task ends; the object stays in the archive.
+// removeBackup deletes a dropped backup from the archive. If the archive refuses, removeBackup logs it and reports the
+// backup as removed, so that the task ends; the object stays in the archive.
 func (f *Fleet) removeBackup(ctx context.Context, workspaceID string, b *computerv1.Backup) (proto.Message, error) {
 	err := f.o.Archive.Remove(ctx, workspaceID, b)
 	if err != nil && (!entity.IsRefusal(err) || ctx.Err() != nil) {

@@ -14,90 +14,93 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// hall is a share of many computers, some of which run. It counts what sampling them takes.
-type hall struct {
+// A countingShare is a share of many computers, some of them running, and their driver. It counts the computers that are
+// read and sampled.
+type countingShare struct {
 	computer.Driver
 	all     []*computerv1.Present
 	running []string
 
 	mu sync.Mutex
-	// sampled counts the samples by workspace, read the computers that were looked up.
+	// sampled counts the samples by workspace, read the computers that Present and Find have returned.
 	sampled map[string]int
 	read    int
 }
 
-func newHall(all, running int) *hall {
-	h := &hall{sampled: map[string]int{}}
+func newCountingShare(all, running int) *countingShare {
+	s := &countingShare{sampled: map[string]int{}}
 	for i := range all {
-		h.all = append(h.all, &computerv1.Present{WorkspaceId: fmt.Sprintf("ws_%06d", i)})
+		s.all = append(s.all, &computerv1.Present{WorkspaceId: fmt.Sprintf("ws_%06d", i)})
 	}
-	for _, p := range h.all[all-running:] {
-		h.running = append(h.running, p.GetWorkspaceId())
+	for _, p := range s.all[all-running:] {
+		s.running = append(s.running, p.GetWorkspaceId())
 	}
-	return h
+	return s
 }
 
-func (h *hall) Running() []string { return h.running }
+func (s *countingShare) Running() []string { return s.running }
 
-func (h *hall) Present(after string, limit int) ([]*computerv1.Present, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (s *countingShare) Present(after string, limit int) ([]*computerv1.Present, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var page []*computerv1.Present
-	for _, p := range h.all {
+	for _, p := range s.all {
 		if p.GetWorkspaceId() > after && len(page) < limit {
 			page = append(page, p)
 		}
 	}
-	h.read += len(page)
+	s.read += len(page)
 	return page, nil
 }
 
-func (h *hall) Find(id string) (*computerv1.Present, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.read++
+func (s *countingShare) Find(id string) (*computerv1.Present, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read++
 	return &computerv1.Present{WorkspaceId: id}, nil
 }
 
-func (h *hall) Sample(_ context.Context, id string) (*computerv1.Sample, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.sampled[id]++
+func (s *countingShare) Sample(_ context.Context, id string) (*computerv1.Sample, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sampled[id]++
 	return &computerv1.Sample{}, nil
 }
 
-// since returns what was read and sampled since the last call.
-func (h *hall) since() (read int, sampled map[string]int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	read, sampled = h.read, h.sampled
-	h.read, h.sampled = 0, map[string]int{}
+// since returns the counts since its last call.
+func (s *countingShare) since() (read int, sampled map[string]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	read, sampled = s.read, s.sampled
+	s.read, s.sampled = 0, map[string]int{}
 	return read, sampled
 }
 
-func (h *hall) follow(t *testing.T) {
+// follow starts a fleet that samples the share.
+func (s *countingShare) follow(t *testing.T) {
 	f := computer.New(computer.Options{
-		Driver: h, Log: slog.New(slog.DiscardHandler), Put: func(context.Context, string, entity.Row) error { return nil },
+		Driver: s, Log: slog.New(slog.DiscardHandler), Put: func(context.Context, string, entity.Row) error { return nil },
 	})
-	go f.Follow(t.Context(), h)
+	go f.Follow(t.Context(), s)
 }
 
-// Each running computer is sampled once in 15 seconds, and they are spread over that time.
+// TestSamplesAreStaggered verifies that each running computer is sampled once in 15 seconds, and that the samples are
+// spread over that time.
 func TestSamplesAreStaggered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const computers = 500
-		h := newHall(computers, computers)
-		h.follow(t)
+		s := newCountingShare(computers, computers)
+		s.follow(t)
 		time.Sleep(5 * time.Minute) // the pages of all computers have been checked
 		synctest.Wait()
-		h.since()
+		s.since()
 		sampled := map[string]int{}
 		for range 5 {
 			time.Sleep(3 * time.Second)
 			synctest.Wait()
-			_, turn := h.since()
+			_, turn := s.since()
 			if len(turn) < computers/10 || len(turn) > computers*3/10 {
-				t.Errorf("%d of %d computers were sampled in a fifth of the time", len(turn), computers)
+				t.Errorf("%d of %d computers were sampled in one of five turns", len(turn), computers)
 			}
 			for id, n := range turn {
 				sampled[id] += n
@@ -114,25 +117,25 @@ func TestSamplesAreStaggered(t *testing.T) {
 	})
 }
 
-// What samples cost depends on the computers that run: of the others a page at the most is looked at in each turn, and none
-// once all have been.
-func TestSamplesOfManyComputers(t *testing.T) {
+// TestSamplingCostDependsOnRunningComputers verifies that a turn reads at most one page of other computers, and none after all
+// have been checked.
+func TestSamplingCostDependsOnRunningComputers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(3_000, 20)
-		h.follow(t)
+		s := newCountingShare(3_000, 20)
+		s.follow(t)
 		for range 20 {
 			time.Sleep(3 * time.Second)
 			synctest.Wait()
-			if read, _ := h.since(); read > 64+20 {
-				t.Fatalf("%d computers are read in one turn", read)
+			if read, _ := s.since(); read > 64+20 {
+				t.Fatalf("%d computers were read in one turn, want at most 84", read)
 			}
 		}
 		time.Sleep(3 * time.Minute) // all have been checked
 		synctest.Wait()
-		h.since()
+		s.since()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if read, sampled := h.since(); read != 4*20 || len(sampled) != 20 {
+		if read, sampled := s.since(); read != 4*20 || len(sampled) != 20 {
 			t.Errorf("in a minute %d computers were read and %d sampled, with 20 running", read, len(sampled))
 		}
 	})

@@ -50,8 +50,8 @@ type attempt struct {
 	isDetached bool
 }
 
-// begin admits an operation: step 3 of "The life of a change" in the package comment. It returns Unavailable if the drive has too many
-// unfinished operations.
+// begin admits an operation: step 3 of "The life of a change" in the package comment. It returns Unavailable if the drive
+// has too many unfinished operations.
 func (d *Drive) begin(c Change) (*attempt, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,8 +89,8 @@ func (a *attempt) trashName() string  { return a.id + trashSuffix }
 
 const trashSuffix = ".trash"
 
-// lock locks the paths of the operation until end: step 5 of "The life of a change" in the package comment. It returns the errors of
-// pathLocks.acquire.
+// lock locks the paths of the operation until end: step 5 of "The life of a change" in the package comment. It returns
+// the errors of pathLocks.acquire.
 func (a *attempt) lock(ctx context.Context, paths ...string) (err error) {
 	a.unlock, err = a.drive.locks.acquire(ctx, paths...)
 	return err
@@ -141,9 +141,9 @@ func (a *attempt) commit(ctx context.Context, op *activityv1.Operation, inode ui
 	return fromOS(err)
 }
 
-// intend records the intent on behalf of the change's principal: step 7 of "The life of a change" in the package comment. This is where the activity decides about the change and
-// the last point at which it may refuse. The commands that complete or abandon the intent only report its outcome and are
-// sent as the platform.
+// intend records the intent on behalf of the change's principal: step 7 of "The life of a change" in the package comment.
+// This is where the activity decides about the change and the last point at which it may refuse. The commands that
+// complete or abandon the intent only report its outcome and are sent as the platform.
 func (a *attempt) intend(ctx context.Context, intent *activityv1.Intent) error {
 	principal := a.change.Principal
 	if principal == nil {
@@ -159,14 +159,16 @@ func (a *attempt) ask(ctx context.Context, message proto.Message) error {
 }
 
 // sendOutcome sends the command that completes or abandons the intent. If the activity does not answer, it leaves the rest
-// to retryOutcome and returns Unavailable. A refusal is logged and not returned: the disk has changed or not by now.
+// to retryOutcome and returns Unavailable. A refusal is logged and not returned, because
+// the change on disk cannot be taken back.
 func (a *attempt) sendOutcome(ctx context.Context, outcome proto.Message) error {
 	err := a.ask(ctx, outcome)
 	if err == nil {
 		return nil
 	}
 	if entity.IsRefusal(err) {
-		a.drive.drives.log.Error("the activity refuses the outcome of a drive operation", "workspace", a.drive.workspaceID, "intent", a.id, "error", err)
+		a.drive.drives.log.Error("the activity refuses the outcome of a drive operation",
+			"workspace", a.drive.workspaceID, "intent", a.id, "error", err)
 		return nil
 	}
 	a.retryOutcome(outcome, err)
@@ -179,7 +181,8 @@ func (a *attempt) sendOutcome(ctx context.Context, outcome proto.Message) error 
 func (a *attempt) retryOutcome(outcome proto.Message, cause error) {
 	d := a.drive
 	a.isDetached = true
-	d.drives.log.Warn("the outcome of a drive operation is unknown; retrying", "workspace", d.workspaceID, "intent", a.id, "error", cause)
+	d.drives.log.Warn("the outcome of a drive operation is unknown; retrying",
+		"workspace", d.workspaceID, "intent", a.id, "error", cause)
 	d.drives.metrics.unresolved.Inc()
 	// If the drives are closing, nothing runs in the background: the id stays in flight and the next start recovers.
 	d.drives.cache.pin(d)
@@ -201,7 +204,8 @@ func (a *attempt) retryOutcome(outcome proto.Message, cause error) {
 func (a *attempt) leaveToRecovery(err error) {
 	a.isDetached = true
 	a.unlock()
-	a.drive.drives.log.Error("a replaced entry could not be moved back; the next start recovers it", "workspace", a.drive.workspaceID, "intent", a.id, "error", err)
+	a.drive.drives.log.Error("a replaced entry could not be moved back; the next start recovers it",
+		"workspace", a.drive.workspaceID, "intent", a.id, "error", err)
 }
 
 // askUntilAnswered sends a command until the activity accepts or refuses it. It returns false if ctx ended first.

@@ -64,8 +64,8 @@ func TestPathsDeeperThanMaxDepthAreRefused(t *testing.T) {
 	must(t, move("d", "e")) // not deeper than before
 }
 
-// TestDeepTreesOfProcesses exports, restores, copies, moves and removes a tree that is deeper than MaxDepth, which processes can
-// create.
+// TestDeepTreesOfProcesses exports, restores, copies, moves and removes a tree that is deeper than MaxDepth, which
+// processes can create.
 func TestDeepTreesOfProcesses(t *testing.T) {
 	const depth = 1200
 	dir, all := t.TempDir(), &activities{}

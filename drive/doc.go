@@ -9,7 +9,8 @@
 // Every change of a drive is prepared in the staging folder and becomes visible by one rename. This is the flow of a PUT;
 // the other changes stage and rename other entries.
 //
-//  1. Package http authenticates the request, authorizes it for writing and calls webdav's Handler.ServeDrive.
+//  1. drive.serve in package http/api gets the request after authentication, authorizes it for writing and calls webdav's
+//     Handler.ServeDrive.
 //  2. webdav's call.serve decodes the path, opens the drive with Drives.Open, and calls call.put. That builds the Change: the
 //     author, the principal, and a Guard that checks conditional headers and locks.
 //  3. Drive.Put calls begin, which admits the operation and creates its id. preflightPut calls Guard a first time, to refuse

@@ -44,7 +44,7 @@ func (a *activities) Ask(ctx context.Context, c entity.Command) (proto.Message, 
 	return a.of(c.Identity).Ask(ctx, c)
 }
 
-// openMin opens drives whose descriptors are enough for four operations on four drives.
+// openMin opens drives with enough descriptors for four operations on four drives.
 func openMin(t *testing.T, dir string, asker drive.Asker, workspaces int) *drive.Drives {
 	t.Helper()
 	drives, err := drive.New(drive.Options{
@@ -185,8 +185,8 @@ func occupy(t *testing.T, drives *drive.Drives) (releases []func()) {
 	return releases
 }
 
-// TestEvictionKeepsPathsOfUnknownOutcomes evicts a drive that has an operation with an unknown outcome. The operation keeps its
-// path locked.
+// TestEvictionKeepsPathsOfUnknownOutcomes evicts a drive that has an operation with an unknown outcome. The operation
+// keeps its path locked.
 func TestEvictionKeepsPathsOfUnknownOutcomes(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -37,6 +37,27 @@ func (d *Drive) Export(ctx context.Context, to io.Writer) (entries int64, err er
 	return e.entries, nil
 }
 
+// archiveBlock is the unit of archives, in bytes. Each entry has a header of one, and two more for the records of its time.
+const archiveBlock = 512
+
+// ArchiveSize returns about how many bytes Export writes when the drive does not change. It reads no content.
+func (d *Drive) ArchiveSize(ctx context.Context) (bytes int64, err error) {
+	err = d.walk("", &walk{
+		ctx: ctx,
+		file: func(_ handle, _, _ string, st *unix.Stat_t, _ int) error {
+			switch st.Mode & unix.S_IFMT {
+			case unix.S_IFREG:
+				bytes += 3*archiveBlock + (st.Size+archiveBlock-1)/archiveBlock*archiveBlock
+			case unix.S_IFLNK:
+				bytes += 3 * archiveBlock
+			}
+			return nil
+		},
+		leave: func(handle, string) error { bytes += 3 * archiveBlock; return nil },
+	})
+	return bytes, fromOS(err)
+}
+
 // maxArchivePath limits the paths in an archive, in bytes. Only processes create longer ones, by nesting folders; Export
 // leaves the entries of such folders out and logs a warning.
 const maxArchivePath = 32 << 10

@@ -241,8 +241,8 @@ func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 // An ownership is the user and group of an entry. New entries get one with which the workspace's processes can use them.
 type ownership struct{ uid, gid uint32 }
 
-// ownership returns the ownership for a new entry at the location. The new entry gets it from the file that it replaces, or else
-// from the parent folder.
+// ownership returns the ownership for a new entry at the location. The new entry gets it from the file that it replaces,
+// or else from the parent folder.
 func (l *location) ownership() (ownership, error) {
 	if l.isFile() {
 		return ownership{l.st.Uid, l.st.Gid}, nil

@@ -19,7 +19,7 @@ type metrics struct {
 }
 
 func newMetrics() *metrics {
-	return &metrics{
+	m := &metrics{
 		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_drive_operations_total", Help: "Operations on drives by kind and outcome.",
 		}, []string{"kind", "outcome"}),
@@ -39,6 +39,10 @@ func newMetrics() *metrics {
 			Name: "atelier_drive_evictions_total", Help: "Idle drives that were closed to free file descriptors.",
 		}),
 	}
+	for _, direction := range []string{"in", "out"} {
+		m.bytes.WithLabelValues(direction) // a series that begins at 0 shows its first increase
+	}
+	return m
 }
 
 func (m *metrics) all() []prometheus.Collector {

@@ -112,8 +112,8 @@ func (d *Drive) openToPatch(path string) (*os.File, error) {
 	return file, fromOS(err)
 }
 
-// readProps reads the properties of an entry by name, without opening it. Linux has no getxattrat before 6.13, so the path goes
-// through the folder's descriptor in /proc.
+// readProps reads the properties of an entry by name, without opening it. Linux has no getxattrat before 6.13, so the
+// path goes through the folder's descriptor in /proc.
 func readProps(folder handle, name string) ([]Property, error) {
 	path := "/proc/self/fd/" + strconv.Itoa(folder.fd()) + "/" + name
 	return parseProps(func(into []byte) (int, error) { return unix.Lgetxattr(path, propsAttribute, into) })

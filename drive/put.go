@@ -29,8 +29,9 @@ type Upload struct {
 // Put creates or replaces a file atomically: readers see the old content until the new content is durable. It returns the
 // new entry and whether the path is new. "The life of a change" in the package comment describes its steps.
 //
-// It returns Broken if the body fails or does not have the announced size; NoParent, IsFolder, Linked, LimitReached or Full;
-// the errors of the change's functions; and Unavailable. After every other error than Unavailable nothing was changed.
+// It returns Broken if the body fails or does not have the announced size; NoParent, IsFolder, Linked, LimitReached or
+// Full; the errors of the change's functions; and Unavailable. After Unavailable, or a failed sync of the disk, the
+// change may have been made; after other errors nothing was changed.
 func (d *Drive) Put(ctx context.Context, path string, upload Upload, c Change) (entry Entry, created bool, err error) {
 	kind := "write"
 	defer func() { d.drives.metrics.countOperation(kind, err) }()
@@ -127,8 +128,8 @@ func (d *Drive) locateFile(path string) (*location, error) {
 	return at, nil
 }
 
-// receive copies an upload to a file, sets the modification time and syncs the file: step 4 of "The life of a change" in the package comment. It returns the errors of Put that
-// concern the body and the disk.
+// receive copies an upload to a file, sets the modification time and syncs the file: step 4 of "The life of a change" in
+// the package comment. It returns the errors of Put that concern the body and the disk.
 func (d *Drive) receive(ctx context.Context, file *os.File, upload Upload) error {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
@@ -153,7 +154,7 @@ func (d *Drive) receive(ctx context.Context, file *os.File, upload Upload) error
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// A body reads an upload. It records its error, which tells a failed body from a failed disk.
+// A body reads an upload. It records its error, which distinguishes a failed body from a failed disk.
 type body struct {
 	io.Reader
 	ctx context.Context
@@ -204,8 +205,9 @@ func (l *location) inheritMode(file *os.File, ownership ownership) ([]Property, 
 	return readProps(l.parent, l.name)
 }
 
-// MakeFolder creates an empty folder. It returns Exists, NoParent, Linked or LimitReached; the errors of the change's functions;
-// and Unavailable. After every other error than Unavailable nothing was changed.
+// MakeFolder creates an empty folder. It returns Exists, NoParent, Linked or LimitReached; the errors of the change's
+// functions; and Unavailable. After Unavailable, or a failed sync of the disk, the change may have been made; after other
+// errors nothing was changed.
 func (d *Drive) MakeFolder(ctx context.Context, path string, c Change) (err error) {
 	defer func() { d.drives.metrics.countOperation("folder", err) }()
 	if err := cmp.Or(validateChangePath(path), validateDepth(path)); err != nil {

@@ -10,9 +10,9 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// Remove deletes a file, or a folder with all entries below it, by one rename to the trash. The sweep frees the space in the
-// background. It returns NotFound or Linked; the errors of the change's functions; and Unavailable. After every other error
-// than Unavailable nothing was changed.
+// Remove deletes a file, or a folder with all entries below it, by one rename to the trash. The sweep frees the space in
+// the background. It returns NotFound or Linked; the errors of the change's functions; and Unavailable. After
+// Unavailable, or a failed sync of the disk, the change may have been made; after other errors nothing was changed.
 func (d *Drive) Remove(ctx context.Context, path string, c Change) (err error) {
 	defer func() { d.drives.metrics.countOperation("delete", err) }()
 	if err := validateChangePath(path); err != nil {

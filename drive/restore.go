@@ -24,7 +24,7 @@ const (
 // Readers keep the files that they have open.
 //
 // Restore unpacks the archive in the staging folder, reads it to its end, and calls verify with the number of entries.
-// After an error until then the drive is unchanged. mark identifies the restore: if the drive's tree already has that mark,
+// If one of these steps fails, the drive is unchanged. mark identifies the restore: if the drive's tree already has that mark,
 // Restore does nothing.
 //
 // It returns Corrupt, Full, verify's error, the errors of the change's functions, and Unavailable.
@@ -161,7 +161,7 @@ func (d *Drive) isRestored(inode uint64) (bool, error) {
 }
 
 // setMark records on the root of a tree which restore it belongs to. On a file system without extended attributes it does
-// nothing; a restore whose completion was not reported before a crash is then done again.
+// nothing; a restore then runs again if a crash came before its completion was reported.
 func setMark(root handle, mark string) error {
 	if err := unix.Fsetxattr(root.fd(), markAttribute, []byte(mark), 0); !isAbsent(err) {
 		return err

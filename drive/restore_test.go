@@ -21,8 +21,8 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// An entry of an archive is a folder if its name ends with a slash, and a link to the rest of its content if the content begins
-// with an arrow.
+// An entry of an archive is a folder if its name ends with a slash, and a link to the rest of its content if the content
+// begins with an arrow.
 type entry struct{ name, content string }
 
 // newArchive returns a tar archive of the entries.

@@ -15,9 +15,9 @@ import (
 // Move renames a file or folder, and reports whether it replaced an entry at the new path. "Rename" in the package comment
 // describes its steps.
 //
-// It returns NotFound, NoParent, Exists if the new path exists and overwrite is false, Overlap, Linked, or LimitReached if an
-// entry would be deeper than MaxDepth; the errors of the change's functions; and Unavailable. After every other error than
-// Unavailable nothing was changed.
+// It returns NotFound, NoParent, Exists if the new path exists and overwrite is false, Overlap, Linked, or LimitReached
+// if an entry would be deeper than MaxDepth; the errors of the change's functions; and Unavailable. After Unavailable, or
+// a failed sync of the disk, the change may have been made; after other errors nothing was changed.
 func (d *Drive) Move(ctx context.Context, from, to string, overwrite bool, c Change) (replaced bool, err error) {
 	defer func() { d.drives.metrics.countOperation("rename", err) }()
 	if err := validateTransfer(from, to); err != nil {

@@ -25,7 +25,7 @@ func corrupt(format string, args ...any) *entity.Error {
 
 // An unpacker creates the entries of an archive below a folder that is not in use yet. No name and no link can lead it out of
 // that folder: it changes from folder to folder by descriptors and follows no link. It holds the descriptor of one
-// folder, whatever the depth of the tree. Archives of Export have the entries of a folder next to each other, so that it
+// folder at any depth of the tree. Archives of Export have the entries of a folder next to each other, so that it
 // changes folders rarely.
 type unpacker struct {
 	ctx context.Context
@@ -46,7 +46,8 @@ func newUnpacker(ctx context.Context, root handle, requireSpace func(size int64)
 
 func (u *unpacker) close() { u.at.Close() }
 
-// unpack creates all entries of an archive. It returns Corrupt, the error of requireSpace, ctx's error or an error of the disk.
+// unpack creates all entries of an archive. It returns Corrupt, the error of requireSpace, ctx's error or an error of the
+// disk.
 func (u *unpacker) unpack(from io.Reader) error {
 	in := tar.NewReader(contextReader{u.ctx, from})
 	for {
@@ -240,7 +241,7 @@ func ownershipOf(h *tar.Header) ownership {
 	return ownership{uid: uint32(h.Uid), gid: uint32(h.Gid)}
 }
 
-// An errorRecorder records the error that ended reading early, which tells a failed archive from a failed disk.
+// An errorRecorder records the error that ended reading early, which distinguishes a failed archive from a failed disk.
 type errorRecorder struct {
 	io.Reader
 	err error

@@ -36,23 +36,29 @@ func TestUnauthorizedCannotBeToldApart(t *testing.T) {
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("x:"+good))
 
 	wants(t, request(t, s, "GET", "/v1/whoami", good, ""), 200, "")
-	var first *httptest.ResponseRecorder
-	for _, header := range []string{
-		"", "Bearer", "Bearer ", "Bearer x", "Bearer " + unknown, "Bearer " + revoked, "Bearer " + expired,
-		"Bearer " + wrong, "Bearer " + strings.ToUpper(good), "Bearer " + good + "x", "Token " + good, good, basic,
+	const metadata = `resource_metadata="http://localhost:8080/.well-known/oauth-protected-resource"`
+	for challenge, headers := range map[string][]string{
+		"Bearer " + metadata: {"", "Bearer", "Bearer ", "Token " + good, good, basic},
+		`Bearer error="invalid_token", ` + metadata: {
+			"Bearer x", "Bearer " + unknown, "Bearer " + revoked, "Bearer " + expired, "Bearer " + wrong,
+			"Bearer " + strings.ToUpper(good), "Bearer " + good + "x", "bearer  x",
+		},
 	} {
-		for range 2 { // asked, and remembered
-			got := request(t, s, "GET", "/v1/whoami", "", "", "Authorization", header, "X-Request-Id", "the-same-1")
-			if first == nil {
-				first = got
-			}
-			if got.Code != 401 || got.Body.String() != first.Body.String() || fmt.Sprint(got.Header()) != fmt.Sprint(first.Header()) {
-				t.Errorf("%q: %d %v %s", header, got.Code, got.Header(), got.Body)
+		var first *httptest.ResponseRecorder
+		for _, header := range headers {
+			for range 2 { // asked, and remembered
+				got := request(t, s, "GET", "/v1/whoami", "", "", "Authorization", header, "X-Request-Id", "the-same-1")
+				if first == nil {
+					first = got
+				}
+				if got.Code != 401 || got.Body.String() != first.Body.String() || fmt.Sprint(got.Header()) != fmt.Sprint(first.Header()) {
+					t.Errorf("%q: %d %v %s", header, got.Code, got.Header(), got.Body)
+				}
 			}
 		}
-	}
-	if challenge := first.Header().Values("Www-Authenticate"); len(challenge) != 1 || challenge[0] != "Bearer" {
-		t.Errorf("challenges %q", challenge)
+		if got := first.Header().Values("Www-Authenticate"); len(got) != 1 || got[0] != challenge {
+			t.Errorf("challenges %q, want %q", got, challenge)
+		}
 	}
 	twice := httptest.NewRequest("GET", "/v1/whoami", nil)
 	twice.Header["Authorization"] = []string{"Bearer " + good, "Bearer " + good}
@@ -259,11 +265,17 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	request(t, s, "GET", "/v1/whoami", key, "", "X-Request-Id", "request-1")
 	request(t, s, "GET", "/v1/ws/acme/file-activity/feed", key, "")
 	request(t, s, "GET", "/v1/whoami", key+"x", "")
+	request(t, s, "GET", "/"+key, "", "")
+	request(t, s, "GET", "/healthz?key="+key, "", "")
+	request(t, s, "GET", "/invitations/01m80chbz1fyn587jw348v6mpk.01m80chbz1fyn587jw348v6mpk.tooshort", "", "")
 	id, secret, _ := parseKey(key)
-	if strings.Contains(log.String(), secret) {
+	if strings.Contains(log.String(), secret) || strings.Contains(log.String(), "tooshort") {
 		t.Errorf("the log has a secret:\n%s", &log)
 	}
-	for _, want := range []string{`"request":"request-1"`, `"credential":"` + id, `"route":"/v1/whoami"`, `"status":401`, `"error":"it broke"`} {
+	for _, want := range []string{`"request":"request-1"`, `"credential":"` + id, `"route":"/v1/whoami"`, `"status":401`, `"error":"it broke"`,
+		`"path":"/v1/ws/acme/file-activity/feed"`, `"workspace":"ws_`, `"user":"` + alice, `"client":"`,
+		`"level":"DEBUG","msg":"request","method":"GET","route":"/healthz","path":"/healthz","status":400`,
+	} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %s:\n%s", want, &log)
 		}

@@ -34,6 +34,8 @@ type Options struct {
 	// Directory and Reactions are for operators; nil: they list nothing.
 	Directory operator.Directory
 	Reactions operator.Reactions
+	// Progress is that of backups and restores, for operators; nil: it is not known.
+	Progress operator.Progress
 }
 
 // Server serves the API, the pages, OAuth and the operators' socket.
@@ -58,19 +60,20 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	operations := api.Routes(api.Options{Streams: o.Streams, Drive: o.Drive, Links: links, Workspaces: o.Limits.Workspaces})
 	authorization := oauth.New(oauth.Options{
-		Asker: o.Asker, URL: o.PublicURL, Now: o.Clock, NewID: o.NewID, Mint: server.NewKey, Split: server.SplitToken,
-		Ended: core.EndCredential,
+		Asker: o.Asker, URL: o.PublicURL, Now: o.Clock, Scopes: server.RequiredCapabilities(operations), NewID: o.NewID,
+		Mint: server.NewKey, Split: server.SplitToken, Ended: core.EndCredential,
 	})
 	pages, err := browser.New(browser.Options{Server: core, Links: links, OAuth: authorization, OIDC: o.OIDC})
 	if err != nil {
 		return nil, err
 	}
 	core.Mount(slices.Concat(
-		api.Routes(api.Options{Streams: o.Streams, Drive: o.Drive, Links: links, Workspaces: o.Limits.Workspaces}),
+		operations,
 		pages.Routes(),
 		authorization.Routes(),
-	), operator.Routes(operator.Options{Directory: o.Directory, Reactions: o.Reactions}))
+	), operator.Routes(operator.Options{Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress}))
 	return &Server{core, links, pages}, nil
 }
 

@@ -41,7 +41,7 @@ func newMetrics() *metrics {
 		o := prometheus.HistogramOpts{Name: "atelier_journal_" + name, Help: help, Buckets: buckets}
 		return prometheus.NewHistogram(o)
 	}
-	return &metrics{
+	m := &metrics{
 		batch:   histogram("batch_proposals", "Proposals in a commit.", prometheus.ExponentialBuckets(1, 2, 11)),
 		latency: histogram("commit_seconds", "Time to apply and sync a commit.", prometheus.ExponentialBuckets(50e-6, 2, 16)),
 		bytes:   counter("bytes_total", "Bytes of committed proposals and snapshots."),
@@ -55,6 +55,11 @@ func newMetrics() *metrics {
 
 		partitionFailures: counter("partition_failures_total", "Errors that ended the term of one partition."),
 	}
+	for _, why := range []reason{closed, queueFull, diskFull, tooLarge, conflict, notLeader} {
+		m.refuse(why, 0) // a series that begins at 0 shows its first increase
+		m.snapshots.WithLabelValues(string(why))
+	}
+	return m
 }
 
 func (m *metrics) refuse(why reason, n int) {

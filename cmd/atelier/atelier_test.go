@@ -5,10 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"io/fs"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,8 +26,14 @@ func TestMain(m *testing.M) {
 
 // TestCommandLine runs the transcripts in testdata.
 func TestCommandLine(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata", Cmds: map[string]func(*testscript.TestScript, bool, []string){
-		"waitfile": waitFile, "modes": checkModes, "waitworkspace": waitWorkspace, "restore": restore,
+	setup := func(e *testscript.Env) error {
+		e.Values[muteKey{}] = new(mute)
+		return nil
+	}
+	testscript.Run(t, testscript.Params{Dir: "testdata", Setup: setup, Cmds: map[string]func(*testscript.TestScript, bool, []string){
+		"waitfile": waitFile, "waittext": waitText, "setpassword": setPassword,
+		"modes": checkModes, "waitworkspace": waitWorkspace, "restore": restore,
+		"mutebucket": muteBucket, "waittask": waitTask,
 	}})
 }
 
@@ -34,6 +44,26 @@ func waitFile(ts *testscript.TestScript, _ bool, arguments []string) {
 		_, err := os.Stat(path)
 		return err == nil
 	})
+}
+
+// waitText waits until a file has a line that matches a regular expression.
+func waitText(ts *testscript.TestScript, _ bool, arguments []string) {
+	path, wanted := ts.MkAbs(arguments[0]), regexp.MustCompile(arguments[1])
+	waitUntil(ts, arguments[0]+" does not say "+arguments[1], func() bool {
+		text, err := os.ReadFile(path)
+		return err == nil && wanted.Match(text)
+	})
+}
+
+// setPassword opens the link that quickstart has printed into a file, and sets a password there.
+func setPassword(ts *testscript.TestScript, _ bool, arguments []string) {
+	page, token, _ := strings.Cut(string(regexp.MustCompile(`http\S+token=\S+`).Find([]byte(ts.ReadFile(arguments[0])))), "?token=")
+	answer, err := http.PostForm(page, url.Values{"token": {token}, "password": {"correct horse"}, "again": {"correct horse"}})
+	ts.Check(err)
+	ts.Check(answer.Body.Close())
+	if answer.StatusCode != http.StatusOK { // the account's page, to which it leads
+		ts.Fatalf("setting the password is answered %s", answer.Status)
+	}
 }
 
 // waitWorkspace waits until a workspace of a node has a status.
@@ -62,6 +92,64 @@ func restore(ts *testscript.TestScript, _ bool, arguments []string) {
 	var b backupTask
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile(arguments[2])), &b))
 	ts.Check(ts.Exec("atelier", "admin", "backup", "restore", "--data="+arguments[0], "--slug="+arguments[1], "--backup="+b.BackupID))
+}
+
+// mute is a listener that accepts connections and never answers.
+type mute struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+type muteKey struct{}
+
+// muteBucket starts a mute listener, whose address is then that of a bucket in BUCKET; with "stop", it ends the listener
+// and its connections, so that further ones are refused.
+func muteBucket(ts *testscript.TestScript, _ bool, arguments []string) {
+	m := ts.Value(muteKey{}).(*mute)
+	if len(arguments) == 1 && arguments[0] == "stop" {
+		ts.Check(m.stop())
+		return
+	}
+	var err error
+	m.Listener, err = net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { m.stop() })
+	ts.Setenv("BUCKET", "s3://backups?region=us-east-1&endpoint=http://"+m.Addr().String())
+	go func() {
+		for {
+			conn, err := m.Accept()
+			if err != nil {
+				return
+			}
+			m.mu.Lock()
+			m.conns = append(m.conns, conn)
+			m.mu.Unlock()
+		}
+	}()
+}
+
+func (m *mute) stop() error {
+	err := m.Close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, conn := range m.conns {
+		conn.Close()
+	}
+	return err
+}
+
+// waitTask waits until the computer of a node's workspace has a task, or with an exclamation mark until it has none. It
+// sets TASK to the last task that it saw.
+func waitTask(ts *testscript.TestScript, none bool, arguments []string) {
+	w := waiting{operator: newOperator(ts.MkAbs(arguments[0])), of: slugFlag{arguments[1]}}
+	waitUntil(ts, "the task does not begin or end", func() bool {
+		state, err := w.look(context.Background())
+		if err == nil && state.Task != nil {
+			ts.Setenv("TASK", state.Task.ID)
+		}
+		return err == nil && (state.Task == nil) == none
+	})
 }
 
 // checkModes wants a data directory to be its owner's alone.

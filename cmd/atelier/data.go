@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"github.com/atelier-run/atelier/cmd/node"
 )
 
 // socketName is the operators' socket in the data directory.
@@ -16,37 +18,34 @@ const socketName = "atelier.sock"
 // longestSocket is what Linux takes for a socket's path (unix(7)), without the end of the text.
 const longestSocket = 107
 
-// makeData makes the data directory, for its owner alone. One that others may enter is closed to them where nothing else
-// lies in it.
-func makeData(dir string, log *slog.Logger) error {
+// makeData makes the data directory, which only its owner may enter. It refuses to make a node in a directory that holds
+// something else, which the node would otherwise mix its files with and close to others.
+func makeData(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("the data directory: %w", err)
+	}
+	foreign, err := node.ForeignFiles(dir)
+	if err != nil {
+		return fmt.Errorf("the data directory: %w", err)
+	}
+	if len(foreign) > 0 {
+		return coded{fmt.Errorf("the data directory %s holds no node, but other files (%s): name a directory with --data that is empty "+
+			"or does not exist, or move these files away", dir, shortened(foreign)), exitUsage}
 	}
 	at, err := os.Stat(dir)
 	if err != nil || at.Mode().Perm()&0o077 == 0 {
 		return err
 	}
-	own, err := onlyOurs(dir)
-	if err != nil {
-		return fmt.Errorf("the data directory: %w", err)
-	}
-	if !own {
-		log.Warn("the data directory may be entered by others, and holds what is not a node's", slog.String("dir", dir))
-		return nil
-	}
 	return os.Chmod(dir, 0o700)
 }
 
-func onlyOurs(dir string) (bool, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return false, err
+// shortened joins the first names of a list, and says how many follow.
+func shortened(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
 	}
-	ours := len(entries) == 0
-	for _, entry := range entries {
-		ours = ours || entry.Name() == "journal"
-	}
-	return ours, nil
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
 // listenAdmin opens the operators' socket. The caller holds the journal's lock, so that a socket that is there was left

@@ -4,17 +4,18 @@
 //	atelier admin user         create, list, disable people; one-time links; act as a person
 //	atelier admin key          issue a further API key for a person
 //	atelier admin workspace    list, suspend, archive, retire, delete workspaces
-//	atelier admin backup       take, list and restore backups of a workspace's drive
+//	atelier admin backup       take, list, restore and wait for backups of a workspace's drive
 //	atelier admin audit        export the audit logs
 //	atelier accept             accept a data directory of which serve says that a part is missing or older
 //	atelier reference          print every setting of serve as Markdown
-//	atelier version            tell what this program was built from
+//	atelier version            print the version, commit, date and Go version of this program; so does --version
 //
 // The admin commands speak to the node over a socket in its data directory, and print JSON, one value a line.
 //
 // Each setting of serve is a flag, an environment variable and a key of a YAML file; the first of them that is given
 // counts, in this order. The exit code is 0 after a clean end, 1 after a failure, 2 where the command line or the
-// settings are wrong, and 3 where another process has the data directory.
+// settings are wrong, 3 where another process has the data directory, and 4 where a command has ended, by an interrupt or
+// its --wait, while the node continues what the command has begun.
 package main
 
 import (
@@ -31,6 +32,8 @@ const (
 	exitFailure = 1
 	exitUsage   = 2
 	exitInUse   = 3
+	// exitUnfinished: a command has ended, and the node continues what the command has begun.
+	exitUnfinished = 4
 )
 
 type commands struct {
@@ -38,7 +41,9 @@ type commands struct {
 	Admin     adminCommands    `cmd:"" help:"Administer the node that runs on this machine."`
 	Accept    acceptCommand    `cmd:"" help:"Accept a data directory that serve refuses because a part of it is missing or older than the rest."`
 	Reference referenceCommand `cmd:"" help:"Print every setting of serve as Markdown."`
-	Version   versionCommand   `cmd:"" help:"Tell what this program was built from."`
+	Version   versionCommand   `cmd:"" help:"Print the version, commit, date and Go version of this program."`
+
+	VersionFlag versionFlag `name:"version" env:"-" help:"Print the version, commit, date and Go version of this program."`
 }
 
 // console is where a command writes: what was asked for, and all else.

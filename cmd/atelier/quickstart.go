@@ -20,7 +20,8 @@ const (
 	quickstartSlug  = "demo"
 )
 
-// quickstart makes an owner and a workspace where they are missing, and prints what to try. Each step may have been done
+// quickstart makes an owner and a workspace where they are missing, and prints what to try, with a link that sets the owner's
+// password until one is set. Each step may have been done
 // by an earlier start that was cut off after it.
 func quickstart(ctx context.Context, dir, address string, out console) error {
 	o := newOperator(dir)
@@ -38,11 +39,17 @@ func quickstart(ctx context.Context, dir, address string, out console) error {
 		return err
 	}
 	var owner person
-	if err := o.call(ctx, http.MethodPost, "/admin/links", personNamed{quickstartEmail}, &owner); err != nil {
+	if err := o.call(ctx, http.MethodPost, "/admin/links", firstLink{Email: quickstartEmail, UnlessSet: true}, &owner); err != nil {
 		return err
 	}
 	_, err = fmt.Fprint(out.out, whatToTry(dir, address, key, owner.PasswordLink))
 	return err
+}
+
+// firstLink asks for a link that sets a person's password; with UnlessSet, for none if the person has one.
+type firstLink struct {
+	Email     string `json:"email"`
+	UnlessSet bool   `json:"unlessSet"`
 }
 
 // ownerKey is the key that an earlier start left, if it still opens doors, or a new one.
@@ -83,7 +90,11 @@ func makeOwner(ctx context.Context, o operator) (owner person, err error) {
 	return owner, err
 }
 
+// whatToTry returns what quickstart prints. link is empty if the owner has a password.
 func whatToTry(dir, address, key, link string) string {
+	if link != "" {
+		link = ",\n           once you have chosen a password at\n           " + link
+	}
 	return strings.NewReplacer("ADDRESS", address, "KEY", key, "SLUG", quickstartSlug, "DIR", dir,
 		"EMAIL", quickstartEmail, "LINK", link).Replace(`
 Atelier runs.
@@ -91,9 +102,7 @@ Atelier runs.
   Address  ADDRESS
   Key      KEY
   Data     DIR
-  Sign in  ADDRESS/sign-in as EMAIL,
-           once you have chosen a password at
-           LINK
+  Sign in  ADDRESS/sign-in as EMAILLINK
 
 Try it in another terminal:
 

@@ -30,7 +30,7 @@ func (c *serveCommand) Run(ctx context.Context, out console) error {
 	if err != nil {
 		return err
 	}
-	if err := makeData(c.Data, log); err != nil {
+	if err := makeData(c.Data); err != nil {
 		return err
 	}
 	reserved, err := c.reserve()
@@ -48,7 +48,7 @@ func (c *serveCommand) Run(ctx context.Context, out console) error {
 		return errors.Join(explain(err), closed(reserved))
 	}
 	log.Info("recovered", slog.String("data", c.Data), slog.Duration("duration", time.Since(started)),
-		slog.String("version", version().String()))
+		slog.String("version", node.ReadBuild().String()))
 	return c.serve(ctx, n, reserved, log, out)
 }
 
@@ -147,6 +147,7 @@ func (c *serveCommand) serve(ctx context.Context, n *node.Node, reserved net.Lis
 	go func() { ended <- n.Server.ServeAdmin(admin) }()
 	address := "http://" + listener.Addr().String()
 	log.Info("ready", slog.String("address", address), slog.String("admin", admin.Addr().String()))
+	go debug.FreeOSMemory() // what recovery used
 	if c.Quickstart {
 		if err := quickstart(ctx, c.Data, address, out); err != nil && ctx.Err() == nil {
 			return errors.Join(fmt.Errorf("quickstart: %w", err), stop(n, c.DrainDeadline, log))

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"strings"
 	"time"
 
+	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -106,15 +106,13 @@ func (c *serveCommand) checkListen() error {
 }
 
 func (c *serveCommand) checkBackup() error {
-	at, err := url.Parse(c.BackupURL)
-	switch {
-	case c.BackupURL == "":
-		return nil
-	case err != nil:
-	case at.Scheme == "s3" && at.Host != "" && at.User == nil, at.Scheme == "file" && at.Host == "" && at.Path != "":
+	if c.BackupURL == "" {
 		return nil
 	}
-	return fmt.Errorf("backup-url: %q is neither s3://BUCKET?region=REGION nor file:///DIR", c.BackupURL)
+	if _, err := bucket.Parse(c.BackupURL); err != nil {
+		return fmt.Errorf("backup-url: %w", err)
+	}
+	return nil
 }
 
 func loopback(host string) bool {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/atelier-run/atelier/http/browser"
 )
@@ -124,5 +126,17 @@ func TestMailAndProviderAreWired(t *testing.T) {
 	}
 	if o, err := settings.options(log, nil); err != nil || o.HTTP.Mail != nil || o.HTTP.OIDC != nil {
 		t.Errorf("unset: %+v, %v", o.HTTP, err)
+	}
+}
+
+func TestDurationsInJSONHaveUnits(t *testing.T) {
+	var out bytes.Buffer
+	log, err := newLog(&out, "info", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("request", "duration", 1500*time.Microsecond)
+	if !strings.Contains(out.String(), `"duration":"1.5ms"`) {
+		t.Errorf("%s", &out)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/atelier-run/atelier/persistence"
 )
@@ -82,6 +83,34 @@ func readParts(dir string) ([]byte, error) {
 		return nil, incomplete("%s does not hold %d bytes", path, secretBytes)
 	}
 	return secret, nil
+}
+
+// ForeignFiles returns the names in a directory that a node does not make, if no node has used the directory yet. A directory
+// with a journal may hold other files besides, which stay as they are. lost+found, which file systems make, is no such file.
+func ForeignFiles(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var foreign []string
+	for _, entry := range entries {
+		switch name := entry.Name(); {
+		case name == journalName:
+			return nil, nil
+		case !slices.Contains(ownNames, name) && !isTemporary(name):
+			foreign = append(foreign, name)
+		}
+	}
+	return foreign, nil
+}
+
+// ownNames are the names in a data directory beside the journal's, and what file systems put there.
+var ownNames = []string{drivesName, secretName, marksName, "backups", "atelier.sock", "quickstart.key", "lost+found"}
+
+// isTemporary reports whether a file of this name may have been left by a write that was cut off: WriteDurably's, or that of
+// the journal's marks.
+func isTemporary(name string) bool {
+	return name == marksName+".new" || slices.ContainsFunc(ownNames, func(own string) bool { return strings.HasPrefix(name, "."+own+"-") })
 }
 
 // checkUnused returns ErrIncomplete where a directory without a journal holds the drives of workspaces.

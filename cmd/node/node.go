@@ -12,12 +12,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"gocloud.dev/blob"
 
 	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/archive"
+	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/anchors"
 	"github.com/atelier-run/atelier/drive/webdav"
@@ -45,7 +45,7 @@ type Options struct {
 	IdleAfter time.Duration
 	// ReactionAttempts is how often a reaction is tried before its stream is parked; 0: actors.DefaultReactionAttempts.
 	ReactionAttempts int
-	// BackupURL is the bucket of backups, as gocloud.dev/blob opens it; empty: a folder of Dir.
+	// BackupURL is the bucket of backups, an address of package bucket; empty: a folder of Dir.
 	BackupURL string
 	// SampleEvery is the pause between samples of computers; 0: 15 s.
 	SampleEvery time.Duration
@@ -79,7 +79,7 @@ type Node struct {
 
 	// files serves the drives.
 	files   *webdav.Handler
-	backups *blob.Bucket
+	backups bucket.Bucket
 	anchors *anchors.Follower
 	// birthPatience and clock are those of Options.
 	birthPatience time.Duration
@@ -127,7 +127,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}
 	n.files = webdav.New(n.Drives, o.Log)
 	n.anchors = anchors.New(n.Drives, n.Router, o.Log)
-	if n.backups, err = openBucket(ctx, o); err != nil {
+	if n.backups, err = openBucket(o); err != nil {
 		return n, err
 	}
 	if n.Computers, err = n.fleet(o, archive.New(n.backups, archived{n.Drives})); err != nil {
@@ -195,7 +195,8 @@ func (o Options) complete() Options {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
-	o.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	o.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		ReadBuild().gauge())
 	return o
 }
 
@@ -217,7 +218,7 @@ func journalOptions(o Options) persistence.Options {
 func (n *Node) serve(o Options) (*http.Server, error) {
 	settings := o.HTTP
 	settings.Asker, settings.Streams, settings.Drive = settler{n.Router, n}, n.Router, n.files
-	settings.Directory, settings.Reactions = n.Router, n.Router
+	settings.Directory, settings.Reactions, settings.Progress = n.Router, n.Router, n.Computers.Progress
 	settings.Secret, settings.Log, settings.Clock = n.CursorSecret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
 	return http.New(settings)

@@ -14,13 +14,11 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"os"
-	"path/filepath"
+	"io/fs"
 
 	"github.com/klauspost/compress/zstd"
-	"gocloud.dev/blob"
-	"gocloud.dev/gcerrors"
 
+	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
@@ -29,6 +27,8 @@ import (
 type Drives interface {
 	// Export writes a workspace's drive as a tar archive and tells its entries.
 	Export(ctx context.Context, workspaceID string, to io.Writer) (entries int64, err error)
+	// ArchiveSize estimates how many bytes Export writes.
+	ArchiveSize(ctx context.Context, workspaceID string) (int64, error)
 	// Restore puts the content of a tar archive in the place of a drive, once for a mark. It asks verify when it has read
 	// all of it and before it replaces anything.
 	Restore(ctx context.Context, workspaceID, mark string, from io.Reader, verify func(entries int64) error) error
@@ -40,85 +40,51 @@ const Corrupt entity.Code = "corrupt_archive"
 // maxWindow bounds the memory that an archive may ask of whoever unpacks it, in bytes.
 const maxWindow = 32 << 20
 
-// Bucket keeps backups; it is a computer.Archive.
-type Bucket struct {
-	bucket *blob.Bucket
+// Archive keeps backups; it is a computer.Archive.
+type Archive struct {
+	bucket bucket.Bucket
 	drives Drives
 }
 
 // New makes an archive of an open bucket, which stays the caller's to close.
-func New(bucket *blob.Bucket, drives Drives) *Bucket { return &Bucket{bucket, drives} }
+func New(b bucket.Bucket, drives Drives) *Archive { return &Archive{b, drives} }
 
 // object names a backup in the bucket.
 func object(workspaceID, backupID string) string { return workspaceID + "/" + backupID + ".tar.zst" }
 
-// Save is of computer.Archive. When it returns, the backup is as durable as the bucket makes it; one in files is on disk.
-func (b *Bucket) Save(ctx context.Context, workspaceID, backupID string) (*computerv1.Backup, error) {
-	// Cancelling what is not closed leaves no object behind.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// Save is of computer.Archive. It reports the bytes of the uncompressed archive. When Save returns, the backup is durable.
+func (a *Archive) Save(ctx context.Context, workspaceID, backupID string, report func(done, total int64)) (*computerv1.Backup, error) {
 	backup := &computerv1.Backup{Id: backupID, Object: object(workspaceID, backupID)}
-	var file *os.File
-	out, err := b.bucket.NewWriter(ctx, backup.Object, &blob.WriterOptions{
-		ContentType: "application/zstd",
-		BeforeWrite: func(as func(any) bool) error {
-			if as(&file) {
-				return file.Chmod(0o600)
-			}
-			return nil
-		},
+	err := a.bucket.Put(ctx, backup.Object, func(to io.Writer) (err error) {
+		sums := newSums(to)
+		backup.Entries, err = a.write(ctx, workspaceID, sums, report)
+		backup.SizeBytes, backup.Sha256 = sums.size, sums.hash.Sum(nil)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("backup %s: %w", backupID, err)
 	}
-	sums := newSums(out)
-	if backup.Entries, err = b.write(ctx, workspaceID, sums); err == nil && file != nil {
-		err = file.Sync()
-	}
-	if err != nil {
-		cancel()
-		_ = out.Close() // says that it was cancelled
-		return nil, fmt.Errorf("backup %s: %w", backupID, err)
-	}
-	if err := out.Close(); err != nil {
-		return nil, fmt.Errorf("backup %s: %w", backupID, err)
-	}
-	if file != nil {
-		if err := syncFolders(filepath.Dir(file.Name())); err != nil {
-			return nil, fmt.Errorf("backup %s: %w", backupID, err)
-		}
-	}
-	backup.SizeBytes, backup.Sha256 = sums.size, sums.hash.Sum(nil)
 	return backup, nil
 }
 
-func (b *Bucket) write(ctx context.Context, workspaceID string, to io.Writer) (int64, error) {
+// write writes the compressed archive of a drive and returns the number of its entries.
+func (a *Archive) write(ctx context.Context, workspaceID string, to io.Writer, report func(done, total int64)) (int64, error) {
+	total, err := a.drives.ArchiveSize(ctx, workspaceID)
+	if err != nil {
+		return 0, err
+	}
 	compressor, err := zstd.NewWriter(to, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return 0, err
 	}
-	entries, err := b.drives.Export(ctx, workspaceID, compressor)
+	entries, err := a.drives.Export(ctx, workspaceID, &progress{to: compressor, total: total, report: report})
 	return entries, errors.Join(err, compressor.Close())
 }
 
-// syncFolders makes a new file's name durable, and that of its folder.
-func syncFolders(dir string) error {
-	for _, name := range []string{dir, filepath.Dir(dir)} {
-		folder, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(folder.Sync(), folder.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Load is of computer.Archive.
-func (b *Bucket) Load(ctx context.Context, workspaceID, taskID string, backup *computerv1.Backup) error {
-	object, err := b.bucket.NewReader(ctx, backup.GetObject(), nil)
-	if gcerrors.Code(err) == gcerrors.NotFound {
+// Load is of computer.Archive. It reports the bytes of the compressed archive.
+func (a *Archive) Load(ctx context.Context, workspaceID, taskID string, backup *computerv1.Backup, report func(done, total int64)) error {
+	object, err := a.bucket.Get(ctx, backup.GetObject())
+	if errors.Is(err, fs.ErrNotExist) {
 		return entity.Errorf(entity.NotFound, "the backup is not in the bucket any more")
 	}
 	if err != nil {
@@ -127,7 +93,7 @@ func (b *Bucket) Load(ctx context.Context, workspaceID, taskID string, backup *c
 	defer object.Close()
 	// More than was saved is not read.
 	source := &source{from: io.LimitReader(object, backup.GetSizeBytes()+1)}
-	sums := newSums(io.Discard)
+	sums := newSums(&progress{to: io.Discard, total: backup.GetSizeBytes(), report: report})
 	summed := io.TeeReader(source, sums)
 	tarred, err := zstd.NewReader(summed, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxWindow(maxWindow))
@@ -135,7 +101,7 @@ func (b *Bucket) Load(ctx context.Context, workspaceID, taskID string, backup *c
 		return err
 	}
 	defer tarred.Close()
-	err = b.drives.Restore(ctx, workspaceID, taskID, tarred, func(entries int64) error {
+	err = a.drives.Restore(ctx, workspaceID, taskID, tarred, func(entries int64) error {
 		if _, err := io.Copy(io.Discard, summed); err != nil {
 			return err
 		}
@@ -161,15 +127,29 @@ func check(backup *computerv1.Backup, read *sums, entries int64) error {
 }
 
 // Remove is of computer.Archive.
-func (b *Bucket) Remove(ctx context.Context, workspaceID string, backup *computerv1.Backup) error {
+func (a *Archive) Remove(ctx context.Context, workspaceID string, backup *computerv1.Backup) error {
 	name := backup.GetObject()
 	if name == "" {
 		name = object(workspaceID, backup.GetId())
 	}
-	if err := b.bucket.Delete(ctx, name); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+	if err := a.bucket.Delete(ctx, name); err != nil {
 		return fmt.Errorf("backup %s: %w", backup.GetId(), err)
 	}
 	return nil
+}
+
+// progress passes bytes on and reports how many there were, of a total that may be an estimate.
+type progress struct {
+	to          io.Writer
+	done, total int64
+	report      func(done, total int64)
+}
+
+func (p *progress) Write(b []byte) (int, error) {
+	n, err := p.to.Write(b)
+	p.done += int64(n)
+	p.report(min(p.done, p.total), p.total)
+	return n, err
 }
 
 // sums passes bytes on and keeps account of them.

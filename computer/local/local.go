@@ -40,8 +40,8 @@ type Driver struct {
 	busy, idle float64
 }
 
-// New returns a driver that reads its measurements from a proc file system mounted at the path proc. It returns an error if there
-// is none.
+// New returns a driver that reads its measurements from a proc file system mounted at the path proc. It returns an error
+// if there is none.
 func New(drives Drives, proc string) (*Driver, error) {
 	fs, err := procfs.NewFS(proc)
 	if err != nil {

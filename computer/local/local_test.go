@@ -17,7 +17,8 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// drives is a fake of local.Drives. lost has the existing drives: true if a drive cannot be read. full is the error of Provision.
+// drives is a fake of local.Drives. lost has the existing drives: true if a drive cannot be read. full is the error of
+// Provision.
 type drives struct {
 	mu   sync.Mutex
 	lost map[string]bool

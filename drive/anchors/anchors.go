@@ -24,7 +24,8 @@ import (
 
 // Drives looks up paths on the drives of workspaces.
 type Drives interface {
-	// Exists reports whether a path leads to a file or folder; "" is the root. It returns an error if the drive cannot be read.
+	// Exists reports whether a path leads to a file or folder; "" is the root. It returns an error if the drive cannot be
+	// read.
 	Exists(ctx context.Context, workspaceID, path string) (bool, error)
 }
 
@@ -46,8 +47,9 @@ func New(drives Drives, asker Asker, log *slog.Logger) *Follower {
 	return &Follower{drives: drives, asker: asker, log: log}
 }
 
-// React updates a workspace's anchors for a stored row of its activity. If the drive cannot be read, React requests a check and
-// returns nil. It returns ctx's error and the errors of Asker except refusals; the caller then calls React again with the row.
+// React updates a workspace's anchors for a stored row of its activity. If the drive cannot be read, React requests a
+// check and returns nil. It returns ctx's error and the errors of Asker except refusals; the caller then calls React
+// again with the row.
 func (f *Follower) React(ctx context.Context, workspaceID string, stored []byte) error {
 	if !anchor.Moves(activity.Stored(stored).Kind()) {
 		return nil
@@ -107,7 +109,8 @@ func (f *Follower) follow(ctx context.Context, workspaceID string, row anchor.Ro
 			return err
 		}
 		if err != nil {
-			f.log.Warn("the command to update an anchor was refused", slog.String("workspace", workspaceID), slog.String("anchor", s.AnchorID), slog.Any("error", err))
+			f.log.Warn("the command to update an anchor was refused", slog.String("workspace", workspaceID),
+				slog.String("anchor", s.AnchorID), slog.Any("error", err))
 		}
 	}
 	return nil

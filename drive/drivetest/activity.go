@@ -1,5 +1,5 @@
-// Package drivetest provides a model of a workspace's activity for tests of drives. It has intents and rows, and fails commands
-// on request.
+// Package drivetest provides a model of a workspace's activity for tests of drives. It has intents and rows, and fails
+// commands on request.
 package drivetest
 
 import (

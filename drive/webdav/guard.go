@@ -271,8 +271,8 @@ func (h ifHeader) hasToken(token string) bool {
 	})
 }
 
-// singleToken returns the token of a header that has nothing else, as the request to refresh a lock does. It returns "" for any
-// other header.
+// singleToken returns the token of a header that has nothing else, as the request to refresh a lock does. It returns ""
+// for any other header.
 func (h ifHeader) singleToken() string {
 	if len(h.lists) != 1 || len(h.lists[0].conditions) != 1 {
 		return ""

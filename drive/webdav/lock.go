@@ -48,7 +48,7 @@ func (c *call) lock() error {
 	return c.writeLockDiscovery(http.StatusOK, held)
 }
 
-// writeLockedBelow answers that a folder cannot be locked because an entry below it is locked (RFC 4918, section 9.10.9).
+// writeLockedBelow answers that a folder cannot be locked because an entry below it is locked (RFC 4918, section 9.10.3).
 func (c *call) writeLockedBelow(path string) error {
 	entry, err := c.drive.Stat(path)
 	out := c.multistatus()

@@ -105,7 +105,8 @@ func (l *lockTable) covering(path string) []*lock {
 	return covering
 }
 
-// acquire adds a lock with a new token. It returns a conflict if another lock excludes it, and LimitReached if the table is full.
+// acquire adds a lock with a new token. It returns a conflict if another lock excludes it, and LimitReached if the table
+// is full.
 func (l *lockTable) acquire(wanted lock, timeout time.Duration) (*lock, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,8 +137,8 @@ func findConflict(current []*lock, wanted *lock) error {
 	return nil
 }
 
-// refresh sets the expiry of the lock that has the token and covers the path. It returns errLockTokenMismatch if another caller
-// created it, and errPreconditionFailed if there is none.
+// refresh sets the expiry of the lock that has the token and covers the path. It returns errLockTokenMismatch if another
+// caller created it, and errPreconditionFailed if there is none.
 func (l *lockTable) refresh(token, path, creator string, timeout time.Duration) (*lock, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,8 +158,8 @@ func (l *lockTable) refresh(token, path, creator string, timeout time.Duration) 
 	return nil, errPreconditionFailed
 }
 
-// release deletes the lock that has the token and covers the path. It returns errLockTokenMismatch if another caller created the
-// lock and anyCreator is false, and no_such_lock if there is none.
+// release deletes the lock that has the token and covers the path. It returns errLockTokenMismatch if another caller
+// created the lock and anyCreator is false, and no_such_lock if there is none.
 func (l *lockTable) release(token, path, creator string, anyCreator bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

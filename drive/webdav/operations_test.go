@@ -1,12 +1,17 @@
 package webdav_test
 
 import (
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/atelier-run/atelier/drive/webdav"
+	"github.com/atelier-run/atelier/entity"
 )
 
 func TestFiles(t *testing.T) {
@@ -122,7 +127,7 @@ func TestPropertiesAreKeptByPutCopyAndMove(t *testing.T) {
 	s.do("MOVE", "/b", "", "Destination: "+prefix+"/c").is(201)
 	find := `<propfind xmlns="DAV:"><prop><mood xmlns="urn:x"/><none xmlns="urn:x"/><getetag/></prop></propfind>`
 	for _, path := range []string{"/a", "/c"} {
-		s.do("PROPFIND", path, find, "Depth: 0").is(207).says(`xml:lang="de"`, `so <b xmlns="urn:x">so</b>`, "404 Not Found", "<D:getetag>")
+		s.do("PROPFIND", path, find, "Depth: 0").is(207).says(`xml:lang="de"`, `so <b xmlns="urn:x">so</b>`, "404 Not Found", `<D:getetag>"`)
 	}
 	s.do("PROPFIND", "/", "", "Depth: 1").is(207).says("<D:href>"+prefix+"/</D:href>", "urn:x")
 	s.do("PROPPATCH", "/a", `<propertyupdate xmlns="DAV:"><remove><prop><mood xmlns="urn:x"/></prop></remove></propertyupdate>`).is(207)
@@ -237,5 +242,50 @@ func TestPaths(t *testing.T) {
 	response.Body.Close()
 	if response.StatusCode != http.StatusNotFound {
 		t.Errorf("GET below another prefix: got %d, want 404", response.StatusCode)
+	}
+}
+
+// TestConfirmRefusesEveryChange lets Confirm refuse the access to each method that changes the drive. ServeDrive must
+// return that error without a response, and nothing may change.
+func TestConfirmRefusesEveryChange(t *testing.T) {
+	s := serve(t)
+	s.do("PUT", "/a", "1").is(201)
+	s.do("MKCOL", "/d", "").is(201)
+	rows := []string{"create file a", "create folder d"}
+	handler := webdav.New(s.drives, slog.New(slog.DiscardHandler))
+	refusal := entity.Errorf(entity.Unauthorized, "no longer")
+	for _, change := range []struct{ method, path, body, headers string }{
+		{"PUT", "/a", "2", ""},
+		{"PUT", "/b", "2", ""},
+		{"DELETE", "/a", "", ""},
+		{"DELETE", "/d", "", ""},
+		{"MKCOL", "/e", "", ""},
+		{"COPY", "/a", "", "Destination: " + prefix + "/b"},
+		{"COPY", "/d", "", "Destination: " + prefix + "/e"},
+		{"MOVE", "/a", "", "Destination: " + prefix + "/b"},
+		{"PROPPATCH", "/a", propertyUpdate(`<m xmlns="urn:x"/>`), ""},
+		{"LOCK", "/a", exclusive, ""},
+		{"LOCK", "/b", exclusive, ""},
+	} {
+		confirmed := 0
+		request := httptest.NewRequest(change.method, prefix+change.path, strings.NewReader(change.body))
+		if name, value, given := strings.Cut(change.headers, ": "); given {
+			request.Header.Set(name, value)
+		}
+		access := accessOf(request)
+		access.Confirm = func() error { confirmed++; return refusal }
+		recorder := httptest.NewRecorder()
+		err := handler.ServeDrive(recorder, request, prefix, access)
+		if err != error(refusal) || confirmed != 1 || recorder.Body.Len() > 0 {
+			t.Errorf("%s %s: %v, confirmed %d times, answered %s", change.method, change.path, err, confirmed, recorder.Body)
+		}
+	}
+	s.rows(rows...)
+	s.do("PROPFIND", "/", "", "Depth: 1").is(207)
+	s.do("PUT", "/a", "3").is(204) // no lock was acquired
+	for _, name := range s.staged() {
+		if !isTrash(name) {
+			t.Errorf("%s remains in the staging folder", name)
+		}
 	}
 }

@@ -1,16 +1,15 @@
 package webdav
 
 import (
-	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/atelier-run/atelier/entity"
 )
 
-// splitPath returns the drive path of an escaped URL path below prefix, and whether a trailing slash follows it. It decodes each
-// segment on its own, so that an encoded slash cannot become a separator. It returns NotFound if the URL path is not
-// below prefix, and InvalidRequest if the drive path is invalid.
+// splitPath returns the drive path of an escaped URL path below prefix, and whether a trailing slash follows it. It
+// decodes each segment on its own, so that an encoded slash cannot become a separator. It returns NotFound if the URL
+// path is not below prefix, and InvalidRequest if the drive path is invalid.
 func splitPath(escaped, prefix string) (path string, trailingSlash bool, err error) {
 	rest, ok := cutPrefix(escaped, prefix)
 	if !ok {
@@ -79,14 +78,14 @@ func (c *call) href(path string, folder bool) string {
 	return b.String()
 }
 
-// parseReference returns the drive path of a URL in a header. It returns errOtherServer if the URL is not on this drive of this
-// server.
+// parseReference returns the drive path of a URL in a header. It returns errOtherServer if the URL is not on this drive
+// of this server.
 func (c *call) parseReference(raw string) (path string, trailingSlash bool, err error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return "", false, entity.Errorf(entity.InvalidRequest, "a header has a malformed URL")
 	}
-	if u.Host != "" && !sameHost(u, c.r) {
+	if u.Host != "" && !c.isThisServer(u.Host) {
 		return "", false, errOtherServer
 	}
 	path, trailingSlash, err = splitPath(u.EscapedPath(), c.prefix)
@@ -96,9 +95,11 @@ func (c *call) parseReference(raw string) (path string, trailingSlash bool, err 
 	return path, trailingSlash, err
 }
 
-// sameHost reports whether a URL has the request's host. It ignores the default ports, which proxies add and clients omit.
-func sameHost(u *url.URL, r *http.Request) bool {
-	return bareHost(u.Host) == bareHost(r.Host)
+// isThisServer reports whether host is the request's, or that of the server's public URL. It ignores the default ports, which
+// proxies add and clients omit.
+func (c *call) isThisServer(host string) bool {
+	host = bareHost(host)
+	return host == bareHost(c.r.Host) || c.access.Host != "" && host == bareHost(c.access.Host)
 }
 
 func bareHost(host string) string {

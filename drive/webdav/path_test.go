@@ -11,8 +11,8 @@ import (
 
 const root = "/v1/ws/acme/drive"
 
-// FuzzSplitPath verifies that every accepted URL path gives a valid path of the drive, and that the href of that path gives the
-// same path again.
+// FuzzSplitPath verifies that every accepted URL path gives a valid path of the drive, and that the href of that path
+// gives the same path again.
 func FuzzSplitPath(f *testing.F) {
 	for _, seed := range []string{
 		"", "/", "/a", "/a/b/", "//", "/..", "/%2e%2e/x", "/%2F", "/a%2fb", "/%", "/%zz", "/%00", "/%ff", "/ü", "/%C3%BC", "x",

@@ -87,8 +87,8 @@ func parseEdits(body *element) (edits []edit, err error) {
 	return edits, nil
 }
 
-// newValue returns the property that an element sets, with the language in scope (RFC 4918, section 4.3). It subtracts the size
-// of the value from remaining, and returns tooLarge if that is not enough.
+// newValue returns the property that an element sets, with the language in scope (RFC 4918, section 4.3). It subtracts
+// the size of the value from remaining, and returns tooLarge if that is not enough.
 func newValue(property *element, remaining *int) (value *drive.Property, tooLarge bool) {
 	attrs := slices.DeleteFunc(slices.Clone(property.attrs), func(a xml.Attr) bool {
 		return a.Name.Space == xmlNS && a.Name.Local == "lang"

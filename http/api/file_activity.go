@@ -94,10 +94,22 @@ func readPage(c *server.Call, query proto.Message) (server.Verbatim, error) {
 	case err != nil:
 		return nil, err
 	case page.GetNext() == 0:
+		linkToNewer(c, query, page)
 		return server.Verbatim{pageStart, page.GetItems(), pageEnd}, nil
 	}
 	next := c.Workspace.Cursor.Append(nil, page.GetNext())
 	return server.Verbatim{pageStart, page.GetItems(), pageMore, next, pageMoreEnd}, nil
+}
+
+// linkToNewer adds a Link header with rel="next" to the last page in ascending order: the same request with a cursor behind
+// the newest row, with which a client that polls gets the rows that are recorded later.
+func linkToNewer(c *server.Call, query proto.Message, page *activityv1.Page) {
+	if feed, is := query.(*activityv1.ReadFeed); is && feed.GetDescending() {
+		return
+	}
+	parameters := c.Request.URL.Query()
+	parameters.Set("cursor", string(c.Workspace.Cursor.Append(nil, page.GetResume())))
+	c.Response.Header()["Link"] = []string{"<" + c.Request.URL.EscapedPath() + "?" + parameters.Encode() + `>; rel="next"`}
 }
 
 func ofActivity(c *server.Call, query proto.Message) entity.Command {

@@ -67,6 +67,9 @@ func NewLinks(s *server.Server, installation []byte, mail Mail, r prometheus.Reg
 			Name: "atelier_mails_total", Help: "Attempts to send mail, by outcome: sent, failed (it is tried again), given_up."},
 			[]string{"outcome"}),
 	}
+	for _, outcome := range []string{"sent", "failed", "given_up"} {
+		l.outcomes.WithLabelValues(outcome) // a series that begins at 0 shows its first increase
+	}
 	return l, r.Register(l.outcomes)
 }
 

@@ -67,7 +67,7 @@ func viewGrant(c *server.Call, g *userv1.Grant) (grantView, error) {
 		Scopes: g.GetScopes(), CreatedAt: g.GetCreatedAt(), RevokedAt: g.GetRevokedAt(),
 	}
 	var err error
-	if view.Workspace, err = grantedIn(c, g); err != nil {
+	if view.Workspace, err = GrantedIn(c, g); err != nil {
 		return view, err
 	}
 	used, err := server.Ask[*grantv1.Grant](c, entity.Command{
@@ -80,8 +80,8 @@ func viewGrant(c *server.Call, g *userv1.Grant) (grantView, error) {
 	return view, err
 }
 
-// grantedIn is the workspace as it is called now where the caller may see it, else as it was when the grant was allowed.
-func grantedIn(c *server.Call, g *userv1.Grant) (grantedInView, error) {
+// GrantedIn returns how the workspace of a grant is called: now if the caller may see it, else when the grant was allowed.
+func GrantedIn(c *server.Call, g *userv1.Grant) (grantedInView, error) {
 	seen, err := server.Ask[*workspacev1.Description](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: g.GetWorkspaceId(), Message: &workspacev1.DescribeWorkspace{},
 	})

@@ -85,16 +85,25 @@ func addSessions(c *server.Call, shown *pages.Account) error {
 
 func addGrants(c *server.Call, shown *pages.Account) error {
 	found, err := server.Ask[*userv1.GrantPage](c, api.OfCaller(c, &userv1.ListGrants{Limit: shownGrants}))
-	shown.MoreGrants = found.GetMore()
+	if err != nil {
+		return err
+	}
+	var live []*userv1.Grant
 	for _, one := range found.GetGrants() {
 		if one.GetRevokedAt() == 0 {
-			shown.Grants = append(shown.Grants, pages.Grant{
-				ID: one.GetId(), Client: one.GetClientName(), Host: one.GetRedirectHost(), Scopes: one.GetScopes(),
-				CreatedAt: one.GetCreatedAt(),
-			})
+			live = append(live, one)
 		}
 	}
-	return err
+	shown.MoreGrants, shown.Grants = found.GetMore(), make([]pages.Grant, len(live))
+	return server.Each(len(live), func(i int) error {
+		one := live[i]
+		in, err := api.GrantedIn(c, one)
+		shown.Grants[i] = pages.Grant{
+			ID: one.GetId(), Client: one.GetClientName(), Host: one.GetRedirectHost(), Workspace: workspaceLabel(in.Name, in.Slug),
+			Scopes: one.GetScopes(), CreatedAt: one.GetCreatedAt(),
+		}
+		return err
+	})
 }
 
 // closeGrant takes back what the visitor allowed an application.

@@ -113,7 +113,7 @@ func (p consentPages) begin(c *server.Call) (*consent, sheet, error) {
 	case err != nil && request != nil:
 		return nil, sheet{to: request.Refuse(err)}, nil
 	case errors.As(err, &refused):
-		shown := pages.Problem{Title: "The application asked wrongly", Text: refused.Description}
+		shown := pages.Problem{Title: "This sign-in request is invalid", Text: refused.Description}
 		return nil, sheet{name: "problem", data: shown, status: http.StatusBadRequest}, nil
 	case err != nil:
 		return nil, sheet{}, err
@@ -173,7 +173,7 @@ func (k *consent) page(c *server.Call, problem string) sheet {
 
 // label names a workspace, and what the person cannot pass on there.
 func (k *consent) label(one choice) string {
-	text := one.workspace.GetName() + " (" + one.workspace.GetSlug() + ")"
+	text := workspaceLabel(one.workspace.GetName(), one.workspace.GetSlug())
 	var lacking []string
 	for _, scope := range k.Scopes() {
 		if !slices.Contains(one.scopes, scope) {
@@ -185,6 +185,9 @@ func (k *consent) label(one choice) string {
 	}
 	return text
 }
+
+// workspaceLabel names a workspace to people, who know it by its name and its address.
+func workspaceLabel(name, slug string) string { return name + " (" + slug + ")" }
 
 // ticket binds a page to the session that it is shown to, to its request and to its time.
 func (k *consent) ticket(c *server.Call) string {

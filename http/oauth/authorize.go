@@ -4,161 +4,196 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"net/http"
+	"fmt"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
 
-	"github.com/ory/fosite"
-
 	"github.com/atelier-run/atelier/entity"
+	clientv1 "github.com/atelier-run/atelier/messages/client/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// MaxQuery bounds an authorization request, in bytes.
-const MaxQuery = 6 << 10
+const (
+	// MaxQuery bounds an authorization request, in bytes.
+	MaxQuery = 6 << 10
+	// DefaultScope is what a request without a scope asks for: reading, which every role may do.
+	DefaultScope = entity.FilesRead
+)
 
-// Request is an authorization request of a registered client that can be answered at its redirect URI.
+// Denied is the error for Request.Refuse when the person does not consent.
+var Denied error = refusal("access_denied", "The person did not allow it.")
+
+// Request is an authorization request of a registered client, whose redirect URI is registered too.
 type Request struct {
-	provider *Provider
-	asked    fosite.AuthorizeRequester
-	client   *client
-	// Query is the request in one spelling, however it was sent.
+	provider    *Provider
+	client      *clientv1.Client
+	redirectURI string
+	redirect    *url.URL
+	state       string
+	scopes      []string
+	challenge   []byte
+	// Query is the request in a canonical form: equal requests have equal texts.
 	Query string
 }
 
-// Begin checks an authorization request. Errors are *Error; with a Request beside it, an error is for the client, by
-// Refuse, and without one it is for the person alone, as nobody knows where it would lead.
+// Begin validates an authorization request. Errors are *Error. If Begin returns an error and a Request, the error is for
+// the client and Request.Refuse says where to send it. Without a Request it must only be shown to the person, because there is
+// no redirect URI that the client is known to own (RFC 6749, section 4.1.2.1).
 func (p *Provider) Begin(ctx context.Context, requestID, query string) (*Request, error) {
-	ctx, _ = begin(ctx, requestID)
+	ctx = withRequestID(ctx, requestID)
+	form, err := parseQuery(query)
+	if err != nil {
+		return nil, err
+	}
+	client, err := p.findClient(ctx, form.Get("client_id"))
+	if err != nil {
+		return nil, asError(err)
+	}
+	r := &Request{
+		provider: p, client: client, redirectURI: form.Get("redirect_uri"), state: form.Get("state"), Query: form.Encode(),
+	}
+	r.redirect, err = url.Parse(r.redirectURI)
+	if err != nil || !isRegistered(client.GetRedirectUris(), r.redirectURI, r.redirect) {
+		return nil, refusal("invalid_request", "The redirect address is not registered for this application.")
+	}
+	return r, r.validate(form)
+}
+
+func parseQuery(query string) (url.Values, error) {
 	if len(query) > MaxQuery {
-		return nil, asError(fosite.ErrInvalidRequest.WithHintf("It has more than %d bytes.", MaxQuery))
+		return nil, refusal("invalid_request", fmt.Sprintf("The request has more than %d bytes.", MaxQuery))
 	}
 	form, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, asError(fosite.ErrInvalidRequest.WithHint("The query is malformed."))
+		return nil, refusal("invalid_request", "The query of the request is malformed.")
 	}
-	if name := repeated(form); name != "" {
-		return nil, asError(fosite.ErrInvalidRequest.WithHint("A parameter is there twice."))
-	}
-	if form.Get("redirect_uri") == "" {
-		return nil, asError(fosite.ErrInvalidRequest.WithHint("redirect_uri is required."))
-	}
-	asked, err := p.fosite.NewAuthorizeRequest(ctx, fositeRequest(form))
-	if err == nil {
-		err = p.checkAuthorization(form, asked)
-	}
-	found, known := asked.GetClient().(*client)
-	if !known || !asked.IsRedirectURIValid() || !registered(found.RedirectURIs, asked.GetRedirectURI()) {
-		return nil, asError(orElse(err, fosite.ErrInvalidRequest))
-	}
-	r := &Request{p, asked, found, form.Encode()}
-	if err != nil {
-		return r, asError(err)
-	}
-	return r, nil
+	return form, checkRepeated(form)
 }
 
-// fositeRequest is the form as fosite reads it. Request objects (RFC 9101) are kept from it: it would fetch them.
-func fositeRequest(form url.Values) *http.Request {
-	plain := url.Values{}
-	for name, values := range form {
-		if name != "request" && name != "request_uri" {
-			plain[name] = values
+// isRegistered reports whether a redirect URI is equal to one that the client has registered. Only the port of a URI that is
+// http on a loopback address may differ, because native applications take any free one (RFC 8252, section 7.3).
+func isRegistered(registered []string, text string, parsed *url.URL) bool {
+	return slices.ContainsFunc(registered, func(uri string) bool {
+		if uri == text {
+			return true
 		}
-	}
-	return &http.Request{Method: http.MethodGet, Header: http.Header{}, URL: &url.URL{Path: AuthorizePath, RawQuery: plain.Encode()}}
-}
-
-// registered tells whether answers may go to a redirect URI: one that is registered, but for the port where it is http on
-// a loopback address (RFC 8252, section 7.3). fosite lets more of such a URI differ: its scheme, or the name of a user.
-func registered(uris []string, asked *url.URL) bool {
-	return slices.ContainsFunc(uris, func(uri string) bool {
-		one, err := url.Parse(uri)
-		return err == nil && (uri == asked.String() || withoutPort(one) == withoutPort(asked))
+		other, err := url.Parse(uri)
+		return err == nil && isLoopback(other) && parsed.String() == text && withoutPort(other) == withoutPort(parsed)
 	})
 }
 
+// isLoopback reports whether u is http on a loopback address. The name localhost is none: it may resolve to another one.
+func isLoopback(u *url.URL) bool {
+	address, err := netip.ParseAddr(u.Hostname())
+	return err == nil && address.IsLoopback() && u.Scheme == "http"
+}
+
 func withoutPort(u *url.URL) string {
-	if address, err := netip.ParseAddr(u.Hostname()); u.Scheme != "http" || err != nil || !address.IsLoopback() {
-		return u.String()
-	}
 	same := *u
 	same.Host = u.Hostname()
 	return same.String()
 }
 
-// checkAuthorization checks what fosite leaves open, or looks at too late for a consent page.
-func (p *Provider) checkAuthorization(form url.Values, asked fosite.AuthorizeRequester) error {
+// validate checks all parameters but the client and the redirect URI, and keeps those that Allow needs.
+func (r *Request) validate(form url.Values) error {
 	switch {
-	case form.Has("request"):
-		return fosite.ErrRequestNotSupported
-	case form.Has("request_uri"):
-		return fosite.ErrRequestURINotSupported
-	case len(asked.GetRequestedScopes()) == 0:
-		return fosite.ErrInvalidScope.WithHint("scope is required.")
+	case form.Get("request") != "":
+		return refusal("request_not_supported", "Request objects are not supported.")
+	case form.Get("request_uri") != "":
+		return refusal("request_uri_not_supported", "request_uri is not supported.")
+	case form.Get("response_type") != "code":
+		return refusal("unsupported_response_type", "response_type must be code.")
+	case form.Get("response_mode") != "" && form.Get("response_mode") != "query":
+		return refusal("unsupported_response_mode", "response_mode must be query.")
 	case form.Get("code_challenge_method") != "S256":
-		return fosite.ErrInvalidRequest.WithHint("code_challenge_method must be S256.")
+		return refusal("invalid_request", "PKCE is required: code_challenge_method must be S256.")
 	}
-	challenge, err := base64.RawURLEncoding.Strict().DecodeString(form.Get("code_challenge"))
-	if err != nil || len(challenge) != sha256.Size {
-		return fosite.ErrInvalidRequest.WithHint("code_challenge must be the base64url of a SHA-256.")
+	var err error
+	r.challenge, err = base64.RawURLEncoding.Strict().DecodeString(form.Get("code_challenge"))
+	if err != nil || len(r.challenge) != sha256.Size {
+		return refusal("invalid_request", "code_challenge must be the base64url encoding of a SHA-256.")
 	}
-	return p.checkResource(form)
+	if r.scopes, err = r.provider.scopesOf(form.Get("scope")); err != nil {
+		return err
+	}
+	// Some clients call the resource audience.
+	return r.provider.checkResource(append(form["resource"], strings.Fields(form.Get("audience"))...))
 }
 
-// ClientName is what the client calls itself.
-func (r *Request) ClientName() string { return r.client.name }
-
-// Scopes are the capabilities that are asked for, each once, sorted.
-func (r *Request) Scopes() []string {
-	asked := slices.Clone([]string(r.asked.GetRequestedScopes()))
-	slices.Sort(asked)
-	return slices.Compact(asked)
+// scopesOf returns the capabilities that a scope parameter asks for, each once, sorted; DefaultScope for an empty one.
+// Capabilities without an operation are left out (RFC 6749, section 3.3): otherwise a grant would contain one whose
+// meaning the person could not know. Errors: invalid_scope.
+func (p *Provider) scopesOf(scope string) ([]string, error) {
+	asked := strings.Fields(scope)
+	if len(asked) == 0 {
+		return []string{DefaultScope}, nil
+	}
+	var scopes []string
+	for _, one := range asked {
+		if Words(one) == "" {
+			return nil, refusal("invalid_scope", "scope contains an unknown value; see scopes_supported in the metadata.")
+		}
+		if slices.Contains(p.Scopes, one) {
+			scopes = append(scopes, one)
+		}
+	}
+	if len(scopes) == 0 {
+		return nil, refusal("invalid_scope", "scope contains nothing of scopes_supported in the metadata.")
+	}
+	slices.Sort(scopes)
+	return slices.Compact(scopes), nil
 }
 
-// Host is where answers go, for people to recognise.
+// ClientName returns the name that the client chose for itself.
+func (r *Request) ClientName() string { return r.client.GetName() }
+
+// Scopes returns the capabilities that the client asks for, each once, sorted.
+func (r *Request) Scopes() []string { return slices.Clone(r.scopes) }
+
+// Host returns the host of the redirect URI, by which people recognize an application; its scheme if it has no host.
 func (r *Request) Host() string {
-	to := r.asked.GetRedirectURI()
-	if to.Host == "" {
-		return to.Scheme + ":"
+	if r.redirect.Host == "" {
+		return r.redirect.Scheme + ":"
 	}
-	return to.Host
+	return r.redirect.Host
 }
 
-// Origin is where answers go as a source of a Content-Security-Policy, which has no form for IPv6 addresses.
+// Origin returns the redirect URI's origin as a source of a Content-Security-Policy, which has no syntax for IPv6
+// addresses: then it is the scheme alone.
 func (r *Request) Origin() string {
-	to := r.asked.GetRedirectURI()
-	if to.Host == "" || strings.Contains(to.Host, "[") {
-		return to.Scheme + ":"
+	if r.redirect.Host == "" || strings.Contains(r.redirect.Host, "[") {
+		return r.redirect.Scheme + ":"
 	}
-	return to.Scheme + "://" + to.Host
+	return r.redirect.Scheme + "://" + r.redirect.Host
 }
 
-// Refuse is where an error leads. Errors that are no *Error are told as server_error.
+// Refuse returns the redirect that tells the client an error. An error that is no *Error becomes server_error or
+// temporarily_unavailable.
 func (r *Request) Refuse(err error) string {
-	told := asError(err)
-	return r.location(url.Values{"error": {told.Name}, "error_description": {told.Description}})
+	refused := asError(err)
+	return r.location(url.Values{"error": {refused.Name}, "error_description": {refused.Description}})
 }
 
-// Denied is the person's refusal.
-var Denied error = fosite.ErrAccessDenied.WithHint("The person did not allow it.")
-
-// location adds parameters to the redirect URI, with the state and the issuer (RFC 9207).
-func (r *Request) location(parameters url.Values) string {
-	to := *r.asked.GetRedirectURI()
-	query := to.Query()
-	for name := range parameters {
-		query.Set(name, parameters.Get(name))
+// location returns the redirect URI with response parameters, the state and the issuer (RFC 6749, section 4.1.2; RFC
+// 9207). Parameters of these names in the registered URI are removed: the client would take them for the server's.
+func (r *Request) location(response url.Values) string {
+	query := r.redirect.Query()
+	for _, name := range []string{"code", "error", "error_description", "state"} {
+		query.Del(name)
+	}
+	for name := range response {
+		query.Set(name, response.Get(name))
 	}
 	query.Set("iss", r.provider.issuer)
-	if state := r.asked.GetState(); state != "" {
-		query.Set("state", state)
+	if r.state != "" {
+		query.Set("state", r.state)
 	}
+	to := *r.redirect
 	to.RawQuery = query.Encode()
 	return to.String()
 }
@@ -167,30 +202,21 @@ func (r *Request) location(parameters url.Values) string {
 type Consent struct {
 	Person    *wirev1.Principal
 	Workspace *workspacev1.Workspace
-	// Scopes are some of those that were asked for.
+	// Scopes are some of Request.Scopes.
 	Scopes []string
 }
 
-// Allow writes the grant into the person's list, opens it, and returns where its code leads. Errors: those of
-// userv1.AllowGrant.
+// Allow adds a grant to the person's list, opens it, and returns the redirect that carries its code. The list comes first,
+// so that there is no grant which the person cannot see and revoke. Errors: those of userv1.AllowGrant.
 func (r *Request) Allow(ctx context.Context, requestID string, c Consent) (location string, err error) {
-	p := r.provider
-	ctx, x := begin(ctx, requestID)
-	grantID, person := p.NewID(grantPrefix), c.Person.GetUserId()
-	r.asked.SetID(grantID)
-	for _, scope := range c.Scopes {
-		r.asked.GrantScope(scope)
-	}
-	response, err := p.fosite.NewAuthorizeResponse(ctx, r.asked, &session{person, c.Workspace.GetId()})
-	if err != nil {
-		return "", err
-	}
+	ctx = withRequestID(ctx, requestID)
+	p, grantID, person := r.provider, r.provider.NewID(grantPrefix), c.Person.GetUserId()
+	code, hash := p.Mint(CodeStart, grantID)
 	if _, err := p.Asker.Ask(ctx, entity.Command{
 		Kind: entity.KindUser, Identity: person, Principal: c.Person, RequestID: requestID, ID: p.NewID("cmd_"),
 		Message: &userv1.AllowGrant{Grant: &userv1.Grant{
-			Id: grantID, ClientId: r.client.GetID(), ClientName: r.ClientName(), RedirectHost: r.Host(),
-			WorkspaceId: c.Workspace.GetId(), Scopes: c.Scopes,
-			WorkspaceSlug: c.Workspace.GetSlug(), WorkspaceName: c.Workspace.GetName(),
+			Id: grantID, ClientId: r.client.GetId(), ClientName: r.ClientName(), RedirectHost: r.Host(), Scopes: c.Scopes,
+			WorkspaceId: c.Workspace.GetId(), WorkspaceSlug: c.Workspace.GetSlug(), WorkspaceName: c.Workspace.GetName(),
 		}},
 	}); err != nil {
 		return "", err
@@ -198,8 +224,11 @@ func (r *Request) Allow(ctx context.Context, requestID string, c Consent) (locat
 	if err := p.Asker.Settle(ctx, entity.KindUser, person); err != nil {
 		return "", err
 	}
-	if _, err := p.ask(ctx, entity.KindGrant, grantID, &grantv1.OpenGrant{Grant: x.opening}); err != nil {
+	if _, err := ask[*grantv1.Grant](ctx, p, entity.KindGrant, grantID, &grantv1.OpenGrant{Grant: &grantv1.Grant{
+		Id: grantID, UserId: person, ClientId: r.client.GetId(), WorkspaceId: c.Workspace.GetId(), Scopes: c.Scopes,
+		Audience: p.issuer, RedirectUri: r.redirectURI, CodeChallenge: r.challenge, Code: p.expiring(hash, CodeLife),
+	}}); err != nil {
 		return "", err
 	}
-	return r.location(url.Values{"code": {response.GetCode()}}), nil
+	return r.location(url.Values{"code": {code}}), nil
 }

@@ -5,79 +5,47 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/ory/fosite"
-
 	"github.com/atelier-run/atelier/entity"
 )
 
-// Error refuses a request in the words of RFC 6749, section 5.2.
+// Error refuses a request in the form of RFC 6749, section 5.2.
 type Error struct {
 	Status int
-	// Name is the registered error code; Description is for the client's developers.
+	// Name is a registered error code. Description is for the developers of the client: printable ASCII without quotation
+	// marks and backslashes.
 	Name, Description string
 	cause             error
 }
 
-func (e *Error) Error() string { return e.Name + ": " + e.Description }
-func (e *Error) Unwrap() error { return e.cause }
-
-var (
-	// errTarget is of RFC 8707.
-	errTarget = &fosite.RFC6749Error{
-		ErrorField: "invalid_target", CodeField: http.StatusBadRequest,
-		DescriptionField: "The resource is another one than this server's.",
+// Error returns the text for logs. The cause is never shown to clients.
+func (e *Error) Error() string {
+	if e.cause != nil {
+		return e.Name + ": " + e.cause.Error()
 	}
-	errUnavailable = &fosite.RFC6749Error{
-		ErrorField: "temporarily_unavailable", CodeField: http.StatusServiceUnavailable,
-		DescriptionField: "The server did not answer in time.",
-	}
-	errServer = &fosite.RFC6749Error{
-		ErrorField: "server_error", CodeField: http.StatusInternalServerError,
-		DescriptionField: "Something failed inside.",
-	}
-	// errStale is what a grant refuses that was good when it was looked at.
-	errStale = errors.New("the code or token was used, has expired or was revoked")
-)
-
-// asError is how an error is told to a client. What failed inside stays inside.
-func asError(err error) *Error {
-	told := new(fosite.RFC6749Error)
-	var failed inside
-	switch {
-	case errors.Is(err, errStale):
-		told = fosite.ErrInvalidGrant
-	case errors.Is(err, fosite.ErrInvalidState): // which no RFC knows
-		told = fosite.ErrInvalidRequest.WithHintf("state must have at least %d characters.", fosite.MinParameterEntropy)
-	case hasCode(err, entity.Unavailable), hasCode(err, entity.RateLimited),
-		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		told = errUnavailable
-	case errors.As(err, &failed):
-		told = errServer
-	case errors.As(err, &told) && told.CodeField < http.StatusInternalServerError, errors.Is(err, fosite.ErrTemporarilyUnavailable):
-	default:
-		told = errServer
-	}
-	return &Error{told.CodeField, told.ErrorField, told.GetDescription(), err}
+	return e.Name + ": " + e.Description
 }
 
-// inside is an error of an entity, whatever fosite makes of it on the way.
-type inside struct{ error }
+// Unwrap returns the error of the entity that made the request fail, or nil.
+func (e *Error) Unwrap() error { return e.cause }
 
-func (i inside) Unwrap() error { return i.error }
+func refusal(name, description string) *Error {
+	return &Error{Status: http.StatusBadRequest, Name: name, Description: description}
+}
 
-// missing tells of an error that there is no such entity; refused that the entity would not.
-func missing(err error) bool { return hasCode(err, entity.NotFound) }
-
-func refused(err error) bool { return missing(err) || hasCode(err, entity.InvalidRequest) }
+// asError returns err if it is an *Error. Any other error happened inside; the client is told only whether to try again.
+func asError(err error) *Error {
+	var refused *Error
+	switch {
+	case errors.As(err, &refused):
+		return refused
+	case hasCode(err, entity.Unavailable), hasCode(err, entity.RateLimited),
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return &Error{http.StatusServiceUnavailable, "temporarily_unavailable", "The server did not answer in time. Try again.", err}
+	}
+	return &Error{http.StatusInternalServerError, "server_error", "The server failed.", err}
+}
 
 func hasCode(err error, code entity.Code) bool {
 	var found *entity.Error
 	return errors.As(err, &found) && found.Code == code
-}
-
-func orElse(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
 }

@@ -14,18 +14,17 @@ import (
 // endpoints serves the authorization server over HTTP.
 type endpoints struct {
 	*Provider
-	// registrations limits those of an address, in minutes where other buckets have seconds, and all those of everybody.
+	// registrations limits the registrations from each address, all limits those from all addresses together.
 	registrations *server.Addresses
 	all           server.Bucket
 }
 
 const (
-	serverMetadataPath   = "/.well-known/oauth-authorization-server"
-	resourceMetadataPath = "/.well-known/oauth-protected-resource"
-	// registrationBurst registrations may an address save up, of one a minute.
+	serverMetadataPath = "/.well-known/oauth-authorization-server"
+	// An address may register one client a minute, and registrationBurst at once after a pause.
 	registrationBurst = 10
-	// allBurst registrations may be saved up by everybody, of one each allEach: what strangers can have written down is
-	// bounded, however many addresses they have.
+	// All addresses together may register one client each allEach, and allBurst at once after a pause. This bounds what
+	// requests without a credential can have stored, however many addresses they come from.
 	allBurst = 500
 	allEach  = 2 * time.Second
 )
@@ -36,7 +35,7 @@ func (p *Provider) Routes() []server.Route {
 	table := []server.Route{
 		{Method: http.MethodGet, Path: serverMetadataPath, Summary: "Describe the authorization server",
 			Handler: server.Answer(http.StatusOK, server.Nothing, a.describeServer)},
-		{Method: http.MethodGet, Path: resourceMetadataPath, Summary: "Describe the API as a protected resource",
+		{Method: http.MethodGet, Path: server.ResourceMetadataPath, Summary: "Describe the API as a protected resource",
 			Handler: server.Answer(http.StatusOK, server.Nothing, a.describeResource)},
 		{Method: http.MethodPost, Path: RegisterPath, Summary: "Register an OAuth client", Handler: a.register},
 		{Method: http.MethodPost, Path: TokenPath, Summary: "Exchange a code or a refresh token", Handler: a.exchange},
@@ -53,7 +52,7 @@ func (p *Provider) Routes() []server.Route {
 	return table
 }
 
-// anywhere lets pages of any origin read the answer. They send no cookie, and none is looked at.
+// anywhere permits pages of any origin to read the answer. The operations ignore cookies.
 func anywhere(run server.Handler) server.Handler {
 	return func(c *server.Call) error {
 		c.Response.Header().Set("Access-Control-Allow-Origin", "*")
@@ -78,10 +77,9 @@ func (a *endpoints) describeResource(*server.Call, server.None) (ResourceMetadat
 	return a.Resource(), nil
 }
 
-// register makes a client known, which is all that strangers can have written down: a few of an address, and not too many
-// in all.
+// register registers a client, within the limits for its address and for all addresses.
 func (a *endpoints) register(c *server.Call) error {
-	slow := time.Unix(0, c.Now().UnixNano()/60)
+	slow := time.Unix(0, c.Now().UnixNano()/60) // a bucket fills by the second, this one by the minute
 	if wait := a.registrations.Bucket(c.Address()).Take(slow, 1, registrationBurst); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many registrations from this address", RetryAfter: 60 * wait}
 	}
@@ -135,10 +133,11 @@ func (a *endpoints) revoke(c *server.Call) error {
 	return nil
 }
 
-// maxClientForm bounds what a client sends for tokens, in bytes.
+// maxClientForm bounds the form of a token or revocation request, in bytes.
 const maxClientForm = 16 << 10
 
-// readForm reads a client's form. One of another type is empty, which is refused in OAuth's words.
+// readForm parses the form of a request. A body of another media type is an empty form, which Token and Revoke refuse with
+// an error of OAuth.
 func readForm(c *server.Call) error {
 	media, _, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type"))
 	if err != nil || media != "application/x-www-form-urlencoded" {
@@ -156,7 +155,7 @@ type oauthRefusal struct {
 	Description string `json:"error_description,omitzero"`
 }
 
-// refuseClient answers with an error of OAuth.
+// refuseClient answers with an error in the form of RFC 6749, section 5.2. It returns an error that is no *Error.
 func refuseClient(c *server.Call, err error) error {
 	var refused *Error
 	if !errors.As(err, &refused) {
@@ -175,7 +174,7 @@ func refuseClient(c *server.Call, err error) error {
 	return nil
 }
 
-// tried is the scheme by which a client tried to authenticate, which it is told back (RFC 6749, section 5.2).
+// tried returns a challenge of the scheme by which the client tried to authenticate (RFC 6749, section 5.2).
 func tried(r *http.Request) []string {
 	if _, _, ok := r.BasicAuth(); ok {
 		return []string{`Basic realm="Atelier", charset="UTF-8"`}

@@ -1,47 +1,55 @@
-// Package oauth is the authorization server: how a program comes to act for a person in one workspace.
+// Package oauth is the authorization server: it lets an application act for a person in one workspace.
 //
-//	Register        a client makes itself known (RFC 7591); clients are public, none has a secret
-//	Begin           an authorization request is checked, before anybody is asked (RFC 6749, 7636, 8252, 8707)
-//	Request.Allow   the person's answer becomes a grant and its code; Refuse is every other answer (RFC 9207)
-//	Token           a code or a refresh token is exchanged for an access token and the next refresh token
-//	Revoke          a token's whole family ends (RFC 7009)
+// It implements the authorization code flow of OAuth 2.0 for public clients, which have no secret. One flow, from its first
+// request to its last:
 //
-// What a request must be like is checked by github.com/ory/fosite: its flows run over the storage of store.go and the
-// tokens of token.go. What it has stored in several calls is collected and becomes one command to the grant, which
-// settles races alone; nothing is remembered between requests. See docs/adr/0006-oauth.md.
+//  1. Server and Resource describe the server and the API to clients (RFC 8414, RFC 9728).
+//  2. Register registers a client and returns its id (RFC 7591).
+//  3. Begin validates an authorization request of the client (RFC 6749, section 4.1.1; PKCE, RFC 7636; RFC 8707). Its caller
+//     signs the person in and asks for consent.
+//  4. Request.Allow opens a grant and returns the redirect that carries its code. Request.Refuse returns the redirect that
+//     carries an error. Both name the issuer (RFC 9207).
+//  5. Token exchanges the code for an access token and a refresh token, and later each refresh token for the next pair.
+//  6. Revoke ends a token and all others of its grant (RFC 7009).
 //
-// Tokens name their grant: <start><ulid of the grant>_<secret>. Only the SHA-256 of the secret is kept.
+// http.go serves these steps over HTTP, except for the consent page, which is in http/browser.
+//
+// The package validates requests and keeps nothing in memory between them. A grant is an entity (entity/grant): it stores
+// hashes of its code and tokens, and decides alone, in one command, which of several concurrent exchanges succeeds and that
+// the second use of a code or refresh token revokes everything it led to. See docs/adr/0016-authorization-server.md.
+//
+// A code or token contains the id of its grant, so that no index is needed: <start><ulid of the grant>_<secret>. Only the
+// SHA-256 of the secret is stored. Tokens are opaque to clients.
 package oauth
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"strings"
 	"time"
 
-	"github.com/ory/fosite"
-	"github.com/ory/fosite/compose"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
 )
 
-// How long codes and tokens are good.
+// Lifetimes of codes and tokens.
 const (
 	CodeLife    = time.Minute
 	AccessLife  = 15 * time.Minute
 	RefreshLife = 30 * 24 * time.Hour
 )
 
-// How tokens begin: whoever finds one knows what it is, and so do scanners for secrets.
+// Prefixes of codes and tokens. They tell people, and scanners for secrets, what a text is.
 const (
 	CodeStart    = "atlac_"
 	AccessStart  = "atlat_"
 	RefreshStart = "atlrt_"
 )
 
-// Where the server's endpoints are.
+// Paths of the server's endpoints.
 const (
 	AuthorizePath = "/oauth/authorize"
 	TokenPath     = "/oauth/token"
@@ -54,25 +62,29 @@ const (
 	grantPrefix  = user.GrantPrefix
 )
 
-// Asker sends commands to entities and waits for what follows from them.
+// Asker sends commands to entities. Settle waits until everything that follows from an entity's events is done.
 type Asker interface {
 	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
 	Settle(ctx context.Context, kind, identity string) error
 }
 
-// Options is what a Provider is made of. All of it is required.
+// Options configures a Provider. All fields are required.
 type Options struct {
 	Asker Asker
-	// URL is where clients reach the server, without a path: the issuer, and the resource that tokens are for.
+	// URL is the public address of the server, without a path. It is the issuer, and the resource that tokens are for.
 	URL *url.URL
 	Now func() time.Time
-	// NewID makes an id of a kind; the prefix has its underscore.
+	// Scopes are the capabilities that clients may ask for: those that an operation requires. They are sorted.
+	Scopes []string
+	// NewID returns a new id with a prefix; the prefix ends in an underscore.
 	NewID func(prefix string) string
-	// Mint makes a token for a grant, and the SHA-256 of its secret.
+	// Mint returns a new token of a grant and the SHA-256 of its secret.
 	Mint func(start, grantID string) (text string, hash []byte)
-	// Split takes a token apart: the ulid of its grant, and the SHA-256 of its secret.
-	Split func(start, text string) (id string, hash []byte, ok bool)
-	// Ended is told of each family that ended here, so that its tokens open nothing from now on.
+	// Split returns the ulid of the grant that a token names and the SHA-256 of the token's secret. ok is false if the text
+	// is no token with this start.
+	Split func(start, text string) (ulid string, hash []byte, ok bool)
+	// Ended is called with each grant that a request revoked, before the request is answered: it must make this process
+	// refuse the grant's access tokens at once.
 	Ended func(grantID string)
 }
 
@@ -80,56 +92,59 @@ type Options struct {
 type Provider struct {
 	Options
 	issuer string
-	fosite *fosite.Fosite
 }
 
-// New makes a Provider.
+// New returns a Provider.
 func New(o Options) *Provider {
-	p := &Provider{Options: o, issuer: o.URL.Scheme + "://" + o.URL.Host}
-	config := &fosite.Config{
-		AccessTokenLifespan:          AccessLife,
-		RefreshTokenLifespan:         RefreshLife,
-		AuthorizeCodeLifespan:        CodeLife,
-		RefreshTokenScopes:           []string{}, // every grant has refresh tokens, whatever its scopes
-		ScopeStrategy:                fosite.ExactScopeStrategy,
-		AudienceMatchingStrategy:     p.checkAudience,
-		EnforcePKCE:                  true,
-		ClientAuthenticationStrategy: p.identifyClient,
-		SanitationWhiteList:          []string{"redirect_uri", "code_challenge"},
-		OmitRedirectScopeParam:       true,
-	}
-	p.fosite = compose.Compose(config, &store{p}, &tokens{p},
-		compose.OAuth2AuthorizeExplicitFactory,
-		compose.OAuth2PKCEFactory, // behind the one above, whose code it binds
-		compose.OAuth2RefreshTokenGrantFactory,
-		compose.OAuth2TokenRevocationFactory,
-	).(*fosite.Fosite)
-	return p
+	return &Provider{Options: o, issuer: o.URL.Scheme + "://" + o.URL.Host}
 }
 
-// isResource tells whether a resource indicator (RFC 8707) means this server.
-func (p *Provider) isResource(text string) bool { return strings.TrimSuffix(text, "/") == p.issuer }
-
-func (p *Provider) checkAudience(_, asked []string) error {
-	for _, one := range asked {
-		if !p.isResource(one) {
-			return errTarget
+// checkResource refuses a request that wants tokens for another resource than this server (RFC 8707, section 2). Errors:
+// invalid_target.
+func (p *Provider) checkResource(resources []string) error {
+	for _, resource := range resources {
+		if resource != "" && strings.TrimSuffix(resource, "/") != p.issuer {
+			return refusal("invalid_target", "The only resource of this server is "+p.issuer+".")
 		}
 	}
 	return nil
 }
 
-// checkResource holds the indicators of a request against the one resource that there is.
-func (p *Provider) checkResource(form url.Values) error {
-	return p.checkAudience(nil, form["resource"])
-}
-
-// repeated names a parameter that is there twice, of those that may not be (RFC 6749, section 3.1); empty: none.
-func repeated(form url.Values) string {
+// checkRepeated refuses a request that has a parameter more than once, other than resource (RFC 6749, section 3.1; RFC
+// 8707, section 2). Errors: invalid_request.
+func checkRepeated(form url.Values) error {
 	for name, values := range form {
 		if name != "resource" && len(values) > 1 {
-			return name
+			return refusal("invalid_request", "The request has a parameter more than once.")
 		}
 	}
-	return ""
+	return nil
+}
+
+// ask sends a command to an entity as the platform.
+func ask[Reply proto.Message](ctx context.Context, p *Provider, kind, identity string, m proto.Message) (Reply, error) {
+	var none Reply
+	reply, err := p.Asker.Ask(ctx, entity.Command{
+		Kind: kind, Identity: identity, Principal: entity.Platform(), RequestID: requestID(ctx), Message: m,
+	})
+	if err != nil {
+		return none, err
+	}
+	typed, ok := reply.(Reply)
+	if !ok {
+		return none, fmt.Errorf("oauth: the reply to %T is %T, want %T", m, reply, none)
+	}
+	return typed, nil
+}
+
+type requestIDKey struct{}
+
+// withRequestID returns a context that carries the id of the request, which commands are logged and traced with.
+func withRequestID(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, requestIDKey{}, id)
+}
+
+func requestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
 }

@@ -3,7 +3,6 @@ package oauth
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"net/http"
 	"net/url"
@@ -28,13 +27,13 @@ const (
 	code     = CodeStart + "01j00000000000000000000002.code"
 )
 
-// entities are one client, one person and one grant, whose rules are the real ones.
+// entities answers for one client, one person and one grant, which has the real rules.
 type entities struct {
 	grant   *grantv1.Grant
 	reasons []string
 	asked   []proto.Message
 	ended   []string
-	// before is called ahead of a command to the grant.
+	// before is called before each command to the grant.
 	before func(proto.Message)
 	fail   error
 }
@@ -54,7 +53,7 @@ func (e *entities) Ask(_ context.Context, c entity.Command) (proto.Message, erro
 		}
 		return e.decide(m)
 	}
-	return nil, errors.New("nobody is asked that")
+	return nil, errors.New("unexpected command")
 }
 
 func (e *entities) decide(m grantv1.Command) (proto.Message, error) {
@@ -79,7 +78,7 @@ func hashOf(text string) []byte {
 	return sum[:]
 }
 
-// provide makes a provider over a grant that waits for its code. Its tokens' secrets are numbered.
+// provide returns a provider with a grant whose code has not been used.
 func provide() (*Provider, *entities) {
 	e := &entities{grant: &grantv1.Grant{
 		Id: grantID, UserId: "usr_1", ClientId: clientID, WorkspaceId: "ws_1", Scopes: []string{"files:read"},
@@ -90,6 +89,7 @@ func provide() (*Provider, *entities) {
 	public, _ := url.Parse("https://atelier.example")
 	return New(Options{
 		Asker: e, URL: public, Now: func() time.Time { return now }, NewID: func(prefix string) string { return prefix + "1" },
+		Scopes: []string{"admin", "files:read", "files:write"},
 		Mint: func(start, id string) (string, []byte) {
 			minted++
 			secret := strings.Repeat("s", minted)
@@ -135,7 +135,7 @@ func (e *entities) wantEnd(t *testing.T, reason string) {
 	}
 }
 
-// TestOvertaken has another exchange of the same code or token succeed between the look and the command.
+// TestOvertaken has another exchange of the same code or token succeed after the grant was read and before the command.
 func TestOvertaken(t *testing.T) {
 	overtake := func(e *entities, m proto.Message) {
 		e.before = func(asked proto.Message) {
@@ -168,7 +168,7 @@ func TestOvertaken(t *testing.T) {
 	e.wantEnd(t, grant.RefreshReplayed)
 }
 
-// TestOneLook: what one exchange decides is decided on one state, and becomes one command.
+// TestOneLook checks that an exchange reads the grant once and sends it one command.
 func TestOneLook(t *testing.T) {
 	p, e := provide()
 	if _, err := p.post(redeeming()); err != nil {
@@ -207,7 +207,7 @@ func TestReplaysSayWhy(t *testing.T) {
 	e.wantEnd(t, grant.RefreshReplayed)
 }
 
-// TestFailures has what fails inside told as such, and never as the client's mistake.
+// TestFailures checks that a failure of the server is never reported as the client's mistake, and tells no detail.
 func TestFailures(t *testing.T) {
 	for _, test := range []struct {
 		err  error
@@ -231,11 +231,7 @@ func TestFailures(t *testing.T) {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.ParseForm()
 		wantError(t, p.Revoke(r, "req_1"), test.want)
-		query := url.Values{
-			"client_id": {clientID}, "redirect_uri": {callback}, "response_type": {"code"}, "scope": {"files:read"}, "state": {"12345678"},
-			"code_challenge_method": {"S256"}, "code_challenge": {base64.RawURLEncoding.EncodeToString(hashOf(verifier))},
-		}
-		asked, err := p.Begin(t.Context(), "req_1", query.Encode())
+		asked, err := p.Begin(t.Context(), "req_1", good().Encode())
 		if asked != nil {
 			t.Error("a request without its client")
 		}

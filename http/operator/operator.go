@@ -38,12 +38,18 @@ func (emptyDirectory) Rows(context.Context, string, *wirev1.List) (*wirev1.Page,
 	return &wirev1.Page{}, nil
 }
 
+// Progress returns the number of bytes that a backup or a restore has processed in its current attempt and the total, which
+// may be an estimate. known is false if this process is not running the task.
+type Progress func(taskID string) (done, total int64, known bool)
+
 // Options are what the operations need besides entities.
 type Options struct {
 	// Directory is empty if it is nil.
 	Directory Directory
 	// Reactions has no parked streams if it is nil.
 	Reactions Reactions
+	// Progress knows no task if it is nil.
+	Progress Progress
 }
 
 // Routes returns the table of the Unix socket: JSON for the commands of this machine's operators, with no promise to others.
@@ -54,10 +60,13 @@ func Routes(o Options) []server.Route {
 	if o.Reactions == nil {
 		o.Reactions = noReactions{}
 	}
+	if o.Progress == nil {
+		o.Progress = func(string) (done, total int64, known bool) { return 0, 0, false }
+	}
 	return slices.Concat(
 		people{o.Directory}.routes(),
 		impersonations{}.routes(),
-		workspaces{o.Directory}.routes(),
+		workspaces{o.Directory, o.Progress}.routes(),
 		backups{}.routes(),
 		reactions{o.Reactions}.routes(),
 		auditLogs{o.Directory}.routes(),

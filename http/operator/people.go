@@ -27,7 +27,7 @@ func (p people) routes() []server.Route {
 		{Method: http.MethodPost, Path: "/admin/keys", Scope: server.ScopeOperator, Summary: "Issue a further API key for a person",
 			Handler: server.Answer(http.StatusCreated, server.Body[personNamed], p.createKey)},
 		{Method: http.MethodPost, Path: "/admin/links", Scope: server.ScopeOperator, Summary: "Make a link that sets a person's password",
-			Handler: server.Answer(http.StatusCreated, server.Body[personNamed], p.createLink)},
+			Handler: server.Answer(http.StatusCreated, server.Body[linkRequest], p.createLink)},
 	}
 }
 
@@ -103,10 +103,22 @@ func (p people) createKey(c *server.Call, in personNamed) (personCreated, error)
 	return bootstrap(c, person)
 }
 
-func (p people) createLink(c *server.Call, in personNamed) (personCreated, error) {
+// linkRequest asks for a link that sets a person's password.
+type linkRequest struct {
+	Email string `json:"email"`
+	// UnlessSet asks for no link if the person has a password.
+	UnlessSet bool `json:"unlessSet"`
+}
+
+func (p people) createLink(c *server.Call, in linkRequest) (personCreated, error) {
 	person, err := findPerson(c, in.Email)
 	if err != nil {
 		return personCreated{}, err
+	}
+	if in.UnlessSet {
+		if password, err := api.PasswordOf(c, person.UserID); err != nil || password.GetHash() != "" {
+			return person, err
+		}
 	}
 	person.PasswordLink, err = offerLink(c, person.UserID)
 	return person, err

@@ -15,7 +15,10 @@ import (
 )
 
 // workspaces serves the workspaces of the installation.
-type workspaces struct{ directory Directory }
+type workspaces struct {
+	directory Directory
+	progress  Progress
+}
 
 func (w workspaces) routes() []server.Route {
 	return []server.Route{
@@ -56,6 +59,9 @@ type computerView struct {
 
 type taskView struct {
 	ID string `json:"id"`
+	// DoneBytes and TotalBytes are the progress of a backup or a restore; see Progress.
+	DoneBytes  int64 `json:"doneBytes,omitzero"`
+	TotalBytes int64 `json:"totalBytes,omitzero"`
 }
 
 type failureView struct {
@@ -100,7 +106,8 @@ func (w workspaces) describe(c *server.Call, _ server.None) (workspaceView, erro
 	}
 	view := computerView{Status: computerNames[computer.GetStatus()]}
 	if t := computer.GetTask(); t != nil {
-		view.Task = &taskView{t.GetId()}
+		view.Task = &taskView{ID: t.GetId()}
+		view.Task.DoneBytes, view.Task.TotalBytes, _ = w.progress(t.GetId())
 	}
 	if f := computer.GetFailed(); f != nil {
 		view.Failed = &failureView{f.GetTaskId(), f.GetReason()}

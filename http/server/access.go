@@ -39,6 +39,7 @@ func (c *Call) admit() error {
 	}
 	var err error
 	c.Workspace, err = c.server.findWorkspace(c.Context, c.Variable("workspaceSlug"))
+	c.Response.workspace = c.Workspace
 	return err
 }
 

@@ -14,14 +14,15 @@ import (
 // metrics counts by route, method and class of status, never by id.
 type metrics struct {
 	requests *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	lookups  *prometheus.CounterVec
-	streams  prometheus.Gauge
-	inFlight prometheus.Gauge
-	frames   prometheus.Counter
-	bytes    prometheus.Counter
-	unrouted meter
-	exported http.Handler
+	// duration is of ordinary requests; transfers last as long as their content is large, and streams as long as they like.
+	duration, transfers, streamed *prometheus.HistogramVec
+	lookups                       *prometheus.CounterVec
+	streams                       prometheus.Gauge
+	inFlight                      prometheus.Gauge
+	frames                        prometheus.Counter
+	bytes                         prometheus.Counter
+	unrouted                      meter
+	exported                      http.Handler
 
 	credentialLookup, slugLookup func(hit bool)
 }
@@ -32,8 +33,14 @@ func newMetrics(r prometheus.Registerer, g prometheus.Gatherer) (*metrics, error
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: space + "requests_total", Help: "Requests answered."}, []string{"route", "method", "status"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: space + "request_duration_seconds", Help: "Time from a request's head to its answer's end.",
+			Name: space + "request_duration_seconds", Help: "Time from a request's head to its answer's end, without transfers and streams.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 3, 12)}, []string{"route", "method"}),
+		transfers: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: space + "transfer_duration_seconds", Help: "Time from the head to the answer's end of requests on drives, which grows with the content.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 12)}, []string{"route", "method"}),
+		streamed: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: space + "stream_duration_seconds", Help: "How long streams were open.",
+			Buckets: prometheus.ExponentialBuckets(1, 4, 8)}, []string{"route", "method"}),
 		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: space + "lookups_total", Help: "Look-ups of credentials and slugs, answered from memory or asked."},
 			[]string{"kind", "result"}),
@@ -48,7 +55,7 @@ func newMetrics(r prometheus.Registerer, g prometheus.Gatherer) (*metrics, error
 		exported: promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}),
 	}
 	var failed error
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.lookups, m.streams, m.inFlight, m.frames, m.bytes} {
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.transfers, m.streamed, m.lookups, m.streams, m.inFlight, m.frames, m.bytes} {
 		failed = errors.Join(failed, r.Register(c))
 	}
 	m.unrouted = m.meter(Route{Path: "none", Method: "other"})
@@ -88,7 +95,14 @@ type meter struct {
 }
 
 func (m *metrics) meter(r Route) meter {
-	found := meter{duration: m.duration.WithLabelValues(r.Path, r.Method)}
+	durations := m.duration
+	switch r.Timing {
+	case Transfer:
+		durations = m.transfers
+	case Streaming:
+		durations = m.streamed
+	}
+	found := meter{duration: durations.WithLabelValues(r.Path, r.Method)}
 	for class := range found.classes {
 		name := strings.Replace("0xx", "0", string(rune('0'+class)), 1)
 		found.classes[class] = m.requests.WithLabelValues(r.Path, r.Method, name)

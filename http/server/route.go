@@ -63,6 +63,17 @@ func (s Scope) need() (need entity.Need, ok bool) {
 	return need, len(need.Any) > 0
 }
 
+// RequiredCapabilities returns the capabilities that some operation of a table requires, each once, sorted.
+func RequiredCapabilities(table []Route) []string {
+	var required []string
+	for _, r := range table {
+		need, _ := r.Scope.need()
+		required = append(required, need.Any...)
+	}
+	slices.Sort(required)
+	return slices.Compact(required)
+}
+
 // Timing says how long an operation may take, and against which limit it counts.
 type Timing int
 

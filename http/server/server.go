@@ -59,6 +59,8 @@ type Server struct {
 	// routes are served on the public listener, operatorRoutes on the operators'.
 	routes, operatorRoutes []Route
 	router, operatorRouter *mux.Router
+	// metadata is the public URL of ResourceMetadataPath.
+	metadata string
 	// requests counts the requests under way, publicRequests those of them on public operations.
 	requests, publicRequests atomic.Int64
 	connections              atomic.Int64
@@ -79,6 +81,7 @@ func New(o Options) (*Server, error) {
 	if err = s.crossOrigin.AddTrustedOrigin(o.PublicURL.Scheme + "://" + o.PublicURL.Host); err != nil {
 		return nil, err
 	}
+	s.metadata = s.Link(ResourceMetadataPath)
 	if s.metrics, err = newMetrics(o.Registerer, o.Gatherer); err != nil {
 		return nil, err
 	}
@@ -130,7 +133,7 @@ func (s *Server) Stats() Stats {
 func (s *Server) Flush() { s.authenticator.reports.Wait() }
 
 func (s *Server) answer(router http.Handler, w http.ResponseWriter, r *http.Request) {
-	res := &Response{ResponseWriter: w, Request: r, ID: s.requestID(r), started: time.Now()}
+	res := &Response{ResponseWriter: w, Request: r, ID: s.requestID(r), body: r.Body, started: time.Now(), metadata: s.metadata}
 	res.Header()["X-Request-Id"] = []string{res.ID}
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()
@@ -199,12 +202,26 @@ func (w *Response) overDrive() bool {
 	return w.operation != nil && strings.HasPrefix(w.operation.Path, DrivePath)
 }
 
-// challenges are the ways to authenticate.
+// challenges returns the ways to authenticate.
 func (w *Response) challenges() []string {
 	if w.overDrive() {
-		return []string{"Bearer", `Basic realm="Atelier", charset="UTF-8"`}
+		return []string{w.bearerChallenge(), `Basic realm="Atelier", charset="UTF-8"`}
 	}
-	return []string{"Bearer"}
+	return []string{w.bearerChallenge()}
+}
+
+// ResourceMetadataPath is the path of the metadata that leads clients to the authorization server (RFC 9728).
+const ResourceMetadataPath = "/.well-known/oauth-protected-resource"
+
+// bearerChallenge returns the challenge for a request without a valid credential (RFC 6750, section 3; RFC 9728, section
+// 5.1). After a token it says that the token is not valid, whatever the reason.
+func (w *Response) bearerChallenge() string {
+	metadata := `resource_metadata="` + w.metadata + `"`
+	scheme, token, _ := strings.Cut(w.Request.Header.Get("Authorization"), " ")
+	if strings.EqualFold(scheme, "Bearer") && strings.Trim(token, " ") != "" {
+		return `Bearer error="invalid_token", ` + metadata
+	}
+	return "Bearer " + metadata
 }
 
 // requestID is the client's, where it is fit for logs, or a new one.
@@ -250,33 +267,11 @@ func (s *Server) finish(w *Response, r *http.Request) {
 func (s *Server) record(w *Response, r *http.Request) {
 	elapsed := time.Since(w.started)
 	m := s.metrics.unrouted
-	path := "none"
 	if w.operation != nil {
-		m, path = w.operation.meter, w.operation.Path
+		m = w.operation.meter
 	}
 	m.observe(w.status, elapsed)
-	level := slog.LevelInfo
-	detail := ""
-	if w.Failed != nil {
-		detail = failure(w.Failed)
-	}
-	if detail != "" && r.Context().Err() == nil { // not when the client has gone
-		level = slog.LevelError
-	}
-	if !s.log.Enabled(r.Context(), level) {
-		return
-	}
-	fields := []slog.Attr{
-		slog.String("method", r.Method), slog.String("route", path), slog.Int("status", w.status),
-		slog.Duration("duration", elapsed), slog.Int64("bytes", w.bytes), slog.String("request", w.ID),
-	}
-	if w.caller != nil {
-		fields = append(fields, slog.String("credential", w.caller.Principal.GetCredentialId()))
-	}
-	if detail != "" {
-		fields = append(fields, slog.String("error", detail))
-	}
-	s.log.LogAttrs(r.Context(), level, "request", fields...)
+	s.logAccess(w, r, elapsed)
 }
 
 // Serve answers the requests of a listener until Shutdown; it returns nil then.

@@ -1,3 +1,3 @@
-// Package browser tests the pages for people in Chromium, with its scripts switched off: pages.mjs goes through them as
-// people do and holds each against the rules of axe-core. It leaves pictures of them where PICTURES names a folder.
+// Package browser tests the web pages in Chromium, with JavaScript disabled. pages.mjs uses them as a person does and
+// checks each with axe-core. It stores screenshots in the folder that the environment variable PICTURES names.
 package browser

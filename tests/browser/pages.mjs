@@ -1,5 +1,5 @@
-// The pages as people go through them, in Chromium without scripts. Usage: node pages.mjs SCENE, which is JSON; silence
-// is success. Each page that is looked at is held against axe-core in both colour schemes.
+// Tests the web pages in Chromium with JavaScript disabled. Usage: node pages.mjs SCENE, which is JSON. There is no output on
+// success. Each page that look visits is checked with axe-core in both colour schemes.
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { createRequire } from 'node:module'
@@ -11,7 +11,7 @@ import { chromium } from 'playwright-core'
 const scene = JSON.parse(process.argv[2])
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const password = 'curiouser and curiouser'
-// patience is how long a busy machine may take for anything, in milliseconds. Whatever takes longer hangs.
+// patience limits every wait, in milliseconds. It is generous because the machine may be busy.
 const patience = 180_000
 
 const browser = await chromium.launch({
@@ -37,7 +37,8 @@ try {
   await browser.close()
 }
 
-// open is a browser of its own. What it complains of is a failure: a policy that a page breaks, above all.
+// open returns a page in a new browser context. Errors on its console, such as violations of the content security policy, fail the
+// test in leave.
 async function open() {
   const context = await browser.newContext({ javaScriptEnabled: false, viewport: { width: 1000, height: 760 }, colorScheme: 'light' })
   const page = await context.newPage()
@@ -54,12 +55,13 @@ async function leave(page) {
   await page.context().close()
 }
 
+// look checks a page: one main heading, no axe-core violations, and no horizontal scrolling on a telephone.
 async function look(page, name, whole = true) {
   await page.waitForLoadState()
   assert.equal(await page.locator('h1').count(), 1, name)
   for (const colorScheme of ['light', 'dark']) {
     await page.emulateMedia({ colorScheme })
-    assert.deepEqual(await judge(await page.content(), colorScheme), [], `${name} in ${colorScheme}`)
+    assert.deepEqual(await axeViolations(await page.content(), colorScheme), [], `${name} in ${colorScheme}`)
     await picture(page, `${name}-${colorScheme}`)
   }
   await page.setViewportSize({ width: 360, height: 740 })
@@ -86,8 +88,8 @@ async function readsTheReference() {
   await leave(page)
 }
 
-// judge needs scripts, and so a copy of what is shown.
-async function judge(content, colorScheme) {
+// axeViolations returns the violations that axe-core finds. axe-core needs JavaScript, so it runs on a copy of the content.
+async function axeViolations(content, colorScheme) {
   await copy.emulateMedia({ colorScheme })
   await copy.setContent(content)
   await copy.evaluate(axe)
@@ -103,17 +105,17 @@ function at(page, path) {
   return page.waitForURL((url) => url.pathname + url.search === path)
 }
 
-// focused waits until typing goes to a field, which a browser lets it some time after the page is there.
+// focused waits until a field has the focus. A browser sets it some time after the page has loaded.
 function focused(field) {
   return field.and(field.page().locator(':focus')).waitFor()
 }
 
-// counts waits until there are so many of something. A browser may be on its way from one page to the next, at the same
-// address.
-async function counts(of, wanted) {
-  const given = Date.now() + patience
-  while (await of.count() !== wanted && Date.now() < given) await new Promise((later) => setTimeout(later, 20))
-  assert.equal(await of.count(), wanted)
+// waitForCount waits until a locator matches a number of elements. The browser may be loading the next page, which can have the
+// same address.
+async function waitForCount(locator, wanted) {
+  const deadline = Date.now() + patience
+  while (await locator.count() !== wanted && Date.now() < deadline) await new Promise((later) => setTimeout(later, 20))
+  assert.equal(await locator.count(), wanted)
 }
 
 function press(page, name) {
@@ -142,7 +144,7 @@ async function signsIn() {
   await leave(page)
 }
 
-// By the keyboard alone.
+// setsPassword uses the keyboard only.
 async function setsPassword() {
   const page = await open()
   await page.goto(scene.link)
@@ -151,7 +153,7 @@ async function setsPassword() {
   await page.keyboard.type(password)
   await page.keyboard.press('Tab')
   const ring = await page.locator(':focus').evaluate((e) => [e.name, getComputedStyle(e).outlineStyle, getComputedStyle(e).outlineWidth])
-  assert.deepEqual(ring, ['again', 'solid', '3px'], 'what has the focus shows it')
+  assert.deepEqual(ring, ['again', 'solid', '3px'], 'the focused field has an outline')
   await page.keyboard.type('something else')
   await page.keyboard.press('Enter')
   await page.getByRole('alert').waitFor()
@@ -184,13 +186,13 @@ async function endsSessions() {
 
   await here.reload()
   const rows = here.getByRole('region', { name: 'Where you are signed in' }).getByRole('listitem')
-  assert.equal(await rows.count(), 3) // the one that set the password is another
+  assert.equal(await rows.count(), 3) // setsPassword has left a third session
   assert.equal(await here.getByText('this browser').count(), 1)
   assert.match(await rows.first().textContent(), /Chrome on Linux/)
   for (let left = 2; left > 0; left--) {
     await rows.filter({ hasNotText: 'this browser' }).first().getByRole('button', { name: 'End' }).click()
     await at(here, '/account?done=session')
-    await counts(rows, left)
+    await waitForCount(rows, left)
   }
   await there.reload()
   await at(there, '/sign-in?next=%2Faccount')
@@ -200,7 +202,7 @@ async function endsSessions() {
   await here.goBack()
   await here.goto(scene.url + '/account')
   await at(here, '/sign-in?next=%2Faccount')
-  // What stays opens nothing: it tells that the person used this browser.
+  // The remaining cookie gives no access. It records that the person has used this browser.
   assert.deepEqual((await here.context().cookies()).map((c) => c.name), ['atelier-known'])
   await leave(here)
   await leave(there)
@@ -219,7 +221,7 @@ async function makesAKey() {
   await page.getByLabel('Name').fill('  ')
   await press(page, 'Make a key')
   assert.equal(await page.getByRole('alert').textContent(), 'Name is blank.')
-  await focused(page.getByLabel('Name')) // typing goes on where it was wrong
+  await focused(page.getByLabel('Name')) // the field with the error has the focus
   await look(page, 'account-key-wrong')
   await page.getByLabel('Name').fill('Laptop')
   await page.keyboard.press('Tab')
@@ -232,7 +234,7 @@ async function makesAKey() {
   assert.match(key, /^atl_/)
   assert.ok(!page.url().includes(key) && !(await page.title()).includes(key))
   await focused(field)
-  assert.ok(await field.evaluate((e) => e.readOnly), 'the key is there to be copied')
+  assert.ok(await field.evaluate((e) => e.readOnly), 'the key can be copied but not edited')
   await look(page, 'key')
   const whoami = (secret) => fetch(scene.url + '/v1/whoami', { headers: { authorization: 'Bearer ' + secret } })
   assert.equal((await whoami(key)).status, 200)
@@ -330,7 +332,7 @@ async function deadEnds() {
   await leave(page)
 }
 
-// A form's answer may lead to where an application waits, which the policy of the consent page must allow.
+// allowsAnApplication checks that the content security policy of the consent page permits the redirect to the application.
 async function allowsAnApplication() {
   const answers = []
   const waiting = createServer((request, response) => {
@@ -371,7 +373,7 @@ async function allowsAnApplication() {
   }
 }
 
-// Another site has the browser send a form: nothing changes, and nobody is signed in.
+// formsFromElsewhere submits forms from another site. They must have no effect.
 async function formsFromElsewhere() {
   const evil = createServer((request, response) => {
     response.setHeader('content-type', 'text/html')

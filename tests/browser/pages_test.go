@@ -23,20 +23,20 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// longest is what may pass where nothing is measured: whoever waits longer hangs.
+// longest limits waits that measure nothing. A test that waits longer has failed.
 const longest = 15 * time.Minute
 
-// TestPages needs Chromium, node and what npm ci installs here.
+// TestPages runs pages.mjs. It needs Chromium, Node.js and the packages that npm ci installs in this folder.
 func TestPages(t *testing.T) {
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
-		leaveOut(t, "no chromium")
+		skipUnlessCI(t, "no chromium")
 	}
 	if _, err := exec.LookPath("node"); err != nil {
-		leaveOut(t, "no node")
+		skipUnlessCI(t, "no node")
 	}
 	if _, err := os.Stat("node_modules/playwright-core/package.json"); err != nil {
-		leaveOut(t, "npm ci has not run in tests/browser")
+		skipUnlessCI(t, "npm ci has not run in tests/browser")
 	}
 	s := newSite(t)
 	alice, carol := s.person("alice", "Alice Liddell"), s.person("carol", "Carol")
@@ -55,16 +55,16 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// leaveOut skips a test that cannot run here; continuous integration has what it needs.
-func leaveOut(t *testing.T, why string) {
+// skipUnlessCI skips a test that cannot run on this machine. In continuous integration it fails the test.
+func skipUnlessCI(t *testing.T, reason string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
-		t.Fatal(why)
+		t.Fatal(reason)
 	}
-	t.Skip(why)
+	t.Skip(reason)
 }
 
-// site is a node behind a listener.
+// A site is a node with an HTTP listener.
 type site struct {
 	*testing.T
 	url  string
@@ -72,7 +72,7 @@ type site struct {
 	mail mailbox
 }
 
-// mailbox keeps the links that were mailed to each address until they are read.
+// A mailbox holds the links that were mailed to each address until they are read.
 type mailbox map[string]chan string
 
 func newMailbox(addresses ...string) mailbox {
@@ -90,7 +90,7 @@ func (m mailbox) Send(_ context.Context, to, _, text string) error {
 	return nil
 }
 
-// serve hands out the next link to the address that a path names, when there is one.
+// serve starts an HTTP server. A request for an address as the path waits for the next link to that address and returns it.
 func (m mailbox) serve(t *testing.T) (url string) {
 	live := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -103,8 +103,8 @@ func (m mailbox) serve(t *testing.T) (url string) {
 	return live.URL + "/"
 }
 
-// away is a provider that answers nobody's questions.
-func away(t *testing.T) (issuer string) {
+// startUnavailableProvider starts an identity provider that answers every request with 503.
+func startUnavailableProvider(t *testing.T) (issuer string) {
 	live := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
@@ -123,8 +123,8 @@ func newSite(t *testing.T) *site {
 	n, err := node.Start(t.Context(), node.Options{
 		Dir: t.TempDir(), HTTP: atelier.Options{
 			Options: server.Options{PublicURL: public, Limits: server.Limits{RequestTime: longest}},
-			Mail: mail,
-			OIDC:   &browser.OIDC{Issuer: away(t), ClientID: "atelier", Name: "Example"},
+			Mail:    mail,
+			OIDC:    &browser.OIDC{Issuer: startUnavailableProvider(t), ClientID: "atelier", Name: "Example"},
 		},
 		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4}, BirthPatience: longest,
 	})
@@ -143,7 +143,7 @@ func newSite(t *testing.T) *site {
 	return &site{t, live.URL, n, mail}
 }
 
-// scene is what the script gets to know.
+// scene returns the argument of the script: values as JSON.
 func (s *site) scene(of map[string]string) string {
 	text, err := json.Marshal(of)
 	if err != nil {
@@ -152,6 +152,7 @@ func (s *site) scene(of map[string]string) string {
 	return string(text)
 }
 
+// send sends a POST request to a handler and fails the test unless the response is 201.
 func (s *site) send(h http.Handler, key, path string, body map[string]string) *httptest.ResponseRecorder {
 	s.Helper()
 	r := httptest.NewRequest("POST", path, strings.NewReader(s.scene(body)))
@@ -167,17 +168,18 @@ func (s *site) send(h http.Handler, key, path string, body map[string]string) *h
 	return w
 }
 
-// person makes one and returns their key.
-func (s *site) person(name, called string) string {
+// person creates a person and returns their key.
+func (s *site) person(name, displayName string) string {
 	s.Helper()
 	var made struct{ Key string }
-	answer := s.send(s.node.Server.Admin(), "", "/admin/users", map[string]string{"email": name + "@example.com", "name": called})
+	answer := s.send(s.node.Server.Admin(), "", "/admin/users", map[string]string{"email": name + "@example.com", "name": displayName})
 	if err := json.Unmarshal(answer.Body.Bytes(), &made); err != nil {
 		s.Fatal(err)
 	}
 	return made.Key
 }
 
+// link creates a link with which a person sets a password.
 func (s *site) link(name string) string {
 	s.Helper()
 	var made struct{ PasswordLink string }

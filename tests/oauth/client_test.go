@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// verifier is the PKCE verifier of every request here, callback where answers go.
+// verifier is the PKCE verifier and callback the redirect URI of every request in these tests.
 const (
 	verifier = "a-verifier-that-nobody-guesses-0123456789-ABCDEFG"
 	callback = "https://client.example/callback"
 	state    = "a state of some length"
 )
 
-// send sends a request and reads its answer.
+// send sends a request, reads the response, and compares both with the OpenAPI document.
 func (w *world) send(method, target, body string, headers ...string) (*http.Response, string) {
 	w.Helper()
 	r, err := http.NewRequestWithContext(w.Context(), method, w.url+target, strings.NewReader(body))
@@ -48,7 +48,7 @@ func (w *world) api(method, target, key, body string) (int, string) {
 	return response.StatusCode, text
 }
 
-// post sends a client's form.
+// post sends a form to an endpoint for clients and decodes the JSON response.
 func (w *world) post(target string, form url.Values) (int, map[string]any) {
 	w.Helper()
 	response, text := w.send("POST", target, form.Encode(), "Content-Type", "application/x-www-form-urlencoded")
@@ -60,12 +60,12 @@ func (w *world) post(target string, form url.Values) (int, map[string]any) {
 		w.Errorf("%s: %v", target, response.Header)
 	}
 	if target == "/oauth/token" && response.StatusCode == 200 && response.Header.Get("Pragma") != "no-cache" { // RFC 6749, section 5.1
-		w.Errorf("tokens may be kept: %v", response.Header)
+		w.Errorf("the token response may be cached: %v", response.Header)
 	}
 	return response.StatusCode, answer
 }
 
-// register makes a client known, and returns its id.
+// register registers a client and returns its id.
 func (w *world) register(redirects ...string) string {
 	w.Helper()
 	body, _ := json.Marshal(map[string]any{"client_name": "Tester", "redirect_uris": redirects})
@@ -79,7 +79,7 @@ func (w *world) register(redirects ...string) string {
 	return made.ID
 }
 
-// asking is a good authorization request.
+// asking returns the query of a valid authorization request.
 func asking(clientID string, scopes ...string) url.Values {
 	sum := sha256.Sum256([]byte(verifier))
 	return url.Values{
@@ -89,7 +89,7 @@ func asking(clientID string, scopes ...string) url.Values {
 	}
 }
 
-// open has a browser open the consent page.
+// open requests the consent page as a person's browser does.
 func (w *world) open(p person, query url.Values) (*http.Response, string) {
 	w.Helper()
 	return w.send("GET", "/oauth/authorize?"+query.Encode(), "", "Cookie", p.cookie)
@@ -102,7 +102,7 @@ var (
 	checkedOf = regexp.MustCompile(`<input type="checkbox" name="([^"]*)" value="([^"]*)" checked`)
 )
 
-// form is what a browser would send of a page if its first button were pressed.
+// form returns the form that a browser sends when the person presses the first button of a page.
 func (w *world) form(page string) (action string, form url.Values) {
 	w.Helper()
 	found := actionOf.FindStringSubmatch(page)
@@ -125,7 +125,7 @@ func (w *world) submit(p person, action string, form url.Values) (*http.Response
 		"Origin", w.url, "Sec-Fetch-Site", "same-origin")
 }
 
-// answer opens the consent page and presses its first button, once edit has changed the form.
+// answer opens the consent page and submits its form after edit has changed it.
 func (w *world) answer(p person, query url.Values, edit func(url.Values)) (to *url.URL, page string) {
 	w.Helper()
 	response, page := w.open(p, query)
@@ -140,7 +140,7 @@ func (w *world) answer(p person, query url.Values, edit func(url.Values)) (to *u
 	return w.led(response), page
 }
 
-// led is where a response leads; nil: nowhere.
+// led returns the target of a redirect, or nil if the response is no redirect.
 func (w *world) led(response *http.Response) *url.URL {
 	if response.StatusCode != 303 {
 		return nil
@@ -152,16 +152,16 @@ func (w *world) led(response *http.Response) *url.URL {
 	return to
 }
 
-// code is what the client gets when a person allows all.
+// code returns the authorization code that the client gets when the person allows the whole request.
 func (w *world) code(p person, query url.Values) string {
 	w.Helper()
 	to, page := w.answer(p, query, nil)
 	if to == nil {
-		w.Fatalf("not allowed: %s", page)
+		w.Fatalf("the consent was not accepted: %s", page)
 	}
 	q := to.Query()
 	if q.Get("state") != state || q.Get("iss") != w.url || !strings.HasPrefix(to.String(), query.Get("redirect_uri")) {
-		w.Fatalf("led to %s", to)
+		w.Fatalf("redirected to %s, without a code", to)
 	}
 	return q.Get("code")
 }
@@ -179,7 +179,7 @@ func refreshing(clientID, token string) url.Values {
 
 type tokens struct{ access, refresh string }
 
-// exchange sends a form to the token endpoint that must succeed.
+// exchange sends a form to the token endpoint and returns the tokens. It fails the test if the endpoint refuses the form.
 func (w *world) exchange(form url.Values) tokens {
 	w.Helper()
 	status, answer := w.post("/oauth/token", form)
@@ -189,7 +189,7 @@ func (w *world) exchange(form url.Values) tokens {
 	return tokens{answer["access_token"].(string), answer["refresh_token"].(string)}
 }
 
-// refused sends one that must not, for a reason.
+// refused sends a form to the token endpoint, which must refuse it with a status and an error name.
 func (w *world) refused(form url.Values, status int, name string) {
 	w.Helper()
 	if got, answer := w.post("/oauth/token", form); got != status || answer["error"] != name {
@@ -197,7 +197,7 @@ func (w *world) refused(form url.Values, status int, name string) {
 	}
 }
 
-// opens tells whether an access token does.
+// opens reports whether the API accepts an access token.
 func (w *world) opens(token string) bool {
 	w.Helper()
 	status, text := w.api("GET", "/v1/whoami", token, "")

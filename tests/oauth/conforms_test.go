@@ -20,7 +20,7 @@ var decodePages = sync.OnceFunc(func() {
 	})
 })
 
-// document is the OpenAPI document as the node serves it.
+// document returns the OpenAPI document that the node serves.
 func (w *world) document() *openapi3.T {
 	w.Helper()
 	decodePages()
@@ -36,8 +36,8 @@ func (w *world) document() *openapi3.T {
 	return doc
 }
 
-// conforms holds an exchange with the authorization server against the document. What the document refuses must have
-// been refused; whatever was answered must be as it says.
+// conforms compares an exchange with the authorization server with the OpenAPI document. A request that is invalid by the
+// document must have been refused, and every response must be valid by the document.
 func (w *world) conforms(r *http.Request, body string, response *http.Response, answer string) {
 	w.Helper()
 	if !strings.HasPrefix(r.URL.Path, "/oauth/") && !strings.HasPrefix(r.URL.Path, "/.well-known/") {
@@ -45,7 +45,7 @@ func (w *world) conforms(r *http.Request, body string, response *http.Response, 
 	}
 	item := w.described.Paths.Value(r.URL.Path)
 	if item == nil || item.GetOperation(r.Method) == nil {
-		w.Errorf("%s %s is not documented", r.Method, r.URL.Path)
+		w.Errorf("%s %s is not in the OpenAPI document", r.Method, r.URL.Path)
 		return
 	}
 	request := r.Clone(context.Background())

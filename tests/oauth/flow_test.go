@@ -60,11 +60,48 @@ func TestGrant(t *testing.T) {
 	if status, text := w.api("GET", "/v1/user/oauth-grants", alice.key, ""); status != 200 || !strings.Contains(text, `"Tester"`) {
 		t.Errorf("grants: %d %s", status, text)
 	}
+	if _, page := w.send("GET", "/account", "", "Cookie", alice.cookie); !strings.Contains(page, "Tester in OTHER (other)") {
+		t.Errorf("the account page does not name the workspace: %s", page)
+	}
 	w.audited(alice, "other", "oauth_grant.created", 1)
 	w.audited(alice, "acme", "oauth_grant.created", 0)
 }
 
-// audited counts an event in a workspace's log.
+// TestScopes has requests that name no scope, some that no operation requires, or one more than once.
+func TestScopes(t *testing.T) {
+	w := newWorld(t)
+	alice := w.person("alice")
+	w.workspace(alice, "acme")
+	client := w.register(callback)
+	for scope, want := range map[string]string{
+		"":                              "files:read",
+		" ":                             "files:read",
+		"files:write":                   "files:write",
+		"sessions files:read  sessions": "files:read sessions",
+		"memory files:read agents":      "files:read",
+		"admin":                         "admin",
+	} {
+		query := with(asking(client), "scope", scope)
+		_, page := w.open(alice, query)
+		_, form := w.form(page)
+		if ticked := strings.Join(form["scope"], " "); ticked != want || strings.Count(page, `type="checkbox"`) != len(form["scope"]) {
+			t.Errorf("scope %q: ticked %q, want %q: %s", scope, ticked, want, page)
+		}
+		status, answer := w.post("/oauth/token", redeeming(client, w.code(alice, query)))
+		if status != 200 || answer["scope"] != want {
+			t.Errorf("scope %q: granted %v, want %q", scope, answer, want)
+		}
+	}
+	if status, answer := w.post("/oauth/token", redeeming(client, w.code(alice, without(asking(client), "scope")))); status != 200 || answer["scope"] != "files:read" {
+		t.Errorf("no scope: %v", answer)
+	}
+	response, _ := w.open(alice, asking(client, "memory"))
+	if to := w.led(response); to == nil || to.Query().Get("error") != "invalid_scope" {
+		t.Errorf("a scope of which nothing is left: %v", to)
+	}
+}
+
+// audited verifies how often an event is in a workspace's audit log.
 func (w *world) audited(p person, slug, event string, want int) {
 	w.Helper()
 	status, text := w.api("GET", "/v1/ws/"+slug+"/audit", p.key, "")
@@ -73,8 +110,8 @@ func (w *world) audited(p person, slug, event string, want int) {
 	}
 }
 
-// TestCrashes has the process end between each two steps.
-func TestCrashes(t *testing.T) {
+// TestCrashesBetweenSteps crashes the node between all steps of the flow.
+func TestCrashesBetweenSteps(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
 	w.workspace(alice, "acme")
@@ -85,20 +122,20 @@ func TestCrashes(t *testing.T) {
 	first := w.exchange(redeeming(client, code))
 	w.crash()
 	if !w.opens(first.access) {
-		t.Error("the access token is forgotten")
+		t.Error("the access token is refused after a crash")
 	}
 	second := w.exchange(refreshing(client, first.refresh))
 	w.crash()
 	w.refused(refreshing(client, first.refresh), 400, "invalid_grant")
 	w.crash()
 	if w.opens(first.access) || w.opens(second.access) {
-		t.Error("the replay is forgotten")
+		t.Error("tokens of a replayed family are accepted after a crash")
 	}
 	w.refused(refreshing(client, second.refresh), 400, "invalid_grant")
 }
 
-// TestConsentSurvivesACrash answers a page that another process showed.
-func TestConsentSurvivesACrash(t *testing.T) {
+// TestConsentSurvivesCrash submits the form of a consent page to a node that was started after the page was shown.
+func TestConsentSurvivesCrash(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
 	w.workspace(alice, "acme")
@@ -119,15 +156,15 @@ func TestTokensExpire(t *testing.T) {
 	w.advance(14 * time.Minute)
 	second := w.exchange(refreshing(client, first.refresh))
 	if !w.opens(first.access) || !w.opens(second.access) {
-		t.Error("a refresh ends what is left of the last access token")
+		t.Error("a refresh has ended the previous access token before its expiry")
 	}
 	w.advance(time.Minute)
 	if w.opens(first.access) || !w.opens(second.access) {
-		t.Error("an access token is good for 15 minutes")
+		t.Error("an access token does not expire after 15 minutes")
 	}
 	w.advance(14 * time.Minute)
 	if w.opens(second.access) {
-		t.Error("an access token is good for 15 minutes")
+		t.Error("an access token does not expire after 15 minutes")
 	}
 	w.advance(30*24*time.Hour - 29*time.Minute)
 	third := w.exchange(refreshing(client, second.refresh))
@@ -138,8 +175,8 @@ func TestTokensExpire(t *testing.T) {
 	w.refused(redeeming(client, late), 400, "invalid_grant")
 }
 
-// TestPersons has tokens follow what becomes of the person behind them.
-func TestPersons(t *testing.T) {
+// TestTokensOfDisabledPerson disables the person of a grant and enables them again.
+func TestTokensOfDisabledPerson(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
 	w.workspace(alice, "acme")
@@ -149,7 +186,7 @@ func TestPersons(t *testing.T) {
 	w.ask(entity.KindUser, alice.id, &userv1.Disable{})
 	w.advance(time.Second)
 	if w.opens(granted.access) {
-		t.Error("a disabled person's token opens")
+		t.Error("the token of a disabled person is accepted")
 	}
 	w.refused(refreshing(client, granted.refresh), 400, "invalid_grant")
 	w.refused(redeeming(client, unused), 400, "invalid_grant")

@@ -27,10 +27,10 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// longest is what may pass where nothing is measured: whoever waits longer hangs.
+// longest limits waits that measure nothing. A test that waits longer has failed.
 const longest = 5 * time.Minute
 
-// world is a node at an address that outlives it, with a time that moves when it is told to.
+// A world is a node with a fixed address, which stays the same after a crash, and a clock that advance moves.
 type world struct {
 	*testing.T
 	url   string
@@ -41,13 +41,13 @@ type world struct {
 	mu    sync.Mutex
 	now   time.Time
 	agent *http.Client
-	// described is what the node promises.
+	// described is the OpenAPI document that the node serves.
 	described *openapi3.T
 }
 
 func newWorld(t *testing.T) *world {
 	w := &world{T: t, dir: t.TempDir(), disk: vfs.NewCrashableMem(), now: time.UnixMilli(1_800_000_000_000)}
-	for at := w.dir; ; at = w.disk.PathDir(at) { // a machine's folders were there long before
+	for at := w.dir; ; at = w.disk.PathDir(at) { // the folders of a machine exist before the node starts
 		w.durable(at)
 		if at == "/" {
 			break
@@ -100,7 +100,7 @@ func (w *world) stop() {
 	}
 }
 
-// crash ends the node with the loss of what was not synced, and starts another.
+// crash stops the node, discards all data that was not synced, and starts another node.
 func (w *world) crash() {
 	survivor := w.disk.CrashClone(vfs.CrashCloneCfg{})
 	w.stop()
@@ -122,7 +122,7 @@ func (w *world) advance(d time.Duration) {
 
 func (w *world) newID(prefix string) string { return fmt.Sprintf("%s01j%023d", prefix, w.ids.Add(1)) }
 
-// ask sends a command as the platform and waits for what follows.
+// ask sends a command as the platform and waits for its reactions.
 func (w *world) ask(kind, identity string, m proto.Message) proto.Message {
 	w.Helper()
 	router := w.node.Load().Router
@@ -136,7 +136,7 @@ func (w *world) ask(kind, identity string, m proto.Message) proto.Message {
 	return reply
 }
 
-// person is somebody with a key and a signed-in browser.
+// A person has a key and a signed-in browser.
 type person struct{ id, email, key, cookie string }
 
 func (w *world) person(name string) person {
@@ -154,7 +154,7 @@ func (w *world) person(name string) person {
 	return p
 }
 
-// session is the cookie of a new browser session.
+// session starts a browser session and returns its cookie.
 func (w *world) session(userID string) string {
 	w.Helper()
 	id := w.newID("key_")

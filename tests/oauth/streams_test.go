@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestStreamsEnd has an open stream end with its family.
+// TestStreamsEnd verifies that an open stream ends when the family of its token is revoked.
 func TestStreamsEnd(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")

@@ -5,12 +5,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/atelier-run/atelier/entity"
 	clientv1 "github.com/atelier-run/atelier/messages/client/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// TestRefusedExchanges has a case for each thing that can be wrong at the token endpoint. None uses the code up.
+// TestRefusedExchanges has a case for each error of the token endpoint. A refused request must not use up the code.
 func TestRefusedExchanges(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
@@ -103,7 +105,8 @@ func TestRefreshReplay(t *testing.T) {
 	w.audited(alice, "acme", "oauth_grant.revoked", 1)
 }
 
-// TestRaces has the same code exchanged at once: at most one gets tokens, and as the code came twice they are void.
+// TestRaces exchanges one code concurrently. At most one request gets tokens, and they are revoked because the code was
+// used twice.
 func TestRaces(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
@@ -177,7 +180,34 @@ func TestRevocation(t *testing.T) {
 	w.audited(alice, "acme", "oauth_grant.revoked", 3)
 }
 
-// TestPersonRevokes has the person end what they allowed.
+// TestRevocationOfUnusableTokens has a client revoke a grant with a token that opens nothing any more, and while the person
+// is disabled.
+func TestRevocationOfUnusableTokens(t *testing.T) {
+	w := newWorld(t)
+	alice := w.person("alice")
+	w.workspace(alice, "acme")
+	client := w.register(callback)
+	for name, use := range map[string]func(first tokens) (revoked, live tokens){
+		"a used refresh token": func(first tokens) (tokens, tokens) { return first, w.exchange(refreshing(client, first.refresh)) },
+		"a disabled person": func(first tokens) (tokens, tokens) {
+			w.ask(entity.KindUser, alice.id, &userv1.Disable{})
+			return first, first
+		},
+	} {
+		revoked, live := use(w.exchange(redeeming(client, w.code(alice, asking(client, "files:read")))))
+		if status, answer := w.post("/oauth/revoke", url.Values{"client_id": {client}, "token": {revoked.refresh}}); status != 200 {
+			t.Errorf("%s: %d %v", name, status, answer)
+		}
+		w.ask(entity.KindUser, alice.id, &userv1.Enable{})
+		w.advance(time.Second)
+		if w.opens(live.access) {
+			t.Errorf("%s: the access token lives on", name)
+		}
+		w.refused(refreshing(client, live.refresh), 400, "invalid_grant")
+	}
+}
+
+// TestPersonRevokes revokes a grant as the person who made it.
 func TestPersonRevokes(t *testing.T) {
 	w := newWorld(t)
 	alice := w.person("alice")
@@ -242,7 +272,7 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-// TestRegistrationIsLimited: it is all that a stranger can have written down.
+// TestRegistrationIsLimited verifies the rate limit of registrations, the only requests without a credential that store data.
 func TestRegistrationIsLimited(t *testing.T) {
 	w := newWorld(t)
 	var last string
@@ -264,7 +294,8 @@ func TestMetadata(t *testing.T) {
 	w := newWorld(t)
 	for path, want := range map[string][]string{
 		"/.well-known/oauth-authorization-server": {
-			`"issuer":"` + w.url + `"`, `"code_challenge_methods_supported":["S256"]`, `"token_endpoint":"` + w.url + `/oauth/token"`,
+			`"issuer":"` + w.url + `"`, `"scopes_supported":["admin","apps","files:read","files:write","members","publish","sessions","share"]`,
+			`"code_challenge_methods_supported":["S256"]`, `"token_endpoint":"` + w.url + `/oauth/token"`,
 			`"authorization_response_iss_parameter_supported":true`, `"token_endpoint_auth_methods_supported":["none"]`,
 		},
 		"/.well-known/oauth-protected-resource": {

@@ -17,7 +17,7 @@ import (
 
 const subject = "activity"
 
-// newJetStream is a NATS server in this process with one stream on disk, and a client of it.
+// newJetStream starts a NATS server in this process, with one stream on disk, and returns its address and a client.
 func newJetStream(b testing.TB, syncAlways bool) (address string, js jetstream.JetStream) {
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, PingInterval: time.Hour,
@@ -29,7 +29,7 @@ func newJetStream(b testing.TB, syncAlways bool) (address string, js jetstream.J
 	s.Start()
 	b.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if !s.ReadyForConnections(10 * time.Second) {
-		b.Fatal("the NATS server does not start")
+		b.Fatal("the NATS server has not started")
 	}
 	c, err := nats.Connect(s.ClientURL())
 	if err != nil {
@@ -47,12 +47,13 @@ func newJetStream(b testing.TB, syncAlways bool) (address string, js jetstream.J
 	return s.Addr().(*net.TCPAddr).String(), js
 }
 
-// frame has the size of one of ours, and what the readers count.
+// frame returns a message with the size and the marker of one of Atelier's frames; the readers count markers.
 func frame(seq uint64) []byte {
 	return fmt.Appendf(nil, "id: 0123456789012345678901\nevent: write\ndata: %s\n\n", row(seq))
 }
 
-// stream publishes durably; subscribers are core ones, which get an event before it is on disk.
+// stream returns a broadcast through JetStream. Publish returns when the event is durable. The readers are core NATS
+// subscribers, which receive an event before it is durable.
 func stream(b testing.TB, readers *bench.Readers, n int) *bench.Broadcast {
 	address, js := newJetStream(b, true)
 	hello := fmt.Appendf(nil, "CONNECT {\"verbose\":false}\r\nSUB %s 1\r\nPING\r\n", subject)
@@ -69,8 +70,8 @@ func stream(b testing.TB, readers *bench.Readers, n int) *bench.Broadcast {
 	}
 }
 
-// BenchmarkReplay sends a million events from the beginning to one client: ours over HTTP, JetStream's through an
-// ordered consumer of its own client, which is in this process.
+// BenchmarkReplay replays a million events to one client: from Atelier over HTTP, and from JetStream to an ordered
+// consumer in this process.
 func BenchmarkReplay(b *testing.B) {
 	const events = 1_000_000
 	m, readers := bench.NewMember(b, bench.Filled(b, events)), bench.NewReaders(b)
@@ -101,6 +102,7 @@ func BenchmarkReplay(b *testing.B) {
 	bench.Rounds(b, 0, variants...).Report(b, "event", variants...)
 }
 
+// consume receives a number of events.
 func consume(js jetstream.JetStream, events int) error {
 	consumer, err := js.OrderedConsumer(context.Background(), "activity", jetstream.OrderedConsumerConfig{})
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/atelier-run/atelier/tests/bench"
 )
 
-// BenchmarkFanOut sends durable events to a thousand connections, ours beside those of a Mercure hub over Bolt and of NATS JetStream.
+// BenchmarkFanOut sends durable events to a thousand connections, through Atelier, a Mercure hub with Bolt, and NATS
+// JetStream.
 func BenchmarkFanOut(b *testing.B) {
 	for _, w := range []int{1, 8, 256} {
 		b.Run(fmt.Sprint("inflight=", w), func(b *testing.B) {
@@ -27,7 +28,7 @@ func BenchmarkFanOut(b *testing.B) {
 	}
 }
 
-// BenchmarkLatency is of a hundred events a second to a hundred connections.
+// BenchmarkLatency measures the latency of a hundred events a second to a hundred connections.
 func BenchmarkLatency(b *testing.B) {
 	m := bench.NewMember(b, bench.Disk(b))
 	readers := bench.NewReaders(b)
@@ -36,7 +37,8 @@ func BenchmarkLatency(b *testing.B) {
 
 const topic = "https://example.com/activity"
 
-// hub is a Mercure hub as it comes, but for anonymous subscribers and a quiet log. Updates are as large as our rows.
+// hub returns a broadcast through a Mercure hub with default settings, except for anonymous subscribers and no log. Its
+// updates have the size of Atelier's rows.
 func hub(b testing.TB, readers *bench.Readers, n int) *bench.Broadcast {
 	ctx, quiet := context.Background(), slog.New(slog.DiscardHandler)
 	transport, err := mercure.NewBoltTransport(mercure.NewSubscriberList(mercure.DefaultSubscriberListCacheSize), quiet,
@@ -71,7 +73,7 @@ func hub(b testing.TB, readers *bench.Readers, n int) *bench.Broadcast {
 	}
 }
 
-// row has the size of one of ours.
+// row returns a row with the size of one of Atelier's.
 func row(seq uint64) string {
 	return fmt.Sprintf(`{"seq":%d,"event":{"kind":"write","actor":"user:usr_01jd0000000000000000000007","at":1790000000000,`+
 		`"userId":"usr_01jd0000000000000000000007","entryKind":"file","path":"projects/team-12/sprint-34/%s.md"}}`,

@@ -8,53 +8,45 @@ import (
 	"net/http"
 )
 
-// person administers workspaces, as far as the others let them.
+// A person administers workspaces, as far as their role permits.
 type person struct {
-	town   *town
-	number int
-	random *rand.Rand
-	errorf func(format string, arguments ...any)
+	scenario *scenario
+	number   int
+	random   *rand.Rand
+	errorf   func(format string, arguments ...any)
 
 	id, email string
 	client    *client
-	life      int
-	// own are spaces that the person has founded, and pays for.
-	own  []string
-	told []told
-	// began is when the person first tried to accept an invitation.
+	// own has the workspaces that the person has created and pays for.
+	own      []string
+	requests []request
+	// began has the times of the first attempts to accept an invitation, by its id.
 	began map[string]int64
 	made  int
-	// suspended is the space that refused the last request for being suspended.
+	// suspended is a workspace that has refused a request because it is suspended.
 	suspended string
 }
 
-func (p *person) circles() (int, int) {
-	return p.number % spacesAtStart, (p.number/spacesAtStart + 1) % spacesAtStart
+// groups returns the numbers of the two groups to which the person belongs.
+func (p *person) groups() (int, int) {
+	return p.number % initialWorkspaces, (p.number/initialWorkspaces + 1) % initialWorkspaces
 }
 
-// work goes on until the context ends, over the node's lives.
+// work sends requests until the context ends. It reconnects after each restart of the node.
 func (p *person) work(until context.Context) {
-	for until.Err() == nil {
-		if p.step() {
-			continue
-		}
-		if !p.town.site.after(until, p.life) {
-			break
-		}
-		p.reconnect()
-		p.look()
-	}
+	p.scenario.site.runSteps(until, func(address string) {
+		p.connect(address)
+		p.whoami()
+	}, p.step)
 	p.client.close()
 }
 
-func (p *person) reconnect() {
+func (p *person) connect(address string) {
 	p.client.close()
-	var address string
-	address, p.life = p.town.site.current()
 	p.client = newClient(address, p.client.key)
 }
 
-// step does one thing and tells whether the node answered.
+// step sends a random request and reports whether the node has answered.
 func (p *person) step() bool {
 	space, other := p.choose()
 	if p.suspended != "" && p.random.IntN(2) == 0 {
@@ -75,7 +67,7 @@ func (p *person) step() bool {
 	case n < 83:
 		return p.rename(space)
 	case n < 84:
-		return p.found()
+		return p.createWorkspace()
 	case n < 86:
 		return p.suspend(space)
 	case n < 93:
@@ -83,37 +75,38 @@ func (p *person) step() bool {
 	case n < 98:
 		return p.setModel(space, pick(p.random, "frontier", "balanced", "openai-max"))
 	default:
-		return p.look()
+		return p.whoami()
 	}
 }
 
 func pick(r *rand.Rand, choices ...string) string { return choices[r.IntN(len(choices))] }
 
-// choose gives a space that the person cares for, and somebody of its circle.
+// choose returns a random workspace of the person and a random person of its group.
 func (p *person) choose() (space string, other *person) {
 	if len(p.own) > 0 && p.random.IntN(10) == 0 {
-		return p.own[p.random.IntN(len(p.own))], p.town.people[p.random.IntN(peopleAtWork)]
+		return p.own[p.random.IntN(len(p.own))], p.scenario.people[p.random.IntN(peopleCount)]
 	}
-	circle, second := p.circles()
+	group, second := p.groups()
 	if p.random.IntN(2) == 0 {
-		circle = second
+		group = second
 	}
-	people := p.town.circle(circle)
-	return p.town.spaces[circle], people[p.random.IntN(len(people))]
+	people := p.scenario.group(group)
+	return p.scenario.spaces[group], people[p.random.IntN(len(people))]
 }
 
-// answer is what came back.
+// An answer is the result of a request.
 type answer struct {
 	outcome
 	status int
 	body   []byte
-	lost   bool
+	// lost is set if there was no response.
+	lost bool
 }
 
 func (a answer) read(into any) error { return json.Unmarshal(a.body, into) }
 
-// ask sends a request. What is not answered within the patience of a test is lost.
-func (p *person) ask(method, path string, in any) answer {
+// send sends a request and classifies the response. A request without a response within patience is lost.
+func (p *person) send(method, path string, in any) answer {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var body []byte
@@ -131,20 +124,21 @@ func (p *person) ask(method, path string, in any) answer {
 		a.outcome = unknown
 	case status < http.StatusBadRequest:
 		a.outcome = acknowledged
-		p.town.site.acknowledge()
+		p.scenario.site.acknowledge()
 	case status != http.StatusForbidden && status != http.StatusNotFound && status != http.StatusConflict:
 		p.errorf("%s %s: %d %s", method, path, status, content)
 	}
 	return a
 }
 
-// inSpace is ask below a space's path. A space that is not where the signs say is looked for with the next step.
-func (p *person) inSpace(method, space, rest string, in any) answer {
-	a := p.ask(method, "/v1/ws/"+p.town.signs.slug(space)+rest, in)
+// sendTo is send for a path below a workspace's.
+func (p *person) sendTo(method, space, rest string, in any) answer {
+	a := p.send(method, "/v1/ws/"+p.scenario.directory.slug(space)+rest, in)
 	p.note(space, a)
 	return a
 }
 
+// note records a workspace that has refused a request because it is suspended.
 func (p *person) note(space string, a answer) {
 	var refusal struct{ Error string }
 	if a.status == http.StatusForbidden && a.read(&refusal) == nil && refusal.Error == "workspace_suspended" {
@@ -152,22 +146,22 @@ func (p *person) note(space string, a answer) {
 	}
 }
 
-// attempt is what is about to be asked for.
-func (p *person) attempt(event, space, target, value string) told {
-	return told{deed: deed{event, p.id, space, target, value}, began: now()}
+// newRequest returns the record of a request that begins now.
+func (p *person) newRequest(event, space, target, value string) request {
+	return request{change: change{event, p.id, space, target, value}, began: now()}
 }
 
-// learn takes down what became of an attempt, and tells whether the node answered.
-func (p *person) learn(t told, a answer) bool {
+// finish records the outcome of a request and reports whether the node has answered.
+func (p *person) finish(t request, a answer) bool {
 	t.ended, t.outcome = now(), a.outcome
-	p.told = append(p.told, t)
+	p.requests = append(p.requests, t)
 	return !a.lost
 }
 
-// expect has an answer that says that something was done say also what it should.
+// expect fails the test if a successful response has the wrong content.
 func (p *person) expect(a answer, right bool) {
 	if a.outcome == acknowledged && !right {
-		p.errorf("%s was answered %d %s", p.email, a.status, a.body)
+		p.errorf("%s got a wrong response: %d %s", p.email, a.status, a.body)
 	}
 }
 

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// history is what a space's audit log says became of it.
+// A history is the state of a workspace that follows from its audit log.
 type history struct {
 	slug, name, tier string
 	suspension       suspension
-	// members are in the order of joining, invitations newest first.
+	// members are in the order in which they joined, invitations newest first.
 	members     []member
 	invitations []invitation
 	used        []string
 
-	// moments are, for each thing that changes, what it became and when.
+	// moments has the values over time of a property: "suspended", "tier", or the id of a member for the role.
 	moments  map[string][]moment
 	problems []string
 }
@@ -24,18 +24,18 @@ type moment struct {
 	value string
 }
 
-func (h *history) complain(format string, arguments ...any) {
+func (h *history) addProblem(format string, arguments ...any) {
 	h.problems = append(h.problems, fmt.Sprintf(format, arguments...))
 }
 
-func (h *history) became(thing string, at int64, value string) {
-	h.moments[thing] = append(h.moments[thing], moment{at, value})
+func (h *history) setValue(property string, at int64, value string) {
+	h.moments[property] = append(h.moments[property], moment{at, value})
 }
 
-// was tells whether a thing had a value at some time between two.
-func (h *history) was(thing, value string, from, to int64) bool {
+// hadValue reports whether a property had a value at some time from one time to another.
+func (h *history) hadValue(property, value string, from, to int64) bool {
 	before := ""
-	for _, m := range h.moments[thing] {
+	for _, m := range h.moments[property] {
 		if before == value && m.at >= from-slack {
 			return true
 		}
@@ -47,22 +47,24 @@ func (h *history) was(thing, value string, from, to int64) bool {
 	return before == value
 }
 
-// replay is the history that an audit log, oldest first, tells. A row that does not fit what came before is a problem.
-func replayAudit(w *town, b *books) *history {
+// replayAudit returns the history that follows from a workspace's audit log. A row that contradicts the rows before it is
+// a problem.
+func replayAudit(w *scenario, b *workspaceView) *history {
 	h := &history{moments: map[string][]moment{}}
 	for i, e := range b.audit {
 		if (e.Event == "workspace.created") != (i == 0) {
-			h.complain("row %d of %s: %s", i, b.ID, e)
+			h.addProblem("row %d of %s: %s", i, b.ID, e)
 		}
-		h.allow(e)
-		h.enter(w, e)
+		h.checkPermission(e)
+		h.apply(w, e)
 	}
 	slices.Reverse(h.invitations)
 	return h
 }
 
-// allow: who did something was in the role for it then, and nothing but its end changes a space that is suspended.
-func (h *history) allow(e entered) {
+// checkPermission verifies that the actor had the required role at that time, and that only the end of the suspension
+// changes a suspended workspace.
+func (h *history) checkPermission(e auditRow) {
 	role := ""
 	if i := h.at(e.ActorID); i >= 0 {
 		role = h.members[i].Role
@@ -73,7 +75,7 @@ func (h *history) allow(e entered) {
 		return
 	case "workspace.suspended", "workspace.resumed":
 		if !allowed {
-			h.complain("done by a person in the role %q: %s", role, e)
+			h.addProblem("done with the role %q: %s", role, e)
 		}
 		return
 	case "invitation.created", "invitation.revoked":
@@ -82,14 +84,14 @@ func (h *history) allow(e entered) {
 		allowed = true
 	}
 	if !allowed {
-		h.complain("done by a person in the role %q: %s", role, e)
+		h.addProblem("done with the role %q: %s", role, e)
 	}
 	if h.suspension.Suspended {
-		h.complain("done while it was suspended: %s", e)
+		h.addProblem("a change while the workspace was suspended: %s", e)
 	}
 }
 
-func (h *history) enter(w *town, e entered) {
+func (h *history) apply(w *scenario, e auditRow) {
 	p := e.Provenance
 	switch e.Event {
 	case "workspace.created":
@@ -98,7 +100,7 @@ func (h *history) enter(w *town, e entered) {
 		h.members[0].IsBillingUser = true
 	case "workspace.renamed":
 		if p.OldSlug != h.slug {
-			h.complain("renamed from %s, which was %s: %s", p.OldSlug, h.slug, e)
+			h.addProblem("renamed from %s, but the slug was %s: %s", p.OldSlug, h.slug, e)
 		}
 		h.slug, h.name, h.used = p.NewSlug, p.Name, append(h.used, p.NewSlug)
 	case "workspace.suspended":
@@ -106,62 +108,62 @@ func (h *history) enter(w *town, e entered) {
 			h.suspension.SuspendedAt = e.At
 		}
 		h.suspension.Suspended, h.suspension.SuspensionReason = true, p.Reason
-		h.became("suspended", e.At, "yes")
+		h.setValue("suspended", e.At, "yes")
 	case "workspace.resumed":
 		h.suspension = suspension{}
-		h.became("suspended", e.At, "")
+		h.setValue("suspended", e.At, "")
 	case "default_model.changed":
 		h.tier = p.Tier
-		h.became("tier", e.At, p.Tier)
+		h.setValue("tier", e.At, p.Tier)
 	case "member.role_changed", "member.removed":
 		h.change(e)
 	case "invitation.created", "invitation.revoked", "invitation.accepted":
 		h.invite(w, e)
 	case "workspace.status_changed":
 		if e.ActorID != "system" {
-			h.complain("only the platform knows of computers: %s", e)
+			h.addProblem("the status was changed by a person: %s", e)
 		}
 	default:
-		h.complain("nobody does such a thing here: %s", e)
+		h.addProblem("unexpected event: %s", e)
 	}
 }
 
-func (h *history) join(w *town, e entered, role string) {
+func (h *history) join(w *scenario, e auditRow, role string) {
 	p := w.byID[e.ActorID]
 	if p == nil {
-		h.complain("somebody unknown joined: %s", e)
+		h.addProblem("an unknown person has joined: %s", e)
 		return
 	}
 	h.members = append(h.members, member{ID: p.id, Email: p.email, Name: fmt.Sprint("Person ", p.number), Role: role})
-	h.became(p.id, e.At, role)
+	h.setValue(p.id, e.At, role)
 }
 
 func (h *history) at(id string) int {
 	return slices.IndexFunc(h.members, func(m member) bool { return m.ID == id })
 }
 
-func (h *history) change(e entered) {
+func (h *history) change(e auditRow) {
 	p := e.Provenance
 	i := h.at(p.MemberUserID)
 	if i < 0 || h.members[i].Role != p.OldRole || p.Role == p.OldRole {
-		h.complain("the member was something else before: %s", e)
+		h.addProblem("the member had another role before: %s", e)
 		return
 	}
-	h.became(p.MemberUserID, e.At, p.Role)
+	h.setValue(p.MemberUserID, e.At, p.Role)
 	if h.members[i].Role = p.Role; p.Role == "" {
 		h.members = slices.Delete(h.members, i, i+1)
 	}
 }
 
-// invite is about the one invitation of an address that is pending, or makes one.
-func (h *history) invite(w *town, e entered) {
+// invite applies an event to the pending invitation of an address, or adds one.
+func (h *history) invite(w *scenario, e auditRow) {
 	p := e.Provenance
 	i := slices.IndexFunc(h.invitations, func(i invitation) bool {
 		return i.Email == p.TargetEmail && i.RevokedAt == 0 && i.ConsumedAt == 0
 	})
 	if i < 0 {
 		if e.Event != "invitation.created" {
-			h.complain("there was no such invitation: %s", e)
+			h.addProblem("there was no such invitation: %s", e)
 			return
 		}
 		h.invitations = append(h.invitations, invitation{Email: p.TargetEmail})

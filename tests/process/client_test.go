@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -13,7 +14,8 @@ import (
 	api "github.com/atelier-run/atelier/client"
 )
 
-// client speaks to a node with one key, and shows answers as they are. Its connections are its own, so that a killed node takes them along.
+// A client sends requests to a node with one key and returns raw responses. It has its own connections, which end with
+// the node.
 type client struct {
 	address string
 	key     string
@@ -26,7 +28,8 @@ func newClient(address, key string) *client {
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// do gives the status and the whole answer. An error says nothing of whether the request had its effect.
+// do sends a request and returns the status and the whole body of the response. headers are names and values in turns.
+// After an error it is unknown whether the request took effect.
 func (c *client) do(ctx context.Context, method, path string, body []byte, headers ...string) (int, []byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.address+path, bytes.NewReader(body))
 	if err != nil {
@@ -45,6 +48,7 @@ func (c *client) do(ctx context.Context, method, path string, body []byte, heade
 	return response.StatusCode, answer, err
 }
 
+// postJSON sends in and decodes a successful response into out, unless out is nil.
 func (c *client) postJSON(ctx context.Context, path string, in, out any) (int, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -57,11 +61,11 @@ func (c *client) postJSON(ctx context.Context, path string, in, out any) (int, e
 	return status, json.Unmarshal(answer, out)
 }
 
-const space = "/v1/ws/factory"
+const workspacePath = "/v1/ws/factory"
 
-func drivePath(path string) string { return space + "/drive/" + path }
+func drivePath(path string) string { return workspacePath + "/drive/" + path }
 
-// event is what a row says.
+// An event is the event of a row of activity.
 type event struct {
 	Kind, Actor, UserID, EntryKind, Path, FromPath string
 	At                                             int64
@@ -79,9 +83,9 @@ func parseRow(raw []byte) (row, error) {
 	return r, json.Unmarshal(raw, &r)
 }
 
-// page reads one page of the feed, reads included.
+// page returns one page of the feed, with reads, and the next cursor, which is empty after the last page.
 func (c *client) page(ctx context.Context, cursor string, limit int) (rows []row, next string, err error) {
-	query := fmt.Sprintf("%s/file-activity/feed?reads=1&limit=%d", space, limit)
+	query := fmt.Sprintf("%s/file-activity/feed?reads=1&limit=%d", workspacePath, limit)
 	if cursor != "" {
 		query += "&cursor=" + cursor
 	}
@@ -112,7 +116,7 @@ func (c *client) page(ctx context.Context, cursor string, limit int) (rows []row
 	return rows, next, nil
 }
 
-// feed reads all there is.
+// feed returns all rows of the feed.
 func (c *client) feed(ctx context.Context) ([]row, error) {
 	var all []row
 	for cursor := ""; ; {
@@ -128,7 +132,7 @@ func (c *client) feed(ctx context.Context) ([]row, error) {
 	}
 }
 
-// newPerson makes a person through the operators' command line.
+// newPerson creates a person with the operators' command line.
 func newPerson(t *testing.T, n *node, email string) (userID, key string) {
 	t.Helper()
 	out, errs, code := atelier("admin", "user", "create", "--data="+n.dir, "--email="+email, "--name=Person")
@@ -139,8 +143,9 @@ func newPerson(t *testing.T, n *node, email string) (userID, key string) {
 	return p.UserID, p.Key
 }
 
-// newSpace makes the workspace and waits until it can be used: where its computer takes its time, the answer comes before.
-func newSpace(t *testing.T, c *client) {
+// newWorkspace creates the workspace "factory" and waits until it is active. The response may come before its computer is
+// ready.
+func newWorkspace(t *testing.T, c *client) {
 	t.Helper()
 	typed, err := api.New(c.address, c.key, api.WithHTTPClient(c.http))
 	if err != nil {
@@ -150,17 +155,65 @@ func newSpace(t *testing.T, c *client) {
 		t.Fatal("creating the workspace: ", err)
 	}
 	eventually(t, "the workspace is ready", func() bool {
-		who, err := typed.Whoami(t.Context())
-		return err == nil && len(who.Workspaces) == 1 && who.Workspaces[0].Status == "active"
+		self, err := typed.Whoami(t.Context())
+		return err == nil && len(self.Workspaces) == 1 && self.Workspaces[0].Status == "active"
 	})
 }
 
-// expect sends a request that must be answered so.
+// expect sends a request, fails the test if the response has another status, and returns the body.
 func (c *client) expect(t *testing.T, status int, method, path string, body string, headers ...string) string {
 	t.Helper()
 	got, answer, err := c.do(t.Context(), method, path, []byte(body), headers...)
 	if err != nil || got != status {
-		t.Fatalf("%s %s: %d %s %v, not %d", method, path, got, strings.TrimSpace(string(answer)), err, status)
+		t.Fatalf("%s %s: got %d %s %v, want %d", method, path, got, strings.TrimSpace(string(answer)), err, status)
 	}
 	return string(answer)
+}
+
+// follow reads a stream of the workspace until it ends. It calls open when the stream has begun and each with each row and its
+// id. It returns nil if the node ended the stream in order, and an error if the connection broke.
+func (c *client) follow(ctx context.Context, last string, open func(), each func(id string, data []byte)) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.address+workspacePath+"/file-activity/events?reads=1", nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+c.key)
+	if last != "" {
+		request.Header.Set("Last-Event-ID", last)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		answer, _ := io.ReadAll(response.Body)
+		return fmt.Errorf("stream: %d %s", response.StatusCode, answer)
+	}
+	open()
+	return frames(bufio.NewReader(response.Body), each)
+}
+
+// frames calls each with each complete frame: a frame ends with an empty line.
+func frames(from *bufio.Reader, each func(id string, data []byte)) error {
+	var id, data string
+	for {
+		line, err := from.ReadString('\n')
+		switch {
+		case err == io.EOF && line == "" && data == "":
+			return nil
+		case err != nil:
+			return fmt.Errorf("the stream broke in the line %q: %w", line, err)
+		}
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		switch {
+		case name == "id":
+			id = value
+		case name == "data":
+			data = value
+		case name == "" && data != "":
+			each(id, []byte(data))
+			id, data = "", ""
+		}
+	}
 }

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// contents are the checksums of every file below a directory, by path.
-func contents(t *testing.T, dir string) map[string][32]byte {
+// checksums returns the checksum of every file below a directory by its path, and zeros for folders.
+func checksums(t *testing.T, dir string) map[string][32]byte {
 	t.Helper()
 	found := map[string][32]byte{}
 	err := filepath.WalkDir(dir, func(path string, at fs.DirEntry, err error) error {
@@ -31,20 +31,21 @@ func contents(t *testing.T, dir string) map[string][32]byte {
 	return found
 }
 
-// refuses starts a node that must end with exit code 1 and have changed nothing.
-func refuses(t *testing.T, dir string, parts ...string) {
+// expectRefusal starts a node with a damaged directory. The node must end with exit code 1 and a message that contains
+// parts, and must not change the directory.
+func expectRefusal(t *testing.T, dir string, parts ...string) {
 	t.Helper()
-	before := contents(t, dir)
+	before := checksums(t, dir)
 	_, errs, code := atelier("serve", "--data="+dir, "--listen=127.0.0.1:0")
 	if code != 1 {
 		t.Errorf("exit %d:\n%s", code, errs)
 	}
 	for _, part := range append(parts, "was left as it is", "atelier accept") {
 		if !strings.Contains(errs, part) {
-			t.Errorf("the message does not say %q:\n%s", part, errs)
+			t.Errorf("the message lacks %q:\n%s", part, errs)
 		}
 	}
-	after := contents(t, dir)
+	after := checksums(t, dir)
 	for path, sum := range after {
 		if old, ok := before[path]; !ok || old != sum {
 			t.Errorf("%s has changed", path)
@@ -55,14 +56,15 @@ func refuses(t *testing.T, dir string, parts ...string) {
 	}
 }
 
-// used is the directory of a node that has stopped: a workspace, files, and a journal with tables.
-func used(t *testing.T) (dir, key string) {
+// newUsedDirectory returns the data directory of a node that has stopped, and a person's key. It has a workspace, files, and a
+// journal with tables.
+func newUsedDirectory(t *testing.T) (dir, key string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "data")
 	n := start(t, dir)
 	_, key = newPerson(t, n, "ada@example.org")
-	newSpace(t, newClient(n.address, key))
-	for range 2 { // a start writes what was in the log to tables
+	newWorkspace(t, newClient(n.address, key))
+	for range 2 { // a start flushes the log to tables
 		newClient(n.address, key).expect(t, http.StatusCreated, "PUT", drivePath(t.Name()+filepath.Base(n.address)), "hello\n")
 		if code := n.terminate(t); code != 0 {
 			t.Fatalf("exit %d:\n%s", code, n.logs)
@@ -75,8 +77,8 @@ func used(t *testing.T) (dir, key string) {
 	return dir, key
 }
 
-// change exchanges a file's content until the returned function puts it back.
-func change(t *testing.T, path string, at int) (restore func()) {
+// damage flips a bit of a file. restore writes the original content back.
+func damage(t *testing.T, path string, at int) (restore func()) {
 	t.Helper()
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -93,27 +95,28 @@ func change(t *testing.T, path string, at int) (restore func()) {
 	return func() { write(content) }
 }
 
+// newest returns the last file name that matches a pattern.
 func newest(t *testing.T, pattern string) string {
 	t.Helper()
 	found, err := filepath.Glob(pattern)
 	if err != nil || len(found) == 0 {
-		t.Fatalf("%s: nothing, %v", pattern, err)
+		t.Fatalf("no file matches %s: %v", pattern, err)
 	}
 	return slices.Max(found)
 }
 
-// TestDamagedDirectoryIsRefused damages or removes parts of a data directory. The node does not start, and starts again
-// once they are back.
+// TestDamagedDirectoryIsRefused damages or removes parts of a data directory. The node must refuse to start, and must
+// start after they are restored.
 func TestDamagedDirectoryIsRefused(t *testing.T) {
-	dir, key := used(t)
+	dir, key := newUsedDirectory(t)
 	store := filepath.Join(dir, "journal", "store")
 	for _, at := range []int{0, 9, 70, 150} {
-		restore := change(t, newest(t, store+"/MANIFEST-*"), at)
-		refuses(t, dir, "MANIFEST-", "not those that were written")
+		restore := damage(t, newest(t, store+"/MANIFEST-*"), at)
+		expectRefusal(t, dir, "MANIFEST-", "not those that were written")
 		restore()
 	}
-	restore := change(t, newest(t, store+"/*.sst"), 100)
-	refuses(t, dir, ".sst", "checksum")
+	restore := damage(t, newest(t, store+"/*.sst"), 100)
+	expectRefusal(t, dir, ".sst", "checksum")
 	restore()
 	for part, says := range map[string]string{
 		"journal": "FORMAT is missing", "journal/store": "store is missing", "journal/FORMAT": "a copy that was cut off",
@@ -123,24 +126,24 @@ func TestDamagedDirectoryIsRefused(t *testing.T) {
 		if err := os.Rename(path, dir+".away"); err != nil {
 			t.Fatal(err)
 		}
-		refuses(t, dir, says)
+		expectRefusal(t, dir, says)
 		if err := os.Rename(dir+".away", path); err != nil {
 			t.Fatal(err)
 		}
 	}
 	n := start(t, dir)
 	if rows, err := newClient(n.address, key).feed(t.Context()); err != nil || len(rows) != 2 {
-		t.Errorf("%d rows, %v", len(rows), err)
+		t.Errorf("the feed has %d rows, want 2: %v", len(rows), err)
 	}
 }
 
-// TestAccept starts a directory again whose secret is lost for good.
+// TestAccept makes a directory start again after its secret was lost.
 func TestAccept(t *testing.T) {
-	dir, key := used(t)
+	dir, key := newUsedDirectory(t)
 	if err := os.Remove(filepath.Join(dir, "secret")); err != nil {
 		t.Fatal(err)
 	}
-	refuses(t, dir, "secret is missing")
+	expectRefusal(t, dir, "secret is missing")
 	if _, errs, code := atelier("accept", "--data="+dir); code != 2 || !strings.Contains(errs, "--yes") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
@@ -149,16 +152,16 @@ func TestAccept(t *testing.T) {
 		t.Fatalf("exit %d: %s%s", code, out, errs)
 	}
 	n := start(t, dir)
-	newClient(n.address, key).expect(t, http.StatusOK, "GET", space+"/file-activity/feed", "")
+	newClient(n.address, key).expect(t, http.StatusOK, "GET", workspacePath+"/file-activity/feed", "")
 	if _, errs, code := atelier("accept", "--data="+dir, "--yes"); code != 3 {
-		t.Errorf("accepted while a node runs: exit %d: %s", code, errs)
+		t.Errorf("accept while a node is running: got exit code %d, want 3: %s", code, errs)
 	}
 }
 
-// TestCursorsEndWithARestore puts an older copy of the data directory in its place. Cursors of before are refused, those
-// beyond the last row among them, and an ordinary restart leaves cursors alone.
-func TestCursorsEndWithARestore(t *testing.T) {
-	dir, key := used(t)
+// TestRestoreInvalidatesCursors replaces the data directory by an older copy. Cursors from before must be refused, also those
+// beyond the last row. A restart alone must keep cursors valid.
+func TestRestoreInvalidatesCursors(t *testing.T) {
+	dir, key := newUsedDirectory(t)
 	if err := os.CopyFS(dir+".copy", os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
@@ -171,14 +174,14 @@ func TestCursorsEndWithARestore(t *testing.T) {
 	}
 	status := func(c *client) (page, stream int) {
 		t.Helper()
-		page, body, err := c.do(t.Context(), "GET", space+"/file-activity/feed?cursor="+next, nil)
+		page, body, err := c.do(t.Context(), "GET", workspacePath+"/file-activity/feed?cursor="+next, nil)
 		if err != nil || page != http.StatusOK && !bytes.Contains(body, []byte(`"invalid_cursor"`)) {
 			t.Errorf("%d %s, %v", page, body, err)
 		}
 		if page == http.StatusOK {
 			return page, 0
 		}
-		stream, body, err = c.do(t.Context(), "GET", space+"/file-activity/events", nil, "Last-Event-ID", next)
+		stream, body, err = c.do(t.Context(), "GET", workspacePath+"/file-activity/events", nil, "Last-Event-ID", next)
 		if err != nil || !bytes.Contains(body, []byte(`"invalid_cursor"`)) {
 			t.Errorf("%d %s, %v", stream, body, err)
 		}
@@ -187,7 +190,7 @@ func TestCursorsEndWithARestore(t *testing.T) {
 	n.terminate(t)
 	n = start(t, dir)
 	if page, _ := status(newClient(n.address, key)); page != http.StatusOK {
-		t.Errorf("after a restart the cursor is answered %d", page)
+		t.Errorf("page with a cursor after a restart: got %d, want 200", page)
 	}
 	n.terminate(t)
 	if err := os.Rename(dir, dir+".old"); err != nil {
@@ -198,6 +201,6 @@ func TestCursorsEndWithARestore(t *testing.T) {
 	}
 	n = start(t, dir)
 	if page, stream := status(newClient(n.address, key)); page != http.StatusBadRequest || stream != http.StatusBadRequest {
-		t.Errorf("after a restore the cursor is answered %d and %d", page, stream)
+		t.Errorf("page and stream with a cursor after a restore: got %d and %d, want 400", page, stream)
 	}
 }

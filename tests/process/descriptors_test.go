@@ -17,12 +17,12 @@ import (
 	api "github.com/atelier-run/atelier/client"
 )
 
-// descriptorLimit is far below what a node is meant to have: less than one connection and one open drive for each of the
-// workspaces and clients of the test.
+// descriptorLimit is much lower than a node needs: it is not enough for a connection of each client and an open drive of each
+// workspace in the test.
 const descriptorLimit = 200
 
-// TestFewDescriptors uploads to more workspaces than a node can keep open, over more connections than it can serve. Whoever
-// is not served is told to come back, and nothing ends.
+// TestFewDescriptors uploads to more workspaces than a node can keep open, over more connections than it can serve.
+// Requests that are not served must get 503 with Retry-After or a closed connection, and the node must keep running.
 func TestFewDescriptors(t *testing.T) {
 	const workspaces, clients = 80, 150
 	n := startLimited(t, filepath.Join(t.TempDir(), "data"), descriptorLimit)
@@ -54,15 +54,15 @@ func TestFewDescriptors(t *testing.T) {
 	for i := range clients {
 		path := fmt.Sprintf("/v1/ws/space-%d/drive/file-%d", i%workspaces, i)
 		if got := c.expect(t, http.StatusOK, "GET", path, ""); got != fmt.Sprint(i) {
-			t.Errorf("%s holds %q", path, got)
+			t.Errorf("%s has the content %q, want %q", path, got, fmt.Sprint(i))
 		}
 	}
-	t.Logf("%d uploads, %d told to come back, %d descriptors at the most", stored.Load(), refused.Load(), most.Load())
+	t.Logf("%d uploads, %d attempts not served, at most %d descriptors", stored.Load(), refused.Load(), most.Load())
 	if stored.Load() != 3*clients || most.Load() >= descriptorLimit {
-		t.Errorf("%d uploads, %d descriptors", stored.Load(), most.Load())
+		t.Errorf("got %d uploads and %d descriptors, want %d uploads and fewer than %d descriptors", stored.Load(), most.Load(), 3*clients, descriptorLimit)
 	}
 
-	// Connections that say nothing take no more than their share.
+	// Idle connections must not use up the descriptors of the journal and the operators' socket.
 	for range 2 * descriptorLimit {
 		idle, err := net.Dial("tcp", strings.TrimPrefix(n.address, "http://"))
 		if err != nil {
@@ -70,17 +70,16 @@ func TestFewDescriptors(t *testing.T) {
 		}
 		defer idle.Close()
 	}
-	// The operators' socket is no part of that share, and the journal goes on.
 	newPerson(t, n, "bob@example.org")
 	if logs := n.logs.String(); strings.Contains(logs, "too many open files") || strings.Contains(logs, "the journal waits for a file descriptor") {
-		t.Errorf("it ran out of descriptors:\n%s", logs)
+		t.Errorf("the node ran out of descriptors:\n%s", logs)
 	}
 	if code := n.terminate(t); code != 0 {
 		t.Errorf("exit %d:\n%s", code, n.logs)
 	}
 }
 
-func TestTooFewDescriptors(t *testing.T) {
+func TestStartWithTooFewDescriptorsIsRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	n, err := launchLimited(dir, 100)
 	if err != nil {
@@ -91,11 +90,12 @@ func TestTooFewDescriptors(t *testing.T) {
 		t.Errorf("exit %d:\n%s", code, n.logs)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "journal")); err == nil {
-		t.Error("it made a journal")
+		t.Error("the node has created a journal")
 	}
 }
 
-// putUntilStored uploads until the node takes it. Nothing but 503, or a connection that is closed unserved, is in between.
+// putUntilStored repeats an upload until the node stores it. Until then each attempt must end with 503 and Retry-After,
+// or with a closed connection.
 func putUntilStored(t *testing.T, c *client, path, content string, stored, refused *atomic.Int64) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -129,10 +129,10 @@ func putUntilStored(t *testing.T, c *client, path, content string, stored, refus
 		case <-time.After(pause):
 		}
 	}
-	t.Errorf("%s is not stored", path)
+	t.Errorf("%s was not stored within %v", path, patience)
 }
 
-// watchDescriptors follows how many descriptors a node has, and keeps the most.
+// watchDescriptors samples the number of a node's descriptors until the end of the test, and returns the maximum so far.
 func watchDescriptors(t *testing.T, n *node) *atomic.Int64 {
 	var most atomic.Int64
 	ended := make(chan struct{})
@@ -155,7 +155,7 @@ func watchDescriptors(t *testing.T, n *node) *atomic.Int64 {
 	return &most
 }
 
-// startLimited is start with a limit of open files.
+// startLimited is start with a limit for open files.
 func startLimited(t *testing.T, dir string, limit int) *node {
 	t.Helper()
 	n, err := launchLimited(dir, limit)
@@ -169,7 +169,7 @@ func startLimited(t *testing.T, dir string, limit int) *node {
 	return n
 }
 
-// launchLimited starts a node with a limit of open files. Its soft limit is lower than its hard one, to which it raises it.
+// launchLimited starts a node with a hard limit for open files. Its soft limit is lower; the node has to raise it.
 func launchLimited(dir string, limit int) (*node, error) {
 	script := fmt.Sprintf(`ulimit -Sn 64 && ulimit -Hn %d && exec "$@"`, limit)
 	return launchBy([]string{"sh", "-c", script, "sh"}, dir)

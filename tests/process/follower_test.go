@@ -5,27 +5,28 @@ import (
 	"sync"
 )
 
-type manner int
+type mode int
 
 const (
-	streaming manner = iota
+	streaming mode = iota
 	paging
 )
 
-// follower reads the sequence across the node's lives, and resumes where the last one ended.
+// A follower reads the sequence of the workspace while the node is killed and started again. A streaming follower resumes
+// after the last row that it has received.
 type follower struct {
-	site   *site
-	manner manner
-	ended  context.CancelFunc
+	site  *site
+	mode  mode
+	ended context.CancelFunc
 
-	mu   sync.Mutex
-	rows []row
-	last string // the id or cursor after the last row
-	come chan struct{}
+	mu       sync.Mutex
+	rows     []row
+	last     string // the id of the last row
+	received chan struct{}
 }
 
-func newFollower(s *site, m manner) *follower {
-	return &follower{site: s, manner: m, come: make(chan struct{}, 1)}
+func newFollower(s *site, m mode) *follower {
+	return &follower{site: s, mode: m, received: make(chan struct{}, 1)}
 }
 
 func (f *follower) work(ctx context.Context) {
@@ -35,33 +36,33 @@ func (f *follower) work(ctx context.Context) {
 	f.ended = end
 	f.mu.Unlock()
 	for {
-		address, life := f.site.current()
+		address, generation := f.site.current()
 		c := newClient(address, f.site.key)
-		if f.manner == streaming {
-			_ = c.follow(ctx, f.last, func() {}, f.take) // ends when the node does
+		if f.mode == streaming {
+			_ = c.follow(ctx, f.last, func() {}, f.add) // ends with the node
 		} else {
 			f.page(ctx, c)
 		}
 		c.close()
-		if !f.site.again(ctx, life) {
+		if !f.site.waitForRetry(ctx, generation) {
 			return
 		}
 	}
 }
 
-func (f *follower) take(id string, data []byte) {
+func (f *follower) add(id string, data []byte) {
 	r, _ := parseRow(data)
 	f.mu.Lock()
 	f.rows = append(f.rows, r)
 	f.last = id
 	f.mu.Unlock()
 	select {
-	case f.come <- struct{}{}:
+	case f.received <- struct{}{}:
 	default:
 	}
 }
 
-// page walks the feed in pages of one row and of many, again from the start when the walk has reached its end.
+// page reads the feed repeatedly from its beginning, in pages of 1 to 100 rows.
 func (f *follower) page(ctx context.Context, c *client) {
 	for ctx.Err() == nil {
 		cursor, seen := "", uint64(0)
@@ -81,7 +82,7 @@ func (f *follower) page(ctx context.Context, c *client) {
 	}
 }
 
-// check keeps a row that breaks the sequence, for the verdict.
+// check records a row that is out of sequence, which verifyFollower reports.
 func (f *follower) check(r row, seen *uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

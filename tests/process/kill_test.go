@@ -13,11 +13,11 @@ import (
 
 var (
 	seed  = flag.Uint64("seed", 0, "seed of the kill test; 0: one from the clock")
-	kills = flag.Int("kills", 8, "how often the kill test kills the node")
+	kills = flag.Int("kills", 8, "number of times that the kill test kills the node")
 )
 
-// TestKill lets people work on one drive while the node is killed again and again, and then holds what is left against
-// what was acknowledged.
+// TestKill kills the node repeatedly while clients work on one drive. It then compares drive, sequence and streams with the
+// acknowledged operations.
 func TestKill(t *testing.T) {
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
@@ -25,85 +25,99 @@ func TestKill(t *testing.T) {
 	t.Logf("-seed=%d", *seed)
 	r := rand.New(rand.NewPCG(*seed, 0))
 	s := newSite(t, filepath.Join(t.TempDir(), "data"))
-	work, rest := context.WithCancel(t.Context())
-	defer rest()
-	crew := hire(t, s, r)
+	work, stop := context.WithCancel(t.Context())
+	defer stop()
+	workers := newWorkers(t, s, r)
 	var working, following sync.WaitGroup
-	for _, w := range crew.writers {
+	for _, w := range workers.writers {
 		working.Go(func() { w.work(work) })
 	}
-	working.Go(func() { crew.clerk.work(work) })
-	for _, f := range crew.followers {
+	working.Go(func() { workers.account.work(work) })
+	for _, f := range workers.followers {
 		following.Go(func() { f.work(t.Context()) })
 	}
 	for range *kills {
-		s.worked(t, 20+r.IntN(300))
-		instant := time.NewTimer(time.Duration(r.IntN(int(300 * time.Millisecond))))
-		<-instant.C
+		s.waitForOperations(t, 20+r.IntN(300))
+		delay := time.NewTimer(time.Duration(r.IntN(int(300 * time.Millisecond))))
+		<-delay.C
 		s.restart(t)
 	}
-	rest()
+	stop()
 	working.Wait()
 	s.restart(t)
-	judge(t, s, crew)
-	for _, f := range crew.followers {
+	verify(t, s, workers)
+	for _, f := range workers.followers {
 		f.stop()
 	}
 	following.Wait()
 }
 
-// site is a directory and the node that runs over it now.
+// A site is a data directory and the node that currently runs with it.
 type site struct {
 	dir string
-	key string // of the person who owns the workspace
+	key string // of the owner of the workspace
 
-	mu    sync.Mutex
-	node  *node
-	life  int
-	begun chan struct{} // closed when the next life begins
+	mu         sync.Mutex
+	node       *node
+	generation int
+	restarted  chan struct{} // closed when the next node has started
 
 	acknowledged chan struct{}
 }
 
 func newSite(t *testing.T, dir string) *site {
 	t.Helper()
-	s := &site{dir: dir, node: start(t, dir, killSettings...), begun: make(chan struct{}), acknowledged: make(chan struct{}, 1024)}
+	s := &site{dir: dir, node: start(t, dir, killSettings...), restarted: make(chan struct{}), acknowledged: make(chan struct{}, 1024)}
 	_, s.key = newPerson(t, s.node, "ada@example.org")
-	newSpace(t, newClient(s.node.address, s.key))
+	newWorkspace(t, newClient(s.node.address, s.key))
 	return s
 }
 
-// Small tables and entities that soon leave memory bring compactions and activations into the short life of a test.
+// killSettings cause compactions and activations during a short test, by a small cache and a short idle time.
 var killSettings = []string{"--rate=0", "--address-rate=0", "--cache-size=4MiB", "--idle-after=1s", "--log-level=info"}
 
-// current is the node's address, and which of its lives this is.
-func (s *site) current() (address string, life int) {
+// current returns the node's address and the number of restarts so far.
+func (s *site) current() (address string, generation int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.node.address, s.life
+	return s.node.address, s.generation
 }
 
-// again waits for a later life than one in which something went wrong, or for a moment: the node may live and have been
-// busy. It tells whether there is time left.
-func (s *site) again(ctx context.Context, life int) bool {
-	moment, cancel := context.WithTimeout(ctx, time.Second)
+// runSteps calls connect with the node's address, then step until ctx ends. A step without a response from the node is
+// followed by a wait for a restart, and by connect with the new address.
+func (s *site) runSteps(ctx context.Context, connect func(address string), step func() (answered bool)) {
+	for {
+		address, generation := s.current()
+		connect(address)
+		for ctx.Err() == nil && step() {
+			// The next step has the same connection.
+		}
+		if ctx.Err() != nil || !s.waitForRestart(ctx, generation) {
+			return
+		}
+	}
+}
+
+// waitForRetry waits until the node has restarted since a generation, at most a second, because the failure may have had
+// another cause. It reports whether ctx is still valid.
+func (s *site) waitForRetry(ctx context.Context, generation int) bool {
+	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	s.after(moment, life)
+	s.waitForRestart(short, generation)
 	return ctx.Err() == nil
 }
 
-// after waits for a later life than one that a caller has seen end. It tells whether there is one before the context
-// ends.
-func (s *site) after(ctx context.Context, life int) bool {
+// waitForRestart waits until the node has restarted since a generation. It returns false if ctx ends first.
+func (s *site) waitForRestart(ctx context.Context, generation int) bool {
 	s.mu.Lock()
-	begun := s.begun
-	later := s.life > life
+	restarted := s.restarted
+	later := s.generation > generation
 	s.mu.Unlock()
 	if later {
 		return true
 	}
 	select {
-	case <-begun:
+	case <-restarted:
 		return true
 	case <-ctx.Done():
 		return false
@@ -117,12 +131,12 @@ func (s *site) restart(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.node = next
-	s.life++
-	close(s.begun)
-	s.begun = make(chan struct{})
+	s.generation++
+	close(s.restarted)
+	s.restarted = make(chan struct{})
 }
 
-// acknowledge counts an operation towards the next kill.
+// acknowledge counts an acknowledged operation for waitForOperations.
 func (s *site) acknowledge() {
 	select {
 	case s.acknowledged <- struct{}{}:
@@ -130,38 +144,38 @@ func (s *site) acknowledge() {
 	}
 }
 
-// worked waits until so many operations were acknowledged, for as long as there are any.
-func (s *site) worked(t *testing.T, operations int) {
+// waitForOperations waits until a number of operations was acknowledged.
+func (s *site) waitForOperations(t *testing.T, operations int) {
 	t.Helper()
 	for range operations {
 		select {
 		case <-s.acknowledged:
 		case <-time.After(patience):
-			t.Fatalf("the node does no work:\n%s", s.node.logs)
+			t.Fatalf("the node acknowledges no operations:\n%s", s.node.logs)
 		}
 	}
 }
 
-// crew are those who work on the site.
-type crew struct {
+// workers are the concurrent clients of a site.
+type workers struct {
 	writers   []*writer
 	followers []*follower
-	clerk     *clerk
+	account   *accountWorker
 }
 
 const (
-	writersAtWork = 6
-	keysAtWork    = 3
+	writerCount = 6
+	keyCount    = 3
 )
 
-// hire gives writers keys of several people's: two of them share each.
-func hire(t *testing.T, s *site, r *rand.Rand) crew {
+// newWorkers creates the workers. The writers share three keys.
+func newWorkers(t *testing.T, s *site, r *rand.Rand) workers {
 	t.Helper()
-	c := crew{clerk: newClerk(s, rand.New(rand.NewPCG(*seed, 1)))}
+	c := workers{account: newAccountWorker(s, rand.New(rand.NewPCG(*seed, 1)))}
 	owner := newClient(s.node.address, s.key)
 	defer owner.close()
 	var keys []issuedKey
-	for i := range keysAtWork {
+	for i := range keyCount {
 		var key issuedKey
 		if status, err := owner.postJSON(t.Context(), "/v1/user/api-keys", map[string]string{"name": fmt.Sprint("writer ", i)}, &key); err != nil {
 			t.Fatalf("issuing a key: %d %v", status, err)
@@ -169,8 +183,8 @@ func hire(t *testing.T, s *site, r *rand.Rand) crew {
 		keys = append(keys, key)
 	}
 	owner.expect(t, 201, "MKCOL", drivePath("shared"), "")
-	for i := range writersAtWork {
-		w := newWriter(t, s, i, keys[i%keysAtWork], rand.New(rand.NewPCG(r.Uint64(), uint64(i))))
+	for i := range writerCount {
+		w := newWriter(t, s, i, keys[i%keyCount], rand.New(rand.NewPCG(r.Uint64(), uint64(i))))
 		owner.expect(t, 201, "MKCOL", drivePath(w.folder), "")
 		c.writers = append(c.writers, w)
 	}

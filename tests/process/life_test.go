@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestLife(t *testing.T) {
+func TestStartServeAndStop(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	n := start(t, dir)
 	_, key := newPerson(t, n, "ada@example.org")
@@ -21,7 +21,7 @@ func TestLife(t *testing.T) {
 	if metrics := c.expect(t, http.StatusOK, "GET", "/metrics", ""); !strings.Contains(metrics, "go_goroutines") {
 		t.Error("/metrics has no metrics")
 	}
-	newSpace(t, c)
+	newWorkspace(t, c)
 	c.expect(t, http.StatusCreated, "PUT", drivePath("hello.txt"), "hello\n")
 
 	opened, ended := make(chan struct{}), make(chan error, 1)
@@ -38,13 +38,13 @@ func TestLife(t *testing.T) {
 		t.Fatalf("the stream does not open: %v", err)
 	}
 	if r := <-rows; r.Event.Path != "hello.txt" || r.Event.Kind != "create" {
-		t.Errorf("the stream's row: %+v", r)
+		t.Errorf("the stream has the row %+v, want the creation of hello.txt", r)
 	}
 	if code := n.terminate(t); code != 0 {
 		t.Errorf("exit %d after SIGTERM:\n%s", code, n.logs)
 	}
 	if err := <-ended; err != nil {
-		t.Errorf("the stream did not end as the protocol has it: %v", err)
+		t.Errorf("the connection of the stream broke: %v", err)
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "atelier.sock")); !os.IsNotExist(err) {
 		t.Errorf("the socket is still there: %v", err)
@@ -53,19 +53,19 @@ func TestLife(t *testing.T) {
 	again := startAtPort(t, dir)
 	c = newClient(again.address, key)
 	if got := c.expect(t, http.StatusOK, "GET", drivePath("hello.txt"), ""); got != "hello\n" {
-		t.Errorf("after a start the file holds %q", got)
+		t.Errorf("after a restart the file has %q, want \"hello\\n\"", got)
 	}
 	if feed, err := c.feed(t.Context()); err != nil || len(feed) == 0 || feed[0].Event.Path != "hello.txt" {
-		t.Errorf("after a start the feed holds %v, %v", feed, err)
+		t.Errorf("after a restart the feed is %v, %v; want the row of hello.txt first", feed, err)
 	}
 }
 
-// A command that is under way when SIGTERM comes is answered.
-func TestDrainFinishesWhatIsUnderWay(t *testing.T) {
+// TestDrainFinishesRunningUpload verifies that a request that is running when SIGTERM arrives is answered.
+func TestDrainFinishesRunningUpload(t *testing.T) {
 	n := start(t, filepath.Join(t.TempDir(), "data"))
 	_, key := newPerson(t, n, "ada@example.org")
 	c := newClient(n.address, key)
-	newSpace(t, c)
+	newWorkspace(t, c)
 	body := newSlowBody("slow and ", "whole\n")
 	status := make(chan int, 1)
 	go func() {
@@ -80,24 +80,24 @@ func TestDrainFinishesWhatIsUnderWay(t *testing.T) {
 		response.Body.Close()
 		status <- response.StatusCode
 	}()
-	wait(t, body.half, "half of the upload is on its way")
+	wait(t, body.half, "the first half of the upload is sent")
 	other := newClient(n.address, key)
-	eventually(t, "the node works on the upload", func() bool {
+	eventually(t, "the node is serving the upload", func() bool {
 		return strings.Contains(other.expect(t, http.StatusOK, "GET", "/metrics", ""), "atelier_http_requests_in_flight 2\n")
 	})
 	draining := n.logs.wait("draining")
 	signal(t, n)
-	wait(t, draining, "the node drains")
+	wait(t, draining, "the node is draining")
 	close(body.rest)
 	if got := <-status; got != http.StatusCreated {
-		t.Errorf("the upload under way was answered %d", got)
+		t.Errorf("the running upload got %d, want 201", got)
 	}
 	if code := n.end(t); code != 0 {
 		t.Errorf("exit %d:\n%s", code, n.logs)
 	}
 	c = newClient(start(t, n.dir).address, key)
 	if got := c.expect(t, http.StatusOK, "GET", drivePath("slow.txt"), ""); got != "slow and whole\n" {
-		t.Errorf("it holds %q", got)
+		t.Errorf("the uploaded file has %q", got)
 	}
 }
 
@@ -107,10 +107,10 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	if code != 3 || !strings.Contains(errs, "in use by another process") || !strings.Contains(errs, n.dir) {
 		t.Errorf("exit %d: %s", code, errs)
 	}
-	newPerson(t, n, "ada@example.org") // the first one's socket is still its own
+	newPerson(t, n, "ada@example.org") // the first process still serves its socket
 }
 
-func TestStaleSocket(t *testing.T) {
+func TestSocketOfKilledNodeIsReplaced(t *testing.T) {
 	n := start(t, filepath.Join(t.TempDir(), "data"))
 	n.kill()
 	if _, err := os.Lstat(filepath.Join(n.dir, "atelier.sock")); err != nil {
@@ -133,28 +133,28 @@ func TestQuickstartKeepsItsKey(t *testing.T) {
 		}
 	}
 	if keys[0] != keys[1] {
-		t.Errorf("another start made another key")
+		t.Errorf("the second start has created another key")
 	}
 }
 
-// quickstartKey is the key that the node prints, which opens the workspace.
+// quickstartKey returns the key that a node has printed and stored, after using it for a request.
 func quickstartKey(t *testing.T, n *node) string {
 	t.Helper()
-	eventually(t, "the quickstart's text", func() bool { return strings.Contains(n.logs.String(), "Ctrl+C") })
+	eventually(t, "the text of --quickstart is printed", func() bool { return strings.Contains(n.logs.String(), "Ctrl+C") })
 	text, err := os.ReadFile(filepath.Join(n.dir, "quickstart.key"))
 	key := strings.TrimSpace(string(text))
 	if err != nil || !strings.Contains(n.logs.String(), key) {
-		t.Fatalf("the key that is kept is not the one that is printed: %v", err)
+		t.Fatalf("the stored key is not the printed one: %v", err)
 	}
 	newClient(n.address, key).expect(t, http.StatusOK, "GET", "/v1/ws/demo/file-activity/feed", "")
 	return key
 }
 
-// A node whose journal can write no more ends by itself, for its supervisor to start it again.
+// TestFailedJournalEndsTheNode verifies that a node exits when its journal cannot write, so that its supervisor restarts it.
 func TestFailedJournalEndsTheNode(t *testing.T) {
 	n := start(t, filepath.Join(t.TempDir(), "data"), "--cache-size=4MiB", "--rate=0")
 	_, key := newPerson(t, n, "ada@example.org")
-	newSpace(t, newClient(n.address, key))
+	newWorkspace(t, newClient(n.address, key))
 	store := filepath.Join(n.dir, "journal", "store")
 	if err := os.Rename(store, store+".away"); err != nil {
 		t.Fatal(err)
@@ -170,6 +170,7 @@ func TestFailedJournalEndsTheNode(t *testing.T) {
 	writers.Wait()
 }
 
+// writeUntilGone creates folders until the node does not answer.
 func writeUntilGone(t *testing.T, c *client, number *atomic.Int64) {
 	defer c.close()
 	long := strings.Repeat("x", 200)

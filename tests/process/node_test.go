@@ -17,19 +17,27 @@ import (
 	"time"
 )
 
-// patience is how long anything may take that should come at once; a test that waits longer has failed. It measures
-// nothing: a busy machine may take a hundred times as long as an idle one.
+// patience limits every wait of a test. It is generous, because a busy machine may need a hundred times as long as an
+// idle one; it is not a performance requirement.
 const patience = 3 * time.Minute
 
 var binary string
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(journalRole); dir != "" {
+		if err := exerciseJournal(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	dir, err := os.MkdirTemp("", "atelier-process-")
 	if err != nil {
 		panic(err)
 	}
 	binary = filepath.Join(dir, "atelier")
-	build := exec.Command("go", "build", "-o", binary, "../../cmd/atelier")
+	build := exec.Command("go", "build", "-trimpath", "-o", binary, "../../cmd/atelier")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the Makefile builds it
 	build.Stdout, build.Stderr = os.Stdout, os.Stderr
 	if err := build.Run(); err != nil {
 		panic(fmt.Sprint("go build: ", err))
@@ -39,18 +47,18 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// node is a running process.
+// A node is a running process.
 type node struct {
 	dir     string
 	address string
 	command *exec.Cmd
 	logs    *logs
-	// exited is closed when the process has ended; code is its exit code then, -1 where a signal ended it.
+	// exited is closed when the process has ended. code is then its exit code, or -1 if a signal ended it.
 	exited chan struct{}
 	code   int
 }
 
-// start runs a node over a directory and waits until it says that it is ready.
+// start starts a node with a data directory and waits until it is ready. It kills the node at the end of the test.
 func start(t *testing.T, dir string, settings ...string) *node {
 	t.Helper()
 	n, err := launch(dir, settings...)
@@ -64,7 +72,8 @@ func start(t *testing.T, dir string, settings ...string) *node {
 	return n
 }
 
-// startAtPort has a node listen at a port that it is told. One that was free a moment ago may be taken: then it is another.
+// startAtPort starts a node with an explicit port. If another process has taken the free port in the meantime, it tries
+// another.
 func startAtPort(t *testing.T, dir string) *node {
 	t.Helper()
 	for range 20 {
@@ -83,7 +92,7 @@ func startAtPort(t *testing.T, dir string) *node {
 		t.Cleanup(n.kill)
 		if n.ready() {
 			if n.address != "http://"+address {
-				t.Errorf("it listens at %s, not %s", n.address, address)
+				t.Errorf("the node listens at %s, want %s", n.address, address)
 			}
 			return n
 		}
@@ -91,13 +100,13 @@ func startAtPort(t *testing.T, dir string) *node {
 			t.Fatalf("the node did not start:\n%s", n.logs)
 		}
 	}
-	t.Fatal("every port is taken")
+	t.Fatal("no free port was found")
 	return nil
 }
 
 func launch(dir string, settings ...string) (*node, error) { return launchBy(nil, dir, settings...) }
 
-// launchBy starts a node through a command that ends by running its arguments; none: directly.
+// launchBy starts a node. If through is not empty, it is a command that executes the node's command line, its last arguments.
 func launchBy(through []string, dir string, settings ...string) (*node, error) {
 	arguments := append([]string{"serve", "--data=" + dir, "--listen=127.0.0.1:0", "--log-format=json", "--log-level=info"}, settings...)
 	line := append(append(through, binary), arguments...)
@@ -113,13 +122,14 @@ func launchBy(through []string, dir string, settings ...string) (*node, error) {
 	}
 	go func() {
 		n.logs.read(stderr)
-		_ = n.command.Wait() // the exit code says it
+		_ = n.command.Wait() // the exit code has the result
 		n.code = n.command.ProcessState.ExitCode()
 		close(n.exited)
 	}()
 	return n, nil
 }
 
+// ready waits until the node is ready. It returns false if the node ends first.
 func (n *node) ready() bool {
 	select {
 	case n.address = <-n.logs.address:
@@ -132,17 +142,18 @@ func (n *node) ready() bool {
 }
 
 func (n *node) kill() {
-	_ = n.command.Process.Kill() // it may have ended
+	_ = n.command.Process.Kill() // the process may have ended already
 	<-n.exited
 }
 
-// terminate asks the process to end and gives its exit code.
+// terminate sends SIGTERM, waits for the end of the process, and returns its exit code.
 func (n *node) terminate(t *testing.T) int {
 	t.Helper()
 	signal(t, n)
 	return n.end(t)
 }
 
+// end waits for the end of the process and returns its exit code.
 func (n *node) end(t *testing.T) int {
 	t.Helper()
 	select {
@@ -154,7 +165,7 @@ func (n *node) end(t *testing.T) int {
 	}
 }
 
-// atelier runs a command to its end.
+// atelier runs a command of the program and returns its output and exit code.
 func atelier(arguments ...string) (stdout, stderr string, code int) {
 	command := exec.Command(binary, arguments...)
 	var out, errs bytes.Buffer
@@ -166,7 +177,7 @@ func atelier(arguments ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), command.ProcessState.ExitCode()
 }
 
-// logs keep the last lines that a node wrote.
+// logs holds the last keptLines lines that a node has logged.
 type logs struct {
 	address chan string
 
@@ -181,7 +192,7 @@ func newLogs() *logs {
 	return &logs{address: make(chan string, 1), waiting: map[string]chan struct{}{}}
 }
 
-// wait gives a channel that is closed when the node says something.
+// wait returns a channel that is closed when the node logs a message.
 func (l *logs) wait(message string) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,23 +200,25 @@ func (l *logs) wait(message string) <-chan struct{} {
 	return l.waiting[message]
 }
 
-func (l *logs) keep(message, line string) {
+// add adds a line and wakes the caller that waits for its message.
+func (l *logs) add(message, line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines = append(l.lines[max(0, len(l.lines)-keptLines):], line)
-	if said := l.waiting[message]; said != nil {
+	if logged := l.waiting[message]; logged != nil {
 		delete(l.waiting, message)
-		close(said)
+		close(logged)
 	}
 }
 
+// read reads a node's log until its end.
 func (l *logs) read(from io.Reader) {
 	for lines := bufio.NewScanner(from); lines.Scan(); {
 		var line struct{ Msg, Address string }
 		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "ready" {
 			l.address <- line.Address
 		}
-		l.keep(line.Msg, lines.Text())
+		l.add(line.Msg, lines.Text())
 	}
 }
 

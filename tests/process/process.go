@@ -1,2 +1,2 @@
-// Package process tests the program whole: real processes over real directories, killed and started again.
+// Package process tests the whole program: real processes with real data directories, which are killed and started again.
 package process

@@ -11,32 +11,33 @@ import (
 	"time"
 )
 
-// judge holds the drive, the sequence and what followers saw against what was acknowledged.
-func judge(t *testing.T, s *site, c crew) {
+// verify compares the drive, the sequence and the rows that followers received with the operations of the workers.
+func verify(t *testing.T, s *site, c workers) {
 	t.Helper()
 	feed, err := newClient(s.node.address, s.key).feed(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d rows, %d kills", len(feed), s.life)
+	t.Logf("%d rows, %d kills", len(feed), s.generation)
 	for i, r := range feed {
 		if r.Seq != uint64(i)+1 {
 			t.Fatalf("row %d has the sequence %d", i+1, r.Seq)
 		}
 	}
-	judgeAttempts(t, c.writers, feed)
-	judgeOrder(t, c.writers, feed)
-	judgeDrive(t, s, replay(c.writers, feed))
-	c.clerk.judge(t, s.node.address)
+	verifyAttempts(t, c.writers, feed)
+	verifyOrder(t, c.writers, feed)
+	verifyDrive(t, s, replay(c.writers, feed))
+	c.account.verify(t, s.node.address)
 	for i, f := range c.followers {
-		judgeFollower(t, i, f, feed)
+		verifyFollower(t, i, f, feed)
 	}
 }
 
 func factOf(e event) fact { return fact{e.Kind, e.Actor, e.Path, e.FromPath} }
 
-// judgeAttempts: each fact is in the sequence as often as it was acknowledged, and at most as often as it was tried.
-func judgeAttempts(t *testing.T, writers []*writer, feed []row) {
+// verifyAttempts verifies that each fact is in the sequence at least as often as it was acknowledged and at most as often
+// as it was attempted.
+func verifyAttempts(t *testing.T, writers []*writer, feed []row) {
 	t.Helper()
 	least, most, found := map[fact]int{}, map[fact]int{}, map[fact]int{}
 	for _, w := range writers {
@@ -58,15 +59,15 @@ func judgeAttempts(t *testing.T, writers []*writer, feed []row) {
 	for f, tried := range most {
 		unsure += tried - least[f]
 		if found[f] < least[f] || found[f] > tried {
-			t.Errorf("%v: acknowledged %d, tried %d, in the sequence %d times", f, least[f], tried, found[f])
+			t.Errorf("%v: acknowledged %d times, attempted %d times, in the sequence %d times", f, least[f], tried, found[f])
 		}
 	}
-	t.Logf("%d facts, %d attempts were cut off", len(most), unsure)
-	judgeOrigins(t, writers, most, feed)
+	t.Logf("%d facts, %d attempts with an unknown outcome", len(most), unsure)
+	verifyOrigins(t, writers, most, feed)
 }
 
-// judgeOrigins: nothing is in the sequence that nobody did.
-func judgeOrigins(t *testing.T, writers []*writer, tried map[fact]int, feed []row) {
+// verifyOrigins verifies that each row of the writers in the sequence belongs to an attempt.
+func verifyOrigins(t *testing.T, writers []*writer, tried map[fact]int, feed []row) {
 	t.Helper()
 	actors := map[string]bool{}
 	for _, w := range writers {
@@ -81,13 +82,13 @@ func judgeOrigins(t *testing.T, writers []*writer, tried map[fact]int, feed []ro
 			f.kind = "put"
 		}
 		if tried[f] == 0 {
-			t.Errorf("nobody did this: %s", r.raw)
+			t.Errorf("the row belongs to no attempt: %s", r.raw)
 		}
 	}
 }
 
-// judgeOrder: what one writer did later comes later.
-func judgeOrder(t *testing.T, writers []*writer, feed []row) {
+// verifyOrder verifies that the rows of one writer are in the order of its requests.
+func verifyOrder(t *testing.T, writers []*writer, feed []row) {
 	t.Helper()
 	places := map[fact][]uint64{}
 	for _, r := range feed {
@@ -102,20 +103,20 @@ func judgeOrder(t *testing.T, writers []*writer, feed []row) {
 				continue
 			}
 			if at[0] < last {
-				t.Errorf("%v has the sequence %d, after one with %d was acknowledged", a.fact, at[0], last)
+				t.Errorf("%v has seq %d, but an earlier request of the same writer has seq %d", a.fact, at[0], last)
 			}
 			last = at[0]
 		}
 	}
 }
 
-// entry is what the sequence says of a path: a folder, or a file and the author of its content.
+// An entry is the expected entry at a path: a folder, or a file with the author of its content.
 type entry struct {
 	folder bool
 	author string
 }
 
-// replay makes from the sequence what the drive should hold.
+// replay returns the entries that the drive must have after the rows of the sequence.
 func replay(writers []*writer, feed []row) map[string]entry {
 	copies := map[string]string{}
 	for _, w := range writers {
@@ -150,6 +151,7 @@ func removeTree(drive map[string]entry, folder string) {
 	maps.DeleteFunc(drive, func(path string, _ entry) bool { return below(path, folder) })
 }
 
+// transfer copies or, with away, moves a tree.
 func transfer(drive map[string]entry, from, to string, away bool) {
 	moved := map[string]entry{}
 	for path, e := range drive {
@@ -163,8 +165,9 @@ func transfer(drive map[string]entry, from, to string, away bool) {
 	maps.Copy(drive, moved)
 }
 
-// judgeDrive: what lies on the disk is what the sequence says, each content whole and its last event's author's.
-func judgeDrive(t *testing.T, s *site, expected map[string]entry) {
+// verifyDrive verifies that the disk has the expected entries, and that each file is complete and written by the expected
+// author.
+func verifyDrive(t *testing.T, s *site, expected map[string]entry) {
 	t.Helper()
 	files := filesOf(t, s)
 	err := filepath.WalkDir(files, func(name string, d fs.DirEntry, err error) error {
@@ -176,11 +179,11 @@ func judgeDrive(t *testing.T, s *site, expected map[string]entry) {
 		delete(expected, path)
 		switch {
 		case !known:
-			t.Errorf("%s is on the drive; the sequence knows nothing of it", path)
+			t.Errorf("%s is on the drive but not in the sequence", path)
 		case e.folder != d.IsDir():
-			t.Errorf("%s: the sequence says folder: %v", path, e.folder)
+			t.Errorf("%s: folder by the sequence: %v, on the drive: %v", path, e.folder, d.IsDir())
 		case !e.folder:
-			judgeContent(t, name, path, e)
+			verifyContent(t, name, path, e)
 		}
 		return nil
 	})
@@ -188,23 +191,23 @@ func judgeDrive(t *testing.T, s *site, expected map[string]entry) {
 		t.Fatal(err)
 	}
 	for _, path := range slices.Sorted(maps.Keys(expected)) {
-		t.Errorf("%s is missing on the drive; the sequence says that it is there", path)
+		t.Errorf("%s is in the sequence but not on the drive", path)
 	}
 }
 
-func judgeContent(t *testing.T, name, path string, e entry) {
+func verifyContent(t *testing.T, name, path string, e entry) {
 	t.Helper()
 	content, err := os.ReadFile(name)
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	if who, err := author(content); err != nil || who != e.author {
-		t.Errorf("%s: the content is %s's (%v), the last event %s's", path, who, err, e.author)
+	if got, err := author(content); err != nil || got != e.author {
+		t.Errorf("%s: the content is by %q (%v), the last row by %s", path, got, err, e.author)
 	}
 }
 
-// filesOf is the folder of the one drive that has the crew's shared folder.
+// filesOf returns the folder of the drive that has the workers' shared folder.
 func filesOf(t *testing.T, s *site) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(s.dir, "drives", "*", "files", "shared"))
@@ -214,25 +217,26 @@ func filesOf(t *testing.T, s *site) string {
 	return filepath.Dir(found[0])
 }
 
-// judgeFollower: a stream saw each row exactly once, in order and to the byte; a walk saw no gap.
-func judgeFollower(t *testing.T, number int, f *follower, feed []row) {
+// verifyFollower verifies that a stream has received each row exactly once, in order and with identical bytes, and that
+// pages had no gap.
+func verifyFollower(t *testing.T, number int, f *follower, feed []row) {
 	t.Helper()
-	if f.manner == paging {
+	if f.mode == paging {
 		for _, r := range f.seen() {
-			t.Errorf("a walk came to a row out of its turn: %s", r.raw)
+			t.Errorf("a page had a row out of sequence: %s", r.raw)
 		}
 		return
 	}
 	for len(f.seen()) < len(feed) {
 		select {
-		case <-f.come:
+		case <-f.received:
 		case <-time.After(patience):
-			t.Fatalf("follower %d saw %d rows of %d", number, len(f.seen()), len(feed))
+			t.Fatalf("follower %d received %d of %d rows", number, len(f.seen()), len(feed))
 		}
 	}
 	for i, r := range f.seen()[:len(feed)] {
 		if r.raw != feed[i].raw {
-			t.Fatalf("follower %d saw in place %d\n%s\nand not\n%s", number, i+1, r.raw, feed[i].raw)
+			t.Fatalf("follower %d received as row %d\n%s\nwant\n%s", number, i+1, r.raw, feed[i].raw)
 		}
 	}
 }

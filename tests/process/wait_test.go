@@ -8,28 +8,30 @@ import (
 	"time"
 )
 
-func wait(t *testing.T, done <-chan struct{}, what string) {
+// wait waits until a channel is closed.
+func wait(t *testing.T, done <-chan struct{}, condition string) {
 	t.Helper()
 	select {
 	case <-done:
 	case <-time.After(patience):
-		t.Fatal("this does not come: ", what)
+		t.Fatal("timeout while waiting for: ", condition)
 	}
 }
 
-// eventually asks again, with growing pauses, until something is so.
-func eventually(t *testing.T, what string, so func() bool) {
+// eventually evaluates a condition, with exponential backoff, until it is true.
+func eventually(t *testing.T, condition string, isTrue func() bool) {
 	t.Helper()
-	given := time.After(patience)
-	for pause := time.Millisecond; !so(); pause = min(2*pause, 200*time.Millisecond) {
+	deadline := time.After(patience)
+	for pause := time.Millisecond; !isTrue(); pause = min(2*pause, 200*time.Millisecond) {
 		select {
 		case <-time.After(pause):
-		case <-given:
-			t.Fatal("this does not come: ", what)
+		case <-deadline:
+			t.Fatal("timeout while waiting for: ", condition)
 		}
 	}
 }
 
+// signal sends SIGTERM to a node.
 func signal(t *testing.T, n *node) {
 	t.Helper()
 	if err := n.command.Process.Signal(syscall.SIGTERM); err != nil {
@@ -37,7 +39,7 @@ func signal(t *testing.T, n *node) {
 	}
 }
 
-// slowBody is an upload whose second part waits.
+// A slowBody is the body of an upload in two parts. It closes half after the first part and then waits until rest is closed.
 type slowBody struct {
 	half, rest chan struct{}
 	io.Reader
@@ -49,7 +51,7 @@ func newSlowBody(first, second string) *slowBody {
 	return b
 }
 
-// gate gives nothing, and not before it is opened.
+// A gate is an empty reader. Its Read closes reached and returns EOF when opened is closed.
 type gate struct {
 	opened  <-chan struct{}
 	reached chan<- struct{}

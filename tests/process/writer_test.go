@@ -11,18 +11,18 @@ import (
 	"testing"
 )
 
-// fact is what an operation should leave in the sequence.
+// A fact is the content of the row that an operation leaves in the sequence.
 type fact struct{ kind, actor, path, from string }
 
-// attempt is an operation that was sent. One that was cut off may or may not have happened.
+// An attempt is an operation that was sent. If it was not acknowledged, its outcome is unknown.
 type attempt struct {
 	fact
 	acknowledged bool
-	// copied is the folder of whose copy the fact tells.
+	// copied is the source if the fact is the copy of a folder.
 	copied string
 }
 
-// writer works in a folder of its own, where it knows what is there, and in one that all share.
+// A writer changes files in a folder of its own, with known content, and in a folder that all writers share.
 type writer struct {
 	t      *testing.T
 	site   *site
@@ -30,10 +30,9 @@ type writer struct {
 	random *rand.Rand
 	folder string
 	client *client
-	life   int
 
 	attempts []attempt
-	// files and folders are certain to be there. What an operation of unknown outcome touched leaves both for good.
+	// files and folders are known to exist. An operation with an unknown outcome removes its path from both lists.
 	files, folders []string
 	made           int
 }
@@ -42,24 +41,16 @@ func newWriter(t *testing.T, s *site, number int, key issuedKey, random *rand.Ra
 	return &writer{t: t, site: s, key: key, random: random, folder: fmt.Sprint("own-", number), client: newClient(s.node.address, key.Key)}
 }
 
-// work goes on until the context ends; the operation that is under way then is carried to its end.
+// work runs operations until the context ends. It finishes the last one.
 func (w *writer) work(until context.Context) {
 	defer func() { w.client.close() }()
-	for until.Err() == nil {
-		if w.step() {
-			continue
-		}
-		if !w.site.after(until, w.life) {
-			return
-		}
+	w.site.runSteps(until, func(address string) {
 		w.client.close()
-		var address string
-		address, w.life = w.site.current()
 		w.client = newClient(address, w.key.Key)
-	}
+	}, w.step)
 }
 
-// step does one operation and tells whether the node answered it, if only that it cannot do it now.
+// step runs one random operation and reports whether the node has answered it, successfully or not.
 func (w *writer) step() bool {
 	switch n := w.random.IntN(100); {
 	case n < 25:
@@ -94,7 +85,7 @@ func (w *writer) name(kind string) string {
 	return fmt.Sprintf("%s/%s%d", w.folder, kind, w.made)
 }
 
-// take removes a random one of what is certain to be there, for the time in which it is not.
+// take removes and returns a random path of a list.
 func (w *writer) take(of *[]string) (string, bool) {
 	if len(*of) == 0 {
 		return "", false
@@ -106,25 +97,25 @@ func (w *writer) take(of *[]string) (string, bool) {
 	return taken, true
 }
 
-// content names its author and proves that it is whole.
+// content returns random content that has its author's name and ends with a checksum; see author.
 func (w *writer) content() []byte {
 	w.made++
 	text := fmt.Sprintf("%s\n%d\n%s\n", w.key.actor(), w.made, strings.Repeat("x", w.random.IntN(20_000)))
 	return fmt.Appendf([]byte(text), "%x\n", sha256.Sum256([]byte(text)))
 }
 
-// author checks that content is whole and tells whose it is.
+// author returns the author of content, or an error if the content is not complete.
 func author(content []byte) (string, error) {
 	text, found := strings.CutSuffix(string(content), "\n")
 	cut := strings.LastIndexByte(text, '\n') + 1
 	if !found || fmt.Sprintf("%x", sha256.Sum256([]byte(text[:cut]))) != text[cut:] {
-		return "", fmt.Errorf("%d bytes that are no whole content", len(content))
+		return "", fmt.Errorf("%d bytes with a wrong checksum", len(content))
 	}
-	who, _, _ := strings.Cut(text, "\n")
-	return who, nil
+	name, _, _ := strings.Cut(text, "\n")
+	return name, nil
 }
 
-// operate sends one request. In its own folder a writer knows that nothing may refuse it.
+// operate sends one request and records the attempt. It fails the test if a request in the writer's own folder is refused.
 func (w *writer) operate(a attempt, method, path string, body []byte, headers ...string) (done, answered bool) {
 	a.actor = w.key.actor()
 	status, answer, err := w.client.do(context.Background(), method, drivePath(path), body, headers...)
@@ -135,7 +126,7 @@ func (w *writer) operate(a attempt, method, path string, body []byte, headers ..
 		w.site.acknowledge()
 	case unknown:
 	case strings.HasPrefix(path, "shared/"):
-		return false, true // others were there first
+		return false, true // another writer has changed the path
 	default:
 		w.t.Errorf("%s %s: %d %s", method, path, status, answer)
 		return false, true
@@ -180,7 +171,7 @@ func (w *writer) makeFolder() bool {
 	return answered
 }
 
-// fill puts a file into a folder, which alone keeps count of it.
+// fill creates a file in a folder. The file is not in files, so that later operations change the folder only as a whole.
 func (w *writer) fill() bool {
 	folder, some := w.take(&w.folders)
 	if !some {
@@ -262,7 +253,7 @@ func (w *writer) read() bool {
 
 const sharedFiles = 5
 
-// share works where others do. Whether a PUT creates or overwrites is not for one writer to know.
+// share runs an operation in the shared folder. A writer cannot know whether its PUT creates or overwrites a file there.
 func (w *writer) share() bool {
 	path := fmt.Sprint("shared/", w.random.IntN(sharedFiles))
 	switch w.random.IntN(4) {

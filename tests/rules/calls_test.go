@@ -6,52 +6,52 @@ import (
 	"testing"
 )
 
-// libraries are the folders of which commands are made.
+// libraries are the folders with packages that commands import.
 var libraries = []string{"messages", "entity", "actors", "persistence", "cluster", "http", "drive", "computer", "runner", "edge", "mail", "client"}
 
-func TestRulesHaveNoClockAndNoGoroutine(t *testing.T) {
+func TestEntityRulesUseNoClockAndNoGoroutine(t *testing.T) {
 	clocks := map[string]bool{
 		"time.Now": true, "time.Since": true, "time.Until": true, "time.Sleep": true, "time.After": true,
 		"time.AfterFunc": true, "time.Tick": true, "time.NewTimer": true, "time.NewTicker": true,
 	}
 	for _, s := range sources(t) {
-		if !s.in("entity") || s.test() {
+		if !s.in("entity") || s.isTest() {
 			continue
 		}
 		s.calls(func(at ast.Node, name string) {
 			if clocks[name] {
-				s.complain(t, at, "%s in a rule: time is an argument", name)
+				s.complain(t, at, "%s in an entity rule; pass the time as an argument", name)
 			}
 		})
 		ast.Inspect(s.file, func(n ast.Node) bool {
 			if _, ok := n.(*ast.GoStmt); ok {
-				s.complain(t, n, "a goroutine in a rule")
+				s.complain(t, n, "an entity rule starts a goroutine")
 			}
 			return true
 		})
 	}
 }
 
-// Inside a bubble of testing/synctest a sleep moves the clock and costs no time.
+// TestNoSleepsInTests finds time.Sleep in tests. In tests with testing/synctest it is allowed, because it takes no real time.
 func TestNoSleepsInTests(t *testing.T) {
 	for _, s := range sources(t) {
-		if !s.test() || s.imports("testing/synctest") || bubbled(t, s) {
+		if !s.isTest() || s.imports("testing/synctest") || isSynctestSupport(t, s) {
 			continue
 		}
 		s.calls(func(at ast.Node, name string) {
 			if name == "time.Sleep" {
-				s.complain(t, at, "a sleep in a test: wait for the event, or use testing/synctest")
+				s.complain(t, at, "time.Sleep in a test; wait for the event or use testing/synctest")
 			}
 		})
 	}
 }
 
-// bubbled tells whether a file only serves tests of its package that run in bubbles.
-func bubbled(t *testing.T, s source) bool {
+// isSynctestSupport reports whether a file has no tests of its own and is in a package with tests that use testing/synctest.
+func isSynctestSupport(t *testing.T, s source) bool {
 	t.Helper()
 	folder := s.path[:strings.LastIndex(s.path, "/")]
 	for _, other := range sources(t) {
-		if other.test() && strings.HasPrefix(other.path, folder+"/") && other.imports("testing/synctest") {
+		if other.isTest() && strings.HasPrefix(other.path, folder+"/") && other.imports("testing/synctest") {
 			return !declaresTests(s)
 		}
 	}
@@ -69,14 +69,14 @@ func declaresTests(s source) bool {
 
 func TestLibrariesDoNotPrint(t *testing.T) {
 	for _, s := range sources(t) {
-		if !s.in(libraries...) || s.test() || s.file.Name.Name == "main" {
+		if !s.in(libraries...) || s.isTest() || s.file.Name.Name == "main" {
 			continue
 		}
 		s.calls(func(at ast.Node, name string) {
 			printing := strings.HasPrefix(name, "fmt.Print") || name == "os.Stdout" || name == "os.Stderr" ||
 				strings.HasPrefix(name, "log.")
 			if printing || name == "os.Exit" {
-				s.complain(t, at, "%s in a library", name)
+				s.complain(t, at, "%s in a library; return the error or use the logger", name)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 )
 
+// read returns the content of a file of the repository.
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, name))
@@ -19,25 +20,25 @@ func read(t *testing.T, name string) string {
 
 func TestEachDependencyHasAReason(t *testing.T) {
 	reasons := read(t, "docs/dependencies.md")
-	required := regexp.MustCompile(`(?m)^\t(\S+) v\S+$`) // an indirect one has a comment behind it
+	required := regexp.MustCompile(`(?m)^\t(\S+) v\S+$`) // a comment follows an indirect requirement, which does not match
 	for _, found := range required.FindAllStringSubmatch(read(t, "go.mod"), -1) {
 		if !strings.Contains(reasons, "`"+found[1]+"`") {
-			t.Errorf("docs/dependencies.md does not say why %s", found[1])
+			t.Errorf("docs/dependencies.md has no reason for the required module %s", found[1])
 		}
 	}
 }
 
-func TestReasonsAreOfDependencies(t *testing.T) {
+func TestReasonsNameRequiredModules(t *testing.T) {
 	mod := read(t, "go.mod")
 	reason := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
 	for _, found := range reason.FindAllStringSubmatch(read(t, "docs/dependencies.md"), -1) {
 		if !strings.Contains(mod, found[1]+" v") {
-			t.Errorf("docs/dependencies.md gives a reason for %s, which is none", found[1])
+			t.Errorf("docs/dependencies.md has a reason for %s, which is not required", found[1])
 		}
 	}
 }
 
-// A link to a file of the repository leads somewhere.
+// TestLinks verifies that relative links in documents lead to existing files.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:\s]+)(#[^)]*)?\)`)
 	for _, name := range files(t) {
@@ -46,7 +47,7 @@ func TestLinks(t *testing.T) {
 		}
 		for _, found := range link.FindAllStringSubmatch(read(t, name), -1) {
 			if _, err := os.Stat(filepath.Join(root, filepath.Dir(name), found[1])); err != nil {
-				t.Errorf("%s links to %s, which is not there", name, found[1])
+				t.Errorf("%s links to %s, which does not exist", name, found[1])
 			}
 		}
 	}

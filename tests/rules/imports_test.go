@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// directions say which of the module's folders those of one folder may import.
+// directions has, for each folder of the module, the folders that its packages may import.
 var directions = map[string][]string{
 	"messages":    {"messages"},
 	"entity":      {"entity", "messages"},
@@ -29,8 +29,8 @@ var directions = map[string][]string{
 	"client":      {"client"},
 }
 
-// owners are the folders that alone know a foreign module; what is below it counts.
-var owners = map[string][]string{
+// soleImporters has, for a module or package of others, the only folders that may import it or packages below it.
+var soleImporters = map[string][]string{
 	"github.com/asynkron/protoactor-go/actor":   {"actors", "cluster"},
 	"github.com/asynkron/protoactor-go/cluster": {"cluster"},
 	"github.com/asynkron/protoactor-go/remote":  {"cluster"},
@@ -41,12 +41,14 @@ var owners = map[string][]string{
 	"github.com/wneessen/go-mail":               {"mail"},
 }
 
-// impure are standard packages that bring a clock, randomness, concurrency or the outside world. net/mail parses.
+// impure are standard packages with a clock, randomness, concurrency or I/O, which entity rules may not import. net/mail
+// is allowed, because it only parses.
 var impure = []string{
 	"context", "crypto/rand", "database/", "io/fs", "log", "log/slog", "math/rand", "net", "net/http", "os", "os/",
 	"runtime", "sync", "sync/", "syscall", "unsafe",
 }
 
+// listed is a package as go list describes it.
 type listed struct {
 	ImportPath    string
 	Imports, Deps []string
@@ -81,7 +83,7 @@ var list = sync.OnceValues(func() ([]listed, error) {
 	}
 })
 
-// folder is the first segment of a package's path below the module; empty for foreign ones.
+// folder returns the first segment of a package's path below the module, or "" for packages of other modules.
 func folder(path string) string {
 	below, own := strings.CutPrefix(path, module)
 	if !own {
@@ -91,7 +93,8 @@ func folder(path string) string {
 	return first
 }
 
-func foreign(path string) bool {
+// isForeign reports whether a package belongs to another module.
+func isForeign(path string) bool {
 	host, _, _ := strings.Cut(path, "/")
 	return strings.Contains(host, ".") && folder(path) == ""
 }
@@ -110,19 +113,19 @@ func TestDirections(t *testing.T) {
 	}
 }
 
-func TestForeignPackagesHaveOwners(t *testing.T) {
+func TestForeignPackagesHaveSoleImporters(t *testing.T) {
 	for _, p := range packages(t) {
 		for _, path := range p.Imports {
-			for owned, folders := range owners {
+			for owned, folders := range soleImporters {
 				if strings.HasPrefix(path, owned) && !slices.Contains(folders, folder(p.ImportPath)) {
-					t.Errorf("%s imports %s, which only %v may", p.ImportPath, path, folders)
+					t.Errorf("%s imports %s, which only %v may import", p.ImportPath, path, folders)
 				}
 			}
 		}
 	}
 }
 
-// The HTTP layer must not come to know actors or the journal through a third package.
+// TestHTTPReachesNeitherActorsNorJournal verifies that http does not depend on actors or the journal, not even indirectly.
 func TestHTTPReachesNeitherActorsNorJournal(t *testing.T) {
 	for _, p := range packages(t) {
 		if folder(p.ImportPath) != "http" {
@@ -136,7 +139,7 @@ func TestHTTPReachesNeitherActorsNorJournal(t *testing.T) {
 	}
 }
 
-func TestRulesArePure(t *testing.T) {
+func TestEntityImportsNoImpurePackages(t *testing.T) {
 	for _, p := range packages(t) {
 		if folder(p.ImportPath) != "entity" {
 			continue
@@ -156,13 +159,13 @@ func isImpure(path string) bool {
 	})
 }
 
-func TestMessagesAreProtobufAlone(t *testing.T) {
+func TestMessagesImportOnlyProtobuf(t *testing.T) {
 	for _, p := range packages(t) {
 		if folder(p.ImportPath) != "messages" {
 			continue
 		}
 		for _, path := range p.Imports {
-			if foreign(path) && !strings.HasPrefix(path, "google.golang.org/protobuf/") {
+			if isForeign(path) && !strings.HasPrefix(path, "google.golang.org/protobuf/") {
 				t.Errorf("%s imports %s", p.ImportPath, path)
 			}
 		}

@@ -14,15 +14,16 @@ import (
 
 const module = "github.com/atelier-run/atelier/"
 
-// source is a Go file that people write.
+// A source is a Go file that is not generated.
 type source struct {
-	path string // below the module
+	path string // relative to the module
 	file *ast.File
 	set  *token.FileSet
 }
 
-func (s source) test() bool { return strings.HasSuffix(s.path, "_test.go") }
+func (s source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 
+// in reports whether the file is below one of the folders.
 func (s source) in(folders ...string) bool {
 	for _, folder := range folders {
 		if strings.HasPrefix(s.path, folder+"/") {
@@ -41,13 +42,14 @@ func (s source) imports(path string) bool {
 	return false
 }
 
+// complain fails the test with a message that has the position of a node.
 func (s source) complain(t *testing.T, at ast.Node, format string, arguments ...any) {
 	t.Helper()
 	position := s.set.Position(at.Pos())
 	t.Errorf("%s:%d: "+format, append([]any{s.path, position.Line}, arguments...)...)
 }
 
-// tracked are the repository's files, those that are not committed yet included.
+// tracked returns the repository's files, including new files that git does not ignore.
 var tracked = sync.OnceValues(func() ([]string, error) {
 	list := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	list.Dir = root
@@ -63,6 +65,7 @@ var tracked = sync.OnceValues(func() ([]string, error) {
 
 var root = filepath.Join("..", "..")
 
+// files returns the paths of the repository's files.
 func files(t *testing.T) []string {
 	t.Helper()
 	names, err := tracked()
@@ -72,6 +75,7 @@ func files(t *testing.T) []string {
 	return names
 }
 
+// sources returns the repository's Go files.
 func sources(t *testing.T) []source {
 	t.Helper()
 	all, err := parsed()
@@ -101,7 +105,7 @@ var parsed = sync.OnceValues(func() ([]source, error) {
 	return all, nil
 })
 
-// calls visits each use of a function of another package, as "time.Now".
+// calls calls visit for each use of an identifier of another package, with a name like "time.Now".
 func (s source) calls(visit func(at ast.Node, name string)) {
 	names := map[string]string{}
 	for _, i := range s.file.Imports {

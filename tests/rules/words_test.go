@@ -17,18 +17,18 @@ func TestNames(t *testing.T) {
 	for _, s := range sources(t) {
 		for _, part := range strings.Split(strings.TrimSuffix(s.path, ".go"), "/") {
 			if banned.MatchString(strings.TrimSuffix(part, "_test")) {
-				t.Errorf("%s: %q says nothing of what it holds", s.path, part)
+				t.Errorf("%s: the name %q does not say what the file contains", s.path, part)
 			}
 		}
 		ast.Inspect(s.file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.TypeSpec:
 				if banned.MatchString(n.Name.Name) {
-					s.complain(t, n, "%s says nothing of what it is", n.Name.Name)
+					s.complain(t, n, "the name %s does not say what the type is", n.Name.Name)
 				}
 			case *ast.FuncDecl:
-				if getter(n.Name.Name) && !dictated(s, n) {
-					s.complain(t, n, "%s: the Get says nothing", n.Name.Name)
+				if getter(n.Name.Name) {
+					s.complain(t, n, "%s: omit the prefix Get", n.Name.Name)
 				}
 			}
 			return true
@@ -36,69 +36,64 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// dictated methods have the names that fosite's interfaces give them.
-func dictated(s source, f *ast.FuncDecl) bool {
-	return f.Recv != nil && s.imports("github.com/ory/fosite")
-}
-
 func getter(name string) bool {
 	rest, found := strings.CutPrefix(name, "Get")
 	return found && rest != "" && unicode.IsUpper(rune(rest[0]))
 }
 
-func TestNothingIsLeftForLater(t *testing.T) {
+func TestNoMarksForLaterWork(t *testing.T) {
 	marks := regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`)
 	for _, s := range sources(t) {
 		for _, group := range s.file.Comments {
 			if marks.MatchString(group.Text()) {
-				s.complain(t, group, "a mark for later: do it, or leave it out")
+				s.complain(t, group, "a comment marks later work: do the work or remove the mark")
 			}
 		}
 	}
 }
 
-// The style's figures are medians and habits; these are where a file is surely more than one thought.
+// TestSizes limits the length of files and functions.
 func TestSizes(t *testing.T) {
 	const mostLines, mostOfFunction = 450, 100
 	for _, s := range sources(t) {
 		if lines := s.set.Position(s.file.End()).Line; lines > mostLines {
-			t.Errorf("%s has %d lines: more than one thought", s.path, lines)
+			t.Errorf("%s has %d lines, at most %d are allowed", s.path, lines, mostLines)
 		}
 		for _, d := range s.file.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok {
 				lines := s.set.Position(f.End()).Line - s.set.Position(f.Pos()).Line + 1
 				if lines > mostOfFunction {
-					s.complain(t, f, "%s has %d lines", f.Name.Name, lines)
+					s.complain(t, f, "%s has %d lines, at most %d are allowed", f.Name.Name, lines, mostOfFunction)
 				}
 			}
 		}
 	}
 }
 
-func TestPackagesSayWhatTheyAre(t *testing.T) {
-	said, where := map[string]bool{}, map[string]string{}
+func TestPackagesHaveComments(t *testing.T) {
+	documented, names := map[string]bool{}, map[string]string{}
 	for _, s := range sources(t) {
-		if s.test() {
+		if s.isTest() {
 			continue
 		}
 		dir := path.Dir(s.path)
-		where[dir] = s.file.Name.Name
-		said[dir] = said[dir] || s.file.Doc != nil
+		names[dir] = s.file.Name.Name
+		documented[dir] = documented[dir] || s.file.Doc != nil
 	}
-	for dir, name := range where {
-		if !said[dir] && !generated(dir) {
+	for dir, name := range names {
+		if !documented[dir] && !isGenerated(dir) {
 			t.Errorf("%s: package %s has no comment", dir, name)
 		}
 	}
 }
 
-// generated tells of a folder whose package comment is in generated code.
-func generated(dir string) bool {
+// isGenerated reports whether a folder has generated code, which has the package comment.
+func isGenerated(dir string) bool {
 	found, _ := filepath.Glob(filepath.Join(root, dir, "*.pb.go"))
 	return len(found) > 0
 }
 
-// The repository speaks of the project alone.
+// TestNoPathsOfOneMachine finds absolute paths and registry hosts of the machines on which the code is written.
 func TestNoPathsOfOneMachine(t *testing.T) {
 	machine := regexp.MustCompile(`(^|[\s"'=(` + "`" + `])/(work|farm|root|home/[a-z]+|Users/[a-z]+)/`)
 	hosts := regexp.MustCompile(`proxy\.golang` + `\.org|registry\.npmjs` + `\.org|deb\.debian` + `\.org`)
@@ -109,7 +104,7 @@ func TestNoPathsOfOneMachine(t *testing.T) {
 		}
 		for number, line := range strings.Split(string(content), "\n") {
 			if machine.MatchString(line) || hosts.MatchString(line) {
-				t.Errorf("%s:%d speaks of a machine: %s", name, number+1, strings.TrimSpace(line))
+				t.Errorf("%s:%d has a path or host of one machine: %s", name, number+1, strings.TrimSpace(line))
 			}
 		}
 	}

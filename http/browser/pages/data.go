@@ -100,9 +100,9 @@ type Session struct {
 
 // Grant is what a person allowed an application.
 type Grant struct {
-	ID, Client, Host string
-	Scopes           []string
-	CreatedAt        int64
+	ID, Client, Host, Workspace string
+	Scopes                      []string
+	CreatedAt                   int64
 }
 
 // Consent is what the page "consent" shows: a person is asked what an application may do.

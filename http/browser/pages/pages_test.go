@@ -23,7 +23,7 @@ var full = map[string]any{
 	"account": pages.Account{
 		Name: markup, Email: markup, Notice: markup, MoreGrants: true,
 		Sessions: []pages.Session{{ID: markup, Browser: markup, Address: markup, StartedAt: 1, ExpiresAt: 2, Current: true}},
-		Grants:   []pages.Grant{{ID: markup, Client: markup, Host: markup, Scopes: []string{markup}, CreatedAt: 1}},
+		Grants:   []pages.Grant{{ID: markup, Client: markup, Host: markup, Workspace: markup, Scopes: []string{markup}, CreatedAt: 1}},
 		Keys:     []pages.Key{{ID: markup, Name: markup, Prefix: markup, CreatedAt: 1, ExpiresAt: 2, LastUsedAt: 3, Expired: true}},
 		MoreKeys: true, KeyName: markup, KeyLasts: markup, KeyProblem: markup, HasPassword: true, PasswordProblem: markup, Forgotten: true,
 	},

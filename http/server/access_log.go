@@ -1,0 +1,76 @@
+package server
+
+import (
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// logAccess writes the line of a request that is over: an error if the server failed it, else at INFO, and at DEBUG for probes,
+// which supervisors and Prometheus send all the time. It names the request, the route and path, the outcome, and by whom and
+// from where it came; fields that are unknown are left out. It has no query, no header, and no secret of a path.
+func (s *Server) logAccess(w *Response, r *http.Request, elapsed time.Duration) {
+	level, detail := slog.LevelInfo, ""
+	if w.Failed != nil {
+		detail = failure(w.Failed)
+	}
+	switch {
+	case detail != "" && r.Context().Err() == nil: // not when the client has gone
+		level = slog.LevelError
+	case w.operation != nil && w.operation.Scope == ScopeProbe:
+		level = slog.LevelDebug
+	}
+	if !s.log.Enabled(r.Context(), level) {
+		return
+	}
+	fields := make([]slog.Attr, 0, 12)
+	fields = append(fields, slog.String("method", r.Method), slog.String("route", w.routePath()),
+		slog.String("path", w.loggedPath(r)), slog.Int("status", w.status), slog.Duration("duration", elapsed),
+		slog.Int64("bytes", w.bytes), slog.String("request", w.ID))
+	if address := clientAddress(r, s.options.TrustedProxies); address.IsValid() { // operators come over a socket
+		fields = append(fields, slog.String("client", address.String()))
+	}
+	if w.caller != nil {
+		fields = append(fields, slog.String("user", w.caller.Principal.GetUserId()),
+			slog.String("credential", w.caller.Principal.GetCredentialId()))
+	}
+	if w.workspace != nil {
+		fields = append(fields, slog.String("workspace", w.workspace.ID))
+	}
+	if detail != "" {
+		fields = append(fields, slog.String("error", detail))
+	}
+	s.log.LogAttrs(r.Context(), level, "request", fields...)
+}
+
+// routePath returns the path of the request's route in the table; "none" without one.
+func (w *Response) routePath() string {
+	if w.operation == nil {
+		return "none"
+	}
+	return w.operation.Path
+}
+
+// maxLoggedPath bounds the path in a log line, in bytes.
+const maxLoggedPath = 1024
+
+// secretLike matches what may be a secret: keys and tokens have 40 characters, ids 26.
+var secretLike = regexp.MustCompile(`[A-Za-z0-9]{32,}`)
+
+// loggedPath returns the path as the client wrote it, without what may be a secret: of routes with a token in the path only
+// the route's, and elsewhere but on drives "…" for what is as long as a secret.
+func (w *Response) loggedPath(r *http.Request) string {
+	path := r.URL.EscapedPath()
+	switch {
+	case strings.Contains(w.routePath(), "{token}"):
+		return w.routePath()
+	case !w.overDrive():
+		path = secretLike.ReplaceAllLiteralString(path, "…")
+	}
+	if len(path) > maxLoggedPath {
+		path = path[:maxLoggedPath] + "…"
+	}
+	return path
+}

@@ -1,0 +1,34 @@
+package rules
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mostModules is the number of modules that are linked into the program, its own included. It only goes down: each module
+// is code that runs in production, and that somebody has to follow the vulnerabilities of. A change that adds one removes
+// another, or explains in docs/dependencies.md why it cannot.
+const mostModules = 72
+
+// TestLinkedModules also fails when the number has fallen far below the limit, so that the limit follows it.
+func TestLinkedModules(t *testing.T) {
+	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./cmd/atelier")
+	list.Dir = root
+	list.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	modules := strings.Fields(string(out))
+	slices.Sort(modules)
+	modules = slices.Compact(modules)
+	switch linked := len(modules); {
+	case linked > mostModules:
+		t.Errorf("%d modules are linked into the program, and the limit is %d:\n%s", linked, mostModules, strings.Join(modules, "\n"))
+	case linked < mostModules-3:
+		t.Errorf("only %d modules are linked into the program: lower mostModules from %d to it", linked, mostModules)
+	}
+}
