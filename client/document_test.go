@@ -15,7 +15,6 @@ import (
 	"testing/synctest"
 
 	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/goccy/go-yaml"
 )
 
 // otherTags are the tags of operations that this client does not call: those for operators, WebDAV and OAuth clients, and
@@ -24,11 +23,8 @@ var otherTags = []string{"operation", "drive", "oauth", "pages"}
 
 func document(t *testing.T) *openapi3.T {
 	t.Helper()
-	text, err := os.ReadFile("../http/api/openapi.yaml")
+	text, err := os.ReadFile("../http/api/openapi.json")
 	if err != nil {
-		t.Fatal(err)
-	}
-	if text, err = yaml.YAMLToJSON(text); err != nil {
 		t.Fatal(err)
 	}
 	doc, err := openapi3.NewLoader().LoadFromData(text)

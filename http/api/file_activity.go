@@ -24,9 +24,9 @@ func (f fileActivity) routes() []server.Route {
 			Handler: f.stream, Timing: server.Streaming},
 		{Method: http.MethodGet, Path: activityPath, Scope: server.ScopeReadFiles, Summary: "List the activity of one file",
 			Handler: server.Answer(http.StatusOK, decodeHistory, f.history)},
-		{Method: http.MethodGet, Path: activityPath + "/seen-by", Scope: server.ScopeReadFiles, Summary: "List who read and wrote one file",
+		{Method: http.MethodGet, Path: activityPath + "/seen-by", Scope: server.ScopeReadFiles, Summary: "List the readers and writers of one file",
 			Handler: server.Answer(http.StatusOK, decodeSeenBy, f.seenBy)},
-		{Method: http.MethodGet, Path: activityPath + "/latest-writers", Scope: server.ScopeReadFiles, Summary: "Tell the last writer of entries of one folder",
+		{Method: http.MethodGet, Path: activityPath + "/latest-writers", Scope: server.ScopeReadFiles, Summary: "List the last writers of entries of one folder",
 			Handler: server.Answer(http.StatusOK, decodeLatestWriters, f.latestWriters)},
 	}
 }
