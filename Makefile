@@ -29,8 +29,8 @@ run: build
 	@bin/atelier serve --quickstart --log-level=warn --data=$(DATA) --listen=$(LISTEN)
 
 test: build
-	tests/requirements chromium curl davfs2 gcc litmus nodejs npm prometheus rclone systemd
-	tests/modules browser oauth
+	tests/requirements caddy chromium curl davfs2 gcc haproxy litmus nginx nodejs npm prometheus rclone systemd
+	tests/modules browser oauth openapi
 	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test -race -timeout 40m $(RACE); else set -x; go test -timeout 40m $(RACE); fi
 	go test -timeout 40m $$(go list ./... | grep -v -E '/(actors|client|cluster|computer|drive|http|persistence|cmd|tests)(/|$$)')
 	go -C tools test ./...
@@ -72,6 +72,7 @@ vulnerabilities:
 generate:
 	$(TOOL) buf generate
 	go run ./cmd/atelier reference >docs/configuration.md
+	go generate ./http/api
 	go -C tools run ./notices .. >THIRD_PARTY_NOTICES.new && mv THIRD_PARTY_NOTICES.new THIRD_PARTY_NOTICES
 
 check-generated:

@@ -268,8 +268,8 @@ type recentActivity struct {
 	// rows are durable rows that the view's indexes may lack. If loaded is not set, the query reads them from its view instead.
 	rows   []activity.Row
 	loaded bool
-	// reads are the read counts on the path of the query that are not written yet.
-	reads []activity.PendingReads
+	// uses are the counts of the requested paths that are not written yet.
+	uses []activity.PendingUses
 }
 
 // recent implements querying. Its result does not change when the state does.
@@ -278,8 +278,13 @@ func (a *activityMachine) recent(q proto.Message, loaded bool) any {
 		return recentActivity{}
 	}
 	found := recentActivity{rows: a.state.Tail.DurableRows(), loaded: loaded}
-	if q, ok := q.(*activityv1.ReadSeenBy); ok {
-		found.reads = a.state.PendingReads(q.GetPath())
+	switch q := q.(type) {
+	case *activityv1.ReadSeenBy:
+		found.uses = a.state.PendingUses(q.GetPath())
+	case *activityv1.ReadLatestWriters:
+		for _, name := range q.GetNames() {
+			found.uses = append(found.uses, a.state.PendingUses(activity.Join(q.GetDir(), name))...)
+		}
 	}
 	return found
 }

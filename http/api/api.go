@@ -1,8 +1,9 @@
 // Package api serves the operations of the public API.
 //
 // Each file has the operations of one resource: the bodies of its requests and answers, a type whose methods are the
-// handlers, and its rows of the table of routes. The OpenAPI document (openapi.yaml, served at /v1/openapi.json) says the
-// same to clients, and a test compares the two.
+// handlers, and its rows of the table of routes. The OpenAPI document (openapi.yaml) describes the operations to clients, and
+// a test compares the two. `make generate` writes the files that are served for it: openapi.json at /v1/openapi.json, and
+// reference.html at /docs.
 //
 // The pages for browsers and the operators' commands use the same operations: lookups.go has the questions to entities that
 // they share, and links.go the links that people follow from a mail.

@@ -133,7 +133,7 @@ func (s *Server) Stats() Stats {
 func (s *Server) Flush() { s.authenticator.reports.Wait() }
 
 func (s *Server) answer(router http.Handler, w http.ResponseWriter, r *http.Request) {
-	res := &Response{ResponseWriter: w, Request: r, ID: s.requestID(r), started: time.Now(), metadata: s.metadata}
+	res := &Response{ResponseWriter: w, Request: r, ID: s.requestID(r), body: r.Body, started: time.Now(), metadata: s.metadata}
 	res.Header()["X-Request-Id"] = []string{res.ID}
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()

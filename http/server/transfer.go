@@ -24,6 +24,7 @@ func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 	r := c.Request.WithContext(ctx)
 	if r.ContentLength != 0 {
 		r.Body = &transferBody{r.Body, t}
+		c.Response.body = r.Body
 	}
 	// The access ends by a cause that says why; without one the client has gone, or the request is over.
 	defer context.AfterFunc(ctx, func() {
@@ -114,6 +115,13 @@ func (t *traffic) received() {
 	t.arrived = true
 }
 
+// failed is called once reading the body has failed: nothing more of it is waited for.
+func (t *traffic) failed() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.extends = false
+}
+
 // leave bounds the time in which the rest of a body may arrive, which net/http reads.
 func (t *traffic) leave() {
 	t.mu.Lock()
@@ -145,8 +153,12 @@ type transferBody struct {
 func (b *transferBody) Read(p []byte) (int, error) {
 	b.traffic.receive()
 	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
+	switch err {
+	case nil:
+	case io.EOF:
 		b.traffic.received()
+	default:
+		b.traffic.failed()
 	}
 	return n, err
 }

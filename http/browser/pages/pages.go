@@ -89,7 +89,12 @@ func Guard(header http.Header) {
 
 // Policy is the Content-Security-Policy of pages. A form is sent to this server alone and may, by redirects, lead on to
 // the origins given; a page that needs some sets the header before it is rendered.
-func Policy(origins ...string) string {
+func Policy(origins ...string) string { return policy(styleHash, origins...) }
+
+// PolicyFor returns the Policy of a page with another style, which is all of the text between its style tags.
+func PolicyFor(style string) string { return policy(hash(style)) }
+
+func policy(styleHash string, origins ...string) string {
 	forms := strings.Join(append([]string{"'self'"}, origins...), " ")
 	return "default-src 'none'; style-src " + styleHash + "; img-src data:; form-action " + forms +
 		"; frame-ancestors 'none'; base-uri 'none'"
