@@ -238,7 +238,7 @@ func (a *activityMachine) due() (time.Time, proto.Message) {
 	return at, &activityv1.WriteIndexes{}
 }
 
-// flushCommand returns the command that writes the buffered index entries and read counts; nil: there are none.
+// flushCommand returns the command that writes the buffered index entries and counts; nil: there are none.
 func (a *activityMachine) flushCommand() proto.Message {
 	if a.state == nil || !a.state.Tail.Dirty() {
 		return nil

@@ -65,7 +65,7 @@ func (a activityReader) checkPosition(position uint64) error {
 	return err
 }
 
-// catchUp sets tail and reads to the rows and read counts that the view's indexes lack, if the query uses indexes.
+// catchUp sets tail and reads to the rows and counts that the view's indexes lack, if the query uses indexes.
 func (a *activityReader) catchUp(m proto.Message) error {
 	switch q := m.(type) {
 	case *activityv1.ListIntents:
@@ -253,7 +253,7 @@ func (w *pageWriter) end() *activityv1.Page {
 }
 
 // seenBy returns a page of the authors who read or wrote a path, the most recently active first. The totals of an author with
-// rows or read counts that the indexes lack are computed from both.
+// rows or counts that the indexes lack are computed from both.
 func (a activityReader) seenBy(q *activityv1.ReadSeenBy) (proto.Message, error) {
 	limit := pageOf(0, q.GetLimit(), true, persistence.Ascending).limit
 	after := string(q.GetAfter())
@@ -296,7 +296,7 @@ type author struct {
 	totals *activityv1.Totals
 }
 
-// recentTotals returns the totals of those authors of a path for whom the indexes lack rows or read counts, by their value in
+// recentTotals returns the totals of those authors of a path for whom the indexes lack rows or counts, by their value in
 // the Seen index.
 func (a activityReader) recentTotals(path string) (map[string]*activityv1.Totals, error) {
 	recent := map[string]*activityv1.Totals{}
