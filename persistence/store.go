@@ -76,11 +76,15 @@ func (s *Store) start() error {
 	s.keeper = newKeeper(s.options.FS, s.options.Marks, m, s.options.Logger)
 	b := &background{failure: s.failure, metrics: s.metrics}
 	s.disk = &disk{FS: s.options.FS, store: s.directory.name(storeName), background: b, keeper: s.keeper}
-	db, err := pebble.Open(s.disk.store, s.options.pebble(s.disk, b))
+	options := s.options.pebble(s.disk, b)
+	compactions := newCompactionScheduler()
+	options.Experimental.CompactionScheduler = compactions
+	db, err := pebble.Open(s.disk.store, options)
 	if err != nil {
 		return err
 	}
 	s.db = db
+	compactions.start()
 	shares, err := takeEpochs(db, s.directory.format.partitions)
 	if err != nil {
 		return err
