@@ -1,6 +1,7 @@
 package persistence
 
 import (
+	"container/list"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,51 +10,51 @@ import (
 )
 
 // share is what the applier knows of a partition.
-type share struct {
+type partitionState struct {
 	epoch    uint64
 	sequence uint64
 	// advanced tells that the batch being applied has moved sequence.
-	advanced bool
+	inBatch bool
 }
 
 // applier turns proposals into rows. It is deterministic: on every member, the same proposals in the same order give
 // the same rows and the same results, whatever the batches. It belongs to one goroutine.
 type applier struct {
-	db     *pebble.DB
-	shares []share
-	heads  *heads
+	db         *pebble.DB
+	partitions []partitionState
+	heads      *headCache
 
-	moved    []*head
-	advanced []Partition
+	changedHeads       []*streamHead
+	advancedPartitions []Partition
 }
 
-func newApplier(db *pebble.DB, shares []share, cached int) *applier {
-	return &applier{db: db, shares: shares, heads: newHeads(cached)}
+func newApplier(db *pebble.DB, shares []partitionState, cached int) *applier {
+	return &applier{db: db, partitions: shares, heads: newHeadCache(cached)}
 }
 
 // apply adds the rows of the proposals to b and writes what came of each to results. An error is the store's: the
 // caller then removes the rows, calls forget for the partitions of the proposals, and applies nothing more to them before
 // renew has read them again. A proposal that is refused is a result, and leaves no trace.
 func (a *applier) apply(b *pebble.Batch, proposals []Proposal, results []Result) error {
-	a.moved, a.advanced = a.moved[:0], a.advanced[:0]
+	a.changedHeads, a.advancedPartitions = a.changedHeads[:0], a.advancedPartitions[:0]
 	for i := range proposals {
 		var err error
-		if results[i], err = a.one(b, &proposals[i]); err != nil {
+		if results[i], err = a.applyOne(b, &proposals[i]); err != nil {
 			return err
 		}
 	}
-	return a.finish(b)
+	return a.writeHeads(b)
 }
 
-func (a *applier) one(b *pebble.Batch, p *Proposal) (Result, error) {
-	if int(p.Partition) >= len(a.shares) {
+func (a *applier) applyOne(b *pebble.Batch, p *Proposal) (Result, error) {
+	if int(p.Partition) >= len(a.partitions) {
 		return Result{Err: &NotLeaderError{}}, nil
 	}
-	s := &a.shares[p.Partition]
+	s := &a.partitions[p.Partition]
 	if p.Epoch != s.epoch {
 		return Result{Err: &NotLeaderError{Epoch: s.epoch}}, nil
 	}
-	h, err := a.head(streamKey{p.Partition, p.Stream})
+	h, err := a.loadHead(streamKey{p.Partition, p.Stream})
 	if err != nil {
 		return Result{}, err
 	}
@@ -69,11 +70,11 @@ func (a *applier) one(b *pebble.Batch, p *Proposal) (Result, error) {
 	}
 	if p.Revision != 0 {
 		h.revision = p.Revision
-		a.move(h)
+		a.markChanged(h)
 	}
 	if len(p.Events) > 0 {
-		a.move(h)
-		a.advance(p.Partition, s)
+		a.markChanged(h)
+		a.markAdvanced(p.Partition, s)
 	}
 	for i := range p.Entries {
 		if err := setEntry(b, p.Partition, &p.Entries[i]); err != nil {
@@ -83,7 +84,7 @@ func (a *applier) one(b *pebble.Batch, p *Proposal) (Result, error) {
 	return Result{Version: h.version}, nil
 }
 
-func (a *applier) head(k streamKey) (*head, error) {
+func (a *applier) loadHead(k streamKey) (*streamHead, error) {
 	if h := a.heads.find(k); h != nil {
 		return h, nil
 	}
@@ -94,23 +95,23 @@ func (a *applier) head(k streamKey) (*head, error) {
 	return a.heads.add(k, version, revision), nil
 }
 
-func (a *applier) move(h *head) {
-	if !h.dirty {
-		h.dirty = true
-		a.moved = append(a.moved, h)
+func (a *applier) markChanged(h *streamHead) {
+	if !h.changed {
+		h.changed = true
+		a.changedHeads = append(a.changedHeads, h)
 	}
 }
 
-func (a *applier) advance(p Partition, s *share) {
-	if !s.advanced {
-		s.advanced = true
-		a.advanced = append(a.advanced, p)
+func (a *applier) markAdvanced(p Partition, s *partitionState) {
+	if !s.inBatch {
+		s.inBatch = true
+		a.advancedPartitions = append(a.advancedPartitions, p)
 	}
 }
 
 // renew begins a new term of a partition. A partition that has failed is read again first.
-func (a *applier) renew(b *pebble.Batch, p Partition, recovers bool) (epoch uint64, err error) {
-	s := &a.shares[p]
+func (a *applier) beginTerm(b *pebble.Batch, p Partition, recovers bool) (epoch uint64, err error) {
+	s := &a.partitions[p]
 	key := appendHeader(nil, p, tagTerm)
 	if recovers {
 		stored, err := readNumber(a.db, key)
@@ -121,50 +122,50 @@ func (a *applier) renew(b *pebble.Batch, p Partition, recovers bool) (epoch uint
 		if s.sequence, err = lastSequence(a.db, p); err != nil {
 			return 0, err
 		}
-		a.heads.forget(p)
+		a.heads.forgetPartition(p)
 	}
 	s.epoch++
 	return s.epoch, b.Set(key, binary.AppendUvarint(nil, s.epoch), nil)
 }
 
 // forget drops what the applier knows of a partition's streams, after an error of apply.
-func (a *applier) forget(p Partition) {
-	a.moved, a.advanced = a.moved[:0], a.advanced[:0]
-	a.shares[p].advanced = false
-	a.heads.forget(p)
+func (a *applier) forgetPartition(p Partition) {
+	a.changedHeads, a.advancedPartitions = a.changedHeads[:0], a.advancedPartitions[:0]
+	a.partitions[p].inBatch = false
+	a.heads.forgetPartition(p)
 }
 
 // finish writes one head row a stream, however many proposals have moved it.
-func (a *applier) finish(b *pebble.Batch) error {
-	for _, h := range a.moved {
-		h.dirty = false
+func (a *applier) writeHeads(b *pebble.Batch) error {
+	for _, h := range a.changedHeads {
+		h.changed = false
 		if err := setHead(b, h); err != nil {
 			return err
 		}
 	}
-	for _, p := range a.advanced {
-		a.shares[p].advanced = false
+	for _, p := range a.advancedPartitions {
+		a.partitions[p].inBatch = false
 	}
 	return nil
 }
 
-func setHead(b *pebble.Batch, h *head) error {
+func setHead(b *pebble.Batch, h *streamHead) error {
 	var value [2 * binary.MaxVarintLen64]byte
 	n := binary.PutUvarint(value[:], h.version)
 	n += binary.PutUvarint(value[n:], h.revision)
 	// Without its terminator, an event prefix is a head's key but for the tag.
-	op := b.SetDeferred(len(h.events)-1, n)
-	copy(op.Key, h.events)
+	op := b.SetDeferred(len(h.eventPrefix)-1, n)
+	copy(op.Key, h.eventPrefix)
 	op.Key[keyHeader-1] = tagHead
 	copy(op.Value, value[:n])
 	return op.Finish()
 }
 
-func setEvent(b *pebble.Batch, h *head, sequence uint64, e *Event) error {
+func setEvent(b *pebble.Batch, h *streamHead, sequence uint64, e *Event) error {
 	metadata := metadataSize(e)
-	op := b.SetDeferred(len(h.events)+numberLen, recordSize(e, sequence, metadata))
-	copy(op.Key, h.events)
-	binary.BigEndian.PutUint64(op.Key[len(h.events):], h.version)
+	op := b.SetDeferred(len(h.eventPrefix)+numberLen, recordSize(e, sequence, metadata))
+	copy(op.Key, h.eventPrefix)
+	binary.BigEndian.PutUint64(op.Key[len(h.eventPrefix):], h.version)
 	appendRecord(op.Value[:0], e, sequence, metadata)
 	if err := op.Finish(); err != nil {
 		return err
@@ -218,4 +219,64 @@ func readNumber(r pebble.Reader, key []byte) (uint64, error) {
 		return 0, fmt.Errorf("row %q: %w", key, err)
 	}
 	return n, nil
+}
+
+type streamKey struct {
+	partition Partition
+	stream    Stream
+}
+
+// head is what the applier knows of a stream.
+type streamHead struct {
+	key streamKey
+	// version and revision are those of the stream.
+	version, revision uint64
+	// events is the prefix of the stream's event keys.
+	eventPrefix []byte
+	// dirty tells that the batch being applied has moved version, and that its row is still to be written.
+	changed bool
+}
+
+// heads keeps the streams used last. It must hold more streams than a batch can touch: a batch relies on finding here
+// what it has itself moved, before that can be read from the store.
+type headCache struct {
+	limit    int
+	elements map[streamKey]*list.Element
+	byUse    list.List
+}
+
+func newHeadCache(limit int) *headCache {
+	return &headCache{limit: max(limit, 2*maxBatchProposals), elements: make(map[streamKey]*list.Element)}
+}
+
+func (h *headCache) find(k streamKey) *streamHead {
+	e, ok := h.elements[k]
+	if !ok {
+		return nil
+	}
+	h.byUse.MoveToFront(e)
+	return e.Value.(*streamHead)
+}
+
+func (h *headCache) add(k streamKey, version, revision uint64) *streamHead {
+	if h.byUse.Len() >= h.limit {
+		oldest := h.byUse.Back()
+		delete(h.elements, oldest.Value.(*streamHead).key)
+		h.byUse.Remove(oldest)
+	}
+	n := &streamHead{key: k, version: version, revision: revision, eventPrefix: appendEventPrefix(nil, k.partition, k.stream)}
+	h.elements[k] = h.byUse.PushFront(n)
+	return n
+}
+
+// forget drops the heads of a partition.
+func (h *headCache) forgetPartition(p Partition) {
+	for e := h.byUse.Front(); e != nil; {
+		next := e.Next()
+		if k := e.Value.(*streamHead).key; k.partition == p {
+			delete(h.elements, k)
+			h.byUse.Remove(e)
+		}
+		e = next
+	}
 }

@@ -13,7 +13,7 @@ import (
 
 func memoryDB(t *testing.T) *pebble.DB {
 	o := Options{FS: vfs.NewMem(), Logger: quiet, CacheBytes: minCache}.withDefaults()
-	db, err := pebble.Open("db", o.pebble(o.FS, &background{failure: newFailure(quiet), metrics: newMetrics()}))
+	db, err := pebble.Open("db", o.pebble(o.FS, &backgroundErrors{failure: newFailure(quiet), metrics: newMetrics()}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ type replica struct {
 
 func newReplica(t *testing.T) *replica {
 	db := memoryDB(t)
-	return &replica{db: db, applier: newApplier(db, []share{{epoch: 7}, {epoch: 9}}, 0)}
+	return &replica{db: db, applier: newApplier(db, []partitionState{{epoch: 7}, {epoch: 9}}, 0)}
 }
 
 func (r *replica) apply(t *testing.T, proposals []Proposal) {
@@ -116,7 +116,7 @@ func TestForgottenHeads(t *testing.T) {
 			t.Fatalf("%d: %s, want %s", i, result, want)
 		}
 	}
-	if n := len(r.applier.heads.known); n != r.applier.heads.limit || n != r.applier.heads.order.Len() {
+	if n := len(r.applier.heads.elements); n != r.applier.heads.limit || n != r.applier.heads.byUse.Len() {
 		t.Fatalf("%d heads are known", n)
 	}
 }

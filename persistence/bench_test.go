@@ -91,7 +91,7 @@ func newJournalWriter(b *testing.B) appender {
 		results[w] = answers[w]
 	}
 	events := []Event{sampleEvent()}
-	epoch := s.watchers.state[0].Epoch
+	epoch := s.watchers.notices[0].Epoch
 	return func(w int) {
 		s.Append(Proposal{Stream: streams[w], Expected: versions[w], Epoch: epoch, Events: events}, func(r Result) { results[w] <- r })
 		if r := <-results[w]; r.Err != nil {
@@ -132,7 +132,7 @@ type bareWrite struct {
 // newBareWriter writes rows that are ready, and checks nothing.
 func newBareWriter(b *testing.B) appender {
 	o := Options{Logger: slog.New(slog.DiscardHandler)}.withDefaults()
-	db, err := pebble.Open(b.TempDir(), o.pebble(o.FS, &background{failure: newFailure(o.Logger), metrics: newMetrics()}))
+	db, err := pebble.Open(b.TempDir(), o.pebble(o.FS, &backgroundErrors{failure: newFailure(o.Logger), metrics: newMetrics()}))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -308,7 +308,7 @@ func fillForReplay(b *testing.B, s *Store, rows, streams int) {
 	const each = 50
 	var done sync.WaitGroup
 	write := func(p Partition, stream Stream, version int) {
-		proposal := Proposal{Partition: p, Stream: stream, Expected: uint64(version), Epoch: s.watchers.state[p].Epoch}
+		proposal := Proposal{Partition: p, Stream: stream, Expected: uint64(version), Epoch: s.watchers.notices[p].Epoch}
 		for i := range each {
 			e := sampleEvent()
 			e.CommandID = fmt.Sprintf("cmd_01jd%022d", version+i)

@@ -63,7 +63,7 @@ func killedWithBacklog(t *testing.T) vfs.FS {
 	disk := vfs.NewCrashableMem()
 	o := tiny(disk, "data")
 	mustClose(t, mustOpen(t, o))
-	p := o.withDefaults().pebble(disk, &background{failure: newFailure(quiet), metrics: newMetrics()})
+	p := o.withDefaults().pebble(disk, &backgroundErrors{failure: newFailure(quiet), metrics: newMetrics()})
 	p.DisableAutomaticCompactions = true
 	db, err := pebble.Open("data/store", p)
 	if err != nil {

@@ -143,7 +143,7 @@ func newHistory(t *testing.T) history {
 func appendRows(t *testing.T, s *Store, p Partition, opening, i int) {
 	t.Helper()
 	s.watchers.mu.Lock()
-	epoch := s.watchers.state[p].Epoch
+	epoch := s.watchers.notices[p].Epoch
 	s.watchers.mu.Unlock()
 	stream := Stream(fmt.Sprintf("s/%d-%d", opening, i))
 	entry := Change{Entry: Entry{Index: "i", Value: string(stream), Order: 1, Data: make([]byte, 40)}}

@@ -95,7 +95,7 @@ type directory struct {
 	isCopy bool
 }
 
-func (d *directory) name(base string) string { return d.fs.PathJoin(d.path, base) }
+func (d *directory) join(base string) string { return d.fs.PathJoin(d.path, base) }
 
 // openDirectory locks the data directory, and makes it where there is none. Where a part of it is missing, it returns
 // ErrDamaged and has made nothing.
@@ -108,10 +108,10 @@ func openDirectory(o Options) (*directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", d.path, err)
 	}
-	if d.lock, err = d.fs.Lock(d.name(lockName)); err != nil {
+	if d.lock, err = d.fs.Lock(d.join(lockName)); err != nil {
 		return nil, fmt.Errorf("data directory %s is in use by another process: %w", d.path, err)
 	}
-	if err := d.identify(o.Partitions); err != nil {
+	if err := d.readIdentity(o.Partitions); err != nil {
 		_ = d.lock.Close()
 		return nil, fmt.Errorf("data directory %s: %w", d.path, err)
 	}
@@ -126,7 +126,7 @@ func Inspect(o Options) (bool, error) {
 	err := d.checkParts()
 	if err == nil {
 		var present bool
-		if present, err = d.has(formatName); err == nil {
+		if present, err = d.contains(formatName); err == nil {
 			return present, nil
 		}
 	}
@@ -134,8 +134,8 @@ func Inspect(o Options) (bool, error) {
 }
 
 // has reports whether a part of the directory is there.
-func (d *directory) has(base string) (bool, error) {
-	_, err := d.fs.Stat(d.name(base))
+func (d *directory) contains(base string) (bool, error) {
+	_, err := d.fs.Stat(d.join(base))
 	if oserror.IsNotExist(err) {
 		return false, nil
 	}
@@ -144,11 +144,11 @@ func (d *directory) has(base string) (bool, error) {
 
 // checkParts returns ErrDamaged where the format file or the store of a journal with history is missing.
 func (d *directory) checkParts() error {
-	hasFormat, err := d.has(formatName)
+	hasFormat, err := d.contains(formatName)
 	if err != nil {
 		return err
 	}
-	hasStore, err := d.has(storeName)
+	hasStore, err := d.contains(storeName)
 	if err != nil || hasFormat && hasStore {
 		return err
 	}
@@ -157,18 +157,18 @@ func (d *directory) checkParts() error {
 	case err != nil:
 		return err
 	case !hasFormat && hasStore:
-		return damaged("%s is there without %s: a copy that was cut off", d.name(storeName), d.name(formatName))
+		return damaged("%s is there without %s: a copy that was cut off", d.join(storeName), d.join(formatName))
 	case m != nil && m.hasHistory() && !hasFormat:
-		return damaged("%s is missing; %s says that there was a journal", d.name(formatName), d.marksPath)
+		return damaged("%s is missing; %s says that there was a journal", d.join(formatName), d.marksPath)
 	case hasFormat && (m == nil || m.hasHistory()):
-		return damaged("%s is missing", d.name(storeName))
+		return damaged("%s is missing", d.join(storeName))
 	}
 	return nil
 }
 
 // identify reads the format file and the marks, or makes them for a new directory.
-func (d *directory) identify(partitions int) error {
-	text, err := d.read()
+func (d *directory) readIdentity(partitions int) error {
+	text, err := d.readFormat()
 	if oserror.IsNotExist(err) {
 		return d.create(partitions)
 	}
@@ -190,8 +190,8 @@ func (d *directory) identify(partitions int) error {
 		return damaged("the marks of the journal are missing: %s", d.marksPath)
 	case m != nil && m.disk != d.format.disk:
 		return damaged("the journal's id is %s, and the marks in %s are of journal %s", d.format.disk, d.marksPath, m.disk)
-	case m != nil && len(m.shares) != d.format.partitions:
-		return damaged("the marks in %s are of %d partitions, not %d", d.marksPath, len(m.shares), d.format.partitions)
+	case m != nil && len(m.partitions) != d.format.partitions:
+		return damaged("the marks in %s are of %d partitions, not %d", d.marksPath, len(m.partitions), d.format.partitions)
 	}
 	return nil
 }
@@ -205,17 +205,17 @@ func (d *directory) create(partitions int) error {
 		return fmt.Errorf("%d partitions: 1 to %d are possible", partitions, maxPartitions)
 	}
 	d.format = format{version: formatVersion, partitions: partitions, disk: newID(), marked: true}
-	d.marks = &marks{disk: d.format.disk, timeline: newID(), shares: make([]mark, partitions)}
+	d.marks = &marks{disk: d.format.disk, timeline: newID(), partitions: make([]partitionMark, partitions)}
 	if err := writeMarks(d.fs, d.marksPath, d.marks); err != nil {
 		return err
 	}
-	return d.write()
+	return d.writeFormat()
 }
 
 // verify returns the marks to go on with, which are durable: those that were there, once the store is found to hold
 // what they promise, or new ones for a store without marks. The marks of a copy get another timeline.
 // Errors: ErrDamaged; nothing has been changed then.
-func (d *directory) verify(v *verifier) (marks, error) {
+func (d *directory) verifyStore(v *verifier) (marks, error) {
 	if d.marks != nil && !d.marks.hasHistory() {
 		return *d.marks, nil // the store is new, or was never opened
 	}
@@ -232,12 +232,12 @@ func (d *directory) verify(v *verifier) (marks, error) {
 	default:
 		timeline = d.marks.timeline
 	}
-	return d.accept(held, timeline)
+	return d.writeMarksOf(held, timeline)
 }
 
 // accept makes marks durable of what a store holds.
-func (d *directory) accept(held found, timeline string) (marks, error) {
-	m := marks{disk: d.format.disk, timeline: timeline, shares: held.shares, manifests: []extent{held.manifest}}
+func (d *directory) writeMarksOf(held storeContents, timeline string) (marks, error) {
+	m := marks{disk: d.format.disk, timeline: timeline, partitions: held.partitions, manifests: []extent{held.manifest}}
 	if err := writeMarks(d.fs, d.marksPath, &m); err != nil {
 		return m, err
 	}
@@ -245,21 +245,21 @@ func (d *directory) accept(held found, timeline string) (marks, error) {
 		return m, nil
 	}
 	d.format.marked = true
-	return m, d.write()
+	return m, d.writeFormat()
 }
 
 // upgrade makes a directory of an older format one of formatVersion. It is called once the store has been verified, before
 // the store is opened for writing.
-func (d *directory) upgrade() error {
+func (d *directory) upgradeFormat() error {
 	if d.format.version == formatVersion {
 		return nil
 	}
 	d.format.version = formatVersion
-	return d.write()
+	return d.writeFormat()
 }
 
-func (d *directory) read() (string, error) {
-	file, err := d.fs.Open(d.name(formatName))
+func (d *directory) readFormat() (string, error) {
+	file, err := d.fs.Open(d.join(formatName))
 	if err != nil {
 		return "", err
 	}
@@ -269,8 +269,8 @@ func (d *directory) read() (string, error) {
 }
 
 // write makes the format file durable, and the directory that holds it.
-func (d *directory) write() error {
-	temporary := d.name(formatName + ".new")
+func (d *directory) writeFormat() error {
+	temporary := d.join(formatName + ".new")
 	file, err := d.fs.Create(temporary, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
@@ -279,7 +279,7 @@ func (d *directory) write() error {
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
-	if err := d.fs.Rename(temporary, d.name(formatName)); err != nil {
+	if err := d.fs.Rename(temporary, d.join(formatName)); err != nil {
 		return err
 	}
 	return errors.Join(syncDirectory(d.fs, d.path), syncDirectory(d.fs, d.fs.PathDir(d.path)))
@@ -291,4 +291,59 @@ func syncDirectory(fs vfs.FS, path string) error {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Acceptance is what Accept found.
+type Acceptance struct {
+	// Events is the number of events that the journal holds, by the sequences of its feeds.
+	Events uint64
+	// Missing is how many more events its marks promise; 0 where the marks are missing or cannot be read.
+	Missing uint64
+}
+
+// Accept makes a data directory open as it stands, whatever its marks promise: its operator has restored it in parts, or
+// gives up what is lost. The journal must not be open, and must be readable. It gets a new timeline, so that cursors
+// from before are refused; its events stay as they are.
+func Accept(o Options) (Acceptance, error) {
+	o = o.withDefaults()
+	a, err := acceptStore(o)
+	if err != nil {
+		return a, fmt.Errorf("data directory %s: %w", o.Dir, err)
+	}
+	return a, nil
+}
+
+func acceptStore(o Options) (a Acceptance, err error) {
+	d := &directory{fs: o.FS, path: o.Dir, marksPath: o.Marks}
+	for _, part := range []string{formatName, storeName} {
+		if has, err := d.contains(part); err != nil {
+			return a, err
+		} else if !has {
+			return a, damaged("%s is missing", d.join(part))
+		}
+	}
+	if d.lock, err = d.fs.Lock(d.join(lockName)); err != nil {
+		return a, fmt.Errorf("in use by another process: %w", err)
+	}
+	defer d.lock.Close()
+	text, err := d.readFormat()
+	if err != nil {
+		return a, err
+	}
+	if d.format, err = parseFormat(text); err != nil {
+		return a, err
+	}
+	held, err := o.verifier(d).verify(nil, d.format.partitions)
+	if err != nil {
+		return a, err
+	}
+	promised, _, _ := readMarks(o.FS, o.Marks) // marks that cannot be read are replaced
+	for p, has := range held.partitions {
+		a.Events += has.sequence
+		if promised != nil && p < len(promised.partitions) {
+			a.Missing += max(promised.partitions[p].sequence, has.sequence) - has.sequence
+		}
+	}
+	_, err = d.writeMarksOf(held, newID())
+	return a, err
 }

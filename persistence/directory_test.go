@@ -111,11 +111,11 @@ func TestOlderFormatIsReadAndUpgraded(t *testing.T) {
 	disk := s.Disk()
 	mustClose(t, s)
 	d := directory{fs: fs, path: "data"}
-	text, err := d.read()
+	text, err := d.readFormat()
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := fs.Create(d.name(formatName), vfs.WriteCategoryUnspecified)
+	file, err := fs.Create(d.join(formatName), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestOlderFormatIsReadAndUpgraded(t *testing.T) {
 			t.Errorf("the id of the journal has become %s", s.Disk())
 		}
 		mustClose(t, s)
-		if upgraded, err := d.read(); err != nil || upgraded != text {
+		if upgraded, err := d.readFormat(); err != nil || upgraded != text {
 			t.Errorf("the format file is %q, not %q: %v", upgraded, text, err)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
 )
 
 // A key begins with its partition (2 bytes, big endian) and a tag:
@@ -33,7 +35,7 @@ const (
 	numberLen = 8
 )
 
-var errKey = errors.New("malformed key")
+var errMalformedKey = errors.New("malformed key")
 
 func appendHeader(dst []byte, p Partition, tag byte) []byte {
 	return append(dst, byte(p>>8), byte(p), tag)
@@ -61,7 +63,7 @@ func unescape(b []byte) (string, error) {
 			continue
 		}
 		if i++; i == len(b) || b[i] < 1 || b[i] > 2 {
-			return "", errKey
+			return "", errMalformedKey
 		}
 		plain = append(plain, b[i]-1)
 	}
@@ -115,7 +117,7 @@ func successor(dst, prefix []byte) []byte {
 // keyNumber is the version, sequence or order at a key's end.
 func keyNumber(key []byte) (uint64, error) {
 	if len(key) < keyHeader+numberLen {
-		return 0, errKey
+		return 0, errMalformedKey
 	}
 	return binary.BigEndian.Uint64(key[len(key)-numberLen:]), nil
 }
@@ -124,7 +126,47 @@ func keyNumber(key []byte) (uint64, error) {
 func entryValue(key []byte, before int) ([]byte, error) {
 	end := len(key) - numberLen - 1
 	if end < before || key[end] != 0 {
-		return nil, errKey
+		return nil, errMalformedKey
 	}
 	return key[before:end], nil
+}
+
+// comparer orders keys as bytes, and splits off versions, sequences and orders, so that a bloom filter answers for a
+// whole stream, or a whole value of an index. Its name is on disk: another Split needs another name. Keys that Pebble
+// shortens to separate blocks have no terminator, and are then their own prefix, which sorts as they do.
+var comparer = func() *pebble.Comparer {
+	c := *pebble.DefaultComparer
+	c.Name = "atelier.journal.v1"
+	c.Split = splitKey
+	c.Compare = bytes.Compare
+	c.Equal = bytes.Equal
+	c.ComparePointSuffixes = bytes.Compare
+	c.CompareRangeSuffixes = bytes.Compare
+	c.ImmediateSuccessor = nil // for range keys, of which there are none
+	return &c
+}()
+
+// split is the length of the part before the number. It is the same for a prefix as for the keys that begin with it.
+func splitKey(key []byte) int {
+	if len(key) <= keyHeader {
+		return len(key)
+	}
+	switch key[2] {
+	case tagEvent:
+		return keyHeader + terminatedLen(key[keyHeader:])
+	case tagFeed:
+		return keyHeader
+	case tagIndex:
+		name := keyHeader + terminatedLen(key[keyHeader:])
+		return name + terminatedLen(key[name:])
+	}
+	return len(key)
+}
+
+// terminated is the length of b up to its first 00, with it; all of b where there is none.
+func terminatedLen(b []byte) int {
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		return i + 1
+	}
+	return len(b)
 }

@@ -48,7 +48,7 @@ func TestKeys(t *testing.T) {
 		default:
 			d.Fatalf(t, "unknown key %s", d.Cmd)
 		}
-		at := split(key)
+		at := splitKey(key)
 		return fmt.Sprintf("%x | %x\n", key[:at], key[at:])
 	})
 }
@@ -68,7 +68,7 @@ func FuzzKeys(f *testing.F) {
 		entry1, entry2 := appendEntryKey(nil, 1, name1, value1, n1), appendEntryKey(nil, 1, name2, value2, n2)
 		byEntry := cmp.Or(strings.Compare(name1, name2), strings.Compare(value1, value2), cmp.Compare(n1, n2))
 		checkPair(t, entry1, entry2, byEntry)
-		checkPair(t, entry1[:split(entry1)], entry2[:split(entry2)], cmp.Or(strings.Compare(name1, name2), strings.Compare(value1, value2)))
+		checkPair(t, entry1[:splitKey(entry1)], entry2[:splitKey(entry2)], cmp.Or(strings.Compare(name1, name2), strings.Compare(value1, value2)))
 		event1, event2 := appendNumber(appendEventPrefix(nil, 1, Stream(name1)), n1), appendNumber(appendEventPrefix(nil, 1, Stream(name2)), n2)
 		checkPair(t, event1, event2, cmp.Or(strings.Compare(name1, name2), cmp.Compare(n1, n2)))
 		escaped, err := entryValue(entry1, len(appendValuesPrefix(nil, 1, name1, "")))
@@ -100,11 +100,11 @@ func checkPair(t *testing.T, a, b []byte, want int) {
 	}
 	slices.SortFunc(keys, comparer.Compare)
 	for i, k := range keys {
-		prefix := k[:split(k)]
-		if split(prefix) != len(prefix) {
+		prefix := k[:splitKey(k)]
+		if splitKey(prefix) != len(prefix) {
 			t.Fatalf("the prefix %x of %x has a prefix of its own", prefix, k)
 		}
-		if i > 0 && comparer.Compare(keys[i-1][:split(keys[i-1])], prefix) > 0 {
+		if i > 0 && comparer.Compare(keys[i-1][:splitKey(keys[i-1])], prefix) > 0 {
 			t.Fatalf("prefixes of %x and %x are in the wrong order", keys[i-1], k)
 		}
 	}
@@ -152,7 +152,7 @@ func FuzzDecode(f *testing.F) {
 		_, _ = unescape(b)
 		_, _ = keyNumber(b)
 		_, _ = entryValue(b, keyHeader)
-		if n := split(b); n > len(b) {
+		if n := splitKey(b); n > len(b) {
 			t.Fatalf("split %d of %d bytes", n, len(b))
 		}
 	})
@@ -165,7 +165,7 @@ func TestMetadataSkipsWhatItDoesNotKnow(t *testing.T) {
 	}
 	b = append(b, 0x78, 1, 0x82, 1, 1, 'x') // fields 15 and 16 of a later version
 	var e Event
-	if err := new(decoder).metadata(b, &e); err != nil {
+	if err := new(decoder).decodeMetadata(b, &e); err != nil {
 		t.Fatal(err)
 	}
 	if e.Name != "n" || e.At.UnixMilli() != 5 || e.Actor != "a" || e.CommandID != "c" || e.RequestID != "r" {

@@ -85,7 +85,7 @@ func TestLogRemovedAfterCrash(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	s := mustOpen(t, tiny(fs, "data"))
 	appendRows(t, s, 3, 0, 0)
-	if err := s.keeper.save(); err != nil {
+	if err := s.marksWriter.write(); err != nil {
 		t.Fatal(err)
 	}
 	crashed := fs.CrashClone(vfs.CrashCloneCfg{})
@@ -125,7 +125,7 @@ func TestOlderProgram(t *testing.T) {
 	fs := newHistory(t).closed.disk(t)
 	o := tiny(fs, "data").withDefaults()
 	for range 2 {
-		db, err := pebble.Open("data/store", o.pebble(fs, &background{failure: newFailure(quiet), metrics: newMetrics()}))
+		db, err := pebble.Open("data/store", o.pebble(fs, &backgroundErrors{failure: newFailure(quiet), metrics: newMetrics()}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +184,7 @@ func TestTimeline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recognises := placeOf(file) != ""
+	recognises := fileIDOf(file) != ""
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func TestSnapshotTooLarge(t *testing.T) {
 		t.Fatalf("%v, %v", families, err)
 	}
 	counted := families[0].Metric[0]
-	if counted.GetLabel()[0].GetValue() != string(tooLarge) || counted.GetCounter().GetValue() != 1 {
+	if counted.GetLabel()[0].GetValue() != string(reasonTooLarge) || counted.GetCounter().GetValue() != 1 {
 		t.Errorf("counted: %v", counted)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -11,13 +12,13 @@ import (
 type reason string
 
 const (
-	accepted  reason = ""
-	closed    reason = "closed"
-	queueFull reason = "queue"
-	diskFull  reason = "disk"
-	tooLarge  reason = "size"
-	conflict  reason = "conflict"
-	notLeader reason = "epoch"
+	reasonNone      reason = ""
+	reasonClosed    reason = "closed"
+	reasonQueueFull reason = "queue"
+	reasonDiskFull  reason = "disk"
+	reasonTooLarge  reason = "size"
+	reasonConflict  reason = "conflict"
+	reasonNotLeader reason = "epoch"
 )
 
 type metrics struct {
@@ -62,20 +63,20 @@ func newMetrics() *metrics {
 	return m
 }
 
-func (m *metrics) refuse(why reason, n int) {
+func (m *metrics) countRefused(why reason, n int) {
 	m.refused.WithLabelValues(string(why)).Add(float64(n))
 }
 
 // commit counts what one commit carried of some partitions.
-func (m *metrics) commit(lanes []*lane, bytes int, took time.Duration) {
+func (m *metrics) countCommit(lanes []*lane, bytes int, took time.Duration) {
 	proposals := 0
 	for _, l := range lanes {
 		r := &l.round
 		proposals += len(r.proposals)
-		m.snapshots.WithLabelValues(string(notLeader)).Add(float64(r.dropped))
+		m.snapshots.WithLabelValues(string(reasonNotLeader)).Add(float64(r.droppedSnapshots))
 		for i := range r.results {
 			if err := r.results[i].Err; err != nil {
-				m.refuse(refusal(err), 1)
+				m.countRefused(reasonOf(err), 1)
 			}
 		}
 	}
@@ -86,14 +87,97 @@ func (m *metrics) commit(lanes []*lane, bytes int, took time.Duration) {
 	m.bytes.Add(float64(bytes))
 }
 
-func refusal(err error) reason {
+func reasonOf(err error) reason {
 	if stale := (*ConflictError)(nil); errors.As(err, &stale) {
-		return conflict
+		return reasonConflict
 	}
-	return notLeader
+	return reasonNotLeader
 }
 
-func (m *metrics) all() []prometheus.Collector {
+func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.batch, m.latency, m.bytes, m.snapshots, m.refused, m.backgroundErrors, m.damagedReads, m.stalls,
 		m.partitionFailures}
+}
+
+// Collector is the journal's metrics, and the main ones of Pebble.
+func (s *Store) Collector() prometheus.Collector { return collector{s} }
+
+type collector struct{ store *Store }
+
+// gauge is a figure read when it is asked for.
+type storeMetric struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(s *Store, m *pebble.Metrics) float64
+}
+
+func newStoreMetric(name, help string, kind prometheus.ValueType, value func(s *Store, m *pebble.Metrics) float64) storeMetric {
+	return storeMetric{prometheus.NewDesc("atelier_journal_"+name, help, nil, nil), kind, value}
+}
+
+var storeMetrics = []storeMetric{
+	newStoreMetric("queue_proposals", "Proposals that wait to be written.", prometheus.GaugeValue,
+		func(s *Store, _ *pebble.Metrics) float64 { n, _ := s.queue.depth(); return float64(n) }),
+	newStoreMetric("queue_bytes", "Bytes of proposals that wait to be written.", prometheus.GaugeValue,
+		func(s *Store, _ *pebble.Metrics) float64 { _, n := s.queue.depth(); return float64(n) }),
+	newStoreMetric("failed", "1 when the journal can write no more.", prometheus.GaugeValue,
+		func(s *Store, _ *pebble.Metrics) float64 { return boolValue(s.failure.cause() != nil) }),
+	newStoreMetric("failed_partitions", "Partitions that take no proposals after an error.", prometheus.GaugeValue,
+		func(s *Store, _ *pebble.Metrics) float64 { return float64(s.queue.failedCount()) }),
+	newStoreMetric("disk_full", "1 while appends are refused for want of space.", prometheus.GaugeValue,
+		func(s *Store, _ *pebble.Metrics) float64 { return boolValue(s.diskSpace.full.Load()) }),
+	newStoreMetric("pebble_disk_bytes", "Space that Pebble uses.", prometheus.GaugeValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.DiskSpaceUsage()) }),
+	newStoreMetric("pebble_wal_bytes_total", "Bytes written to the log.", prometheus.CounterValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.WAL.BytesWritten) }),
+	newStoreMetric("pebble_memtable_bytes", "Memory of memtables.", prometheus.GaugeValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.MemTable.Size) }),
+	newStoreMetric("pebble_cache_bytes", "Memory of cached blocks.", prometheus.GaugeValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.BlockCache.Size) }),
+	newStoreMetric("pebble_cache_hits_total", "Blocks found in the cache.", prometheus.CounterValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.BlockCache.Hits) }),
+	newStoreMetric("pebble_cache_misses_total", "Blocks read from disk.", prometheus.CounterValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.BlockCache.Misses) }),
+	newStoreMetric("pebble_flushes_total", "Memtables written out.", prometheus.CounterValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Flush.Count) }),
+	newStoreMetric("pebble_compactions_total", "Compactions.", prometheus.CounterValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Compact.Count) }),
+	newStoreMetric("pebble_compaction_debt_bytes", "Bytes to compact until the levels are in shape.", prometheus.GaugeValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Compact.EstimatedDebt) }),
+	newStoreMetric("pebble_l0_sublevels", "Sublevels of level 0, which reads go through.", prometheus.GaugeValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Levels[0].Sublevels) }),
+	newStoreMetric("pebble_read_amplification", "Tables that a read may go through.", prometheus.GaugeValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.ReadAmp()) }),
+	newStoreMetric("pebble_snapshots", "Open snapshots.", prometheus.GaugeValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Snapshots.Count) }),
+}
+
+func boolValue(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (c collector) Describe(out chan<- *prometheus.Desc) {
+	for _, one := range c.store.metrics.collectors() {
+		one.Describe(out)
+	}
+	for _, g := range storeMetrics {
+		out <- g.desc
+	}
+}
+
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	for _, one := range c.store.metrics.collectors() {
+		one.Collect(out)
+	}
+	if c.store.views.enter() != nil {
+		return // Pebble is closed
+	}
+	defer c.store.views.exit()
+	m := c.store.db.Metrics()
+	for _, g := range storeMetrics {
+		out <- prometheus.MustNewConstMetric(g.desc, g.kind, g.value(c.store, m))
+	}
 }

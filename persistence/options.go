@@ -76,21 +76,21 @@ func (o Options) withDefaults() Options {
 		o.MemtableBytes = defaultMemtable
 	}
 	o.MemtableBytes = min(o.MemtableBytes, o.CacheBytes/memtablesInCache)
-	o.MinFreeBytes = positive(o.MinFreeBytes, defaultMinFree)
-	o.QueueProposals = positive(o.QueueProposals, defaultQueue)
-	o.QueueBytes = positive(o.QueueBytes, defaultQueueBytes)
-	o.CachedHeads = positive(o.CachedHeads, defaultHeads)
+	o.MinFreeBytes = positiveOr(o.MinFreeBytes, defaultMinFree)
+	o.QueueProposals = positiveOr(o.QueueProposals, defaultQueue)
+	o.QueueBytes = positiveOr(o.QueueBytes, defaultQueueBytes)
+	o.CachedHeads = positiveOr(o.CachedHeads, defaultHeads)
 	return o
 }
 
-func positive[N int | uint64](n, otherwise N) N {
+func positiveOr[N int | uint64](n, otherwise N) N {
 	if n <= 0 {
 		return otherwise
 	}
 	return n
 }
 
-func (o Options) pebble(fs vfs.FS, b *background) *pebble.Options {
+func (o Options) pebble(fs vfs.FS, b *backgroundErrors) *pebble.Options {
 	p := &pebble.Options{
 		FS:                          fs,
 		Comparer:                    comparer,

@@ -11,17 +11,17 @@ const (
 )
 
 // pending is one thing to be written: a proposal, a snapshot of an entity's state, or a move of the partition.
-type pending struct {
+type queueEntry struct {
 	proposal Proposal
 	// done is called with the outcome; for a move, Result.Version is the new epoch. A snapshot has none.
 	done func(Result)
-	save *save
+	snapshot *snapshotSave
 	// move is the member that the partition moves to.
 	move *Member
 	size int
 }
 
-type save struct {
+type snapshotSave struct {
 	stream   Stream
 	epoch    uint64
 	snapshot Snapshot
@@ -34,8 +34,8 @@ type lane struct {
 
 	// The queue's lock guards the fields from here to inFlight.
 
-	waiting []pending
-	from    int // the entries of waiting before it have been taken
+	waiting []queueEntry
+	taken    int // the entries of waiting before it have been taken
 	load    load
 	// ready tells that the lane is in queue.ready.
 	ready bool
@@ -67,15 +67,15 @@ func newBudget(limit, partitions int) budget {
 }
 
 // borrowing returns what a partition borrows more when its use changes.
-func (b *budget) borrowing(before, after int) int {
+func (b *budget) borrowedChange(before, after int) int {
 	return max(after-b.reserved, 0) - max(before-b.reserved, 0)
 }
 
 func (b *budget) fits(before, after int) bool {
-	return b.borrowed+b.borrowing(before, after) <= b.shared
+	return b.borrowed+b.borrowedChange(before, after) <= b.shared
 }
 
-func (b *budget) change(before, after int) { b.borrowed += b.borrowing(before, after) }
+func (b *budget) update(before, after int) { b.borrowed += b.borrowedChange(before, after) }
 
 // queue holds the pending entries of all partitions that share a writer. Each partition has its own order and its own
 // part of the bounds.
@@ -84,7 +84,7 @@ type queue struct {
 	filled sync.Cond
 	lanes  []*lane
 	// ready holds the lanes with entries that wait. The first is the one that has waited longest for its turn.
-	ready, spare []*lane
+	ready, nextReady []*lane
 	load         load
 	count, bytes budget
 	closed       bool
@@ -98,28 +98,28 @@ func newQueue(lanes []*lane, maxCount, maxBytes int) *queue {
 
 // put appends to a partition's queue for a member, and returns why it did not, with the partition's epoch. An empty
 // queue takes an entry of any size, and moves are taken whatever waits.
-func (q *queue) put(p Partition, m *Member, entry pending) (reason, uint64) {
+func (q *queue) enqueue(p Partition, m *Member, entry queueEntry) (reason, uint64) {
 	if int(p) >= len(q.lanes) {
-		return notLeader, 0
+		return reasonNotLeader, 0
 	}
 	l := q.lanes[p]
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return closed, 0
+		return reasonClosed, 0
 	}
 	if entry.move == nil {
 		switch {
 		case l.failed:
-			return notLeader, 0
+			return reasonNotLeader, 0
 		case l.owner != m:
-			return notLeader, l.epoch
+			return reasonNotLeader, l.epoch
 		case l.load.count > 0 && !q.fits(l, entry.size):
-			return queueFull, l.epoch
+			return reasonQueueFull, l.epoch
 		}
 	}
 	l.waiting = append(l.waiting, entry)
-	q.change(l, load{1, entry.size})
+	q.updateLoad(l, load{1, entry.size})
 	if !l.ready {
 		l.ready = true
 		q.ready = append(q.ready, l)
@@ -127,16 +127,16 @@ func (q *queue) put(p Partition, m *Member, entry pending) (reason, uint64) {
 	if q.load.count == 1 {
 		q.filled.Signal()
 	}
-	return accepted, l.epoch
+	return reasonNone, l.epoch
 }
 
 func (q *queue) fits(l *lane, size int) bool {
 	return q.count.fits(l.load.count, l.load.count+1) && q.bytes.fits(l.load.bytes, l.load.bytes+size)
 }
 
-func (q *queue) change(l *lane, by load) {
-	q.count.change(l.load.count, l.load.count+by.count)
-	q.bytes.change(l.load.bytes, l.load.bytes+by.bytes)
+func (q *queue) updateLoad(l *lane, by load) {
+	q.count.update(l.load.count, l.load.count+by.count)
+	q.bytes.update(l.load.bytes, l.load.bytes+by.bytes)
 	l.load = load{l.load.count + by.count, l.load.bytes + by.bytes}
 	q.load = load{q.load.count + by.count, q.load.bytes + by.bytes}
 }
@@ -144,7 +144,7 @@ func (q *queue) change(l *lane, by load) {
 // take waits for entries and moves as many as one commit carries into the rounds of their lanes, which are then in
 // flight. It appends these lanes to lanes; none: the queue is closed and empty. Each lane gets an equal part of the
 // commit first; what others leave goes to the lanes with more.
-func (q *queue) take(lanes []*lane) []*lane {
+func (q *queue) takeCommit(lanes []*lane) []*lane {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.ready) == 0 && !q.closed {
@@ -157,17 +157,17 @@ func (q *queue) take(lanes []*lane) []*lane {
 	part := load{max(1, most.count/len(q.ready)), most.bytes / len(q.ready)}
 	var total load
 	for _, l := range q.ready {
-		q.fill(l, part, &total)
+		q.fillRound(l, part, &total)
 	}
 	if len(q.ready) > 1 {
 		for _, l := range q.ready {
-			q.fill(l, most, &total)
+			q.fillRound(l, most, &total)
 		}
 	}
-	q.spare = q.spare[:0]
+	q.nextReady = q.nextReady[:0]
 	for _, l := range q.ready {
 		if len(l.round.pending) == 0 {
-			q.spare = append(q.spare, l) // before those that had a turn
+			q.nextReady = append(q.nextReady, l) // before those that had a turn
 		}
 	}
 	for _, l := range q.ready {
@@ -177,54 +177,54 @@ func (q *queue) take(lanes []*lane) []*lane {
 		l.inFlight = true
 		lanes = append(lanes, l)
 		if l.ready = l.load.count > 0; l.ready {
-			q.spare = append(q.spare, l)
+			q.nextReady = append(q.nextReady, l)
 		}
 	}
-	q.ready, q.spare = q.spare, q.ready
+	q.ready, q.nextReady = q.nextReady, q.ready
 	return lanes
 }
 
 // fill moves entries of a lane into its round: at most part, and in total at most what a commit carries. A move is a
 // round of its own, so that nothing shares a round with proposals of another epoch.
-func (q *queue) fill(l *lane, part load, total *load) {
+func (q *queue) fillRound(l *lane, part load, total *load) {
 	var own load
-	for i := range l.waiting[l.from:] {
-		entry := &l.waiting[l.from+i]
+	for i := range l.waiting[l.taken:] {
+		entry := &l.waiting[l.taken+i]
 		bytes := entry.size
 		switch {
 		case l.round.isMove(), entry.move != nil && len(l.round.pending)+own.count > 0,
 			total.count == maxBatchProposals, total.count > 0 && total.bytes+bytes > maxBatchBytes,
 			own.count == part.count, own.count > 0 && own.bytes+bytes > part.bytes:
-			q.remove(l, own)
+			q.moveToRound(l, own)
 			return
 		}
 		own = load{own.count + 1, own.bytes + bytes}
 		*total = load{total.count + 1, total.bytes + bytes}
 		if entry.move != nil {
-			l.round.recovers = l.failed
+			l.round.afterFailure = l.failed
 			break
 		}
 	}
-	q.remove(l, own)
+	q.moveToRound(l, own)
 }
 
 // remove moves the first entries of a lane into its round.
-func (q *queue) remove(l *lane, n load) {
-	taken := l.waiting[l.from : l.from+n.count]
+func (q *queue) moveToRound(l *lane, n load) {
+	taken := l.waiting[l.taken : l.taken+n.count]
 	l.round.pending = append(l.round.pending, taken...)
 	clear(taken)
-	l.from += n.count
-	q.change(l, load{-n.count, -n.bytes})
-	if 2*l.from >= len(l.waiting) {
-		left := copy(l.waiting, l.waiting[l.from:])
+	l.taken += n.count
+	q.updateLoad(l, load{-n.count, -n.bytes})
+	if 2*l.taken >= len(l.waiting) {
+		left := copy(l.waiting, l.waiting[l.taken:])
 		clear(l.waiting[left:])
-		l.waiting, l.from = l.waiting[:left], 0
+		l.waiting, l.taken = l.waiting[:left], 0
 	}
 }
 
 // land reports whether the caller is the one that answers a lane's round: false when the lane has failed meanwhile.
 // It makes a move take effect.
-func (q *queue) land(l *lane) bool {
+func (q *queue) claimRound(l *lane) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	landed := l.inFlight
@@ -237,24 +237,24 @@ func (q *queue) land(l *lane) bool {
 
 // fail ends a lane's term, and returns the term's epoch, the entries in flight and those that wait, for the caller to
 // answer.
-func (q *queue) fail(l *lane) (epoch uint64, inFlight, waiting []pending) {
+func (q *queue) failLane(l *lane) (epoch uint64, inFlight, waiting []queueEntry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l.failed = true
-	inFlight, waiting = q.empty(l)
+	inFlight, waiting = q.takeAll(l)
 	return l.epoch, inFlight, waiting
 }
 
 // empty takes what a lane holds, without waiting.
-func (q *queue) empty(l *lane) (inFlight, waiting []pending) {
+func (q *queue) takeAll(l *lane) (inFlight, waiting []queueEntry) {
 	if l.inFlight {
 		l.inFlight = false
 		inFlight = slices.Clone(l.round.pending)
 	}
-	waiting = slices.Clone(l.waiting[l.from:])
+	waiting = slices.Clone(l.waiting[l.taken:])
 	clear(l.waiting)
-	l.waiting, l.from = l.waiting[:0], 0
-	q.change(l, load{-l.load.count, -l.load.bytes})
+	l.waiting, l.taken = l.waiting[:0], 0
+	q.updateLoad(l, load{-l.load.count, -l.load.bytes})
 	if l.ready {
 		l.ready = false
 		q.ready = slices.DeleteFunc(q.ready, func(other *lane) bool { return other == l })
@@ -271,14 +271,14 @@ func (q *queue) close() {
 }
 
 // abandon closes the queue and returns everything in it, for the caller to answer.
-func (q *queue) abandon() (inFlight, waiting []pending) {
+func (q *queue) closeAndTakeAll() (inFlight, waiting []queueEntry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
 	q.filled.Broadcast()
 	for _, l := range q.lanes {
 		l.failed = true
-		flying, queued := q.empty(l)
+		flying, queued := q.takeAll(l)
 		inFlight, waiting = append(inFlight, flying...), append(waiting, queued...)
 	}
 	return inFlight, waiting
@@ -299,7 +299,7 @@ func (q *queue) hasFailed(p Partition) bool {
 }
 
 // failures returns the number of partitions that have failed.
-func (q *queue) failures() (n int) {
+func (q *queue) failedCount() (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, l := range q.lanes {

@@ -21,12 +21,12 @@ const (
 )
 
 const (
-	maxKnown = 256
+	maxInterned = 256
 	minChunk = 128
 	maxChunk = 8 << 10
 )
 
-var errRecord = errors.New("malformed record")
+var errMalformedRecord = errors.New("malformed record")
 
 func stringSize(s string) int {
 	if s == "" {
@@ -73,7 +73,7 @@ func appendRecord(dst []byte, e *Event, sequence uint64, metadata int) []byte {
 
 // decoder reads the records of one walk. The strings that it hands out may be kept; payloads lie in the record.
 type decoder struct {
-	known map[string]string
+	interned map[string]string
 	chunk strings.Builder
 	// What the row before had: neighbours often agree.
 	name, actor, command, request string
@@ -86,35 +86,35 @@ func (d *decoder) decode(record []byte, e *Event) error {
 	}
 	e.Sequence, e.Payload = sequence, payload
 	e.Name, e.Actor, e.CommandID, e.RequestID, e.At = "", "", "", "", time.UnixMilli(0).UTC()
-	return d.metadata(metadata, e)
+	return d.decodeMetadata(metadata, e)
 }
 
 func splitRecord(record []byte) (sequence uint64, metadata, payload []byte, err error) {
 	sequence, n := binary.Uvarint(record)
 	if n <= 0 {
-		return 0, nil, nil, errRecord
+		return 0, nil, nil, errMalformedRecord
 	}
 	record = record[n:]
 	length, n := binary.Uvarint(record)
 	if n <= 0 || length > uint64(len(record)-n) {
-		return 0, nil, nil, errRecord
+		return 0, nil, nil, errMalformedRecord
 	}
 	record = record[n:]
 	return sequence, record[:length], record[length:], nil
 }
 
-func (d *decoder) metadata(b []byte, e *Event) error {
+func (d *decoder) decodeMetadata(b []byte, e *Event) error {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return errRecord
+			return errMalformedRecord
 		}
 		b = b[n:]
 		switch {
 		case kind == protowire.BytesType:
 			var s []byte
 			if s, n = protowire.ConsumeBytes(b); n >= 0 {
-				d.text(field, s, e)
+				d.setText(field, s, e)
 			}
 		case kind == protowire.VarintType && field == fieldAt:
 			var at uint64
@@ -124,23 +124,23 @@ func (d *decoder) metadata(b []byte, e *Event) error {
 			n = protowire.ConsumeFieldValue(field, kind, b)
 		}
 		if n < 0 {
-			return errRecord
+			return errMalformedRecord
 		}
 		b = b[n:]
 	}
 	return nil
 }
 
-func (d *decoder) text(field protowire.Number, s []byte, e *Event) {
+func (d *decoder) setText(field protowire.Number, s []byte, e *Event) {
 	switch field {
 	case fieldName:
 		e.Name = d.intern(&d.name, s)
 	case fieldActor:
 		e.Actor = d.intern(&d.actor, s)
 	case fieldCommandID:
-		e.CommandID = d.keep(&d.command, s)
+		e.CommandID = d.copyText(&d.command, s)
 	case fieldRequestID:
-		e.RequestID = d.keep(&d.request, s)
+		e.RequestID = d.copyText(&d.request, s)
 	}
 }
 
@@ -149,22 +149,22 @@ func (d *decoder) intern(last *string, s []byte) string {
 	if *last == string(s) {
 		return *last
 	}
-	if known, ok := d.known[string(s)]; ok {
+	if known, ok := d.interned[string(s)]; ok {
 		*last = known
 		return known
 	}
-	text := d.keep(last, s)
-	if len(d.known) < maxKnown {
-		if d.known == nil {
-			d.known = make(map[string]string)
+	text := d.copyText(last, s)
+	if len(d.interned) < maxInterned {
+		if d.interned == nil {
+			d.interned = make(map[string]string)
 		}
-		d.known[text] = text
+		d.interned[text] = text
 	}
 	return text
 }
 
 // keep copies s to where many texts share one allocation. A chunk is never written again once it is full.
-func (d *decoder) keep(last *string, s []byte) string {
+func (d *decoder) copyText(last *string, s []byte) string {
 	if *last == string(s) {
 		return *last
 	}
@@ -190,7 +190,7 @@ func positionSize(version uint64, s Stream) int {
 func decodePosition(b []byte) (version uint64, stream []byte, err error) {
 	version, n := binary.Uvarint(b)
 	if n <= 0 {
-		return 0, nil, errRecord
+		return 0, nil, errMalformedRecord
 	}
 	return version, b[n:], nil
 }
@@ -198,7 +198,7 @@ func decodePosition(b []byte) (version uint64, stream []byte, err error) {
 func decodeNumber(b []byte) (uint64, error) {
 	v, n := binary.Uvarint(b)
 	if n <= 0 || n != len(b) {
-		return 0, errRecord
+		return 0, errMalformedRecord
 	}
 	return v, nil
 }

@@ -14,20 +14,20 @@ import (
 // Store is the journal of a single machine. It is the member that leads every partition, from its opening to its end
 // unless Move gives some to other members.
 type Store struct {
-	options   Options
-	directory *directory
-	disk      *disk
-	keeper    *keeper
-	db        *pebble.DB
-	views     *views
-	queue     *queue
-	answers   *answers
-	watchers  *watchers
-	writer    *writer
-	failure   *failure
-	metrics   *metrics
-	space     *space
-	members   members
+	options     Options
+	directory   *directory
+	disk        *disk
+	marksWriter *marksWriter
+	db          *pebble.DB
+	views       *views
+	queue       *queue
+	callbacks   *callbacks
+	watchers    *watchers
+	writer      *writer
+	failure     *failure
+	metrics     *metrics
+	diskSpace   *diskSpace
+	members     memberSet
 	// local is DefaultMember, for which the store itself acts.
 	local *Member
 
@@ -46,16 +46,16 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{options: o, directory: d, metrics: newMetrics(), answers: &answers{}, failure: newFailure(o.Logger)}
+	s := &Store{options: o, directory: d, metrics: newMetrics(), callbacks: &callbacks{}, failure: newFailure(o.Logger)}
 	if err := s.failure.guard(s.start); err != nil {
-		s.giveUp()
+		s.releaseDirectory()
 		return nil, fmt.Errorf("data directory %s: %w", o.Dir, err)
 	}
 	return s, nil
 }
 
 // giveUp leaves the directory to the next who opens it.
-func (s *Store) giveUp() {
+func (s *Store) releaseDirectory() {
 	if s.failure.cause() != nil {
 		return
 	}
@@ -66,16 +66,16 @@ func (s *Store) giveUp() {
 }
 
 func (s *Store) start() error {
-	m, err := s.directory.verify(s.options.verifier(s.directory))
+	m, err := s.directory.verifyStore(s.options.verifier(s.directory))
 	if err != nil {
 		return err
 	}
-	if err := s.directory.upgrade(); err != nil {
+	if err := s.directory.upgradeFormat(); err != nil {
 		return err
 	}
-	s.keeper = newKeeper(s.options.FS, s.options.Marks, m, s.options.Logger)
-	b := &background{failure: s.failure, metrics: s.metrics}
-	s.disk = &disk{FS: s.options.FS, store: s.directory.name(storeName), background: b, keeper: s.keeper}
+	s.marksWriter = newMarksWriter(s.options.FS, s.options.Marks, m, s.options.Logger)
+	b := &backgroundErrors{failure: s.failure, metrics: s.metrics}
+	s.disk = &disk{FS: s.options.FS, store: s.directory.join(storeName), errors: b, marksWriter: s.marksWriter}
 	options := s.options.pebble(s.disk, b)
 	compactions := newCompactionScheduler()
 	options.Experimental.CompactionScheduler = compactions
@@ -85,42 +85,42 @@ func (s *Store) start() error {
 	}
 	s.db = db
 	compactions.start()
-	shares, err := takeEpochs(db, s.directory.format.partitions)
+	shares, err := beginTerms(db, s.directory.format.partitions)
 	if err != nil {
 		return err
 	}
 	s.views = newViews(db)
 	s.local = s.newMember(DefaultMember)
-	s.members.made = map[string]*Member{DefaultMember: s.local}
+	s.members.byName = map[string]*Member{DefaultMember: s.local}
 	barrier := &localBarrier{db: db, batch: db.NewBatch(), applier: newApplier(db, shares, s.options.CachedHeads), views: s.views, failure: s.failure}
 	s.queue = newQueue(s.localLanes(shares, barrier), s.options.QueueProposals, s.options.QueueBytes)
-	s.watchers = newWatchers(owned(shares), s.local)
-	s.watchers.record(s.keeper.note)
-	if err := s.keeper.opened(); err != nil {
+	s.watchers = newWatchers(ownedNotices(shares), s.local)
+	s.watchers.setRecorder(s.marksWriter.recordNotice)
+	if err := s.marksWriter.recordOpened(); err != nil {
 		return err
 	}
-	s.space = &space{fs: s.options.FS, dir: s.options.Dir, least: s.options.MinFreeBytes, every: spaceInterval}
+	s.diskSpace = &diskSpace{fs: s.options.FS, dir: s.options.Dir, minFree: s.options.MinFreeBytes, interval: diskSpaceInterval}
 	s.writer = &writer{
-		queue:    s.queue,
-		barrier:  barrier,
-		answers:  s.answers,
-		watchers: s.watchers,
-		space:    s.space,
-		metrics:  s.metrics,
-		failure:  s.failure,
-		logger:   s.options.Logger,
-		finished: make(chan struct{}),
+		queue:     s.queue,
+		barrier:   barrier,
+		callbacks: s.callbacks,
+		watchers:  s.watchers,
+		diskSpace: s.diskSpace,
+		metrics:   s.metrics,
+		failure:   s.failure,
+		logger:    s.options.Logger,
+		finished:  make(chan struct{}),
 	}
-	s.failure.then(s.writer.abandon)
-	s.disk.armed.Store(true)
+	s.failure.onFailure(s.writer.failAll)
+	s.disk.running.Store(true)
 	go s.writer.run()
-	go s.keeper.run()
+	go s.marksWriter.writePeriodically()
 	return s.failure.cause()
 }
 
 // takeEpochs makes a new term of every partition durable, so that nothing proposed under an earlier opening fits.
-func takeEpochs(db *pebble.DB, partitions int) ([]share, error) {
-	shares := make([]share, partitions)
+func beginTerms(db *pebble.DB, partitions int) ([]partitionState, error) {
+	shares := make([]partitionState, partitions)
 	b := db.NewBatch()
 	defer b.Close()
 	for i := range shares {
@@ -155,7 +155,7 @@ func lastSequence(db *pebble.DB, p Partition) (uint64, error) {
 }
 
 // localLanes makes the lanes of a single machine, all led by the default member.
-func (s *Store) localLanes(shares []share, barrier *localBarrier) []*lane {
+func (s *Store) localLanes(shares []partitionState, barrier *localBarrier) []*lane {
 	lanes := make([]*lane, len(shares))
 	for i := range lanes {
 		p := Partition(i)
@@ -164,7 +164,7 @@ func (s *Store) localLanes(shares []share, barrier *localBarrier) []*lane {
 	return lanes
 }
 
-func owned(shares []share) []Notice {
+func ownedNotices(shares []partitionState) []Notice {
 	notices := make([]Notice, len(shares))
 	for i, s := range shares {
 		notices[i] = Notice{Partition: Partition(i), Epoch: s.epoch, Owned: true, Sequence: s.sequence}
@@ -172,23 +172,23 @@ func owned(shares []share) []Notice {
 	return notices
 }
 
-var errTooLarge = fmt.Errorf("%w: a proposal is at most %d bytes", ErrRefused, maxProposalBytes)
+var errProposalTooLarge = fmt.Errorf("%w: a proposal is at most %d bytes", ErrRefused, maxProposalBytes)
 
 // Append appends for DefaultMember; see Member.Append.
 func (s *Store) Append(p Proposal, done func(Result)) { s.local.Append(p, done) }
 
 func (s *Store) refuse(why reason, epoch uint64, done func(Result)) {
-	s.metrics.refuse(why, 1)
+	s.metrics.countRefused(why, 1)
 	err := ErrRefused
 	switch why {
-	case closed:
+	case reasonClosed:
 		err = ErrClosed
-	case tooLarge:
-		err = errTooLarge
-	case notLeader:
+	case reasonTooLarge:
+		err = errProposalTooLarge
+	case reasonNotLeader:
 		err = &NotLeaderError{Epoch: epoch}
 	}
-	s.answers.later(done, err)
+	s.callbacks.enqueueResult(done, err)
 }
 
 // rowBytes is about what a row costs beside what its owner put there.
@@ -231,7 +231,7 @@ func (s *Store) Disk() string { return s.directory.format.disk }
 
 // Timeline identifies the history that positions and cursors refer to. It is random, stays the same from one opening to
 // the next, and is another one once the data directory has been restored from a copy.
-func (s *Store) Timeline() string { return s.keeper.marks.timeline }
+func (s *Store) Timeline() string { return s.marksWriter.marks.timeline }
 
 // Failed is closed when the journal can write no more. The process should then end, for its supervisor to start it
 // again; Err tells why.
@@ -254,17 +254,62 @@ func (s *Store) close() error {
 	case <-s.failure.ended:
 	}
 	s.views.close()
-	s.keeper.close()
+	s.marksWriter.stopPeriodicWrites()
 	if err := s.failure.cause(); err != nil {
 		return err
 	}
-	s.disk.armed.Store(false)
+	s.disk.running.Store(false)
 	if err := s.failure.guard(s.db.Close); err != nil {
 		return errors.Join(err, s.directory.lock.Close())
 	}
-	if err := s.keeper.seal(); err != nil {
+	if err := s.marksWriter.writeSealed(); err != nil {
 		return errors.Join(err, s.directory.lock.Close())
 	}
 	s.options.Logger.Debug("the journal is closed", slog.String("dir", s.options.Dir))
 	return s.directory.lock.Close()
+}
+
+// Checkpoint makes dir a data directory of its own, with a disk id of its own: a copy that went by the same would be
+// taken for the original by whoever has its votes or its log counted. It has no marks: they are made, with a timeline of
+// their own, when it is first opened. Its format file is written last, so that one that was cut off does not open. Files that Pebble does not change any more are linked, not copied, where dir lies on the
+// same file system.
+func (s *Store) Checkpoint(dir string) error {
+	if err := s.checkpoint(dir); err != nil {
+		return fmt.Errorf("checkpoint %s: %w", dir, err)
+	}
+	return nil
+}
+
+func (s *Store) checkpoint(dir string) error {
+	if err := s.views.enter(); err != nil {
+		return err
+	}
+	defer s.views.exit()
+	if s.failure.cause() != nil {
+		return ErrClosed
+	}
+	fs := s.options.FS
+	if _, err := fs.Stat(dir); err == nil {
+		return fmt.Errorf("it exists")
+	}
+	copied := &directory{fs: fs, path: dir, format: s.directory.format}
+	copied.format.disk, copied.format.marked = newID(), false
+	if err := s.copyStore(copied.join(storeName)); err != nil {
+		return err
+	}
+	return copied.writeFormat()
+}
+
+// copyStore does not outlast the journal: Pebble writes to its log first, and may stay there.
+func (s *Store) copyStore(dir string) error {
+	done := make(chan error, 1)
+	go func() {
+		done <- s.failure.guard(func() error { return s.db.Checkpoint(dir, pebble.WithFlushedWAL()) })
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-s.failure.ended:
+		return ErrClosed
+	}
 }

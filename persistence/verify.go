@@ -1,8 +1,10 @@
 package persistence
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/cockroachdb/errors/oserror"
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
+	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -26,40 +30,40 @@ import (
 // the verifier reads the manifest itself, opens the store on a file system that refuses every change and shows empty
 // logs, and reads the tables and logs. It changes nothing, and leaves the replay of the logs to the open that follows.
 type verifier struct {
-	fs      vfs.FS
-	trial   *trial
-	store   string
-	options *pebble.Options
-	logger  *slog.Logger
+	fs       vfs.FS
+	readOnly *readOnlyFS
+	store    string
+	options  *pebble.Options
+	logger   *slog.Logger
 }
 
 // checkedBytes bounds the bytes of tables whose blocks are verified before the journal opens, the newest tables first.
 // Of the others, the footer, index and properties are read; their blocks are verified whenever they are read.
-const checkedBytes = 64 << 20
+const maxCheckedBytes = 64 << 20
 
 // found is what a store holds.
-type found struct {
-	manifest extent
-	shares   []mark
+type storeContents struct {
+	manifest   extent
+	partitions []partitionMark
 }
 
 func (o Options) verifier(d *directory) *verifier {
-	t := &trial{FS: o.FS}
-	p := o.pebble(t, &background{})
-	p.Logger = trialLogger{o.Logger}
+	t := &readOnlyFS{FS: o.FS}
+	p := o.pebble(t, &backgroundErrors{})
+	p.Logger = readOnlyLogger{o.Logger}
 	// The read that meets damage returns an error, which is enough here.
 	p.EventListener = &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}}
 	p.ReadOnly = true
 	p.ErrorIfNotExists = true
 	p.CacheSize = minCache
 	p.EnsureDefaults() // which tables needs as well
-	return &verifier{fs: o.FS, trial: t, store: d.name(storeName), options: p, logger: o.Logger}
+	return &verifier{fs: o.FS, readOnly: t, store: d.join(storeName), options: p, logger: o.Logger}
 }
 
 // verify returns what the store holds, or ErrDamaged if that is less than the marks promise or cannot be read. m is nil
 // for a store without marks.
-func (v *verifier) verify(m *marks, partitions int) (found, error) {
-	var f found
+func (v *verifier) verify(m *marks, partitions int) (storeContents, error) {
+	var f storeContents
 	name, err := atomicfs.ReadMarker(v.fs, v.store, manifestMarker)
 	if err != nil {
 		return f, damaged("%s: %w", v.store, err)
@@ -67,20 +71,20 @@ func (v *verifier) verify(m *marks, partitions int) (found, error) {
 	if name == "" {
 		return f, damaged("%s has no manifest", v.store)
 	}
-	if f.manifest, err = v.measure(name); err != nil {
+	if f.manifest, err = v.extentOf(name); err != nil {
 		return f, damaged("the manifest %s: %w", name, err)
 	}
-	if err := v.files(m, name); err != nil {
+	if err := v.checkFiles(m, name); err != nil {
 		return f, err
 	}
-	if f.shares, err = v.open(partitions); err != nil {
+	if f.partitions, err = v.readStore(partitions); err != nil {
 		return f, damaged("%s cannot be read: %w", v.store, err)
 	}
 	if m == nil {
 		return f, nil
 	}
-	for p, least := range m.shares {
-		if has := f.shares[p]; has.epoch < least.epoch || has.sequence < least.sequence {
+	for p, least := range m.partitions {
+		if has := f.partitions[p]; has.epoch < least.epoch || has.sequence < least.sequence {
 			return f, damaged("partition %d ends at event %d of epoch %d, and has held event %d of epoch %d",
 				p, has.sequence, has.epoch, least.sequence, least.epoch)
 		}
@@ -89,7 +93,7 @@ func (v *verifier) verify(m *marks, partitions int) (found, error) {
 }
 
 // files compares the current manifest with the marks and, after a clean end, the logs.
-func (v *verifier) files(m *marks, current string) error {
+func (v *verifier) checkFiles(m *marks, current string) error {
 	if m == nil || len(m.manifests) == 0 {
 		return nil
 	}
@@ -108,7 +112,7 @@ func (v *verifier) files(m *marks, current string) error {
 		expected = append(slices.Clone(expected), m.logs...)
 	}
 	for _, e := range expected {
-		if err := v.compare(e); err != nil {
+		if err := v.checkExtent(e); err != nil {
 			return damaged("%s: %w", v.fs.PathJoin(v.store, e.name), err)
 		}
 	}
@@ -116,7 +120,7 @@ func (v *verifier) files(m *marks, current string) error {
 }
 
 // compare checks that a file begins as it was written.
-func (v *verifier) compare(e extent) error {
+func (v *verifier) checkExtent(e extent) error {
 	file, err := v.fs.Open(v.fs.PathJoin(v.store, e.name))
 	if oserror.IsNotExist(err) {
 		return errors.New("the file is missing")
@@ -139,7 +143,7 @@ func (v *verifier) compare(e extent) error {
 }
 
 // measure returns the extent of a whole file.
-func (v *verifier) measure(name string) (extent, error) {
+func (v *verifier) extentOf(name string) (extent, error) {
 	file, err := v.fs.Open(v.fs.PathJoin(v.store, name))
 	if err != nil {
 		return extent{}, err
@@ -151,7 +155,7 @@ func (v *verifier) measure(name string) (extent, error) {
 }
 
 // open reads the store without changing it. A panic of Pebble on damaged data is an error.
-func (v *verifier) open(partitions int) (shares []mark, err error) {
+func (v *verifier) readStore(partitions int) (shares []partitionMark, err error) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -166,10 +170,10 @@ func (v *verifier) open(partitions int) (shares []mark, err error) {
 		return nil, err
 	}
 	defer db.Close()
-	if err := v.tables(db); err != nil {
+	if err := v.checkTables(db); err != nil {
 		return nil, err
 	}
-	shares = make([]mark, partitions)
+	shares = make([]partitionMark, partitions)
 	for i := range shares {
 		p := Partition(i)
 		if shares[i].epoch, err = readNumber(db, appendHeader(nil, p, tagTerm)); err != nil {
@@ -179,11 +183,11 @@ func (v *verifier) open(partitions int) (shares []mark, err error) {
 			return nil, err
 		}
 	}
-	return shares, v.logs(shares)
+	return shares, v.readLogs(shares)
 }
 
 // tables opens every table, and reads the newest of them whole.
-func (v *verifier) tables(db *pebble.DB) error {
+func (v *verifier) checkTables(db *pebble.DB) error {
 	levels, err := db.SSTables()
 	if err != nil {
 		return err
@@ -193,18 +197,18 @@ func (v *verifier) tables(db *pebble.DB) error {
 		all = append(all, level...)
 	}
 	slices.SortFunc(all, func(a, b pebble.SSTableInfo) int { return int(b.BackingSSTNum) - int(a.BackingSSTNum) })
-	left := int64(checkedBytes)
+	left := int64(maxCheckedBytes)
 	for _, t := range all {
 		left -= int64(t.Size)
 		name := fmt.Sprintf("%06d%s", t.BackingSSTNum, tableSuffix)
-		if err := v.table(name, left >= 0); err != nil {
+		if err := v.checkTable(name, left >= 0); err != nil {
 			return fmt.Errorf("table %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (v *verifier) table(name string, whole bool) error {
+func (v *verifier) checkTable(name string, whole bool) error {
 	file, err := v.fs.Open(v.fs.PathJoin(v.store, name))
 	if err != nil {
 		return err
@@ -252,13 +256,13 @@ func checkBlocks(file io.ReaderAt, l *sstable.Layout) error {
 }
 
 // trial is the file system of an open that changes nothing. A log that is opened is empty, and is added to logs.
-type trial struct {
+type readOnlyFS struct {
 	vfs.FS
 	logs wal.FileAccumulator
 }
 
 // Open opens a file for reading.
-func (t *trial) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
+func (t *readOnlyFS) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
 	file, err := t.FS.Open(name, options...)
 	if err != nil || !strings.HasSuffix(name, logSuffix) {
 		return file, err
@@ -274,35 +278,120 @@ func (emptyFile) Read([]byte) (int, error) { return 0, io.EOF }
 
 var errReadOnly = errors.New("the store is opened for reading")
 
-type nothing struct{}
+type noLock struct{}
 
-func (nothing) Close() error { return nil }
+func (noLock) Close() error { return nil }
 
 // Lock locks nothing: the data directory has a lock of its own.
-func (*trial) Lock(string) (io.Closer, error) { return nothing{}, nil }
+func (*readOnlyFS) Lock(string) (io.Closer, error) { return noLock{}, nil }
 
-func (*trial) Create(string, vfs.DiskWriteCategory) (vfs.File, error) { return nil, errReadOnly }
-func (*trial) Link(string, string) error                              { return errReadOnly }
-func (*trial) Remove(string) error                                    { return errReadOnly }
-func (*trial) RemoveAll(string) error                                 { return errReadOnly }
-func (*trial) Rename(string, string) error                            { return errReadOnly }
-func (*trial) MkdirAll(string, fs.FileMode) error                     { return errReadOnly }
-func (*trial) OpenReadWrite(string, vfs.DiskWriteCategory, ...vfs.OpenOption) (vfs.File, error) {
+func (*readOnlyFS) Create(string, vfs.DiskWriteCategory) (vfs.File, error) { return nil, errReadOnly }
+func (*readOnlyFS) Link(string, string) error                              { return errReadOnly }
+func (*readOnlyFS) Remove(string) error                                    { return errReadOnly }
+func (*readOnlyFS) RemoveAll(string) error                                 { return errReadOnly }
+func (*readOnlyFS) Rename(string, string) error                            { return errReadOnly }
+func (*readOnlyFS) MkdirAll(string, fs.FileMode) error                     { return errReadOnly }
+func (*readOnlyFS) OpenReadWrite(string, vfs.DiskWriteCategory, ...vfs.OpenOption) (vfs.File, error) {
 	return nil, errReadOnly
 }
 
-func (*trial) ReuseForWrite(string, string, vfs.DiskWriteCategory) (vfs.File, error) {
+func (*readOnlyFS) ReuseForWrite(string, string, vfs.DiskWriteCategory) (vfs.File, error) {
 	return nil, errReadOnly
 }
 
 // trialLogger has Pebble's fatal errors end the trial alone.
-type trialLogger struct{ slog *slog.Logger }
+type readOnlyLogger struct{ slog *slog.Logger }
 
-func (l trialLogger) Infof(format string, args ...any) {
+func (l readOnlyLogger) Infof(format string, args ...any) {
 	l.slog.Debug("pebble", "message", fmt.Sprintf(format, args...))
 }
 
-func (l trialLogger) Errorf(format string, args ...any) { l.Infof(format, args...) }
+func (l readOnlyLogger) Errorf(format string, args ...any) { l.Infof(format, args...) }
 
 // Fatalf must not return; verifier.open recovers.
-func (l trialLogger) Fatalf(format string, args ...any) { panic(fatal{fmt.Errorf(format, args...)}) }
+func (l readOnlyLogger) Fatalf(format string, args ...any) {
+	panic(pebbleFatal{fmt.Errorf(format, args...)})
+}
+
+// logs reads the logs that Pebble is going to replay, and raises shares to what they hold. Like Pebble, it refuses every
+// record that cannot be read but the end of the last log, which a crash may have torn.
+func (v *verifier) readLogs(shares []partitionMark) error {
+	logs := v.readOnly.logs.Finish()
+	for i, l := range logs {
+		if err := readLog(l, i == len(logs)-1, shares); err != nil {
+			return fmt.Errorf("log %s: %w", l, err)
+		}
+	}
+	return nil
+}
+
+// readLog reads one log to its end, and raises shares to what it holds.
+func readLog(l wal.LogicalLog, mayBeTorn bool, shares []partitionMark) error {
+	reader := l.OpenForRead()
+	defer reader.Close()
+	var batch bytes.Buffer
+	for {
+		r, at, err := reader.NextRecord()
+		if err == nil {
+			batch.Reset()
+			_, err = batch.ReadFrom(r)
+		}
+		if errors.Is(err, io.EOF) || mayBeTorn && errors.Is(err, record.ErrUnexpectedEOF) {
+			return nil
+		}
+		if err == nil {
+			err = readBatch(batch.Bytes(), shares)
+		}
+		if err != nil {
+			return fmt.Errorf("record at %s: %w", at, err)
+		}
+	}
+}
+
+// readBatch reads the rows of one record of a log, and raises shares to what they hold. Rows of feeds and terms are never
+// removed.
+func readBatch(batch []byte, shares []partitionMark) error {
+	header, ok := batchrepr.ReadHeader(batch)
+	if !ok {
+		return batchrepr.ErrInvalidBatch
+	}
+	rows := uint32(0)
+	for r := batchrepr.Read(batch); ; rows++ {
+		kind, key, value, ok, err := r.Next()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if kind != pebble.InternalKeyKindSet {
+			continue
+		}
+		if err := addRow(shares, key, value); err != nil {
+			return fmt.Errorf("row %q: %w", key, err)
+		}
+	}
+	if rows != header.Count {
+		return fmt.Errorf("it has %d rows, not %d: %w", rows, header.Count, batchrepr.ErrInvalidBatch)
+	}
+	return nil
+}
+
+// raise takes a row of a feed or a term into its partition's share.
+func addRow(shares []partitionMark, key, value []byte) error {
+	if len(key) < keyHeader || int(binary.BigEndian.Uint16(key)) >= len(shares) {
+		return nil
+	}
+	share := &shares[binary.BigEndian.Uint16(key)]
+	switch key[keyHeader-1] {
+	case tagFeed:
+		sequence, err := keyNumber(key)
+		share.sequence = max(share.sequence, sequence)
+		return err
+	case tagTerm:
+		epoch, err := decodeNumber(value)
+		share.epoch = max(share.epoch, epoch)
+		return err
+	}
+	return nil
+}

@@ -14,27 +14,27 @@ type views struct {
 
 	mu      sync.Mutex
 	idle    sync.Cond
-	current *shown
-	all     map[*shown]struct{}
+	current *sharedSnapshot
+	snapshots     map[*sharedSnapshot]struct{}
 	// stale tells that a commit has ended since current was taken.
 	stale bool
 	// flying tells that a batch is visible that may not be durable. A failed journal stays so.
-	flying bool
+	inFlight bool
 	closed bool
 	// closing is closed, for those who do not hold mu.
 	closing atomic.Bool
 	// active counts the reads going on.
-	active int
+	activeReads int
 }
 
 // shown is a snapshot and how many hold it: its views, and views.current.
-type shown struct {
+type sharedSnapshot struct {
 	snapshot *pebble.Snapshot
 	holders  int
 }
 
 func newViews(db *pebble.DB) *views {
-	v := &views{db: db, stale: true, all: make(map[*shown]struct{})}
+	v := &views{db: db, stale: true, snapshots: make(map[*sharedSnapshot]struct{})}
 	v.idle.L = &v.mu
 	return v
 }
@@ -42,54 +42,54 @@ func newViews(db *pebble.DB) *views {
 // hold is called before a batch is applied. What is durable by now has then been taken, so that nobody who asks for a
 // view waits for the disk, and so that it can still be read if the batch fails.
 // It gives ErrClosed when the journal has failed and is closed already, which the writer may be the last to learn.
-func (v *views) hold() error {
+func (v *views) beginCommit() error {
 	v.mu.Lock()
 	if v.closed {
 		v.mu.Unlock()
 		return ErrClosed
 	}
-	old := v.refresh()
-	v.flying = true
+	old := v.refreshCurrent()
+	v.inFlight = true
 	v.mu.Unlock()
 	if old != nil {
-		go v.discard(old) // while the disk is busy: Pebble looks for compactions each time
+		go v.closeSnapshot(old) // while the disk is busy: Pebble looks for compactions each time
 	}
 	return nil
 }
 
 // release is called when the batch is durable.
-func (v *views) release() {
+func (v *views) endCommit() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.flying, v.stale = false, true
+	v.inFlight, v.stale = false, true
 }
 
 // refresh returns what the caller is to discard outside the lock, if anything.
-func (v *views) refresh() *shown {
-	if !v.stale || v.flying {
+func (v *views) refreshCurrent() *sharedSnapshot {
+	if !v.stale || v.inFlight {
 		return nil
 	}
 	old := v.current
-	v.current = &shown{snapshot: v.db.NewSnapshot(), holders: 1}
-	v.all[v.current] = struct{}{}
+	v.current = &sharedSnapshot{snapshot: v.db.NewSnapshot(), holders: 1}
+	v.snapshots[v.current] = struct{}{}
 	v.stale = false
-	return v.drop(old)
+	return v.dropHolder(old)
 }
 
 // drop lets go of one hold, and returns what nobody holds any longer, which the caller discards outside the lock.
-func (v *views) drop(s *shown) *shown {
+func (v *views) dropHolder(s *sharedSnapshot) *sharedSnapshot {
 	if s == nil {
 		return nil
 	}
 	if s.holders--; s.holders > 0 {
 		return nil
 	}
-	delete(v.all, s)
-	v.active++ // until it is closed, so that the store is not closed before it
+	delete(v.snapshots, s)
+	v.activeReads++ // until it is closed, so that the store is not closed before it
 	return s
 }
 
-func (v *views) discard(s *shown) {
+func (v *views) closeSnapshot(s *sharedSnapshot) {
 	if s == nil {
 		return
 	}
@@ -104,18 +104,18 @@ func (v *views) enter() error {
 	if v.closed {
 		return ErrClosed
 	}
-	v.active++
+	v.activeReads++
 	return nil
 }
 
 func (v *views) exit() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.leave()
+	v.exitLocked()
 }
 
-func (v *views) leave() {
-	if v.active--; v.active == 0 {
+func (v *views) exitLocked() {
+	if v.activeReads--; v.activeReads == 0 {
 		v.idle.Broadcast()
 	}
 }
@@ -126,11 +126,11 @@ func (v *views) open() (*view, error) {
 		v.mu.Unlock()
 		return nil, ErrClosed
 	}
-	old := v.refresh()
+	old := v.refreshCurrent()
 	v.current.holders++
-	opened := &view{views: v, shown: v.current}
+	opened := &view{views: v, shared: v.current}
 	v.mu.Unlock()
-	v.discard(old)
+	v.closeSnapshot(old)
 	return opened, nil
 }
 
@@ -139,11 +139,11 @@ func (v *views) close() {
 	v.mu.Lock()
 	v.closed = true
 	v.closing.Store(true)
-	for v.active > 0 {
+	for v.activeReads > 0 {
 		v.idle.Wait()
 	}
-	left := v.all
-	v.all, v.current = nil, nil
+	left := v.snapshots
+	v.snapshots, v.current = nil, nil
 	v.mu.Unlock()
 	for s := range left {
 		_ = s.snapshot.Close()
@@ -153,38 +153,38 @@ func (v *views) close() {
 // view is one caller's hold on a snapshot.
 type view struct {
 	views  *views
-	shown  *shown
+	shared  *sharedSnapshot
 	closed bool // under views.mu
 }
 
 func (v *view) Close() error {
 	v.views.mu.Lock()
-	var unheld *shown
+	var unheld *sharedSnapshot
 	if !v.closed && !v.views.closed {
-		unheld = v.views.drop(v.shown)
+		unheld = v.views.dropHolder(v.shared)
 	}
 	v.closed = true
 	v.views.mu.Unlock()
-	v.views.discard(unheld)
+	v.views.closeSnapshot(unheld)
 	return nil
 }
 
 // begin holds the snapshot for a read, and the journal open; each begin that gives no error has its end.
-func (v *view) begin() error {
+func (v *view) beginRead() error {
 	v.views.mu.Lock()
 	defer v.views.mu.Unlock()
 	if v.closed || v.views.closed {
 		return ErrClosed
 	}
-	v.views.active++
-	v.shown.holders++
+	v.views.activeReads++
+	v.shared.holders++
 	return nil
 }
 
-func (v *view) end() {
+func (v *view) endRead() {
 	v.views.mu.Lock()
-	unheld := v.views.drop(v.shown)
-	v.views.leave()
+	unheld := v.views.dropHolder(v.shared)
+	v.views.exitLocked()
 	v.views.mu.Unlock()
-	v.views.discard(unheld)
+	v.views.closeSnapshot(unheld)
 }

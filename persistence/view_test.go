@@ -9,7 +9,7 @@ import (
 func (v *views) count() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return len(v.all)
+	return len(v.snapshots)
 }
 
 // TestSnapshotsAreShared counts Pebble's snapshots: one for all views of a state, none for a state that nobody looks at.

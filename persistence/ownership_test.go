@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -145,7 +146,7 @@ func TestMoveIsDurable(t *testing.T) {
 	}
 	reopened := f.crash(t)
 	defer reopened.Close()
-	if n := reopened.watchers.state[0]; n.Epoch != moved+1 || !n.Owned {
+	if n := reopened.watchers.notices[0]; n.Epoch != moved+1 || !n.Owned {
 		t.Fatalf("%+v after epoch %d", n, moved)
 	}
 }
@@ -198,8 +199,8 @@ func TestPartitionFails(t *testing.T) {
 	if n := headOf(t, f.Store, "a"); n != 1 {
 		t.Fatalf("version %d: the round that failed has left rows", n)
 	}
-	if f.Err() != nil || f.queue.failures() != 1 {
-		t.Fatalf("%v, %d failed", f.Err(), f.queue.failures())
+	if f.Err() != nil || f.queue.failedCount() != 1 {
+		t.Fatalf("%v, %d failed", f.Err(), f.queue.failedCount())
 	}
 
 	f.epoch = f.move(t, 0, DefaultMember)
@@ -325,15 +326,15 @@ func TestTurns(t *testing.T) {
 	}
 	q := empty()
 	for range 5000 {
-		q.put(0, nil, pending{size: 100})
+		q.enqueue(0, nil, queueEntry{size: 100})
 	}
 	for range 10 {
-		q.put(1, nil, pending{size: 100})
+		q.enqueue(1, nil, queueEntry{size: 100})
 	}
 	for range 700 {
-		q.put(2, nil, pending{size: 100})
+		q.enqueue(2, nil, queueEntry{size: 100})
 	}
-	taken := q.take(nil)
+	taken := q.takeCommit(nil)
 	for i, want := range []int{1024 - 10 - 341, 10, 341} {
 		if got := len(taken[i].round.pending); got != want {
 			t.Fatalf("partition %d: %d of the commit, want %d", i, got, want)
@@ -342,22 +343,77 @@ func TestTurns(t *testing.T) {
 	}
 	// A proposal as large as a commit comes with nothing else, and a move is a round of its own.
 	q = empty()
-	q.put(1, nil, pending{size: 100})
-	q.put(1, nil, pending{move: &Member{}, size: 100})
-	q.put(1, nil, pending{size: 100})
+	q.enqueue(1, nil, queueEntry{size: 100})
+	q.enqueue(1, nil, queueEntry{move: &Member{}, size: 100})
+	q.enqueue(1, nil, queueEntry{size: 100})
 	for range 3 {
-		if taken = q.take(nil); len(taken) != 1 || len(taken[0].round.pending) != 1 {
+		if taken = q.takeCommit(nil); len(taken) != 1 || len(taken[0].round.pending) != 1 {
 			t.Fatalf("%d lanes", len(taken))
 		}
 		taken[0].round.reset()
 	}
-	q.put(2, nil, pending{size: 2 * maxBatchBytes})
-	q.put(1, nil, pending{size: 1})
+	q.enqueue(2, nil, queueEntry{size: 2 * maxBatchBytes})
+	q.enqueue(1, nil, queueEntry{size: 1})
 	for i, p := range []Partition{2, 1} {
-		taken = q.take(nil)
+		taken = q.takeCommit(nil)
 		if len(taken) != 1 || taken[0].partition != p {
 			t.Fatalf("commit %d takes %d lanes", i, len(taken))
 		}
 		taken[0].round.reset()
+	}
+}
+
+// TestRecover fails a partition twice: each time its owner leads it again, under a new epoch, and the stream goes on.
+func TestRecover(t *testing.T) {
+	f := newFaulty(t, Options{})
+	f.Recover(t.Context())
+	led := make(chan Notice, 64)
+	f.Watch(t.Context(), func(n Notice) {
+		if n.Partition == 0 {
+			led <- n
+		}
+	})
+	next := func(owned bool) (n Notice) {
+		for n = <-led; n.Owned != owned; n = <-led {
+		}
+		return n
+	}
+	epoch := next(true).Epoch
+	f.must("a", 0)
+	for i := range 2 {
+		f.Fail(0, errors.New("no quorum"))
+		next(false)
+		now := next(true)
+		if now.Epoch <= epoch {
+			t.Fatalf("epoch %d after %d", now.Epoch, epoch)
+		}
+		epoch = now.Epoch
+		if r := appendTo(f.local, 0, epoch, "a", uint64(i+1)); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	if r := appendTo(f.local, 1, f.epoch, "b", 0); r.Err != nil {
+		t.Errorf("another partition: %v", r.Err)
+	}
+	f.finish()
+}
+
+func TestRecoveryPauses(t *testing.T) {
+	r := &recovery{attempts: make([]attempts, 1)}
+	now := time.Now()
+	for _, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
+		if got := r.nextPause(0, now); got != want {
+			t.Errorf("a pause of %v, want %v", got, want)
+		}
+	}
+	for range 20 {
+		now = now.Add(time.Minute)
+		r.nextPause(0, now)
+	}
+	if got := r.nextPause(0, now); got != maxRecoveryPause {
+		t.Errorf("the longest pause is %v", got)
+	}
+	if got := r.nextPause(0, now.Add(healthyAfter+1)); got != minRecoveryPause {
+		t.Errorf("after a healthy time the pause is %v", got)
 	}
 }

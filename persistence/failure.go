@@ -15,7 +15,7 @@ type failure struct {
 
 	mu      sync.Mutex
 	err     error
-	abandon func()
+	answerAll func()
 }
 
 func newFailure(logger *slog.Logger) *failure {
@@ -23,9 +23,9 @@ func newFailure(logger *slog.Logger) *failure {
 }
 
 // then is what is done when the journal fails; at once where it has.
-func (f *failure) then(abandon func()) {
+func (f *failure) onFailure(abandon func()) {
 	f.mu.Lock()
-	f.abandon = abandon
+	f.answerAll = abandon
 	failed := f.err != nil
 	f.mu.Unlock()
 	if failed {
@@ -36,7 +36,7 @@ func (f *failure) then(abandon func()) {
 // fail answers what waits before it tells that the journal has failed, so that who was told is in no doubt.
 func (f *failure) fail(err error) {
 	f.mu.Lock()
-	first, abandon := f.err == nil, f.abandon
+	first, abandon := f.err == nil, f.answerAll
 	if first {
 		f.err = err
 	}
@@ -59,7 +59,7 @@ func (f *failure) cause() error {
 }
 
 // fatal unwinds from Pebble to guard.
-type fatal struct{ err error }
+type pebbleFatal struct{ err error }
 
 // guard turns what Pebble considers the end of the process into an error: panics, and Fatalf, which must not return.
 // (Errors of the log do not get that far: see disk.) The store is not to be written or closed after that: Pebble may
@@ -71,7 +71,7 @@ func (f *failure) guard(write func() error) (err error) {
 		switch r := recover().(type) {
 		case nil:
 			return
-		case fatal:
+		case pebbleFatal:
 			err = r.err
 		case runtime.Error:
 			panic(r)
@@ -86,7 +86,7 @@ func (f *failure) guard(write func() error) (err error) {
 }
 
 // guarded tells whether the caller's goroutine is inside guard.
-func guarded() bool {
+func isGuarded() bool {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
 	for {
@@ -119,8 +119,8 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 func (l pebbleLogger) Fatalf(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	l.failure.fail(err)
-	if guarded() {
-		panic(fatal{err})
+	if isGuarded() {
+		panic(pebbleFatal{err})
 	}
 	runtime.Goexit()
 }

@@ -10,7 +10,7 @@ import (
 // placeOf identifies a file by its inode number and the time when the inode was made, which neither a copy nor an
 // unpacked archive can have in common with the original (statx(2)). It returns "" where the file system keeps no such
 // time, since inode numbers alone are used again.
-func placeOf(file vfs.File) string {
+func fileIDOf(file vfs.File) string {
 	fd := file.Fd()
 	if fd == vfs.InvalidFd {
 		return ""
