@@ -7,32 +7,31 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// compactionScheduler decides when Pebble runs a compaction. It grants none until start is called, and then as many at a
+// compactionScheduler decides when Pebble runs compactions. It grants none until start is called, and then as many at a
 // time as Pebble allows itself, as Pebble's default scheduler does.
 //
-// It exists because pebble.Open waits for the compactions that are running before it removes obsolete files. After a kill,
-// the flush of the replayed log starts such compactions, which take seconds. Store.start therefore calls start once
-// pebble.Open has returned.
+// pebble.Open waits for running compactions before it removes obsolete files. After a kill, the flush of the replayed log
+// would start compactions that take seconds. Store.start therefore calls start once pebble.Open has returned.
 //
-// Pebble calls TrySchedule with its locks held, so mu is never held during a call that takes them: GetWaitingCompaction
-// and Schedule. They are called by the goroutine run alone.
+// Pebble calls TrySchedule with its locks held. mu is therefore never held during GetWaitingCompaction and Schedule,
+// which take the same locks and are called by the goroutine of run only.
 type compactionScheduler struct {
 	db pebble.DBForCompaction
 
 	mu sync.Mutex
-	// started is set by start, stopped by Unregister; no compaction is granted before the one or after the other.
+	// started is set by start and stopped by Unregister. Compactions are granted only between the two.
 	started, stopped bool
 	// running is the number of granted compactions that have not ended.
 	running int
 
-	// changed has an element if a compaction may have become possible since run has looked.
+	// changed has an element if a compaction may have become possible since run last checked.
 	changed  chan struct{}
 	stop     chan struct{}
 	finished chan struct{}
 }
 
-// compactionInterval is how often run looks for a compaction to grant, since Pebble does not report everything that
-// allows one.
+// compactionInterval is the time between checks of run, since Pebble does not report everything that makes a compaction
+// possible.
 const compactionInterval = 100 * time.Millisecond
 
 func newCompactionScheduler() *compactionScheduler {
@@ -65,12 +64,13 @@ func (s *compactionScheduler) Unregister() {
 	}
 }
 
-// TrySchedule grants the compaction that Pebble wants to run now. After a refusal, run offers one as soon as it is allowed.
+// TrySchedule grants a compaction that Pebble wants to run, or returns false. After a refusal, run offers the compaction
+// as soon as it is allowed.
 func (s *compactionScheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 	return s.acquire(), s
 }
 
-// acquire reports whether one more compaction may run, and counts it as running if so.
+// acquire reports whether one more compaction may run, and if so counts it as running.
 func (s *compactionScheduler) acquire() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *compactionScheduler) run() {
 	}
 }
 
-// Started, MeasureCPU, CumulativeStats and Done are the methods of a grant. Done ends a compaction.
+// Started, MeasureCPU, CumulativeStats and Done are the methods of a granted compaction. Done ends it.
 func (s *compactionScheduler) Started()                                                {}
 func (s *compactionScheduler) MeasureCPU(pebble.CompactionGoroutineKind)               {}
 func (s *compactionScheduler) CumulativeStats(stats pebble.CompactionGrantHandleStats) {}

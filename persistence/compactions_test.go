@@ -13,14 +13,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// waitLimit is how long a test waits for what must happen at once.
+// waitLimit bounds the time that a test waits for an event that should be immediate.
 const waitLimit = 30 * time.Second
 
-// TestOpenAfterKill opens a store whose recovery makes a compaction necessary, on a disk on which compactions make no
-// progress. Open returns nevertheless, and the compaction runs later.
+// TestOpenAfterKill opens a store with a replayed log that makes a compaction necessary, on a disk that blocks
+// compactions. Open returns nevertheless, and the compaction runs later.
 func TestOpenAfterKill(t *testing.T) {
 	release := make(chan struct{})
-	isTable := failing(errors.New("table"), tableSuffix, errorfs.OpCreate)
+	isTable := faultOn(errors.New("table"), tableSuffix, errorfs.OpCreate)
 	var tables atomic.Int32
 	fs := errorfs.Wrap(killedWithBacklog(t), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if isTable(op) != nil && tables.Add(1) > 1 { // the flush of the replayed log writes the first table
@@ -30,7 +30,7 @@ func TestOpenAfterKill(t *testing.T) {
 	}))
 	opened := make(chan *Store, 1)
 	go func() {
-		s, err := Open(tiny(fs, "data"))
+		s, err := Open(smallOptions(fs, "data"))
 		if err != nil {
 			t.Error(err)
 		}
@@ -56,14 +56,14 @@ func TestOpenAfterKill(t *testing.T) {
 	}
 }
 
-// killedWithBacklog returns the disk of a process that was killed when level 0 had many overlapping tables, and as many
-// rows in the log alone.
+// killedWithBacklog returns the disk after a kill of a process that had many overlapping tables in level 0, and further
+// rows in its log.
 func killedWithBacklog(t *testing.T) vfs.FS {
 	t.Helper()
 	disk := vfs.NewCrashableMem()
-	o := tiny(disk, "data")
+	o := smallOptions(disk, "data")
 	mustClose(t, mustOpen(t, o))
-	p := o.withDefaults().pebble(disk, &backgroundErrors{failure: newFailure(quiet), metrics: newMetrics()})
+	p := o.withDefaults().pebble(disk, &backgroundErrors{failure: newFailure(discardLog), metrics: newMetrics()})
 	p.DisableAutomaticCompactions = true
 	db, err := pebble.Open("data/store", p)
 	if err != nil {

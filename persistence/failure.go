@@ -8,13 +8,14 @@ import (
 	"sync"
 )
 
-// failure is the end of a journal: the first error after which nothing may be written.
+// failure records the first error that ends the journal. Nothing is written after it.
 type failure struct {
 	logger *slog.Logger
-	ended  chan struct{}
+	// ended is closed when the journal has failed and all its callers are being answered.
+	ended chan struct{}
 
-	mu      sync.Mutex
-	err     error
+	mu        sync.Mutex
+	err       error
 	answerAll func()
 }
 
@@ -22,7 +23,8 @@ func newFailure(logger *slog.Logger) *failure {
 	return &failure{logger: logger, ended: make(chan struct{})}
 }
 
-// then is what is done when the journal fails; at once where it has.
+// onFailure sets the function that fail calls to answer all callers. It calls the function at once if the journal has
+// already failed.
 func (f *failure) onFailure(abandon func()) {
 	f.mu.Lock()
 	f.answerAll = abandon
@@ -33,7 +35,8 @@ func (f *failure) onFailure(abandon func()) {
 	}
 }
 
-// fail answers what waits before it tells that the journal has failed, so that who was told is in no doubt.
+// fail ends the journal. Only the first call has an effect. Callers are answered before ended is closed, so that a
+// process that exits on Failed has answered them.
 func (f *failure) fail(err error) {
 	f.mu.Lock()
 	first, abandon := f.err == nil, f.answerAll
@@ -44,26 +47,30 @@ func (f *failure) fail(err error) {
 	if !first {
 		return
 	}
-	f.logger.Error("the journal has failed", "error", err)
+	f.logger.Error("the journal has failed and writes nothing more: restart the process", "error", err)
 	if abandon != nil {
 		abandon()
 	}
 	close(f.ended)
 }
 
-// cause is the error of a journal that has failed, else nil.
+// cause returns the error that ended the journal, or nil.
 func (f *failure) cause() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.err
 }
 
-// fatal unwinds from Pebble to guard.
+// pebbleFatal is the panic by which Fatalf leaves Pebble. guard recovers it.
 type pebbleFatal struct{ err error }
 
 // guard turns what Pebble considers the end of the process into an error: panics, and Fatalf, which must not return.
 // (Errors of the log do not get that far: see disk.) The store is not to be written or closed after that: Pebble may
 // have unwound with its locks held.
+//
+// guard calls write, which calls Pebble, and turns a panic or a fatal error of Pebble into an error that ends the
+// journal. Runtime errors panic again. After a failure the store must be neither written nor closed, because the panic
+// may have left Pebble's locks held. Errors of the log never reach guard (see disk).
 //
 //go:noinline
 func (f *failure) guard(write func() error) (err error) {
@@ -85,7 +92,7 @@ func (f *failure) guard(write func() error) (err error) {
 	return write()
 }
 
-// guarded tells whether the caller's goroutine is inside guard.
+// isGuarded reports whether the calling goroutine is inside guard.
 func isGuarded() bool {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
@@ -100,7 +107,7 @@ func isGuarded() bool {
 	}
 }
 
-// pebbleLogger hands Pebble's messages on, and its fatal errors to failure.
+// pebbleLogger passes Pebble's messages to slog, and its fatal errors to failure.
 type pebbleLogger struct {
 	slog    *slog.Logger
 	failure *failure
@@ -114,8 +121,8 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 	l.slog.Error("pebble", "message", fmt.Sprintf(format, args...))
 }
 
-// Fatalf does not return. A goroutine of Pebble's own ends here; its deferred calls unlock what it held, so that reads
-// go on.
+// Fatalf ends the journal. It does not return: inside guard it panics, and otherwise it ends the goroutine, which belongs
+// to Pebble. Its deferred calls release the locks that it holds, so that reads continue.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	l.failure.fail(err)

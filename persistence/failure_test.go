@@ -13,17 +13,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// TestLogFails breaks the log under an append, which is never acknowledged, and ends the journal but not the process.
-func TestLogFails(t *testing.T) {
+// TestLogFault breaks the log during an append: the append is not acknowledged, and the journal ends, but not the
+// process.
+func TestLogFault(t *testing.T) {
 	for name, fault := range map[string]func(errorfs.Op) error{
-		"sync":           failing(errors.New("broken"), ".log", syncs...),
-		"write":          failing(errors.New("broken"), ".log", writes...),
-		"write: no room": failing(syscall.ENOSPC, ".log", writes...),
+		"sync":           faultOn(errors.New("broken"), ".log", syncs...),
+		"write":          faultOn(errors.New("broken"), ".log", writes...),
+		"write: no room": faultOn(syscall.ENOSPC, ".log", writes...),
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFaulty(t, Options{})
-			f.must("a", 0)
-			f.inject(fault)
+			f := newFaultyJournal(t, Options{})
+			f.mustAppend("a", 0)
+			f.injectFault(fault)
 			if r := f.append("a", 1); !errors.Is(r.Err, ErrUnknown) {
 				t.Fatalf("in flight: %+v", r)
 			}
@@ -44,18 +45,18 @@ func TestLogFails(t *testing.T) {
 			if err := f.Close(); err == nil {
 				t.Fatal("closed without an error")
 			}
-			reopenAfter(t, f, 1, 2)
+			checkVersionAfterCrash(t, f, 1, 2)
 		})
 	}
 }
 
-// TestQueuedWhenLogFails has a batch in flight and one behind it when the log breaks.
-func TestQueuedWhenLogFails(t *testing.T) {
-	f := newFaulty(t, Options{})
-	f.must("a", 0)
+// TestLogFaultWithQueue breaks the log while one batch is in flight and another is queued.
+func TestLogFaultWithQueue(t *testing.T) {
+	f := newFaultyJournal(t, Options{})
+	f.mustAppend("a", 0)
 	syncing, broken := make(chan struct{}, 100), make(chan struct{})
-	isSync := failing(errors.New("broken"), ".log", syncs...)
-	f.inject(func(op errorfs.Op) error {
+	isSync := faultOn(errors.New("broken"), ".log", syncs...)
+	f.injectFault(func(op errorfs.Op) error {
 		err := isSync(op)
 		if err != nil {
 			syncing <- struct{}{}
@@ -63,9 +64,9 @@ func TestQueuedWhenLogFails(t *testing.T) {
 		}
 		return err
 	})
-	flying := f.begin("a", 1)
+	flying := f.startAppend("a", 1)
 	<-syncing
-	queued := f.begin("a", 2)
+	queued := f.startAppend("a", 2)
 	if n := headOf(t, f.Store, "a"); n != 1 {
 		t.Fatalf("a view shows version %d, which is not durable", n)
 	}
@@ -81,20 +82,20 @@ func TestQueuedWhenLogFails(t *testing.T) {
 	}
 }
 
-// TestViewWhileSyncing asks for views while a batch is visible to Pebble and not durable.
-func TestViewWhileSyncing(t *testing.T) {
-	f := newFaulty(t, Options{})
-	f.must("a", 0)
+// TestViewDuringSync opens a view while a batch is visible in Pebble but not durable: the view does not show it.
+func TestViewDuringSync(t *testing.T) {
+	f := newFaultyJournal(t, Options{})
+	f.mustAppend("a", 0)
 	syncing, goOn := make(chan struct{}, 100), make(chan struct{})
-	isSync := failing(errors.New("sync"), ".log", syncs...)
-	f.inject(func(op errorfs.Op) error {
+	isSync := faultOn(errors.New("sync"), ".log", syncs...)
+	f.injectFault(func(op errorfs.Op) error {
 		if isSync(op) != nil {
 			syncing <- struct{}{}
 			<-goOn
 		}
 		return nil
 	})
-	flying := f.begin("a", 1)
+	flying := f.startAppend("a", 1)
 	<-syncing
 	if n := headOf(t, f.Store, "a"); n != 1 {
 		t.Fatalf("version %d while it is being synced", n)
@@ -106,28 +107,28 @@ func TestViewWhileSyncing(t *testing.T) {
 	if n := headOf(t, f.Store, "a"); n != 2 {
 		t.Fatalf("version %d after it is done", n)
 	}
-	f.finish()
+	f.mustClose()
 }
 
-// TestQueueIsBounded holds the disk until proposals are refused; what was accepted is written all the same.
-func TestQueueIsBounded(t *testing.T) {
+// TestQueueBounds blocks the disk until proposals are refused: all accepted ones are written.
+func TestQueueBounds(t *testing.T) {
 	for name, o := range map[string]Options{"number": {QueueProposals: 10}, "bytes": {QueueBytes: 3000}} {
 		t.Run(name, func(t *testing.T) {
-			f := newFaulty(t, o)
+			f := newFaultyJournal(t, o)
 			syncing, goOn := make(chan struct{}, 100), make(chan struct{})
-			isSync := failing(errors.New("sync"), ".log", syncs...)
-			f.inject(func(op errorfs.Op) error {
+			isSync := faultOn(errors.New("sync"), ".log", syncs...)
+			f.injectFault(func(op errorfs.Op) error {
 				if isSync(op) != nil {
 					syncing <- struct{}{}
 					<-goOn
 				}
 				return nil
 			})
-			first := f.begin("first", 0)
+			first := f.startAppend("first", 0)
 			<-syncing
 			var accepted []chan Result
 			for i := 0; ; i++ {
-				results := f.begin(Stream(fmt.Sprint("s", i)), 0)
+				results := f.startAppend(Stream(fmt.Sprint("s", i)), 0)
 				if n, _ := f.queue.depth(); n == len(accepted) {
 					if r := <-results; !errors.Is(r.Err, ErrRefused) {
 						t.Fatalf("got %+v", r)
@@ -145,28 +146,30 @@ func TestQueueIsBounded(t *testing.T) {
 					t.Fatal(r.Err)
 				}
 			}
-			f.must("later", 0)
-			f.finish()
+			f.mustAppend("later", 0)
+			f.mustClose()
 		})
 	}
 }
 
-func TestTooLarge(t *testing.T) {
-	f := newFaulty(t, Options{})
+// TestProposalTooLarge appends more than maxProposalBytes.
+func TestProposalTooLarge(t *testing.T) {
+	f := newFaultyJournal(t, Options{})
 	results := make(chan Result, 1)
 	p := Proposal{Stream: "a", Epoch: f.epoch, Events: []Event{{Payload: make([]byte, maxProposalBytes)}}}
 	f.Append(p, func(r Result) { results <- r })
 	if r := <-results; !errors.Is(r.Err, ErrRefused) {
 		t.Fatalf("got %+v", r)
 	}
-	f.must("a", 0)
-	f.finish()
+	f.mustAppend("a", 0)
+	f.mustClose()
 }
 
+// TestDiskNearlyFull refuses proposals exactly while the free space is below the minimum.
 func TestDiskNearlyFull(t *testing.T) {
-	f := newFaulty(t, Options{MinFreeBytes: 1 << 20})
+	f := newFaultyJournal(t, Options{MinFreeBytes: 1 << 20})
 	f.diskSpace.interval = 0
-	f.must("a", 0)
+	f.mustAppend("a", 0)
 	f.disk.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1<<20 - 1, TotalBytes: 1 << 30})
 	for range 3 {
 		if r := f.append("a", 1); !errors.Is(r.Err, ErrRefused) {
@@ -177,18 +180,18 @@ func TestDiskNearlyFull(t *testing.T) {
 		t.Fatalf("version %d", n)
 	}
 	f.disk.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 20, TotalBytes: 1 << 30})
-	f.must("a", 1)
-	f.finish()
+	f.mustAppend("a", 1)
+	f.mustClose()
 }
 
-// TestFlushFails lets Pebble try again for as long as the disk is full, and gives up on any other error that stays.
-func TestFlushFails(t *testing.T) {
+// TestFlushFault lets Pebble retry flushes while the disk is full, and ends the journal on any other error that persists.
+func TestFlushFault(t *testing.T) {
 	t.Run("no room", func(t *testing.T) {
-		f := newFaulty(t, Options{})
-		f.must("a", 0)
+		f := newFaultyJournal(t, Options{})
+		f.mustAppend("a", 0)
 		tried := make(chan struct{}, 1)
-		full := failing(syscall.ENOSPC, ".sst", errorfs.OpCreate)
-		f.inject(func(op errorfs.Op) error {
+		full := faultOn(syscall.ENOSPC, ".sst", errorfs.OpCreate)
+		f.injectFault(func(op errorfs.Op) error {
 			err := full(op)
 			if err != nil {
 				select {
@@ -204,30 +207,30 @@ func TestFlushFails(t *testing.T) {
 		}
 		<-tried
 		<-tried
-		f.must("a", 1)
+		f.mustAppend("a", 1)
 		f.fault.Store(nil)
 		<-flushed
-		f.must("a", 2)
-		f.finish()
+		f.mustAppend("a", 2)
+		f.mustClose()
 	})
 	t.Run("broken", func(t *testing.T) {
-		f := newFaulty(t, Options{})
-		f.must("a", 0)
-		f.inject(failing(errors.New("broken"), ".sst", errorfs.OpCreate))
+		f := newFaultyJournal(t, Options{})
+		f.mustAppend("a", 0)
+		f.injectFault(faultOn(errors.New("broken"), ".sst", errorfs.OpCreate))
 		if _, err := f.db.AsyncFlush(); err != nil {
 			t.Fatal(err)
 		}
 		<-f.Failed()
 		f.fault.Store(nil)
-		reopenAfter(t, f, 1, 1)
+		checkVersionAfterCrash(t, f, 1, 1)
 	})
 }
 
-// TestManifestFails breaks what Pebble considers fatal on a goroutine of its own.
-func TestManifestFails(t *testing.T) {
-	f := newFaulty(t, Options{})
-	f.must("a", 0)
-	f.inject(failing(errors.New("broken"), "MANIFEST", append(writes, syncs...)...))
+// TestManifestFault causes a fatal error on a goroutine of Pebble.
+func TestManifestFault(t *testing.T) {
+	f := newFaultyJournal(t, Options{})
+	f.mustAppend("a", 0)
+	f.injectFault(faultOn(errors.New("broken"), "MANIFEST", append(writes, syncs...)...))
 	if _, err := f.db.AsyncFlush(); err != nil {
 		t.Fatal(err)
 	}
@@ -240,19 +243,19 @@ func TestManifestFails(t *testing.T) {
 	}
 	_ = f.Close()
 	f.fault.Store(nil)
-	reopenAfter(t, f, 1, 1)
+	checkVersionAfterCrash(t, f, 1, 1)
 }
 
-// TestNoDescriptors lets the process run out of file descriptors where Pebble opens each kind of file. Pebble's own bound on
-// errors in a row is far exceeded.
-func TestNoDescriptors(t *testing.T) {
+// TestNoFileDescriptors lets the process run out of file descriptors wherever Pebble opens a kind of file, many more
+// times in a row than maxBackgroundErrors.
+func TestNoFileDescriptors(t *testing.T) {
 	for _, part := range []string{".sst", ".log"} {
 		t.Run(part, func(t *testing.T) {
-			f := newFaulty(t, Options{})
-			f.must("a", 0)
+			f := newFaultyJournal(t, Options{})
+			f.mustAppend("a", 0)
 			var refused atomic.Int32
-			none := failing(syscall.EMFILE, part, errorfs.OpCreate, errorfs.OpReuseForWrite)
-			f.inject(func(op errorfs.Op) error {
+			none := faultOn(syscall.EMFILE, part, errorfs.OpCreate, errorfs.OpReuseForWrite)
+			f.injectFault(func(op errorfs.Op) error {
 				err := none(op)
 				if err != nil && refused.Add(1) > 2*maxBackgroundErrors {
 					f.fault.Store(nil)
@@ -260,7 +263,7 @@ func TestNoDescriptors(t *testing.T) {
 				return err
 			})
 			for version := uint64(1); refused.Load() <= 2*maxBackgroundErrors; version++ {
-				f.must("a", version)
+				f.mustAppend("a", version)
 				flushed, err := f.db.AsyncFlush()
 				if err != nil {
 					t.Fatal(err)
@@ -271,18 +274,18 @@ func TestNoDescriptors(t *testing.T) {
 					t.Fatal(f.Err())
 				}
 			}
-			f.finish()
+			f.mustClose()
 		})
 	}
 }
 
-// TestOpenFails breaks each file that opening writes.
-func TestOpenFails(t *testing.T) {
+// TestOpenFault breaks each file that opening writes.
+func TestOpenFault(t *testing.T) {
 	for _, part := range []string{formatName, "MANIFEST", ".log"} {
 		t.Run(part, func(t *testing.T) {
 			disk := vfs.NewMem()
-			fs := errorfs.Wrap(disk, errorfs.InjectorFunc(failing(errors.New("broken"), part, append(writes, syncs...)...)))
-			_, err := Open(Options{Dir: "data", FS: fs, Logger: quiet, CacheBytes: minCache})
+			fs := errorfs.Wrap(disk, errorfs.InjectorFunc(faultOn(errors.New("broken"), part, append(writes, syncs...)...)))
+			_, err := Open(Options{Dir: "data", FS: fs, Logger: discardLog, CacheBytes: minCache})
 			if err == nil || !strings.Contains(err.Error(), "data") {
 				t.Fatalf("got %v", err)
 			}
@@ -290,11 +293,11 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// TestWatchersOutliveFailure watches a journal of which the last append failed.
-func TestWatchersOutliveFailure(t *testing.T) {
-	f := newFaulty(t, Options{})
-	f.must("a", 0)
-	f.inject(failing(errors.New("broken"), ".log", syncs...))
+// TestWatchAfterFailure watches a journal after its last append has failed.
+func TestWatchAfterFailure(t *testing.T) {
+	f := newFaultyJournal(t, Options{})
+	f.mustAppend("a", 0)
+	f.injectFault(faultOn(errors.New("broken"), ".log", syncs...))
 	if r := f.append("a", 1); !errors.Is(r.Err, ErrUnknown) {
 		t.Fatalf("got %+v", r)
 	}
@@ -306,11 +309,11 @@ func TestWatchersOutliveFailure(t *testing.T) {
 	}
 }
 
-// TestNextLogFails fills memtables until Pebble begins another log, and cannot.
-func TestNextLogFails(t *testing.T) {
-	f := newFaulty(t, Options{})
-	f.must("a", 0)
-	f.inject(failing(syscall.ENOSPC, ".log", errorfs.OpCreate, errorfs.OpReuseForWrite))
+// TestLogSwitchFault fills memtables until Pebble creates another log, which fails.
+func TestLogSwitchFault(t *testing.T) {
+	f := newFaultyJournal(t, Options{})
+	f.mustAppend("a", 0)
+	f.injectFault(faultOn(syscall.ENOSPC, ".log", errorfs.OpCreate, errorfs.OpReuseForWrite))
 	version := uint64(1)
 	for {
 		results := make(chan Result, 1)
@@ -332,18 +335,18 @@ func TestNextLogFails(t *testing.T) {
 		t.Fatalf("closed with %v", err)
 	}
 	f.fault.Store(nil)
-	reopenAfter(t, f, version, version+1)
+	checkVersionAfterCrash(t, f, version, version+1)
 }
 
-// TestEachWriteFails breaks the first, second, third ... thing that is written, and looks after a loss of power for what
-// was acknowledged.
-func TestEachWriteFails(t *testing.T) {
+// TestFaultOfEachWrite breaks each of the first 60 writes to the disk in turn, and compares the acknowledged versions
+// with the versions after a loss of power.
+func TestFaultOfEachWrite(t *testing.T) {
 	for n := range int64(60) {
-		f := newFaulty(t, Options{})
-		f.must("a", 0)
+		f := newFaultyJournal(t, Options{})
+		f.mustAppend("a", 0)
 		var left atomic.Int64
 		left.Store(n)
-		f.inject(func(op errorfs.Op) error {
+		f.injectFault(func(op errorfs.Op) error {
 			if left.Add(-1) == -1 {
 				return errors.New("broken")
 			}
@@ -353,7 +356,7 @@ func TestEachWriteFails(t *testing.T) {
 		flushed := make(chan struct{})
 		for most < 20 {
 			if most == 5 {
-				go func() { // may stay at the fault
+				go func() { // may block at the fault forever
 					_, _ = f.db.AsyncFlush()
 					close(flushed)
 				}()
@@ -368,8 +371,8 @@ func TestEachWriteFails(t *testing.T) {
 			least = most
 		}
 		f.fault.Store(nil)
-		reopenAfter(t, f, least, most)
-		if most >= 5 { // Pebble panics where a flush is asked for after its end
+		checkVersionAfterCrash(t, f, least, most)
+		if most >= 5 { // Pebble panics if it is flushed after it was closed
 			select {
 			case <-flushed:
 			case <-f.Failed():

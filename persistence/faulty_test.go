@@ -11,23 +11,24 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-var quiet = slog.New(slog.DiscardHandler)
+var discardLog = slog.New(slog.DiscardHandler)
 
-// faulty is a journal on a disk that fails on demand.
-type faulty struct {
+// faultyJournal is a journal on a disk with injected faults.
+type faultyJournal struct {
 	*Store
 	t     *testing.T
 	disk  *vfs.MemFS
 	epoch uint64
-	// fault, when there is one, is asked about each operation that writes.
+	// fault is called for each operation that writes, unless it is nil.
 	fault *atomic.Pointer[func(op errorfs.Op) error]
-	// syncing gets a value for each sync that holdSync holds.
+	// syncing receives a value for each sync that holdSyncs blocks.
 	syncing chan struct{}
 }
 
-func newFaulty(t *testing.T, o Options) *faulty {
-	f := &faulty{t: t, disk: vfs.NewCrashableMem(), fault: new(atomic.Pointer[func(op errorfs.Op) error])}
-	o.Dir, o.Logger, o.CacheBytes = "data", quiet, minCache
+// newFaultyJournal opens a journal in memory, without faults.
+func newFaultyJournal(t *testing.T, o Options) *faultyJournal {
+	f := &faultyJournal{t: t, disk: vfs.NewCrashableMem(), fault: new(atomic.Pointer[func(op errorfs.Op) error])}
+	o.Dir, o.Logger, o.CacheBytes = "data", discardLog, minCache
 	o.FS = errorfs.Wrap(f.disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if fault := f.fault.Load(); fault != nil && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
 			return (*fault)(op)
@@ -42,10 +43,11 @@ func newFaulty(t *testing.T, o Options) *faulty {
 	return f
 }
 
-func (f *faulty) inject(fault func(op errorfs.Op) error) { f.fault.Store(&fault) }
+// injectFault replaces the fault.
+func (f *faultyJournal) injectFault(fault func(op errorfs.Op) error) { f.fault.Store(&fault) }
 
-// failing is a fault of files whose names contain part, in operations of some kinds.
-func failing(err error, part string, kinds ...errorfs.OpKind) func(errorfs.Op) error {
+// faultOn returns a fault that fails operations of some kinds on files with part in their path.
+func faultOn(err error, part string, kinds ...errorfs.OpKind) func(errorfs.Op) error {
 	return func(op errorfs.Op) error {
 		for _, kind := range kinds {
 			if op.Kind == kind && strings.Contains(op.Path, part) {
@@ -56,22 +58,25 @@ func failing(err error, part string, kinds ...errorfs.OpKind) func(errorfs.Op) e
 	}
 }
 
-func (f *faulty) begin(s Stream, expected uint64) chan Result {
+// startAppend appends one event to partition 0 without waiting for the result.
+func (f *faultyJournal) startAppend(s Stream, expected uint64) chan Result {
 	results := make(chan Result, 1)
 	p := Proposal{Stream: s, Expected: expected, Epoch: f.epoch, Events: []Event{{Name: "e", Payload: make([]byte, 100)}}}
 	f.Append(p, func(r Result) { results <- r })
 	return results
 }
 
-func (f *faulty) append(s Stream, expected uint64) Result { return <-f.begin(s, expected) }
+// append appends one event to partition 0.
+func (f *faultyJournal) append(s Stream, expected uint64) Result { return <-f.startAppend(s, expected) }
 
-func (f *faulty) must(s Stream, expected uint64) {
+func (f *faultyJournal) mustAppend(s Stream, expected uint64) {
 	f.t.Helper()
 	if r := f.append(s, expected); r.Err != nil {
 		f.t.Fatal(r.Err)
 	}
 }
 
+// headOf returns the version of a stream in partition 0, and fails unless the stream has as many events.
 func headOf(t *testing.T, s *Store, stream Stream) uint64 {
 	t.Helper()
 	v, err := s.View()
@@ -101,12 +106,12 @@ var (
 	writes = []errorfs.OpKind{errorfs.OpFileWrite, errorfs.OpFileWriteAt}
 )
 
-// holdSync makes syncs of the log wait until release is called.
-func (f *faulty) holdSync() (release func()) {
+// holdSyncs blocks syncs of the log until release is called.
+func (f *faultyJournal) holdSyncs() (release func()) {
 	f.syncing = make(chan struct{}, 1000)
 	goOn := make(chan struct{})
-	isSync := failing(errors.New("sync"), ".log", syncs...)
-	f.inject(func(op errorfs.Op) error {
+	isSync := faultOn(errors.New("sync"), ".log", syncs...)
+	f.injectFault(func(op errorfs.Op) error {
 		if isSync(op) != nil {
 			f.syncing <- struct{}{}
 			<-goOn
@@ -116,10 +121,10 @@ func (f *faulty) holdSync() (release func()) {
 	return func() { close(goOn) }
 }
 
-// together makes one commit of what propose appends.
-func (f *faulty) together(propose func()) {
-	release := f.holdSync()
-	behind := f.begin("behind", headOf(f.t, f.Store, "behind"))
+// commitTogether puts everything that propose appends into one commit.
+func (f *faultyJournal) commitTogether(propose func()) {
+	release := f.holdSyncs()
+	behind := f.startAppend("behind", headOf(f.t, f.Store, "behind"))
 	<-f.syncing
 	propose()
 	release()
@@ -129,20 +134,20 @@ func (f *faulty) together(propose func()) {
 	f.fault.Store(nil)
 }
 
-// crash opens what is left after a loss of power.
-func (f *faulty) crash(t *testing.T) *Store {
+// reopenAfterCrash opens the journal as a loss of power leaves it.
+func (f *faultyJournal) reopenAfterCrash(t *testing.T) *Store {
 	t.Helper()
-	s, err := Open(Options{Dir: "data", Logger: quiet, CacheBytes: minCache, FS: f.disk.CrashClone(vfs.CrashCloneCfg{})})
+	s, err := Open(Options{Dir: "data", Logger: discardLog, CacheBytes: minCache, FS: f.disk.CrashClone(vfs.CrashCloneCfg{})})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// reopenAfter looks for the versions that may be left after the power went.
-func reopenAfter(t *testing.T, f *faulty, least, most uint64) {
+// checkVersionAfterCrash fails unless the version of stream a after a loss of power is between least and most.
+func checkVersionAfterCrash(t *testing.T, f *faultyJournal, least, most uint64) {
 	t.Helper()
-	s, err := Open(Options{Dir: "data", Logger: quiet, CacheBytes: minCache, FS: f.disk.CrashClone(vfs.CrashCloneCfg{})})
+	s, err := Open(Options{Dir: "data", Logger: discardLog, CacheBytes: minCache, FS: f.disk.CrashClone(vfs.CrashCloneCfg{})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +157,8 @@ func reopenAfter(t *testing.T, f *faulty, least, most uint64) {
 	}
 }
 
-func (f *faulty) finish() {
+// mustClose removes the fault and closes the journal.
+func (f *faultyJournal) mustClose() {
 	f.t.Helper()
 	f.fault.Store(nil)
 	if err := f.Close(); err != nil {

@@ -4,5 +4,5 @@ package persistence
 
 import "github.com/cockroachdb/pebble/v2/vfs"
 
-// placeOf returns "": a copy is not recognised here.
-func placeOf(vfs.File) string { return "" }
+// fileIDOf returns "": copies are not recognized on this operating system.
+func fileIDOf(vfs.File) string { return "" }

@@ -15,7 +15,7 @@ import (
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
 )
 
-// TestKeys holds the encoding to what is on disks already.
+// TestKeys compares the encoding of keys with the one that is stored on disks.
 func TestKeys(t *testing.T) {
 	datadriven.RunTest(t, "testdata/keys", func(t *testing.T, d *datadriven.TestData) string {
 		var p int
@@ -53,12 +53,12 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// unquote knows the bytes that the test's syntax has no room for.
+// unquote decodes bytes that the syntax of the test files cannot express.
 func unquote(s string) string {
 	return strings.NewReplacer("<00>", "\x00", "<01>", "\x01", "<02>", "\x02", "<ff>", "\xff").Replace(s)
 }
 
-// FuzzKeys compares the order of keys with that of what they say, and what is decoded with what was encoded.
+// FuzzKeys checks that encoded keys sort like their contents, and that decoding reverses encoding.
 func FuzzKeys(f *testing.F) {
 	f.Add("a", "b", uint64(1), "a\x00", "", uint64(2))
 	f.Add("", "\x00", uint64(0), "", "\x00\x01", ^uint64(0))
@@ -67,10 +67,10 @@ func FuzzKeys(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name1, value1 string, n1 uint64, name2, value2 string, n2 uint64) {
 		entry1, entry2 := appendEntryKey(nil, 1, name1, value1, n1), appendEntryKey(nil, 1, name2, value2, n2)
 		byEntry := cmp.Or(strings.Compare(name1, name2), strings.Compare(value1, value2), cmp.Compare(n1, n2))
-		checkPair(t, entry1, entry2, byEntry)
-		checkPair(t, entry1[:splitKey(entry1)], entry2[:splitKey(entry2)], cmp.Or(strings.Compare(name1, name2), strings.Compare(value1, value2)))
+		checkComparer(t, entry1, entry2, byEntry)
+		checkComparer(t, entry1[:splitKey(entry1)], entry2[:splitKey(entry2)], cmp.Or(strings.Compare(name1, name2), strings.Compare(value1, value2)))
 		event1, event2 := appendNumber(appendEventPrefix(nil, 1, Stream(name1)), n1), appendNumber(appendEventPrefix(nil, 1, Stream(name2)), n2)
-		checkPair(t, event1, event2, cmp.Or(strings.Compare(name1, name2), cmp.Compare(n1, n2)))
+		checkComparer(t, event1, event2, cmp.Or(strings.Compare(name1, name2), cmp.Compare(n1, n2)))
 		escaped, err := entryValue(entry1, len(appendValuesPrefix(nil, 1, name1, "")))
 		if err != nil {
 			t.Fatal(err)
@@ -88,8 +88,9 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// checkPair is what Pebble asks of a comparer with a split, for a and b and for keys shortened between them.
-func checkPair(t *testing.T, a, b []byte, want int) {
+// checkComparer checks the properties that Pebble requires of a comparer with a Split function, for a, b and shortened
+// keys between them.
+func checkComparer(t *testing.T, a, b []byte, want int) {
 	t.Helper()
 	if got := comparer.Compare(a, b); got != want {
 		t.Fatalf("%x and %x compare as %d, want %d", a, b, got, want)
@@ -110,7 +111,7 @@ func checkPair(t *testing.T, a, b []byte, want int) {
 	}
 }
 
-// FuzzRecord reads records back, by hand and with the generated code.
+// FuzzRecord decodes encoded records, by hand and with the generated code.
 func FuzzRecord(f *testing.F) {
 	f.Add(uint64(1), "name", "actor", "command", "request", int64(1_700_000_000_000), []byte("payload"))
 	f.Add(uint64(0), "", "", "", "", int64(-1), []byte{})
@@ -140,7 +141,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzDecode feeds the decoders what no encoder wrote.
+// FuzzDecode passes arbitrary bytes to the decoders.
 func FuzzDecode(f *testing.F) {
 	event := Event{Name: "n", At: time.UnixMilli(5), Payload: []byte("p")}
 	f.Add(appendRecord(nil, &event, 9, metadataSize(&event)))
@@ -158,7 +159,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func TestMetadataSkipsWhatItDoesNotKnow(t *testing.T) {
+func TestMetadataWithUnknownFields(t *testing.T) {
 	b, err := proto.Marshal(&journalv1.Metadata{Name: "n", At: 5, Actor: "a", CommandId: "c", RequestId: "r"})
 	if err != nil {
 		t.Fatal(err)

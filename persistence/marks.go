@@ -16,38 +16,40 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// ErrDamaged says that the data directory does not hold what its marks say it held, or that a file of it cannot be
-// read. Open returns it, wrapped with the reason, before anything on the disk is changed.
+// ErrDamaged means that the data directory contains less than its marks promise, or that one of its files cannot be read.
+// Open returns it, wrapped with the reason, before it has changed anything on the disk.
 var ErrDamaged = errors.New("the journal is damaged or incomplete")
 
+// damaged returns an ErrDamaged with a reason.
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrDamaged, fmt.Errorf(format, args...))
 }
 
-// marks are the identity of a journal and its high-water marks, kept in a file outside Pebble, so that a store that
-// lost history cannot pass for one that never had it. Everything that the marks promise was durable in the store before
-// the marks were written; the store may hold more.
+// marks are the identity and the high-water marks of a journal. They are stored in a file outside Pebble, so that a store
+// that has lost its history is not taken for one that never had any. Everything that the marks promise was durable in the
+// store before they were written; the store may contain more.
 type marks struct {
-	// disk is the id of the data directory that the marks belong to.
+	// disk is the id of the data directory to which the marks belong.
 	disk string
-	// timeline is random. It is renewed when the data directory is found to be a copy of another.
+	// timeline is a random id. It is renewed when the data directory is found to be a copy of another one.
 	timeline string
-	// place tells the file that holds the marks from a copy of it; "" where the file system cannot tell.
+	// fileID tells the file of the marks from a copy of it (see fileIDOf); it is empty if the file system cannot tell
+	// them apart. It is called "place" in the file.
 	fileID string
-	// sealed tells that the journal was closed cleanly: logs then lists every log of the store.
+	// sealed reports that the journal was closed in an orderly way: logs then has every log of the store.
 	sealed bool
-	// shares are the least epoch and the least feed sequence of each partition.
+	// partitions has the least epoch and the least sequence of each partition.
 	partitions []partitionMark
-	// manifests are the beginnings of Pebble's manifests, one of which is the current one. Each edit of a manifest is in
-	// them before Pebble acts on it, and thus before Pebble removes anything because of it.
+	// manifests has the beginnings of Pebble's manifests, including the current one. Each edit of a manifest is in the
+	// marks before Pebble acts on it, and therefore before Pebble removes any file because of it.
 	manifests []extent
 	logs      []extent
 }
 
-// mark is what a partition held at least.
+// partitionMark is an epoch and a sequence of the feed that a partition has reached.
 type partitionMark struct{ epoch, sequence uint64 }
 
-// extent is the beginning of a file of the store: its length in bytes and the CRC-32C of them.
+// extent is the beginning of a file of the store: its length in bytes and their CRC-32C.
 type extent struct {
 	name   string
 	length int64
@@ -62,23 +64,25 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// extend adds the bytes that are written next to the file.
 func (e *extent) extend(p []byte) {
 	e.length += int64(len(p))
 	e.sum = crc32.Update(e.sum, castagnoli, p)
 }
 
-// hasHistory reports whether the journal was ever opened: until then there is nothing that could have been lost.
+// hasHistory reports whether the journal was ever opened. Before that, it has nothing to lose.
 func (m *marks) hasHistory() bool {
 	return slices.ContainsFunc(m.partitions, func(s partitionMark) bool { return s.epoch > 0 })
 }
 
+// clone returns a deep copy.
 func (m *marks) clone() marks {
 	c := *m
 	c.partitions, c.manifests, c.logs = slices.Clone(m.partitions), slices.Clone(m.manifests), slices.Clone(m.logs)
 	return c
 }
 
-// encode returns the text of the file, which ends with a checksum of all before it.
+// encode returns the content of the file. Its last line is a checksum of all lines before it.
 func (m *marks) encode() []byte {
 	var b strings.Builder
 	b.WriteString(marksHeader)
@@ -96,9 +100,9 @@ func (m *marks) encode() []byte {
 	return []byte(b.String())
 }
 
-var errMarksDamaged = errors.New("its checksum does not match its content")
+var errMarksDamaged = errors.New("the checksum does not match the content")
 
-// decodeMarks parses what encode returned. Errors: errMarksDamaged, or one that names the line.
+// decodeMarks decodes the content of the file. It returns errMarksDamaged, or an error that names the malformed line.
 func decodeMarks(text string) (marks, error) {
 	var m marks
 	at := strings.LastIndex(strings.TrimSuffix(text, "\n"), "\n") + 1
@@ -107,7 +111,7 @@ func decodeMarks(text string) (marks, error) {
 	}
 	body, ok := strings.CutPrefix(text[:at], marksHeader)
 	if !ok {
-		return m, errors.New("its format is not one that this program reads")
+		return m, errors.New("the format is unknown to this program")
 	}
 	for line := range strings.Lines(body) {
 		if err := m.decodeLine(line); err != nil {
@@ -117,6 +121,7 @@ func decodeMarks(text string) (marks, error) {
 	return m, nil
 }
 
+// decodeLine decodes one line of the file, which is a key and its values.
 func (m *marks) decodeLine(line string) error {
 	key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 	var err error
@@ -148,13 +153,13 @@ func (m *marks) decodeLine(line string) error {
 			m.manifests = append(m.manifests, e)
 		}
 	default:
-		err = errors.New("unknown")
+		err = errors.New("unknown key")
 	}
 	return err
 }
 
-// readMarks returns the marks in a file, or nil where there is no such file. isCopy tells that the file is not the one
-// that was written, but a copy of it. Errors: ErrDamaged.
+// readMarks returns the marks in a file, or nil if the file does not exist. isCopy reports that the file is a copy of the
+// file that was written. It returns ErrDamaged if the content cannot be decoded.
 func readMarks(fs vfs.FS, path string) (_ *marks, isCopy bool, err error) {
 	file, err := fs.Open(path)
 	if oserror.IsNotExist(err) {
@@ -176,14 +181,14 @@ func readMarks(fs vfs.FS, path string) (_ *marks, isCopy bool, err error) {
 	return &m, m.fileID != "" && place != "" && m.fileID != place, nil
 }
 
-// writeMarks replaces the file at path durably: after a crash it holds these marks or those before.
+// writeMarks replaces the file at path atomically and durably: after a crash it has either these marks or those before.
 func writeMarks(fs vfs.FS, path string, m *marks) error {
 	temporary := path + ".new"
 	file, err := fs.Create(temporary, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
-	m.fileID = fileIDOf(file) // which a rename leaves as it is
+	m.fileID = fileIDOf(file) // a rename does not change it
 	_, err = file.Write(m.encode())
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
@@ -194,31 +199,31 @@ func writeMarks(fs vfs.FS, path string, m *marks) error {
 	return syncDirectory(fs, fs.PathDir(path))
 }
 
-// keeper holds the marks of an open journal and writes them: with each edit of Pebble's manifest, after the journal has
-// been opened, at intervals while feeds advance, and when the journal is closed. Its methods may be called from any
-// goroutine.
+// marksWriter writes the marks of an open journal: after each edit of Pebble's manifest, after the journal was opened, at
+// intervals while feeds advance, and when the journal is closed. Its methods may be called from any goroutine.
 type marksWriter struct {
 	fs     vfs.FS
 	path   string
 	logger *slog.Logger
 
-	// writing is held while the file is written, so that an older state never replaces a newer one.
+	// fileLock is held while the file is written, so that older marks never replace newer ones. It is acquired before mu.
 	fileLock sync.Mutex
 
+	// mu guards the fields below.
 	mu sync.Mutex
-	// marks is what the next write promises.
+	// marks is the content of the next write.
 	marks marks
-	// files are the manifests and logs that this process has written, by name.
+	// files has the extents of the manifests and logs that this process has written, by name.
 	files map[string]*extent
-	// pointed is the manifest that Pebble's marker was last moved to.
+	// currentManifest is the manifest that Pebble's marker names, or is about to name.
 	currentManifest string
-	// changed tells that a feed has advanced since the last write.
+	// changed reports that an epoch or a sequence has advanced since the last write.
 	changed bool
 
 	stop, stopped chan struct{}
 }
 
-// marksInterval is the pause between writes of the marks while feeds advance.
+// marksInterval is the time between periodic writes of the marks.
 const marksInterval = 5 * time.Second
 
 func newMarksWriter(fs vfs.FS, path string, m marks, logger *slog.Logger) *marksWriter {
@@ -228,7 +233,7 @@ func newMarksWriter(fs vfs.FS, path string, m marks, logger *slog.Logger) *marks
 	}
 }
 
-// save makes the marks durable.
+// write makes the marks durable.
 func (k *marksWriter) write() error {
 	k.fileLock.Lock()
 	defer k.fileLock.Unlock()
@@ -239,7 +244,7 @@ func (k *marksWriter) write() error {
 	return writeMarks(k.fs, k.path, &m)
 }
 
-// note takes what a partition holds from a notice about it.
+// recordNotice raises a partition to the epoch and sequence of a notice. The next write promises them.
 func (k *marksWriter) recordNotice(n Notice) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -248,7 +253,8 @@ func (k *marksWriter) recordNotice(n Notice) {
 	k.changed = true
 }
 
-// run writes the marks at intervals until close. An error is logged; the next interval tries again.
+// writePeriodically writes changed marks at intervals until stopPeriodicWrites is called. It logs errors, and retries
+// after the next interval.
 func (k *marksWriter) writePeriodically() {
 	defer close(k.stopped)
 	ticker := time.NewTicker(marksInterval)
@@ -266,18 +272,18 @@ func (k *marksWriter) writePeriodically() {
 			continue
 		}
 		if err := k.write(); err != nil {
-			k.logger.Warn("the marks of the journal cannot be written; trying again", "path", k.path, "error", err)
+			k.logger.Warn("cannot write the marks of the journal, will retry", "path", k.path, "error", err)
 		}
 	}
 }
 
-// close ends run.
+// stopPeriodicWrites ends writePeriodically and waits for it.
 func (k *marksWriter) stopPeriodicWrites() {
 	close(k.stop)
 	<-k.stopped
 }
 
-// seal writes the marks of a journal that is closed: nothing follows the logs any more.
+// writeSealed makes the marks of a closed journal durable, with the extents of its logs, which do not grow any more.
 func (k *marksWriter) writeSealed() error {
 	k.mu.Lock()
 	k.marks.sealed, k.marks.logs = true, nil
@@ -291,7 +297,7 @@ func (k *marksWriter) writeSealed() error {
 	return k.write()
 }
 
-// created begins the extent of a file that holds nothing yet, or nothing that counts.
+// beginExtent returns a new, empty extent for a file that is created or reused.
 func (k *marksWriter) beginExtent(name string) *extent {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -300,15 +306,17 @@ func (k *marksWriter) beginExtent(name string) *extent {
 	return e
 }
 
-// points takes the name of the manifest that Pebble's marker is being moved to. The move is durable when Pebble goes on.
+// recordMarker records the manifest that Pebble's marker is about to name. The change of the marker is durable before
+// Pebble continues.
 func (k *marksWriter) recordMarker(manifest string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.currentManifest = manifest
 }
 
-// synced makes marks durable that hold all of a manifest that is durable itself. A manifest is synced once before the
-// marker is moved to it: until then the one before may still be the current one.
+// recordManifest makes marks durable that include the whole of a manifest that was just synced. Pebble syncs a new
+// manifest once before it moves the marker; until then the manifest before it may still be the current one, and remains
+// in the marks.
 func (k *marksWriter) recordManifest(e *extent) error {
 	k.mu.Lock()
 	if k.currentManifest == e.name {
@@ -324,7 +332,7 @@ func (k *marksWriter) recordManifest(e *extent) error {
 	return k.write()
 }
 
-// opened makes the marks of a store durable that Pebble has opened: its marker has been moved.
+// recordOpened makes marks durable after Pebble has opened the store and has moved the marker.
 func (k *marksWriter) recordOpened() error {
 	k.mu.Lock()
 	k.forgetOldManifests()
@@ -332,7 +340,7 @@ func (k *marksWriter) recordOpened() error {
 	return k.write()
 }
 
-// forgetOthers leaves the current manifest alone in the marks.
+// forgetOldManifests removes all manifests but the current one from the marks. The caller holds mu.
 func (k *marksWriter) forgetOldManifests() {
 	if k.currentManifest != "" {
 		others := func(e extent) bool { return e.name != k.currentManifest }
@@ -340,31 +348,32 @@ func (k *marksWriter) forgetOldManifests() {
 	}
 }
 
-// removed forgets a file.
+// forgetFile drops the extent of a removed file.
 func (k *marksWriter) forgetFile(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.files, name)
 }
 
-// witness is a file of the store whose extent is kept. Pebble writes to a file and syncs it from one goroutine at a time
-// (vfs.File), so that the extent needs no lock.
+// trackedFile is a manifest or log with an extent that follows its writes. Pebble writes and syncs a file from one
+// goroutine at a time (see vfs.File), so the extent needs no lock.
 type trackedFile struct {
 	vfs.File
 	marksWriter *marksWriter
 	extent      *extent
-	// manifest tells that the marks are written with each sync.
+	// isManifest reports that each sync writes the marks.
 	isManifest bool
 }
 
 func (f *trackedFile) Write(p []byte) (int, error) {
-	f.extent.extend(p) // before Write, which may change p; after an error the file is not used again
+	f.extent.extend(p) // before Write, which may modify p; after an error Pebble does not use the file again
 	return f.File.Write(p)
 }
 
 func (f *trackedFile) Sync() error     { return f.afterSync(f.File.Sync()) }
 func (f *trackedFile) SyncData() error { return f.afterSync(f.File.SyncData()) }
 
+// afterSync writes the marks after a manifest was synced. err is the result of the sync.
 func (f *trackedFile) afterSync(err error) error {
 	if err != nil || !f.isManifest {
 		return err

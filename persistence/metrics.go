@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reason is why a proposal was not written.
+// reason is the reason why a proposal or snapshot was not written. It is a label of metrics.
 type reason string
 
 const (
@@ -21,6 +21,7 @@ const (
 	reasonNotLeader reason = "epoch"
 )
 
+// metrics are counted by the journal itself; storeMetrics are read from the store.
 type metrics struct {
 	batch            prometheus.Histogram
 	latency          prometheus.Histogram
@@ -34,6 +35,7 @@ type metrics struct {
 	partitionFailures prometheus.Counter
 }
 
+// newMetrics returns the metrics that the journal counts itself.
 func newMetrics() *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "atelier_journal_" + name, Help: help})
@@ -47,14 +49,14 @@ func newMetrics() *metrics {
 		latency: histogram("commit_seconds", "Time to apply and sync a commit.", prometheus.ExponentialBuckets(50e-6, 2, 16)),
 		bytes:   counter("bytes_total", "Bytes of committed proposals and snapshots."),
 		snapshots: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "atelier_journal_snapshots_dropped_total", Help: "Snapshots of entities not kept, by reason."}, []string{"reason"}),
+			Name: "atelier_journal_snapshots_dropped_total", Help: "Snapshots of entities that were not saved, by reason."}, []string{"reason"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "atelier_journal_refused_total", Help: "Proposals not written, by reason."}, []string{"reason"}),
+			Name: "atelier_journal_refused_total", Help: "Refused proposals, by reason."}, []string{"reason"}),
 		backgroundErrors: counter("background_errors_total", "Failed flushes and compactions."),
 		damagedReads:     counter("damaged_reads_total", "Reads that met a damaged block of a table."),
-		stalls:           counter("write_stalls_total", "Times that writes waited for flushes or compactions."),
+		stalls:           counter("write_stalls_total", "Times when writes had to wait for flushes or compactions."),
 
-		partitionFailures: counter("partition_failures_total", "Errors that ended the term of one partition."),
+		partitionFailures: counter("partition_failures_total", "Errors that ended the term of a single partition."),
 	}
 	for _, why := range []reason{closed, queueFull, diskFull, tooLarge, conflict, notLeader} {
 		m.refuse(why, 0) // a series that begins at 0 shows its first increase
@@ -63,11 +65,12 @@ func newMetrics() *metrics {
 	return m
 }
 
+// countRefused counts n refused proposals.
 func (m *metrics) countRefused(why reason, n int) {
 	m.refused.WithLabelValues(string(why)).Add(float64(n))
 }
 
-// commit counts what one commit carried of some partitions.
+// countCommit counts the rounds of one commit.
 func (m *metrics) countCommit(lanes []*lane, bytes int, took time.Duration) {
 	proposals := 0
 	for _, l := range lanes {
@@ -87,6 +90,7 @@ func (m *metrics) countCommit(lanes []*lane, bytes int, took time.Duration) {
 	m.bytes.Add(float64(bytes))
 }
 
+// reasonOf returns the reason of a refusal by the committer.
 func reasonOf(err error) reason {
 	if stale := (*ConflictError)(nil); errors.As(err, &stale) {
 		return reasonConflict
@@ -94,39 +98,42 @@ func reasonOf(err error) reason {
 	return reasonNotLeader
 }
 
+// collectors returns all metrics.
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.batch, m.latency, m.bytes, m.snapshots, m.refused, m.backgroundErrors, m.damagedReads, m.stalls,
 		m.partitionFailures}
 }
 
-// Collector is the journal's metrics, and the main ones of Pebble.
+// Collector returns the metrics of the journal, including the most important ones of Pebble.
 func (s *Store) Collector() prometheus.Collector { return collector{s} }
 
+// collector implements prometheus.Collector.
 type collector struct{ store *Store }
 
-// gauge is a figure read when it is asked for.
+// storeMetric is a metric that is read from the store at each collection.
 type storeMetric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
 	value func(s *Store, m *pebble.Metrics) float64
 }
 
+// newStoreMetric returns a metric of the store. name is without the prefix atelier_journal_.
 func newStoreMetric(name, help string, kind prometheus.ValueType, value func(s *Store, m *pebble.Metrics) float64) storeMetric {
 	return storeMetric{prometheus.NewDesc("atelier_journal_"+name, help, nil, nil), kind, value}
 }
 
 var storeMetrics = []storeMetric{
-	newStoreMetric("queue_proposals", "Proposals that wait to be written.", prometheus.GaugeValue,
+	newStoreMetric("queue_proposals", "Proposals in the queue.", prometheus.GaugeValue,
 		func(s *Store, _ *pebble.Metrics) float64 { n, _ := s.queue.depth(); return float64(n) }),
-	newStoreMetric("queue_bytes", "Bytes of proposals that wait to be written.", prometheus.GaugeValue,
+	newStoreMetric("queue_bytes", "Bytes of the proposals in the queue.", prometheus.GaugeValue,
 		func(s *Store, _ *pebble.Metrics) float64 { _, n := s.queue.depth(); return float64(n) }),
-	newStoreMetric("failed", "1 when the journal can write no more.", prometheus.GaugeValue,
+	newStoreMetric("failed", "1 if the journal has failed and writes nothing more.", prometheus.GaugeValue,
 		func(s *Store, _ *pebble.Metrics) float64 { return boolValue(s.failure.cause() != nil) }),
-	newStoreMetric("failed_partitions", "Partitions that take no proposals after an error.", prometheus.GaugeValue,
+	newStoreMetric("failed_partitions", "Partitions that have failed and have no leader.", prometheus.GaugeValue,
 		func(s *Store, _ *pebble.Metrics) float64 { return float64(s.queue.failedCount()) }),
-	newStoreMetric("disk_full", "1 while appends are refused for want of space.", prometheus.GaugeValue,
+	newStoreMetric("disk_full", "1 while proposals are refused because the disk is nearly full.", prometheus.GaugeValue,
 		func(s *Store, _ *pebble.Metrics) float64 { return boolValue(s.diskSpace.full.Load()) }),
-	newStoreMetric("pebble_disk_bytes", "Space that Pebble uses.", prometheus.GaugeValue,
+	newStoreMetric("pebble_disk_bytes", "Disk space that Pebble uses.", prometheus.GaugeValue,
 		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.DiskSpaceUsage()) }),
 	newStoreMetric("pebble_wal_bytes_total", "Bytes written to the log.", prometheus.CounterValue,
 		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.WAL.BytesWritten) }),
@@ -138,15 +145,15 @@ var storeMetrics = []storeMetric{
 		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.BlockCache.Hits) }),
 	newStoreMetric("pebble_cache_misses_total", "Blocks read from disk.", prometheus.CounterValue,
 		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.BlockCache.Misses) }),
-	newStoreMetric("pebble_flushes_total", "Memtables written out.", prometheus.CounterValue,
+	newStoreMetric("pebble_flushes_total", "Flushed memtables.", prometheus.CounterValue,
 		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Flush.Count) }),
 	newStoreMetric("pebble_compactions_total", "Compactions.", prometheus.CounterValue,
 		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Compact.Count) }),
-	newStoreMetric("pebble_compaction_debt_bytes", "Bytes to compact until the levels are in shape.", prometheus.GaugeValue,
+	newStoreMetric("pebble_compaction_debt_bytes", "Estimated bytes that compactions still have to write.", prometheus.GaugeValue,
 		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Compact.EstimatedDebt) }),
-	newStoreMetric("pebble_l0_sublevels", "Sublevels of level 0, which reads go through.", prometheus.GaugeValue,
+	newStoreMetric("pebble_l0_sublevels", "Sublevels of level 0, each of which a read may have to search.", prometheus.GaugeValue,
 		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Levels[0].Sublevels) }),
-	newStoreMetric("pebble_read_amplification", "Tables that a read may go through.", prometheus.GaugeValue,
+	newStoreMetric("pebble_read_amplification", "Levels and sublevels that a read may have to search.", prometheus.GaugeValue,
 		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.ReadAmp()) }),
 	newStoreMetric("pebble_snapshots", "Open snapshots.", prometheus.GaugeValue,
 		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Snapshots.Count) }),

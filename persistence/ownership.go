@@ -13,30 +13,30 @@ import (
 // DefaultMember is the member that leads every partition when a journal is opened. A Store acts for it.
 const DefaultMember = "default"
 
-// Member is one of several owners of a journal's partitions within a process: each leads the partitions that Move has
-// given it. It sees everything that is stored, appends to the partitions that it leads, and its watchers are told of
-// its own terms alone.
+// Member is one of several owners of a journal's partitions within a process. It reads the whole journal, appends to the
+// partitions that it leads, and its watchers are notified of its own terms only.
 type Member struct {
 	store *Store
 	name  string
-	// led is the epoch of the member's last term that has ended, for each partition. The watchers' lock guards it.
+	// endedEpochs has the epoch of the member's last ended term of each partition. The lock of watchers guards it.
 	endedEpochs []uint64
 }
 
 var _ Journal = (*Member)(nil)
 
-// members are those that Store.Member has made.
+// memberSet has the members that Store.Member has made.
 type memberSet struct {
 	mu     sync.Mutex
 	byName map[string]*Member
 }
 
+// newMember returns a member that leads nothing.
 func (s *Store) newMember(name string) *Member {
 	return &Member{store: s, name: name, endedEpochs: make([]uint64, s.Partitions())}
 }
 
-// Member returns the journal as a member of that name sees it, always the same for one name. It leads nothing until
-// Move gives it a partition, except DefaultMember. It may be called from any goroutine.
+// Member returns the journal as the member with this name uses it, the same one for each call. Except for DefaultMember,
+// it leads nothing until Move gives it a partition. It may be called from any goroutine.
 func (s *Store) Member(name string) *Member {
 	s.members.mu.Lock()
 	defer s.members.mu.Unlock()
@@ -48,16 +48,17 @@ func (s *Store) Member(name string) *Member {
 	return m
 }
 
-// Move makes a member lead a partition, under a new epoch that it returns: a change of owner, or a new term of the same
-// owner. A partition that has failed is read again from the disk and goes on.
+// Move makes a member the leader of a partition, under a new epoch that it returns. The member may already be the leader;
+// its term is then renewed. A partition that has failed is recovered from the disk. The package comment describes the
+// steps under "Ownership".
 //
-// Proposals made before are applied before the move, and what the old owner proposes afterwards is refused with a
-// NotLeaderError. The new epoch is durable before anyone is told. Then the watchers of the old owner are told that it
-// leads the partition no longer, and after them those of the new one; by the time Move returns, all have been told.
+// Proposals that were queued before are applied before the move, and later ones of the old owner are refused with a
+// NotLeaderError. The new epoch is durable before any watcher is notified. When Move returns, the watchers of the old
+// owner were notified of the end of its term, and after them those of the new owner of the beginning.
 //
-// Errors: one that names the partition or the member that does not exist; ErrClosed; ErrRefused when the disk is nearly
-// full; ErrUnknown or a NotLeaderError when the partition fails meanwhile, and ctx's error. After ErrUnknown and ctx's
-// error the move may still take place. Callbacks of the journal must not call Move, which waits for them.
+// Move returns an error that names a partition or member that does not exist; ErrClosed; ErrRefused if the disk is nearly
+// full; ErrUnknown or a NotLeaderError if the partition fails meanwhile; or the error of ctx. After ErrUnknown and an
+// error of ctx the move may still take effect. Callbacks of the journal must not call Move, which waits for them.
 func (s *Store) Move(ctx context.Context, p Partition, to string) (epoch uint64, err error) {
 	if int(p) >= s.Partitions() {
 		return 0, fmt.Errorf("move partition %d: there are %d partitions", p, s.Partitions())
@@ -84,9 +85,9 @@ func (s *Store) Move(ctx context.Context, p Partition, to string) (epoch uint64,
 	}
 }
 
-// Fail ends the term of one partition as an error of its committer does: the owner is told, proposals in flight are
-// answered with ErrUnknown and all others with a NotLeaderError, until Move gives the partition an owner. Other
-// partitions go on. It returns at once; a partition that does not exist is ignored.
+// Fail ends the term of one partition as an error of its committer would: the owner is notified, proposals in flight are
+// answered with ErrUnknown, and all others with a NotLeaderError until Move gives the partition an owner. Other
+// partitions continue. It returns at once, and ignores a partition that does not exist.
 func (s *Store) Fail(p Partition, cause error) {
 	if int(p) < s.Partitions() {
 		s.writer.failPartition(s.queue.lanes[p], cause)
@@ -96,7 +97,7 @@ func (s *Store) Fail(p Partition, cause error) {
 // Name returns the member's name.
 func (m *Member) Name() string { return m.name }
 
-// Append keeps what the proposal refers to until done is called.
+// Append queues a proposal; see Journal. It refers to the memory of the proposal until done is called.
 func (m *Member) Append(p Proposal, done func(Result)) {
 	s := m.store
 	size := proposalSize(&p)
@@ -109,19 +110,19 @@ func (m *Member) Append(p Proposal, done func(Result)) {
 	}
 }
 
-// View shows everything that is stored, whoever leads the partitions.
+// View returns the durable state of all partitions, including those of other members.
 func (m *Member) View() (View, error) { return m.store.View() }
 
-// SaveSnapshot keeps what the snapshot refers to until it is written, and drops it when the journal is busy, or when the
-// member does not lead the partition under that epoch. A state of more than 8 MiB is dropped and logged, since it would
-// hold up every commit each time it is saved: the stream can still be read from its events, and the entity's rules need a
-// bound.
+// SaveSnapshot queues a snapshot; see Journal. It refers to the memory of the snapshot until that is written. It drops
+// the snapshot if the queue is full or if the member does not lead the partition under epoch. It drops and logs a state
+// of more than 8 MiB, because that would delay all other commits each time it is saved: the entity is then activated from
+// its events, and its rules need a bound.
 func (m *Member) SaveSnapshot(p Partition, epoch uint64, stream Stream, snapshot Snapshot) {
 	s := m.store
 	size := rowBytes + len(stream) + len(snapshot.State)
 	if size > maxProposalBytes {
 		s.metrics.snapshots.WithLabelValues(string(reasonTooLarge)).Inc()
-		s.options.Logger.Warn("the snapshot of a stream is too large and was not saved", "stream", string(stream),
+		s.options.Logger.Warn("dropped a snapshot that is too large", "stream", string(stream),
 			"bytes", len(snapshot.State), "most", maxProposalBytes)
 		return
 	}
@@ -130,45 +131,49 @@ func (m *Member) SaveSnapshot(p Partition, epoch uint64, stream Stream, snapshot
 	}
 }
 
-// Watch returns at once; by then fn has been called for every partition. Later calls come from the journal's goroutines,
-// one at a time.
+// Watch notifies fn of the terms of the member; see Journal. fn has been called for every partition when Watch returns.
+// Later calls come from goroutines of the journal, one at a time.
 func (m *Member) Watch(ctx context.Context, fn func(Notice)) { m.store.watchers.add(ctx, m, fn) }
 
-// Checkpoint copies the whole journal.
+// Checkpoint copies the whole journal; see Store.Checkpoint.
 func (m *Member) Checkpoint(dir string) error { return m.store.Checkpoint(dir) }
 
-// watchers tells members which partitions they lead and how far the feeds are.
+// watchers notifies members of the partitions that they lead, and of advances of their feeds.
 //
-// Its lock is held while watchers are called, and is taken before the queue's. That is what orders notices: a round is
-// landed, and its advance told, within one hold of the lock, so that the end of a term, which comes after its lane has
-// failed or its move has landed, is told after every advance of the term.
+// Its lock is held while watchers are called, and is acquired before the lock of the queue. This orders the notices: a
+// round is claimed, and its advance reported, while the lock is held once. The end of a term follows after its lane has
+// failed or its move was claimed, and is therefore reported after every advance of the term.
 type watchers struct {
 	mu  sync.Mutex
 	all []*watcher
-	// state is what the owners of the partitions have been told last.
+	// notices has the last notice to the owner of each partition.
 	notices []Notice
 	owners  []*Member
-	// recorder is told every state, whoever leads the partition.
+	// recorder receives the notices of all partitions, for all owners.
 	recorder func(Notice)
 }
 
+// watcher is a function that receives the notices of a member until ctx ends.
 type watcher struct {
 	member *Member
 	ctx    context.Context
 	fn     func(Notice)
 }
 
+// newWatchers returns the watchers of partitions that are all led by owner.
 func newWatchers(state []Notice, owner *Member) *watchers {
 	return &watchers{notices: state, owners: slices.Repeat([]*Member{owner}, len(state))}
 }
 
+// notify calls a watcher unless its context has ended.
 func (w *watchers) notify(one *watcher, n Notice) {
 	if one.ctx.Err() == nil {
 		one.fn(n)
 	}
 }
 
-// add tells fn the state of every partition, as the member sees it, before it returns.
+// add registers a watcher, and calls fn with the state of every partition, from the member's point of view, before it
+// returns.
 func (w *watchers) add(ctx context.Context, m *Member, fn func(Notice)) {
 	one := &watcher{m, ctx, fn}
 	w.mu.Lock()
@@ -189,7 +194,7 @@ func (w *watchers) remove(one *watcher) {
 	w.all = slices.DeleteFunc(w.all, func(other *watcher) bool { return other == one })
 }
 
-// record has fn called with the state of every partition, and with each later change.
+// setRecorder makes fn the recorder, and calls it with the state of every partition.
 func (w *watchers) setRecorder(fn func(Notice)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,7 +204,7 @@ func (w *watchers) setRecorder(fn func(Notice)) {
 	}
 }
 
-// tellOwner tells the owner of a partition its state.
+// notifyOwner notifies the owner of a partition, and the recorder, of its state. The caller holds mu.
 func (w *watchers) notifyOwner(p Partition) {
 	if w.recorder != nil {
 		w.recorder(w.notices[p])
@@ -211,8 +216,8 @@ func (w *watchers) notifyOwner(p Partition) {
 	}
 }
 
-// committed lands the lanes of a commit and tells what it changed: one notice for each partition, however many events
-// it had. It returns the lanes that the caller answers.
+// publishCommit claims the rounds of a commit, and notifies the owners: once for each partition, however many events it
+// has. It returns the lanes with rounds that the caller has to answer.
 func (w *watchers) publishCommit(q *queue, staged []*lane) []*lane {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,8 +238,8 @@ func (w *watchers) publishCommit(q *queue, staged []*lane) []*lane {
 	return landed
 }
 
-// grant tells the old owner that its term has ended, and then the new one that its own begins. An owner whose term is
-// renewed is told of the new term alone.
+// beginTerm notifies the old owner of the end of its term, and then the new owner of the beginning of its own. If the
+// owner stays the same, it is notified of the new term only. The caller holds mu.
 func (w *watchers) beginTerm(p Partition, to *Member, epoch, sequence uint64) {
 	if w.owners[p] != to {
 		w.endTerm(p)
@@ -245,6 +250,7 @@ func (w *watchers) beginTerm(p Partition, to *Member, epoch, sequence uint64) {
 	w.notifyOwner(p)
 }
 
+// endTerm notifies the owner of the end of its term. The caller holds mu.
 func (w *watchers) endTerm(p Partition) {
 	if w.notices[p].Owned {
 		w.notices[p].Owned = false
@@ -252,7 +258,7 @@ func (w *watchers) endTerm(p Partition) {
 	}
 }
 
-// lose tells the owner of a partition that its term has ended, unless a later one has begun.
+// endFailedTerm notifies the owner of a partition that its term has ended, unless a later term has begun.
 func (w *watchers) endFailedTerm(p Partition, epoch uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -261,7 +267,7 @@ func (w *watchers) endFailedTerm(p Partition, epoch uint64) {
 	}
 }
 
-// loseAll tells all owners that their terms have ended.
+// endAllTerms notifies all owners that their terms have ended.
 func (w *watchers) endAllTerms() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -271,15 +277,15 @@ func (w *watchers) endAllTerms() {
 }
 
 const (
-	// firstRecovery and longestRecovery bound the pause before a partition that has failed is given an owner again. It
-	// doubles with each failure, and begins anew once the partition has lived for healthyAfter.
+	// minRecoveryPause and maxRecoveryPause bound the pause before a failed partition gets an owner again. The pause
+	// doubles with each failure, and starts over once the partition has been healthy for healthyAfter.
 	minRecoveryPause = 100 * time.Millisecond
 	maxRecoveryPause = 30 * time.Second
 	healthyAfter     = 5 * time.Minute
 )
 
-// Recover gives each partition that fails back to DefaultMember, after a pause, for as long as ctx and the journal last.
-// It is for a journal whose only member that is, and is called once. It returns at once.
+// Recover gives each partition that fails back to DefaultMember after a pause, until ctx ends, or the journal is closed
+// or fails. It returns at once. It is called at most once, and only if DefaultMember is the only member.
 func (s *Store) Recover(ctx context.Context) {
 	r := &recovery{store: s, attempts: make([]attempts, s.Partitions()), scheduled: make(chan Partition, 2*s.Partitions())}
 	ctx, cancel := context.WithCancel(ctx)
@@ -294,25 +300,28 @@ func (s *Store) Recover(ctx context.Context) {
 	}()
 }
 
+// recovery gives failed partitions back to DefaultMember.
 type recovery struct {
-	store     *Store
-	attempts  []attempts
+	store    *Store
+	attempts []attempts
+	// scheduled has the partitions that have failed.
 	scheduled chan Partition
 }
 
-// attempts are those to recover one partition.
+// attempts counts the failures of one partition, and has the time of the last one.
 type attempts struct {
 	failures int
 	last     time.Time
 }
 
+// run recovers each scheduled partition after its pause.
 func (r *recovery) run(ctx context.Context) {
 	due := make(chan Partition, len(r.attempts))
 	for {
 		select {
 		case p := <-r.scheduled:
 			pause := r.nextPause(p, time.Now())
-			r.store.options.Logger.Warn("a partition that has failed is given an owner again after a pause",
+			r.store.options.Logger.Warn("a failed partition will be recovered after a pause",
 				slog.Int("partition", int(p)), slog.Int("failures", r.attempts[p].failures), slog.Duration("pause", pause))
 			time.AfterFunc(pause, func() {
 				select {
@@ -332,7 +341,7 @@ func (r *recovery) run(ctx context.Context) {
 	}
 }
 
-// pause counts a failure, and returns for how long the partition is left alone.
+// nextPause counts a failure of a partition, and returns the pause before its recovery.
 func (r *recovery) nextPause(p Partition, now time.Time) time.Duration {
 	a := &r.attempts[p]
 	if now.Sub(a.last) > healthyAfter {
@@ -342,7 +351,7 @@ func (r *recovery) nextPause(p Partition, now time.Time) time.Duration {
 	return min(minRecoveryPause<<min(a.failures-1, 20), maxRecoveryPause)
 }
 
-// recover moves a partition to its owner. Where that fails, the next attempt follows after a longer pause.
+// recoverPartition moves a failed partition to DefaultMember. If that fails, it schedules another attempt.
 func (r *recovery) recoverPartition(ctx context.Context, p Partition) {
 	if !r.store.queue.hasFailed(p) {
 		return
@@ -350,16 +359,16 @@ func (r *recovery) recoverPartition(ctx context.Context, p Partition) {
 	epoch, err := r.store.Move(ctx, p, DefaultMember)
 	switch {
 	case err == nil:
-		r.store.options.Logger.Info("a partition that had failed is led again", slog.Int("partition", int(p)), slog.Uint64("epoch", epoch))
+		r.store.options.Logger.Info("a failed partition is recovered", slog.Int("partition", int(p)), slog.Uint64("epoch", epoch))
 	case errors.Is(err, ErrClosed) || ctx.Err() != nil:
 	default:
-		r.store.options.Logger.Error("a partition that has failed cannot be given an owner", slog.Int("partition", int(p)), slog.Any("error", err))
+		r.store.options.Logger.Error("cannot recover a failed partition, will retry", slog.Int("partition", int(p)), slog.Any("error", err))
 		r.schedule(p)
 	}
 }
 
-// note has a partition recovered. It does not block, since the journal may be calling: there is room for each partition
-// twice, and one fails again only after its recovery has begun.
+// schedule has a partition recovered after a pause. It does not block, because watchers must not: scheduled has room for
+// every partition twice, and a partition fails again only after its recovery has begun.
 func (r *recovery) schedule(p Partition) {
 	select {
 	case r.scheduled <- p:

@@ -11,12 +11,13 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// told collects the notices of one member about partition 0.
-type told struct{ notices []Notice }
+// noticeLog collects the notices of one member about partition 0.
+type noticeLog struct{ notices []Notice }
 
-func (f *faulty) watch(t *testing.T, m *Member) *told {
+// watch returns a noticeLog of a member.
+func (f *faultyJournal) watch(t *testing.T, m *Member) *noticeLog {
 	t.Helper()
-	seen := &told{}
+	seen := &noticeLog{}
 	m.Watch(t.Context(), func(n Notice) {
 		if n.Partition == 0 {
 			seen.notices = append(seen.notices, n)
@@ -25,7 +26,8 @@ func (f *faulty) watch(t *testing.T, m *Member) *told {
 	return seen
 }
 
-func (w *told) expect(t *testing.T, want ...Notice) {
+// expect compares the collected notices with want, and clears them.
+func (w *noticeLog) expect(t *testing.T, want ...Notice) {
 	t.Helper()
 	if !slices.Equal(w.notices, want) {
 		t.Fatalf("told %+v, want %+v", w.notices, want)
@@ -33,27 +35,29 @@ func (w *told) expect(t *testing.T, want ...Notice) {
 	w.notices = nil
 }
 
-// appendAs appends one event for a member.
-func appendAs(m *Member, epoch uint64, s Stream, expected uint64) Result {
-	return appendTo(m, 0, epoch, s, expected)
+// appendToFirst appends one event to partition 0 for a member.
+func appendToFirst(m *Member, epoch uint64, s Stream, expected uint64) Result {
+	return appendEvent(m, 0, epoch, s, expected)
 }
 
-func appendTo(m *Member, p Partition, epoch uint64, s Stream, expected uint64) Result {
+// appendEvent appends one event for a member.
+func appendEvent(m *Member, p Partition, epoch uint64, s Stream, expected uint64) Result {
 	results := make(chan Result, 1)
 	e := []Event{{Name: "e"}}
 	m.Append(Proposal{Partition: p, Stream: s, Expected: expected, Epoch: epoch, Events: e}, func(r Result) { results <- r })
 	return <-results
 }
 
-func refusedFor(t *testing.T, r Result, epoch uint64) {
+// expectNotLeader fails unless the result is a NotLeaderError with this epoch.
+func expectNotLeader(t *testing.T, r Result, epoch uint64) {
 	t.Helper()
 	var stale *NotLeaderError
 	if !errors.As(r.Err, &stale) || stale.Epoch != epoch {
-		t.Fatalf("got %+v, want a refusal that names epoch %d", r, epoch)
+		t.Fatalf("got %+v, want a NotLeaderError with epoch %d", r, epoch)
 	}
 }
 
-func (f *faulty) move(t *testing.T, p Partition, to string) uint64 {
+func (f *faultyJournal) mustMove(t *testing.T, p Partition, to string) uint64 {
 	t.Helper()
 	epoch, err := f.Move(context.Background(), p, to)
 	if err != nil {
@@ -62,42 +66,42 @@ func (f *faulty) move(t *testing.T, p Partition, to string) uint64 {
 	return epoch
 }
 
-// TestMove gives a partition to another member, renews its term, and gives it back.
+// TestMove moves a partition to another member, renews its term, and moves it back.
 func TestMove(t *testing.T) {
-	f := newFaulty(t, Options{})
+	f := newFaultyJournal(t, Options{})
 	first, second := f.Member(DefaultMember), f.Member("second")
 	if f.Member("second") != second || second.Name() != "second" {
 		t.Fatal("another member of the same name")
 	}
-	f.must("a", 0)
+	f.mustAppend("a", 0)
 	firstTold, secondTold := f.watch(t, first), f.watch(t, second)
 	firstTold.expect(t, Notice{0, f.epoch, true, 1})
 	secondTold.expect(t, Notice{0, 0, false, 1})
-	refusedFor(t, appendAs(second, f.epoch, "a", 1), f.epoch)
+	expectNotLeader(t, appendToFirst(second, f.epoch, "a", 1), f.epoch)
 
-	moved := f.move(t, 0, "second")
+	moved := f.mustMove(t, 0, "second")
 	if moved != f.epoch+1 {
 		t.Fatalf("epoch %d after %d", moved, f.epoch)
 	}
 	firstTold.expect(t, Notice{0, f.epoch, false, 1})
 	secondTold.expect(t, Notice{0, moved, true, 1})
-	refusedFor(t, f.append("a", 1), moved)
-	refusedFor(t, appendAs(first, moved, "a", 1), moved)
-	if r := appendAs(second, moved, "a", 1); r.Err != nil {
+	expectNotLeader(t, f.append("a", 1), moved)
+	expectNotLeader(t, appendToFirst(first, moved, "a", 1), moved)
+	if r := appendToFirst(second, moved, "a", 1); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	firstTold.expect(t)
 	secondTold.expect(t, Notice{0, moved, true, 2})
 
-	renewed := f.move(t, 0, "second")
+	renewed := f.mustMove(t, 0, "second")
 	secondTold.expect(t, Notice{0, renewed, true, 2})
-	refusedFor(t, appendAs(second, moved, "a", 2), renewed)
+	expectNotLeader(t, appendToFirst(second, moved, "a", 2), renewed)
 
-	back := f.move(t, 0, DefaultMember)
+	back := f.mustMove(t, 0, DefaultMember)
 	firstTold.expect(t, Notice{0, back, true, 2})
 	secondTold.expect(t, Notice{0, renewed, false, 2})
 	f.watch(t, second).expect(t, Notice{0, renewed, false, 2})
-	if r := appendAs(first, back, "a", 2); r.Err != nil {
+	if r := appendToFirst(first, back, "a", 2); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	if _, err := f.Move(context.Background(), 0, "nobody"); err == nil {
@@ -106,24 +110,24 @@ func TestMove(t *testing.T) {
 	if _, err := f.Move(context.Background(), 60000, "second"); err == nil {
 		t.Fatal("moved a partition that does not exist")
 	}
-	f.finish()
+	f.mustClose()
 	if _, err := f.Move(context.Background(), 0, "second"); !errors.Is(err, ErrClosed) {
 		t.Fatalf("got %v", err)
 	}
 }
 
-// TestSnapshotOfStaleOwner saves snapshots of an epoch that has passed: none is written.
-func TestSnapshotOfStaleOwner(t *testing.T) {
-	f := newFaulty(t, Options{})
+// TestSaveSnapshotOfEndedTerm saves snapshots under an ended epoch: none is written.
+func TestSaveSnapshotOfEndedTerm(t *testing.T) {
+	f := newFaultyJournal(t, Options{})
 	second := f.Member("second")
-	f.must("a", 0)
-	f.must("a", 1)
-	moved := f.move(t, 0, "second")
+	f.mustAppend("a", 0)
+	f.mustAppend("a", 1)
+	moved := f.mustMove(t, 0, "second")
 	second.SaveSnapshot(0, moved, "a", Snapshot{Version: 2, State: []byte("new")})
 	f.SaveSnapshot(0, f.epoch, "a", Snapshot{Version: 1, State: []byte("stale owner")})
 	f.SaveSnapshot(0, moved, "a", Snapshot{Version: 1, State: []byte("not the owner")})
 	second.SaveSnapshot(0, f.epoch, "a", Snapshot{Version: 1, State: []byte("stale epoch")})
-	if r := appendAs(second, moved, "a", 2); r.Err != nil { // behind the snapshots
+	if r := appendToFirst(second, moved, "a", 2); r.Err != nil { // behind the snapshots
 		t.Fatal(r.Err)
 	}
 	v, err := f.View()
@@ -136,38 +140,38 @@ func TestSnapshotOfStaleOwner(t *testing.T) {
 	}
 }
 
-// TestMoveIsDurable moves a partition and loses power: epochs of before are not used again.
-func TestMoveIsDurable(t *testing.T) {
-	f := newFaulty(t, Options{})
+// TestMoveThenCrash moves a partition and loses power: no epoch is used again.
+func TestMoveThenCrash(t *testing.T) {
+	f := newFaultyJournal(t, Options{})
 	f.Member("second")
 	moved := uint64(0)
 	for range 3 {
-		moved = f.move(t, 0, "second")
+		moved = f.mustMove(t, 0, "second")
 	}
-	reopened := f.crash(t)
+	reopened := f.reopenAfterCrash(t)
 	defer reopened.Close()
 	if n := reopened.watchers.notices[0]; n.Epoch != moved+1 || !n.Owned {
 		t.Fatalf("%+v after epoch %d", n, moved)
 	}
 }
 
-// damage makes the head row of a stream in partition 0 unreadable.
-func (f *faulty) damage(t *testing.T, s Stream) {
+// damageHead makes the head of a stream in partition 0 unreadable.
+func (f *faultyJournal) damageHead(t *testing.T, s Stream) {
 	t.Helper()
 	if err := f.db.Set(appendHeadKey(nil, 0, s), []byte{0xff}, pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestPartitionFails damages a row of one partition: its committer fails, and no other.
-func TestPartitionFails(t *testing.T) {
-	f := newFaulty(t, Options{})
+// TestPartitionFailure damages a row of one partition: only the term of this partition ends.
+func TestPartitionFailure(t *testing.T) {
+	f := newFaultyJournal(t, Options{})
 	second := f.Member("second")
-	f.must("a", 0)
+	f.mustAppend("a", 0)
 	firstTold := f.watch(t, f.local)
-	other := f.move(t, 1, "second")
+	other := f.mustMove(t, 1, "second")
 	firstTold.notices = nil
-	f.damage(t, "damaged")
+	f.damageHead(t, "damaged")
 
 	results := make(chan string, 4)
 	begin := func(m *Member, p Partition, epoch uint64, s Stream, expected uint64) {
@@ -176,7 +180,7 @@ func TestPartitionFails(t *testing.T) {
 			results <- fmt.Sprintf("%s: %v", s, r.Err)
 		})
 	}
-	f.together(func() {
+	f.commitTogether(func() {
 		begin(f.local, 0, f.epoch, "a", 1)
 		begin(second, 1, other, "b", 0)
 		begin(f.local, 0, f.epoch, "damaged", 0)
@@ -192,8 +196,8 @@ func TestPartitionFails(t *testing.T) {
 		t.Fatalf("got %q, want %q", got, want)
 	}
 	firstTold.expect(t, Notice{0, f.epoch, true, 2}, Notice{0, f.epoch, false, 2})
-	refusedFor(t, f.append("a", 1), 0)
-	if r := appendTo(second, 1, other, "b", 2); r.Err != nil {
+	expectNotLeader(t, f.append("a", 1), 0)
+	if r := appendEvent(second, 1, other, "b", 2); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	if n := headOf(t, f.Store, "a"); n != 1 {
@@ -203,43 +207,43 @@ func TestPartitionFails(t *testing.T) {
 		t.Fatalf("%v, %d failed", f.Err(), f.queue.failedCount())
 	}
 
-	f.epoch = f.move(t, 0, DefaultMember)
+	f.epoch = f.mustMove(t, 0, DefaultMember)
 	firstTold.expect(t, Notice{0, f.epoch, true, 2})
-	f.must("a", 1)
+	f.mustAppend("a", 1)
 	firstTold.expect(t, Notice{0, f.epoch, true, 3})
-	f.finish()
+	f.mustClose()
 }
 
-// TestFail ends a term from outside, with a proposal in flight and one that waits.
+// TestFail ends a term with one proposal in flight and one in the queue.
 func TestFail(t *testing.T) {
-	f := newFaulty(t, Options{})
-	f.must("a", 0)
+	f := newFaultyJournal(t, Options{})
+	f.mustAppend("a", 0)
 	seen := f.watch(t, f.local)
 	seen.notices = nil
-	release := f.holdSync()
-	flying := f.begin("a", 1)
+	release := f.holdSyncs()
+	flying := f.startAppend("a", 1)
 	<-f.syncing
-	queued := f.begin("a", 2)
+	queued := f.startAppend("a", 2)
 	f.Fail(0, errors.New("no quorum"))
 	f.Fail(60000, errors.New("no such partition"))
 	if r := <-flying; !errors.Is(r.Err, ErrUnknown) {
 		t.Fatalf("in flight: %+v", r)
 	}
-	refusedFor(t, <-queued, 0)
+	expectNotLeader(t, <-queued, 0)
 	seen.expect(t, Notice{0, f.epoch, false, 1})
 	release()
-	f.epoch = f.move(t, 0, DefaultMember)
-	// What was in flight became durable after all: the new term begins with it.
+	f.epoch = f.mustMove(t, 0, DefaultMember)
+	// The proposal in flight became durable after all: the new term begins with it.
 	seen.expect(t, Notice{0, f.epoch, true, 2})
-	f.must("a", 2)
-	f.finish()
+	f.mustAppend("a", 2)
+	f.mustClose()
 }
 
-// TestTermsEndWithTheJournal breaks the log: all owners are told.
-func TestTermsEndWithTheJournal(t *testing.T) {
-	f := newFaulty(t, Options{})
+// TestJournalFailureEndsTerms breaks the log: all owners are notified of the end of their terms.
+func TestJournalFailureEndsTerms(t *testing.T) {
+	f := newFaultyJournal(t, Options{})
 	second := f.Member("second")
-	moved := f.move(t, 0, "second")
+	moved := f.mustMove(t, 0, "second")
 	ended := make(chan Notice, 100)
 	for _, m := range []*Member{f.local, second} {
 		m.Watch(t.Context(), func(n Notice) {
@@ -249,8 +253,8 @@ func TestTermsEndWithTheJournal(t *testing.T) {
 		})
 	}
 	before := len(ended) // the first member's term of partition 0
-	f.inject(failing(errors.New("broken"), ".log", syncs...))
-	if r := appendAs(second, moved, "a", 0); !errors.Is(r.Err, ErrUnknown) {
+	f.injectFault(faultOn(errors.New("broken"), ".log", syncs...))
+	if r := appendToFirst(second, moved, "a", 0); !errors.Is(r.Err, ErrUnknown) {
 		t.Fatalf("got %+v", r)
 	}
 	if got := len(ended) - before; got != f.Partitions() {
@@ -263,16 +267,16 @@ func TestTermsEndWithTheJournal(t *testing.T) {
 	f.fault.Store(nil)
 }
 
-// TestQueueOfOthers fills the queue of one partition: others still take proposals.
-func TestQueueOfOthers(t *testing.T) {
+// TestQueueReservation fills the queue of one partition: others still accept proposals.
+func TestQueueReservation(t *testing.T) {
 	for name, o := range map[string]Options{
 		"number": {QueueProposals: 480, Partitions: 2},
 		"bytes":  {QueueBytes: 48_000, Partitions: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFaulty(t, o)
-			release := f.holdSync()
-			first := f.begin("first", 0)
+			f := newFaultyJournal(t, o)
+			release := f.holdSyncs()
+			first := f.startAppend("first", 0)
 			<-f.syncing
 			answered := make(chan error, 10_000)
 			fill := func(p Partition) (accepted int) {
@@ -310,13 +314,13 @@ func TestQueueOfOthers(t *testing.T) {
 			if q := f.queue; q.count.borrowed != 0 || q.bytes.borrowed != 0 || q.load != (load{}) {
 				t.Fatalf("an empty queue of %+v, %+v, %+v", q.load, q.count, q.bytes)
 			}
-			f.finish()
+			f.mustClose()
 		})
 	}
 }
 
-// TestTurns fills the queue of one partition, then takes a commit: others have their turn in it.
-func TestTurns(t *testing.T) {
+// TestTakeCommit fills the queue of one partition: the others have their part of the next commit.
+func TestTakeCommit(t *testing.T) {
 	empty := func() *queue {
 		lanes := make([]*lane, 3)
 		for i := range lanes {
@@ -341,7 +345,7 @@ func TestTurns(t *testing.T) {
 		}
 		taken[i].round.reset()
 	}
-	// A proposal as large as a commit comes with nothing else, and a move is a round of its own.
+	// A proposal as large as a commit is the only one in its commit, and a move is a round of its own.
 	q = empty()
 	q.enqueue(1, nil, queueEntry{size: 100})
 	q.enqueue(1, nil, queueEntry{move: &Member{}, size: 100})
@@ -363,9 +367,9 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestRecover fails a partition twice: each time its owner leads it again, under a new epoch, and the stream goes on.
+// TestRecover fails a partition twice: each time its owner leads it again, under a new epoch, and the stream continues.
 func TestRecover(t *testing.T) {
-	f := newFaulty(t, Options{})
+	f := newFaultyJournal(t, Options{})
 	f.Recover(t.Context())
 	led := make(chan Notice, 64)
 	f.Watch(t.Context(), func(n Notice) {
@@ -379,7 +383,7 @@ func TestRecover(t *testing.T) {
 		return n
 	}
 	epoch := next(true).Epoch
-	f.must("a", 0)
+	f.mustAppend("a", 0)
 	for i := range 2 {
 		f.Fail(0, errors.New("no quorum"))
 		next(false)
@@ -388,17 +392,17 @@ func TestRecover(t *testing.T) {
 			t.Fatalf("epoch %d after %d", now.Epoch, epoch)
 		}
 		epoch = now.Epoch
-		if r := appendTo(f.local, 0, epoch, "a", uint64(i+1)); r.Err != nil {
+		if r := appendEvent(f.local, 0, epoch, "a", uint64(i+1)); r.Err != nil {
 			t.Fatal(r.Err)
 		}
 	}
-	if r := appendTo(f.local, 1, f.epoch, "b", 0); r.Err != nil {
+	if r := appendEvent(f.local, 1, f.epoch, "b", 0); r.Err != nil {
 		t.Errorf("another partition: %v", r.Err)
 	}
-	f.finish()
+	f.mustClose()
 }
 
-func TestRecoveryPauses(t *testing.T) {
+func TestRecoveryPause(t *testing.T) {
 	r := &recovery{attempts: make([]attempts, 1)}
 	now := time.Now()
 	for _, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {

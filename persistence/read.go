@@ -48,7 +48,7 @@ func (v *view) Snapshot(p Partition, s Stream) (Snapshot, error) {
 	return Snapshot{Version: version, State: bytes.Clone(state)}, nil
 }
 
-// Lookup is a point read, which bloom filters make cheap where there is nothing.
+// Lookup reads one entry. Bloom filters make it cheap if the entry does not exist.
 func (v *view) Lookup(p Partition, index, value string, order uint64) (data []byte, ok bool, err error) {
 	var buf [256]byte
 	ok, err = v.readRow(appendEntryKey(buf[:0], p, index, value, order), func(value []byte) error {
@@ -69,7 +69,8 @@ func (v *view) Payload(p Partition, s Stream, version uint64) (payload []byte, o
 	return payload, ok, err
 }
 
-// point reads one row, which is valid until row returns.
+// readRow calls row with the value of one row, which is valid until row returns. found is false if the row does not
+// exist.
 func (v *view) readRow(key []byte, row func(value []byte) error) (found bool, err error) {
 	if err := v.beginRead(); err != nil {
 		return false, err
@@ -86,15 +87,16 @@ func (v *view) readRow(key []byte, row func(value []byte) error) (found bool, er
 	return true, row(value)
 }
 
-// walk steps through the rows between lower and upper until row gives an error or false. Rows of one prefix are found
-// with the help of bloom filters.
+// rowRange is a range of keys, from lower up to but excluding upper, and the direction in which it is read. If onePrefix,
+// all keys of the range have the same prefix (see splitKey), and bloom filters are used.
 type rowRange struct {
 	lower, upper []byte
 	direction    Direction
 	onePrefix    bool
 }
 
-// rows yields keys and values, valid until the next step, and at most one error, last.
+// scan calls row for each row in the range until row returns false or an error. Keys and values are valid until row
+// returns. scan returns the error of row or of the store, or ErrClosed if the journal is closed meanwhile.
 func (v *view) scan(w rowRange, row func(key, value []byte) (bool, error)) error {
 	if err := v.beginRead(); err != nil {
 		return err
@@ -130,7 +132,7 @@ func (v *view) scan(w rowRange, row func(key, value []byte) (bool, error)) error
 	return it.Error()
 }
 
-// Read yields a stream's events.
+// Read yields the events of a stream; see View.
 func (v *view) Read(p Partition, s Stream, from uint64, d Direction) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		prefix := appendEventPrefix(nil, p, s)
@@ -153,7 +155,7 @@ func (v *view) Read(p Partition, s Stream, from uint64, d Direction) iter.Seq2[E
 	}
 }
 
-// Payloads yields the payloads of a stream's events.
+// Payloads yields the payloads of a stream's events; see View.
 func (v *view) Payloads(p Partition, s Stream, from uint64, d Direction) iter.Seq2[Payload, error] {
 	return func(yield func(Payload, error) bool) {
 		err := v.scan(rangeFrom(appendEventPrefix(nil, p, s), from, d), func(key, value []byte) (bool, error) {
@@ -173,7 +175,8 @@ func (v *view) Payloads(p Partition, s Stream, from uint64, d Direction) iter.Se
 	}
 }
 
-// within is the walk over the numbers that follow prefix, from one of them on.
+// rangeFrom returns the range of the keys that consist of prefix and a number of at least from, or of at most from if d
+// is Descending.
 func rangeFrom(prefix []byte, from uint64, d Direction) rowRange {
 	numbered := appendNumber(bytes.Clone(prefix), from)
 	if d == Ascending {
@@ -182,7 +185,7 @@ func rangeFrom(prefix []byte, from uint64, d Direction) rowRange {
 	return rowRange{lower: prefix, upper: append(numbered, 0), direction: Descending}
 }
 
-// Index yields the entries that a query selects.
+// Index yields the entries that a query selects; see View.
 func (v *view) Index(p Partition, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		before := len(appendValuesPrefix(nil, p, q.Index, ""))
@@ -213,12 +216,13 @@ func (v *view) Index(p Partition, q Query) iter.Seq2[Entry, error] {
 	}
 }
 
+// rangeOfQuery returns the range of the entries that a query selects.
 func rangeOfQuery(p Partition, q Query) rowRange {
 	prefix := appendValuesPrefix(nil, p, q.Index, q.Value)
 	if q.Prefix {
 		w := rowRange{lower: prefix, upper: successor(nil, prefix), direction: q.Direction}
 		if q.After != "" && q.Direction == Ascending && q.After >= q.Value {
-			// The terminator and the order sort before whatever may continue the value.
+			// Longer values that begin with After sort after its terminator and order.
 			last := append(appendValuesPrefix(nil, p, q.Index, q.After), 0)
 			w.lower = appendNumber(last, math.MaxUint64)
 			w.lower = append(w.lower, 0)
@@ -228,10 +232,11 @@ func rangeOfQuery(p Partition, q Query) rowRange {
 	return rangeFrom(append(prefix, 0), q.From, q.Direction)
 }
 
-// passing is how many unwanted rows of a feed make one notice of progress.
+// progressInterval is the number of unwanted rows after which Feed yields an event without content, as a sign of
+// progress.
 const progressInterval = 1024
 
-// Feed walks the feed's rows, and beside it the events that they name.
+// Feed iterates over the rows of the feed, and reads the event of each row from its stream.
 func (v *view) Feed(p Partition, from uint64, want func(Stream) bool) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		w := rangeFrom(appendHeader(nil, p, tagFeed), from, Ascending)
@@ -273,28 +278,31 @@ func (v *view) Feed(p Partition, from uint64, want func(Stream) bool) iter.Seq2[
 	}
 }
 
-// maxFollowed bounds what a walk remembers of the streams that it has met.
+// maxFeedStreams bounds the streams that an iteration remembers.
 const maxFeedStreams = 4096
 
+// feedStream is a stream and the prefix of its event keys.
 type feedStream struct {
 	stream Stream
 	prefix []byte
 }
 
-// follower finds the events of a feed's rows.
+// feedReader reads the events that the rows of a feed name.
 type feedReader struct {
 	view      *view
 	partition Partition
 	streams   map[string]*feedStream
 
-	events  *pebble.Iterator
-	current *feedStream // whose event the iterator is on
+	events *pebble.Iterator
+	// current and version are those of the event at the iterator's position.
+	current *feedStream
 	version uint64
 	key     []byte
 	decoder decoder
 	event   Event
 }
 
+// lookUpStream returns the remembered stream with this name, and remembers it if it is new.
 func (f *feedReader) lookUpStream(name []byte) *feedStream {
 	if s, ok := f.streams[string(name)]; ok {
 		return s
@@ -308,7 +316,8 @@ func (f *feedReader) lookUpStream(name []byte) *feedStream {
 	return s
 }
 
-// find leaves the event in f.event. The next of the same stream is one step away; another stream is a seek.
+// readEvent decodes an event into f.event. The next event of the same stream costs one step of the iterator, any other
+// event a seek.
 func (f *feedReader) readEvent(s *feedStream, version uint64) error {
 	if err := f.openEvents(); err != nil {
 		return err
@@ -335,6 +344,7 @@ func (f *feedReader) readEvent(s *feedStream, version uint64) error {
 	return f.decoder.decode(value, &f.event)
 }
 
+// openEvents opens the iterator over the events of the partition, if it is not open yet.
 func (f *feedReader) openEvents() error {
 	if f.events != nil {
 		return nil

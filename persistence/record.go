@@ -13,6 +13,9 @@ import (
 // journal.v1.Metadata message, and its payload verbatim to the end. The metadata is written and read by hand: that is
 // most of what replaying a row costs. A test holds it against the generated code.
 const (
+	// The value of an event row has its sequence (uvarint), the length of its metadata (uvarint), the metadata as a
+	// journal.v1.Metadata message, and the rest is its payload. The metadata is encoded and decoded by hand, because that
+	// is most of the cost of replaying a row. A test compares it with the generated code.
 	fieldName = 1 + iota
 	fieldAt
 	fieldActor
@@ -21,13 +24,16 @@ const (
 )
 
 const (
+	// maxInterned bounds the strings that a decoder shares between rows. minChunk and maxChunk bound the size of its
+	// allocations.
 	maxInterned = 256
-	minChunk = 128
-	maxChunk = 8 << 10
+	minChunk    = 128
+	maxChunk    = 8 << 10
 )
 
 var errMalformedRecord = errors.New("malformed record")
 
+// stringSize returns the encoded size of a string field.
 func stringSize(s string) int {
 	if s == "" {
 		return 0
@@ -35,6 +41,7 @@ func stringSize(s string) int {
 	return 1 + protowire.SizeBytes(len(s)) // every field number fits a tag of one byte
 }
 
+// metadataSize returns the encoded size of an event's metadata.
 func metadataSize(e *Event) int {
 	n := stringSize(e.Name) + stringSize(e.Actor) + stringSize(e.CommandID) + stringSize(e.RequestID)
 	if at := e.At.UnixMilli(); at != 0 {
@@ -43,6 +50,7 @@ func metadataSize(e *Event) int {
 	return n
 }
 
+// appendString appends a string field, or nothing if the string is empty.
 func appendString(dst []byte, field protowire.Number, s string) []byte {
 	if s == "" {
 		return dst
@@ -50,6 +58,7 @@ func appendString(dst []byte, field protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(dst, field, protowire.BytesType), s)
 }
 
+// appendMetadata appends the metadata of an event to dst.
 func appendMetadata(dst []byte, e *Event) []byte {
 	dst = appendString(dst, fieldName, e.Name)
 	if at := e.At.UnixMilli(); at != 0 {
@@ -60,25 +69,27 @@ func appendMetadata(dst []byte, e *Event) []byte {
 	return appendString(dst, fieldRequestID, e.RequestID)
 }
 
-// recordSize is the length of what appendRecord appends.
+// recordSize returns the size of the record that appendRecord appends. metadata is the size of the metadata.
 func recordSize(e *Event, sequence uint64, metadata int) int {
 	return protowire.SizeVarint(sequence) + protowire.SizeVarint(uint64(metadata)) + metadata + len(e.Payload)
 }
 
+// appendRecord appends the record of an event to dst. metadata is the size of its metadata.
 func appendRecord(dst []byte, e *Event, sequence uint64, metadata int) []byte {
 	dst = binary.AppendUvarint(dst, sequence)
 	dst = binary.AppendUvarint(dst, uint64(metadata))
 	return append(appendMetadata(dst, e), e.Payload...)
 }
 
-// decoder reads the records of one walk. The strings that it hands out may be kept; payloads lie in the record.
+// decoder decodes the records of one iteration. Decoded strings may be kept; payloads are part of the record.
 type decoder struct {
 	interned map[string]string
-	chunk strings.Builder
-	// What the row before had: neighbours often agree.
+	chunk    strings.Builder
+	// The values of the previous row, which adjacent rows often share.
 	name, actor, command, request string
 }
 
+// decode decodes a record into e, except for the stream and the version, which are in its key.
 func (d *decoder) decode(record []byte, e *Event) error {
 	sequence, metadata, payload, err := splitRecord(record)
 	if err != nil {
@@ -89,6 +100,7 @@ func (d *decoder) decode(record []byte, e *Event) error {
 	return d.decodeMetadata(metadata, e)
 }
 
+// splitRecord returns the parts of a record without copying them.
 func splitRecord(record []byte) (sequence uint64, metadata, payload []byte, err error) {
 	sequence, n := binary.Uvarint(record)
 	if n <= 0 {
@@ -103,6 +115,7 @@ func splitRecord(record []byte) (sequence uint64, metadata, payload []byte, err 
 	return sequence, record[:length], record[length:], nil
 }
 
+// decodeMetadata decodes the metadata of a record. Unknown fields are skipped.
 func (d *decoder) decodeMetadata(b []byte, e *Event) error {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeTag(b)
@@ -131,6 +144,7 @@ func (d *decoder) decodeMetadata(b []byte, e *Event) error {
 	return nil
 }
 
+// setText sets the string field of an event.
 func (d *decoder) setText(field protowire.Number, s []byte, e *Event) {
 	switch field {
 	case fieldName:
@@ -144,7 +158,8 @@ func (d *decoder) setText(field protowire.Number, s []byte, e *Event) {
 	}
 }
 
-// intern is for texts of which there are few.
+// intern returns s as a string that is shared between rows. It is for fields with few different values. last is the value
+// of the previous row.
 func (d *decoder) intern(last *string, s []byte) string {
 	if *last == string(s) {
 		return *last
@@ -163,7 +178,8 @@ func (d *decoder) intern(last *string, s []byte) string {
 	return text
 }
 
-// keep copies s to where many texts share one allocation. A chunk is never written again once it is full.
+// copyText returns s as a string. Many strings share one allocation, a chunk, which is never written again once it is
+// full. last is the value of the previous row.
 func (d *decoder) copyText(last *string, s []byte) string {
 	if *last == string(s) {
 		return *last
@@ -179,14 +195,17 @@ func (d *decoder) copyText(last *string, s []byte) string {
 	return *last
 }
 
+// appendPosition appends the value of a feed row: the version and the stream of the event.
 func appendPosition(dst []byte, version uint64, s Stream) []byte {
 	return append(binary.AppendUvarint(dst, version), s...)
 }
 
+// positionSize returns the size of the value that appendPosition appends.
 func positionSize(version uint64, s Stream) int {
 	return protowire.SizeVarint(version) + len(s)
 }
 
+// decodePosition decodes the value of a feed row. stream is a part of b.
 func decodePosition(b []byte) (version uint64, stream []byte, err error) {
 	version, n := binary.Uvarint(b)
 	if n <= 0 {
@@ -195,6 +214,7 @@ func decodePosition(b []byte) (version uint64, stream []byte, err error) {
 	return version, b[n:], nil
 }
 
+// decodeNumber decodes a row that consists of one uvarint.
 func decodeNumber(b []byte) (uint64, error) {
 	v, n := binary.Uvarint(b)
 	if n <= 0 || n != len(b) {

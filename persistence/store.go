@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Store is the journal of a single machine. It is the member that leads every partition, from its opening to its end
-// unless Move gives some to other members.
+// Store is the journal of a single machine. It acts as DefaultMember, which leads every partition from the moment when
+// the journal is opened, unless Move gives some to other members.
 type Store struct {
 	options     Options
 	directory   *directory
@@ -28,18 +28,20 @@ type Store struct {
 	metrics     *metrics
 	diskSpace   *diskSpace
 	members     memberSet
-	// local is DefaultMember, for which the store itself acts.
+	// local is DefaultMember.
 	local *Member
 
 	closing sync.Once
-	ended   error
+	// ended is the result of Close.
+	ended error
 }
 
 var _ Journal = (*Store)(nil)
 
-// Open opens the journal in a data directory, or makes it. Errors name the directory: it is in use by another process,
-// has another number of partitions, or another format; ErrDamaged: it lost history or a part, or a file of it cannot be
-// read, and nothing was changed. Each opening takes a new epoch for every partition.
+// Open opens the journal in a data directory, or creates it, as the package comment describes under "Opening and
+// verifying a store". Every error names the directory. It fails if another process has the directory open, if the number
+// of partitions or the format differs, or, with ErrDamaged, if history or a part of the directory is missing or a file
+// cannot be read; nothing has been changed then. Each opening begins a new term of every partition.
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
 	d, err := openDirectory(o)
@@ -54,7 +56,8 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// giveUp leaves the directory to the next who opens it.
+// releaseDirectory closes Pebble and the lock after start has failed, so that the directory can be opened again. After a
+// failure inside Pebble it does neither: Pebble may still be writing.
 func (s *Store) releaseDirectory() {
 	if s.failure.cause() != nil {
 		return
@@ -65,6 +68,7 @@ func (s *Store) releaseDirectory() {
 	_ = s.directory.lock.Close()
 }
 
+// start carries out the steps 2 to 6 of opening a store. It returns an error if one of them fails.
 func (s *Store) start() error {
 	m, err := s.directory.verifyStore(s.options.verifier(s.directory))
 	if err != nil {
@@ -118,7 +122,8 @@ func (s *Store) start() error {
 	return s.failure.cause()
 }
 
-// takeEpochs makes a new term of every partition durable, so that nothing proposed under an earlier opening fits.
+// beginTerms makes a new epoch of every partition durable, so that proposals from an earlier opening are refused. It
+// returns the state of the partitions.
 func beginTerms(db *pebble.DB, partitions int) ([]partitionState, error) {
 	shares := make([]partitionState, partitions)
 	b := db.NewBatch()
@@ -141,6 +146,7 @@ func beginTerms(db *pebble.DB, partitions int) ([]partitionState, error) {
 	return shares, db.Apply(b, pebble.Sync)
 }
 
+// lastSequence returns the sequence of the last event in the feed of a partition, or 0 if the feed is empty.
 func lastSequence(db *pebble.DB, p Partition) (uint64, error) {
 	lower := appendHeader(nil, p, tagFeed)
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: successor(nil, lower)})
@@ -154,7 +160,7 @@ func lastSequence(db *pebble.DB, p Partition) (uint64, error) {
 	return keyNumber(it.Key())
 }
 
-// localLanes makes the lanes of a single machine, all led by the default member.
+// localLanes returns a lane for each partition, all led by DefaultMember and with the same barrier.
 func (s *Store) localLanes(shares []partitionState, barrier *localBarrier) []*lane {
 	lanes := make([]*lane, len(shares))
 	for i := range lanes {
@@ -164,6 +170,7 @@ func (s *Store) localLanes(shares []partitionState, barrier *localBarrier) []*la
 	return lanes
 }
 
+// ownedNotices returns the notices of a member that leads every partition.
 func ownedNotices(shares []partitionState) []Notice {
 	notices := make([]Notice, len(shares))
 	for i, s := range shares {
@@ -172,11 +179,12 @@ func ownedNotices(shares []partitionState) []Notice {
 	return notices
 }
 
-var errProposalTooLarge = fmt.Errorf("%w: a proposal is at most %d bytes", ErrRefused, maxProposalBytes)
+var errProposalTooLarge = fmt.Errorf("%w: the proposal is larger than %d bytes", ErrRefused, maxProposalBytes)
 
 // Append appends for DefaultMember; see Member.Append.
 func (s *Store) Append(p Proposal, done func(Result)) { s.local.Append(p, done) }
 
+// refuse counts a refusal and queues the callback with the matching error. epoch is the epoch of the partition.
 func (s *Store) refuse(why reason, epoch uint64, done func(Result)) {
 	s.metrics.countRefused(why, 1)
 	err := ErrRefused
@@ -191,9 +199,10 @@ func (s *Store) refuse(why reason, epoch uint64, done func(Result)) {
 	s.callbacks.enqueueResult(done, err)
 }
 
-// rowBytes is about what a row costs beside what its owner put there.
+// rowBytes is the approximate size of a row in addition to its payload and names.
 const rowBytes = 64
 
+// proposalSize returns the approximate size of a proposal in the queue and on the disk.
 func proposalSize(p *Proposal) int {
 	n := rowBytes + len(p.Stream)
 	for i := range p.Events {
@@ -207,6 +216,7 @@ func proposalSize(p *Proposal) int {
 	return n
 }
 
+// View returns the durable state; see Journal.
 func (s *Store) View() (View, error) {
 	v, err := s.views.open()
 	if err != nil {
@@ -220,28 +230,29 @@ func (s *Store) SaveSnapshot(p Partition, epoch uint64, stream Stream, snapshot 
 	s.local.SaveSnapshot(p, epoch, stream, snapshot)
 }
 
-// Watch tells fn what DefaultMember leads; see Member.Watch.
+// Watch notifies fn of the terms of DefaultMember; see Member.Watch.
 func (s *Store) Watch(ctx context.Context, fn func(Notice)) { s.local.Watch(ctx, fn) }
 
-// Partitions is the number fixed when the data directory was made.
+// Partitions returns the number of partitions, which was fixed when the data directory was created.
 func (s *Store) Partitions() int { return s.directory.format.partitions }
 
-// Disk identifies the data directory. No other has the same, not even a copy by Checkpoint.
+// Disk returns the id of the data directory. It is unique: a copy by Checkpoint has another id.
 func (s *Store) Disk() string { return s.directory.format.disk }
 
-// Timeline identifies the history that positions and cursors refer to. It is random, stays the same from one opening to
-// the next, and is another one once the data directory has been restored from a copy.
+// Timeline returns the id of the history that positions and cursors refer to. It is random, is the same for every
+// opening, and changes when the data directory is restored from a copy.
 func (s *Store) Timeline() string { return s.marksWriter.marks.timeline }
 
-// Failed is closed when the journal can write no more. The process should then end, for its supervisor to start it
-// again; Err tells why.
+// Failed returns a channel that is closed when the journal has failed and writes nothing more. The process should then
+// exit, so that its supervisor restarts it; Err returns the reason.
 func (s *Store) Failed() <-chan struct{} { return s.failure.ended }
 
-// Err is why the journal has failed; nil: it has not.
+// Err returns the error by which the journal has failed, or nil.
 func (s *Store) Err() error { return s.failure.cause() }
 
-// Close writes what was appended before it, ends reads at their next step and waits for them. A journal that has failed
-// keeps its directory locked until the process ends, since Pebble may still be writing to it.
+// Close commits all queued proposals, ends reads at their next step and waits for them. Later calls return the result of
+// the first. If the journal has failed, the directory stays locked until the process exits, since Pebble may still be
+// writing to it.
 func (s *Store) Close() error {
 	s.closing.Do(func() { s.ended = s.close() })
 	return s.ended
@@ -269,10 +280,11 @@ func (s *Store) close() error {
 	return s.directory.lock.Close()
 }
 
-// Checkpoint makes dir a data directory of its own, with a disk id of its own: a copy that went by the same would be
-// taken for the original by whoever has its votes or its log counted. It has no marks: they are made, with a timeline of
-// their own, when it is first opened. Its format file is written last, so that one that was cut off does not open. Files that Pebble does not change any more are linked, not copied, where dir lies on the
-// same file system.
+// Checkpoint copies the durable state to dir, which becomes a data directory with an id of its own: a cluster would
+// otherwise take the copy for the original and count its vote or its log. The copy has no marks; its first opening
+// creates them, with a new timeline. The format file is written last, so that an interrupted copy does not open. Files
+// that Pebble no longer changes are linked instead of copied if dir is on the same file system. It returns ErrClosed
+// after Close or a failure, and an error if dir exists.
 func (s *Store) Checkpoint(dir string) error {
 	if err := s.checkpoint(dir); err != nil {
 		return fmt.Errorf("checkpoint %s: %w", dir, err)
@@ -290,7 +302,7 @@ func (s *Store) checkpoint(dir string) error {
 	}
 	fs := s.options.FS
 	if _, err := fs.Stat(dir); err == nil {
-		return fmt.Errorf("it exists")
+		return errors.New("the directory exists already")
 	}
 	copied := &directory{fs: fs, path: dir, format: s.directory.format}
 	copied.format.disk, copied.format.marked = newID(), false
@@ -300,7 +312,8 @@ func (s *Store) checkpoint(dir string) error {
 	return copied.writeFormat()
 }
 
-// copyStore does not outlast the journal: Pebble writes to its log first, and may stay there.
+// copyStore copies Pebble's files to dir. It returns ErrClosed if the journal fails meanwhile: Pebble first writes to its
+// log, and that write may never return (see disk.endJournalOn).
 func (s *Store) copyStore(dir string) error {
 	done := make(chan error, 1)
 	go func() {

@@ -25,10 +25,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/wal"
 )
 
-// verifier compares a store with the marks before Pebble opens it for writing. Pebble takes a damaged record of its
-// manifest for the end of the manifest, and then removes the tables and logs that the remaining records do not name. So
-// the verifier reads the manifest itself, opens the store on a file system that refuses every change and shows empty
-// logs, and reads the tables and logs. It changes nothing, and leaves the replay of the logs to the open that follows.
+// verifier compares a store with the marks before Pebble opens it for writing: step 2 of opening a store in the package
+// comment. It changes nothing on the disk.
+//
+// It is needed because Pebble takes a damaged record of its manifest for the end of the manifest, and then removes the
+// tables and logs that the remaining records do not name. The verifier therefore checks the manifest itself, opens the
+// store on a file system that refuses every change and shows empty logs, and reads the tables and logs. The logs are
+// replayed by the open that follows.
 type verifier struct {
 	fs       vfs.FS
 	readOnly *readOnlyFS
@@ -37,31 +40,32 @@ type verifier struct {
 	logger   *slog.Logger
 }
 
-// checkedBytes bounds the bytes of tables whose blocks are verified before the journal opens, the newest tables first.
-// Of the others, the footer, index and properties are read; their blocks are verified whenever they are read.
+// maxCheckedBytes bounds the bytes of tables with blocks that are verified before the journal opens, beginning with the
+// newest table. Only the footer, index and properties of older tables are read; their blocks are verified at each read.
 const maxCheckedBytes = 64 << 20
 
-// found is what a store holds.
+// storeContents is the current manifest of a store, and the last epoch and sequence of each partition.
 type storeContents struct {
 	manifest   extent
 	partitions []partitionMark
 }
 
+// verifier returns a verifier of the store in d.
 func (o Options) verifier(d *directory) *verifier {
 	t := &readOnlyFS{FS: o.FS}
 	p := o.pebble(t, &backgroundErrors{})
 	p.Logger = readOnlyLogger{o.Logger}
-	// The read that meets damage returns an error, which is enough here.
+	// A read of a damaged block returns an error; the event is not needed.
 	p.EventListener = &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}}
 	p.ReadOnly = true
 	p.ErrorIfNotExists = true
 	p.CacheSize = minCache
-	p.EnsureDefaults() // which tables needs as well
+	p.EnsureDefaults() // checkTable uses the defaults too
 	return &verifier{fs: o.FS, readOnly: t, store: d.join(storeName), options: p, logger: o.Logger}
 }
 
-// verify returns what the store holds, or ErrDamaged if that is less than the marks promise or cannot be read. m is nil
-// for a store without marks.
+// verify returns the content of the store. It returns ErrDamaged if the store contains less than the marks promise or
+// cannot be read. m is nil for a store without marks.
 func (v *verifier) verify(m *marks, partitions int) (storeContents, error) {
 	var f storeContents
 	name, err := atomicfs.ReadMarker(v.fs, v.store, manifestMarker)
@@ -85,14 +89,14 @@ func (v *verifier) verify(m *marks, partitions int) (storeContents, error) {
 	}
 	for p, least := range m.partitions {
 		if has := f.partitions[p]; has.epoch < least.epoch || has.sequence < least.sequence {
-			return f, damaged("partition %d ends at event %d of epoch %d, and has held event %d of epoch %d",
+			return f, damaged("partition %d ends at event %d of epoch %d, but has contained event %d of epoch %d",
 				p, has.sequence, has.epoch, least.sequence, least.epoch)
 		}
 	}
 	return f, nil
 }
 
-// files compares the current manifest with the marks and, after a clean end, the logs.
+// checkFiles compares the current manifest and, after an orderly end, the logs with the extents in the marks.
 func (v *verifier) checkFiles(m *marks, current string) error {
 	if m == nil || len(m.manifests) == 0 {
 		return nil
@@ -103,8 +107,8 @@ func (v *verifier) checkFiles(m *marks, current string) error {
 		if len(current) < len(last) || len(current) == len(last) && current < last {
 			return damaged("the current manifest is %s, older than %s", current, last)
 		}
-		// A version of this program that keeps no marks has opened the store since.
-		v.logger.Warn("the store was written without its marks", "manifest", current, "marked", last)
+		// An older version of this program, which has no marks, has opened the store meanwhile.
+		v.logger.Warn("the store was last written by a program that keeps no marks", "manifest", current, "marked", last)
 		return nil
 	}
 	expected := m.manifests[at : at+1]
@@ -119,7 +123,7 @@ func (v *verifier) checkFiles(m *marks, current string) error {
 	return nil
 }
 
-// compare checks that a file begins as it was written.
+// checkExtent returns an error unless the file begins with the bytes of its extent.
 func (v *verifier) checkExtent(e extent) error {
 	file, err := v.fs.Open(v.fs.PathJoin(v.store, e.name))
 	if oserror.IsNotExist(err) {
@@ -135,14 +139,14 @@ func (v *verifier) checkExtent(e extent) error {
 	case err != nil:
 		return err
 	case n < e.length:
-		return fmt.Errorf("the file ends after %d bytes, and has held %d", n, e.length)
+		return fmt.Errorf("the file has %d bytes, and had at least %d", n, e.length)
 	case sum.Sum32() != e.sum:
-		return fmt.Errorf("the first %d bytes are not those that were written", e.length)
+		return fmt.Errorf("the first %d bytes differ from the bytes that were written", e.length)
 	}
 	return nil
 }
 
-// measure returns the extent of a whole file.
+// extentOf returns the extent of a whole file.
 func (v *verifier) extentOf(name string) (extent, error) {
 	file, err := v.fs.Open(v.fs.PathJoin(v.store, name))
 	if err != nil {
@@ -154,7 +158,8 @@ func (v *verifier) extentOf(name string) (extent, error) {
 	return extent{name, n, sum.Sum32()}, err
 }
 
-// open reads the store without changing it. A panic of Pebble on damaged data is an error.
+// readStore opens the store read-only, checks its tables and logs, and returns the last epoch and sequence of each
+// partition. A panic of Pebble on damaged data becomes an error.
 func (v *verifier) readStore(partitions int) (shares []partitionMark, err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -186,7 +191,7 @@ func (v *verifier) readStore(partitions int) (shares []partitionMark, err error)
 	return shares, v.readLogs(shares)
 }
 
-// tables opens every table, and reads the newest of them whole.
+// checkTables opens every table, and verifies all blocks of the newest ones up to maxCheckedBytes.
 func (v *verifier) checkTables(db *pebble.DB) error {
 	levels, err := db.SSTables()
 	if err != nil {
@@ -208,6 +213,7 @@ func (v *verifier) checkTables(db *pebble.DB) error {
 	return nil
 }
 
+// checkTable reads the footer, index and properties of a table and, if whole, verifies all of its blocks.
 func (v *verifier) checkTable(name string, whole bool) error {
 	file, err := v.fs.Open(v.fs.PathJoin(v.store, name))
 	if err != nil {
@@ -217,7 +223,7 @@ func (v *verifier) checkTable(name string, whole bool) error {
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
-	reader, err := sstable.NewReader(context.Background(), readable, v.options.MakeReaderOptions()) // which closes readable
+	reader, err := sstable.NewReader(context.Background(), readable, v.options.MakeReaderOptions()) // closes readable
 	if err != nil {
 		return err
 	}
@@ -228,8 +234,8 @@ func (v *verifier) checkTable(name string, whole bool) error {
 	return errors.Join(err, reader.Close())
 }
 
-// checkBlocks verifies the checksum of every block of a table. (sstable.Reader has a method for that, which leaves out
-// the blocks that hold values apart from their keys.)
+// checkBlocks verifies the checksum of every block of a table. sstable.Reader.ValidateBlockChecksums omits the blocks
+// with values that are stored apart from their keys.
 func checkBlocks(file io.ReaderAt, l *sstable.Layout) error {
 	handles := slices.Concat(l.Index, l.ValueBlock, []block.Handle{l.TopIndex, l.RangeDel, l.RangeKey, l.ValueIndex, l.Properties, l.MetaIndex})
 	for _, b := range l.Data {
@@ -242,7 +248,7 @@ func checkBlocks(file io.ReaderAt, l *sstable.Layout) error {
 	var bytes []byte
 	for _, h := range handles {
 		if h.Length == 0 {
-			continue // there is no such block
+			continue // the table has no such block
 		}
 		bytes = slices.Grow(bytes[:0], int(h.Length)+block.TrailerLen)[:h.Length+block.TrailerLen]
 		if _, err := file.ReadAt(bytes, int64(h.Offset)); err != nil {
@@ -255,7 +261,8 @@ func checkBlocks(file io.ReaderAt, l *sstable.Layout) error {
 	return nil
 }
 
-// trial is the file system of an open that changes nothing. A log that is opened is empty, and is added to logs.
+// readOnlyFS is a file system on which Pebble can open a store without changing it: it refuses all writes and shows empty
+// logs. It adds each log that Pebble opens to logs.
 type readOnlyFS struct {
 	vfs.FS
 	logs wal.FileAccumulator
@@ -271,18 +278,19 @@ func (t *readOnlyFS) Open(name string, options ...vfs.OpenOption) (vfs.File, err
 	return emptyFile{file}, err
 }
 
-// emptyFile is a file that shows none of its content.
+// emptyFile is a file that appears empty.
 type emptyFile struct{ vfs.File }
 
 func (emptyFile) Read([]byte) (int, error) { return 0, io.EOF }
 
-var errReadOnly = errors.New("the store is opened for reading")
+var errReadOnly = errors.New("the store is open for reading only")
 
+// noLock is a lock that nobody holds.
 type noLock struct{}
 
 func (noLock) Close() error { return nil }
 
-// Lock locks nothing: the data directory has a lock of its own.
+// Lock does nothing, because openDirectory has locked the data directory.
 func (*readOnlyFS) Lock(string) (io.Closer, error) { return noLock{}, nil }
 
 func (*readOnlyFS) Create(string, vfs.DiskWriteCategory) (vfs.File, error) { return nil, errReadOnly }
@@ -299,7 +307,7 @@ func (*readOnlyFS) ReuseForWrite(string, string, vfs.DiskWriteCategory) (vfs.Fil
 	return nil, errReadOnly
 }
 
-// trialLogger has Pebble's fatal errors end the trial alone.
+// readOnlyLogger turns Pebble's fatal errors into panics, which readStore recovers.
 type readOnlyLogger struct{ slog *slog.Logger }
 
 func (l readOnlyLogger) Infof(format string, args ...any) {
@@ -308,13 +316,13 @@ func (l readOnlyLogger) Infof(format string, args ...any) {
 
 func (l readOnlyLogger) Errorf(format string, args ...any) { l.Infof(format, args...) }
 
-// Fatalf must not return; verifier.open recovers.
+// Fatalf panics, because it must not return.
 func (l readOnlyLogger) Fatalf(format string, args ...any) {
 	panic(pebbleFatal{fmt.Errorf(format, args...)})
 }
 
-// logs reads the logs that Pebble is going to replay, and raises shares to what they hold. Like Pebble, it refuses every
-// record that cannot be read but the end of the last log, which a crash may have torn.
+// readLogs reads the logs that Pebble is going to replay, and raises partitions to their epochs and sequences. As Pebble
+// does, it accepts an unreadable record only at the end of the last log, where a crash may have torn it.
 func (v *verifier) readLogs(shares []partitionMark) error {
 	logs := v.readOnly.logs.Finish()
 	for i, l := range logs {
@@ -325,7 +333,7 @@ func (v *verifier) readLogs(shares []partitionMark) error {
 	return nil
 }
 
-// readLog reads one log to its end, and raises shares to what it holds.
+// readLog reads one log to its end, and raises partitions to the epochs and sequences in it.
 func readLog(l wal.LogicalLog, mayBeTorn bool, shares []partitionMark) error {
 	reader := l.OpenForRead()
 	defer reader.Close()
@@ -348,8 +356,8 @@ func readLog(l wal.LogicalLog, mayBeTorn bool, shares []partitionMark) error {
 	}
 }
 
-// readBatch reads the rows of one record of a log, and raises shares to what they hold. Rows of feeds and terms are never
-// removed.
+// readBatch decodes one record of a log, which is a batch, and raises partitions to its epochs and sequences. Deletions
+// are ignored, since rows of feeds and terms are never deleted.
 func readBatch(batch []byte, shares []partitionMark) error {
 	header, ok := batchrepr.ReadHeader(batch)
 	if !ok {
@@ -372,12 +380,12 @@ func readBatch(batch []byte, shares []partitionMark) error {
 		}
 	}
 	if rows != header.Count {
-		return fmt.Errorf("it has %d rows, not %d: %w", rows, header.Count, batchrepr.ErrInvalidBatch)
+		return fmt.Errorf("the batch has %d rows, not %d: %w", rows, header.Count, batchrepr.ErrInvalidBatch)
 	}
 	return nil
 }
 
-// raise takes a row of a feed or a term into its partition's share.
+// addRow raises a partition to the sequence or epoch in a row. Other rows are ignored.
 func addRow(shares []partitionMark, key, value []byte) error {
 	if len(key) < keyHeader || int(binary.BigEndian.Uint16(key)) >= len(shares) {
 		return nil

@@ -7,27 +7,30 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// views shows what is durable. Pebble shows a batch before its log is synced, so a snapshot is taken while no batch is
-// in flight, and serves everyone until the next commit has ended.
+// views gives out views of the durable state. Pebble shows a batch before its log is synced. A snapshot is therefore
+// taken only while no batch is in flight, and is shared by all views until the next commit has ended.
 type views struct {
 	db *pebble.DB
 
-	mu      sync.Mutex
-	idle    sync.Cond
-	current *sharedSnapshot
-	snapshots     map[*sharedSnapshot]struct{}
-	// stale tells that a commit has ended since current was taken.
+	// mu guards the fields below, except closing.
+	mu   sync.Mutex
+	idle sync.Cond // activeReads has become 0
+	// current is the newest snapshot of a durable state, or nil.
+	current   *sharedSnapshot
+	snapshots map[*sharedSnapshot]struct{}
+	// stale reports that a commit has ended since current was taken.
 	stale bool
-	// flying tells that a batch is visible that may not be durable. A failed journal stays so.
+	// inFlight reports that a batch is visible in Pebble that may not be durable. It remains set after a failed commit.
 	inFlight bool
-	closed bool
-	// closing is closed, for those who do not hold mu.
+	closed   bool
+	// closing is true after close was called. Iterations read it without mu.
 	closing atomic.Bool
-	// active counts the reads going on.
+	// activeReads counts the reads, and the snapshots that are being closed. close waits for them.
 	activeReads int
 }
 
-// shown is a snapshot and how many hold it: its views, and views.current.
+// sharedSnapshot is a Pebble snapshot and the number of its holders: views, reads and views.current. The last holder
+// closes it.
 type sharedSnapshot struct {
 	snapshot *pebble.Snapshot
 	holders  int
@@ -39,9 +42,9 @@ func newViews(db *pebble.DB) *views {
 	return v
 }
 
-// hold is called before a batch is applied. What is durable by now has then been taken, so that nobody who asks for a
-// view waits for the disk, and so that it can still be read if the batch fails.
-// It gives ErrClosed when the journal has failed and is closed already, which the writer may be the last to learn.
+// beginCommit is called before a batch is applied, and takes a snapshot of the durable state. View can then return it
+// without waiting for the disk, and it remains readable if the batch fails. It returns ErrClosed if the journal has
+// failed and was closed, which the writer may not know yet.
 func (v *views) beginCommit() error {
 	v.mu.Lock()
 	if v.closed {
@@ -52,19 +55,20 @@ func (v *views) beginCommit() error {
 	v.inFlight = true
 	v.mu.Unlock()
 	if old != nil {
-		go v.closeSnapshot(old) // while the disk is busy: Pebble looks for compactions each time
+		go v.closeSnapshot(old) // concurrently with the commit, because Pebble then looks for compactions
 	}
 	return nil
 }
 
-// release is called when the batch is durable.
+// endCommit is called when the batch is durable.
 func (v *views) endCommit() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.inFlight, v.stale = false, true
 }
 
-// refresh returns what the caller is to discard outside the lock, if anything.
+// refreshCurrent takes a new snapshot if current is stale and no batch is in flight. It returns a snapshot that the
+// caller must close with closeSnapshot after releasing mu, or nil. The caller holds mu.
 func (v *views) refreshCurrent() *sharedSnapshot {
 	if !v.stale || v.inFlight {
 		return nil
@@ -76,7 +80,8 @@ func (v *views) refreshCurrent() *sharedSnapshot {
 	return v.dropHolder(old)
 }
 
-// drop lets go of one hold, and returns what nobody holds any longer, which the caller discards outside the lock.
+// dropHolder removes one holder of s. If it was the last one, dropHolder returns s, which the caller must close with
+// closeSnapshot after releasing mu. The caller holds mu.
 func (v *views) dropHolder(s *sharedSnapshot) *sharedSnapshot {
 	if s == nil {
 		return nil
@@ -85,10 +90,11 @@ func (v *views) dropHolder(s *sharedSnapshot) *sharedSnapshot {
 		return nil
 	}
 	delete(v.snapshots, s)
-	v.activeReads++ // until it is closed, so that the store is not closed before it
+	v.activeReads++ // so that the store is not closed before the snapshot
 	return s
 }
 
+// closeSnapshot closes a snapshot that dropHolder has returned. It does nothing for nil.
 func (v *views) closeSnapshot(s *sharedSnapshot) {
 	if s == nil {
 		return
@@ -97,7 +103,7 @@ func (v *views) closeSnapshot(s *sharedSnapshot) {
 	v.exit()
 }
 
-// enter makes close wait for exit.
+// enter makes close wait until exit is called. It returns ErrClosed after close.
 func (v *views) enter() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -108,18 +114,21 @@ func (v *views) enter() error {
 	return nil
 }
 
+// exit ends what enter has begun.
 func (v *views) exit() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.exitLocked()
 }
 
+// exitLocked is exit for callers that hold mu.
 func (v *views) exitLocked() {
 	if v.activeReads--; v.activeReads == 0 {
 		v.idle.Broadcast()
 	}
 }
 
+// open returns a view of the durable state, or ErrClosed after close.
 func (v *views) open() (*view, error) {
 	v.mu.Lock()
 	if v.closed {
@@ -134,7 +143,7 @@ func (v *views) open() (*view, error) {
 	return opened, nil
 }
 
-// close ends reads at their next step, waits for them, and closes what views have left open.
+// close makes reads end at their next step, waits for them, and closes the snapshots of views that are still open.
 func (v *views) close() {
 	v.mu.Lock()
 	v.closed = true
@@ -150,13 +159,14 @@ func (v *views) close() {
 	}
 }
 
-// view is one caller's hold on a snapshot.
+// view is one caller's View.
 type view struct {
 	views  *views
-	shared  *sharedSnapshot
+	shared *sharedSnapshot
 	closed bool // under views.mu
 }
 
+// Close drops the view's hold on its snapshot. It may be called more than once.
 func (v *view) Close() error {
 	v.views.mu.Lock()
 	var unheld *sharedSnapshot
@@ -169,7 +179,7 @@ func (v *view) Close() error {
 	return nil
 }
 
-// begin holds the snapshot for a read, and the journal open; each begin that gives no error has its end.
+// beginRead holds the snapshot and keeps the journal open during a read. If it returns nil, endRead must follow.
 func (v *view) beginRead() error {
 	v.views.mu.Lock()
 	defer v.views.mu.Unlock()
@@ -181,6 +191,7 @@ func (v *view) beginRead() error {
 	return nil
 }
 
+// endRead ends a read.
 func (v *view) endRead() {
 	v.views.mu.Lock()
 	unheld := v.views.dropHolder(v.shared)

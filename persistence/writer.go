@@ -2,6 +2,7 @@ package persistence
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -14,7 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// writer is the goroutine that commits for the partitions that share a barrier.
+// writer commits the proposals of all partitions that share a barrier: steps 2 to 7 of a proposal in the package comment.
 type writer struct {
 	queue     *queue
 	barrier   barrier
@@ -25,19 +26,21 @@ type writer struct {
 	failure   *failure
 	logger    *slog.Logger
 
-	// staged are the lanes of the commit going on, without those that have failed.
+	// staged has the lanes of the current commit, except those that have failed.
 	staged []*lane
 
+	// finished is closed when run has returned.
 	finished chan struct{}
 }
 
+// run commits until the queue is closed and empty, or the journal has failed.
 func (w *writer) run() {
 	defer close(w.finished)
 	var lanes []*lane
 	entries := 0
 	for {
 		if entries > 1 {
-			runtime.Gosched() // the callers that were just answered may have more: a fuller batch costs the same sync
+			runtime.Gosched() // lets callers that were just answered append: a larger batch costs the same sync
 		}
 		if lanes = w.queue.takeCommit(lanes[:0]); len(lanes) == 0 {
 			return
@@ -59,6 +62,7 @@ func (w *writer) run() {
 	}
 }
 
+// refuseRounds answers all proposals of a commit with an error: the disk is nearly full.
 func (w *writer) refuseRounds(lanes []*lane, err error) {
 	for _, l := range lanes {
 		w.metrics.countRefused(reasonDiskFull, len(l.round.proposals))
@@ -68,8 +72,8 @@ func (w *writer) refuseRounds(lanes []*lane, err error) {
 	}
 }
 
-// write commits the rounds of the lanes. It returns false when the journal has failed: nothing more is written, and the
-// entries are answered.
+// commitRounds makes the rounds of the lanes durable and answers their proposals. It returns false if the journal has
+// failed: then failure answers them, and nothing more is written.
 func (w *writer) commitRounds(lanes []*lane, bytes int) bool {
 	if w.failure.cause() != nil {
 		return false
@@ -95,10 +99,11 @@ func (w *writer) commitRounds(lanes []*lane, bytes int) bool {
 	return w.failure.cause() == nil
 }
 
-// fail ends the term of one partition and leaves the others running: the owner is told, then what is in flight is
-// answered with ErrUnknown and what waits with a NotLeaderError. Any goroutine may call it.
+// failPartition ends the term of one partition because of err; the others continue. The owner is notified, then proposals
+// in flight are answered with ErrUnknown and queued ones with a NotLeaderError. Any goroutine may call it.
 func (w *writer) failPartition(l *lane, err error) {
-	w.logger.Error("a partition of the journal has failed", slog.Int("partition", int(l.partition)), slog.Any("error", err))
+	w.logger.Error("a partition of the journal has failed and takes no proposals until it is recovered",
+		slog.Int("partition", int(l.partition)), slog.Any("error", err))
 	w.metrics.partitionFailures.Inc()
 	epoch, inFlight, waiting := w.queue.failLane(l)
 	w.callbacks.enqueueCall(func() { w.watchers.endFailedTerm(l.partition, epoch) })
@@ -106,7 +111,8 @@ func (w *writer) failPartition(l *lane, err error) {
 	w.callbacks.enqueueResults(waiting, &NotLeaderError{})
 }
 
-// abandon ends the terms of all partitions and answers everything there is. The writer itself may be stuck in the store.
+// failAll ends the terms of all partitions, and answers all proposals in flight and in the queue. failure calls it, since
+// the goroutine of run may be blocked in the store.
 func (w *writer) failAll() {
 	inFlight, waiting := w.queue.closeAndTakeAll()
 	w.callbacks.enqueueCall(w.watchers.endAllTerms)
@@ -114,43 +120,47 @@ func (w *writer) failAll() {
 	w.callbacks.enqueueResults(waiting, ErrClosed)
 }
 
-// committer is one partition's way to make rounds durable. The writer stages the rounds of several partitions, each
-// with its own committer, and then makes them durable together with the barrier that these committers share. Partitions
-// that share nothing have a writer and a barrier each.
+// committer makes the rounds of one partition durable. The writer stages the rounds of several partitions, each with its
+// own committer, and then syncs the barrier that these committers share. Partitions that share no barrier have a writer
+// each.
 type committer interface {
-	// stage validates the round's entries in their order, sets its results, and prepares what the barrier makes durable.
-	// For a move the result is the new epoch. An error fails this partition alone: the round's outcome is unknown, and
-	// nothing but a move is staged for the partition afterwards. The round stays valid until the barrier's sync returns.
+	// stage compares the entries of the round with the state of the partition, in their order, sets the results, and
+	// prepares the rows that the barrier makes durable. The result of a move has the new epoch as its version. An error
+	// fails this partition only: the outcome of the round is unknown, and only a move may be staged for the partition
+	// afterwards. The round is unchanged until the barrier's sync returns.
 	stage(r *round) error
-	// sequence returns the last sequence of the partition's feed, as of the last stage.
+	// sequence returns the last sequence of the partition's feed as of the last stage.
 	sequence() uint64
 }
 
-// barrier makes durable what committers have staged since the last sync.
+// barrier makes durable what committers have staged since its last sync.
 type barrier interface {
-	// sync returns when everything staged is durable and views show it. After an error nothing is known of what was
-	// staged, all partitions that share the barrier have failed, and the barrier is not used again.
+	// sync returns when everything that was staged is durable and visible in views. After an error, the outcome of
+	// everything staged is unknown, all partitions that share the barrier have failed, and the barrier must not be used
+	// again.
 	sync() error
 }
 
-// round is what one commit carries of a partition: proposals and snapshots, or one move.
+// round is the part of one commit that belongs to a partition: proposals and snapshots, or one move.
 type round struct {
 	pending   []queueEntry
 	proposals []Proposal
 	saves     []*snapshotSave
-	// results has one element for each proposal, or the one of the move.
+	// results has an element for each proposal, or the single result of the move.
 	results []Result
-	// advanced tells that the feed has grown.
+	// advanced reports that the feed of the partition has advanced.
 	advanced bool
-	// recovers tells that the move is of a partition that has failed: what the committer knows of it is not to be relied on.
+	// afterFailure reports that the partition has failed before this move: the committer must read its state from the
+	// store.
 	afterFailure bool
-	// dropped counts the snapshots that were not kept because their epoch has passed.
+	// droppedSnapshots counts the snapshots that were dropped because their term has ended.
 	droppedSnapshots int
 }
 
+// isMove reports whether the round is a move of the partition.
 func (r *round) isMove() bool { return len(r.pending) > 0 && r.pending[0].move != nil }
 
-// sort divides the pending entries into proposals and snapshots.
+// divide sets proposals, saves and empty results from the entries of the round, and returns the bytes of the entries.
 func (r *round) divide() (bytes int) {
 	r.proposals, r.saves, r.results = r.proposals[:0], r.saves[:0], r.results[:0]
 	r.advanced, r.droppedSnapshots = false, 0
@@ -169,7 +179,7 @@ func (r *round) divide() (bytes int) {
 	return bytes
 }
 
-// reset drops the references to what callers own.
+// reset drops the references to memory of the callers.
 func (r *round) reset() {
 	clear(r.pending)
 	clear(r.proposals)
@@ -177,17 +187,18 @@ func (r *round) reset() {
 	r.pending = r.pending[:0]
 }
 
-// localBarrier is the one Pebble batch and the one sync of all partitions of a single machine.
+// localBarrier is the batch and the sync that all partitions of a single machine share.
 type localBarrier struct {
 	db      *pebble.DB
 	batch   *pebble.Batch
 	applier *applier
 	views   *views
 	failure *failure
-	// durable tells that the batch has rows that must not be lost; snapshots of entities may be.
+	// mustSync reports that the batch has rows that must be durable when sync returns. Snapshots alone need no sync.
 	mustSync bool
 }
 
+// sync applies the batch. It returns ErrClosed if the journal was closed after a failure.
 func (b *localBarrier) sync() error {
 	if b.batch.Empty() {
 		return nil
@@ -208,37 +219,35 @@ func (b *localBarrier) sync() error {
 	return nil
 }
 
-// localCommitter is a partition's committer on a single machine. An error is one of reading what the partition holds.
+// localCommitter is the committer of a partition on a single machine. Its errors are those of reading the partition's
+// rows.
 type localCommitter struct {
 	*localBarrier
 	partition Partition
 }
 
+// sequence returns the last sequence of the partition's feed.
 func (c *localCommitter) sequence() uint64 { return c.applier.partitions[c.partition].sequence }
 
+// stage adds the rows of the round to the batch. After an error the batch is as before.
 func (c *localCommitter) stage(r *round) error {
 	length, count := c.batch.Len(), c.batch.Count()
 	if err := c.stageRows(r); err != nil {
 		c.applier.forgetPartition(c.partition)
-		return firstError(c.truncate(length, count), err)
+		return errors.Join(err, c.truncate(length, count))
 	}
 	return nil
 }
 
-func firstError(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
-}
-
-// truncate removes the rows that a round which failed has left in the batch.
+// truncate removes the rows of a failed round from the batch. length and count are the size of the batch before the
+// round.
 func (c *localCommitter) truncate(length int, count uint32) error {
 	rows := c.batch.Repr()[:length]
 	batchrepr.SetCount(rows, count)
 	return c.batch.SetRepr(rows)
 }
 
+// stageRows adds the rows of a move or of proposals, and of the snapshots of the current term.
 func (c *localCommitter) stageRows(r *round) error {
 	before := c.batch.Len()
 	if r.isMove() {
@@ -265,29 +274,34 @@ func (c *localCommitter) stageRows(r *round) error {
 	return nil
 }
 
+// setSnapshot adds the row of a snapshot to b.
 func setSnapshot(b *pebble.Batch, p Partition, s *snapshotSave) error {
 	key := appendSnapshotKey(nil, p, s.stream)
 	return b.Set(key, append(binary.AppendUvarint(nil, s.snapshot.Version), s.snapshot.State...), nil)
 }
 
-// answers calls done callbacks, one at a time. Those of a commit run on the writer's goroutine; those that owe nothing
-// to a commit (refusals) run on another, since the caller may hold what its callback needs, and the disk may be slow.
+// callbacks runs the callbacks of proposals, one at a time. The callbacks of a commit run on the goroutine of the writer.
+// Refusals run on a goroutine of their own, because the caller of Append may hold locks that its callback needs, and
+// because the writer may be waiting for the disk.
 type callbacks struct {
+	// running is held while a callback runs.
 	running sync.Mutex
 
-	mu       sync.Mutex
+	// mu guards the fields below.
+	mu sync.Mutex
+	// waiting has the callbacks that drain has not taken. draining reports that drain is running.
 	waiting  []callback
 	draining bool
 }
 
-// answer is a call of done with result, or of call.
+// callback is a call of done with result, or of call if that is not nil.
 type callback struct {
 	done   func(Result)
 	result Result
 	call   func()
 }
 
-// committed answers a round with its results.
+// callCommitted calls done with the result of each proposal of a round, or of its move.
 func (a *callbacks) callCommitted(r *round) {
 	a.running.Lock()
 	defer a.running.Unlock()
@@ -301,14 +315,15 @@ func (a *callbacks) callCommitted(r *round) {
 	}
 }
 
-// later answers soon, and returns at once.
+// enqueueResult has done called with err. It returns at once.
 func (a *callbacks) enqueueResult(done func(Result), err error) {
 	a.enqueue(callback{done: done, result: Result{Err: err}})
 }
 
-// before calls fn soon, before the answers that are added later, and returns at once.
+// enqueueCall has fn called before all callbacks that are enqueued later. It returns at once.
 func (a *callbacks) enqueueCall(fn func()) { a.enqueue(callback{call: fn}) }
 
+// enqueue adds a callback, and starts drain if it is not running.
 func (a *callbacks) enqueue(one callback) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -319,6 +334,7 @@ func (a *callbacks) enqueue(one callback) {
 	}
 }
 
+// enqueueResults has done called with err for each entry that has a callback.
 func (a *callbacks) enqueueResults(batch []queueEntry, err error) {
 	for i := range batch {
 		if batch[i].snapshot == nil {
@@ -327,6 +343,7 @@ func (a *callbacks) enqueueResults(batch []queueEntry, err error) {
 	}
 }
 
+// drain runs the waiting callbacks until there are none.
 func (a *callbacks) drain() {
 	for {
 		batch := a.takeWaiting()
@@ -345,6 +362,7 @@ func (a *callbacks) drain() {
 	}
 }
 
+// takeWaiting returns the waiting callbacks, or nil if there are none.
 func (a *callbacks) takeWaiting() []callback {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -356,14 +374,16 @@ func (a *callbacks) takeWaiting() []callback {
 
 var errDiskFull = fmt.Errorf("%w: the disk is nearly full", ErrRefused)
 
-// space keeps the writer off a disk that is nearly full, so that Pebble has room for what it must write to go on. The
-// disk is asked once in a while, or after much was written.
+// diskSpace refuses commits while the disk is nearly full, so that Pebble has the space that flushes and compactions
+// need. It measures the free space at intervals, and after many bytes were written.
 type diskSpace struct {
-	fs       vfs.FS
-	dir      string
+	fs  vfs.FS
+	dir string
+	// minFree is the free space below which commits are refused.
 	minFree  uint64
 	interval time.Duration
 
+	// measured is the time of the last measurement, written the bytes of the commits since then.
 	measured time.Time
 	written  int
 	full     atomic.Bool
@@ -371,7 +391,8 @@ type diskSpace struct {
 
 const diskSpaceInterval = time.Second
 
-// check refuses a write of so many bytes when there is no room for it.
+// check returns errDiskFull if the disk has too little space for a commit of this size. If the free space cannot be
+// determined, commits are accepted.
 func (s *diskSpace) check(bytes int) error {
 	now := time.Now()
 	s.written += bytes

@@ -119,7 +119,7 @@ func TestDamagedDirectoryIsRefused(t *testing.T) {
 	expectRefusal(t, dir, ".sst", "checksum")
 	restore()
 	for part, says := range map[string]string{
-		"journal": "FORMAT is missing", "journal/store": "store is missing", "journal/FORMAT": "a copy that was cut off",
+		"journal": "FORMAT is missing", "journal/store": "store is missing", "journal/FORMAT": "the copy was interrupted",
 		"secret": "secret is missing", "drives": "drives is missing", "installation": "the marks of the journal are missing",
 	} {
 		path := filepath.Join(dir, part)
