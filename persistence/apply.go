@@ -29,8 +29,8 @@ type applier struct {
 	advancedPartitions []Partition
 }
 
-func newApplier(db *pebble.DB, shares []partitionState, cached int) *applier {
-	return &applier{db: db, partitions: shares, heads: newHeadCache(cached)}
+func newApplier(db *pebble.DB, states []partitionState, cached int) *applier {
+	return &applier{db: db, partitions: states, heads: newHeadCache(cached)}
 }
 
 // apply adds the rows of the proposals to b, and sets the result of each. A refused proposal is a result and adds no
@@ -116,10 +116,10 @@ func (a *applier) markAdvanced(p Partition, s *partitionState) {
 
 // beginTerm adds the row of a new term of a partition, and returns its epoch. After a failure of the partition it first
 // reads its state from the store.
-func (a *applier) beginTerm(b *pebble.Batch, p Partition, recovers bool) (epoch uint64, err error) {
+func (a *applier) beginTerm(b *pebble.Batch, p Partition, afterFailure bool) (epoch uint64, err error) {
 	s := &a.partitions[p]
 	key := appendHeader(nil, p, tagTerm)
-	if recovers {
+	if afterFailure {
 		stored, err := readNumber(a.db, key)
 		if err != nil {
 			return 0, err

@@ -227,7 +227,7 @@ func (h history) testFlippedBits(t *testing.T, whole image, logs bool) {
 				refused++
 			}
 		}
-		t.Logf("%s: %d bytes, %d starts refused", path, len(content), refused)
+		t.Logf("%s: %d bytes, %d openings refused", path, len(content), refused)
 	}
 }
 
@@ -266,12 +266,12 @@ func TestDamagedLogs(t *testing.T) {
 			if s, err := Open(smallOptions(fs, "data")); err == nil {
 				mustClose(t, s)
 			} else if refused++; !damaged.equal(imageOf(t, fs, "data")) {
-				t.Errorf("%s: the start is refused (%v) and the directory has changed", what, err)
+				t.Errorf("%s: the opening was refused (%v), but has changed the directory", what, err)
 			}
 		}
-		t.Logf("%s: %d bytes, %d starts refused", path, len(content), refused)
+		t.Logf("%s: %d bytes, %d openings refused", path, len(content), refused)
 		if i == 0 && refused < len(content)/4 {
-			t.Errorf("%s: only %d starts are refused", path, refused)
+			t.Errorf("%s: only %d openings are refused", path, refused)
 		}
 	}
 	h.opensWhole(t, h.crashed, "whole")

@@ -64,10 +64,6 @@ func (f *failure) cause() error {
 // pebbleFatal is the panic by which Fatalf leaves Pebble. guard recovers it.
 type pebbleFatal struct{ err error }
 
-// guard turns what Pebble considers the end of the process into an error: panics, and Fatalf, which must not return.
-// (Errors of the log do not get that far: see disk.) The store is not to be written or closed after that: Pebble may
-// have unwound with its locks held.
-//
 // guard calls write, which calls Pebble, and turns a panic or a fatal error of Pebble into an error that ends the
 // journal. Runtime errors panic again. After a failure the store must be neither written nor closed, because the panic
 // may have left Pebble's locks held. Errors of the log never reach guard (see disk).

@@ -305,7 +305,7 @@ func TestWatchAfterFailure(t *testing.T) {
 	last := uint64(0)
 	f.Watch(context.Background(), func(n Notice) { last = max(last, n.Sequence) })
 	if last != 1 {
-		t.Fatalf("the feed is told to be at %d", last)
+		t.Fatalf("the watcher was notified of sequence %d", last)
 	}
 }
 

@@ -121,7 +121,7 @@ func FuzzRecord(f *testing.F) {
 		size := metadataSize(&want)
 		record := appendRecord(nil, &want, sequence, size)
 		if len(record) != recordSize(&want, sequence, size) {
-			t.Fatalf("%d bytes, foretold %d", len(record), recordSize(&want, sequence, size))
+			t.Fatalf("%d bytes, but recordSize is %d", len(record), recordSize(&want, sequence, size))
 		}
 		var got Event
 		if err := new(decoder).decode(record, &got); err != nil {

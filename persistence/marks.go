@@ -234,125 +234,125 @@ func newMarksWriter(fs vfs.FS, path string, m marks, logger *slog.Logger) *marks
 }
 
 // write makes the marks durable.
-func (k *marksWriter) write() error {
-	k.fileLock.Lock()
-	defer k.fileLock.Unlock()
-	k.mu.Lock()
-	m := k.marks.clone()
-	k.changed = false
-	k.mu.Unlock()
-	return writeMarks(k.fs, k.path, &m)
+func (w *marksWriter) write() error {
+	w.fileLock.Lock()
+	defer w.fileLock.Unlock()
+	w.mu.Lock()
+	m := w.marks.clone()
+	w.changed = false
+	w.mu.Unlock()
+	return writeMarks(w.fs, w.path, &m)
 }
 
 // recordNotice raises a partition to the epoch and sequence of a notice. The next write promises them.
-func (k *marksWriter) recordNotice(n Notice) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := &k.marks.partitions[n.Partition]
+func (w *marksWriter) recordNotice(n Notice) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := &w.marks.partitions[n.Partition]
 	s.epoch, s.sequence = max(s.epoch, n.Epoch), max(s.sequence, n.Sequence)
-	k.changed = true
+	w.changed = true
 }
 
 // writePeriodically writes changed marks at intervals until stopPeriodicWrites is called. It logs errors, and retries
 // after the next interval.
-func (k *marksWriter) writePeriodically() {
-	defer close(k.stopped)
+func (w *marksWriter) writePeriodically() {
+	defer close(w.stopped)
 	ticker := time.NewTicker(marksInterval)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-k.stop:
+		case <-w.stop:
 			return
 		case <-ticker.C:
 		}
-		k.mu.Lock()
-		changed := k.changed
-		k.mu.Unlock()
+		w.mu.Lock()
+		changed := w.changed
+		w.mu.Unlock()
 		if !changed {
 			continue
 		}
-		if err := k.write(); err != nil {
-			k.logger.Warn("cannot write the marks of the journal, will retry", "path", k.path, "error", err)
+		if err := w.write(); err != nil {
+			w.logger.Warn("cannot write the marks of the journal, will retry", "path", w.path, "error", err)
 		}
 	}
 }
 
 // stopPeriodicWrites ends writePeriodically and waits for it.
-func (k *marksWriter) stopPeriodicWrites() {
-	close(k.stop)
-	<-k.stopped
+func (w *marksWriter) stopPeriodicWrites() {
+	close(w.stop)
+	<-w.stopped
 }
 
 // writeSealed makes the marks of a closed journal durable, with the extents of its logs, which do not grow any more.
-func (k *marksWriter) writeSealed() error {
-	k.mu.Lock()
-	k.marks.sealed, k.marks.logs = true, nil
-	for name, e := range k.files {
+func (w *marksWriter) writeSealed() error {
+	w.mu.Lock()
+	w.marks.sealed, w.marks.logs = true, nil
+	for name, e := range w.files {
 		if strings.HasSuffix(name, logSuffix) {
-			k.marks.logs = append(k.marks.logs, *e)
+			w.marks.logs = append(w.marks.logs, *e)
 		}
 	}
-	slices.SortFunc(k.marks.logs, func(a, b extent) int { return strings.Compare(a.name, b.name) })
-	k.mu.Unlock()
-	return k.write()
+	slices.SortFunc(w.marks.logs, func(a, b extent) int { return strings.Compare(a.name, b.name) })
+	w.mu.Unlock()
+	return w.write()
 }
 
 // beginExtent returns a new, empty extent for a file that is created or reused.
-func (k *marksWriter) beginExtent(name string) *extent {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (w *marksWriter) beginExtent(name string) *extent {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	e := &extent{name: name}
-	k.files[name] = e
+	w.files[name] = e
 	return e
 }
 
 // recordMarker records the manifest that Pebble's marker is about to name. The change of the marker is durable before
 // Pebble continues.
-func (k *marksWriter) recordMarker(manifest string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.currentManifest = manifest
+func (w *marksWriter) recordMarker(manifest string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.currentManifest = manifest
 }
 
 // recordManifest makes marks durable that include the whole of a manifest that was just synced. Pebble syncs a new
 // manifest once before it moves the marker; until then the manifest before it may still be the current one, and remains
 // in the marks.
-func (k *marksWriter) recordManifest(e *extent) error {
-	k.mu.Lock()
-	if k.currentManifest == e.name {
-		k.forgetOldManifests()
+func (w *marksWriter) recordManifest(e *extent) error {
+	w.mu.Lock()
+	if w.currentManifest == e.name {
+		w.forgetOldManifests()
 	}
-	at := slices.IndexFunc(k.marks.manifests, func(other extent) bool { return other.name == e.name })
+	at := slices.IndexFunc(w.marks.manifests, func(other extent) bool { return other.name == e.name })
 	if at < 0 {
-		at = len(k.marks.manifests)
-		k.marks.manifests = append(k.marks.manifests, extent{})
+		at = len(w.marks.manifests)
+		w.marks.manifests = append(w.marks.manifests, extent{})
 	}
-	k.marks.manifests[at] = *e
-	k.mu.Unlock()
-	return k.write()
+	w.marks.manifests[at] = *e
+	w.mu.Unlock()
+	return w.write()
 }
 
 // recordOpened makes marks durable after Pebble has opened the store and has moved the marker.
-func (k *marksWriter) recordOpened() error {
-	k.mu.Lock()
-	k.forgetOldManifests()
-	k.mu.Unlock()
-	return k.write()
+func (w *marksWriter) recordOpened() error {
+	w.mu.Lock()
+	w.forgetOldManifests()
+	w.mu.Unlock()
+	return w.write()
 }
 
 // forgetOldManifests removes all manifests but the current one from the marks. The caller holds mu.
-func (k *marksWriter) forgetOldManifests() {
-	if k.currentManifest != "" {
-		others := func(e extent) bool { return e.name != k.currentManifest }
-		k.marks.manifests = slices.DeleteFunc(slices.Clone(k.marks.manifests), others)
+func (w *marksWriter) forgetOldManifests() {
+	if w.currentManifest != "" {
+		others := func(e extent) bool { return e.name != w.currentManifest }
+		w.marks.manifests = slices.DeleteFunc(slices.Clone(w.marks.manifests), others)
 	}
 }
 
 // forgetFile drops the extent of a removed file.
-func (k *marksWriter) forgetFile(name string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.files, name)
+func (w *marksWriter) forgetFile(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.files, name)
 }
 
 // trackedFile is a manifest or log with an extent that follows its writes. Pebble writes and syncs a file from one

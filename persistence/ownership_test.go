@@ -30,7 +30,7 @@ func (f *faultyJournal) watch(t *testing.T, m *Member) *noticeLog {
 func (w *noticeLog) expect(t *testing.T, want ...Notice) {
 	t.Helper()
 	if !slices.Equal(w.notices, want) {
-		t.Fatalf("told %+v, want %+v", w.notices, want)
+		t.Fatalf("notices %+v, want %+v", w.notices, want)
 	}
 	w.notices = nil
 }
@@ -71,35 +71,35 @@ func TestMove(t *testing.T) {
 	f := newFaultyJournal(t, Options{})
 	first, second := f.Member(DefaultMember), f.Member("second")
 	if f.Member("second") != second || second.Name() != "second" {
-		t.Fatal("another member of the same name")
+		t.Fatal("two members have the same name")
 	}
 	f.mustAppend("a", 0)
-	firstTold, secondTold := f.watch(t, first), f.watch(t, second)
-	firstTold.expect(t, Notice{0, f.epoch, true, 1})
-	secondTold.expect(t, Notice{0, 0, false, 1})
+	firstLog, secondLog := f.watch(t, first), f.watch(t, second)
+	firstLog.expect(t, Notice{0, f.epoch, true, 1})
+	secondLog.expect(t, Notice{0, 0, false, 1})
 	expectNotLeader(t, appendToFirst(second, f.epoch, "a", 1), f.epoch)
 
 	moved := f.mustMove(t, 0, "second")
 	if moved != f.epoch+1 {
 		t.Fatalf("epoch %d after %d", moved, f.epoch)
 	}
-	firstTold.expect(t, Notice{0, f.epoch, false, 1})
-	secondTold.expect(t, Notice{0, moved, true, 1})
+	firstLog.expect(t, Notice{0, f.epoch, false, 1})
+	secondLog.expect(t, Notice{0, moved, true, 1})
 	expectNotLeader(t, f.append("a", 1), moved)
 	expectNotLeader(t, appendToFirst(first, moved, "a", 1), moved)
 	if r := appendToFirst(second, moved, "a", 1); r.Err != nil {
 		t.Fatal(r.Err)
 	}
-	firstTold.expect(t)
-	secondTold.expect(t, Notice{0, moved, true, 2})
+	firstLog.expect(t)
+	secondLog.expect(t, Notice{0, moved, true, 2})
 
 	renewed := f.mustMove(t, 0, "second")
-	secondTold.expect(t, Notice{0, renewed, true, 2})
+	secondLog.expect(t, Notice{0, renewed, true, 2})
 	expectNotLeader(t, appendToFirst(second, moved, "a", 2), renewed)
 
 	back := f.mustMove(t, 0, DefaultMember)
-	firstTold.expect(t, Notice{0, back, true, 2})
-	secondTold.expect(t, Notice{0, renewed, false, 2})
+	firstLog.expect(t, Notice{0, back, true, 2})
+	secondLog.expect(t, Notice{0, renewed, false, 2})
 	f.watch(t, second).expect(t, Notice{0, renewed, false, 2})
 	if r := appendToFirst(first, back, "a", 2); r.Err != nil {
 		t.Fatal(r.Err)
@@ -127,7 +127,7 @@ func TestSaveSnapshotOfEndedTerm(t *testing.T) {
 	f.SaveSnapshot(0, f.epoch, "a", Snapshot{Version: 1, State: []byte("stale owner")})
 	f.SaveSnapshot(0, moved, "a", Snapshot{Version: 1, State: []byte("not the owner")})
 	second.SaveSnapshot(0, f.epoch, "a", Snapshot{Version: 1, State: []byte("stale epoch")})
-	if r := appendToFirst(second, moved, "a", 2); r.Err != nil { // behind the snapshots
+	if r := appendToFirst(second, moved, "a", 2); r.Err != nil { // is written after the snapshots
 		t.Fatal(r.Err)
 	}
 	v, err := f.View()
@@ -168,9 +168,9 @@ func TestPartitionFailure(t *testing.T) {
 	f := newFaultyJournal(t, Options{})
 	second := f.Member("second")
 	f.mustAppend("a", 0)
-	firstTold := f.watch(t, f.local)
+	firstLog := f.watch(t, f.local)
 	other := f.mustMove(t, 1, "second")
-	firstTold.notices = nil
+	firstLog.notices = nil
 	f.damageHead(t, "damaged")
 
 	results := make(chan string, 4)
@@ -195,22 +195,22 @@ func TestPartitionFailure(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Fatalf("got %q, want %q", got, want)
 	}
-	firstTold.expect(t, Notice{0, f.epoch, true, 2}, Notice{0, f.epoch, false, 2})
+	firstLog.expect(t, Notice{0, f.epoch, true, 2}, Notice{0, f.epoch, false, 2})
 	expectNotLeader(t, f.append("a", 1), 0)
 	if r := appendEvent(second, 1, other, "b", 2); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	if n := headOf(t, f.Store, "a"); n != 1 {
-		t.Fatalf("version %d: the round that failed has left rows", n)
+		t.Fatalf("version %d: rows of the failed round remain", n)
 	}
 	if f.Err() != nil || f.queue.failedCount() != 1 {
 		t.Fatalf("%v, %d failed", f.Err(), f.queue.failedCount())
 	}
 
 	f.epoch = f.mustMove(t, 0, DefaultMember)
-	firstTold.expect(t, Notice{0, f.epoch, true, 2})
+	firstLog.expect(t, Notice{0, f.epoch, true, 2})
 	f.mustAppend("a", 1)
-	firstTold.expect(t, Notice{0, f.epoch, true, 3})
+	firstLog.expect(t, Notice{0, f.epoch, true, 3})
 	f.mustClose()
 }
 
@@ -258,7 +258,7 @@ func TestJournalFailureEndsTerms(t *testing.T) {
 		t.Fatalf("got %+v", r)
 	}
 	if got := len(ended) - before; got != f.Partitions() {
-		t.Fatalf("%d owners were told by the time that the proposals are answered, want %d", got, f.Partitions())
+		t.Fatalf("%d owners were notified before the proposals were answered, want %d", got, f.Partitions())
 	}
 	<-f.Failed()
 	if _, err := f.Move(context.Background(), 0, DefaultMember); !errors.Is(err, ErrClosed) {

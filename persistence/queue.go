@@ -36,12 +36,11 @@ type lane struct {
 	partition Partition
 	committer committer
 
-	// The queue's lock guards the fields from here to inFlight.
+	// The lock of the queue guards the fields from here to inFlight.
 
-	// The lock of the queue guards the fields from here to inFlight. waiting has the queued entries, of which the first
-	// taken ones were moved to a round.
+	// waiting has the queued entries, after the first taken ones, which were moved to a round.
 	waiting []queueEntry
-	taken   int // the entries of waiting before it have been taken
+	taken   int
 	load    load
 	// ready reports that the lane is in queue.ready.
 	ready bool

@@ -9,13 +9,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// An event's value is its sequence (uvarint), the length of its metadata (uvarint), the metadata as a
-// journal.v1.Metadata message, and its payload verbatim to the end. The metadata is written and read by hand: that is
-// most of what replaying a row costs. A test holds it against the generated code.
+// The value of an event row consists of its sequence (uvarint), the length of its metadata (uvarint), the metadata as a
+// journal.v1.Metadata message, and its payload, without a length, up to the end. The metadata is encoded and decoded by
+// hand, because that is most of the cost of replaying a row. A test compares it with the generated code.
 const (
-	// The value of an event row has its sequence (uvarint), the length of its metadata (uvarint), the metadata as a
-	// journal.v1.Metadata message, and the rest is its payload. The metadata is encoded and decoded by hand, because that
-	// is most of the cost of replaying a row. A test compares it with the generated code.
 	fieldName = 1 + iota
 	fieldAt
 	fieldActor

@@ -89,16 +89,16 @@ func (s *Store) start() error {
 	}
 	s.db = db
 	compactions.start()
-	shares, err := beginTerms(db, s.directory.format.partitions)
+	states, err := beginTerms(db, s.directory.format.partitions)
 	if err != nil {
 		return err
 	}
 	s.views = newViews(db)
 	s.local = s.newMember(DefaultMember)
 	s.members.byName = map[string]*Member{DefaultMember: s.local}
-	barrier := &localBarrier{db: db, batch: db.NewBatch(), applier: newApplier(db, shares, s.options.CachedHeads), views: s.views, failure: s.failure}
-	s.queue = newQueue(s.localLanes(shares, barrier), s.options.QueueProposals, s.options.QueueBytes)
-	s.watchers = newWatchers(ownedNotices(shares), s.local)
+	barrier := &localBarrier{db: db, batch: db.NewBatch(), applier: newApplier(db, states, s.options.CachedHeads), views: s.views, failure: s.failure}
+	s.queue = newQueue(s.localLanes(states, barrier), s.options.QueueProposals, s.options.QueueBytes)
+	s.watchers = newWatchers(ownedNotices(states), s.local)
 	s.watchers.setRecorder(s.marksWriter.recordNotice)
 	if err := s.marksWriter.recordOpened(); err != nil {
 		return err
@@ -125,25 +125,25 @@ func (s *Store) start() error {
 // beginTerms makes a new epoch of every partition durable, so that proposals from an earlier opening are refused. It
 // returns the state of the partitions.
 func beginTerms(db *pebble.DB, partitions int) ([]partitionState, error) {
-	shares := make([]partitionState, partitions)
+	states := make([]partitionState, partitions)
 	b := db.NewBatch()
 	defer b.Close()
-	for i := range shares {
+	for i := range states {
 		p := Partition(i)
 		key := appendHeader(nil, p, tagTerm)
 		epoch, err := readNumber(db, key)
 		if err != nil {
 			return nil, err
 		}
-		shares[i].epoch = epoch + 1
-		if shares[i].sequence, err = lastSequence(db, p); err != nil {
+		states[i].epoch = epoch + 1
+		if states[i].sequence, err = lastSequence(db, p); err != nil {
 			return nil, err
 		}
 		if err := b.Set(key, binary.AppendUvarint(nil, epoch+1), nil); err != nil {
 			return nil, err
 		}
 	}
-	return shares, db.Apply(b, pebble.Sync)
+	return states, db.Apply(b, pebble.Sync)
 }
 
 // lastSequence returns the sequence of the last event in the feed of a partition, or 0 if the feed is empty.
@@ -161,19 +161,19 @@ func lastSequence(db *pebble.DB, p Partition) (uint64, error) {
 }
 
 // localLanes returns a lane for each partition, all led by DefaultMember and with the same barrier.
-func (s *Store) localLanes(shares []partitionState, barrier *localBarrier) []*lane {
-	lanes := make([]*lane, len(shares))
+func (s *Store) localLanes(states []partitionState, barrier *localBarrier) []*lane {
+	lanes := make([]*lane, len(states))
 	for i := range lanes {
 		p := Partition(i)
-		lanes[i] = &lane{partition: p, committer: &localCommitter{barrier, p}, owner: s.local, epoch: shares[i].epoch}
+		lanes[i] = &lane{partition: p, committer: &localCommitter{barrier, p}, owner: s.local, epoch: states[i].epoch}
 	}
 	return lanes
 }
 
 // ownedNotices returns the notices of a member that leads every partition.
-func ownedNotices(shares []partitionState) []Notice {
-	notices := make([]Notice, len(shares))
-	for i, s := range shares {
+func ownedNotices(states []partitionState) []Notice {
+	notices := make([]Notice, len(states))
+	for i, s := range states {
 		notices[i] = Notice{Partition: Partition(i), Epoch: s.epoch, Owned: true, Sequence: s.sequence}
 	}
 	return notices

@@ -160,7 +160,7 @@ func (v *verifier) extentOf(name string) (extent, error) {
 
 // readStore opens the store read-only, checks its tables and logs, and returns the last epoch and sequence of each
 // partition. A panic of Pebble on damaged data becomes an error.
-func (v *verifier) readStore(partitions int) (shares []partitionMark, err error) {
+func (v *verifier) readStore(partitions int) (reached []partitionMark, err error) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -178,17 +178,17 @@ func (v *verifier) readStore(partitions int) (shares []partitionMark, err error)
 	if err := v.checkTables(db); err != nil {
 		return nil, err
 	}
-	shares = make([]partitionMark, partitions)
-	for i := range shares {
+	reached = make([]partitionMark, partitions)
+	for i := range reached {
 		p := Partition(i)
-		if shares[i].epoch, err = readNumber(db, appendHeader(nil, p, tagTerm)); err != nil {
+		if reached[i].epoch, err = readNumber(db, appendHeader(nil, p, tagTerm)); err != nil {
 			return nil, err
 		}
-		if shares[i].sequence, err = lastSequence(db, p); err != nil {
+		if reached[i].sequence, err = lastSequence(db, p); err != nil {
 			return nil, err
 		}
 	}
-	return shares, v.readLogs(shares)
+	return reached, v.readLogs(reached)
 }
 
 // checkTables opens every table, and verifies all blocks of the newest ones up to maxCheckedBytes.
@@ -321,20 +321,20 @@ func (l readOnlyLogger) Fatalf(format string, args ...any) {
 	panic(pebbleFatal{fmt.Errorf(format, args...)})
 }
 
-// readLogs reads the logs that Pebble is going to replay, and raises partitions to their epochs and sequences. As Pebble
+// readLogs reads the logs that Pebble is going to replay, and raises reached to their epochs and sequences. As Pebble
 // does, it accepts an unreadable record only at the end of the last log, where a crash may have torn it.
-func (v *verifier) readLogs(shares []partitionMark) error {
+func (v *verifier) readLogs(reached []partitionMark) error {
 	logs := v.readOnly.logs.Finish()
 	for i, l := range logs {
-		if err := readLog(l, i == len(logs)-1, shares); err != nil {
+		if err := readLog(l, i == len(logs)-1, reached); err != nil {
 			return fmt.Errorf("log %s: %w", l, err)
 		}
 	}
 	return nil
 }
 
-// readLog reads one log to its end, and raises partitions to the epochs and sequences in it.
-func readLog(l wal.LogicalLog, mayBeTorn bool, shares []partitionMark) error {
+// readLog reads one log to its end, and raises reached to the epochs and sequences in it.
+func readLog(l wal.LogicalLog, mayBeTorn bool, reached []partitionMark) error {
 	reader := l.OpenForRead()
 	defer reader.Close()
 	var batch bytes.Buffer
@@ -348,7 +348,7 @@ func readLog(l wal.LogicalLog, mayBeTorn bool, shares []partitionMark) error {
 			return nil
 		}
 		if err == nil {
-			err = readBatch(batch.Bytes(), shares)
+			err = readBatch(batch.Bytes(), reached)
 		}
 		if err != nil {
 			return fmt.Errorf("record at %s: %w", at, err)
@@ -356,9 +356,9 @@ func readLog(l wal.LogicalLog, mayBeTorn bool, shares []partitionMark) error {
 	}
 }
 
-// readBatch decodes one record of a log, which is a batch, and raises partitions to its epochs and sequences. Deletions
+// readBatch decodes one record of a log, which is a batch, and raises reached to its epochs and sequences. Deletions
 // are ignored, since rows of feeds and terms are never deleted.
-func readBatch(batch []byte, shares []partitionMark) error {
+func readBatch(batch []byte, reached []partitionMark) error {
 	header, ok := batchrepr.ReadHeader(batch)
 	if !ok {
 		return batchrepr.ErrInvalidBatch
@@ -375,7 +375,7 @@ func readBatch(batch []byte, shares []partitionMark) error {
 		if kind != pebble.InternalKeyKindSet {
 			continue
 		}
-		if err := addRow(shares, key, value); err != nil {
+		if err := addRow(reached, key, value); err != nil {
 			return fmt.Errorf("row %q: %w", key, err)
 		}
 	}
@@ -385,20 +385,20 @@ func readBatch(batch []byte, shares []partitionMark) error {
 	return nil
 }
 
-// addRow raises a partition to the sequence or epoch in a row. Other rows are ignored.
-func addRow(shares []partitionMark, key, value []byte) error {
-	if len(key) < keyHeader || int(binary.BigEndian.Uint16(key)) >= len(shares) {
+// addRow raises the mark of a partition to the sequence or epoch in a row. Other rows are ignored.
+func addRow(reached []partitionMark, key, value []byte) error {
+	if len(key) < keyHeader || int(binary.BigEndian.Uint16(key)) >= len(reached) {
 		return nil
 	}
-	share := &shares[binary.BigEndian.Uint16(key)]
+	state := &reached[binary.BigEndian.Uint16(key)]
 	switch key[keyHeader-1] {
 	case tagFeed:
 		sequence, err := keyNumber(key)
-		share.sequence = max(share.sequence, sequence)
+		state.sequence = max(state.sequence, sequence)
 		return err
 	case tagTerm:
 		epoch, err := decodeNumber(value)
-		share.epoch = max(share.epoch, epoch)
+		state.epoch = max(state.epoch, epoch)
 		return err
 	}
 	return nil

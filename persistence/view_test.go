@@ -35,7 +35,7 @@ func TestSharedSnapshots(t *testing.T) {
 	}
 	f.mustAppend("a", 2)
 	if n := f.views.count(); n != 1 {
-		t.Fatalf("%d snapshots are left", n)
+		t.Fatalf("%d snapshots are open", n)
 	}
 	f.mustClose()
 	if n := f.views.count(); n != 0 {

@@ -302,9 +302,9 @@ type callback struct {
 }
 
 // callCommitted calls done with the result of each proposal of a round, or of its move.
-func (a *callbacks) callCommitted(r *round) {
-	a.running.Lock()
-	defer a.running.Unlock()
+func (c *callbacks) callCommitted(r *round) {
+	c.running.Lock()
+	defer c.running.Unlock()
 	next := 0
 	for i := range r.pending {
 		if r.pending[i].snapshot != nil {
@@ -316,41 +316,41 @@ func (a *callbacks) callCommitted(r *round) {
 }
 
 // enqueueResult has done called with err. It returns at once.
-func (a *callbacks) enqueueResult(done func(Result), err error) {
-	a.enqueue(callback{done: done, result: Result{Err: err}})
+func (c *callbacks) enqueueResult(done func(Result), err error) {
+	c.enqueue(callback{done: done, result: Result{Err: err}})
 }
 
 // enqueueCall has fn called before all callbacks that are enqueued later. It returns at once.
-func (a *callbacks) enqueueCall(fn func()) { a.enqueue(callback{call: fn}) }
+func (c *callbacks) enqueueCall(fn func()) { c.enqueue(callback{call: fn}) }
 
 // enqueue adds a callback, and starts drain if it is not running.
-func (a *callbacks) enqueue(one callback) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.waiting = append(a.waiting, one)
-	if !a.draining {
-		a.draining = true
-		go a.drain()
+func (c *callbacks) enqueue(one callback) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(c.waiting, one)
+	if !c.draining {
+		c.draining = true
+		go c.drain()
 	}
 }
 
 // enqueueResults has done called with err for each entry that has a callback.
-func (a *callbacks) enqueueResults(batch []queueEntry, err error) {
+func (c *callbacks) enqueueResults(batch []queueEntry, err error) {
 	for i := range batch {
 		if batch[i].snapshot == nil {
-			a.enqueueResult(batch[i].done, err)
+			c.enqueueResult(batch[i].done, err)
 		}
 	}
 }
 
 // drain runs the waiting callbacks until there are none.
-func (a *callbacks) drain() {
+func (c *callbacks) drain() {
 	for {
-		batch := a.takeWaiting()
+		batch := c.takeWaiting()
 		if batch == nil {
 			return
 		}
-		a.running.Lock()
+		c.running.Lock()
 		for _, w := range batch {
 			if w.call != nil {
 				w.call()
@@ -358,17 +358,17 @@ func (a *callbacks) drain() {
 				w.done(w.result)
 			}
 		}
-		a.running.Unlock()
+		c.running.Unlock()
 	}
 }
 
 // takeWaiting returns the waiting callbacks, or nil if there are none.
-func (a *callbacks) takeWaiting() []callback {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	batch := a.waiting
-	a.waiting = nil
-	a.draining = batch != nil
+func (c *callbacks) takeWaiting() []callback {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	batch := c.waiting
+	c.waiting = nil
+	c.draining = batch != nil
 	return batch
 }
 

@@ -62,7 +62,7 @@ func testConflict(t *testing.T, h Harness) {
 		t.Fatalf("a stream without events: actual %d", v)
 	}
 	if c.head(0, "a") != 2 || c.head(0, "new") != 0 {
-		t.Fatal("a refused proposal moved a stream")
+		t.Fatal("a refused proposal has advanced a stream")
 	}
 }
 
@@ -79,7 +79,7 @@ func testRefusedInBatch(t *testing.T, h Harness) {
 	losing.Entries = []persistence.Change{{Entry: persistence.Entry{Index: "i", Value: "losing"}}}
 	results := c.appendAll(c.proposal(0, "a", 0, "one"), losing, stale, nowhere, c.proposal(0, "a", 1, "two"), c.proposal(0, "b", 0, "three"))
 	if actual(t, results[1]) != 1 {
-		t.Fatal("the conflict does not know the batch's own version")
+		t.Fatal("the conflict does not have the version within the batch")
 	}
 	for _, i := range []int{2, 3} {
 		var stale *persistence.NotLeaderError
@@ -227,7 +227,7 @@ func testClose(t *testing.T, h Harness) {
 		t.Fatalf("got %v", err)
 	}
 	if _, err := left.Head(0, "a"); !errors.Is(err, persistence.ErrClosed) {
-		t.Fatalf("a view that was left open: %v", err)
+		t.Fatalf("a view that is still open: %v", err)
 	}
 	if err := left.Close(); err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func testIndexChanges(t *testing.T, h Harness) {
 		expectTexts(t, "index", entryTexts(t, v, 0, all), "a/1 replaced", "c/1 kept")
 		expectTexts(t, "of another partition", entryTexts(t, v, 1, all))
 		if head(t, v, 0, "indexed") != 0 {
-			t.Fatal("entries alone moved the stream")
+			t.Fatal("a change of entries has advanced the stream")
 		}
 		expectTexts(t, "feed", eventTexts(t, v.Feed(0, 0, nil)))
 	})
@@ -97,7 +97,7 @@ func testIndexAfter(t *testing.T, h Harness) {
 		}
 		expectTexts(t, "after a", after("", "a"), "a\x00/2 ", "a\x01/3 ", "ab/4 ", "b/5 ")
 		expectTexts(t, "of a after a with 00", after("a", "a\x00"), "a\x01/3 ", "ab/4 ")
-		expectTexts(t, "after what is not there", after("a", "aa"), "ab/4 ")
+		expectTexts(t, "after a missing value", after("a", "aa"), "ab/4 ")
 		expectTexts(t, "after the last", after("a", "ab"))
 	})
 }

@@ -135,8 +135,8 @@ func (m *moveTest) moveAtRandom() {
 			m.t.Errorf("move: %v", err)
 			return
 		}
-		if told := m.terms.lastNotice(to, p); told.Epoch != epoch || !told.Owned {
-			m.t.Errorf("moved under epoch %d before the owner was told: %+v", epoch, told)
+		if notice := m.terms.lastNotice(to, p); notice.Epoch != epoch || !notice.Owned {
+			m.t.Errorf("moved under epoch %d before the owner was notified: %+v", epoch, notice)
 		}
 	}
 }
@@ -274,7 +274,7 @@ func (m *moveTest) checkTerm(p persistence.Partition, e persistence.Event) {
 		}
 		return
 	}
-	m.t.Errorf("partition %d: event %d is of epoch %d, of which nobody was told", p, e.Sequence, epoch)
+	m.t.Errorf("partition %d: event %d is of epoch %d, of which no member was notified", p, e.Sequence, epoch)
 }
 
 func (m *moveTest) checkAnswer(v persistence.View, p *answeredProposal, stored map[string]persistence.Event) {
@@ -317,7 +317,7 @@ func testWatch(t *testing.T, h Harness) {
 	if last[0] != 2 || last[1] != 0 {
 		t.Fatalf("sequences %v", last)
 	}
-	c.mustAppend(c.entriesProposal(0, putEntry("i", "v", 1, ""))) // moves no feed
+	c.mustAppend(c.entriesProposal(0, putEntry("i", "v", 1, ""))) // does not advance the feed
 	c.mustAppend(c.proposal(0, "a", 2, "three"), c.proposal(0, "b", 0, "four"), c.proposal(1, "c", 0, "five"))
 	for last[0] < 4 || last[1] < 1 {
 		var n persistence.Notice
@@ -351,15 +351,15 @@ func testWatchEnds(t *testing.T, h Harness) {
 	// Watchers are called in the order of their registration: when this one is called, the first one would have been.
 	still, end := context.WithCancel(context.Background())
 	defer end()
-	told := make(chan struct{}, 10_000)
+	notice := make(chan struct{}, 10_000)
 	c.Watch(still, func(n persistence.Notice) {
 		if n.Sequence > 0 {
-			told <- struct{}{}
+			notice <- struct{}{}
 		}
 	})
 	c.mustAppend(c.proposal(0, "a", 0, "one"))
-	<-told
+	<-notice
 	if len(notices) > 0 {
-		t.Fatal("told after the end")
+		t.Fatal("notified after the context has ended")
 	}
 }

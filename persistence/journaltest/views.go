@@ -66,7 +66,7 @@ func testFeed(t *testing.T, h Harness) {
 		expectTexts(t, "b", eventTexts(t, v.Feed(0, 1, func(s persistence.Stream) bool { return s == "b" })), "b/1#3 3", "b/2#5 5")
 		expectTexts(t, "another partition", eventTexts(t, v.Feed(1, 0, nil)), "c/1#1 x")
 		asked := 0
-		later := func(persistence.Stream) bool { asked++; return asked > 2 } // each row is asked for, not each stream
+		later := func(persistence.Stream) bool { asked++; return asked > 2 } // is called for each row, not for each stream
 		expectTexts(t, "from the third row on", eventTexts(t, v.Feed(0, 1, later)), "b/1#3 3", "a/3#4 4", "b/2#5 5")
 	})
 }
@@ -117,13 +117,13 @@ func testViewIsStable(t *testing.T, h Harness) {
 	second.Entries = []persistence.Change{putEntry("i", "v", 1, "x")}
 	c.mustAppend(second)
 	if head(t, v, 0, "a") != 1 {
-		t.Fatal("the head moved")
+		t.Fatal("the head of the view has changed")
 	}
 	expectTexts(t, "read", eventTexts(t, v.Read(0, "a", 0, persistence.Ascending)), "a/1#1 one")
 	expectTexts(t, "feed", eventTexts(t, v.Feed(0, 0, nil)), "a/1#1 one")
 	expectTexts(t, "index", entryTexts(t, v, 0, persistence.Query{Index: "i", Value: "v"}))
 	if c.head(0, "a") != 2 {
-		t.Fatal("a later view does not have what is done")
+		t.Fatal("a later view does not have the acknowledged event")
 	}
 }
 
@@ -170,7 +170,7 @@ func testSnapshot(t *testing.T, h Harness) {
 	c.mustAppend(c.proposal(0, "a", 0, "one", "two"))
 	c.SaveSnapshot(0, c.epochs[0], "a", persistence.Snapshot{Version: 1, State: []byte("old")})
 	c.SaveSnapshot(0, c.epochs[0], "a", persistence.Snapshot{Version: 2, State: []byte("new")})
-	c.mustAppend(c.proposal(0, "a", 2, "three")) // is written behind the snapshots
+	c.mustAppend(c.proposal(0, "a", 2, "three")) // is written after the snapshots
 	if s := snapshot("a"); s.Version != 2 || string(s.State) != "new" {
 		t.Fatalf("got %+v", s)
 	}
@@ -196,7 +196,7 @@ func testCheckpoint(t *testing.T, h Harness) {
 		t.Fatal(err)
 	}
 	if err := c.Checkpoint(dir); err == nil {
-		t.Fatal("a checkpoint over another")
+		t.Fatal("a checkpoint replaced another")
 	}
 	c.mustAppend(c.proposal(0, "a", 2, "later"))
 	copied := newClient(t, h.OpenCopy(dir))
