@@ -270,8 +270,13 @@ func TestSnapshotTooLarge(t *testing.T) {
 	if err != nil || len(families) != 1 {
 		t.Fatalf("%v, %v", families, err)
 	}
-	counted := families[0].Metric[0]
-	if counted.GetLabel()[0].GetValue() != string(reasonTooLarge) || counted.GetCounter().GetValue() != 1 {
-		t.Errorf("counted: %v", counted)
+	for _, series := range families[0].Metric {
+		want := 0.0
+		if series.GetLabel()[0].GetValue() == string(reasonTooLarge) {
+			want = 1
+		}
+		if series.GetCounter().GetValue() != want {
+			t.Errorf("counted %v, want %v", series, want)
+		}
 	}
 }

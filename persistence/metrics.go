@@ -58,8 +58,8 @@ func newMetrics() *metrics {
 
 		partitionFailures: counter("partition_failures_total", "Errors that ended the term of a single partition."),
 	}
-	for _, why := range []reason{closed, queueFull, diskFull, tooLarge, conflict, notLeader} {
-		m.refuse(why, 0) // a series that begins at 0 shows its first increase
+	for _, why := range []reason{reasonClosed, reasonQueueFull, reasonDiskFull, reasonTooLarge, reasonConflict, reasonNotLeader} {
+		m.countRefused(why, 0) // Prometheus sees the first increase only of a series that begins at 0
 		m.snapshots.WithLabelValues(string(why))
 	}
 	return m
