@@ -86,21 +86,13 @@ func TestLogFaultWithQueue(t *testing.T) {
 func TestViewDuringSync(t *testing.T) {
 	f := newFaultyJournal(t, Options{})
 	f.mustAppend("a", 0)
-	syncing, goOn := make(chan struct{}, 100), make(chan struct{})
-	isSync := faultOn(errors.New("sync"), ".log", syncs...)
-	f.injectFault(func(op errorfs.Op) error {
-		if isSync(op) != nil {
-			syncing <- struct{}{}
-			<-goOn
-		}
-		return nil
-	})
+	release := f.holdSyncs()
 	flying := f.startAppend("a", 1)
-	<-syncing
+	<-f.syncing
 	if n := headOf(t, f.Store, "a"); n != 1 {
 		t.Fatalf("version %d while it is being synced", n)
 	}
-	close(goOn)
+	release()
 	if r := <-flying; r.Err != nil {
 		t.Fatal(r.Err)
 	}
@@ -115,17 +107,9 @@ func TestQueueBounds(t *testing.T) {
 	for name, o := range map[string]Options{"number": {QueueProposals: 10}, "bytes": {QueueBytes: 3000}} {
 		t.Run(name, func(t *testing.T) {
 			f := newFaultyJournal(t, o)
-			syncing, goOn := make(chan struct{}, 100), make(chan struct{})
-			isSync := faultOn(errors.New("sync"), ".log", syncs...)
-			f.injectFault(func(op errorfs.Op) error {
-				if isSync(op) != nil {
-					syncing <- struct{}{}
-					<-goOn
-				}
-				return nil
-			})
+			release := f.holdSyncs()
 			first := f.startAppend("first", 0)
-			<-syncing
+			<-f.syncing
 			var accepted []chan Result
 			for i := 0; ; i++ {
 				results := f.startAppend(Stream(fmt.Sprint("s", i)), 0)
@@ -140,7 +124,7 @@ func TestQueueBounds(t *testing.T) {
 			if len(accepted) < 5 || len(accepted) > 20 {
 				t.Fatalf("%d were accepted", len(accepted))
 			}
-			close(goOn)
+			release()
 			for _, results := range append(accepted, first) {
 				if r := <-results; r.Err != nil {
 					t.Fatal(r.Err)
