@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// disk is the file system that Pebble uses. It differs from the one beneath it in four ways:
+// disk is the file system that Pebble uses. It differs from Options.FS in four ways:
 //
 // An error of the log, or of syncing the store's directory, ends the journal and is never returned to Pebble. Pebble
 // would panic, and while it switches logs such a panic ends the process, because its deferred calls unlock a mutex that
@@ -42,7 +42,7 @@ const (
 	maxTableDelay = 50 * tableDelay
 )
 
-// Unwrap returns the file system beneath; see vfs.FS.
+// Unwrap returns the wrapped file system; see vfs.FS.
 func (d *disk) Unwrap() vfs.FS { return d.FS }
 
 const (
@@ -117,8 +117,8 @@ func (d *disk) OpenDir(name string) (vfs.File, error) {
 }
 
 // wrapVital wraps a file without which the journal cannot continue. It returns other files unchanged.
-func (d *disk) wrapVital(file vfs.File, err error, is bool) (vfs.File, error) {
-	if !is {
+func (d *disk) wrapVital(file vfs.File, err error, isVital bool) (vfs.File, error) {
+	if !isVital {
 		return file, err
 	}
 	if d.endJournalOn(err) != nil {

@@ -196,8 +196,8 @@ func (q *queue) takeCommit(lanes []*lane) []*lane {
 	return lanes
 }
 
-// fillRound moves entries of a lane to its round, at most part of them, until the commit is full. A move
-// is a round of its own, so that the proposals of a round all have the same epoch.
+// fillRound moves entries of a lane to its round: at most part, and only until the commit is full. A move is a round of its
+// own, so that the proposals of a round all have the same epoch. total is the load of the commit, which fillRound increases.
 func (q *queue) fillRound(l *lane, part load, total *load) {
 	var own load
 	for i := range l.waiting[l.taken:] {

@@ -81,7 +81,7 @@ func (s *Store) start() error {
 	b := &backgroundErrors{failure: s.failure, metrics: s.metrics}
 	s.disk = &disk{FS: s.options.FS, store: s.directory.join(storeName), errors: b, marksWriter: s.marksWriter}
 	options := s.options.pebble(s.disk, b)
-	compactions := newCompactionScheduler()
+	compactions := newCompactionScheduler() // grants none while pebble.Open runs
 	options.Experimental.CompactionScheduler = compactions
 	db, err := pebble.Open(s.disk.store, options)
 	if err != nil {
