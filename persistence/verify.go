@@ -285,7 +285,7 @@ func (emptyFile) Read([]byte) (int, error) { return 0, io.EOF }
 
 var errReadOnly = errors.New("the store is open for reading only")
 
-// noLock is a lock that nobody holds.
+// noLock is a lock without effect.
 type noLock struct{}
 
 func (noLock) Close() error { return nil }

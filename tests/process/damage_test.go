@@ -112,7 +112,7 @@ func TestDamagedDirectoryIsRefused(t *testing.T) {
 	store := filepath.Join(dir, "journal", "store")
 	for _, at := range []int{0, 9, 70, 150} {
 		restore := damage(t, newest(t, store+"/MANIFEST-*"), at)
-		expectRefusal(t, dir, "MANIFEST-", "not those that were written")
+		expectRefusal(t, dir, "MANIFEST-", "differ from the bytes that were written")
 		restore()
 	}
 	restore := damage(t, newest(t, store+"/*.sst"), 100)
