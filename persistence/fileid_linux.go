@@ -7,10 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// placeOf identifies a file by its inode number and the time when the inode was made, which neither a copy nor an
-// unpacked archive can have in common with the original (statx(2)). It returns "" where the file system keeps no such
-// time, since inode numbers alone are used again.
-func placeOf(file vfs.File) string {
+// fileIDOf identifies a file by its inode number and its time of birth (statx(2)). A copy or an unpacked archive has
+// another one. It returns "" if the file system stores no time of birth, because inode numbers alone are reused.
+func fileIDOf(file vfs.File) string {
 	fd := file.Fd()
 	if fd == vfs.InvalidFd {
 		return ""

@@ -16,31 +16,31 @@ import (
 const (
 	movedPartitions = 2
 	movedMembers    = 2
-	// minMoves and minAcknowledged (of each member) are how long the members append while partitions move.
+	// minMoves and minAcknowledged (for each member) bound the run from below.
 	minMoves        = 150
 	minAcknowledged = 100
 )
 
-// testMoves has two members append to the same streams while the partitions move between them at random, and at times
-// stay and get a new term. What was acknowledged is stored, what was refused is not, and each event lies in the part of
-// the feed that its epoch's term has written.
+// testMoves lets two members append to the same streams while partitions move between them at random, and sometimes get a
+// new term of the same member. Acknowledged proposals are stored, refused ones are not, and each event is in the section
+// of the feed that the term of its epoch has written.
 func testMoves(t *testing.T, h Harness) {
 	j := h.Open()
 	members, move := h.Members(j)
-	m := &movers{t: t, move: move, terms: newTerms(t), answered: make(chan struct{}, 1), stop: make(chan struct{})}
+	m := &moveTest{t: t, move: move, terms: newTerms(t), answered: make(chan struct{}, 1), stop: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for i, member := range members[:movedMembers] {
 		member.Watch(ctx, func(n persistence.Notice) {
 			if n.Partition < movedPartitions {
-				m.terms.notice(i, n)
+				m.terms.check(i, n)
 			}
 		})
 	}
 	var workers sync.WaitGroup
 	for i, member := range members[:movedMembers] {
 		for w := range 2 * movedPartitions {
-			worker := &moveWorker{movers: m, member: i, journal: member, partition: persistence.Partition(w % movedPartitions),
+			worker := &moveWorker{moveTest: m, member: i, journal: member, partition: persistence.Partition(w % movedPartitions),
 				rng: rand.New(rand.NewPCG(uint64(i), uint64(w)))}
 			workers.Go(worker.run)
 		}
@@ -48,25 +48,25 @@ func testMoves(t *testing.T, h Harness) {
 	m.moveAtRandom()
 	close(m.stop)
 	workers.Wait()
-	m.check(j)
+	m.checkStored(j)
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// terms is what the watchers of all members have been told, held against the contract.
-type terms struct {
+// observedTerms records the notices of all members, and checks their order.
+type observedTerms struct {
 	t  *testing.T
 	mu sync.Mutex
-	// last is the last notice of each member about each partition.
+	// last has the last notice of each member about each partition.
 	last [movedMembers][movedPartitions]persistence.Notice
-	// begun are the first notices of the terms of a partition, in their order.
+	// begun has the first notice of each term of a partition, in order.
 	begun [movedPartitions][]persistence.Notice
 }
 
-func newTerms(t *testing.T) *terms { return &terms{t: t} }
+func newTerms(t *testing.T) *observedTerms { return &observedTerms{t: t} }
 
-func (s *terms) notice(member int, n persistence.Notice) {
+func (s *observedTerms) check(member int, n persistence.Notice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := n.Partition
@@ -94,36 +94,36 @@ func (s *terms) notice(member int, n persistence.Notice) {
 	s.begun[p] = append(s.begun[p], n)
 }
 
-func (s *terms) of(member int, p persistence.Partition) persistence.Notice {
+func (s *observedTerms) lastNotice(member int, p persistence.Partition) persistence.Notice {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last[member][p]
 }
 
-// proposed is a proposal and how often and with what it was answered.
-type proposed struct {
+// answeredProposal is a proposal with its result, and the number of calls of its callback.
+type answeredProposal struct {
 	persistence.Proposal
 	name   string
 	calls  atomic.Int32
 	result persistence.Result
 }
 
-// movers are the members at work and what they have proposed.
-type movers struct {
+// moveTest has the members that append, and their proposals.
+type moveTest struct {
 	t     *testing.T
 	move  func(p persistence.Partition, member int) (uint64, error)
-	terms *terms
+	terms *observedTerms
 	stop  chan struct{}
 	// answered has an element when a proposal was answered since it was taken last.
 	answered     chan struct{}
 	acknowledged [movedMembers]atomic.Int64
 
 	mu  sync.Mutex
-	all []*proposed
+	all []*answeredProposal
 }
 
-// moveAtRandom moves a partition after every few answers.
-func (m *movers) moveAtRandom() {
+// moveAtRandom moves a partition after every few results.
+func (m *moveTest) moveAtRandom() {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for n := 0; n < minMoves || m.acknowledged[0].Load() < minAcknowledged || m.acknowledged[1].Load() < minAcknowledged; n++ {
 		for range rng.IntN(4) {
@@ -135,15 +135,15 @@ func (m *movers) moveAtRandom() {
 			m.t.Errorf("move: %v", err)
 			return
 		}
-		if told := m.terms.of(to, p); told.Epoch != epoch || !told.Owned {
-			m.t.Errorf("moved under epoch %d before the owner was told: %+v", epoch, told)
+		if notice := m.terms.lastNotice(to, p); notice.Epoch != epoch || !notice.Owned {
+			m.t.Errorf("moved under epoch %d before the owner was notified: %+v", epoch, notice)
 		}
 	}
 }
 
 // moveWorker appends for one member to one partition.
 type moveWorker struct {
-	*movers
+	*moveTest
 	member    int
 	journal   persistence.Journal
 	partition persistence.Partition
@@ -164,11 +164,11 @@ func (w *moveWorker) run() {
 	}
 }
 
-// burst appends a few proposals without waiting in between, as an owner does: under the epoch that the member was told
-// last, be it over, and at times under the one before.
+// burst appends a few proposals without waiting in between, as an owner does: under the last epoch of the member, even if
+// its term has ended, and sometimes under the epoch before.
 func (w *moveWorker) burst() error {
 	s := persistence.Stream([]string{"a", "b", "c"}[w.rng.IntN(3)])
-	epoch := w.terms.of(w.member, w.partition).Epoch
+	epoch := w.terms.lastNotice(w.member, w.partition).Epoch
 	if w.rng.IntN(8) == 0 {
 		epoch--
 	}
@@ -199,14 +199,14 @@ func (w *moveWorker) burst() error {
 	return nil
 }
 
-// propose makes a proposal of an event and an entry, or of an entry alone.
-func (w *moveWorker) propose(s persistence.Stream, epoch, expected uint64) *proposed {
+// propose returns a proposal with an event and an entry, or with an entry only.
+func (w *moveWorker) propose(s persistence.Stream, epoch, expected uint64) *answeredProposal {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := &proposed{name: fmt.Sprint("n", len(w.all))}
+	p := &answeredProposal{name: fmt.Sprint("n", len(w.all))}
 	w.all = append(w.all, p)
 	p.Proposal = persistence.Proposal{Partition: w.partition, Stream: s, Epoch: epoch, Expected: expected}
-	p.Entries = []persistence.Change{put("moves", p.name, epoch, "")}
+	p.Entries = []persistence.Change{putEntry("moves", p.name, epoch, "")}
 	if w.rng.IntN(4) > 0 {
 		e := event(p.name)
 		e.Actor = strconv.FormatUint(epoch, 10)
@@ -215,7 +215,7 @@ func (w *moveWorker) propose(s persistence.Stream, epoch, expected uint64) *prop
 	return p
 }
 
-func (w *moveWorker) answer(p *proposed) {
+func (w *moveWorker) answer(p *answeredProposal) {
 	if p.result.Err == nil {
 		w.acknowledged[w.member].Add(1)
 		if len(p.Events) > 0 {
@@ -229,8 +229,8 @@ func (w *moveWorker) answer(p *proposed) {
 	}
 }
 
-// check holds what is stored against the answers and the terms.
-func (m *movers) check(j Journal) {
+// checkStored compares the stored events, entries and snapshots with the results and the terms.
+func (m *moveTest) checkStored(j Journal) {
 	v, err := j.View()
 	if err != nil {
 		m.t.Fatal(err)
@@ -261,8 +261,8 @@ func (m *movers) check(j Journal) {
 	}
 }
 
-// checkTerm looks for an event of one term in the part of the feed that another has written.
-func (m *movers) checkTerm(p persistence.Partition, e persistence.Event) {
+// checkTerm fails if an event is in a section of the feed that another term has written.
+func (m *moveTest) checkTerm(p persistence.Partition, e persistence.Event) {
 	epoch, _ := strconv.ParseUint(e.Actor, 10, 64)
 	begun := m.terms.begun[p]
 	for i, term := range begun {
@@ -274,10 +274,10 @@ func (m *movers) checkTerm(p persistence.Partition, e persistence.Event) {
 		}
 		return
 	}
-	m.t.Errorf("partition %d: event %d is of epoch %d, of which nobody was told", p, e.Sequence, epoch)
+	m.t.Errorf("partition %d: event %d is of epoch %d, of which no member was notified", p, e.Sequence, epoch)
 }
 
-func (m *movers) checkAnswer(v persistence.View, p *proposed, stored map[string]persistence.Event) {
+func (m *moveTest) checkAnswer(v persistence.View, p *answeredProposal, stored map[string]persistence.Event) {
 	if n := p.calls.Load(); n != 1 {
 		m.t.Errorf("%s was answered %d times", p.name, n)
 	}
@@ -295,5 +295,71 @@ func (m *movers) checkAnswer(v persistence.View, p *proposed, stored map[string]
 		m.t.Errorf("%s: event %v, entry %v, answer %v", p.name, found, entry, p.result.Err)
 	case found && (e.Stream != p.Stream || e.Version != p.result.Version):
 		m.t.Errorf("%s: %+v, answer %+v", p.name, e, p.result)
+	}
+}
+
+func testWatch(t *testing.T, h Harness) {
+	c := openClient(t, h)
+	defer c.mustClose()
+	c.mustAppend(c.proposal(0, "a", 0, "one", "two"))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	notices := make(chan persistence.Notice, 10_000)
+	c.Watch(ctx, func(n persistence.Notice) { notices <- n })
+	last := make(map[persistence.Partition]uint64)
+	for range len(c.epochs) {
+		n := <-notices
+		if _, twice := last[n.Partition]; twice || !n.Owned || n.Epoch != c.epochs[n.Partition] {
+			t.Fatalf("got %+v", n)
+		}
+		last[n.Partition] = n.Sequence
+	}
+	if last[0] != 2 || last[1] != 0 {
+		t.Fatalf("sequences %v", last)
+	}
+	c.mustAppend(c.entriesProposal(0, putEntry("i", "v", 1, ""))) // does not advance the feed
+	c.mustAppend(c.proposal(0, "a", 2, "three"), c.proposal(0, "b", 0, "four"), c.proposal(1, "c", 0, "five"))
+	for last[0] < 4 || last[1] < 1 {
+		var n persistence.Notice
+		select {
+		case n = <-notices:
+		default:
+			t.Fatalf("answered before its notice: %v", last)
+		}
+		if n.Sequence <= last[n.Partition] || !n.Owned || n.Epoch != c.epochs[n.Partition] {
+			t.Fatalf("got %+v after %v", n, last)
+		}
+		last[n.Partition] = n.Sequence
+		c.withView(func(v persistence.View) {
+			if got := eventTexts(t, v.Feed(n.Partition, n.Sequence, nil)); len(got) == 0 {
+				t.Fatalf("%+v is not in a view", n)
+			}
+		})
+	}
+}
+
+func testWatchEnds(t *testing.T, h Harness) {
+	c := openClient(t, h)
+	defer c.mustClose()
+	ctx, cancel := context.WithCancel(context.Background())
+	notices := make(chan persistence.Notice, 10_000)
+	c.Watch(ctx, func(n persistence.Notice) { notices <- n })
+	cancel()
+	for len(notices) > 0 {
+		<-notices
+	}
+	// Watchers are called in the order of their registration: when this one is called, the first one would have been.
+	still, end := context.WithCancel(context.Background())
+	defer end()
+	notice := make(chan struct{}, 10_000)
+	c.Watch(still, func(n persistence.Notice) {
+		if n.Sequence > 0 {
+			notice <- struct{}{}
+		}
+	})
+	c.mustAppend(c.proposal(0, "a", 0, "one"))
+	<-notice
+	if len(notices) > 0 {
+		t.Fatal("notified after the context has ended")
 	}
 }
