@@ -48,6 +48,8 @@ type attempt struct {
 	unlock func()
 	// isDetached is set when retryOutcome or recovery takes over: end then neither releases the paths nor the id.
 	isDetached bool
+	// isInstalled is set once the staged content has been renamed to its path.
+	isInstalled bool
 }
 
 // begin admits an operation: step 3 of "The life of a change" in the package comment. It returns Unavailable if the drive
@@ -251,7 +253,7 @@ var errStranded = errors.New("drive: a replaced entry is stranded in the trash")
 // removeStaged deletes the staged entry, unless it was installed or the attempt is detached. A folder that is not empty is
 // left to the sweep.
 func (a *attempt) removeStaged() {
-	if a.isDetached {
+	if a.isDetached || a.isInstalled {
 		return
 	}
 	st, err := a.drive.staging.stat(a.stagedName())
