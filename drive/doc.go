@@ -18,8 +18,8 @@
 //  4. Drive.receive streams the body to tmp/<id> and syncs it. No path is locked, however long the upload takes.
 //  5. attempt.lock locks the path. A path conflicts with itself, its ancestors and its descendants.
 //  6. attempt.checkGuard calls Guard again. From here to step 10 no other operation can change the path.
-//  7. attempt.commit calls Change.Confirm, which verifies that the caller still has access, and attempt.intend: the activity
-//     entity authorizes the operation for Change.Principal and makes an intent durable. The intent holds the operation, its
+//  7. attempt.commit calls Change.Authenticate, which verifies that the caller's credential is still valid, and
+//     attempt.intend: the activity entity authorizes the operation for Change.Principal and makes an intent durable. The intent holds the operation, its
 //     author, and the inode that will appear. After this step a client that disconnects no longer stops the operation.
 //  8. attempt.commit renames tmp/<id> to the path and syncs both folders. Now the operation has happened.
 //  9. attempt.commit sends Complete. The activity entity appends the operation's row to the workspace's sequence and removes

@@ -29,7 +29,7 @@ func (c *call) change(effects func() []effect) (drive.Change, error) {
 	}
 	return drive.Change{
 		Author: c.author, Principal: c.access.Principal,
-		Guard: func() error { return c.checkConditions(header, effects) }, Confirm: c.confirm,
+		Guard: func() error { return c.checkConditions(header, effects) }, Authenticate: c.authenticate, Authorize: c.authorize,
 	}, nil
 }
 

@@ -80,12 +80,9 @@ func (op *operation) authorization(workspaceID string) entity.Command {
 	}
 }
 
-// Confirm authenticates and authorizes the caller again, past what is remembered of the credential.
-func (c *Call) Confirm() error {
-	if err := c.server.authenticator.current(c.Context, c.Caller); err != nil {
-		return err
-	}
-	return c.Authorize()
+// Authenticate verifies that the caller's credential is still valid, past what is remembered of it.
+func (c *Call) Authenticate() error {
+	return c.server.authenticator.current(c.Context, c.Caller)
 }
 
 func (s *Server) findWorkspace(ctx context.Context, name string) (*Workspace, error) {
