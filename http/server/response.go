@@ -2,10 +2,12 @@ package server
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -28,6 +30,8 @@ type Response struct {
 	Failed    error
 	// metadata is the public URL of ResourceMetadataPath.
 	metadata string
+	// variables are those of the path.
+	variables map[string]string
 	// pace, where set, extends the connection's write deadline before each write; its error ends the answer.
 	pace func() error
 }
@@ -88,8 +92,38 @@ func (w *Response) begin() error {
 // in Limits.StallTime.
 const piece = 256 << 10
 
+// smallContent is the length in bytes up to which content is read into memory and sent by one system call, which costs less
+// than the kernel's copy.
+const smallContent = 32 << 10
+
+var contentBuffers = sync.Pool{New: func() any { return new([smallContent]byte) }}
+
+// readWhole is ReadFrom for small content: it sends the head and the content together.
+func (w *Response) readWhole(src *io.LimitedReader) (int64, error) {
+	buffer := contentBuffers.Get().(*[smallContent]byte)
+	defer contentBuffers.Put(buffer)
+	content, failed := buffer[:src.N], error(nil)
+	n, err := io.ReadFull(src, content)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		failed = err
+	}
+	release := func() error { return nil }
+	if c := connectionOf(w.Request.Context()); c != nil && c.heads != nil {
+		release = c.heads.hold()
+	}
+	written, err := w.Write(content[:n])
+	w.Flush()
+	if lost := release(); lost != nil {
+		return 0, lost
+	}
+	return int64(written), errors.Join(failed, err)
+}
+
 // ReadFrom keeps the kernel's file-to-socket copy within reach.
 func (w *Response) ReadFrom(src io.Reader) (int64, error) {
+	if small, ok := src.(*io.LimitedReader); ok && small.N <= smallContent {
+		return w.readWhole(small)
+	}
 	to, ok := w.ResponseWriter.(io.ReaderFrom)
 	if !ok {
 		return io.Copy(struct{ io.Writer }{w}, src)

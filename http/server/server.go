@@ -132,7 +132,7 @@ func (s *Server) Stats() Stats {
 // Flush waits until the uses of credentials so far are recorded.
 func (s *Server) Flush() { s.authenticator.reports.Wait() }
 
-func (s *Server) answer(router http.Handler, w http.ResponseWriter, r *http.Request) {
+func (s *Server) answer(router *mux.Router, w http.ResponseWriter, r *http.Request) {
 	res := &Response{ResponseWriter: w, Request: r, ID: s.requestID(r), body: r.Body, started: time.Now(), metadata: s.metadata}
 	res.Header()["X-Request-Id"] = []string{res.ID}
 	s.metrics.inFlight.Inc()
@@ -148,7 +148,11 @@ func (s *Server) answer(router http.Handler, w http.ResponseWriter, r *http.Requ
 		res.fail(ErrOverloaded)
 		return
 	}
-	router.ServeHTTP(res, r)
+	// Router.ServeHTTP would copy the request twice, to attach what matched to its context.
+	var matched mux.RouteMatch
+	router.Match(r, &matched)
+	res.variables = matched.Vars
+	matched.Handler.ServeHTTP(res, r)
 }
 
 // publicShare is the part of the requests under way that anybody may take. A body that comes slowly, or a queue, holds
