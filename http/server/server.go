@@ -148,11 +148,16 @@ func (s *Server) answer(router *mux.Router, w http.ResponseWriter, r *http.Reque
 		res.fail(ErrOverloaded)
 		return
 	}
-	// Router.ServeHTTP would copy the request twice, to attach what matched to its context.
+	s.route(router, res, r)
+}
+
+// route calls the handler that a router finds for a request. The router's own ServeHTTP would copy the request twice, to attach
+// what matched to its context.
+func (s *Server) route(router *mux.Router, w *Response, r *http.Request) {
 	var matched mux.RouteMatch
 	router.Match(r, &matched)
-	res.variables = matched.Vars
-	matched.Handler.ServeHTTP(res, r)
+	w.variables = matched.Vars
+	matched.Handler.ServeHTTP(w, r)
 }
 
 // publicShare is the part of the requests under way that anybody may take. A body that comes slowly, or a queue, holds
