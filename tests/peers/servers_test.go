@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -75,8 +76,8 @@ ServerRoot %[1]s
 ServerName 127.0.0.1
 Listen 127.0.0.1:%[2]d
 PidFile %[1]s/pid
-ErrorLog %[1]s/error.log
-LogLevel warn
+ErrorLog /dev/stderr
+LogLevel notice
 %[3]s
 KeepAlive On
 MaxKeepAliveRequests 0
@@ -135,11 +136,13 @@ func startApache(b *testing.B) *fileServer {
 		b.Fatal(err)
 	}
 	command := exec.Command(binary, "-f", file, "-D", "FOREGROUND")
-	command.Stderr = os.Stderr
+	log, err := command.StderrPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
 	run(b, command)
-	address := fmt.Sprintf("127.0.0.1:%d", port)
-	awaitListener(b, address, filepath.Join(dir, "error.log"))
-	return &fileServer{name: "apache", address: address, processorTime: processorTimeOf(command.Process.Pid)}
+	awaitApache(b, log)
+	return &fileServer{name: "apache", address: fmt.Sprintf("127.0.0.1:%d", port), processorTime: processorTimeOf(command.Process.Pid)}
 }
 
 // apacheModules returns the directives that load the modules.
@@ -161,21 +164,18 @@ func freePort(b *testing.B) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// awaitListener waits until a server accepts connections. It fails the benchmark with the server's log after 20 seconds.
-func awaitListener(b *testing.B, address, log string) {
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		conn, err := net.DialTimeout("tcp4", address, time.Second)
-		if err == nil {
-			conn.Close()
+// awaitApache reads Apache's log until it says that the server is ready, and discards the rest. It fails the benchmark with the
+// log if Apache ends first.
+func awaitApache(b *testing.B, log io.Reader) {
+	var seen strings.Builder
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		if strings.Contains(lines.Text(), "resuming normal operations") {
+			go func() { _, _ = io.Copy(io.Discard, log) }() // ends with the server
 			return
 		}
-		if time.Now().After(deadline) {
-			text, _ := os.ReadFile(log)
-			b.Fatalf("apache2 did not start: %v\n%s", err, text)
-		}
-		time.Sleep(10 * time.Millisecond)
+		fmt.Fprintln(&seen, lines.Text())
 	}
+	b.Fatalf("apache2 did not start:\n%s", &seen)
 }
 
 // ticksPerSecond is the unit of processor times in /proc, which Linux fixes for user space.
