@@ -18,6 +18,10 @@ type Subscription struct {
 	After uint64
 	// Reads includes read markers.
 	Reads bool
-	// Send writes whole frames to the client; the bytes are valid until it returns. An error ends the stream.
+	// Send writes whole frames to the client, and waits while the client takes no more. An error ends the stream.
 	Send func(frames []byte) error
+	// TrySend writes whole frames to the client without waiting, and reports whether it wrote them all. If not, the next call
+	// is Send with the same frames, which writes what is missing; until then the frames must not change. Several goroutines
+	// may call the two, one at a time. nil: Send alone is called.
+	TrySend func(frames []byte) bool
 }
