@@ -32,18 +32,25 @@ type connection struct {
 	// access is what the principal needs of the workspace, as long as the stream lasts.
 	access entity.Access
 	reads  bool
-	send   func([]byte) error
+	// send and trySend are those of the subscription.
+	send    func([]byte) error
+	trySend func([]byte) bool
 
 	hub       atomic.Pointer[hub]
 	ring      *ring
 	partition persistence.Partition
 	stream    persistence.Stream
 	next      uint64
-	// armed is set while the connection has nothing to send and waits to be woken.
+	// armed is set while the connection has nothing to send and waits to be woken. What clears it, a round of the hub or the
+	// actor, sends until it is set again: next and unsent belong to it.
 	armed atomic.Bool
-	ended atomic.Bool
-	done  chan struct{}
-	err   error
+	// unsent is what a round has sent in part, for the actor to send.
+	unsent []byte
+	// forwarding is held while a round sends, so that nothing is sent after the actor has stopped.
+	forwarding sync.Mutex
+	ended      atomic.Bool
+	done       chan struct{}
+	err        error
 }
 
 // Follow sends the rows of a subscription until ctx ends (nil), access ends or Send fails. next is the seq that it would
@@ -56,7 +63,7 @@ type Follow func(ctx context.Context) (next uint64, err error)
 func (s *System) Subscribe(ctx context.Context, p persistence.Partition, sub activity.Subscription) (Follow, error) {
 	c := &connection{
 		node: s, principal: sub.Principal, access: entity.Requires(activity.Reading), reads: sub.Reads, send: sub.Send,
-		next: sub.After + 1, done: make(chan struct{}), partition: p,
+		trySend: sub.TrySend, next: sub.After + 1, done: make(chan struct{}), partition: p,
 		stream: persistence.Stream(key(entity.KindActivity, sub.WorkspaceID)),
 	}
 	r := s.newRequest(s.kinds[entity.KindActivity], entity.Command{
@@ -122,12 +129,58 @@ func (c *connection) Receive(ctx actor.Context) {
 		if h := c.hub.Load(); h != nil {
 			h.remove(c)
 		}
+		c.forwarding.Lock() // waits for a round that sends; later ones see that the connection has ended
+		c.forwarding.Unlock()
+		if err := c.sendUnsent(); err != nil && c.err == nil {
+			c.err = err
+		}
 		close(c.done)
 	}
 }
 
+// wake sends what is new to a connection that has caught up: at once if the client takes it without waiting, and else
+// through the connection's actor, which waits for the client and reads the journal.
+func (c *connection) wake(sent *roundCounts) {
+	if !c.armed.CompareAndSwap(true, false) {
+		return
+	}
+	sent.wakes++
+	if c.trySend == nil || !c.forward(sent) {
+		c.node.root.Send(c.pid, proceed{})
+	}
+}
+
+// forward sends rows of the ring without waiting, and reports whether it has sent all that were durable when it began. Rows
+// that became durable since are for the next round.
+func (c *connection) forward(sent *roundCounts) bool {
+	c.forwarding.Lock()
+	defer c.forwarding.Unlock()
+	head := c.hub.Load().head.Load()
+	for !c.ended.Load() && c.next <= head {
+		frames, next, ok := c.ring.read(c.next)
+		if !ok {
+			return false
+		}
+		c.next = next
+		if len(frames) == 0 {
+			continue
+		}
+		sent.reads++
+		sent.bytes += len(frames)
+		if !c.trySend(frames) {
+			c.unsent = frames
+			return false
+		}
+	}
+	c.armed.Store(true)
+	return true
+}
+
 // pump sends until the stream has caught up.
 func (c *connection) pump() error {
+	if err := c.sendUnsent(); err != nil {
+		return err
+	}
 	h := c.hub.Load()
 	for !c.ended.Load() {
 		frames, next, ok := c.ring.read(c.next)
@@ -149,12 +202,22 @@ func (c *connection) pump() error {
 		if h.head.Load() >= c.next {
 			continue
 		}
+		next = c.next // once armed, a round may change it
 		c.armed.Store(true)
-		if h.head.Load() < c.next || !c.armed.CompareAndSwap(true, false) {
-			return nil // either nothing is new, or the waker has seen that something is
+		if h.head.Load() < next || !c.armed.CompareAndSwap(true, false) {
+			return nil // either nothing is new, or a round has seen that something is
 		}
 	}
 	return nil
+}
+
+// sendUnsent sends what a round has left of its frames.
+func (c *connection) sendUnsent() error {
+	unsent := c.unsent
+	if c.unsent = nil; unsent == nil {
+		return nil
+	}
+	return c.send(unsent)
 }
 
 func (c *connection) transmit(frames []byte) error {
@@ -223,7 +286,7 @@ func (e *entityActor) subscribe(r *request) {
 		e.own.refuse(r, entity.Errorf(entity.InvalidCursor, ""))
 		return
 	}
-	m.hub.add(e.term.node.root, r.connection)
+	m.hub.add(r.connection)
 	r.answer(nil, nil)
 }
 

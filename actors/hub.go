@@ -1,27 +1,21 @@
 package actors
 
 import (
+	"maps"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/persistence"
 )
 
-const (
-	// Above manyConnections, a wake-up is followed by a pause of about what the writes of those woken cost: rows that come
-	// meanwhile share one write a stream. Where rows are so few that all are written long before the next comes, the
-	// pause is over too, and holds nothing up.
-	manyConnections = 64
-	wakePause       = 10 * time.Microsecond
-	longestPause    = 25 * time.Millisecond
-)
+// blockConnections is how many connections a goroutine takes from a round at once.
+const blockConnections = 8
 
-// hub is where the streams of one workspace meet its rows: it keeps the ring of frames while somebody listens, and wakes
-// those streams that had caught up.
+// hub sends the rows of one workspace to its streams: while streams are open it has the ring of frames, and a round for new
+// rows writes to the streams that have caught up.
 type hub struct {
 	cursor activity.Cursor
 	// head is the last durable seq.
@@ -31,7 +25,9 @@ type hub struct {
 	rings       [2]*ring
 	listeners   [2]int
 	connections map[*connection]struct{}
-	signal      chan struct{}
+	// listed has the connections as a list, for rounds; nil after a change.
+	listed []*connection
+	signal chan struct{}
 }
 
 func newHub(cursor activity.Cursor) *hub {
@@ -72,7 +68,7 @@ func (h *hub) publish(events []persistence.Event) {
 	h.wake()
 }
 
-// wake has the waker look for streams to wake, now or after its pause.
+// wake begins a round, now or after the one under way.
 func (h *hub) wake() {
 	if h.signal == nil {
 		return
@@ -83,8 +79,8 @@ func (h *hub) wake() {
 	}
 }
 
-// add makes a connection one of those that are woken. What is not in the ring by then is in the journal.
-func (h *hub) add(root *actor.RootContext, c *connection) {
+// add registers a connection, which rounds visit from then on. Rows that are not in the ring by then are in the journal.
+func (h *hub) add(c *connection) {
 	c.hub.Store(h) // before ended is read: whoever ends the connection reads them the other way round
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,10 +93,11 @@ func (h *hub) add(root *actor.RootContext, c *connection) {
 	}
 	h.listeners[i]++
 	h.connections[c] = struct{}{}
+	h.listed = nil
 	c.ring = h.rings[i]
 	if h.signal == nil {
 		h.signal = make(chan struct{}, 1)
-		go h.wakeConnections(root, h.signal)
+		go h.wakeConnections(c.node.metrics, h.signal)
 	}
 }
 
@@ -111,6 +108,7 @@ func (h *hub) remove(c *connection) {
 		return
 	}
 	delete(h.connections, c)
+	h.listed = nil
 	i := ringIndex(c.reads)
 	if h.listeners[i]--; h.listeners[i] == 0 {
 		h.rings[i] = nil
@@ -136,22 +134,66 @@ func (h *hub) listened() bool {
 	return len(h.connections) > 0
 }
 
-// wakeConnections runs while somebody listens.
-func (h *hub) wakeConnections(root *actor.RootContext, signal <-chan struct{}) {
-	var idle []*connection
+// wakeConnections runs while connections are open. Each round sends what is new to the connections that wait for it. Rows
+// that become durable during a round are sent together: by this round to the connections that it has not come to, by the next
+// to the others.
+func (h *hub) wakeConnections(m *metrics, signal <-chan struct{}) {
 	for range signal {
-		idle = idle[:0]
-		h.each(func(c *connection) {
-			if c.armed.CompareAndSwap(true, false) {
-				idle = append(idle, c)
-			}
-		})
-		for _, c := range idle {
-			root.Send(c.pid, proceed{})
+		r := round{metrics: m, connections: h.list()}
+		r.run()
+	}
+}
+
+// list returns the connections. The caller must not change or keep the list.
+func (h *hub) list() []*connection {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.listed == nil {
+		h.listed = slices.AppendSeq(make([]*connection, 0, len(h.connections)), maps.Keys(h.connections))
+	}
+	return h.listed
+}
+
+// round visits each connection of a list once. Goroutines share it, as many as there are processors, because a write to a
+// socket takes longer than all else: each takes the next few connections and writes to one after the other.
+type round struct {
+	metrics     *metrics
+	connections []*connection
+	taken       atomic.Int64
+}
+
+// roundCounts is what one goroutine has sent in a round. It is counted once, because counters that several processors change for
+// each write cost a part of it.
+type roundCounts struct{ wakes, reads, bytes int }
+
+func (n roundCounts) count(m *metrics) {
+	m.wakes.Add(float64(n.wakes))
+	m.ringHits.Add(float64(n.reads))
+	m.ringBytes.Add(float64(n.bytes))
+}
+
+func (r *round) run() {
+	blocks := (len(r.connections) + blockConnections - 1) / blockConnections
+	var others sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), blocks) - 1 {
+		others.Go(r.work)
+	}
+	r.work()
+	others.Wait()
+}
+
+func (r *round) work() {
+	var sent roundCounts
+	defer func() { sent.count(r.metrics) }()
+	for {
+		end := int(r.taken.Add(blockConnections))
+		begin := end - blockConnections
+		if begin >= len(r.connections) {
+			return
 		}
-		if len(idle) > manyConnections {
-			time.Sleep(min(time.Duration(len(idle))*wakePause, longestPause))
+		for _, c := range r.connections[begin:min(end, len(r.connections))] {
+			c.wake(&sent)
 		}
-		clear(idle)
+		runtime.Gosched() // commands and requests take turns with a long round
 	}
 }
