@@ -32,8 +32,9 @@ type connection struct {
 	// access is the access that the principal needs while the stream is open.
 	access entity.Access
 	reads  bool
-	// send writes frames to the client, and does not keep the slice. It may block.
-	send func([]byte) error
+	// send and trySend are those of the subscription.
+	send    func([]byte) error
+	trySend func([]byte) bool
 
 	hub       atomic.Pointer[hub]
 	ring      *ring
@@ -41,9 +42,14 @@ type connection struct {
 	stream    persistence.Stream
 	// next is the seq of the next row to send.
 	next uint64
-	// armed is set while the connection has caught up and waits to be woken.
+	// armed is set while the connection has caught up and waits for new rows. A round of the hub or the actor clears it, and
+	// then sends until it is set again: next and unsent belong to the one that has cleared it.
 	armed atomic.Bool
-	ended atomic.Bool
+	// unsent are frames that a round has sent in part, for the actor to complete.
+	unsent []byte
+	// forwarding is held while a round sends, so that nothing is sent after the actor has stopped.
+	forwarding sync.Mutex
+	ended      atomic.Bool
 	// done is closed when the actor has stopped; err is the reason.
 	done chan struct{}
 	err  error
@@ -60,7 +66,7 @@ type Follow func(ctx context.Context) (next uint64, err error)
 func (s *System) Subscribe(ctx context.Context, p persistence.Partition, sub activity.Subscription) (Follow, error) {
 	c := &connection{
 		system: s, principal: sub.Principal, access: entity.Requires(activity.Reading), reads: sub.Reads, send: sub.Send,
-		next: sub.After + 1, done: make(chan struct{}), partition: p,
+		trySend: sub.TrySend, next: sub.After + 1, done: make(chan struct{}), partition: p,
 		stream: persistence.Stream(key(entity.KindActivity, sub.WorkspaceID)),
 	}
 	r := s.newRequest(s.kinds[entity.KindActivity], entity.Command{
@@ -128,13 +134,59 @@ func (c *connection) Receive(ctx actor.Context) {
 		if h := c.hub.Load(); h != nil {
 			h.remove(c)
 		}
+		c.forwarding.Lock() // waits for a round that sends; later ones see that the connection has ended
+		c.forwarding.Unlock()
+		if err := c.sendUnsent(); err != nil && c.err == nil {
+			c.err = err
+		}
 		close(c.done)
 	}
 }
 
-// pump sends until the stream has caught up and is armed: step 4 of "The way of an activity stream". Only an armed connection
-// is woken, so pump looks for new rows once more after it has armed.
+// wake sends what is new to a connection that has caught up: at once if the client takes it without waiting, and else
+// through the connection's actor, which waits for the client and reads the journal.
+func (c *connection) wake(sent *roundCounts) {
+	if !c.armed.CompareAndSwap(true, false) {
+		return
+	}
+	sent.wakes++
+	if c.trySend == nil || !c.forward(sent) {
+		c.system.root.Send(c.pid, proceed{})
+	}
+}
+
+// forward sends rows of the ring without waiting, and reports whether it has sent all that were durable when it began. Rows
+// that became durable since are for the next round.
+func (c *connection) forward(sent *roundCounts) bool {
+	c.forwarding.Lock()
+	defer c.forwarding.Unlock()
+	head := c.hub.Load().head.Load()
+	for !c.ended.Load() && c.next <= head {
+		frames, next, ok := c.ring.read(c.next)
+		if !ok {
+			return false
+		}
+		c.next = next
+		if len(frames) == 0 {
+			continue
+		}
+		sent.reads++
+		sent.bytes += len(frames)
+		if !c.trySend(frames) {
+			c.unsent = frames
+			return false
+		}
+	}
+	c.armed.Store(true)
+	return true
+}
+
+// pump sends until the stream has caught up and is armed: step 4 of "The way of an activity stream". A round may begin as soon
+// as the connection is armed, so pump looks for new rows once more after that.
 func (c *connection) pump() error {
+	if err := c.sendUnsent(); err != nil {
+		return err
+	}
 	h := c.hub.Load()
 	for !c.ended.Load() {
 		frames, next, ok := c.ring.read(c.next)
@@ -156,12 +208,22 @@ func (c *connection) pump() error {
 		if h.head.Load() >= c.next {
 			continue
 		}
+		next = c.next // once armed, a round may change it
 		c.armed.Store(true)
-		if h.head.Load() < c.next || !c.armed.CompareAndSwap(true, false) {
-			return nil // nothing is new, or the waker has disarmed the connection and sends proceed
+		if h.head.Load() < next || !c.armed.CompareAndSwap(true, false) {
+			return nil // either nothing is new, or a round has seen that something is
 		}
 	}
 	return nil
+}
+
+// sendUnsent sends what a round has left of its frames.
+func (c *connection) sendUnsent() error {
+	unsent := c.unsent
+	if c.unsent = nil; unsent == nil {
+		return nil
+	}
+	return c.send(unsent)
 }
 
 func (c *connection) transmit(frames []byte) error {
@@ -231,7 +293,7 @@ func (e *entityActor) subscribe(r *request) {
 		e.own.fail(r, entity.Errorf(entity.InvalidCursor, ""))
 		return
 	}
-	m.hub.add(e.term.system.root, r.connection)
+	m.hub.add(r.connection)
 	r.answer(nil, nil)
 }
 

@@ -1,29 +1,22 @@
 package actors
 
 import (
+	"maps"
+	"runtime"
 	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/persistence"
 )
 
-const (
-	// After it has woken more than manyConnections streams, the waker pauses for about as long as their writes take, wakePause
-	// for each stream up to longestPause: rows that arrive in the pause share one write for each stream. If rows are rare, the
-	// pause ends before the next row, and delays nothing.
-	manyConnections = 64
-	wakePause       = 10 * time.Microsecond
-	longestPause    = 25 * time.Millisecond
-)
+// blockConnections is how many connections a goroutine takes from a round at once.
+const blockConnections = 8
 
-// A hub passes the rows of one workspace to its streams. While there are streams it fills a ring of frames, and wakes the
-// streams that had caught up. It is safe for concurrent use.
+// A hub passes the rows of one workspace to its streams. While there are streams it fills a ring of frames, and a round for new
+// rows writes to the streams that have caught up. It is safe for concurrent use.
 type hub struct {
 	cursor activity.Cursor
 	// head is the last durable seq.
@@ -34,7 +27,9 @@ type hub struct {
 	rings       [2]*ring
 	listeners   [2]int
 	connections map[*connection]struct{}
-	// signal wakes wakeConnections; nil while there are no connections.
+	// listed has the connections as a list, for rounds; nil after a change.
+	listed []*connection
+	// signal begins a round of wakeConnections; nil while there are no connections.
 	signal chan struct{}
 }
 
@@ -76,7 +71,7 @@ func (h *hub) publish(events []persistence.Event) {
 	h.wake()
 }
 
-// wake signals wakeConnections. The caller holds mu.
+// wake begins a round, now or after the round that is under way. The caller holds mu.
 func (h *hub) wake() {
 	if h.signal == nil {
 		return
@@ -87,8 +82,8 @@ func (h *hub) wake() {
 	}
 }
 
-// add adds a connection to those that are woken. Rows that are not in the ring by then are in the journal.
-func (h *hub) add(root *actor.RootContext, c *connection) {
+// add adds a connection, which rounds visit from then on. Rows that are not in the ring by then are in the journal.
+func (h *hub) add(c *connection) {
 	// hub is stored before ended is read, and stop sets ended before the connection's actor reads hub: one of the two sees
 	// the other, and removes the connection.
 	c.hub.Store(h)
@@ -103,10 +98,11 @@ func (h *hub) add(root *actor.RootContext, c *connection) {
 	}
 	h.listeners[i]++
 	h.connections[c] = struct{}{}
+	h.listed = nil
 	c.ring = h.rings[i]
 	if h.signal == nil {
 		h.signal = make(chan struct{}, 1)
-		go h.wakeConnections(root, h.signal)
+		go h.wakeConnections(c.system.metrics, h.signal)
 	}
 }
 
@@ -118,6 +114,7 @@ func (h *hub) remove(c *connection) {
 		return
 	}
 	delete(h.connections, c)
+	h.listed = nil
 	i := ringIndex(c.reads)
 	if h.listeners[i]--; h.listeners[i] == 0 {
 		h.rings[i] = nil
@@ -144,23 +141,67 @@ func (h *hub) hasFollowers() bool {
 	return len(h.connections) > 0
 }
 
-// wakeConnections sends proceed to the armed connections after each signal. It returns when signal is closed.
-func (h *hub) wakeConnections(root *actor.RootContext, signal <-chan struct{}) {
-	var idle []*connection
+// wakeConnections runs while connections are open. Each round sends what is new to the connections that wait for it. Rows
+// that become durable during a round are sent together: by this round to the connections that it has not come to, by the next
+// to the others.
+func (h *hub) wakeConnections(m *metrics, signal <-chan struct{}) {
 	for range signal {
-		idle = idle[:0]
-		h.each(func(c *connection) {
-			if c.armed.CompareAndSwap(true, false) {
-				idle = append(idle, c)
-			}
-		})
-		for _, c := range idle {
-			root.Send(c.pid, proceed{})
+		r := round{metrics: m, connections: h.list()}
+		r.run()
+	}
+}
+
+// list returns the connections. The caller must not change or keep the list.
+func (h *hub) list() []*connection {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.listed == nil {
+		h.listed = slices.AppendSeq(make([]*connection, 0, len(h.connections)), maps.Keys(h.connections))
+	}
+	return h.listed
+}
+
+// round visits each connection of a list once. Goroutines share it, as many as there are processors, because a write to a
+// socket takes longer than all else: each takes the next few connections and writes to one after the other.
+type round struct {
+	metrics     *metrics
+	connections []*connection
+	taken       atomic.Int64
+}
+
+// roundCounts is what one goroutine has sent in a round. It is counted once, because counters that several processors change for
+// each write cost a part of it.
+type roundCounts struct{ wakes, reads, bytes int }
+
+func (n roundCounts) count(m *metrics) {
+	m.wakes.Add(float64(n.wakes))
+	m.ringHits.Add(float64(n.reads))
+	m.ringBytes.Add(float64(n.bytes))
+}
+
+func (r *round) run() {
+	blocks := (len(r.connections) + blockConnections - 1) / blockConnections
+	var others sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), blocks) - 1 {
+		others.Go(r.work)
+	}
+	r.work()
+	others.Wait()
+}
+
+func (r *round) work() {
+	var sent roundCounts
+	defer func() { sent.count(r.metrics) }()
+	for {
+		end := int(r.taken.Add(blockConnections))
+		begin := end - blockConnections
+		if begin >= len(r.connections) {
+			return
 		}
-		if len(idle) > manyConnections {
-			time.Sleep(min(time.Duration(len(idle))*wakePause, longestPause))
+		for _, c := range r.connections[begin:min(end, len(r.connections))] {
+			c.wake(&sent)
 		}
-		clear(idle)
+		runtime.Gosched() // commands and requests take turns with a long round
 	}
 }
 

@@ -68,6 +68,11 @@ type Subscription struct {
 	After uint64
 	// Reads includes read markers.
 	Reads bool
-	// Send writes complete frames to the client. It must not use the bytes after it returns. An error ends the stream.
+	// Send writes complete frames to the client, and blocks while the client accepts no more. It must not use the bytes after it
+	// returns. An error ends the stream.
 	Send func(frames []byte) error
+	// TrySend writes whole frames to the client without waiting, and reports whether it wrote them all. If not, the next call
+	// is Send with the same frames, which writes what is missing; until then the frames must not change. Several goroutines
+	// may call the two, one at a time. nil: Send alone is called.
+	TrySend func(frames []byte) bool
 }

@@ -238,8 +238,8 @@ func (f fileActivity) stream(c *server.Call) error {
 	if err != nil {
 		return c.Withhold(err)
 	}
-	return c.StreamTo(func(ctx context.Context, send func([]byte) error) (func(context.Context) error, error) {
-		subscription.Send = send
+	return c.StreamTo(func(ctx context.Context, client server.StreamClient) (func(context.Context) error, error) {
+		subscription.Send, subscription.TrySend = client.Send, client.TrySend
 		return f.streams.Subscribe(ctx, subscription)
 	})
 }

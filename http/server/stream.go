@@ -18,11 +18,17 @@ var (
 	errSegment = errors.New("the stream's segment has ended")
 )
 
+// StreamClient sends frames to the client of a stream. Its functions are described at activity.Subscription.
+type StreamClient struct {
+	Send    func(frames []byte) error
+	TrySend func(frames []byte) bool
+}
+
 // StreamTo sends server-sent events to the client until the segment ends, the client leaves, the access ends or the server
-// drains. subscribe begins to listen and returns the function that runs the stream: it calls send, blocks until ctx ends,
-// and does not call send after it returned. Errors before the first byte are returned: those of subscribe, rate_limited,
+// drains. subscribe begins to listen and returns the function that runs the stream: it sends to the client, blocks until ctx
+// ends, and nothing is sent after it returned. Errors before the first byte are returned: those of subscribe, rate_limited,
 // unavailable.
-func (c *Call) StreamTo(subscribe func(ctx context.Context, send func([]byte) error) (func(context.Context) error, error)) error {
+func (c *Call) StreamTo(subscribe func(ctx context.Context, client StreamClient) (func(context.Context) error, error)) error {
 	if c.Request.Method == http.MethodHead {
 		return c.headOfStream()
 	}
@@ -38,9 +44,18 @@ func (c *Call) StreamTo(subscribe func(ctx context.Context, send func([]byte) er
 	defer time.AfterFunc(jitter(s.options.StreamSegment), func() { end(errSegment) }).Stop()
 
 	out := newSink(c.Response, s.options.Limits.StallTime, func() { end(errEnded) })
-	follow, err := subscribe(ctx, func(frames []byte) error {
-		s.metrics.sent(frames)
-		return out.send(frames)
+	follow, err := subscribe(ctx, StreamClient{
+		Send: func(frames []byte) error {
+			s.metrics.sent(frames)
+			return out.send(frames)
+		},
+		TrySend: func(frames []byte) bool {
+			if !out.trySend(frames) {
+				return false // counted by the call of Send that follows
+			}
+			s.metrics.sent(frames)
+			return true
+		},
 	})
 	if err != nil {
 		return err
@@ -70,6 +85,9 @@ type sink struct {
 	broken func()
 	// turn is full while something is written.
 	turn chan struct{}
+	// chunks is nil until the head is sent, and where the connection cannot be written to without waiting. It is used during
+	// a turn only.
+	chunks *chunkWriter
 
 	// life guards what the end of the stream changes.
 	life   sync.Mutex
@@ -110,14 +128,20 @@ func (s *sink) open(heartbeat time.Duration) error {
 	s.life.Lock()
 	s.beat = time.AfterFunc(heartbeat, func() { s.comment(heartbeat) })
 	s.life.Unlock()
-	return s.send(fmt.Appendf(nil, "retry: %d\n\n", 1000+rand.IntN(2001)))
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	if err := s.write(fmt.Appendf(nil, "retry: %d\n\n", 1000+rand.IntN(2001))); err != nil {
+		return err
+	}
+	s.chunks = newChunkWriter(s.w.Request)
+	return nil
 }
 
 // comment keeps an idle connection open. One that is being written to needs none.
 func (s *sink) comment(heartbeat time.Duration) {
 	select {
 	case s.turn <- struct{}{}:
-		if s.write([]byte(":\n\n")) != nil {
+		if s.finishChunk() != nil || s.write([]byte(":\n\n")) != nil {
 			s.broken()
 		}
 		<-s.turn
@@ -130,10 +154,45 @@ func (s *sink) comment(heartbeat time.Duration) {
 	}
 }
 
+// send writes frames, or what trySend has left of them.
 func (s *sink) send(frames []byte) error {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
-	return s.write(frames)
+	if s.chunks == nil || !s.chunks.begun {
+		return s.write(frames)
+	}
+	err := s.finishChunk()
+	s.chunks.begun = err != nil
+	return err
+}
+
+// trySend writes frames without waiting, and reports whether it wrote them all. If not, send must be called with them.
+func (s *sink) trySend(frames []byte) bool {
+	select {
+	case s.turn <- struct{}{}:
+	default:
+		return false // a heartbeat waits for the client
+	}
+	defer func() { <-s.turn }()
+	if s.chunks == nil || s.chunks.begun || !s.extend() {
+		return false
+	}
+	n, all := s.chunks.tryWrite(frames)
+	s.w.bytes += int64(n)
+	return all
+}
+
+// finishChunk writes what trySend has left of a chunk. The caller has the turn.
+func (s *sink) finishChunk() error {
+	if s.chunks == nil || len(s.chunks.rest) == 0 {
+		return nil
+	}
+	if !s.extend() {
+		return errEnded
+	}
+	n, err := s.chunks.finish()
+	s.w.bytes += n
+	return err
 }
 
 func (s *sink) write(frames []byte) error {
@@ -165,10 +224,14 @@ func (s *sink) hurry() {
 	}
 }
 
-// close waits for a heartbeat that is under way. After it the connection is the server's again.
+// close waits for a write that is under way, and completes a chunk that was written in part. After it the connection is the
+// server's again.
 func (s *sink) close() {
 	s.hurry()
 	s.turn <- struct{}{}
+	if s.chunks != nil {
+		s.chunks.close()
+	}
 	s.life.Lock()
 	defer s.life.Unlock()
 	s.beat.Stop()
