@@ -92,15 +92,15 @@ func TestKeysThatCannotBeMade(t *testing.T) {
 }
 
 func TestTooManyKeys(t *testing.T) {
-	w := newWorld()
-	answers(w, func(entity.Command, *userv1.IssueApiKey) (proto.Message, error) {
+	w := newFakeEntities()
+	stub(w, func(entity.Command, *userv1.IssueApiKey) (proto.Message, error) {
 		return nil, entity.Errorf(entity.LimitReached, "at most 1000 API keys can be valid at a time")
 	})
-	answers(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) { return &userv1.Password{}, nil })
-	answers(w, func(entity.Command, *userv1.ListBrowserSessions) (proto.Message, error) {
+	stub(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) { return &userv1.Password{}, nil })
+	stub(w, func(entity.Command, *userv1.ListBrowserSessions) (proto.Message, error) {
 		return &userv1.BrowserSessions{}, nil
 	})
-	answers(w, func(entity.Command, *userv1.ListGrants) (proto.Message, error) { return &userv1.GrantPage{}, nil })
+	stub(w, func(entity.Command, *userv1.ListGrants) (proto.Message, error) { return &userv1.GrantPage{}, nil })
 	wants(t, request(t, w.server(t), "POST", "/account/keys", w.key(alice), url.Values{"name": {"x"}, "lasts": {"30"}}.Encode(),
 		"Content-Type", "application/x-www-form-urlencoded"), 409, "At most 1000 API keys can be valid at a time.")
 }

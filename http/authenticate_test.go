@@ -26,7 +26,7 @@ import (
 )
 
 func TestUnauthorizedCannotBeToldApart(t *testing.T) {
-	w, clock := newWorld(), newClock()
+	w, clock := newFakeEntities(), newClock()
 	s := w.server(t, func(o *http.Options) { o.Clock = clock.Now })
 	good, revoked, expired := w.key(alice), w.key(alice), w.key(alice)
 	w.change(revoked, func(c *credentialv1.Credential) { c.RevokedAt = 1 })
@@ -76,7 +76,7 @@ func btoi(b bool) int {
 }
 
 func TestBasicOnTheDriveAlone(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("anybody:"+key))
 	for _, path := range []string{"/v1/ws/acme/drive", "/v1/ws/acme/drive/", "/v1/ws/acme/drive/a%2Fb/..;/c"} {
@@ -90,7 +90,7 @@ func TestBasicOnTheDriveAlone(t *testing.T) {
 }
 
 func TestCredentialsAreAskedForOnceASecond(t *testing.T) {
-	w, clock := newWorld(), newClock()
+	w, clock := newFakeEntities(), newClock()
 	s, key := w.server(t, func(o *http.Options) { o.Clock = clock.Now }), w.key(alice)
 	describe := &credentialv1.DescribeCredential{}
 	for range 10 {
@@ -110,7 +110,7 @@ func TestCredentialsAreAskedForOnceASecond(t *testing.T) {
 }
 
 func TestExpiryNeedsNoLookup(t *testing.T) {
-	w, clock := newWorld(), newClock()
+	w, clock := newFakeEntities(), newClock()
 	s, key := w.server(t, func(o *http.Options) { o.Clock = clock.Now }), w.key(alice)
 	w.change(key, func(c *credentialv1.Credential) { c.ExpiresAt = clock.Now().UnixMilli() + 10 })
 	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
@@ -121,7 +121,7 @@ func TestExpiryNeedsNoLookup(t *testing.T) {
 }
 
 func TestUnknownKeysTakeNoMemory(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s := w.server(t)
 	for range 5000 {
 		unknown, _ := server.NewKey(server.KeyStart, newID("key_"))
@@ -138,7 +138,7 @@ func TestUnknownKeysTakeNoMemory(t *testing.T) {
 
 func TestOneRequestAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
+		w := newFakeEntities()
 		s, key := w.server(t), w.key(alice)
 		release := make(chan struct{})
 		w.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
@@ -177,7 +177,7 @@ func TestOneRequestAsks(t *testing.T) {
 }
 
 func TestUsesAreReportedOnceAMinute(t *testing.T) {
-	w, clock := newWorld(), newClock()
+	w, clock := newFakeEntities(), newClock()
 	s, key := w.server(t, func(o *http.Options) { o.Clock = clock.Now }), w.key(alice)
 	for i, want := range []int{1, 1, 1, 2} {
 		request(t, s, "GET", "/v1/whoami", key, "")
@@ -190,7 +190,7 @@ func TestUsesAreReportedOnceAMinute(t *testing.T) {
 }
 
 func TestLookupFailures(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	for _, err := range []error{entity.Errorf(entity.Unavailable, "busy"), context.DeadlineExceeded} {
 		w.before = func(context.Context, entity.Command) (proto.Message, error) { return nil, err }
@@ -205,7 +205,7 @@ func TestLookupFailures(t *testing.T) {
 }
 
 func TestScopes(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s := w.server(t)
 	for kind, want := range map[wirev1.CredentialKind][2]int{
 		wirev1.CredentialKind_CREDENTIAL_KIND_USER:      {200, 201},
@@ -215,7 +215,7 @@ func TestScopes(t *testing.T) {
 		key := w.key(alice)
 		w.change(key, func(c *credentialv1.Credential) { c.Kind = kind })
 		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), map[bool]int{true: 200, false: 401}[want[0] == 200], "")
-		key = retold(key, kind)
+		key = relabelKey(key, kind)
 		wants(t, request(t, s, "GET", "/v1/user/api-keys", key, ""), want[0], "")
 		wants(t, request(t, s, "POST", "/v1/workspaces", key, `{"slug":"hello","name":"x"}`), want[1], "")
 		if want[1] == 403 { // it is not told what is wrong with its request
@@ -227,7 +227,7 @@ func TestScopes(t *testing.T) {
 }
 
 func TestRateLimit(t *testing.T) {
-	w, clock := newWorld(), newClock()
+	w, clock := newFakeEntities(), newClock()
 	s := w.server(t, func(o *http.Options) { o.Clock = clock.Now; o.Limits.Rate, o.Limits.Burst = 2, 3 })
 	key, other := w.key(alice), w.key(alice)
 	for range 3 {
@@ -251,7 +251,7 @@ func TestRateLimit(t *testing.T) {
 
 func TestSecretsAreNotLogged(t *testing.T) {
 	var log bytes.Buffer
-	w := newWorld()
+	w := newFakeEntities()
 	s := w.server(t, func(o *http.Options) {
 		o.Log = slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
@@ -283,7 +283,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 }
 
 func BenchmarkFeed(b *testing.B) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(b, func(o *http.Options) { o.Limits.Rate = -1 }), w.key(alice)
 	page := []byte(strings.Repeat(row+",", 99) + row)
 	w.before = func(_ context.Context, c entity.Command) (proto.Message, error) {

@@ -37,7 +37,7 @@ const (
 var secret = bytes.Repeat([]byte{7}, 32)
 
 // world is what the entities would say. alice is the only member of acme.
-type world struct {
+type fakeEntities struct {
 	mu          sync.Mutex
 	credentials map[string]*credentialv1.Credential
 	asked       map[string]int
@@ -48,12 +48,12 @@ type world struct {
 	exists func(id, path string) (bool, error)
 }
 
-func newWorld() *world {
-	return &world{credentials: map[string]*credentialv1.Credential{}, asked: map[string]int{}}
+func newFakeEntities() *fakeEntities {
+	return &fakeEntities{credentials: map[string]*credentialv1.Credential{}, asked: map[string]int{}}
 }
 
 // key makes a key of a person.
-func (w *world) key(userID string) string {
+func (w *fakeEntities) key(userID string) string {
 	id := newID("key_")
 	text, hash := server.NewKey(server.KeyStart, id)
 	w.mu.Lock()
@@ -65,7 +65,7 @@ func (w *world) key(userID string) string {
 }
 
 // change edits the credential of a key.
-func (w *world) change(key string, edit func(*credentialv1.Credential)) {
+func (w *fakeEntities) change(key string, edit func(*credentialv1.Credential)) {
 	id, _, _ := parseKey(key)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,15 +74,15 @@ func (w *world) change(key string, edit func(*credentialv1.Credential)) {
 	w.credentials[id] = c
 }
 
-func (w *world) count(m proto.Message) int {
+func (w *fakeEntities) count(m proto.Message) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.asked[entity.MessageName(m)]
 }
 
-func (w *world) Settle(context.Context, string, string) error { return nil }
+func (w *fakeEntities) Settle(context.Context, string, string) error { return nil }
 
-func (w *world) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
+func (w *fakeEntities) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
 	w.mu.Lock()
 	w.asked[entity.MessageName(c.Message)]++
 	before := w.before
@@ -142,7 +142,7 @@ func activityReply(m proto.Message) proto.Message {
 	return &activityv1.Page{Items: []byte(row), Next: 1}
 }
 
-func (w *world) Subscribe(_ context.Context, s activity.Subscription) (func(context.Context) error, error) {
+func (w *fakeEntities) Subscribe(_ context.Context, s activity.Subscription) (func(context.Context) error, error) {
 	if s.Principal.GetUserId() != alice {
 		return nil, entity.Errorf(entity.NotFound, "no such workspace")
 	}
@@ -153,7 +153,7 @@ func (w *world) Subscribe(_ context.Context, s activity.Subscription) (func(cont
 	return func(ctx context.Context) error { return follow(ctx, s) }, nil
 }
 
-func (w *world) ServeDrive(rw nethttp.ResponseWriter, r *nethttp.Request, prefix string, access entity.DriveAccess) error {
+func (w *fakeEntities) ServeDrive(rw nethttp.ResponseWriter, r *nethttp.Request, prefix string, access entity.DriveAccess) error {
 	if w.drive != nil {
 		w.drive(rw, r)
 		if ended, is := errors.AsType[*entity.Error](context.Cause(r.Context())); is {
@@ -166,14 +166,14 @@ func (w *world) ServeDrive(rw nethttp.ResponseWriter, r *nethttp.Request, prefix
 	return nil
 }
 
-func (w *world) Exists(_ context.Context, id, path string) (bool, error) {
+func (w *fakeEntities) Exists(_ context.Context, id, path string) (bool, error) {
 	if w.exists != nil {
 		return w.exists(id, path)
 	}
 	return true, nil
 }
 
-func (w *world) server(t testing.TB, edit ...func(*http.Options)) *http.Server {
+func (w *fakeEntities) server(t testing.TB, edit ...func(*http.Options)) *http.Server {
 	t.Helper()
 	o := http.Options{Options: server.Options{Asker: w, Secret: secret}, Streams: w, Drive: w}
 	for _, e := range edit {
@@ -254,7 +254,7 @@ func parseKey(text string) (id, secret string, ok bool) {
 }
 
 // retold returns a personal key that claims to be of another kind.
-func retold(text string, kind wirev1.CredentialKind) string {
+func relabelKey(text string, kind wirev1.CredentialKind) string {
 	return server.StartOf(kind) + strings.TrimPrefix(text, server.KeyStart)
 }
 

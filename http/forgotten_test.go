@@ -21,9 +21,9 @@ import (
 )
 
 // mailed are the links that were mailed, once all are on their way.
-func (s *site) mailed(p *post) (links []string) {
+func (s *site) mailed(p *mailbox) (links []string) {
 	s.Helper()
-	s.node.Server.Remind()
+	s.node.Server.WaitForResets()
 	s.tasksDone()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -39,7 +39,7 @@ func (s *site) mailed(p *post) (links []string) {
 }
 
 func TestForgottenPassword(t *testing.T) {
-	mail := &post{}
+	mail := &mailbox{}
 	s := newSite(t, func(o *http.Options) { o.Mail = mail })
 	_, old := s.enter("alice")
 	b := s.browser()
@@ -75,7 +75,7 @@ func TestForgottenPassword(t *testing.T) {
 
 // Whosever an address is, the answer has the same bytes; mail goes to people who are let in alone.
 func TestForgottenTellsNothing(t *testing.T) {
-	mail := &post{}
+	mail := &mailbox{}
 	s := newSite(t, func(o *http.Options) { o.Mail = mail })
 	s.enter("alice")
 	s.person("none") // has no password yet
@@ -109,25 +109,25 @@ func TestForgottenNeedsMail(t *testing.T) {
 	b.get("/sign-in").page(200).lacks(t, "forgotten")
 	b.get("/sign-in/forgotten").page(404)
 	b.post("/sign-in/forgotten", "email", "alice@example.com").page(404)
-	s.node.Server.Remind()
+	s.node.Server.WaitForResets()
 }
 
 // Who asks over and over floods nobody's mail and makes no link useless soon, nor keeps others from theirs.
 func TestForgottenIsBounded(t *testing.T) {
-	mail := &post{}
+	mail := &mailbox{}
 	s := newSite(t, func(o *http.Options) {
 		o.Mail, o.TrustedProxies = mail, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	})
 	s.enter("alice")
 	s.enter("bob")
-	s.node.Server.RemindersApart(s.idOf("alice"), s.idOf("bob"))
+	s.node.Server.SeparateResetLimits(s.idOf("alice"), s.idOf("bob"))
 	b, n := s.browser(), 0
 	ask := func(name string) {
 		t.Helper()
 		n++
 		b.headers["X-Forwarded-For"] = fmt.Sprintf("10.1.%d.%d", n>>8, n&255)
 		b.post("/sign-in/forgotten", "email", name+"@example.com").page(200, "Look at your mail")
-		s.node.Server.Remind()
+		s.node.Server.WaitForResets()
 		s.tasksDone()
 	}
 	for range 50 {
@@ -158,7 +158,7 @@ func TestForgottenIsBounded(t *testing.T) {
 
 // An operator's link is not one that was mailed, and makes way.
 func TestForgottenReplacesOtherLinks(t *testing.T) {
-	mail := &post{}
+	mail := &mailbox{}
 	s := newSite(t, func(o *http.Options) { o.Mail = mail })
 	s.enter("alice")
 	given := s.link("alice")
@@ -169,7 +169,7 @@ func TestForgottenReplacesOtherLinks(t *testing.T) {
 }
 
 func TestAskersAreThrottled(t *testing.T) {
-	s := newSite(t, func(o *http.Options) { o.Mail = &post{} })
+	s := newSite(t, func(o *http.Options) { o.Mail = &mailbox{} })
 	b := s.browser()
 	for i := range 10 {
 		b.post("/sign-in/forgotten", "email", fmt.Sprintf("%d@example.com", i)).page(200)
@@ -188,8 +188,8 @@ const forgotAlice = "email=alice%40example.com"
 // The answer comes while it is still unknown whether the address is anybody's; what is too much is left out, and nobody
 // learns that either.
 func TestForgottenAnswersAtOnce(t *testing.T) {
-	w, mail, known := newWorld(), &post{}, make(chan struct{})
-	answers(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
+	w, mail, known := newFakeEntities(), &mailbox{}, make(chan struct{})
+	stub(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
 		<-known
 		return &emailv1.Email{}, nil
 	})
@@ -201,7 +201,7 @@ func TestForgottenAnswersAtOnce(t *testing.T) {
 			"X-Forwarded-For", fmt.Sprintf("10.0.0.%d", i)), 200, "Look at your mail")
 	}
 	close(known)
-	s.Remind()
+	s.WaitForResets()
 	if n := w.count(&emailv1.ResolveEmail{}); n != 32 || len(mail.messages) != 0 {
 		t.Errorf("%d were looked up, mail %q", n, mail.messages)
 	}
@@ -210,12 +210,12 @@ func TestForgottenAnswersAtOnce(t *testing.T) {
 // A server that ends waits for what is asked behind its answers.
 func TestForgottenDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		answers(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
+		w := newFakeEntities()
+		stub(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
 			<-time.After(3 * time.Second)
 			return &emailv1.Email{}, nil
 		})
-		s := w.server(t, func(o *http.Options) { o.Mail = &post{} })
+		s := w.server(t, func(o *http.Options) { o.Mail = &mailbox{} })
 		wants(t, request(t, s, "POST", "/sign-in/forgotten", "", forgotAlice, "Content-Type", "application/x-www-form-urlencoded"), 200, "")
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -229,27 +229,27 @@ func TestForgottenDrains(t *testing.T) {
 // Who asks twice at once, as by a double click, finds the same link in both mails: neither is useless.
 func TestForgottenTwiceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, kept := newWorld(), &userv1.OneTimeLink{}
+		w, kept := newFakeEntities(), &userv1.OneTimeLink{}
 		var offered []*userv1.OneTimeLink
-		answers(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
+		stub(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
 			return &emailv1.Email{UserId: alice}, nil
 		})
-		answers(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) {
+		stub(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) {
 			found := &userv1.Password{Link: kept}
 			<-time.After(time.Second) // and the second has come by now
 			return found, nil
 		})
-		answers(w, func(_ entity.Command, offer *userv1.OfferOneTimeLink) (proto.Message, error) {
+		stub(w, func(_ entity.Command, offer *userv1.OfferOneTimeLink) (proto.Message, error) {
 			kept = offer.GetLink()
 			offered = append(offered, kept)
 			return &wirev1.Done{}, nil
 		})
-		s := w.server(t, func(o *http.Options) { o.Mail = &post{} })
+		s := w.server(t, func(o *http.Options) { o.Mail = &mailbox{} })
 		for range 2 {
 			wants(t, request(t, s, "POST", "/sign-in/forgotten", "", forgotAlice, "Content-Type", "application/x-www-form-urlencoded"), 200, "")
 			<-time.After(time.Millisecond)
 		}
-		s.Remind()
+		s.WaitForResets()
 		if len(offered) != 2 || !bytes.Equal(offered[0].GetSecretSha256(), offered[1].GetSecretSha256()) ||
 			offered[0].GetMailId() == offered[1].GetMailId() {
 			t.Errorf("offered: %v", offered)
@@ -259,15 +259,15 @@ func TestForgottenTwiceAtOnce(t *testing.T) {
 
 // A panic behind the answer ends no more than what it happens in.
 func TestForgottenSurvivesAPanic(t *testing.T) {
-	w, said, tries := newWorld(), &strings.Builder{}, 0
-	answers(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
+	w, said, tries := newFakeEntities(), &strings.Builder{}, 0
+	stub(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
 		tries++
 		panic("no answer today")
 	})
-	s := w.server(t, func(o *http.Options) { o.Mail, o.Log = &post{}, slog.New(slog.NewTextHandler(said, nil)) })
+	s := w.server(t, func(o *http.Options) { o.Mail, o.Log = &mailbox{}, slog.New(slog.NewTextHandler(said, nil)) })
 	for n := range 2 {
 		wants(t, request(t, s, "POST", "/sign-in/forgotten", "", forgotAlice, "Content-Type", "application/x-www-form-urlencoded"), 200, "")
-		s.Remind()
+		s.WaitForResets()
 		if tries != n+1 || strings.Count(said.String(), "no answer today") != n+1 {
 			t.Errorf("%d tries, the log says %q", tries, said)
 		}

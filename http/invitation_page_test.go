@@ -179,26 +179,26 @@ func TestInvitationsThatCannotBeAccepted(t *testing.T) {
 }
 
 // fail has messages refused from now on; nil: taken.
-func (p *post) fail(err error) {
+func (p *mailbox) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fails = err
 }
 
-func (p *post) sent() []string {
+func (p *mailbox) sent() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.messages)
 }
 
 // post is mail that was sent.
-type post struct {
+type mailbox struct {
 	mu       sync.Mutex
 	messages []string
 	fails    error
 }
 
-func (p *post) Send(ctx context.Context, to, subject, text string) error {
+func (p *mailbox) Send(ctx context.Context, to, subject, text string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, bounded := ctx.Deadline(); !bounded {
@@ -212,7 +212,7 @@ func (p *post) Send(ctx context.Context, to, subject, text string) error {
 }
 
 func TestInvitationsAreMailed(t *testing.T) {
-	mail := &post{}
+	mail := &mailbox{}
 	s := newSite(t, func(o *http.Options) { o.Mail = mail })
 	key, _ := s.enter("alice")
 	s.workspace(key, "acme")
@@ -236,13 +236,13 @@ func TestInvitationsAreMailed(t *testing.T) {
 
 // Renewing an invitation again and again floods nobody's mail, and keeps nobody else from inviting them.
 func TestMailIsBounded(t *testing.T) {
-	mail := &post{}
+	mail := &mailbox{}
 	s := newSite(t, func(o *http.Options) { o.Mail = mail })
 	alice, _ := s.enter("alice")
 	carol, _ := s.enter("carol")
 	s.workspace(alice, "acme")
 	s.workspace(carol, "other")
-	s.node.Server.MailsApart("bob@example.com", s.idOf("alice"), s.idOf("carol"))
+	s.node.Server.SeparateMailLimits("bob@example.com", s.idOf("alice"), s.idOf("carol"))
 	invite := func(key, slug string, status int) {
 		t.Helper()
 		wants(t, request(t, s.node.Server, "POST", "/v1/ws/"+slug+"/invites", key, `{"email":"bob@example.com"}`), status, "")

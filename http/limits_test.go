@@ -23,12 +23,12 @@ import (
 
 // drip is a body that comes byte by byte. Where a server is to end it, no byte may come at that very instant: whether the
 // client then sees the answer or that it cannot write is anybody's guess.
-type drip struct {
+type slowBody struct {
 	bytes int
 	every time.Duration
 }
 
-func (d *drip) Read(p []byte) (int, error) {
+func (d *slowBody) Read(p []byte) (int, error) {
 	if d.bytes == 0 {
 		return 0, io.EOF
 	}
@@ -48,7 +48,7 @@ func TestUploadsLastAsLongAsBytesMove(t *testing.T) {
 			}
 			w.WriteHeader(201)
 		}
-		if got := b.request("PUT", "/v1/ws/acme/drive/big", &drip{60, 30 * time.Second}); got.StatusCode != 201 {
+		if got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{60, 30 * time.Second}); got.StatusCode != 201 {
 			b.Errorf("%d", got.StatusCode)
 		}
 	})
@@ -62,7 +62,7 @@ func TestStalledUploadsEnd(t *testing.T) {
 			}
 			w.WriteHeader(400)
 		}
-		if got := b.request("PUT", "/v1/ws/acme/drive/big", &drip{3, 2 * time.Minute}); got.StatusCode != 400 {
+		if got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{3, 2 * time.Minute}); got.StatusCode != 400 {
 			b.Errorf("%d", got.StatusCode)
 		}
 	})
@@ -112,7 +112,7 @@ func TestStalledDownloadsEnd(t *testing.T) {
 func TestSlowBodiesAndHeads(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		began := time.Now()
-		got := b.request("POST", "/v1/workspaces", &drip{1 << 20, 700 * time.Millisecond}, "Content-Type", "application/json")
+		got := b.request("POST", "/v1/workspaces", &slowBody{1 << 20, 700 * time.Millisecond}, "Content-Type", "application/json")
 		if text := b.text(got); got.StatusCode != 400 || !strings.Contains(text, "could not be read") || time.Since(began) > 31*time.Second {
 			b.Errorf("%d %s after %v", got.StatusCode, text, time.Since(began))
 		}
@@ -172,7 +172,7 @@ func TestStrangersLeaveRoom(t *testing.T) {
 		done := make(chan struct{})
 		for range 2 {
 			go func() {
-				b.request("POST", "/oauth/token", &drip{1 << 10, 7 * time.Second}, "Content-Type", "application/x-www-form-urlencoded").Body.Close()
+				b.request("POST", "/oauth/token", &slowBody{1 << 10, 7 * time.Second}, "Content-Type", "application/x-www-form-urlencoded").Body.Close()
 				done <- struct{}{}
 			}()
 		}
@@ -367,7 +367,7 @@ func TestReadingOnAfterTheEnd(t *testing.T) {
 }
 
 func TestHeadsTakeBoundedMemory(t *testing.T) {
-	s := newWorld().server(t)
+	s := newFakeEntities().server(t)
 	if n := s.Stats().MaxHeadBytes; n > 96<<20 {
 		t.Errorf("heads can take %d bytes", n)
 	}

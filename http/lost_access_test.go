@@ -23,7 +23,7 @@ import (
 )
 
 // losses are the ways in which the editor of a scene loses the access to change its files, with the refusal that follows.
-var losses = []struct {
+var accessLosses = []struct {
 	name   string
 	lose   func(*scene)
 	status int
@@ -64,13 +64,13 @@ func (sc *scene) drive(method, path, as, body string, headers ...string) *httpte
 }
 
 // interrupted is a body during whose arrival something happens.
-type interrupted struct {
+type interruptedBody struct {
 	parts []string
 	// between is called before the last part is read.
 	between func()
 }
 
-func (b *interrupted) Read(p []byte) (int, error) {
+func (b *interruptedBody) Read(p []byte) (int, error) {
 	if len(b.parts) == 0 {
 		return 0, io.EOF
 	}
@@ -83,7 +83,7 @@ func (b *interrupted) Read(p []byte) (int, error) {
 }
 
 func TestAnUploadIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
-	for _, loss := range losses {
+	for _, loss := range accessLosses {
 		t.Run(loss.name, func(t *testing.T) {
 			b := newBoundary(t)
 			sc := b.scene(t, visitor{name: "editor"}, true)
@@ -93,7 +93,7 @@ func TestAnUploadIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
 				if path != "/drive/a.txt" {
 					lose = func() {}
 				}
-				r := httptest.NewRequestWithContext(t.Context(), "PUT", "/v1/ws/"+sc.slug+path, &interrupted{[]string{"over", "written"}, lose})
+				r := httptest.NewRequestWithContext(t.Context(), "PUT", "/v1/ws/"+sc.slug+path, &interruptedBody{[]string{"over", "written"}, lose})
 				r.Header.Set("Authorization", "Bearer "+sc.people["editor"].key)
 				w := httptest.NewRecorder()
 				sc.stage.node.Server.ServeHTTP(w, r)
@@ -112,7 +112,7 @@ func TestAnUploadIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
 const takeLock = `<lockinfo xmlns="DAV:"><lockscope><exclusive/></lockscope><locktype><write/></locktype></lockinfo>`
 
 func TestALockEndsWithTheAccessOfItsMaker(t *testing.T) {
-	for _, loss := range losses[:2] {
+	for _, loss := range accessLosses[:2] {
 		t.Run(loss.name, func(t *testing.T) {
 			sc := newBoundary(t).scene(t, visitor{name: "editor"}, true)
 			if got := sc.drive("LOCK", "/drive/a.txt", "editor", takeLock); got.Code != 200 {
@@ -133,7 +133,7 @@ func TestALockEndsWithTheAccessOfItsMaker(t *testing.T) {
 func TestALockIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
 	for _, path := range []string{"/drive/a.txt", "/drive/new.txt"} {
 		sc := newBoundary(t).scene(t, visitor{name: "editor"}, true)
-		body := &interrupted{[]string{takeLock[:20], takeLock[20:]}, func() { losses[0].lose(sc) }}
+		body := &interruptedBody{[]string{takeLock[:20], takeLock[20:]}, func() { accessLosses[0].lose(sc) }}
 		r := httptest.NewRequestWithContext(t.Context(), "LOCK", "/v1/ws/"+sc.slug+path, body)
 		r.Header.Set("Authorization", "Bearer "+sc.people["editor"].key)
 		w := httptest.NewRecorder()
@@ -196,7 +196,7 @@ func TestAnUploadEndsWithTheAccess(t *testing.T) {
 					lost = time.Now()
 					b.refuse(how)
 				}()
-				got := b.request("PUT", "/v1/ws/acme/drive/big", &drip{1000, 29 * time.Second})
+				got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{1000, 29 * time.Second})
 				if late := time.Since(lost); got.StatusCode != status || late > time.Second {
 					b.Errorf("%d after %v", got.StatusCode, late)
 				}
@@ -258,7 +258,7 @@ func TestTransfersSurviveFailedLookups(t *testing.T) {
 				return nil, entity.Errorf(entity.Unavailable, "busy")
 			}
 		}()
-		if got := b.request("PUT", "/v1/ws/acme/drive/big", &drip{60, 10 * time.Second}); got.StatusCode != 201 {
+		if got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{60, 10 * time.Second}); got.StatusCode != 201 {
 			b.Errorf("%d", got.StatusCode)
 		}
 		synctest.Wait()

@@ -45,7 +45,7 @@ func (s *site) openTasks() (n int) {
 
 func TestMailTasks(t *testing.T) {
 	t.Run("an invitation's mail is sent once the server takes it", func(t *testing.T) {
-		mail := &post{}
+		mail := &mailbox{}
 		mail.fail(errors.New("no such server"))
 		s := newSite(t, func(o *http.Options) { o.Mail = mail })
 		key, _ := s.enter("alice")
@@ -65,7 +65,7 @@ func TestMailTasks(t *testing.T) {
 		}
 	})
 	t.Run("it is given up after a day", func(t *testing.T) {
-		mail := &post{}
+		mail := &mailbox{}
 		mail.fail(errors.New("no such server"))
 		s := newSite(t, func(o *http.Options) { o.Mail = mail })
 		key, _ := s.enter("alice")

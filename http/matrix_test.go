@@ -87,7 +87,7 @@ func verdict(v visitor, r server.Route) (status int, code string) {
 		return 401, "unauthorized"
 	case r.Scope == "human" && !v.human, humansOnly[operationOf(r)] && !v.human:
 		return 403, "forbidden"
-	case v.impersonated && outlives[operationOf(r)]:
+	case v.impersonated && refusedToImpersonation[operationOf(r)]:
 		return 403, "forbidden"
 	case !inWorkspace:
 		return 0, ""
@@ -131,7 +131,7 @@ func operationOf(r server.Route) string { return r.Method + " " + r.Path }
 var humansOnly = map[string]bool{"POST /v1/workspaces": true}
 
 // outlives are what an impersonation is refused, since it would outlive it.
-var outlives = map[string]bool{
+var refusedToImpersonation = map[string]bool{
 	"POST /v1/user/api-keys": true, "POST /account/sessions/{sessionId}/end": true, "POST /account/keys": true, "POST /account/password": true,
 }
 
@@ -172,7 +172,7 @@ func checkAccess(t *testing.T, b *boundary) {
 
 // visit sends a request that is right, and where the operation takes a body one that is not, which nobody may be told
 // who is not let in.
-func (b *boundary) visit(t *testing.T, r server.Route, made func(*scene) asked, v visitor) {
+func (b *boundary) visit(t *testing.T, r server.Route, made func(*scene) exampleRequest, v visitor) {
 	status, code := verdict(v, r)
 	_, inWorkspace := needOf(r.Scope)
 	sc := b.scene(t, v, inWorkspace && status == 0 && changes(r.Method))
@@ -191,7 +191,7 @@ func (b *boundary) visit(t *testing.T, r server.Route, made func(*scene) asked, 
 	}
 	got := sc.send(r, in, credential, in.body)
 	switch {
-	case status == 0 && got.Code >= 400 && (in.told == "" || !strings.Contains(got.Body.String(), in.told)):
+	case status == 0 && got.Code >= 400 && (in.refusal == "" || !strings.Contains(got.Body.String(), in.refusal)):
 		t.Errorf("%s: %d %s, want it to be let in", name, got.Code, got.Body)
 	case status != 0:
 		sc.refused(t, name, r, got, status, code)

@@ -187,7 +187,7 @@ func TestLinkIsThereWithItsSession(t *testing.T) {
 // linkAcrossCrash crashes before the nth sync of a sign-in; over tells that there were fewer, and it crashes behind the answer.
 func linkAcrossCrash(t *testing.T, nth int) (over bool) {
 	t.Helper()
-	c := &crashed{stage: newStage(t)}
+	c := &crashTest{stage: newStage(t)}
 	c.person("ann")
 	id := c.idOf("ann")
 	survivor := c.armed(nth)
@@ -217,7 +217,7 @@ func linkAcrossCrash(t *testing.T, nth int) (over bool) {
 }
 
 // startSession is a sign-in by the provider, without the browser.
-func (c *crashed) startSession(userID, sessionID, subject string) error {
+func (c *crashTest) startSession(userID, sessionID, subject string) error {
 	_, err := c.node.Router.Ask(c.Context(), entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: "cmd_" + sessionID,
 		Message: &userv1.StartBrowserSession{

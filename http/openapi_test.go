@@ -61,7 +61,7 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 			documented[method+" "+path] = op
 		}
 	}
-	for _, r := range newWorld().server(t).Routes() {
+	for _, r := range newFakeEntities().server(t).Routes() {
 		name := r.Method + " " + r.Path
 		want := fmt.Sprintln(r.Summary, r.Scope, r.Idempotent)
 		if got := documented[name]; got != want {

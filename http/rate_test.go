@@ -26,7 +26,7 @@ func TestALimitAfterTheClockHasGoneBack(t *testing.T) {
 				defer mu.Unlock()
 				wall, passed = wall.Add(by+step), passed+by
 			}
-			w := newWorld()
+			w := newFakeEntities()
 			s := w.server(t, func(o *http.Options) {
 				o.Limits.Rate, o.Limits.Burst = 1, 2
 				o.Clock = through(func() (time.Time, time.Duration) {

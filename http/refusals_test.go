@@ -22,7 +22,7 @@ import (
 // TestRefusals has what each operation asks refused in every way that it can be. The document must list each answer.
 func TestRefusals(t *testing.T) {
 	changes := "not_found forbidden workspace_suspended workspace_closed"
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	const device = `{"name":"x","syncDeviceId":"ABCDEFG"}`
 	for _, test := range []struct {

@@ -21,7 +21,7 @@ import (
 )
 
 func TestPathsAndMethods(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	for _, path := range []string{
 		"/v1", "/v1/", "/v1/nothing", "/v1/whoami/", "//v1/whoami", "/v1//whoami", "/v1/./whoami", "/v1/x/../whoami",
@@ -47,7 +47,7 @@ func TestPathsAndMethods(t *testing.T) {
 
 // TestHead compares HEAD with GET, over a real listener, for every path that has GET.
 func TestHead(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	live := httptest.NewServer(s)
 	defer live.Close()
@@ -83,7 +83,7 @@ func TestHead(t *testing.T) {
 }
 
 func TestQueries(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	stranger := w.key("usr_01j0000000000000000000000b")
 	const prefix = "/v1/ws/acme/file-activity"
@@ -163,7 +163,7 @@ func TestQueries(t *testing.T) {
 }
 
 func TestBodies(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	good := `{"slug":"hello","name":"Hello"}`
 	for _, test := range []struct {
@@ -218,7 +218,7 @@ func TestBodies(t *testing.T) {
 
 // TestErrors has one case for each way in which what is asked can fail.
 func TestErrors(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	request(t, s, "GET", "/v1/whoami", key, "")
 	for _, test := range []struct {
@@ -264,7 +264,7 @@ func TestErrors(t *testing.T) {
 }
 
 func TestRequestIDs(t *testing.T) {
-	s := newWorld().server(t)
+	s := newFakeEntities().server(t)
 	for id, kept := range map[string]bool{
 		"abc-DEF_0.9": true, "1234567": false, strings.Repeat("a", 64): true, strings.Repeat("a", 65): false,
 		"has space": false, "héllo-world": false, "a\"b\"c\"d\"e": false,
@@ -291,7 +291,7 @@ func TestOptionsOfTheServer(t *testing.T) {
 }
 
 func TestPanics(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	w.drive = func(rw nethttp.ResponseWriter, r *nethttp.Request) {
 		switch r.URL.Path {
@@ -331,7 +331,7 @@ func TestPanics(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	for _, o := range []http.Options{
 		{},
 		{Options: server.Options{Asker: w}, Streams: w, Drive: w},
@@ -345,7 +345,7 @@ func TestOptions(t *testing.T) {
 }
 
 func TestForOperators(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	ready := errors.New("recovering")
 	s := w.server(t, func(o *http.Options) { o.Ready = func() error { return ready } })
 	wants(t, request(t, s, "GET", "/healthz", "", ""), 200, `{"status":"ok"}`)

@@ -25,7 +25,7 @@ import (
 // boundary is a real node with people, whose workspaces are made as they are needed.
 type boundary struct {
 	stage  *stage
-	people map[string]somebody
+	people map[string]account
 	// still are workspaces that nobody who is let in changed, by whether they are suspended.
 	still map[bool]*scene
 	made  int
@@ -33,7 +33,7 @@ type boundary struct {
 	elsewhere string
 }
 
-type somebody struct{ id, email, key string }
+type account struct{ id, email, key string }
 
 // scene is a workspace with its people, and something of everything that operations name.
 type scene struct {
@@ -47,11 +47,11 @@ type scene struct {
 }
 
 // asked is a request: the path's variables are filled in, body is JSON or a file's content.
-type asked struct {
+type exampleRequest struct {
 	target, body string
 	headers      headers
 	// told, where set, is in the refusal that whoever is let in gets: of the drive's, not of access.
-	told string
+	refusal string
 }
 
 const (
@@ -66,14 +66,14 @@ const (
 func newBoundary(t *testing.T) *boundary { return newBoundaryOn(t, newStage(t)) }
 
 func newBoundaryOn(t *testing.T, s *stage) *boundary {
-	b := &boundary{stage: s, people: map[string]somebody{}, still: map[bool]*scene{}}
+	b := &boundary{stage: s, people: map[string]account{}, still: map[bool]*scene{}}
 	for _, name := range []string{"owner", "editor", "viewer", "removed", "outsider", "target", "disabled", "admin", "host"} {
 		answer := request(t, b.stage.node.Server.Admin(), "POST", "/admin/users", "", fmt.Sprintf(`{"email":"%s@example.com","name":"%s"}`, name, name))
 		var created struct{ UserID, Email, Key string }
 		if err := json.Unmarshal(answer.Body.Bytes(), &created); err != nil {
 			t.Fatalf("%v: %s", err, answer.Body)
 		}
-		b.people[name] = somebody{created.UserID, created.Email, created.Key}
+		b.people[name] = account{created.UserID, created.Email, created.Key}
 	}
 	b.ask(t, entity.KindUser, b.people["admin"].id, &userv1.SetInternalAdmin{InternalAdmin: true})
 	b.elsewhere = b.host(t)
@@ -164,7 +164,7 @@ func (sc *scene) invite(id, email string, role workspacev1.Role) {
 	})
 }
 
-func (sc *scene) admit(id string, who somebody, role workspacev1.Role) {
+func (sc *scene) admit(id string, who account, role workspacev1.Role) {
 	if role == workspacev1.Role_ROLE_VIEWER {
 		sc.invite(id, who.email, role)
 	} else {
@@ -317,7 +317,7 @@ func (sc *scene) revokedGrant() headers {
 }
 
 // send answers a request for an operation's path.
-func (sc *scene) send(r server.Route, in asked, credential headers, body string) *httptest.ResponseRecorder {
+func (sc *scene) send(r server.Route, in exampleRequest, credential headers, body string) *httptest.ResponseRecorder {
 	ctx, cancel := context.WithTimeout(sc.t.Context(), longest)
 	defer cancel()
 	w := &recorder{ResponseRecorder: httptest.NewRecorder(), begun: cancel}

@@ -237,19 +237,19 @@ func (s *site) change(name string, m interface {
 
 // A password that is replaced while it is being checked lets nobody in: a session starts by the one that was checked.
 func TestPasswordsReplacedMeanwhile(t *testing.T) {
-	w := newWorld()
-	hash, err := pages.NewPasswords().Hash(t.Context(), goodPassword)
+	w := newFakeEntities()
+	hash, err := pages.NewPasswordHasher().Hash(t.Context(), goodPassword)
 	if err != nil {
 		t.Fatal(err)
 	}
-	answers(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
+	stub(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
 		return &emailv1.Email{UserId: alice}, nil
 	})
-	answers(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) {
+	stub(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) {
 		return &userv1.Password{Hash: hash}, nil
 	})
 	replaced := false
-	answers(w, func(_ entity.Command, m *userv1.StartBrowserSession) (proto.Message, error) {
+	stub(w, func(_ entity.Command, m *userv1.StartBrowserSession) (proto.Message, error) {
 		if replaced || m.GetPasswordHash() != hash {
 			return nil, entity.Errorf(entity.Unauthorized, "another password was set meanwhile")
 		}

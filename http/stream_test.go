@@ -90,7 +90,7 @@ func TestStreamFrames(t *testing.T) {
 }
 
 func TestStreamRefusals(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key, stranger := w.server(t), w.key(alice), w.key("usr_bob")
 	cursor := string(activity.NewCursor(secret, "ws_other").Append(nil, 1))
 	for _, bad := range []string{"1", cursor, "x"} {

@@ -39,7 +39,7 @@ func TestGuessersKeepNobodyOut(t *testing.T) {
 		b.post("/sign-out").leads("/sign-in")
 	}
 	for i := range 400 {
-		s.node.Server.Guess(s.clock.Now(), netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), "alice@example.com")
+		s.node.Server.CountSignInAttempt(s.clock.Now(), netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), "alice@example.com")
 	}
 	other.headers["X-Forwarded-For"], used.headers["X-Forwarded-For"] = "192.0.2.1", "192.0.2.2"
 	other.post("/sign-in", "email", "alice@example.com", "password", goodPassword).page(429)

@@ -87,7 +87,7 @@ func (s *stage) credential(kind, name, input string) string {
 	var text string
 	text, c.SecretSha256 = server.NewKey(server.KeyStart, c.Id)
 	c.CreatedAt = s.clock.Now().UnixMilli()
-	s.as, s.keys[name] = name, retold(text, c.Kind)
+	s.as, s.keys[name] = name, relabelKey(text, c.Kind)
 	return s.tell(entity.KindCredential, c.Id, &credentialv1.RegisterCredential{Credential: c})
 }
 
@@ -95,7 +95,7 @@ func (s *stage) grant(name, userID, workspaceID string, scopes ...string) string
 	id := s.newID("ogr_")
 	text, hash := server.NewKey(server.KeyStart, id)
 	token := &grantv1.Token{SecretSha256: hash, ExpiresAt: s.clock.Now().Add(5 * time.Minute).UnixMilli()}
-	s.as, s.keys[name] = name, retold(text, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH)
+	s.as, s.keys[name] = name, relabelKey(text, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH)
 	return s.tell(entity.KindUser, userID, &userv1.AllowGrant{Grant: &userv1.Grant{
 		Id: id, ClientId: "client-1", ClientName: "Editor", RedirectHost: "127.0.0.1", WorkspaceId: workspaceID, Scopes: scopes,
 	}}) + s.tell(entity.KindGrant, id, &grantv1.OpenGrant{Grant: &grantv1.Grant{

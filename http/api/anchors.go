@@ -43,14 +43,14 @@ type reanchored struct {
 }
 
 func (a anchors) list(c *server.Call, in server.Listing) (server.Collection[anchorView], error) {
-	if err := followDrive(c); err != nil {
+	if err := settleAnchors(c); err != nil {
 		return server.Collection[anchorView]{}, err
 	}
 	return server.ReadList(c, entity.KindWorkspace, "anchors", in, func(a *workspacev1.Anchor) anchorView { return viewAnchor(c, a) })
 }
 
 // followDrive waits, for who is let in, until the anchors have followed what the drive did before.
-func followDrive(c *server.Call) error {
+func settleAnchors(c *server.Call) error {
 	if err := c.Authorize(); err != nil {
 		return err
 	}
@@ -63,14 +63,14 @@ func checkReanchor(in *reanchorRequest) error {
 
 // noPath stands for one where nothing is. The workspace refuses it last: who may not bind the anchor learns nothing of the
 // drive.
-const noPath = "."
+const missingPath = "."
 
 func (a anchors) reanchor(c *server.Call, in reanchorRequest) (reanchored, error) {
-	if err := followDrive(c); err != nil {
+	if err := settleAnchors(c); err != nil {
 		return reanchored{}, err
 	}
 	// Before the drive is asked: a rename that comes between the two is followed.
-	seq, err := head(c)
+	seq, err := fetchLastSeq(c)
 	if err != nil {
 		return reanchored{}, err
 	}
@@ -79,11 +79,11 @@ func (a anchors) reanchor(c *server.Call, in reanchorRequest) (reanchored, error
 		return reanchored{}, err
 	}
 	if !there {
-		in.Path = noPath
+		in.Path = missingPath
 	}
-	anchor, err := server.Ask[*workspacev1.Anchor](c, change(c, &workspacev1.Reanchor{AnchorId: c.Variable("anchorId"), Path: in.Path, Seq: seq}))
+	anchor, err := server.Ask[*workspacev1.Anchor](c, workspaceCommand(c, &workspacev1.Reanchor{AnchorId: c.Variable("anchorId"), Path: in.Path, Seq: seq}))
 	switch {
-	case !there && server.RefusedWith(err, entity.InvalidRequest):
+	case !there && server.HasCode(err, entity.InvalidRequest):
 		return reanchored{}, server.Invalid("path names nothing on the drive")
 	case err != nil:
 		return reanchored{}, err
@@ -92,7 +92,7 @@ func (a anchors) reanchor(c *server.Call, in reanchorRequest) (reanchored, error
 }
 
 // head returns the seq of the last row of the workspace's activity.
-func head(c *server.Call) (uint64, error) {
+func fetchLastSeq(c *server.Call) (uint64, error) {
 	recorded, err := server.Ask[*activityv1.Recorded](c, entity.Command{
 		Kind: entity.KindActivity, Identity: c.Workspace.ID, Principal: entity.Platform(),
 		Message: &activityv1.Record{}, // of nothing: it only tells where the sequence stands

@@ -52,14 +52,14 @@ type apiKeyRevoked struct {
 
 // decodeAPIKey refuses an impersonation before it looks at what is sent.
 func decodeAPIKey(c *server.Call) (APIKeyRequest, error) {
-	if err := AsThemselves(c); err != nil {
+	if err := RefuseImpersonation(c); err != nil {
 		return APIKeyRequest{}, err
 	}
 	return server.Body[APIKeyRequest](c)
 }
 
 // AsThemselves refuses an impersonation what would outlive it, or change how the person gets in. Errors: forbidden.
-func AsThemselves(c *server.Call) error {
+func RefuseImpersonation(c *server.Call) error {
 	if c.Caller.Principal.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION {
 		return server.ErrForbidden
 	}
@@ -109,17 +109,17 @@ func (k APIKeys) list(c *server.Call, in server.Listing) (server.Collection[APIK
 	for i, key := range found.GetKeys() {
 		items[i] = ViewAPIKey(key)
 	}
-	return server.Page(c, in, items, IDAfter(found.GetKeys(), found.GetMore())), AddLastUses(c, items)
+	return server.Page(c, in, items, NextID(found.GetKeys(), found.GetMore())), AddLastUses(c, items)
 }
 
 // AddLastUses asks each key's credential, which alone knows.
 func AddLastUses(c *server.Call, records []APIKeyRecord) error {
-	return server.Each(len(records), func(i int) error {
+	return server.ForEach(len(records), func(i int) error {
 		found, err := server.Ask[*credentialv1.Credential](c, entity.Command{
 			Kind: entity.KindCredential, Identity: records[i].ID, Principal: entity.Platform(),
 			Message: &credentialv1.DescribeCredential{},
 		})
-		if Hidden(err) { // issued a moment ago
+		if IsHidden(err) { // issued a moment ago
 			return nil
 		}
 		records[i].LastUsedAt = found.GetLastUsedAt()
@@ -133,7 +133,7 @@ func (k APIKeys) Revoke(c *server.Call, _ server.None) (apiKeyRevoked, error) {
 	if len(keyID) > len(user.KeyPrefix)+entity.ULIDLength {
 		return apiKeyRevoked{}, server.ErrNotFound
 	}
-	key, err := server.Ask[*userv1.ApiKey](c, changeCaller(c, &userv1.RevokeApiKey{KeyId: keyID}))
+	key, err := server.Ask[*userv1.ApiKey](c, callerCommand(c, &userv1.RevokeApiKey{KeyId: keyID}))
 	if err != nil {
 		return apiKeyRevoked{}, err
 	}

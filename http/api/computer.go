@@ -97,7 +97,7 @@ const (
 	// sampleTime is how long samples are kept.
 	sampleTime = 24 * time.Hour
 	// mostSamples is more than there are in that time.
-	mostSamples = 6000
+	maxSamples = 6000
 )
 
 // jsonNumber is a number of 0 or more as JSON writes it.
@@ -120,13 +120,13 @@ func decodeSince(c *server.Call) (float64, error) {
 func (k computers) telemetry(c *server.Call, since float64) (telemetryView, error) {
 	found, err := server.Ask[*wirev1.Page](c, entity.Command{
 		Kind: entity.KindComputer, Identity: c.Workspace.ID,
-		Message: &wirev1.List{Name: "telemetry", Limit: mostSamples},
+		Message: &wirev1.List{Name: "telemetry", Limit: maxSamples},
 	})
 	if err != nil {
 		return telemetryView{}, err
 	}
 	from := math.Max(since, float64(c.Now().Add(-sampleTime).UnixMilli()))
-	samples, err := server.Entries(found, viewSample)
+	samples, err := server.DecodeRows(found, viewSample)
 	samples = slices.DeleteFunc(samples, func(one sampleView) bool { return float64(one.At) < from })
 	slices.SortFunc(samples, func(a, b sampleView) int { return cmp.Compare(a.At, b.At) })
 	return telemetryView{samples}, err

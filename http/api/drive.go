@@ -39,7 +39,7 @@ func (d drive) routes() []server.Route {
 // serve authorizes a request and lets the drive answer it. A file may have any size: the request lasts as long as its bytes
 // move and the caller has access.
 func (d drive) serve(c *server.Call) error {
-	granted, err := c.Authorized()
+	granted, err := c.FetchAuthorization()
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (d drive) serve(c *server.Call) error {
 		return d.files.ServeDrive(c.Response, r, "/v1/ws/"+c.Workspace.Slug+"/drive", entity.DriveAccess{
 			WorkspaceID: c.Workspace.ID, Principal: c.Caller.Principal,
 			BreaksLocks: slices.Contains(granted.GetCapabilities(), entity.Admin),
-			Confirm:     c.Confirm,
+			Confirm:     c.Reauthorize,
 		})
 	})
 }

@@ -40,7 +40,7 @@ func decodeHistory(c *server.Call) (*activityv1.ReadHistory, error) {
 		return nil, err
 	}
 	in := &activityv1.ReadHistory{Path: q.Path("path"), Limit: q.Limit(), Reads: q.Flag("reads", true)}
-	position(q, c, &in.After)
+	decodePosition(q, c, &in.After)
 	return in, q.Err
 }
 
@@ -60,23 +60,23 @@ func decodeFeed(c *server.Call) (*activityv1.ReadFeed, error) {
 	} else if q.Has("scope") {
 		q.Fail(server.Invalid("scope needs a path"))
 	}
-	position(q, c, &in.Position)
+	decodePosition(q, c, &in.Position)
 	return in, q.Err
 }
 
 // position is the place in the workspace's sequence that the cursor stands for.
-func position(q *server.Query, c *server.Call, at *uint64) {
+func decodePosition(q *server.Query, c *server.Call, at *uint64) {
 	q.Cursor(func(cursor string) (err error) {
 		*at, err = c.Workspace.Cursor.Position(cursor)
 		return err
 	})
 }
 
-func (f fileActivity) history(c *server.Call, in *activityv1.ReadHistory) (server.Verbatim, error) {
+func (f fileActivity) history(c *server.Call, in *activityv1.ReadHistory) (server.RawJSON, error) {
 	return readPage(c, in)
 }
 
-func (f fileActivity) feed(c *server.Call, in *activityv1.ReadFeed) (server.Verbatim, error) {
+func (f fileActivity) feed(c *server.Call, in *activityv1.ReadFeed) (server.RawJSON, error) {
 	return readPage(c, in)
 }
 
@@ -88,19 +88,19 @@ var (
 )
 
 // readPage sends the rows as they are stored.
-func readPage(c *server.Call, query proto.Message) (server.Verbatim, error) {
-	page, err := server.Ask[*activityv1.Page](c, ofActivity(c, query))
+func readPage(c *server.Call, query proto.Message) (server.RawJSON, error) {
+	page, err := server.Ask[*activityv1.Page](c, activityQuery(c, query))
 	switch {
 	case err != nil:
 		return nil, err
 	case page.GetNext() == 0:
-		return server.Verbatim{pageStart, page.GetItems(), pageEnd}, nil
+		return server.RawJSON{pageStart, page.GetItems(), pageEnd}, nil
 	}
 	next := c.Workspace.Cursor.Append(nil, page.GetNext())
-	return server.Verbatim{pageStart, page.GetItems(), pageMore, next, pageMoreEnd}, nil
+	return server.RawJSON{pageStart, page.GetItems(), pageMore, next, pageMoreEnd}, nil
 }
 
-func ofActivity(c *server.Call, query proto.Message) entity.Command {
+func activityQuery(c *server.Call, query proto.Message) entity.Command {
 	return entity.Command{Kind: entity.KindActivity, Identity: c.Workspace.ID, Message: query}
 }
 
@@ -121,19 +121,19 @@ func decodeSeenBy(c *server.Call) (*activityv1.ReadSeenBy, error) {
 	}
 	in := &activityv1.ReadSeenBy{Path: q.Path("path"), Limit: q.Limit()}
 	q.Cursor(func(cursor string) error {
-		place, err := c.OpenCursor(cursor, seenByWalk(c, in))
+		place, err := c.OpenCursor(cursor, seenByBinding(c, in))
 		in.After = []byte(place)
 		return err
 	})
 	return in, q.Err
 }
 
-func seenByWalk(c *server.Call, in *activityv1.ReadSeenBy) []byte {
+func seenByBinding(c *server.Call, in *activityv1.ReadSeenBy) []byte {
 	return server.Binding("seen-by", c.Workspace.ID, in.GetPath())
 }
 
 func (f fileActivity) seenBy(c *server.Call, in *activityv1.ReadSeenBy) (server.Collection[readerView], error) {
-	found, err := server.Ask[*activityv1.SeenBy](c, ofActivity(c, in))
+	found, err := server.Ask[*activityv1.SeenBy](c, activityQuery(c, in))
 	if err != nil {
 		return server.Collection[readerView]{}, err
 	}
@@ -146,7 +146,7 @@ func (f fileActivity) seenBy(c *server.Call, in *activityv1.ReadSeenBy) (server.
 		}
 	}
 	if len(found.GetNext()) > 0 {
-		next := c.SealCursor(string(found.GetNext()), seenByWalk(c, in))
+		next := c.SealCursor(string(found.GetNext()), seenByBinding(c, in))
 		list.NextCursor = &next
 	}
 	return list, nil
@@ -197,7 +197,7 @@ func entryNames(dir string, names []string) ([]string, error) {
 		if err := server.CheckPath("path", dir+name); err != nil {
 			return nil, err
 		}
-		if !server.EntryName(name) {
+		if !server.IsEntryName(name) {
 			return nil, server.Invalid("path must be the name of one entry of dir")
 		}
 		if !seen[name] {
@@ -209,7 +209,7 @@ func entryNames(dir string, names []string) ([]string, error) {
 }
 
 func (f fileActivity) latestWriters(c *server.Call, in *activityv1.ReadLatestWriters) (writersView, error) {
-	found, err := server.Ask[*activityv1.LatestWriters](c, ofActivity(c, in))
+	found, err := server.Ask[*activityv1.LatestWriters](c, activityQuery(c, in))
 	if err != nil {
 		return writersView{}, err
 	}
@@ -249,7 +249,7 @@ func decodeStream(c *server.Call) (activity.Subscription, error) {
 			q.Fail(err)
 		}
 	default:
-		position(q, c, &in.After)
+		decodePosition(q, c, &in.After)
 	}
 	return in, q.Err
 }

@@ -39,8 +39,8 @@ type Links struct {
 	mail                       Mail
 	invitationKey, passwordKey []byte
 	// Mailed limits how many invitations people can have mailed.
-	Mailed   *MailLimits
-	outcomes *prometheus.CounterVec
+	MailLimits *MailLimits
+	outcomes   *prometheus.CounterVec
 }
 
 // InvitationPath, with a token behind it, is the page of an invitation; SetPasswordPath is the page that sets a password.
@@ -55,14 +55,14 @@ const (
 	// mailTime bounds one attempt to send a message.
 	mailTime = 10 * time.Second
 	// mailPatience is how long a message is tried to be sent before it is given up.
-	mailPatience = 24 * time.Hour
+	mailRetryTime = 24 * time.Hour
 )
 
 // NewLinks makes links whose secrets are derived from the installation's secret. mail is nil without a mail server.
 func NewLinks(s *server.Server, installation []byte, mail Mail, r prometheus.Registerer) (*Links, error) {
 	l := &Links{
-		server: s, mail: mail, Mailed: NewMailLimits(),
-		invitationKey: keyFor(installation, "invitation link"), passwordKey: keyFor(installation, "password link"),
+		server: s, mail: mail, MailLimits: NewMailLimits(),
+		invitationKey: deriveKey(installation, "invitation link"), passwordKey: deriveKey(installation, "password link"),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_mails_total", Help: "Attempts to send mail, by outcome: sent, failed (it is tried again), given_up."},
 			[]string{"outcome"}),
@@ -74,14 +74,14 @@ func NewLinks(s *server.Server, installation []byte, mail Mail, r prometheus.Reg
 }
 
 // keyFor derives a key for one purpose from the installation's secret.
-func keyFor(installation []byte, purpose string) []byte {
+func deriveKey(installation []byte, purpose string) []byte {
 	mac := hmac.New(sha256.New, installation)
 	mac.Write([]byte(purpose))
 	return mac.Sum(nil)
 }
 
 // ByMail reports whether links are mailed. If not, the requester hands them over.
-func (l *Links) ByMail() bool { return l.mail != nil }
+func (l *Links) SendsMail() bool { return l.mail != nil }
 
 // invitationSecret returns the secret of the link in an invitation's mail.
 func (l *Links) invitationSecret(workspaceID, mailID string) string {
@@ -100,7 +100,7 @@ func invitationLink(c *server.Call, workspaceID, invitationID, secret string) st
 
 // handOver logs and returns an invitation's link, which the inviter has to hand over. It is for servers without mail: with
 // mail the link proves that its visitor owns the address, and only the address gets it.
-func handOver(c *server.Call, w *workspacev1.Workspace, i *workspacev1.Invitation, secret string) string {
+func logInvitationLink(c *server.Call, w *workspacev1.Workspace, i *workspacev1.Invitation, secret string) string {
 	link := invitationLink(c, w.GetId(), i.GetId(), secret)
 	c.Log().Warn("an invitation's link has to be handed over, since no mail server is configured", "workspace", w.GetId(),
 		"invitation", i.GetId(), "link", link)
@@ -108,15 +108,15 @@ func handOver(c *server.Call, w *workspacev1.Workspace, i *workspacev1.Invitatio
 }
 
 // OfferPassword makes a link that sets a person's password once, replacing the link before it, and returns its path.
-func OfferPassword(c *server.Call, userID string) (path string, err error) {
+func OfferPasswordLink(c *server.Call, userID string) (path string, err error) {
 	secret, _ := server.NewSecret()
-	return OfferPasswordSecret(c, userID, secret, c.Now().Add(linkTime).UnixMilli(), "")
+	return OfferPasswordLinkWithSecret(c, userID, secret, c.Now().Add(linkTime).UnixMilli(), "")
 }
 
 // OfferPasswordSecret is OfferPassword with a given secret. If the person's open link has that secret, it stays as it is. With
 // a mailID the link is mailed by a task; see MailLink.
-func OfferPasswordSecret(c *server.Call, userID, secret string, expiresAt int64, mailID string) (path string, err error) {
-	_, err = server.Ask[proto.Message](c, AsPlatform(c, entity.KindUser, userID, &userv1.OfferOneTimeLink{Link: &userv1.OneTimeLink{
+func OfferPasswordLinkWithSecret(c *server.Call, userID, secret string, expiresAt int64, mailID string) (path string, err error) {
+	_, err = server.Ask[proto.Message](c, PlatformCommand(c, entity.KindUser, userID, &userv1.OfferOneTimeLink{Link: &userv1.OneTimeLink{
 		SecretSha256: server.Hash(secret), ExpiresAt: expiresAt, MailId: mailID,
 	}}))
 	return passwordPath(userID, secret), err
@@ -141,7 +141,7 @@ func (l *Links) MailInvitation(ctx context.Context, workspaceID, mailID string, 
 	}
 	var into *workspacev1.Workspace
 	if err == nil {
-		into, err = WorkspaceOf(c, workspaceID)
+		into, err = DescribeWorkspace(c, workspaceID)
 	}
 	if err == nil {
 		link := invitationLink(c, workspaceID, i.GetId(), l.invitationSecret(workspaceID, mailID))
@@ -158,7 +158,7 @@ func (l *Links) MailInvitation(ctx context.Context, workspaceID, mailID string, 
 func (l *Links) MailLink(ctx context.Context, userID, mailID string, m *userv1.LinkMail) (proto.Message, error) {
 	report := &userv1.ReportLinkMailed{MailId: mailID}
 	c := l.server.Background(ctx, mailID)
-	password, err := PasswordOf(c, userID)
+	password, err := DescribePassword(c, userID)
 	link := password.GetLink()
 	secret := l.PasswordSecret(userID, password.GetHash(), link.GetExpiresAt())
 	if err == nil && (link.GetMailId() != mailID || c.Now().UnixMilli() >= link.GetExpiresAt() ||
@@ -168,7 +168,7 @@ func (l *Links) MailLink(ctx context.Context, userID, mailID string, m *userv1.L
 	}
 	var person *userv1.User
 	if err == nil {
-		person, err = Describe(c, userID)
+		person, err = DescribeUser(c, userID)
 	}
 	if err == nil {
 		text := fmt.Sprintf("Somebody, most likely you, forgot the password of %s at %s.\n\nSet a new one here, once, before %s:\n\n%s\n\nIf it was not you, leave this be: your password stays as it is.\n",
@@ -197,7 +197,7 @@ func (l *Links) countAttempt(c *server.Call, requestedAt int64, err error, about
 	case err == nil:
 		l.outcomes.WithLabelValues("sent").Inc()
 		return false, nil
-	case c.Now().Sub(time.UnixMilli(requestedAt)) >= mailPatience:
+	case c.Now().Sub(time.UnixMilli(requestedAt)) >= mailRetryTime:
 		l.outcomes.WithLabelValues("given_up").Inc()
 		c.Log().Error("a mail was given up: the mail server accepted it at no attempt", append(about, "error", err)...)
 		return true, nil
@@ -233,9 +233,9 @@ type MailLimits struct {
 }
 
 var (
-	perCorrespondence = server.Allowance{Burst: 5, Each: 10 * time.Minute}
-	perAddress        = server.Allowance{Burst: 50, Each: time.Minute}
-	perSender         = server.Allowance{Burst: 1000, Each: 10 * time.Second}
+	perCorrespondence = server.Allowance{Burst: 5, Interval: 10 * time.Minute}
+	perAddress        = server.Allowance{Burst: 50, Interval: time.Minute}
+	perSender         = server.Allowance{Burst: 1000, Interval: 10 * time.Second}
 )
 
 // NewMailLimits makes limits of which nothing is used up.

@@ -18,38 +18,38 @@ import (
 )
 
 // resolveEmail is whose an address is, and which workspaces invited it.
-func resolveEmail(c *server.Call, address string) (*emailv1.Email, error) {
+func lookUpEmail(c *server.Call, address string) (*emailv1.Email, error) {
 	return server.Ask[*emailv1.Email](c, entity.Command{
 		Kind: entity.KindEmail, Identity: address, Principal: entity.Platform(), Message: &emailv1.ResolveEmail{},
 	})
 }
 
 // PersonAt is whose an address is; "" where it is nobody's.
-func PersonAt(c *server.Call, address string) (string, error) {
-	found, err := resolveEmail(c, address)
+func LookUpUserID(c *server.Call, address string) (string, error) {
+	found, err := lookUpEmail(c, address)
 	return found.GetUserId(), err
 }
 
 // PasswordOf is how a person proves who they are; zero where there is no such person.
-func PasswordOf(c *server.Call, userID string) (*userv1.Password, error) {
+func DescribePassword(c *server.Call, userID string) (*userv1.Password, error) {
 	found, err := server.Ask[*userv1.Password](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribePassword{},
 	})
-	if Hidden(err) {
+	if IsHidden(err) {
 		return &userv1.Password{}, nil
 	}
 	return found, err
 }
 
 // Describe is who somebody is.
-func Describe(c *server.Call, userID string) (*userv1.User, error) {
+func DescribeUser(c *server.Call, userID string) (*userv1.User, error) {
 	return server.Ask[*userv1.User](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeUser{},
 	})
 }
 
 // TokenParts are the parts of what a link carries: ids without their kinds, and a secret. nil: it is none.
-func TokenParts(token string, n int) []string {
+func SplitLinkToken(token string, n int) []string {
 	if len(token) != (n-1)*(entity.ULIDLength+1)+server.SecretLength {
 		return nil
 	}
@@ -66,7 +66,7 @@ func TokenParts(token string, n int) []string {
 }
 
 // CheckEmail is an address in the one form in which it names a person.
-func CheckEmail(text string) (string, error) {
+func CanonicalEmail(text string) (string, error) {
 	if text == "" {
 		return "", server.Invalid("email is required")
 	}
@@ -74,14 +74,14 @@ func CheckEmail(text string) (string, error) {
 }
 
 // AsPlatform is a command of an operator, who is on the server's own machine.
-func AsPlatform(c *server.Call, kind, identity string, m proto.Message) entity.Command {
+func PlatformCommand(c *server.Call, kind, identity string, m proto.Message) entity.Command {
 	return entity.Command{
 		Kind: kind, Identity: identity, Principal: entity.Platform(), ID: c.NewID("cmd_"), Message: m,
 	}
 }
 
 // SessionsOf are a person's.
-func SessionsOf(c *server.Call, userID string) ([]*userv1.BrowserSession, error) {
+func ListSessions(c *server.Call, userID string) ([]*userv1.BrowserSession, error) {
 	found, err := server.Ask[*userv1.BrowserSessions](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.ListBrowserSessions{},
 	})
@@ -95,7 +95,7 @@ func IsID(text, kind string) bool {
 }
 
 // Cut is the longest valid text of at most so many bytes that a text begins with.
-func Cut(text string, most int) string {
+func Truncate(text string, most int) string {
 	if len(text) > most {
 		text = text[:most]
 	}
@@ -113,11 +113,11 @@ func DescribeCaller(c *server.Call) (*userv1.User, error) {
 // not be seen with the credential is left out.
 func DescribeWorkspaces(c *server.Call, ids []string) ([]*workspacev1.Description, error) {
 	found := make([]*workspacev1.Description, len(ids))
-	err := server.Each(len(ids), func(i int) (err error) {
+	err := server.ForEach(len(ids), func(i int) (err error) {
 		found[i], err = server.Ask[*workspacev1.Description](c, entity.Command{
 			Kind: entity.KindWorkspace, Identity: ids[i], Message: &workspacev1.DescribeWorkspace{},
 		})
-		if Hidden(err) {
+		if IsHidden(err) {
 			return nil
 		}
 		return err
@@ -128,7 +128,7 @@ func DescribeWorkspaces(c *server.Call, ids []string) ([]*workspacev1.Descriptio
 }
 
 // Joined are a person's workspaces that a credential reaches, in the order of joining.
-func Joined(p *wirev1.Principal, user *userv1.User) []string {
+func ReachableWorkspaces(p *wirev1.Principal, user *userv1.User) []string {
 	var ids []string
 	for id := range user.GetWorkspaces() {
 		if p.GetWorkspaceId() == "" || p.GetWorkspaceId() == id {
@@ -142,17 +142,17 @@ func Joined(p *wirev1.Principal, user *userv1.User) []string {
 }
 
 // Hidden tells of an error that something is not there for the caller.
-func Hidden(err error) bool {
+func IsHidden(err error) bool {
 	var refused *entity.Error
 	return errors.As(err, &refused) && (refused.Code == entity.NotFound || refused.Code == entity.Forbidden)
 }
 
 // describeWorkspace is the path's workspace as the platform sees it, for who has been let in.
-func describeWorkspace(c *server.Call) (*workspacev1.Workspace, error) {
-	return WorkspaceOf(c, c.Workspace.ID)
+func describePathWorkspace(c *server.Call) (*workspacev1.Workspace, error) {
+	return DescribeWorkspace(c, c.Workspace.ID)
 }
 
-func WorkspaceOf(c *server.Call, id string) (*workspacev1.Workspace, error) {
+func DescribeWorkspace(c *server.Call, id string) (*workspacev1.Workspace, error) {
 	found, err := server.Ask[*workspacev1.Description](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: id, Principal: entity.Platform(), Message: &workspacev1.DescribeWorkspace{},
 	})
@@ -167,7 +167,7 @@ func DescribeInvitation(c *server.Call, workspaceID, id string) (*workspacev1.In
 }
 
 // IDAfter is where a page in the order of ids ended, where there are more.
-func IDAfter[Item interface{ GetId() string }](items []Item, more bool) string {
+func NextID[Item interface{ GetId() string }](items []Item, more bool) string {
 	if !more || len(items) == 0 {
 		return ""
 	}
@@ -175,12 +175,12 @@ func IDAfter[Item interface{ GetId() string }](items []Item, more bool) string {
 }
 
 // OfCaller asks about the caller.
-func OfCaller(c *server.Call, m proto.Message) entity.Command {
+func CallerQuery(c *server.Call, m proto.Message) entity.Command {
 	return entity.Command{Kind: entity.KindUser, Identity: c.Caller.Principal.GetUserId(), Message: m}
 }
 
 // changeCaller is a command that changes what the caller is or holds.
-func changeCaller(c *server.Call, m userv1.Command) entity.Command {
+func callerCommand(c *server.Call, m userv1.Command) entity.Command {
 	return entity.Command{
 		Kind: entity.KindUser, Identity: c.Caller.Principal.GetUserId(), ID: c.NewID("cmd_"), Message: m,
 	}

@@ -50,7 +50,7 @@ func (m members) list(c *server.Call, in server.Listing) (server.Collection[Memb
 }
 
 func checkRole(in *roleRequest) error {
-	if _, ok := Named(RoleNames, in.Role); !ok {
+	if _, ok := ParseName(RoleNames, in.Role); !ok {
 		return server.Invalid("role must be one of owner, editor, viewer")
 	}
 	return nil
@@ -58,8 +58,8 @@ func checkRole(in *roleRequest) error {
 
 // changeRole answers when the locks of somebody who may change no file any more are gone, too.
 func (m members) changeRole(c *server.Call, in roleRequest) (memberChanged, error) {
-	role, _ := Named(RoleNames, in.Role)
-	member, err := server.Ask[*workspacev1.Membership](c, change(c, &workspacev1.ChangeRole{UserId: c.Variable("userId"), Role: role}))
+	role, _ := ParseName(RoleNames, in.Role)
+	member, err := server.Ask[*workspacev1.Membership](c, workspaceCommand(c, &workspacev1.ChangeRole{UserId: c.Variable("userId"), Role: role}))
 	if err != nil {
 		return memberChanged{}, err
 	}
@@ -68,7 +68,7 @@ func (m members) changeRole(c *server.Call, in roleRequest) (memberChanged, erro
 
 // remove answers when the person's own list has forgotten the workspace, too.
 func (m members) remove(c *server.Call, _ server.None) (memberRemoved, error) {
-	done, err := server.Ask[*workspacev1.Removed](c, change(c, &workspacev1.RemoveMember{UserId: c.Variable("userId")}))
+	done, err := server.Ask[*workspacev1.Removed](c, workspaceCommand(c, &workspacev1.RemoveMember{UserId: c.Variable("userId")}))
 	if err != nil {
 		return memberRemoved{}, err
 	}
@@ -76,7 +76,7 @@ func (m members) remove(c *server.Call, _ server.None) (memberRemoved, error) {
 }
 
 // change is a command that changes the path's workspace.
-func change(c *server.Call, m proto.Message) entity.Command {
+func workspaceCommand(c *server.Call, m proto.Message) entity.Command {
 	return entity.Command{
 		Kind: entity.KindWorkspace, Identity: c.Workspace.ID, ID: c.NewID("cmd_"), Message: m,
 	}

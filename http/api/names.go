@@ -55,7 +55,7 @@ var credentialNames = map[wirev1.CredentialKind]string{
 }
 
 // Named is what an API's name stands for.
-func Named[Value comparable](names map[Value]string, name string) (Value, bool) {
+func ParseName[Value comparable](names map[Value]string, name string) (Value, bool) {
 	for value, known := range names {
 		if known == name {
 			return value, true

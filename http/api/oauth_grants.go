@@ -53,11 +53,11 @@ func (g Grants) list(c *server.Call, in server.Listing) (server.Collection[grant
 		return server.Collection[grantView]{}, err
 	}
 	items := make([]grantView, len(found.GetGrants()))
-	err = server.Each(len(items), func(i int) (err error) {
+	err = server.ForEach(len(items), func(i int) (err error) {
 		items[i], err = viewGrant(c, found.GetGrants()[i])
 		return err
 	})
-	return server.Page(c, in, items, IDAfter(found.GetGrants(), found.GetMore())), err
+	return server.Page(c, in, items, NextID(found.GetGrants(), found.GetMore())), err
 }
 
 // viewGrant asks the grant itself for its last use.
@@ -73,7 +73,7 @@ func viewGrant(c *server.Call, g *userv1.Grant) (grantView, error) {
 	used, err := server.Ask[*grantv1.Grant](c, entity.Command{
 		Kind: entity.KindGrant, Identity: g.GetId(), Principal: entity.Platform(), Message: &grantv1.DescribeGrant{},
 	})
-	if Hidden(err) { // allowed a moment ago
+	if IsHidden(err) { // allowed a moment ago
 		return view, nil
 	}
 	view.LastUsedAt = used.GetLastUsedAt()
@@ -85,7 +85,7 @@ func GrantedIn(c *server.Call, g *userv1.Grant) (grantedInView, error) {
 	seen, err := server.Ask[*workspacev1.Description](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: g.GetWorkspaceId(), Message: &workspacev1.DescribeWorkspace{},
 	})
-	if Hidden(err) {
+	if IsHidden(err) {
 		return grantedInView{g.GetWorkspaceSlug(), g.GetWorkspaceName()}, nil
 	}
 	return grantedInView{seen.GetWorkspace().GetSlug(), seen.GetWorkspace().GetName()}, err
@@ -93,7 +93,7 @@ func GrantedIn(c *server.Call, g *userv1.Grant) (grantedInView, error) {
 
 // Revoke answers when none of the family's tokens opens anything here any more, streams included.
 func (g Grants) Revoke(c *server.Call, _ server.None) (grantRevoked, error) {
-	grant, err := server.Ask[*userv1.Grant](c, changeCaller(c, &userv1.RevokeGrant{GrantId: c.Variable("grantId")}))
+	grant, err := server.Ask[*userv1.Grant](c, callerCommand(c, &userv1.RevokeGrant{GrantId: c.Variable("grantId")}))
 	if err != nil {
 		return grantRevoked{}, err
 	}

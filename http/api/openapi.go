@@ -43,6 +43,6 @@ func (document) serve(c *server.Call) error {
 	if err != nil {
 		return err
 	}
-	c.Response.JSON(http.StatusOK, server.Verbatim{text})
+	c.Response.WriteJSON(http.StatusOK, server.RawJSON{text})
 	return nil
 }

@@ -53,12 +53,12 @@ func (s settings) readSuspension(c *server.Call, _ server.None) (suspensionView,
 	if err := c.Authorize(); err != nil {
 		return suspensionView{}, err
 	}
-	w, err := describeWorkspace(c)
+	w, err := describePathWorkspace(c)
 	return viewSuspension(w.GetSuspension()), err
 }
 
 func (s settings) changeSuspension(c *server.Call, in SuspensionRequest) (suspensionView, error) {
-	changed, err := server.Ask[*workspacev1.Description](c, change(c, in.Command()))
+	changed, err := server.Ask[*workspacev1.Description](c, workspaceCommand(c, in.Command()))
 	return viewSuspension(changed.GetWorkspace().GetSuspension()), err
 }
 
@@ -71,14 +71,14 @@ type defaultModel struct {
 }
 
 func checkTier(in *defaultModel) error {
-	if _, ok := Named(tierNames, in.Tier); !ok {
+	if _, ok := ParseName(tierNames, in.Tier); !ok {
 		return server.Invalid("tier must be one of frontier, balanced, openai-frontier, openai-max, anthropic-frontier, anthropic-max")
 	}
 	return nil
 }
 
 func (s settings) changeDefaultModel(c *server.Call, in defaultModel) (defaultModel, error) {
-	tier, _ := Named(tierNames, in.Tier)
-	_, err := server.Ask[proto.Message](c, change(c, &workspacev1.SetDefaultModel{Tier: tier}))
+	tier, _ := ParseName(tierNames, in.Tier)
+	_, err := server.Ask[proto.Message](c, workspaceCommand(c, &workspacev1.SetDefaultModel{Tier: tier}))
 	return in, err
 }

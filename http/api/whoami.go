@@ -74,7 +74,7 @@ type tierView struct {
 const defaultTier = workspacev1.Tier_TIER_BALANCED
 
 func (w whoami) describe(c *server.Call, _ server.None) (whoamiView, error) {
-	user, workspaces, err := standsFor(c)
+	user, workspaces, err := describeSubject(c)
 	if err != nil {
 		return whoamiView{}, err
 	}
@@ -94,26 +94,26 @@ func (w whoami) describe(c *server.Call, _ server.None) (whoamiView, error) {
 
 // standsFor is the person that the credential speaks for, and their workspaces that it reaches. A computer's own speaks
 // for whom its workspace is billed to.
-func standsFor(c *server.Call) (*userv1.User, []*workspacev1.Description, error) {
+func describeSubject(c *server.Call) (*userv1.User, []*workspacev1.Description, error) {
 	if c.Caller.Principal.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM {
-		return payer(c)
+		return describePayer(c)
 	}
 	user, err := DescribeCaller(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	workspaces, err := DescribeWorkspaces(c, Joined(c.Caller.Principal, user))
+	workspaces, err := DescribeWorkspaces(c, ReachableWorkspaces(c.Caller.Principal, user))
 	return user, workspaces, err
 }
 
-func payer(c *server.Call) (*userv1.User, []*workspacev1.Description, error) {
+func describePayer(c *server.Call) (*userv1.User, []*workspacev1.Description, error) {
 	its, err := server.Ask[*workspacev1.Description](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: c.Caller.Principal.GetWorkspaceId(), Message: &workspacev1.DescribeWorkspace{},
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	user, err := Describe(c, its.GetWorkspace().GetBillingUserId())
+	user, err := DescribeUser(c, its.GetWorkspace().GetBillingUserId())
 	return user, []*workspacev1.Description{its}, err
 }
 

@@ -76,7 +76,7 @@ func (w workspaces) create(c *server.Call, in workspaceRequest) (workspaceCreate
 		ImpersonatorId: c.Caller.Principal.GetImpersonatorId(),
 	}); err != nil {
 		if entity.IsRefusal(err) { // else the workspace may come to be yet
-			forgetWorkspace(c, creator.GetId(), id)
+			releaseReservation(c, creator.GetId(), id)
 		}
 		return none, err
 	}
@@ -97,7 +97,7 @@ func (w workspaces) reserve(c *server.Call, userID, id string) error {
 }
 
 // forgetWorkspace gives the place of a workspace back that is not created. Where that fails it is given back by itself.
-func forgetWorkspace(c *server.Call, userID, id string) {
+func releaseReservation(c *server.Call, userID, id string) {
 	if _, err := server.Ask[proto.Message](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: c.NewID("cmd_"),
 		Message: &userv1.ForgetWorkspace{WorkspaceId: id},
@@ -114,7 +114,7 @@ func claimSlug(c *server.Call, name string, claim *slugv1.ClaimSlug) error {
 	}); err != nil {
 		return err
 	}
-	c.ForgetSlug(name)
+	c.InvalidateSlug(name)
 	if err := c.Settle(entity.KindSlug, name); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (w workspaces) rename(c *server.Call, in renameRequest) (workspaceRenamed, 
 	if err := c.Authorize(); err != nil {
 		return workspaceRenamed{}, err
 	}
-	now, err := describeWorkspace(c)
+	now, err := describePathWorkspace(c)
 	if err != nil {
 		return workspaceRenamed{}, err
 	}
@@ -181,15 +181,15 @@ func (w workspaces) rename(c *server.Call, in renameRequest) (workspaceRenamed, 
 	}); err != nil {
 		return workspaceRenamed{}, err
 	}
-	c.ForgetSlug(now.GetSlug())
-	c.ForgetSlug(c.Workspace.Slug)
-	return done, renamedBy(c, claim, in.Slug)
+	c.InvalidateSlug(now.GetSlug())
+	c.InvalidateSlug(c.Workspace.Slug)
+	return done, checkRenamed(c, claim, in.Slug)
 }
 
 // renamedBy tells what became of a claim to a slug: taken, though another rename may have followed it already, or refused
 // by the workspace. Behind a later claim to the same slug it is not known any more.
-func renamedBy(c *server.Call, claim, name string) error {
-	c.ForgetSlug(name)
+func checkRenamed(c *server.Call, claim, name string) error {
+	c.InvalidateSlug(name)
 	found, err := server.Ask[*slugv1.Slug](c, entity.Command{
 		Kind: entity.KindSlug, Identity: name, Principal: entity.Platform(), Message: &slugv1.ResolveSlug{},
 	})

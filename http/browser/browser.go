@@ -45,33 +45,33 @@ type Options struct {
 
 // Pages serves the pages for people. Its fields have the state of its limits.
 type Pages struct {
-	Guesses   *Guesses
-	Passwords *Passwords
-	Reminders *Reminders
+	Attempts *SignInAttempts
+	Hasher   *PasswordHasher
+	Resets   *PasswordResets
 
 	options Options
 }
 
 // New makes pages of which no limit is used up. Errors: options of an OpenID Connect provider that are incomplete.
 func New(o Options) (*Pages, error) {
-	return &Pages{Guesses: NewGuesses(), Passwords: NewPasswords(), Reminders: NewReminders(), options: o}, o.OIDC.Check()
+	return &Pages{Attempts: NewSignInAttempts(), Hasher: NewPasswordHasher(), Resets: NewPasswordResets(), options: o}, o.OIDC.Check()
 }
 
 // Drain waits for the mail that is being prepared. When ctx ends it cuts that off and returns the context's error.
-func (p *Pages) Drain(ctx context.Context) error { return p.Reminders.drain(ctx) }
+func (p *Pages) Drain(ctx context.Context) error { return p.Resets.drain(ctx) }
 
 // Routes returns the table of the pages.
 func (p *Pages) Routes() []server.Route {
 	o := p.options
 	core := o.Server.Options()
-	signIn := &signInPages{o.Links, o.OIDC, p.Guesses, p.Passwords}
+	signIn := &signInPages{o.Links, o.OIDC, p.Attempts, p.Hasher}
 	return slices.Concat(
-		[]server.Route{page(http.MethodGet, "/", server.ScopePublic, "Redirect to the account", func(*server.Call) (sheet, error) {
-			return sheet{to: accountPath}, nil
+		[]server.Route{page(http.MethodGet, "/", server.ScopePublic, "Redirect to the account", func(*server.Call) (result, error) {
+			return result{redirectTo: accountPath}, nil
 		})},
 		signIn.routes(),
 		newProvider(o.OIDC, core.Secret, core.Clock, o.Server.Link(oidcPath+callbackPath)).routes(),
-		forgottenPages{o.Links, p.Reminders}.routes(),
+		forgottenPages{o.Links, p.Resets}.routes(),
 		sessionPages{}.routes(),
 		invitationPages{}.routes(),
 		accountPages{o.Links, signIn}.routes(),
@@ -80,48 +80,48 @@ func (p *Pages) Routes() []server.Route {
 }
 
 // page returns the route of a page.
-func page(method, path string, scope server.Scope, summary string, run func(*server.Call) (sheet, error)) server.Route {
-	return server.Route{Method: method, Path: path, Scope: scope, Summary: summary, Handler: onPage(run), Refuse: refusePage}
+func page(method, path string, scope server.Scope, summary string, run func(*server.Call) (result, error)) server.Route {
+	return server.Route{Method: method, Path: path, Scope: scope, Summary: summary, Handler: adaptPage(run), Refuse: refusePage}
 }
 
 // sheet is what a page's handler answers with: a page by its name, with what it shows, or where to go on.
-type sheet struct {
-	name string
+type result struct {
+	page string
 	data any
 	// status is 200 where it is left out.
 	status int
 	// to is a path or a URL; where set there is no page.
-	to string
+	redirectTo string
 }
 
 // onPage is the adapter of pages. What another site's page has a browser send changes nothing, signed in or not.
-func onPage(run func(*server.Call) (sheet, error)) server.Handler {
+func adaptPage(run func(*server.Call) (result, error)) server.Handler {
 	return func(c *server.Call) error {
-		if err := c.SameOrigin(); err != nil {
+		if err := c.CheckSameOrigin(); err != nil {
 			return err
 		}
 		s, err := run(c)
 		switch {
 		case err != nil:
 			return err
-		case s.to != "":
-			lead(c.Response, s.to)
+		case s.redirectTo != "":
+			redirect(c.Response, s.redirectTo)
 		default:
-			pages.Render(c.Response, cmp.Or(s.status, http.StatusOK), s.name, s.data)
+			pages.Render(c.Response, cmp.Or(s.status, http.StatusOK), s.page, s.data)
 		}
 		return nil
 	}
 }
 
 // lead redirects a browser, with GET.
-func lead(w *server.Response, to string) {
+func redirect(w *server.Response, to string) {
 	pages.Guard(w.Header())
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)
 }
 
 // signInFor is the path of signing in before going on to a path.
-func signInFor(next string) string {
+func signInPathFor(next string) string {
 	return signInPath + "?" + url.Values{"next": {localPath(next)}}.Encode()
 }
 
@@ -137,20 +137,20 @@ func localPath(text string) string {
 }
 
 // visitor is who is signed in at the browser; nil where nobody is.
-func visitor(c *server.Call) (*server.Credential, error) {
-	identified, err := c.Identified()
+func findVisitor(c *server.Call) (*server.Credential, error) {
+	identified, err := c.TryAuthenticate()
 	switch {
 	case !identified:
 		return nil, err
 	case c.Caller.Principal.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION:
-		c.ForgetCaller()
+		c.ClearCaller()
 		return nil, nil
 	}
 	return c.Caller, nil
 }
 
 // form decodes the body of a form.
-func form(c *server.Call) (url.Values, error) {
+func parseForm(c *server.Call) (url.Values, error) {
 	media, _, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type"))
 	if err != nil || media != "application/x-www-form-urlencoded" {
 		return nil, entity.Errorf(entity.UnsupportedMediaType, "the body must be application/x-www-form-urlencoded")
@@ -173,7 +173,7 @@ func form(c *server.Call) (url.Values, error) {
 }
 
 // titles head the pages of refusals.
-var titles = map[entity.Code]string{
+var problemTitles = map[entity.Code]string{
 	entity.NotFound:           "There is nothing here",
 	entity.Forbidden:          "This is not allowed",
 	entity.LinkInvalid:        "The link is no longer good",
@@ -195,10 +195,10 @@ func refusePage(w *server.Response, refused *entity.Error) {
 		if w.Request.Method == http.MethodGet {
 			next = w.Request.URL.RequestURI()
 		}
-		lead(w, signInFor(next))
+		redirect(w, signInPathFor(next))
 		return
 	}
-	shown := pages.Problem{Title: cmp.Or(titles[refused.Code], "That did not work"), Text: sentence(refused.Message)}
+	shown := pages.Problem{Title: cmp.Or(problemTitles[refused.Code], "That did not work"), Text: sentence(refused.Message)}
 	switch refused.Code {
 	case entity.Internal:
 		shown.Title, shown.Text, shown.Request = "Something failed here", "It is not your doing. Try again in a moment.", w.ID
@@ -208,13 +208,13 @@ func refusePage(w *server.Response, refused *entity.Error) {
 	case entity.InvitationConsumed, entity.LinkInvalid:
 		shown.Link, shown.LinkText = signInPath, "Sign in"
 	case entity.RateLimited, entity.Unavailable:
-		shown.Text += " Try again in " + waiting(refused.RetryAfter) + "."
+		shown.Text += " Try again in " + retryText(refused.RetryAfter) + "."
 	}
 	pages.Render(w, server.Statuses[refused.Code], "problem", shown)
 }
 
 // waiting is the Retry-After in words.
-func waiting(d time.Duration) string {
+func retryText(d time.Duration) string {
 	if s := server.RetrySeconds(d); s != "1" {
 		return s + " seconds"
 	}

@@ -48,7 +48,7 @@ type choice struct {
 }
 
 // ask shows who asks for what. Signing in comes first: nobody else is led to where a client chose.
-func (p consentPages) ask(c *server.Call) (sheet, error) {
+func (p consentPages) ask(c *server.Call) (result, error) {
 	asked, away, err := p.begin(c)
 	if asked == nil {
 		return away, err
@@ -57,84 +57,84 @@ func (p consentPages) ask(c *server.Call) (sheet, error) {
 }
 
 // answer takes the person's answer, of the page that was shown to this session for this very request.
-func (p consentPages) answer(c *server.Call) (sheet, error) {
-	form, err := form(c)
+func (p consentPages) answer(c *server.Call) (result, error) {
+	form, err := parseForm(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
 	asked, away, err := p.begin(c)
 	switch {
 	case asked == nil:
 		return away, err
 	case form.Get("decision") == "deny":
-		return sheet{to: asked.Refuse(oauth.Denied)}, nil
+		return result{redirectTo: asked.Refuse(oauth.Denied)}, nil
 	case form.Get("decision") != "allow":
-		return sheet{}, server.Invalid("decision must be allow or deny")
-	case !asked.shown(c, form.Get("ticket")):
+		return result{}, server.Invalid("decision must be allow or deny")
+	case !asked.isTicketValid(c, form.Get("ticket")):
 		return asked.page(c, "The page was open for too long. Please answer once more."), nil
 	}
 	at := slices.IndexFunc(asked.choices, func(one choice) bool { return one.workspace.GetId() == form.Get("workspace") })
 	if at < 0 {
 		return asked.page(c, "Choose a workspace."), nil
 	}
-	granted := common(asked.choices[at].scopes, form["scope"])
+	granted := intersect(asked.choices[at].scopes, form["scope"])
 	if len(granted) == 0 {
 		return asked.page(c, "Nothing is left to allow: your role in that workspace has none of what is ticked."), nil
 	}
 	return asked.allow(c, asked.choices[at].workspace, granted)
 }
 
-func (k *consent) allow(c *server.Call, into *workspacev1.Workspace, granted []string) (sheet, error) {
+func (k *consent) allow(c *server.Call, into *workspacev1.Workspace, granted []string) (result, error) {
 	to, err := k.Allow(c.Context, c.Response.ID, oauth.Consent{Person: c.Caller.Principal, Workspace: into, Scopes: granted})
 	var refused *entity.Error
 	switch {
 	case errors.As(err, &refused) && refused.Code == entity.LimitReached:
 		return k.page(c, sentence(refused.Message)), nil
 	case err != nil:
-		return sheet{}, err
+		return result{}, err
 	}
-	return sheet{to: to}, nil
+	return result{redirectTo: to}, nil
 }
 
 // begin finds who is signed in and what is asked of them; where it is nil, the sheet or the error is the answer.
-func (p consentPages) begin(c *server.Call) (*consent, sheet, error) {
-	visitor, err := visitor(c)
+func (p consentPages) begin(c *server.Call) (*consent, result, error) {
+	visitor, err := findVisitor(c)
 	switch {
 	case err != nil:
-		return nil, sheet{}, err
+		return nil, result{}, err
 	case visitor == nil:
-		return nil, sheet{to: signInFor(c.Request.URL.RequestURI())}, nil
+		return nil, result{redirectTo: signInPathFor(c.Request.URL.RequestURI())}, nil
 	}
 	request, err := p.provider.Begin(c.Context, c.Response.ID, c.Request.URL.RawQuery)
 	var refused *oauth.Error
 	switch {
 	case errors.As(err, &refused) && refused.Status >= http.StatusInternalServerError:
-		return nil, sheet{}, errors.Unwrap(refused)
+		return nil, result{}, errors.Unwrap(refused)
 	case err != nil && request != nil:
-		return nil, sheet{to: request.Refuse(err)}, nil
+		return nil, result{redirectTo: request.Refuse(err)}, nil
 	case errors.As(err, &refused):
 		shown := pages.Problem{Title: "This sign-in request is invalid", Text: refused.Description}
-		return nil, sheet{name: "problem", data: shown, status: http.StatusBadRequest}, nil
+		return nil, result{page: "problem", data: shown, status: http.StatusBadRequest}, nil
 	case err != nil:
-		return nil, sheet{}, err
+		return nil, result{}, err
 	}
 	asked := &consent{Request: request}
 	asked.user, err = api.DescribeCaller(c)
 	if err == nil {
-		err = asked.choose(c)
+		err = asked.findChoices(c)
 	}
 	if err != nil {
-		return nil, sheet{}, err
+		return nil, result{}, err
 	}
-	return asked, sheet{}, nil
+	return asked, result{}, nil
 }
 
 // choose finds the workspaces where the person has some of what is asked for.
-func (k *consent) choose(c *server.Call) error {
-	ids := api.Joined(c.Caller.Principal, k.user)
+func (k *consent) findChoices(c *server.Call) error {
+	ids := api.ReachableWorkspaces(c.Caller.Principal, k.user)
 	found, err := api.DescribeWorkspaces(c, ids[:min(len(ids), maxChoices)])
 	for _, d := range found {
-		if scopes := common(k.Scopes(), d.GetCapabilities()); len(scopes) > 0 {
+		if scopes := intersect(k.Scopes(), d.GetCapabilities()); len(scopes) > 0 {
 			k.choices = append(k.choices, choice{d.GetWorkspace(), scopes})
 		}
 	}
@@ -142,7 +142,7 @@ func (k *consent) choose(c *server.Call) error {
 }
 
 // common are the texts of the first that are in the second too.
-func common(texts, others []string) []string {
+func intersect(texts, others []string) []string {
 	var both []string
 	for _, text := range texts {
 		if slices.Contains(others, text) {
@@ -152,7 +152,7 @@ func common(texts, others []string) []string {
 	return both
 }
 
-func (k *consent) page(c *server.Call, problem string) sheet {
+func (k *consent) page(c *server.Call, problem string) result {
 	if problem == "" && len(k.choices) == 0 {
 		problem = "You have no workspace where your role has any of what is asked for."
 	}
@@ -165,10 +165,10 @@ func (k *consent) page(c *server.Call, problem string) sheet {
 		shown.Workspaces = append(shown.Workspaces, pages.Choice{Value: one.workspace.GetId(), Label: k.label(one)})
 	}
 	for _, scope := range k.Scopes() {
-		shown.Scopes = append(shown.Scopes, pages.Choice{Value: scope, Label: oauth.Words(scope), Chosen: true})
+		shown.Scopes = append(shown.Scopes, pages.Choice{Value: scope, Label: oauth.DescribeScope(scope), Chosen: true})
 	}
 	c.Response.Header().Set("Content-Security-Policy", pages.Policy(k.Origin()))
-	return sheet{name: "consent", data: shown}
+	return result{page: "consent", data: shown}
 }
 
 // label names a workspace, and what the person cannot pass on there.
@@ -198,7 +198,7 @@ func (k *consent) binding(c *server.Call) []byte {
 	return server.Binding("consent", c.Caller.Principal.GetCredentialId(), k.Query)
 }
 
-func (k *consent) shown(c *server.Call, ticket string) bool {
+func (k *consent) isTicketValid(c *server.Call, ticket string) bool {
 	text, err := c.OpenCursor(ticket, k.binding(c))
 	if err != nil {
 		return false

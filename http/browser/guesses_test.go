@@ -19,8 +19,8 @@ var (
 
 func TestGuesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGuessesApart(guesser{server.Network(here), "alice@example.com"}, guesser{server.Network(elsewhere), "alice@example.com"},
-			guesser{server.Network(here), "bob@example.com"})
+		g := newGuessesApart(networkAndEmail{server.Network(here), "alice@example.com"}, networkAndEmail{server.Network(elsewhere), "alice@example.com"},
+			networkAndEmail{server.Network(here), "bob@example.com"})
 		for i := range 10 {
 			if wait := wait(g, here, "alice@example.com"); wait != 0 {
 				t.Fatalf("guess %d waits %s", i, wait)
@@ -46,7 +46,7 @@ func TestGuesses(t *testing.T) {
 // One network cannot use up what is everybody's, however long it goes on: it is refused before that is asked.
 func TestGuessesLockNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGuesses()
+		g := NewSignInAttempts()
 		for range 3600 {
 			for range 100 {
 				wait(g, here, "alice@example.com")
@@ -67,7 +67,7 @@ func TestGuessesLockNobodyOut(t *testing.T) {
 
 func TestGuessesFromManyNetworks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGuesses()
+		g := NewSignInAttempts()
 		passed := 0
 		for i := range 1000 {
 			if wait(g, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), "alice@example.com") == 0 {
@@ -83,7 +83,7 @@ func TestGuessesFromManyNetworks(t *testing.T) {
 func TestGuessesAboutManyPeople(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		another := netip.MustParseAddr("2001:db8::1")
-		g := newGuessesApart(guesser{server.Network(here), "b@example.com"}, guesser{server.Network(another), "a@example.com"})
+		g := newGuessesApart(networkAndEmail{server.Network(here), "b@example.com"}, networkAndEmail{server.Network(another), "a@example.com"})
 		passed := 0
 		for i := range 1000 {
 			if wait(g, here, fmt.Sprintf("%d@example.com", i)) == 0 {
@@ -100,8 +100,8 @@ func TestGuessesAboutManyPeople(t *testing.T) {
 }
 
 // wait counts a guess now and returns how long it has to wait.
-func wait(g *Guesses, from netip.Addr, email string) time.Duration {
-	if refused, is := errors.AsType[*entity.Error](g.Try(time.Now(), from, email, false)); is {
+func wait(g *SignInAttempts, from netip.Addr, email string) time.Duration {
+	if refused, is := errors.AsType[*entity.Error](g.Take(time.Now(), from, email, false)); is {
 		return refused.RetryAfter
 	}
 	return 0
@@ -109,18 +109,18 @@ func wait(g *Guesses, from netip.Addr, email string) time.Duration {
 
 // newGuessesApart makes guesses whose tables, which hash with a seed of chance, have separate buckets for these guessers, so
 // that a test of one guesser's effect on another is about nothing else.
-func newGuessesApart(guessers ...guesser) *Guesses {
+func newGuessesApart(guessers ...networkAndEmail) *SignInAttempts {
 	for {
-		if g := NewGuesses(); g.apart(guessers) {
+		if g := NewSignInAttempts(); g.apart(guessers) {
 			return g
 		}
 	}
 }
 
-func (g *Guesses) apart(guessers []guesser) bool {
+func (g *SignInAttempts) apart(guessers []networkAndEmail) bool {
 	for i, a := range guessers {
 		for _, b := range guessers[:i] {
-			if a != b && g.pairs.Share(a, b) || a.from != b.from && g.sources.Share(a.from, b.from) || a.email != b.email && g.people.Share(a.email, b.email) {
+			if a != b && g.pairs.SharesBucket(a, b) || a.from != b.from && g.networks.SharesBucket(a.from, b.from) || a.email != b.email && g.emails.SharesBucket(a.email, b.email) {
 				return false
 			}
 		}

@@ -32,9 +32,9 @@ func (i invitationPages) routes() []server.Route {
 
 const (
 	// newcomerTime is how long after accepting a newcomer may come back by the invitation to set a password.
-	newcomerTime = time.Hour
+	resumeTime = time.Hour
 	// welcomeTime is how long making a person and accepting for them take at the most: one request.
-	welcomeTime = time.Minute
+	creationTime = time.Minute
 )
 
 // invitation is one that a link was shown to be for.
@@ -43,13 +43,13 @@ type invitation struct {
 	workspace *workspacev1.Workspace
 	token     string
 	// person is whose the invited address is; empty: nobody's.
-	person string
+	userID string
 }
 
 // invited is the invitation of a link. Who has no link of an invitation learns nothing of it. Errors: not_found.
-func invited(c *server.Call) (*invitation, error) {
+func openInvitation(c *server.Call) (*invitation, error) {
 	token := c.Variable("token")
-	parts := api.TokenParts(token, 3)
+	parts := api.SplitLinkToken(token, 3)
 	if parts == nil {
 		return nil, server.ErrNotFound
 	}
@@ -61,16 +61,16 @@ func invited(c *server.Call) (*invitation, error) {
 	case subtle.ConstantTimeCompare(server.Hash(parts[2]), found.GetSecretSha256()) != 1:
 		return nil, server.ErrNotFound
 	}
-	into, err := api.WorkspaceOf(c, workspaceID)
+	into, err := api.DescribeWorkspace(c, workspaceID)
 	if err != nil {
 		return nil, err
 	}
-	person, err := api.PersonAt(c, found.GetEmail())
+	person, err := api.LookUpUserID(c, found.GetEmail())
 	return &invitation{found, into, token, person}, err
 }
 
 // refused tells why an invitation cannot be accepted; nil where it can.
-func (i *invitation) refused(now time.Time) error {
+func (i *invitation) checkAcceptable(now time.Time) error {
 	switch {
 	case i.workspace.GetStatus() == workspacev1.Status_STATUS_DELETED:
 		return server.ErrNotFound
@@ -88,38 +88,38 @@ func (i *invitation) refused(now time.Time) error {
 
 func day(at int64) string { return time.UnixMilli(at).UTC().Format("2 January 2006") }
 
-func (invitationPages) show(c *server.Call) (sheet, error) {
-	i, err := invited(c)
+func (invitationPages) show(c *server.Call) (result, error) {
+	i, err := openInvitation(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	back, err := comesBack(c, i)
+	back, err := mayResume(c, i)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	if err := i.refused(c.Now()); err != nil && !back {
-		return sheet{}, err
+	if err := i.checkAcceptable(c.Now()); err != nil && !back {
+		return result{}, err
 	}
-	visitor, err := visitor(c)
+	visitor, err := findVisitor(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	return invitationSheet(c, i, visitor, pages.Invitation{Back: back})
+	return invitationSheet(c, i, visitor, pages.Invitation{MustSetPassword: back})
 }
 
 // invitationSheet fills in what the page shows of an invitation.
-func invitationSheet(c *server.Call, i *invitation, visitor *server.Credential, shown pages.Invitation) (sheet, error) {
+func invitationSheet(c *server.Call, i *invitation, visitor *server.Credential, shown pages.Invitation) (result, error) {
 	shown.Token, shown.Workspace, shown.Inviter = i.token, i.workspace.GetName(), api.InviterName(i.GetInviter())
 	shown.Role, shown.Email, shown.ExpiresAt = api.RoleNames[i.GetRole()], i.GetEmail(), i.GetExpiresAt()
-	shown.Known, shown.SignIn = i.person != "", signInFor(i.path())
+	shown.HasAccount, shown.SignIn = i.userID != "", signInPathFor(i.path())
 	if visitor != nil {
-		person, err := api.Describe(c, visitor.Principal.GetUserId())
+		person, err := api.DescribeUser(c, visitor.Principal.GetUserId())
 		if err != nil {
-			return sheet{}, err
+			return result{}, err
 		}
-		shown.SignedInAs, shown.Mine = person.GetEmail(), person.GetId() == i.person
+		shown.SignedInAs, shown.IsForVisitor = person.GetEmail(), person.GetId() == i.userID
 	}
-	s := sheet{name: "invitation", data: shown}
+	s := result{page: "invitation", data: shown}
 	if shown.Problem != "" {
 		s.status = http.StatusBadRequest
 	}
@@ -130,42 +130,42 @@ func (i *invitation) path() string { return api.InvitationPath + i.token }
 
 // accept makes the visitor a member where the invitation is theirs. Where the address is nobody's, the link
 // is proof enough of it: they become a person, and set a password next.
-func (invitationPages) accept(c *server.Call) (sheet, error) {
-	form, err := form(c)
+func (invitationPages) accept(c *server.Call) (result, error) {
+	form, err := parseForm(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	i, err := invited(c)
+	i, err := openInvitation(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	if back, err := comesBack(c, i); err != nil || back {
-		return toPassword(c, i.person, err)
+	if back, err := mayResume(c, i); err != nil || back {
+		return redirectToSetPassword(c, i.userID, err)
 	}
-	if err := i.refused(c.Now()); err != nil {
-		return sheet{}, err
+	if err := i.checkAcceptable(c.Now()); err != nil {
+		return result{}, err
 	}
-	visitor, err := visitor(c)
+	visitor, err := findVisitor(c)
 	switch {
 	case err != nil:
-		return sheet{}, err
-	case visitor == nil && i.person == "":
-		return welcome(c, i, form.Get("name"))
+		return result{}, err
+	case visitor == nil && i.userID == "":
+		return createAccount(c, i, form.Get("name"))
 	case visitor == nil:
-		return sheet{to: signInFor(i.path())}, nil
-	case visitor.Principal.GetUserId() != i.person:
+		return result{redirectTo: signInPathFor(i.path())}, nil
+	case visitor.Principal.GetUserId() != i.userID:
 		return invitationSheet(c, i, visitor, pages.Invitation{})
 	}
-	if err := join(c, i, visitor.Principal); err != nil {
-		return sheet{}, err
+	if err := acceptAs(c, i, visitor.Principal); err != nil {
+		return result{}, err
 	}
-	return sheet{to: accountPath + "?done=joined"}, nil
+	return result{redirectTo: accountPath + "?done=joined"}, nil
 }
 
 // welcome makes a person of whom the invitation is for. Of two at a moment one is made, and the other finds that.
-func welcome(c *server.Call, i *invitation, name string) (sheet, error) {
+func createAccount(c *server.Call, i *invitation, name string) (result, error) {
 	if err := user.CheckName(name); err != nil {
-		return invitationSheet(c, i, nil, pages.Invitation{Name: api.Cut(name, 4*user.MaxNameLength), Problem: sentence(err.Message)})
+		return invitationSheet(c, i, nil, pages.Invitation{Name: api.Truncate(name, 4*user.MaxNameLength), Problem: sentence(err.Message)})
 	}
 	userID := c.NewID("usr_")
 	_, err := server.Ask[proto.Message](c, entity.Command{
@@ -175,59 +175,59 @@ func welcome(c *server.Call, i *invitation, name string) (sheet, error) {
 	var refused *entity.Error
 	switch {
 	case errors.As(err, &refused) && refused.Code == entity.EmailTaken:
-		return sheet{to: i.path()}, nil
+		return result{redirectTo: i.path()}, nil
 	case err != nil:
-		return sheet{}, err
+		return result{}, err
 	}
 	if err := c.Settle(entity.KindEmail, i.GetEmail()); err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	return toPassword(c, userID, join(c, i, &wirev1.Principal{
+	return redirectToSetPassword(c, userID, acceptAs(c, i, &wirev1.Principal{
 		Kind: wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION, UserId: userID,
 	}))
 }
 
 // join accepts an invitation as the person whom a principal acts for.
-func join(c *server.Call, i *invitation, as *wirev1.Principal) error {
-	person, err := api.Describe(c, as.GetUserId())
+func acceptAs(c *server.Call, i *invitation, as *wirev1.Principal) error {
+	person, err := api.DescribeUser(c, as.GetUserId())
 	if err != nil {
 		return err
 	}
-	_, err = api.Accept(c, i.workspace.GetId(), i.GetId(), person, as)
+	_, err = api.AcceptInvitation(c, i.workspace.GetId(), i.GetId(), person, as)
 	return err
 }
 
 // toPassword leads a newcomer to setting a password.
-func toPassword(c *server.Call, userID string, err error) (sheet, error) {
+func redirectToSetPassword(c *server.Call, userID string, err error) (result, error) {
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	path, err := api.OfferPassword(c, userID)
-	return sheet{to: path}, err
+	path, err := api.OfferPasswordLink(c, userID)
+	return result{redirectTo: path}, err
 }
 
 // comesBack tells whether the invitation's newcomer, who has no other way in yet, may be sent to set a password again:
 // who made a person a moment ago and lost the page. Later, or once they were in, the link has served; for somebody whom
 // it did not make a person it never serves.
-func comesBack(c *server.Call, i *invitation) (bool, error) {
+func mayResume(c *server.Call, i *invitation) (bool, error) {
 	now := c.Now()
-	if i.person == "" || i.GetConsumedBy() != i.person || now.UnixMilli()-i.GetConsumedAt() > newcomerTime.Milliseconds() {
+	if i.userID == "" || i.GetConsumedBy() != i.userID || now.UnixMilli()-i.GetConsumedAt() > resumeTime.Milliseconds() {
 		return false, nil
 	}
-	person, err := api.Describe(c, i.person)
-	if err != nil || i.GetConsumedAt()-person.GetCreatedAt() > welcomeTime.Milliseconds() {
+	person, err := api.DescribeUser(c, i.userID)
+	if err != nil || i.GetConsumedAt()-person.GetCreatedAt() > creationTime.Milliseconds() {
 		return false, err
 	}
-	password, err := api.PasswordOf(c, i.person)
+	password, err := api.DescribePassword(c, i.userID)
 	if err != nil || password.GetHash() != "" || password.GetLinked() || password.GetDisabled() {
 		return false, err
 	}
 	keys, err := server.Ask[*userv1.ApiKeyPage](c, entity.Command{
-		Kind: entity.KindUser, Identity: i.person, Principal: entity.Platform(), Message: &userv1.ListApiKeys{Limit: 1},
+		Kind: entity.KindUser, Identity: i.userID, Principal: entity.Platform(), Message: &userv1.ListApiKeys{Limit: 1},
 	})
 	if err != nil || len(keys.GetKeys()) > 0 {
 		return false, err
 	}
-	sessions, err := api.SessionsOf(c, i.person)
+	sessions, err := api.ListSessions(c, i.userID)
 	return len(sessions) == 0, err
 }

@@ -15,7 +15,7 @@ import (
 const goodPassword = "a long way to the sea"
 
 func TestPasswords(t *testing.T) {
-	p := NewPasswords()
+	p := NewPasswordHasher()
 	hash, err := p.Hash(t.Context(), goodPassword)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestPasswords(t *testing.T) {
 // Only a few passwords are worked on at a time: who would wait too long is told so.
 func TestPasswordsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPasswords()
+		p := NewPasswordHasher()
 		free := occupy(p)
 		began := time.Now()
 		_, err := p.matches(t.Context(), "", goodPassword)
@@ -78,12 +78,12 @@ func TestPasswordsAreBounded(t *testing.T) {
 func TestPasswordsLeaveRoom(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPasswords()
-		if cap(p.turns) != 1 {
-			t.Errorf("%d of 2 processors are for passwords", cap(p.turns))
+		p := NewPasswordHasher()
+		if cap(p.slots) != 1 {
+			t.Errorf("%d of 2 processors are for passwords", cap(p.slots))
 		}
 		defer occupy(p)()
-		began, refused := time.Now(), make(chan time.Duration, 2*(hasherQueue*cap(p.turns)))
+		began, refused := time.Now(), make(chan time.Duration, 2*(hasherQueue*cap(p.slots)))
 		for range cap(refused) {
 			go func() {
 				_, err := p.matches(t.Context(), "", goodPassword)
@@ -100,21 +100,21 @@ func TestPasswordsLeaveRoom(t *testing.T) {
 				waited++
 			}
 		}
-		if waited != (hasherQueue * cap(p.turns)) {
-			t.Errorf("%d waited, want %d", waited, (hasherQueue * cap(p.turns)))
+		if waited != (hasherQueue * cap(p.slots)) {
+			t.Errorf("%d waited, want %d", waited, (hasherQueue * cap(p.slots)))
 		}
 	})
 }
 
 // occupy takes every turn until free is called.
-func occupy(p *Passwords) (free func()) {
-	n := cap(p.turns)
+func occupy(p *PasswordHasher) (free func()) {
+	n := cap(p.slots)
 	for range n {
-		p.turns <- struct{}{}
+		p.slots <- struct{}{}
 	}
 	return func() {
 		for range n {
-			<-p.turns
+			<-p.slots
 		}
 	}
 }

@@ -34,8 +34,8 @@ const (
 
 // signIn starts a session of a person, by what let them in, and has the browser keep its key. The browser's session before
 // it ends. Errors: unauthorized where the password was replaced meanwhile, forbidden for another subject than the person's.
-func signIn(c *server.Call, userID string, by *userv1.StartBrowserSession) error {
-	before, err := visitor(c) // who cannot be told, or asks too often, starts none
+func startSession(c *server.Call, userID string, by *userv1.StartBrowserSession) error {
+	before, err := findVisitor(c) // who cannot be told, or asks too often, starts none
 	if err != nil {
 		return err
 	}
@@ -43,9 +43,9 @@ func signIn(c *server.Call, userID string, by *userv1.StartBrowserSession) error
 	text, hash := server.NewKey(server.SessionStart, id)
 	by.Session = &userv1.BrowserSession{
 		Id: id, SecretSha256: hash, ExpiresAt: c.Now().Add(sessionTime).UnixMilli(),
-		UserAgent: api.Cut(c.Request.UserAgent(), userAgentBytes), Address: c.Address().String(),
+		UserAgent: api.Truncate(c.Request.UserAgent(), userAgentBytes), Address: c.Address().String(),
 	}
-	if _, err := server.Ask[proto.Message](c, api.AsPlatform(c, entity.KindUser, userID, by)); err != nil {
+	if _, err := server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindUser, userID, by)); err != nil {
 		return err
 	}
 	if err := c.Settle(entity.KindUser, userID); err != nil {
@@ -80,7 +80,7 @@ func endSession(c *server.Call, as *wirev1.Principal, userID, sessionID string) 
 		Kind: entity.KindUser, Identity: userID, Principal: as, ID: c.NewID("cmd_"),
 		Message: &userv1.EndBrowserSession{SessionId: sessionID},
 	})
-	if err != nil && !server.RefusedWith(err, entity.NotFound) {
+	if err != nil && !server.HasCode(err, entity.NotFound) {
 		return err
 	}
 	if err := c.Settle(entity.KindUser, userID); err != nil {
@@ -96,45 +96,45 @@ func endOwnSession(c *server.Call, sessionID string) error {
 }
 
 // signOut ends the browser's session, if there is one.
-func (sessionPages) signOut(c *server.Call) (sheet, error) {
-	form, err := form(c)
+func (sessionPages) signOut(c *server.Call) (result, error) {
+	form, err := parseForm(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	visitor, err := visitor(c)
+	visitor, err := findVisitor(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
 	if visitor != nil {
 		if err := endOwnSession(c, visitor.Principal.GetCredentialId()); err != nil {
-			return sheet{}, err
+			return result{}, err
 		}
 	}
 	setCookie(c, c.CookieName(), "", 0)
 	if next := form.Get("next"); next != "" {
-		return sheet{to: localPath(next)}, nil
+		return result{redirectTo: localPath(next)}, nil
 	}
-	return sheet{to: signInPath}, nil
+	return result{redirectTo: signInPath}, nil
 }
 
 // end ends one of the visitor's sessions.
-func (sessionPages) end(c *server.Call) (sheet, error) {
+func (sessionPages) end(c *server.Call) (result, error) {
 	id := c.Variable("sessionId")
 	if !api.IsID(id, user.KeyPrefix) {
-		return sheet{}, server.ErrNotFound
+		return result{}, server.ErrNotFound
 	}
 	if err := endOwnSession(c, id); err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
 	if id == c.Caller.Principal.GetCredentialId() {
 		setCookie(c, c.CookieName(), "", 0)
-		return sheet{to: signInPath}, nil
+		return result{redirectTo: signInPath}, nil
 	}
-	return sheet{to: accountPath + "?done=session"}, nil
+	return result{redirectTo: accountPath + "?done=session"}, nil
 }
 
 // browser is what people call what a browser says it is; where it is none of these, what it says.
-func browser(agent string) string {
+func describeBrowser(agent string) string {
 	name, system := "", ""
 	for _, known := range [][2]string{{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}} {
 		if name == "" && strings.Contains(agent, known[0]) {

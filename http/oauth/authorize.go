@@ -135,7 +135,7 @@ func (p *Provider) scopesOf(scope string) ([]string, error) {
 	}
 	var scopes []string
 	for _, one := range asked {
-		if Words(one) == "" {
+		if DescribeScope(one) == "" {
 			return nil, refusal("invalid_scope", "scope contains an unknown value; see scopes_supported in the metadata.")
 		}
 		if slices.Contains(p.Scopes, one) {
@@ -226,7 +226,7 @@ func (r *Request) Allow(ctx context.Context, requestID string, c Consent) (locat
 	}
 	if _, err := ask[*grantv1.Grant](ctx, p, entity.KindGrant, grantID, &grantv1.OpenGrant{Grant: &grantv1.Grant{
 		Id: grantID, UserId: person, ClientId: r.client.GetId(), WorkspaceId: c.Workspace.GetId(), Scopes: c.Scopes,
-		Audience: p.issuer, RedirectUri: r.redirectURI, CodeChallenge: r.challenge, Code: p.expiring(hash, CodeLife),
+		Audience: p.issuer, RedirectUri: r.redirectURI, CodeChallenge: r.challenge, Code: p.newToken(hash, CodeLife),
 	}}); err != nil {
 		return "", err
 	}

@@ -32,7 +32,7 @@ type ResourceMetadata struct {
 var responseTypes = []string{"code"}
 
 // words describe each capability to the person who is asked for it.
-var words = map[string]string{
+var scopeDescriptions = map[string]string{
 	entity.Admin:        "Administer the workspace: its name, people's roles, suspension, audit log",
 	entity.Agents:       "Set up agents",
 	entity.Apps:         "See and manage apps",
@@ -48,7 +48,7 @@ var words = map[string]string{
 }
 
 // Words returns a description of what a scope allows, or an empty text if there is no such scope.
-func Words(scope string) string { return words[scope] }
+func DescribeScope(scope string) string { return scopeDescriptions[scope] }
 
 // Server returns the authorization server's metadata.
 func (p *Provider) Server() ServerMetadata {

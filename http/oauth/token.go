@@ -140,7 +140,7 @@ func (p *Provider) refresh(ctx context.Context, clientID string, form url.Values
 func (p *Provider) issue(ctx context.Context, g *grantv1.Grant, command func(access, next *grantv1.Token) proto.Message) (*Answer, error) {
 	access, accessHash := p.Mint(AccessStart, g.GetId())
 	next, nextHash := p.Mint(RefreshStart, g.GetId())
-	message := command(p.expiring(accessHash, AccessLife), p.expiring(nextHash, RefreshLife))
+	message := command(p.newToken(accessHash, AccessLife), p.newToken(nextHash, RefreshLife))
 	after, err := ask[*grantv1.Grant](ctx, p, entity.KindGrant, g.GetId(), message)
 	switch {
 	case hasCode(err, entity.NotFound), hasCode(err, entity.InvalidRequest):
@@ -194,7 +194,7 @@ func (p *Provider) findLiveGrant(ctx context.Context, start, token string) (*gra
 	return g, hash, nil
 }
 
-func (p *Provider) expiring(hash []byte, life time.Duration) *grantv1.Token {
+func (p *Provider) newToken(hash []byte, life time.Duration) *grantv1.Token {
 	return &grantv1.Token{SecretSha256: hash, ExpiresAt: p.Now().Add(life).UnixMilli()}
 }
 

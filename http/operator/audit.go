@@ -72,7 +72,7 @@ func (a auditLogs) export(c *server.Call) error {
 // write writes the log of one workspace; empty: of all, and of the people.
 func (x export) write(workspaceID string) error {
 	if workspaceID != "" {
-		return x.log(workspaceID)
+		return x.exportLog(workspaceID)
 	}
 	for after := ""; ; {
 		ids, err := x.directory.Owners(x.Context, audit.List, after, exportPage)
@@ -80,7 +80,7 @@ func (x export) write(workspaceID string) error {
 			return err
 		}
 		for _, id := range ids {
-			if err := x.log(id); err != nil {
+			if err := x.exportLog(id); err != nil {
 				return err
 			}
 		}
@@ -91,7 +91,7 @@ func (x export) write(workspaceID string) error {
 const exportPage = 100
 
 // log writes one log, down to the time from which on it is wanted. Whose it is is asked once there is something to write.
-func (x export) log(id string) error {
+func (x export) exportLog(id string) error {
 	var line exportedEvent
 	for in := (server.Listing{Limit: exportPage}); ; {
 		page, err := readRows(x.Call, x.directory, id, audit.List, in)
@@ -107,12 +107,12 @@ func (x export) log(id string) error {
 				return nil
 			}
 			if line.ID == "" {
-				if line, err = x.heading(id); err != nil {
+				if line, err = x.describeLog(id); err != nil {
 					return err
 				}
 			}
 			line.AuditView = api.ViewAudit(e)
-			if err := x.line(line); err != nil {
+			if err := x.writeEvent(line); err != nil {
 				return err
 			}
 		}
@@ -123,16 +123,16 @@ func (x export) log(id string) error {
 }
 
 // heading is whose log an id's is.
-func (x export) heading(id string) (exportedEvent, error) {
+func (x export) describeLog(id string) (exportedEvent, error) {
 	if strings.HasPrefix(id, "usr_") {
 		person, err := describePerson(x.Call, x.directory, id)
 		return exportedEvent{UserID: id, Email: person.Email}, err
 	}
-	w, err := recordWorkspace(x.Call, id)
+	w, err := viewWorkspace(x.Call, id)
 	return exportedEvent{WorkspaceID: id, Slug: w.Slug}, err
 }
 
-func (x export) line(e exportedEvent) error {
+func (x export) writeEvent(e exportedEvent) error {
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err

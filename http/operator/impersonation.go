@@ -67,7 +67,7 @@ func (i impersonations) start(c *server.Call, in impersonationRequest) (imperson
 		CredentialId: keyID, SecretSha256: hash, ImpersonatorId: admin, Reason: in.Reason,
 		ExpiresAt: c.Now().Add(length).UnixMilli(),
 	}
-	if _, err := server.Ask[proto.Message](c, api.AsPlatform(c, entity.KindUser, person.UserID, start)); err != nil {
+	if _, err := server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindUser, person.UserID, start)); err != nil {
 		return none, err
 	}
 	started := impersonationStarted{person.UserID, person.Email, admin, text, start.GetExpiresAt()}

@@ -74,14 +74,14 @@ func Routes(o Options) []server.Route {
 }
 
 // roster is a page for operators.
-type roster[Item any] struct {
+type operatorPage[Item any] struct {
 	Items []Item `json:"items"`
 	// Next continues it; left out: this was the end.
 	Next string `json:"next,omitzero"`
 }
 
 // decodeOwners reads which page of everybody is asked for; after is an id.
-func decodeOwners(c *server.Call) (server.Listing, error) {
+func decodeOwnersPage(c *server.Call) (server.Listing, error) {
 	q, err := server.ParseQuery(c.Request.URL.RawQuery, "after", "limit")
 	if err != nil {
 		return server.Listing{}, err
@@ -90,23 +90,23 @@ func decodeOwners(c *server.Call) (server.Listing, error) {
 }
 
 // readOwners returns a page of the owners that have rows in a list, as view shows each.
-func readOwners[Item any](c *server.Call, d Directory, list string, in server.Listing, view func(id string) (Item, error)) (roster[Item], error) {
+func readOwners[Item any](c *server.Call, d Directory, list string, in server.Listing, view func(id string) (Item, error)) (operatorPage[Item], error) {
 	ids, err := d.Owners(c.Context, list, in.After, int(in.Limit))
 	if err != nil {
-		return roster[Item]{}, err
+		return operatorPage[Item]{}, err
 	}
-	found := roster[Item]{Items: make([]Item, len(ids))}
+	found := operatorPage[Item]{Items: make([]Item, len(ids))}
 	if len(ids) == int(in.Limit) {
 		found.Next = ids[len(ids)-1]
 	}
-	return found, server.Each(len(ids), func(i int) (err error) {
+	return found, server.ForEach(len(ids), func(i int) (err error) {
 		found.Items[i], err = view(ids[i])
 		return err
 	})
 }
 
 // namedWorkspace returns the workspace that the path names now. Errors: not_found.
-func namedWorkspace(c *server.Call) (*server.Workspace, error) {
+func resolvePathWorkspace(c *server.Call) (*server.Workspace, error) {
 	name := strings.ToLower(c.Variable("slug"))
 	if slug.Check(name) != nil {
 		return nil, server.ErrNotFound

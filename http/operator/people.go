@@ -21,7 +21,7 @@ func (p people) routes() []server.Route {
 		{Method: http.MethodPost, Path: adminPeople, Scope: server.ScopeOperator, Summary: "Create a person with a first API key",
 			Handler: server.Answer(http.StatusCreated, server.Body[personRequest], p.create)},
 		{Method: http.MethodGet, Path: adminPeople, Scope: server.ScopeOperator, Summary: "List the people",
-			Handler: server.Answer(http.StatusOK, decodeOwners, p.list)},
+			Handler: server.Answer(http.StatusOK, decodeOwnersPage, p.list)},
 		{Method: http.MethodPatch, Path: adminPeople, Scope: server.ScopeOperator, Idempotent: true, Summary: "Disable or enable a person, make one an internal admin, or unlink one from the provider",
 			Handler: server.Answer(http.StatusOK, server.Body[personChange], p.change)},
 		{Method: http.MethodPost, Path: "/admin/keys", Scope: server.ScopeOperator, Summary: "Issue a further API key for a person",
@@ -72,12 +72,12 @@ type personChange struct {
 // create claims the address; the person follows from that and gets a first key. Where the process ends between
 // the two, a further key finishes the work.
 func (p people) create(c *server.Call, in personRequest) (personCreated, error) {
-	address, err := api.CheckEmail(in.Email)
+	address, err := api.CanonicalEmail(in.Email)
 	if err != nil {
 		return personCreated{}, err
 	}
 	person := personCreated{UserID: c.NewID("usr_"), Email: address}
-	claim := api.AsPlatform(c, entity.KindEmail, address, &emailv1.ClaimEmail{UserId: person.UserID, Name: in.Name})
+	claim := api.PlatformCommand(c, entity.KindEmail, address, &emailv1.ClaimEmail{UserId: person.UserID, Name: in.Name})
 	if _, err := server.Ask[proto.Message](c, claim); err != nil {
 		return personCreated{}, err
 	}
@@ -92,7 +92,7 @@ func (p people) create(c *server.Call, in personRequest) (personCreated, error) 
 	if in.Keyless {
 		return person, nil
 	}
-	return bootstrap(c, person)
+	return issueFirstKey(c, person)
 }
 
 func (p people) createKey(c *server.Call, in personNamed) (personCreated, error) {
@@ -100,7 +100,7 @@ func (p people) createKey(c *server.Call, in personNamed) (personCreated, error)
 	if err != nil {
 		return personCreated{}, err
 	}
-	return bootstrap(c, person)
+	return issueFirstKey(c, person)
 }
 
 // linkRequest asks for a link that sets a person's password.
@@ -116,7 +116,7 @@ func (p people) createLink(c *server.Call, in linkRequest) (personCreated, error
 		return personCreated{}, err
 	}
 	if in.UnlessSet {
-		if password, err := api.PasswordOf(c, person.UserID); err != nil || password.GetHash() != "" {
+		if password, err := api.DescribePassword(c, person.UserID); err != nil || password.GetHash() != "" {
 			return person, err
 		}
 	}
@@ -124,7 +124,7 @@ func (p people) createLink(c *server.Call, in linkRequest) (personCreated, error
 	return person, err
 }
 
-func bootstrap(c *server.Call, person personCreated) (personCreated, error) {
+func issueFirstKey(c *server.Call, person personCreated) (personCreated, error) {
 	key, _, err := api.IssueKey(c, entity.Command{Identity: person.UserID, Principal: entity.Platform()}, "bootstrap", 0)
 	if err != nil {
 		return personCreated{}, err
@@ -135,11 +135,11 @@ func bootstrap(c *server.Call, person personCreated) (personCreated, error) {
 
 // findPerson is whose an address is.
 func findPerson(c *server.Call, text string) (personCreated, error) {
-	address, err := api.CheckEmail(text)
+	address, err := api.CanonicalEmail(text)
 	if err != nil {
 		return personCreated{}, err
 	}
-	userID, err := api.PersonAt(c, address)
+	userID, err := api.LookUpUserID(c, address)
 	switch {
 	case err != nil:
 		return personCreated{}, err
@@ -149,7 +149,7 @@ func findPerson(c *server.Call, text string) (personCreated, error) {
 	return personCreated{UserID: userID, Email: address}, c.Settle(entity.KindEmail, address) // they may be in the making
 }
 
-func (p people) list(c *server.Call, in server.Listing) (roster[personRecord], error) {
+func (p people) list(c *server.Call, in server.Listing) (operatorPage[personRecord], error) {
 	return readOwners(c, p.directory, user.People, in, func(id string) (personRecord, error) { return describePerson(c, p.directory, id) })
 }
 
@@ -190,12 +190,12 @@ func (p people) change(c *server.Call, in personChange) (personRecord, error) {
 		changes = append(changes, &userv1.UnlinkIdentities{})
 	}
 	for _, m := range changes {
-		if _, err := server.Ask[proto.Message](c, api.AsPlatform(c, entity.KindUser, person.UserID, m)); err != nil {
+		if _, err := server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindUser, person.UserID, m)); err != nil {
 			return personRecord{}, err
 		}
 	}
 	err = c.Settle(entity.KindUser, person.UserID) // sessions that end are credentials of their own
-	c.ForgetPerson(person.UserID, in.Unlinked || in.Disabled != nil && *in.Disabled)
+	c.InvalidateUser(person.UserID, in.Unlinked || in.Disabled != nil && *in.Disabled)
 	if err != nil {
 		return personRecord{}, err
 	}
@@ -204,7 +204,7 @@ func (p people) change(c *server.Call, in personChange) (personRecord, error) {
 
 // offerLink makes a link that sets a person's password.
 func offerLink(c *server.Call, userID string) (url string, err error) {
-	path, err := api.OfferPassword(c, userID)
+	path, err := api.OfferPasswordLink(c, userID)
 	if err != nil {
 		return "", err
 	}

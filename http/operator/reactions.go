@@ -64,12 +64,12 @@ type resumed struct {
 var errNoStream = entity.Errorf(entity.InvalidRequest, "stream is required")
 
 // list answers with all parked streams: each is one for an operator to look at.
-func (r reactions) list(c *server.Call, _ server.None) (roster[parkedRecord], error) {
+func (r reactions) list(c *server.Call, _ server.None) (operatorPage[parkedRecord], error) {
 	rows, err := r.parked.ParkedReactions(c.Context)
 	if err != nil {
-		return roster[parkedRecord]{}, err
+		return operatorPage[parkedRecord]{}, err
 	}
-	found := roster[parkedRecord]{Items: []parkedRecord{}}
+	found := operatorPage[parkedRecord]{Items: []parkedRecord{}}
 	for _, row := range rows {
 		found.Items = append(found.Items, parkedRecord{
 			Partition: row.GetPartition(), Stream: row.GetStream(), Version: row.GetVersion(), Event: row.GetEvent(),

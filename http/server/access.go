@@ -17,7 +17,7 @@ type Workspace struct {
 }
 
 // knownSlugs bounds how many slugs are remembered.
-const knownSlugs = 50_000
+const maxSlugs = 50_000
 
 // admit authenticates the request and holds it against the operation's scope. What a capability in the workspace
 // allows is refused by the entity that is asked, or by authorize where none is.
@@ -28,7 +28,7 @@ func (c *Call) admit() error {
 	case ScopePublic:
 		return c.limitAddress()
 	}
-	if err := c.identify(); err != nil {
+	if err := c.authenticate(); err != nil {
 		return err
 	}
 	if c.operation.Scope == ScopeHuman && !entity.Human(c.Caller.Principal) {
@@ -44,8 +44,8 @@ func (c *Call) admit() error {
 }
 
 // identify authenticates the request and counts it against its credential's rate.
-func (c *Call) identify() error {
-	k, err := c.presentedKey()
+func (c *Call) authenticate() error {
+	k, err := c.readKey()
 	if err != nil {
 		return err
 	}
@@ -63,17 +63,17 @@ func (c *Call) identify() error {
 
 // Authorize asks the workspace whether the caller has what the operation needs.
 func (c *Call) Authorize() error {
-	_, err := c.Authorized()
+	_, err := c.FetchAuthorization()
 	return err
 }
 
 // Authorized is authorize, and returns the caller's role and capabilities.
-func (c *Call) Authorized() (*workspacev1.Authorized, error) {
-	return Ask[*workspacev1.Authorized](c, c.operation.authorization(c.Workspace.ID))
+func (c *Call) FetchAuthorization() (*workspacev1.Authorized, error) {
+	return Ask[*workspacev1.Authorized](c, c.operation.authorizeCommand(c.Workspace.ID))
 }
 
 // authorization is the question to a workspace whether a caller has what the operation needs.
-func (op *operation) authorization(workspaceID string) entity.Command {
+func (op *operation) authorizeCommand(workspaceID string) entity.Command {
 	return entity.Command{
 		Kind: entity.KindWorkspace, Identity: workspaceID,
 		Message: &workspacev1.Authorize{Any: op.need.Any, Changes: op.need.Changes},
@@ -81,8 +81,8 @@ func (op *operation) authorization(workspaceID string) entity.Command {
 }
 
 // Confirm authenticates and authorizes the caller again, past what is remembered of the credential.
-func (c *Call) Confirm() error {
-	if err := c.server.authenticator.current(c.Context, c.Caller); err != nil {
+func (c *Call) Reauthorize() error {
+	if err := c.server.authenticator.revalidate(c.Context, c.Caller); err != nil {
 		return err
 	}
 	return c.Authorize()
@@ -118,13 +118,13 @@ func (c *Call) ResolveSlug(name string) (*Workspace, error) {
 
 // Identified authenticates the request if it carries a valid credential. It returns false if the request carries none, or one
 // that is invalid.
-func (c *Call) Identified() (bool, error) {
-	err := c.identify()
-	if RefusedWith(err, entity.Unauthorized) {
+func (c *Call) TryAuthenticate() (bool, error) {
+	err := c.authenticate()
+	if HasCode(err, entity.Unauthorized) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
 // ForgetCaller makes the call one without a caller again.
-func (c *Call) ForgetCaller() { c.Caller, c.Response.caller = nil, nil }
+func (c *Call) ClearCaller() { c.Caller, c.Response.caller = nil, nil }

@@ -13,8 +13,8 @@ import (
 // from where it came; fields that are unknown are left out. It has no query, no header, and no secret of a path.
 func (s *Server) logAccess(w *Response, r *http.Request, elapsed time.Duration) {
 	level, detail := slog.LevelInfo, ""
-	if w.Failed != nil {
-		detail = failure(w.Failed)
+	if w.Err != nil {
+		detail = internalDetail(w.Err)
 	}
 	switch {
 	case detail != "" && r.Context().Err() == nil: // not when the client has gone
@@ -66,7 +66,7 @@ func (w *Response) loggedPath(r *http.Request) string {
 	switch {
 	case strings.Contains(w.routePath(), "{token}"):
 		return w.routePath()
-	case !w.overDrive():
+	case !w.isDriveRequest():
 		path = secretLike.ReplaceAllLiteralString(path, "…")
 	}
 	if len(path) > maxLoggedPath {

@@ -26,7 +26,7 @@ type Credential struct {
 	// Audience is the resource that an OAuth token is for.
 	Audience      string
 	InternalAdmin bool
-	*standing
+	*usage
 }
 
 // secret is the hash of one, and when it expires in milliseconds since the Unix epoch; 0: never.
@@ -36,7 +36,7 @@ type secret struct {
 }
 
 // standing outlives what is asked about a credential anew each second.
-type standing struct {
+type usage struct {
 	// used is when the use was last reported, in milliseconds.
 	used atomic.Int64
 	rate Bucket
@@ -71,37 +71,37 @@ type authenticator struct {
 	asker Asker
 	now   func() time.Time
 	// resource is what access tokens must be for (RFC 8707): the server's public address.
-	resource string
-	known    *cache[*Credential]
-	slots    chan struct{}
-	reports  sync.WaitGroup
+	resource    string
+	credentials *cache[*Credential]
+	reportSlots chan struct{}
+	reports     sync.WaitGroup
 }
 
 // knownCredentials bounds how many credentials are remembered.
-const knownCredentials = 50_000
+const maxCredentials = 50_000
 
 func newAuthenticator(asker Asker, now func() time.Time, resource string, counted func(bool)) *authenticator {
-	a := &authenticator{asker: asker, now: now, resource: resource, slots: make(chan struct{}, 32)}
-	a.known = newCache(now, knownCredentials, counted, a.describe)
+	a := &authenticator{asker: asker, now: now, resource: resource, reportSlots: make(chan struct{}, 32)}
+	a.credentials = newCache(now, maxCredentials, counted, a.fetch)
 	return a
 }
 
 // authenticate finds the credential of a key. stranger is asked before anything is looked up for a key that is not
 // remembered, and before a wrong secret is answered: guesses are for it to count.
 func (a *authenticator) authenticate(ctx context.Context, k key, stranger func() error) (*Credential, error) {
-	if a.known.find(k.id) == nil {
+	if a.credentials.load(k.id) == nil {
 		if err := stranger(); err != nil {
 			return nil, err
 		}
 	}
-	c, err := a.known.lookup(ctx, k.id)
+	c, err := a.credentials.lookup(ctx, k.id)
 	if err != nil {
 		return nil, unauthorizedIfUnknown(err)
 	}
 	now := a.now()
 	if !c.matches(k, now) && k.kind == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
 		// The token may be newer than what is remembered of its grant.
-		if c, err = a.describe(ctx, k.id, c); err != nil {
+		if c, err = a.fetch(ctx, k.id, c); err != nil {
 			return nil, unauthorizedIfUnknown(err)
 		}
 	}
@@ -111,7 +111,7 @@ func (a *authenticator) authenticate(ctx context.Context, k key, stranger func()
 		}
 		return nil, ErrUnauthorized
 	}
-	a.report(c, now)
+	a.reportUse(c, now)
 	return c, nil
 }
 
@@ -124,28 +124,28 @@ func unauthorizedIfUnknown(err error) error {
 }
 
 // describe asks what an id stands for. What is revoked, or a disabled person's, is as good as unknown.
-func (a *authenticator) describe(ctx context.Context, id string, old *Credential) (*Credential, error) {
-	find := a.describeCredential
+func (a *authenticator) fetch(ctx context.Context, id string, old *Credential) (*Credential, error) {
+	find := a.fetchCredential
 	if strings.HasPrefix(id, user.GrantPrefix) {
-		find = a.describeGrant
+		find = a.fetchGrant
 	}
 	c, err := find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if old != nil {
-		c.standing = old.standing
+		c.usage = old.usage
 	}
 	if c.Principal.GetUserId() == "" { // a computer's own
 		return c, nil
 	}
-	person, err := a.standing(ctx, c.Principal.GetUserId())
+	person, err := a.accountStatus(ctx, c.Principal.GetUserId())
 	if err != nil {
 		return nil, err
 	}
 	c.InternalAdmin = person.GetInternalAdmin()
 	if operator := c.Principal.GetImpersonatorId(); operator != "" {
-		if err := a.mayImpersonate(ctx, operator); err != nil {
+		if err := a.checkImpersonator(ctx, operator); err != nil {
 			return nil, err
 		}
 	}
@@ -153,7 +153,7 @@ func (a *authenticator) describe(ctx context.Context, id string, old *Credential
 }
 
 // standing is how a person stands who is not disabled. Errors: not_found.
-func (a *authenticator) standing(ctx context.Context, userID string) (*userv1.Standing, error) {
+func (a *authenticator) accountStatus(ctx context.Context, userID string) (*userv1.Standing, error) {
 	person, err := typed[*userv1.Standing](a.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeStanding{},
 	}))
@@ -164,15 +164,15 @@ func (a *authenticator) standing(ctx context.Context, userID string) (*userv1.St
 }
 
 // mayImpersonate refuses who acts as somebody and is no internal admin any more. Errors: not_found.
-func (a *authenticator) mayImpersonate(ctx context.Context, userID string) error {
-	operator, err := a.standing(ctx, userID)
+func (a *authenticator) checkImpersonator(ctx context.Context, userID string) error {
+	operator, err := a.accountStatus(ctx, userID)
 	if err == nil && !operator.GetInternalAdmin() {
 		return ErrNotFound
 	}
 	return err
 }
 
-func (a *authenticator) describeCredential(ctx context.Context, id string) (*Credential, error) {
+func (a *authenticator) fetchCredential(ctx context.Context, id string) (*Credential, error) {
 	found, err := typed[*credentialv1.Credential](a.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindCredential, Identity: id, Principal: entity.Platform(),
 		Message: &credentialv1.DescribeCredential{},
@@ -188,8 +188,8 @@ func (a *authenticator) describeCredential(ctx context.Context, id string) (*Cre
 			Kind: found.GetKind(), CredentialId: id, UserId: found.GetUserId(), Grants: found.GetGrants(),
 			WorkspaceId: found.GetWorkspaceId(), ImpersonatorId: found.GetImpersonatorId(),
 		},
-		secrets:  []secret{{found.GetSecretSha256(), found.GetExpiresAt()}},
-		standing: &standing{},
+		secrets: []secret{{found.GetSecretSha256(), found.GetExpiresAt()}},
+		usage:   &usage{},
 	}
 	c.used.Store(found.GetLastUsedAt())
 	return c, nil
@@ -197,7 +197,7 @@ func (a *authenticator) describeCredential(ctx context.Context, id string) (*Cre
 
 // describeGrant is the credential of a grant's access tokens. It is known by the grant, so that limits and streams
 // outlive a token.
-func (a *authenticator) describeGrant(ctx context.Context, id string) (*Credential, error) {
+func (a *authenticator) fetchGrant(ctx context.Context, id string) (*Credential, error) {
 	found, err := typed[*grantv1.Grant](a.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindGrant, Identity: id, Principal: entity.Platform(), Message: &grantv1.DescribeGrant{},
 	}))
@@ -215,7 +215,7 @@ func (a *authenticator) describeGrant(ctx context.Context, id string) (*Credenti
 			Grants: found.GetScopes(), WorkspaceId: found.GetWorkspaceId(),
 		},
 		Audience: found.GetAudience(),
-		standing: &standing{},
+		usage:    &usage{},
 	}
 	for _, token := range found.GetAccess() {
 		c.secrets = append(c.secrets, secret{token.GetSecretSha256(), token.GetExpiresAt()})
@@ -225,28 +225,28 @@ func (a *authenticator) describeGrant(ctx context.Context, id string) (*Credenti
 }
 
 // current asks again, past what is remembered, whether a credential still stands.
-func (a *authenticator) current(ctx context.Context, c *Credential) error {
+func (a *authenticator) revalidate(ctx context.Context, c *Credential) error {
 	if c.expired(a.now()) {
 		return ErrUnauthorized
 	}
-	_, err := a.describe(ctx, c.Principal.GetCredentialId(), c)
+	_, err := a.fetch(ctx, c.Principal.GetCredentialId(), c)
 	return unauthorizedIfUnknown(err)
 }
 
 // report notes the use of a credential off the request's path, no more often than is recorded. Under pressure it is left out.
-func (a *authenticator) report(c *Credential, now time.Time) {
+func (a *authenticator) reportUse(c *Credential, now time.Time) {
 	last, at := c.used.Load(), now.UnixMilli()
 	if at-last < entity.UsePrecision.Milliseconds() || !c.used.CompareAndSwap(last, at) {
 		return
 	}
 	select {
-	case a.slots <- struct{}{}:
+	case a.reportSlots <- struct{}{}:
 	default:
 		c.used.Store(last)
 		return
 	}
 	a.reports.Go(func() {
-		defer func() { <-a.slots }()
+		defer func() { <-a.reportSlots }()
 		ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
 		defer cancel()
 		use := entity.Command{
@@ -262,14 +262,14 @@ func (a *authenticator) report(c *Credential, now time.Time) {
 
 // ForgetPerson forgets what is remembered of each credential of a person, and of each with which they impersonate somebody.
 // With end, streams with those credentials end.
-func (c *Call) ForgetPerson(userID string, end bool) {
-	known := c.server.authenticator.known
-	known.forget(userID)  // answers on their way are not kept
-	known.forgetUnknown() // keys of disabled people are among them
+func (c *Call) InvalidateUser(userID string, end bool) {
+	known := c.server.authenticator.credentials
+	known.invalidate(userID) // answers on their way are not kept
+	known.invalidateMisses() // keys of disabled people are among them
 	known.entries.Range(func(id, found any) bool {
-		of := found.(*remembered[*Credential]).value.Principal
+		of := found.(*cacheEntry[*Credential]).value.Principal
 		if of.GetUserId() == userID || of.GetImpersonatorId() == userID {
-			known.forget(id.(string))
+			known.invalidate(id.(string))
 			if end {
 				c.server.watch.end(id.(string))
 			}
@@ -280,6 +280,6 @@ func (c *Call) ForgetPerson(userID string, end bool) {
 
 // EndCredential forgets what is remembered of a credential or grant, and ends its streams: it opens nothing here any more.
 func (s *Server) EndCredential(id string) {
-	s.authenticator.known.forget(id)
+	s.authenticator.credentials.invalidate(id)
 	s.watch.end(id)
 }

@@ -33,7 +33,7 @@ func BenchmarkIdentify(b *testing.B) {
 		defer report(b)()
 		c := holders.with(b, s, holders.issue())
 		for b.Loop() {
-			if err := c.identify(); err != nil {
+			if err := c.authenticate(); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -43,7 +43,7 @@ func BenchmarkIdentify(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			c := next()
 			for pb.Next() {
-				if err := c.identify(); err != nil {
+				if err := c.authenticate(); err != nil {
 					b.Error(err)
 					return
 				}
@@ -104,7 +104,7 @@ func (h *holders) with(b *testing.B, s *Server, key string) *Call {
 	r := httptest.NewRequest(http.MethodGet, "/v1/whoami", nil)
 	r.Header.Set("Authorization", "Bearer "+key)
 	c := &Call{Context: r.Context(), server: s, operation: &operation{}, Response: &Response{}, Request: r}
-	if err := c.identify(); err != nil {
+	if err := c.authenticate(); err != nil {
 		b.Error(err)
 	}
 	return c

@@ -46,7 +46,7 @@ func Answer[In, Out any](status int, decode func(*Call) (In, error), run func(*C
 		if err != nil {
 			return err
 		}
-		c.Response.JSON(status, out)
+		c.Response.WriteJSON(status, out)
 		return nil
 	}
 }
@@ -67,7 +67,7 @@ func AnswerCreated[In, Out any](decode func(*Call) (In, error), run func(*Call, 
 		if created {
 			status = http.StatusCreated
 		}
-		c.Response.JSON(status, out)
+		c.Response.WriteJSON(status, out)
 		return nil
 	}
 }
@@ -130,12 +130,12 @@ func (c *Call) RequestTime() time.Duration { return c.server.options.Limits.Requ
 
 // SealCursor returns the cursor of a place in a list, bound to a Binding.
 func (c *Call) SealCursor(place string, binding []byte) string {
-	return c.server.cursors.text(place, binding)
+	return c.server.cursors.encode(place, binding)
 }
 
 // OpenCursor returns the place that a cursor stands for. Errors: invalid_cursor if it is not bound to the Binding.
 func (c *Call) OpenCursor(text string, binding []byte) (string, error) {
-	return c.server.cursors.place(text, binding)
+	return c.server.cursors.decode(text, binding)
 }
 
 // EndCredential forgets what is remembered of a credential or grant and ends its streams. Once the credential is revoked,
@@ -143,7 +143,7 @@ func (c *Call) OpenCursor(text string, binding []byte) (string, error) {
 func (c *Call) EndCredential(id string) { c.server.EndCredential(id) }
 
 // ForgetSlug forgets which workspace a slug names, so that the next request looks it up anew.
-func (c *Call) ForgetSlug(slug string) { c.server.workspaces.forget(slug) }
+func (c *Call) InvalidateSlug(slug string) { c.server.workspaces.invalidate(slug) }
 
 // InBackground returns a call for work that continues after the answer to this one. It has no caller: commands must name
 // their principal.

@@ -56,7 +56,7 @@ func Invalid(format string, args ...any) error {
 }
 
 // refusal is what the client is told of an error. Only codes of the table cross; everything else is internal.
-func refusal(err error, requestID string) *entity.Error {
+func publicError(err error, requestID string) *entity.Error {
 	var refused *entity.Error
 	switch {
 	case errors.As(err, &refused):
@@ -87,7 +87,7 @@ func (w *Response) fail(err error) {
 	if w.status != 0 {
 		return
 	}
-	refused := refusal(err, w.ID)
+	refused := publicError(err, w.ID)
 	header := w.Header()
 	for _, entityHeader := range []string{"Content-Length", "Content-Type", "Etag", "Last-Modified"} {
 		header.Del(entityHeader)
@@ -106,7 +106,7 @@ func (w *Response) fail(err error) {
 	if refused.Code == entity.Unauthorized {
 		header["Www-Authenticate"] = w.challenges()
 	}
-	w.JSON(Statuses[refused.Code], body)
+	w.WriteJSON(Statuses[refused.Code], body)
 }
 
 // RetrySeconds rounds up, to at least one.
@@ -115,13 +115,13 @@ func RetrySeconds(d time.Duration) string {
 }
 
 // RefusedWith tells whether an error refuses with a code.
-func RefusedWith(err error, code entity.Code) bool {
+func HasCode(err error, code entity.Code) bool {
 	var refused *entity.Error
 	return errors.As(err, &refused) && refused.Code == code
 }
 
 // failure logs what a client is not told.
-func failure(err error) string {
+func internalDetail(err error) string {
 	var refused *entity.Error
 	if errors.As(err, &refused) && refused.Code != entity.Internal {
 		return ""

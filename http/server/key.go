@@ -27,7 +27,7 @@ const (
 )
 
 // kinds lists the kinds of keys: how a key starts, and the prefix of the ids of what it opens.
-var kinds = []struct {
+var keyKinds = []struct {
 	start, prefix string
 	kind          wirev1.CredentialKind
 }{
@@ -41,7 +41,7 @@ var kinds = []struct {
 
 // StartOf returns how keys of a kind start; "" for a kind without keys.
 func StartOf(kind wirev1.CredentialKind) string {
-	for _, k := range kinds {
+	for _, k := range keyKinds {
 		if k.kind == kind {
 			return k.start
 		}
@@ -88,7 +88,7 @@ func Hash(secret string) []byte {
 
 // parseKey splits what is presented.
 func parseKey(text string) (key, bool) {
-	for _, s := range kinds {
+	for _, s := range keyKinds {
 		if id, secret, ok := splitKey(s.start, text); ok {
 			return key{s.kind, s.prefix + id, secret}, true
 		}
@@ -124,10 +124,10 @@ func IsSecret(text string) bool {
 
 // presentedKey is the key of a request: in the Authorization header or, without one, the browser's cookie. A session's key
 // is good in the cookie alone, so that no page can use one that it came by.
-func (c *Call) presentedKey() (key, error) {
+func (c *Call) readKey() (key, error) {
 	const session = wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION
 	if _, ok := c.Request.Header["Authorization"]; ok {
-		k, ok := parseKey(authorization(c.Request, c.Response.overDrive()))
+		k, ok := parseKey(readAuthorization(c.Request, c.Response.isDriveRequest()))
 		if !ok || k.kind == session {
 			return key{}, ErrUnauthorized
 		}
@@ -141,12 +141,12 @@ func (c *Call) presentedKey() (key, error) {
 	if !ok || k.kind != session {
 		return key{}, ErrUnauthorized
 	}
-	return k, c.SameOrigin()
+	return k, c.CheckSameOrigin()
 }
 
 // SameOrigin refuses changes that another site's page has a browser send. Requests with a key of their own are nobody's
 // but their sender's, and are not held against it.
-func (c *Call) SameOrigin() error {
+func (c *Call) CheckSameOrigin() error {
 	if err := c.server.crossOrigin.Check(c.Request); err != nil {
 		return entity.Errorf(entity.Forbidden, "the request comes from another site")
 	}
@@ -162,7 +162,7 @@ func (s *Server) CookieName() string {
 }
 
 // authorization is the key in the header, if any; basic also admits it as the password of HTTP Basic.
-func authorization(r *http.Request, basic bool) string {
+func readAuthorization(r *http.Request, basic bool) string {
 	header := r.Header["Authorization"]
 	if len(header) != 1 {
 		return ""

@@ -13,7 +13,7 @@ import (
 )
 
 // Bucket is a token bucket in one word: the time at which it will be full again.
-type Bucket struct{ full atomic.Int64 }
+type Bucket struct{ fullAt atomic.Int64 }
 
 // Take takes one of rate tokens a second, of which burst may be saved up, or tells how long to wait for one.
 // A rate of 0 or less never refuses.
@@ -21,25 +21,25 @@ func (b *Bucket) Take(now time.Time, rate, burst int) time.Duration {
 	if rate <= 0 {
 		return 0
 	}
-	return b.TakeEach(now, time.Second/time.Duration(rate), burst)
+	return b.TakeInterval(now, time.Second/time.Duration(rate), burst)
 }
 
 // TakeEach is take with the time in which one token comes. A clock that has gone back delays nobody by more than the time of
 // one token: no bucket is emptier than empty.
-func (b *Bucket) TakeEach(now time.Time, each time.Duration, burst int) time.Duration {
+func (b *Bucket) TakeInterval(now time.Time, each time.Duration, burst int) time.Duration {
 	interval, at := int64(each), now.UnixNano()
 	for {
-		full := b.full.Load()
+		full := b.fullAt.Load()
 		room := interval * int64(max(burst, 1))
 		if full > at+room { // the clock has gone back
-			b.full.CompareAndSwap(full, at+room)
+			b.fullAt.CompareAndSwap(full, at+room)
 			continue
 		}
 		next := max(full, at) + interval
 		if over := next - at - room; over > 0 {
 			return time.Duration(over)
 		}
-		if b.full.CompareAndSwap(full, next) {
+		if b.fullAt.CompareAndSwap(full, next) {
 			return 0
 		}
 	}
@@ -47,8 +47,8 @@ func (b *Bucket) TakeEach(now time.Time, each time.Duration, burst int) time.Dur
 
 // Allowance is how many of something may come at once, and the time in which one more may come.
 type Allowance struct {
-	Burst int
-	Each  time.Duration
+	Burst    int
+	Interval time.Duration
 }
 
 // Buckets is a table of token buckets by key. Its memory is fixed, however many keys there are: keys whose hashes collide
@@ -65,13 +65,13 @@ func NewBuckets[Key comparable]() Buckets[Key] {
 
 // Take takes a token of a key, or returns how long to wait for one.
 func (b Buckets[Key]) Take(now time.Time, key Key, limit Allowance) time.Duration {
-	return b.of(key).TakeEach(now, limit.Each, limit.Burst)
+	return b.bucket(key).TakeInterval(now, limit.Interval, limit.Burst)
 }
 
 // Share reports whether two keys share a bucket.
-func (b Buckets[Key]) Share(one, other Key) bool { return b.of(one) == b.of(other) }
+func (b Buckets[Key]) SharesBucket(one, other Key) bool { return b.bucket(one) == b.bucket(other) }
 
-func (b Buckets[Key]) of(key Key) *Bucket {
+func (b Buckets[Key]) bucket(key Key) *Bucket {
 	return &b.buckets[maphash.Comparable(b.seed, key)%uint64(len(b.buckets))]
 }
 
@@ -121,15 +121,15 @@ func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
 	address := peer.Addr().Unmap()
 	forwarded := r.Header["X-Forwarded-For"]
-	if len(forwarded) == 0 || !within(address, trusted) {
+	if len(forwarded) == 0 || !isWithin(address, trusted) {
 		return address
 	}
-	for _, hop := range nearest(forwarded) {
+	for _, hop := range lastHops(forwarded) {
 		next, err := netip.ParseAddr(strings.TrimSpace(hop))
 		if err != nil {
 			break
 		}
-		if address = next.Unmap(); !within(address, trusted) {
+		if address = next.Unmap(); !isWithin(address, trusted) {
 			break
 		}
 	}
@@ -138,7 +138,7 @@ func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 
 // nearest are the last of a list, the last one first. Several lines of it are one (RFC 9110, section 5.3): of proxies in a
 // row each may add its own.
-func nearest(lines []string) (hops []string) {
+func lastHops(lines []string) (hops []string) {
 	for _, line := range slices.Backward(lines) {
 		for more := true; more; {
 			if len(hops) == maxHops {
@@ -154,6 +154,6 @@ func nearest(lines []string) (hops []string) {
 	return hops
 }
 
-func within(address netip.Addr, networks []netip.Prefix) bool {
+func isWithin(address netip.Addr, networks []netip.Prefix) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(address) })
 }

@@ -60,7 +60,7 @@ func Binding(parts ...string) []byte {
 }
 
 // text is the cursor of a place in a walk. The nonce follows from both, so that no two differ under one.
-func (c cursors) text(place string, walk []byte) string {
+func (c cursors) encode(place string, walk []byte) string {
 	mac := hmac.New(sha256.New, c.nonce)
 	mac.Write(binary.AppendUvarint(nil, uint64(len(walk))))
 	mac.Write(walk)
@@ -70,7 +70,7 @@ func (c cursors) text(place string, walk []byte) string {
 }
 
 // place is what a cursor stands for. Errors: invalid_cursor.
-func (c cursors) place(text string, walk []byte) (string, error) {
+func (c cursors) decode(text string, walk []byte) (string, error) {
 	if len(text) > maxCursor || strings.ContainsAny(text, "\r\n") { // which the decoder would pass over
 		return "", ErrInvalidCursor
 	}
@@ -158,7 +158,7 @@ func ReadList[Item, Fields any, Row row[Fields]](
 	if err != nil {
 		return Collection[Item]{}, err
 	}
-	items, err := Entries(found, view)
+	items, err := DecodeRows(found, view)
 	if err != nil {
 		return Collection[Item]{}, err
 	}
@@ -166,7 +166,7 @@ func ReadList[Item, Fields any, Row row[Fields]](
 }
 
 // Entries are the rows of a page as they are answered.
-func Entries[Item, Fields any, Row row[Fields]](found *wirev1.Page, view func(Row) Item) ([]Item, error) {
+func DecodeRows[Item, Fields any, Row row[Fields]](found *wirev1.Page, view func(Row) Item) ([]Item, error) {
 	items := make([]Item, len(found.GetRows()))
 	for i, bytes := range found.GetRows() {
 		entry := Row(new(Fields))
@@ -182,7 +182,7 @@ func Entries[Item, Fields any, Row row[Fields]](found *wirev1.Page, view func(Ro
 const concurrency = 16
 
 // Each carries out n pieces of work, some of them side by side, until one fails.
-func Each(n int, work func(i int) error) error {
+func ForEach(n int, work func(i int) error) error {
 	var group errgroup.Group
 	group.SetLimit(concurrency)
 	for i := range n {

@@ -19,7 +19,7 @@ type connection struct {
 	// heads bounds the heads of the connection's requests; nil: nothing does.
 	heads *headConn
 	// over tells that the connection is one too many.
-	over bool
+	isOverLimit bool
 }
 
 type connectionKey struct{}
@@ -29,7 +29,7 @@ func connectionOf(ctx context.Context) *connection {
 	return c
 }
 
-func (s *Server) newListening(handler http.Handler) *http.Server {
+func (s *Server) newHTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: s.options.Limits.HeaderTime,
@@ -45,19 +45,19 @@ func (s *Server) newListening(handler http.Handler) *http.Server {
 
 // enter sees a connection before it is counted. One beyond the limit is kept to be told so; when those become many too,
 // they are closed at once.
-func (s *Server) enter(ctx context.Context, c net.Conn) context.Context {
+func (s *Server) admitConnection(ctx context.Context, c net.Conn) context.Context {
 	limit, open := int64(s.options.Limits.Connections), s.connections.Load()
 	if open >= limit+limit/8+16 {
 		c.Close()
 	}
-	of := &connection{Conn: c, over: open >= limit}
+	of := &connection{Conn: c, isOverLimit: open >= limit}
 	if heads, ok := c.(*headConn); ok {
 		of.Conn, of.heads = heads.Conn, heads
 	}
 	return context.WithValue(ctx, connectionKey{}, of)
 }
 
-func (s *Server) count(c net.Conn, state http.ConnState) {
+func (s *Server) countConnection(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		s.connections.Add(1)
@@ -74,7 +74,7 @@ func (s *Server) count(c net.Conn, state http.ConnState) {
 const streamBuffer = 64 << 10
 
 // forStream fits a connection to a stream.
-func (c *connection) forStream() {
+func (c *connection) limitWriteBuffer() {
 	if c == nil {
 		return
 	}
@@ -148,7 +148,7 @@ type headConn struct {
 	lines           int
 	length, charged int64
 	// filled tells that the line under way has bytes other than its end.
-	filled bool
+	lineHasText bool
 }
 
 // Read reads what arrives. Where a head exceeds its bounds it answers the request itself and reports the end of the
@@ -174,15 +174,15 @@ func (c *headConn) scan(arrived []byte) (answer string) {
 		}
 		arrived = arrived[len(line):]
 		c.length += int64(len(line))
-		c.filled = c.filled || len(bytes.TrimRight(line, "\r\n")) > 0
+		c.lineHasText = c.lineHasText || len(bytes.TrimRight(line, "\r\n")) > 0
 		if end < 0 {
 			break
 		}
-		if !c.filled && c.lines > 0 {
-			c.end()
+		if !c.lineHasText && c.lines > 0 {
+			c.release()
 			return ""
 		}
-		c.filled = false
+		c.lineHasText = false
 		if c.lines++; c.lines > maxFields+1 { // the first is the request's
 			return tooManyFields
 		}
@@ -202,7 +202,7 @@ func (c *headConn) scan(arrived []byte) (answer string) {
 // take the answer away from it.
 func (c *headConn) refuse(answer string) {
 	c.endHead()
-	until := time.Now().Add(lastWords)
+	until := time.Now().Add(endGrace)
 	c.SetDeadline(until)
 	if _, err := io.WriteString(c.Conn, answer); err != nil || c.CloseWrite() != nil {
 		return
@@ -214,19 +214,19 @@ func (c *headConn) refuse(answer string) {
 func (c *headConn) beginHead() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.end()
-	c.inHead, c.lines, c.length, c.filled = true, 0, 0, false
+	c.release()
+	c.inHead, c.lines, c.length, c.lineHasText = true, 0, 0, false
 }
 
 // endHead is called when a request is handled.
 func (c *headConn) endHead() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.end()
+	c.release()
 }
 
 // end gives back what was charged for the head. The caller holds mu.
-func (c *headConn) end() {
+func (c *headConn) release() {
 	c.inHead = false
 	c.total.Add(-c.charged)
 	c.charged = 0

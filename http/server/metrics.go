@@ -59,11 +59,11 @@ func newMetrics(r prometheus.Registerer, g prometheus.Gatherer) (*metrics, error
 		failed = errors.Join(failed, r.Register(c))
 	}
 	m.unrouted = m.meter(Route{Path: "none", Method: "other"})
-	m.credentialLookup, m.slugLookup = m.lookup("credential"), m.lookup("slug")
+	m.credentialLookup, m.slugLookup = m.newLookupCounter("credential"), m.newLookupCounter("slug")
 	return m, failed
 }
 
-func (m *metrics) lookup(kind string) func(hit bool) {
+func (m *metrics) newLookupCounter(kind string) func(hit bool) {
 	memory, asked := m.lookups.WithLabelValues(kind, "memory"), m.lookups.WithLabelValues(kind, "asked")
 	return func(hit bool) {
 		if hit {
@@ -75,7 +75,7 @@ func (m *metrics) lookup(kind string) func(hit bool) {
 }
 
 // sent counts what went over a stream.
-func (m *metrics) sent(frames []byte) {
+func (m *metrics) countFrames(frames []byte) {
 	m.frames.Add(float64(bytes.Count(frames, []byte("\n\n"))))
 	m.bytes.Add(float64(len(frames)))
 }

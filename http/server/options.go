@@ -65,7 +65,7 @@ type Limits struct {
 	HeaderTime, IdleTime time.Duration
 }
 
-func (o Options) complete() (Options, error) {
+func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.Asker == nil:
 		return o, errors.New("http: Asker is required")
@@ -96,32 +96,32 @@ func (o Options) complete() (Options, error) {
 	if o.PublicURL == nil {
 		o.PublicURL = &url.URL{Scheme: "http", Host: "localhost:8080"}
 	}
-	orDefault(&o.StreamSegment, 15*time.Minute)
-	orDefault(&o.Heartbeat, 15*time.Second)
-	o.Limits.complete()
+	setDefault(&o.StreamSegment, 15*time.Minute)
+	setDefault(&o.Heartbeat, 15*time.Second)
+	o.Limits.setDefaults()
 	return o, nil
 }
 
 // DefaultConnections are the Connections of Limits that leave them out.
 const DefaultConnections = 12_000
 
-func (l *Limits) complete() {
-	orDefault(&l.Connections, DefaultConnections)
-	orDefault(&l.Requests, 4096)
-	orDefault(&l.Streams, 10_000)
-	orDefault(&l.CredentialStreams, 5000)
-	orDefault(&l.Rate, 5000)
-	orDefault(&l.Burst, 2*max(l.Rate, 0))
-	orDefault(&l.AddressRate, 50)
-	orDefault(&l.AddressBurst, 20*max(l.AddressRate, 0))
-	orDefault(&l.Workspaces, 1000)
-	orDefault(&l.RequestTime, 30*time.Second)
-	orDefault(&l.StallTime, time.Minute)
-	orDefault(&l.HeaderTime, 10*time.Second)
-	orDefault(&l.IdleTime, 2*time.Minute)
+func (l *Limits) setDefaults() {
+	setDefault(&l.Connections, DefaultConnections)
+	setDefault(&l.Requests, 4096)
+	setDefault(&l.Streams, 10_000)
+	setDefault(&l.CredentialStreams, 5000)
+	setDefault(&l.Rate, 5000)
+	setDefault(&l.Burst, 2*max(l.Rate, 0))
+	setDefault(&l.AddressRate, 50)
+	setDefault(&l.AddressBurst, 20*max(l.AddressRate, 0))
+	setDefault(&l.Workspaces, 1000)
+	setDefault(&l.RequestTime, 30*time.Second)
+	setDefault(&l.StallTime, time.Minute)
+	setDefault(&l.HeaderTime, 10*time.Second)
+	setDefault(&l.IdleTime, 2*time.Minute)
 }
 
-func orDefault[T comparable](value *T, or T) {
+func setDefault[T comparable](value *T, or T) {
 	var zero T
 	if *value == zero {
 		*value = or

@@ -158,4 +158,4 @@ func CheckPath(name, path string) error {
 }
 
 // EntryName tells whether a valid path has one segment.
-func EntryName(path string) bool { return path != "" && !strings.Contains(path, "/") }
+func IsEntryName(path string) bool { return path != "" && !strings.Contains(path, "/") }

@@ -23,7 +23,7 @@ type Response struct {
 	workspace *Workspace
 	status    int
 	bytes     int64
-	Failed    error
+	Err       error
 	// metadata is the public URL of ResourceMetadataPath.
 	metadata string
 	// pace, where set, extends the connection's write deadline before each write; its error ends the answer.
@@ -42,10 +42,10 @@ func (w *Response) WriteHeader(status int) {
 
 func (w *Response) Write(b []byte) (total int, err error) {
 	for {
-		if err := w.begin(); err != nil {
+		if err := w.beginWrite(); err != nil {
 			return total, err
 		}
-		n, err := w.ResponseWriter.Write(b[:min(len(b), piece)])
+		n, err := w.ResponseWriter.Write(b[:min(len(b), maxWrite)])
 		total, w.bytes = total+n, w.bytes+int64(n)
 		if b = b[n:]; err != nil || len(b) == 0 {
 			return total, err
@@ -53,7 +53,7 @@ func (w *Response) Write(b []byte) (total int, err error) {
 	}
 }
 
-func (w *Response) begin() error {
+func (w *Response) beginWrite() error {
 	if w.pace != nil {
 		if err := w.pace(); err != nil {
 			return err
@@ -67,7 +67,7 @@ func (w *Response) begin() error {
 
 // piece bounds what is written between two looks at the write deadline: the slowest client that is waited for takes one
 // in Limits.StallTime.
-const piece = 256 << 10
+const maxWrite = 256 << 10
 
 // ReadFrom keeps the kernel's file-to-socket copy within reach.
 func (w *Response) ReadFrom(src io.Reader) (int64, error) {
@@ -78,12 +78,12 @@ func (w *Response) ReadFrom(src io.Reader) (int64, error) {
 	var total int64
 	limited, _ := src.(*io.LimitedReader)
 	for {
-		if err := w.begin(); err != nil {
+		if err := w.beginWrite(); err != nil {
 			return total, err
 		}
-		part := &io.LimitedReader{R: src, N: piece}
+		part := &io.LimitedReader{R: src, N: maxWrite}
 		if limited != nil { // a limit inside a limit would hide the file
-			part = &io.LimitedReader{R: limited.R, N: min(limited.N, piece)}
+			part = &io.LimitedReader{R: limited.R, N: min(limited.N, maxWrite)}
 		}
 		want := part.N
 		n, err := to.ReadFrom(part)
@@ -98,7 +98,7 @@ func (w *Response) ReadFrom(src io.Reader) (int64, error) {
 }
 
 func (w *Response) Flush() {
-	if w.begin() != nil {
+	if w.beginWrite() != nil {
 		return
 	}
 	if f, ok := w.ResponseWriter.(http.Flusher); ok {
@@ -124,21 +124,21 @@ func (c *Call) AbortAfterFirstByte(err error) error {
 	if err == nil || c.Response.status == 0 {
 		return err
 	}
-	c.Response.Failed = err
+	c.Response.Err = err
 	panic(http.ErrAbortHandler)
 }
 
 // Verbatim is an answer that is JSON already, in pieces.
-type Verbatim [][]byte
+type RawJSON [][]byte
 
-func (w *Response) JSON(status int, answer any) {
-	parts, ok := answer.(Verbatim)
+func (w *Response) WriteJSON(status int, answer any) {
+	parts, ok := answer.(RawJSON)
 	if !ok {
 		body, err := json.Marshal(answer)
 		if err != nil {
 			panic(err)
 		}
-		parts = Verbatim{body}
+		parts = RawJSON{body}
 	}
 	size := 0
 	for _, part := range parts {

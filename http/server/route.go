@@ -136,7 +136,7 @@ func (s *Server) newRouter(table []Route) *mux.Router {
 				w.(*Response).fail(entity.Errorf(entity.MethodNotAllowed, "the method is not allowed here"))
 				return
 			}
-			s.operate(op, w.(*Response), r)
+			s.runOperation(op, w.(*Response), r)
 		})
 	}
 	return router

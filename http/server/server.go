@@ -55,7 +55,7 @@ type Server struct {
 	authenticator *authenticator
 	workspaces    *cache[*Workspace]
 	cursors       cursors
-	watch         *watch
+	watch         *watcher
 	// routes are served on the public listener, operatorRoutes on the operators'.
 	routes, operatorRoutes []Route
 	router, operatorRouter *mux.Router
@@ -65,14 +65,14 @@ type Server struct {
 	requests, publicRequests atomic.Int64
 	connections              atomic.Int64
 	// heads is what unfinished heads are charged, in bytes.
-	heads         atomic.Int64
-	listening     *http.Server
-	administering *http.Server
+	heads          atomic.Int64
+	publicServer   *http.Server
+	operatorServer *http.Server
 }
 
 // New makes a server. Mount must give it its routes before the first request.
 func New(o Options) (*Server, error) {
-	o, err := o.complete()
+	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -86,10 +86,10 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.authenticator = newAuthenticator(o.Asker, o.Clock, strings.TrimSuffix(o.PublicURL.String(), "/"), s.metrics.credentialLookup)
-	s.workspaces = newCache(o.Clock, knownSlugs, s.metrics.slugLookup, s.resolveSlug)
-	s.watch = newWatch(s.authenticator, o.Limits, s.metrics.streams)
-	s.listening, s.administering = s.newListening(s), s.newListening(s.Admin())
-	s.listening.ConnContext, s.listening.ConnState = s.enter, s.count // operators connect however many clients there are
+	s.workspaces = newCache(o.Clock, maxSlugs, s.metrics.slugLookup, s.resolveSlug)
+	s.watch = newWatcher(s.authenticator, o.Limits, s.metrics.streams)
+	s.publicServer, s.operatorServer = s.newHTTPServer(s), s.newHTTPServer(s.Admin())
+	s.publicServer.ConnContext, s.publicServer.ConnState = s.admitConnection, s.countConnection // operators connect however many clients there are
 	return s, nil
 }
 
@@ -106,11 +106,11 @@ func (s *Server) Routes() []Route { return s.routes }
 // Options returns the options of the server, with the defaults filled in.
 func (s *Server) Options() Options { return s.options }
 
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.answer(s.router, w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handle(s.router, w, r) }
 
 // Admin returns the handler of the operators' routes. It must be reachable for operators only: it asks for no credential.
 func (s *Server) Admin() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.answer(s.operatorRouter, w, r) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handle(s.operatorRouter, w, r) })
 }
 
 // Stats describes the memory that clients occupy.
@@ -124,7 +124,7 @@ type Stats struct {
 // Stats returns what clients occupy now.
 func (s *Server) Stats() Stats {
 	return Stats{
-		Credentials: s.authenticator.known.size.Load(), HeadBytes: s.heads.Load(),
+		Credentials: s.authenticator.credentials.size.Load(), HeadBytes: s.heads.Load(),
 		MaxHeadBytes: int64(s.options.Limits.Connections)*freeHead + maxHeads,
 	}
 }
@@ -132,18 +132,18 @@ func (s *Server) Stats() Stats {
 // Flush waits until the uses of credentials so far are recorded.
 func (s *Server) Flush() { s.authenticator.reports.Wait() }
 
-func (s *Server) answer(router http.Handler, w http.ResponseWriter, r *http.Request) {
-	res := &Response{ResponseWriter: w, Request: r, ID: s.requestID(r), started: time.Now(), metadata: s.metadata}
+func (s *Server) handle(router http.Handler, w http.ResponseWriter, r *http.Request) {
+	res := &Response{ResponseWriter: w, Request: r, ID: s.chooseRequestID(r), started: time.Now(), metadata: s.metadata}
 	res.Header()["X-Request-Id"] = []string{res.ID}
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()
-	defer s.finish(res, r)
+	defer s.endRequest(res, r)
 	res.limitBody(r, s.options.Limits.RequestTime)
 	c := connectionOf(r.Context())
 	if c != nil && c.heads != nil {
 		c.heads.endHead()
 	}
-	if c != nil && c.over {
+	if c != nil && c.isOverLimit {
 		res.Header()["Connection"] = []string{"close"}
 		res.fail(ErrOverloaded)
 		return
@@ -156,7 +156,7 @@ func (s *Server) answer(router http.Handler, w http.ResponseWriter, r *http.Requ
 const publicShare = 4
 
 // operate takes a request through its operation.
-func (s *Server) operate(op *operation, w *Response, r *http.Request) {
+func (s *Server) runOperation(op *operation, w *Response, r *http.Request) {
 	w.operation = op
 	if op.Timing != Streaming {
 		defer s.requests.Add(-1)
@@ -183,7 +183,7 @@ func (s *Server) operate(op *operation, w *Response, r *http.Request) {
 		err = op.Handler(c)
 	}
 	if err != nil {
-		w.Failed = err
+		w.Err = err
 		w.fail(err)
 	}
 }
@@ -198,13 +198,13 @@ func (w *Response) limitBody(r *http.Request, d time.Duration) {
 }
 
 // overDrive tells whether the request is for a drive, whose clients know HTTP Basic.
-func (w *Response) overDrive() bool {
+func (w *Response) isDriveRequest() bool {
 	return w.operation != nil && strings.HasPrefix(w.operation.Path, DrivePath)
 }
 
 // challenges returns the ways to authenticate.
 func (w *Response) challenges() []string {
-	if w.overDrive() {
+	if w.isDriveRequest() {
 		return []string{w.bearerChallenge(), `Basic realm="Atelier", charset="UTF-8"`}
 	}
 	return []string{w.bearerChallenge()}
@@ -225,14 +225,14 @@ func (w *Response) bearerChallenge() string {
 }
 
 // requestID is the client's, where it is fit for logs, or a new one.
-func (s *Server) requestID(r *http.Request) string {
-	if given := r.Header["X-Request-Id"]; len(given) == 1 && requestIDLike(given[0]) {
+func (s *Server) chooseRequestID(r *http.Request) string {
+	if given := r.Header["X-Request-Id"]; len(given) == 1 && isRequestID(given[0]) {
 		return given[0]
 	}
 	return s.options.NewID("req_")
 }
 
-func requestIDLike(text string) bool {
+func isRequestID(text string) bool {
 	for _, c := range []byte(text) {
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
 		if !letter && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
@@ -243,7 +243,7 @@ func requestIDLike(text string) bool {
 }
 
 // finish ends a request: a panic is answered as internal and ends nothing else.
-func (s *Server) finish(w *Response, r *http.Request) {
+func (s *Server) endRequest(w *Response, r *http.Request) {
 	p := recover()
 	if p != nil && p != http.ErrAbortHandler {
 		s.log.Error("handler panicked", "request", w.ID, "panic", p, "stack", string(debug.Stack()))
@@ -257,14 +257,14 @@ func (s *Server) finish(w *Response, r *http.Request) {
 	if w.status == 0 && p == nil {
 		w.status = http.StatusOK // net/http answers so for a handler that wrote nothing
 	}
-	s.record(w, r)
+	s.recordRequest(w, r)
 	if p != nil {
 		panic(p)
 	}
 }
 
 // record measures and logs a request that is over.
-func (s *Server) record(w *Response, r *http.Request) {
+func (s *Server) recordRequest(w *Response, r *http.Request) {
 	elapsed := time.Since(w.started)
 	m := s.metrics.unrouted
 	if w.operation != nil {
@@ -276,11 +276,11 @@ func (s *Server) record(w *Response, r *http.Request) {
 
 // Serve answers the requests of a listener until Shutdown; it returns nil then.
 func (s *Server) Serve(l net.Listener) error {
-	return untilClosed(s.listening.Serve(headListener{l, &s.heads}))
+	return untilClosed(s.publicServer.Serve(headListener{l, &s.heads}))
 }
 
 // ServeAdmin answers the requests of the operators' listener until Shutdown; it returns nil then.
-func (s *Server) ServeAdmin(l net.Listener) error { return untilClosed(s.administering.Serve(l)) }
+func (s *Server) ServeAdmin(l net.Listener) error { return untilClosed(s.operatorServer.Serve(l)) }
 
 func untilClosed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
@@ -294,7 +294,7 @@ func untilClosed(err error) error {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.watch.close()
 	var failed error
-	for _, server := range []*http.Server{s.listening, s.administering} {
+	for _, server := range []*http.Server{s.publicServer, s.operatorServer} {
 		if err := server.Shutdown(ctx); err != nil {
 			server.Close()
 			failed = errors.Join(failed, err)

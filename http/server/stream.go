@@ -11,11 +11,11 @@ import (
 )
 
 // lastWords is how long a client that reads has for what is under way when its stream ends.
-const lastWords = time.Second
+const endGrace = time.Second
 
 var (
-	errEnded   = errors.New("the stream has ended")
-	errSegment = errors.New("the stream's segment has ended")
+	errStreamEnded  = errors.New("the stream has ended")
+	errSegmentEnded = errors.New("the stream's segment has ended")
 )
 
 // StreamTo sends server-sent events to the client until the segment ends, the client leaves, the access ends or the server
@@ -24,7 +24,7 @@ var (
 // unavailable.
 func (c *Call) StreamTo(subscribe func(ctx context.Context, send func([]byte) error) (func(context.Context) error, error)) error {
 	if c.Request.Method == http.MethodHead {
-		return c.headOfStream()
+		return c.answerStreamHead()
 	}
 	s := c.server
 	ctx, end := context.WithCancelCause(c.Context)
@@ -35,24 +35,24 @@ func (c *Call) StreamTo(subscribe func(ctx context.Context, send func([]byte) er
 	}
 	defer remove()
 	// A timer and not a deadline: what takes a deadline for its own would retry for that long.
-	defer time.AfterFunc(jitter(s.options.StreamSegment), func() { end(errSegment) }).Stop()
+	defer time.AfterFunc(jitter(s.options.StreamSegment), func() { end(errSegmentEnded) }).Stop()
 
-	out := newSink(c.Response, s.options.Limits.StallTime, func() { end(errEnded) })
+	out := newSink(c.Response, s.options.Limits.StallTime, func() { end(errStreamEnded) })
 	follow, err := subscribe(ctx, func(frames []byte) error {
-		s.metrics.sent(frames)
+		s.metrics.countFrames(frames)
 		return out.send(frames)
 	})
 	if err != nil {
 		return err
 	}
-	connectionOf(c.Request.Context()).forStream()
+	connectionOf(c.Request.Context()).limitWriteBuffer()
 	defer out.close()
 	if out.open(s.options.Heartbeat) != nil {
 		return nil // the client has gone
 	}
-	defer context.AfterFunc(ctx, out.hurry)()
+	defer context.AfterFunc(ctx, out.beginEnd)()
 	if err := follow(ctx); ctx.Err() == nil {
-		c.Response.Failed = err
+		c.Response.Err = err
 	}
 	return nil
 }
@@ -67,28 +67,28 @@ type sink struct {
 	w       *Response
 	control *http.ResponseController
 	// broken is called when a heartbeat does not reach the client.
-	broken func()
+	onBroken func()
 	// turn is full while something is written.
-	turn chan struct{}
+	writing chan struct{}
 
 	// life guards what the end of the stream changes.
-	life   sync.Mutex
-	leave  deadline
-	beat   *time.Timer
-	ending bool
-	over   bool
+	mu            sync.Mutex
+	writeDeadline deadline
+	heartbeat     *time.Timer
+	isEnding      bool
+	isClosed      bool
 }
 
 func newSink(w *Response, stall time.Duration, broken func()) *sink {
 	control := http.NewResponseController(w.ResponseWriter)
 	return &sink{
-		w: w, control: control, broken: broken, turn: make(chan struct{}, 1),
-		leave: deadline{set: control.SetWriteDeadline, stall: stall},
+		w: w, control: control, onBroken: broken, writing: make(chan struct{}, 1),
+		writeDeadline: deadline{set: control.SetWriteDeadline, stall: stall},
 	}
 }
 
 // headOfStream answers HEAD with the headers of a stream.
-func (c *Call) headOfStream() error {
+func (c *Call) answerStreamHead() error {
 	err := c.Authorize()
 	if err == nil {
 		c.Response.writeStreamHead()
@@ -107,38 +107,38 @@ func (w *Response) writeStreamHead() {
 // open sends the head and starts the heartbeat. From here on errors have no way to the client.
 func (s *sink) open(heartbeat time.Duration) error {
 	s.w.writeStreamHead()
-	s.life.Lock()
-	s.beat = time.AfterFunc(heartbeat, func() { s.comment(heartbeat) })
-	s.life.Unlock()
+	s.mu.Lock()
+	s.heartbeat = time.AfterFunc(heartbeat, func() { s.sendHeartbeat(heartbeat) })
+	s.mu.Unlock()
 	return s.send(fmt.Appendf(nil, "retry: %d\n\n", 1000+rand.IntN(2001)))
 }
 
 // comment keeps an idle connection open. One that is being written to needs none.
-func (s *sink) comment(heartbeat time.Duration) {
+func (s *sink) sendHeartbeat(heartbeat time.Duration) {
 	select {
-	case s.turn <- struct{}{}:
+	case s.writing <- struct{}{}:
 		if s.write([]byte(":\n\n")) != nil {
-			s.broken()
+			s.onBroken()
 		}
-		<-s.turn
+		<-s.writing
 	default:
 	}
-	s.life.Lock()
-	defer s.life.Unlock()
-	if !s.ending {
-		s.beat.Reset(heartbeat)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.isEnding {
+		s.heartbeat.Reset(heartbeat)
 	}
 }
 
 func (s *sink) send(frames []byte) error {
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
+	s.writing <- struct{}{}
+	defer func() { <-s.writing }()
 	return s.write(frames)
 }
 
 func (s *sink) write(frames []byte) error {
 	if !s.extend() {
-		return errEnded
+		return errStreamEnded
 	}
 	if _, err := s.w.Write(frames); err != nil {
 		return err
@@ -147,30 +147,30 @@ func (s *sink) write(frames []byte) error {
 }
 
 func (s *sink) extend() bool {
-	s.life.Lock()
-	defer s.life.Unlock()
-	if !s.ending {
-		s.leave.extend()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.isEnding {
+		s.writeDeadline.extend()
 	}
-	return !s.ending
+	return !s.isEnding
 }
 
 // hurry lets nothing more begin and leaves a write that is under way little time.
-func (s *sink) hurry() {
-	s.life.Lock()
-	defer s.life.Unlock()
-	s.ending = true
-	if !s.over {
-		s.control.SetWriteDeadline(time.Now().Add(lastWords))
+func (s *sink) beginEnd() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.isEnding = true
+	if !s.isClosed {
+		s.control.SetWriteDeadline(time.Now().Add(endGrace))
 	}
 }
 
 // close waits for a heartbeat that is under way. After it the connection is the server's again.
 func (s *sink) close() {
-	s.hurry()
-	s.turn <- struct{}{}
-	s.life.Lock()
-	defer s.life.Unlock()
-	s.beat.Stop()
-	s.over = true
+	s.beginEnd()
+	s.writing <- struct{}{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heartbeat.Stop()
+	s.isClosed = true
 }

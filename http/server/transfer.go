@@ -20,7 +20,7 @@ func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 	defer c.server.watch.addTransfer(c, end)()
 	t := newTraffic(http.NewResponseController(c.Response.ResponseWriter), c.server.options.Limits.StallTime, c.Request)
 	defer t.finish()
-	c.Response.pace = t.send
+	c.Response.pace = t.beforeWrite
 	r := c.Request.WithContext(ctx)
 	if r.ContentLength != 0 {
 		r.Body = &transferBody{r.Body, t}
@@ -28,7 +28,7 @@ func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 	// The access ends by a cause that says why; without one the client has gone, or the request is over.
 	defer context.AfterFunc(ctx, func() {
 		if lost, is := errors.AsType[*entity.Error](context.Cause(ctx)); is {
-			t.cut(lost)
+			t.cutOff(lost)
 		}
 	})()
 	return serve(r)
@@ -66,7 +66,7 @@ func newTraffic(control *http.ResponseController, stall time.Duration, r *http.R
 
 // cut ends the transfer because the access has ended. An answer that has begun breaks off; else lastWords are left to
 // refuse the request.
-func (t *traffic) cut(lost error) {
+func (t *traffic) cutOff(lost error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost = lost
@@ -77,12 +77,12 @@ func (t *traffic) cut(lost error) {
 	if t.begun {
 		t.control.SetWriteDeadline(now)
 	} else {
-		t.control.SetWriteDeadline(now.Add(lastWords))
+		t.control.SetWriteDeadline(now.Add(endGrace))
 	}
 }
 
 // send is called before bytes of the answer leave; its error ends the answer.
-func (t *traffic) send() error {
+func (t *traffic) beforeWrite() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -96,7 +96,7 @@ func (t *traffic) send() error {
 }
 
 // receive is called before bytes of the body are waited for.
-func (t *traffic) receive() {
+func (t *traffic) beforeRead() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.lost == nil && t.extends && !t.arrived {
@@ -115,7 +115,7 @@ func (t *traffic) received() {
 }
 
 // leave bounds the time in which the rest of a body may arrive, which net/http reads.
-func (t *traffic) leave() {
+func (t *traffic) boundRemainder() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.lost == nil && t.extends && !t.arrived {
@@ -125,14 +125,14 @@ func (t *traffic) leave() {
 
 // finish gives what is buffered the time to leave, after the rest of the body has arrived.
 func (t *traffic) finish() {
-	t.leave()
+	t.boundRemainder()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case t.lost == nil:
 		t.control.SetWriteDeadline(time.Now().Add(2 * t.leaving.stall))
 	case !t.begun:
-		t.control.SetWriteDeadline(time.Now().Add(lastWords))
+		t.control.SetWriteDeadline(time.Now().Add(endGrace))
 	}
 }
 
@@ -143,7 +143,7 @@ type transferBody struct {
 }
 
 func (b *transferBody) Read(p []byte) (int, error) {
-	b.traffic.receive()
+	b.traffic.beforeRead()
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
 		b.traffic.received()
@@ -153,7 +153,7 @@ func (b *transferBody) Read(p []byte) (int, error) {
 
 // Close waits for the rest of a body, where that is short. Nobody waits for more of it afterwards.
 func (b *transferBody) Close() error {
-	b.traffic.leave()
+	b.traffic.boundRemainder()
 	defer b.traffic.received()
 	return b.ReadCloser.Close()
 }

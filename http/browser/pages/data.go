@@ -19,21 +19,21 @@ type SignIn struct {
 	// Provider is the name of the OpenID Connect provider; empty: none.
 	Provider string
 	// Forgotten tells that who forgot their password can have a link mailed.
-	Forgotten bool
+	OffersReset bool
 }
 
 // Forgotten is what the page "forgotten" shows.
 type Forgotten struct {
 	// Asked tells that a link was asked for, whether or not one is sent.
-	Asked bool
+	Requested bool
 }
 
 // SetPassword is what the page "set-password" shows.
 type SetPassword struct {
 	Email, Token string
 	// Least and Most are the password's length in characters.
-	Least, Most int
-	Problem     string
+	MinLength, MaxLength int
+	Problem              string
 }
 
 // Invitation is what the page "invitation" shows.
@@ -42,15 +42,15 @@ type Invitation struct {
 	Workspace, Inviter, Role, Email string
 	ExpiresAt                       int64
 	// Known tells that the address is a person's already.
-	Known bool
+	HasAccount bool
 	// Back tells that the visitor accepted it a moment ago, and has only to set a password.
-	Back bool
+	MustSetPassword bool
 	// Name is what a newcomer typed for theirs, and Problem what is wrong with it.
 	Name, Problem string
 	// SignedInAs is the address of the visitor; empty: nobody is signed in.
 	SignedInAs string
 	// Mine tells that the invitation is the visitor's.
-	Mine bool
+	IsForVisitor bool
 	// SignIn leads to signing in and back.
 	SignIn string
 }
@@ -71,7 +71,7 @@ type Account struct {
 	HasPassword     bool
 	PasswordProblem string
 	// Forgotten tells that who forgot their password can have a link mailed.
-	Forgotten bool
+	OffersReset bool
 	// Notice says what was just done; empty: nothing.
 	Notice string
 }

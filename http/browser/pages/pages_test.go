@@ -13,10 +13,10 @@ const markup = `<script>alert("x")</script>`
 // Every page with all that it can show, each text a visitor's own markup.
 var full = map[string]any{
 	"problem":      pages.Problem{Title: markup, Text: markup, Request: markup, Link: "/", LinkText: markup},
-	"sign-in":      pages.SignIn{Email: markup, Next: markup, Problem: markup, Provider: markup, Forgotten: true},
-	"forgotten":    pages.Forgotten{Asked: true},
+	"sign-in":      pages.SignIn{Email: markup, Next: markup, Problem: markup, Provider: markup, OffersReset: true},
+	"forgotten":    pages.Forgotten{Requested: true},
 	"key":          pages.NewKey{Name: markup, Key: markup, ExpiresAt: 1},
-	"set-password": pages.SetPassword{Email: markup, Token: markup, Least: 10, Most: 200, Problem: markup},
+	"set-password": pages.SetPassword{Email: markup, Token: markup, MinLength: 10, MaxLength: 200, Problem: markup},
 	"invitation": pages.Invitation{
 		Token: markup, Workspace: markup, Inviter: markup, Role: markup, Email: markup, ExpiresAt: 1, SignedInAs: markup,
 	},
@@ -25,7 +25,7 @@ var full = map[string]any{
 		Sessions: []pages.Session{{ID: markup, Browser: markup, Address: markup, StartedAt: 1, ExpiresAt: 2, Current: true}},
 		Grants:   []pages.Grant{{ID: markup, Client: markup, Host: markup, Workspace: markup, Scopes: []string{markup}, CreatedAt: 1}},
 		Keys:     []pages.Key{{ID: markup, Name: markup, Prefix: markup, CreatedAt: 1, ExpiresAt: 2, LastUsedAt: 3, Expired: true}},
-		MoreKeys: true, KeyName: markup, KeyLasts: markup, KeyProblem: markup, HasPassword: true, PasswordProblem: markup, Forgotten: true,
+		MoreKeys: true, KeyName: markup, KeyLasts: markup, KeyProblem: markup, HasPassword: true, PasswordProblem: markup, OffersReset: true,
 	},
 	"consent": pages.Consent{
 		Action: "/", Hidden: []pages.Field{{Name: markup, Value: markup}}, Client: markup, Host: markup, Email: markup,
