@@ -27,7 +27,7 @@ func TestKeysOfANewcomer(t *testing.T) {
 	link, b := s.invite(owner, "acme", "bob@example.com"), s.browser()
 	_, token, _ := strings.Cut(b.post(link, "name", "Bob").to, "token=")
 	b.post("/set-password", "token", token, "password", goodPassword, "again", goodPassword)
-	if found := revokes.FindString(b.get("/account").page(200, "A new key").text); found != "" {
+	if found := revokes.FindString(b.get("/account").page(200, "Create an API key").text); found != "" {
 		t.Errorf("a newcomer has a key: %s", found)
 	}
 
@@ -48,7 +48,7 @@ func TestKeysOfANewcomer(t *testing.T) {
 	wants(t, request(t, s.node.Server, "GET", "/v1/whoami", key[1], ""), 200, "")
 	b.post(revoke).leads("/account?done=key")
 	wants(t, request(t, s.node.Server, "GET", "/v1/whoami", key[1], ""), 401, "")
-	b.get("/account?done=key").page(200, "The key opens nothing any more.").lacks(t, "Laptop")
+	b.get("/account?done=key").page(200, "The key was revoked.").lacks(t, "Laptop")
 	b.post(revoke).leads("/account?done=key")
 	b.post("/account/keys/nonsense/revoke").page(404)
 }
@@ -61,7 +61,7 @@ func TestKeysAreListedNewestFirst(t *testing.T) {
 		body := fmt.Sprintf(`{"name":"k%03d","expiresAt":%d}`, i, s.clock.Now().Add(time.Hour).UnixMilli())
 		wants(t, request(t, s.node.Server, "POST", "/v1/user/api-keys", key, body), 201, "")
 	}
-	page := b.get("/account").page(200, "There are older ones")
+	page := b.get("/account").page(200, "Only the newest keys are shown")
 	names := regexp.MustCompile(`>(k\d{3})<`).FindAllStringSubmatch(page.text, -1)
 	if len(names) != 50 || names[0][1] != "k119" || names[49][1] != "k070" || strings.Contains(page.text, "expired") {
 		t.Fatalf("%d keys: %v", len(names), names)
@@ -79,7 +79,7 @@ func TestKeysThatCannotBeMade(t *testing.T) {
 		"": "Name is required.", "  ": "Name is blank.", "a\x07": "control character", strings.Repeat("ä", 201): "at most 200 characters",
 	} {
 		b.post("/account/keys", "name", name, "lasts", "never").
-			page(400, problem, `aria-invalid="true"`, `value="never" selected`, "Key not made").lacks(t, "atl_01j0000")
+			page(400, problem, `aria-invalid="true"`, `value="never" selected`, "Key not created").lacks(t, "atl_01j0000")
 	}
 	b.post("/account/keys", "name", "x").page(400)
 	b.post("/account/keys", "name", "x", "lasts", "31").page(400)
@@ -151,7 +151,7 @@ func TestChangingThePasswordIsThrottled(t *testing.T) {
 			b.post("/account/password", "current", "wrong").page(403)
 		}
 	}
-	b.post("/account/password", "current", goodPassword).page(429, "Too many tries", "Try again in 10 seconds.")
+	b.post("/account/password", "current", goodPassword).page(429, "Too many attempts", "Try again in 10 seconds.")
 	s.clock.advance(10 * time.Second)
 	if to := b.post("/account/password", "current", goodPassword).to; !strings.HasPrefix(to, "/set-password?token=") {
 		t.Errorf("leads to %q", to)
@@ -167,7 +167,7 @@ func TestAccountOfTheImpersonated(t *testing.T) {
 	var made struct{ Key string }
 	s.operator("/admin/impersonations", `{"email":"alice@example.com","admin":"root@example.com","reason":"a look","seconds":60}`, &made)
 	for path, form := range map[string]string{"/account/keys": "name=x&lasts=30", "/account/password": url.Values{"current": {goodPassword}}.Encode()} {
-		wants(t, request(t, s.node.Server, "POST", path, made.Key, form, "Content-Type", "application/x-www-form-urlencoded"), 403, "This is not allowed")
+		wants(t, request(t, s.node.Server, "POST", path, made.Key, form, "Content-Type", "application/x-www-form-urlencoded"), 403, "Not allowed")
 	}
 	wants(t, request(t, s.node.Server, "GET", "/account", made.Key, ""), 200, "alice@example.com")
 }

@@ -46,7 +46,7 @@ func TestForgottenPassword(t *testing.T) {
 	b.get("/sign-in").page(200, `href="/sign-in/forgotten"`)
 	b.post("/sign-in", "email", "alice@example.com", "password", "wrong").page(403, `href="/sign-in/forgotten"`)
 	b.get("/sign-in/forgotten").page(200, `<label for="email">`)
-	b.post("/sign-in/forgotten", "email", "Alice@Example.com").page(200, "Look at your mail", `role="status"`)
+	b.post("/sign-in/forgotten", "email", "Alice@Example.com").page(200, "Check your mail", `role="status"`)
 	links := s.mailed(mail)
 	if len(links) != 1 || !strings.HasPrefix(mail.messages[0], "alice@example.com\nSet a new password\n") ||
 		!strings.Contains(mail.messages[0], "before 16 January 2027, 08:00 UTC") {
@@ -58,7 +58,7 @@ func TestForgottenPassword(t *testing.T) {
 	b.get(links[0]).page(200, "alice@example.com")
 	b.post("/set-password", "token", token, "password", better, "again", better).leads("/account?done=password")
 	old.get("/account").leads("/sign-in?next=%2Faccount")
-	b.get(links[0]).page(403, "The link is no longer good", `href="/sign-in"`)
+	b.get(links[0]).page(403, "This link is no longer valid", `href="/sign-in"`)
 	s.browser().post("/sign-in", "email", "alice@example.com", "password", better).leads("/account")
 
 	// Used up is used up: who asks again gets another.
@@ -126,7 +126,7 @@ func TestForgottenIsBounded(t *testing.T) {
 		t.Helper()
 		n++
 		b.headers["X-Forwarded-For"] = fmt.Sprintf("10.1.%d.%d", n>>8, n&255)
-		b.post("/sign-in/forgotten", "email", name+"@example.com").page(200, "Look at your mail")
+		b.post("/sign-in/forgotten", "email", name+"@example.com").page(200, "Check your mail")
 		s.node.Server.WaitForResets()
 		s.tasksDone()
 	}
@@ -175,7 +175,7 @@ func TestAskersAreThrottled(t *testing.T) {
 		b.post("/sign-in/forgotten", "email", fmt.Sprintf("%d@example.com", i)).page(200)
 	}
 	for _, address := range []string{"alice@example.com", ""} {
-		if refused := b.post("/sign-in/forgotten", "email", address).page(429, "Too many tries"); refused.Header.Get("Retry-After") != "60" {
+		if refused := b.post("/sign-in/forgotten", "email", address).page(429, "Too many attempts"); refused.Header.Get("Retry-After") != "60" {
 			t.Errorf("head: %v", refused.Header)
 		}
 	}
@@ -198,7 +198,7 @@ func TestForgottenAnswersAtOnce(t *testing.T) {
 	})
 	for i := range 40 {
 		wants(t, request(t, s, "POST", "/sign-in/forgotten", "", forgotAlice, "Content-Type", "application/x-www-form-urlencoded",
-			"X-Forwarded-For", fmt.Sprintf("10.0.0.%d", i)), 200, "Look at your mail")
+			"X-Forwarded-For", fmt.Sprintf("10.0.0.%d", i)), 200, "Check your mail")
 	}
 	close(known)
 	s.WaitForResets()

@@ -51,7 +51,7 @@ func TestNewcomerAccepts(t *testing.T) {
 	b.get(again.to).page(200, "bob@example.com")
 	b.post("/set-password", "token", token, "password", goodPassword, "again", goodPassword).leads("/account?done=password")
 	b.get("/account").page(200, "Bob Builder", "bob@example.com")
-	s.browser().get(link).page(409, "The invitation was accepted")
+	s.browser().get(link).page(409, "This invitation was already accepted")
 	s.browser().post(link).page(409)
 
 	members := request(t, s.node.Server, "GET", "/v1/ws/acme/members", key, "")
@@ -70,7 +70,7 @@ func TestNewcomerComesBackForAnHourAtMost(t *testing.T) {
 	s.clock.advance(time.Hour)
 	s.browser().get(link).page(200, "Set your password")
 	s.clock.advance(time.Millisecond)
-	s.browser().get(link).page(409, "The invitation was accepted")
+	s.browser().get(link).page(409, "This invitation was already accepted")
 	s.browser().post(link).page(409)
 }
 
@@ -128,8 +128,8 @@ func TestPersonAccepts(t *testing.T) {
 
 	bob.get(link).page(200, "Accept the invitation")
 	bob.post(link).leads("/account?done=joined")
-	bob.get("/account?done=joined").page(200, "You are a member of the workspace now.")
-	bob.post(link).page(409, "The invitation was accepted")
+	bob.get("/account?done=joined").page(200, "You are now a member of the workspace.")
+	bob.post(link).page(409, "This invitation was already accepted")
 	wants(t, request(t, s.node.Server, "GET", "/v1/ws/acme/members", key, ""), 200, `"email":"bob@example.com"`)
 }
 
@@ -145,18 +145,18 @@ func TestInvitationsThatCannotBeAccepted(t *testing.T) {
 	}
 	replaced := s.invite(key, "acme", "bob@example.com")
 	link := s.invite(key, "acme", "bob@example.com")
-	refused(replaced, 404, "There is nothing here")
+	refused(replaced, 404, "Page not found")
 	for _, wrong := range []string{
 		link[:len(link)-1], link + "a", strings.Replace(link, ".", "_", 1), "/invitations/x",
 		link[:len(link)-8] + "aaaaaaaa", strings.Replace(link, link[len("/invitations/"):][:26], "01j0000000000000000000000a", 1),
 		strings.Replace(link, link[len("/invitations/")+27:][:26], "01j0000000000000000000000a", 1),
 	} {
-		refused(wrong, 404, "There is nothing here")
+		refused(wrong, 404, "Page not found")
 	}
 	s.clock.advance(7*24*time.Hour - time.Millisecond)
 	b.get(link).page(200)
 	s.clock.advance(time.Millisecond)
-	refused(link, 409, "The invitation has expired")
+	refused(link, 409, "This invitation has expired")
 
 	revoked := s.invite(key, "acme", "carol@example.com")
 	var list struct{ Items []struct{ ID, Email string } }
@@ -168,7 +168,7 @@ func TestInvitationsThatCannotBeAccepted(t *testing.T) {
 			wants(t, request(t, s.node.Server, "DELETE", "/v1/ws/acme/invites/"+i.ID, key, ""), 200, "")
 		}
 	}
-	refused(revoked, 409, "The invitation was taken back")
+	refused(revoked, 409, "This invitation was revoked")
 
 	suspended := s.invite(key, "acme", "dave@example.com")
 	wants(t, request(t, s.node.Server, "PUT", "/v1/ws/acme/admin/suspension", key, `{"suspended":true}`), 200, "")

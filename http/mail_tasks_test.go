@@ -73,7 +73,7 @@ func TestMailTasks(t *testing.T) {
 		wants(t, request(t, s.node.Server, "POST", "/v1/ws/acme/invites", key, `{"email":"bob@example.com"}`), 201, "")
 		s.clock.advance(24 * time.Hour)
 		s.tasksDone()
-		if sent := mail.sent(); len(sent) != 0 || !strings.Contains(s.said.String(), "a mail was given up") {
+		if sent := mail.sent(); len(sent) != 0 || !strings.Contains(s.said.String(), "gave up sending a mail") {
 			t.Errorf("mail: %q", sent)
 		}
 	})

@@ -38,7 +38,7 @@ func TestProviderIsHeldToTheSubject(t *testing.T) {
 
 	heir := s.browser()
 	p.vouches("alice", "two")
-	if refused := heir.get(heir.through(p)).page(403, "This is not allowed", otherAccount); refused.cookie("atelier") != nil {
+	if refused := heir.get(heir.through(p)).page(403, "Not allowed", otherAccount); refused.cookie("atelier") != nil {
 		t.Error("and is signed in")
 	}
 	heir.get("/account").leads("/sign-in?next=%2Faccount")

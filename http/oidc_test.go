@@ -298,7 +298,7 @@ func TestProviderEndsTheWelcome(t *testing.T) {
 	b := s.browser()
 	b.get(p.visit(b.get("/sign-in/oidc").to)).leads("/account")
 	b.post("/sign-out")
-	s.browser().get(link).page(409, "The invitation was accepted")
+	s.browser().get(link).page(409, "This invitation was already accepted")
 	s.browser().post(link).page(409)
 }
 

@@ -177,9 +177,9 @@ func TestBodies(t *testing.T) {
 		{good + good, 400, "not valid JSON"},
 		{`{"slug":"hello","name":"Hello","x":1}`, 400, `unknown field \"x\"`},
 		{`{"slug":"hello","name":"Hello","Name":"x"}`, 400, `unknown field \"Name\"`},
-		{`{"slug":"hello","slug":"hello","name":"x"}`, 400, `field \"slug\" is there twice`},
-		{`{"slug":"hello","name":7}`, 400, "name has a wrong type"},
-		{`{"slug":"hello","name":null}`, 400, "name has a wrong type"},
+		{`{"slug":"hello","slug":"hello","name":"x"}`, 400, `field \"slug\" occurs twice`},
+		{`{"slug":"hello","name":7}`, 400, "name has the wrong type"},
+		{`{"slug":"hello","name":null}`, 400, "name has the wrong type"},
 		{`{"slug":"hello"}`, 400, "name is required"},
 		{`{"name":"hello"}`, 400, "slug is required"},
 		{`{"slug":"UPPER","name":"x"}`, 400, "slug may only"},
@@ -212,7 +212,7 @@ func TestBodies(t *testing.T) {
 		wants(t, request(t, s, "POST", "/v1/user/api-keys", key, body), 400, "expiresAt must be")
 	}
 	for _, body := range []string{`{"name":"k","expiresAt":1.5}`, `{"name":"k","expiresAt":"1"}`, `{"name":"k","expiresAt":null}`, `{"name":"k","expiresAt":1e30}`} {
-		wants(t, request(t, s, "POST", "/v1/user/api-keys", key, body), 400, "expiresAt has a wrong type or range")
+		wants(t, request(t, s, "POST", "/v1/user/api-keys", key, body), 400, "expiresAt has the wrong type or is out of range")
 	}
 }
 
@@ -234,8 +234,8 @@ func TestErrors(t *testing.T) {
 		{entity.Errorf(entity.Unavailable, "busy"), 503, `{"error":"unavailable","message":"busy"}`, "1"},
 		{context.DeadlineExceeded, 503, `{"error":"unavailable",`, "1"},
 		{fmt.Errorf("deep: %w", context.Canceled), 503, `{"error":"unavailable",`, "1"},
-		{errors.New("the disk /var/x is broken"), 500, `{"error":"internal","message":"something failed inside; the request is req-12345"}`, ""},
-		{entity.Errorf(entity.Internal, "detail"), 500, `{"error":"internal","message":"something failed inside; the request is req-12345"}`, ""},
+		{errors.New("the disk /var/x is broken"), 500, `{"error":"internal","message":"the server failed; report the request id req-12345 to its operators"}`, ""},
+		{entity.Errorf(entity.Internal, "detail"), 500, `{"error":"internal","message":"the server failed; report the request id req-12345 to its operators"}`, ""},
 		{entity.Errorf("brand_new", "detail"), 500, `{"error":"internal",`, ""},
 	} {
 		w.before = func(_ context.Context, c entity.Command) (proto.Message, error) {

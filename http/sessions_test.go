@@ -32,7 +32,7 @@ func TestSessions(t *testing.T) {
 	first.get("/account?done=session").page(200, "The session has ended.").lacks(t, other)
 	second.get("/account").leads("/sign-in?next=%2Faccount")
 	first.post(other).leads("/account?done=session")
-	first.post("/account/sessions/nonsense/end").page(404, "There is nothing here")
+	first.post("/account/sessions/nonsense/end").page(404, "Page not found")
 
 	left := first.post(paths[1][1]).leads("/sign-in")
 	if cookie := left.cookie("atelier"); cookie == nil || cookie.Value != "" || cookie.MaxAge >= 0 {

@@ -138,8 +138,8 @@ func TestFormsComeFromThePublicAddress(t *testing.T) {
 	b := s.browser()
 	for origin, text := range map[string]string{
 		"https://atelier.example.com": "The email or the password is wrong",
-		"http://atelier.example.com":  "This is not allowed",
-		"https://evil.example.com":    "This is not allowed",
+		"http://atelier.example.com":  "Not allowed",
+		"https://evil.example.com":    "Not allowed",
 	} {
 		from := &browser{b.site, b.client, map[string]string{"Origin": origin}}
 		from.post("/sign-in", "email", "alice@example.com", "password", "not hers").page(403, text)
@@ -175,7 +175,7 @@ func TestSetPassword(t *testing.T) {
 	} {
 		b.post("/set-password", "token", token, "password", password, "again", password).page(400, problem, `aria-invalid="true"`).lacks(t, password)
 	}
-	b.post("/set-password", "token", token, "password", goodPassword, "again", goodPassword+"!").page(400, "The two are not the same.")
+	b.post("/set-password", "token", token, "password", goodPassword, "again", goodPassword+"!").page(400, "The two passwords differ.")
 	const better = "äöüß 10 Zeichen"
 	b.post("/set-password", "token", token, "password", better, "again", better).leads("/account?done=password")
 	b.get("/account?done=password").page(200, "Your password is set.", `role="status"`)
@@ -203,7 +203,7 @@ func TestSetPassword(t *testing.T) {
 		"nobody's": "/set-password?token=01j0000000000000000000000a." + token[27:], "none": "/set-password", "short": latest[:40],
 		"odd": strings.Replace(latest, ".", "_", 1),
 	} {
-		page := b.get(bad).page(403, "The link is no longer good")
+		page := b.get(bad).page(403, "This link is no longer valid")
 		_, bad, _ = strings.Cut(bad, "token=")
 		posted := b.post("/set-password", "token", bad, "password", goodPassword, "again", goodPassword).page(403)
 		if first == "" {

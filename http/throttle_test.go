@@ -18,7 +18,7 @@ func TestSignInIsThrottled(t *testing.T) {
 		b.post("/sign-in", "email", "alice@example.com", "password", "wrong").page(403)
 	}
 	for _, email := range []string{"alice@example.com", "ALICE@example.com"} {
-		refused := b.post("/sign-in", "email", email, "password", goodPassword).page(429, "Too many tries", "Try again in 10 seconds.")
+		refused := b.post("/sign-in", "email", email, "password", goodPassword).page(429, "Too many attempts", "Try again in 10 seconds.")
 		if refused.Header.Get("Retry-After") != "10" || len(refused.Cookies()) != 0 {
 			t.Errorf("head: %v", refused.Header)
 		}
@@ -52,7 +52,7 @@ func TestPagesAreLimitedByAddress(t *testing.T) {
 	b := s.browser()
 	b.get("/sign-in").page(200)
 	b.send("GET", "/sign-in", url.Values(nil)).page(200)
-	if refused := b.get("/sign-in").page(429, "Too many tries"); refused.Header.Get("Retry-After") != "1" {
+	if refused := b.get("/sign-in").page(429, "Too many attempts"); refused.Header.Get("Retry-After") != "1" {
 		t.Errorf("head: %v", refused.Header)
 	}
 }

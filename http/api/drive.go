@@ -36,8 +36,8 @@ func (d drive) routes() []server.Route {
 	return table
 }
 
-// serve authorizes a request and lets the drive answer it. A file may have any size: the request lasts as long as its bytes
-// move and the caller has access.
+// serve authorizes a request and lets the drive answer it, for as long as its bytes move and the caller has access. Package
+// server describes the flow of an upload.
 func (d drive) serve(c *server.Call) error {
 	granted, err := c.FetchAuthorization()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// fileActivity serves the sequence of everything that happened to a workspace's files.
+// fileActivity serves a workspace's file activity: the sequence of all reads and changes of its files.
 type fileActivity struct{ streams Streams }
 
 func (f fileActivity) routes() []server.Route {
@@ -31,7 +31,7 @@ func (f fileActivity) routes() []server.Route {
 	}
 }
 
-// maxWriterPaths bounds the entries of one latest-writers request.
+// maxWriterPaths bounds the number of entries in a request for latest writers.
 const maxWriterPaths = 500
 
 func decodeHistory(c *server.Call) (*activityv1.ReadHistory, error) {
@@ -64,7 +64,7 @@ func decodeFeed(c *server.Call) (*activityv1.ReadFeed, error) {
 	return in, q.Err
 }
 
-// position is the place in the workspace's sequence that the cursor stands for.
+// decodePosition decodes the cursor, a position in the workspace's sequence, into at.
 func decodePosition(q *server.Query, c *server.Call, at *uint64) {
 	q.Cursor(func(cursor string) (err error) {
 		*at, err = c.Workspace.Cursor.Position(cursor)
@@ -87,7 +87,7 @@ var (
 	pageEnd     = []byte(`],"nextCursor":null}`)
 )
 
-// readPage sends the rows as they are stored.
+// readPage asks for a page of rows and sends them as they are stored, without decoding them.
 func readPage(c *server.Call, query proto.Message) (server.RawJSON, error) {
 	page, err := server.Ask[*activityv1.Page](c, activityQuery(c, query))
 	switch {
@@ -100,6 +100,7 @@ func readPage(c *server.Call, query proto.Message) (server.RawJSON, error) {
 	return server.RawJSON{pageStart, page.GetItems(), pageMore, next, pageMoreEnd}, nil
 }
 
+// activityQuery returns a query to the activity of the workspace in the path.
 func activityQuery(c *server.Call, query proto.Message) entity.Command {
 	return entity.Command{Kind: entity.KindActivity, Identity: c.Workspace.ID, Message: query}
 }
@@ -128,6 +129,7 @@ func decodeSeenBy(c *server.Call) (*activityv1.ReadSeenBy, error) {
 	return in, q.Err
 }
 
+// seenByBinding returns the binding of cursors for the readers of a file.
 func seenByBinding(c *server.Call, in *activityv1.ReadSeenBy) []byte {
 	return server.Binding("seen-by", c.Workspace.ID, in.GetPath())
 }
@@ -186,7 +188,7 @@ func decodeLatestWriters(c *server.Call) (*activityv1.ReadLatestWriters, error) 
 	return in, q.Err
 }
 
-// entryNames checks that each names an entry of the folder; one that comes again counts once.
+// entryNames checks that each name names an entry of the folder, and removes duplicates. Errors: invalid_request.
 func entryNames(dir string, names []string) ([]string, error) {
 	if dir != "" {
 		dir += "/"
@@ -220,7 +222,7 @@ func (f fileActivity) latestWriters(c *server.Call, in *activityv1.ReadLatestWri
 	return view, nil
 }
 
-// stream sends the workspace's rows as server-sent events.
+// stream sends the workspace's rows as server-sent events. Package server describes the whole flow.
 func (f fileActivity) stream(c *server.Call) error {
 	subscription, err := decodeStream(c)
 	if err != nil {
@@ -232,7 +234,7 @@ func (f fileActivity) stream(c *server.Call) error {
 	})
 }
 
-// decodeStream reads where to begin: the header wins over the query.
+// decodeStream decodes the position at which the stream begins. The header Last-Event-ID takes precedence over the cursor.
 func decodeStream(c *server.Call) (activity.Subscription, error) {
 	in := activity.Subscription{WorkspaceID: c.Workspace.ID, Principal: c.Caller.Principal}
 	q, err := server.ParseQuery(c.Request.URL.RawQuery, "cursor", "reads")

@@ -14,7 +14,8 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// invitations serves invitations into workspaces: to those who invite, and to the people who are invited.
+// invitations serves invitations to workspaces, for the inviter and for the invited person. The package comment describes
+// the whole flow.
 type invitations struct{ links *Links }
 
 func (i invitations) routes() []server.Route {
@@ -50,7 +51,7 @@ type invitationRevoked struct {
 	RevokedAt int64 `json:"revokedAt"`
 }
 
-// checkInvite brings the address into the one form in which it names a person.
+// checkInvite validates an invitation and normalizes its email address.
 func checkInvite(in *inviteRequest) (err error) {
 	if in.Email, err = CanonicalEmail(in.Email); err != nil {
 		return err
@@ -61,6 +62,8 @@ func checkInvite(in *inviteRequest) (err error) {
 	return nil
 }
 
+// parseInvitedRole returns the role in an invitation, by default editor. ok is false for roles that nobody can be invited
+// to.
 func parseInvitedRole(in *inviteRequest) (workspacev1.Role, bool) {
 	if in.Role == nil {
 		return workspacev1.Role_ROLE_EDITOR, true
@@ -69,8 +72,8 @@ func parseInvitedRole(in *inviteRequest) (workspacev1.Role, bool) {
 	return role, ok && role != workspacev1.Role_ROLE_OWNER
 }
 
-// invite makes an invitation or renews the pending one, and answers when the addressee finds it. The link is mailed by a
-// task of the workspace (see MailInvitation), or returned to the inviter where there is no mail.
+// invite creates an invitation, or renews the pending one for the address. When it returns, the invited person finds it. It
+// sets the Link header if there is no mail server. Errors: those of Authorize, rate_limited, already_member, limit_reached.
 func (i invitations) invite(c *server.Call, in inviteRequest) (view invitationView, made bool, err error) {
 	if err := i.limitMail(c, in.Email); err != nil {
 		return view, false, err
@@ -108,7 +111,8 @@ func (i invitations) invite(c *server.Call, in inviteRequest) (view invitationVi
 	return viewInvitation(invited.GetInvitation()), !invited.GetRenewed(), nil
 }
 
-// mayMail counts a message to an address, of who may invite. Errors: those of authorize, rate_limited.
+// limitMail counts a mail to an address against the limits, once the caller is known to have the access to invite. Errors:
+// those of Authorize, rate_limited.
 func (i invitations) limitMail(c *server.Call, address string) error {
 	if !i.links.SendsMail() {
 		return nil
@@ -120,7 +124,7 @@ func (i invitations) limitMail(c *server.Call, address string) error {
 	return i.links.MailLimits.take(c.Now(), sender, address)
 }
 
-// inviter is who asks; a computer is nobody.
+// describeInviter returns the caller as the inviter; nil for a computer.
 func describeInviter(c *server.Call) (*workspacev1.Person, error) {
 	if c.Caller.Principal.GetUserId() == "" {
 		return nil, nil
@@ -179,17 +183,17 @@ type invitationAccepted struct {
 	WorkspaceSlug string `json:"workspaceSlug"`
 }
 
-// addressed are the workspaces that invited an address, by invitation.
+// lookUpInvitations returns the invitations to an address: from the id of each to the id of its workspace.
 func lookUpInvitations(c *server.Call, address string) (map[string]string, error) {
 	found, err := lookUpEmail(c, address)
 	return found.GetInvitations(), err
 }
 
-// mostLooks bounds the invitations that one page looks at.
+// maxInvitationsRead bounds the number of invitations that are read for one page.
 const maxInvitationsRead = 200
 
-// listReceived goes through what the caller's address was sent, in the order of its making, and shows what is
-// pending. A page that has looked at many that are not is short.
+// listReceived lists the pending invitations to the caller's address, in the order of their creation. A page has fewer items
+// than its limit, and a cursor, if too many invitations in between are not pending.
 func (i invitations) listReceived(c *server.Call, in server.Listing) (server.Collection[receivedView], error) {
 	var none server.Collection[receivedView]
 	user, err := DescribeCaller(c)
@@ -232,7 +236,7 @@ func describeAllPending(c *server.Call, from map[string]string, ids []string) ([
 	return items, err
 }
 
-// describePending is an invitation that can be accepted; nil: it cannot.
+// describePending returns an invitation as JSON; nil if it cannot be accepted.
 func describePending(c *server.Call, workspaceID, id string) (*receivedView, error) {
 	w, err := DescribeWorkspace(c, workspaceID)
 	if IsHidden(err) || err == nil && w.GetStatus() == workspacev1.Status_STATUS_DELETED {
@@ -257,7 +261,8 @@ func describePending(c *server.Call, workspaceID, id string) (*receivedView, err
 	return view, nil
 }
 
-// accept answers when the workspace is among the caller's, and ever after the same.
+// accept makes the caller a member. When it returns, the workspace is in the caller's list. Accepting again has the same
+// response. Errors: not_found, invitation_expired, invitation_revoked.
 func (i invitations) accept(c *server.Call, _ server.None) (invitationAccepted, error) {
 	var none invitationAccepted
 	user, err := DescribeCaller(c)
@@ -277,7 +282,9 @@ func (i invitations) accept(c *server.Call, _ server.None) (invitationAccepted, 
 	return invitationAccepted{workspaceID, slug}, err
 }
 
-// Accept makes a person a member, as a principal that acts for them, and tells the workspace's slug as it was then.
+// AcceptInvitation makes a user a member of the workspace, as a principal that acts for the user, and waits until the
+// workspace is in the user's list. It returns the workspace's slug. Errors: not_found, invitation_consumed,
+// invitation_expired, invitation_revoked, workspace_suspended.
 func AcceptInvitation(c *server.Call, workspaceID, id string, user *userv1.User, as *wirev1.Principal) (slug string, err error) {
 	accepted, err := server.Ask[*workspacev1.Description](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: as, ID: c.NewID("cmd_"),

@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 	"strings"
 
@@ -17,20 +16,20 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// resolveEmail is whose an address is, and which workspaces invited it.
+// lookUpEmail returns the entity of an email address: the account that owns it, and the invitations to it.
 func lookUpEmail(c *server.Call, address string) (*emailv1.Email, error) {
 	return server.Ask[*emailv1.Email](c, entity.Command{
 		Kind: entity.KindEmail, Identity: address, Principal: entity.Platform(), Message: &emailv1.ResolveEmail{},
 	})
 }
 
-// PersonAt is whose an address is; "" where it is nobody's.
+// LookUpUserID returns the id of the account that owns an email address; "" if there is none.
 func LookUpUserID(c *server.Call, address string) (string, error) {
 	found, err := lookUpEmail(c, address)
 	return found.GetUserId(), err
 }
 
-// PasswordOf is how a person proves who they are; zero where there is no such person.
+// DescribePassword returns the password of an account, with its state; empty if there is no such account.
 func DescribePassword(c *server.Call, userID string) (*userv1.Password, error) {
 	found, err := server.Ask[*userv1.Password](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribePassword{},
@@ -41,14 +40,15 @@ func DescribePassword(c *server.Call, userID string) (*userv1.Password, error) {
 	return found, err
 }
 
-// Describe is who somebody is.
+// DescribeUser returns an account, as the platform. Errors: not_found.
 func DescribeUser(c *server.Call, userID string) (*userv1.User, error) {
 	return server.Ask[*userv1.User](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeUser{},
 	})
 }
 
-// TokenParts are the parts of what a link carries: ids without their kinds, and a secret. nil: it is none.
+// SplitLinkToken splits the token of a link into n parts: ids without their prefixes, and a secret. It returns nil if the
+// token is malformed.
 func SplitLinkToken(token string, n int) []string {
 	if len(token) != (n-1)*(entity.ULIDLength+1)+server.SecretLength {
 		return nil
@@ -65,7 +65,7 @@ func SplitLinkToken(token string, n int) []string {
 	return parts
 }
 
-// CheckEmail is an address in the one form in which it names a person.
+// CanonicalEmail returns an email address in the form in which it identifies an account. Errors: invalid_request.
 func CanonicalEmail(text string) (string, error) {
 	if text == "" {
 		return "", server.Invalid("email is required")
@@ -73,14 +73,14 @@ func CanonicalEmail(text string) (string, error) {
 	return email.Canonical(text)
 }
 
-// AsPlatform is a command of an operator, who is on the server's own machine.
+// PlatformCommand returns a command of the platform, with an id.
 func PlatformCommand(c *server.Call, kind, identity string, m proto.Message) entity.Command {
 	return entity.Command{
 		Kind: kind, Identity: identity, Principal: entity.Platform(), ID: c.NewID("cmd_"), Message: m,
 	}
 }
 
-// SessionsOf are a person's.
+// ListSessions returns the browser sessions of an account.
 func ListSessions(c *server.Call, userID string) ([]*userv1.BrowserSession, error) {
 	found, err := server.Ask[*userv1.BrowserSessions](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.ListBrowserSessions{},
@@ -88,13 +88,13 @@ func ListSessions(c *server.Call, userID string) ([]*userv1.BrowserSession, erro
 	return found.GetSessions(), err
 }
 
-// IsID tells whether text is an id of a kind.
+// IsID reports whether text is an id with a prefix.
 func IsID(text, kind string) bool {
 	id, ok := strings.CutPrefix(text, kind)
 	return ok && entity.IsULID(id)
 }
 
-// Cut is the longest valid text of at most so many bytes that a text begins with.
+// Truncate returns the longest valid beginning of a text with at most a number of bytes.
 func Truncate(text string, most int) string {
 	if len(text) > most {
 		text = text[:most]
@@ -102,15 +102,15 @@ func Truncate(text string, most int) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// DescribeCaller is the person behind the credential.
+// DescribeCaller returns the account of the caller.
 func DescribeCaller(c *server.Call) (*userv1.User, error) {
 	return server.Ask[*userv1.User](c, entity.Command{
 		Kind: entity.KindUser, Identity: c.Caller.Principal.GetUserId(), Message: &userv1.DescribeUser{},
 	})
 }
 
-// DescribeWorkspaces asks each of some workspaces of a person. One that is deleted, no longer knows the person, or may
-// not be seen with the credential is left out.
+// DescribeWorkspaces describes workspaces of the caller, as the caller. It omits those that are deleted, that the caller is
+// not a member of, or that the credential does not reach.
 func DescribeWorkspaces(c *server.Call, ids []string) ([]*workspacev1.Description, error) {
 	found := make([]*workspacev1.Description, len(ids))
 	err := server.ForEach(len(ids), func(i int) (err error) {
@@ -127,7 +127,8 @@ func DescribeWorkspaces(c *server.Call, ids []string) ([]*workspacev1.Descriptio
 	}), err
 }
 
-// Joined are a person's workspaces that a credential reaches, in the order of joining.
+// ReachableWorkspaces returns the ids of a person's workspaces that a credential reaches, in the order in which they were
+// joined.
 func ReachableWorkspaces(p *wirev1.Principal, user *userv1.User) []string {
 	var ids []string
 	for id := range user.GetWorkspaces() {
@@ -141,17 +142,17 @@ func ReachableWorkspaces(p *wirev1.Principal, user *userv1.User) []string {
 	return ids
 }
 
-// Hidden tells of an error that something is not there for the caller.
+// IsHidden reports whether an error says that something does not exist for the caller.
 func IsHidden(err error) bool {
-	var refused *entity.Error
-	return errors.As(err, &refused) && (refused.Code == entity.NotFound || refused.Code == entity.Forbidden)
+	return server.HasCode(err, entity.NotFound) || server.HasCode(err, entity.Forbidden)
 }
 
-// describeWorkspace is the path's workspace as the platform sees it, for who has been let in.
+// describePathWorkspace describes the workspace in the path, as the platform. The caller must have been authorized.
 func describePathWorkspace(c *server.Call) (*workspacev1.Workspace, error) {
 	return DescribeWorkspace(c, c.Workspace.ID)
 }
 
+// DescribeWorkspace describes a workspace, as the platform. Errors: not_found.
 func DescribeWorkspace(c *server.Call, id string) (*workspacev1.Workspace, error) {
 	found, err := server.Ask[*workspacev1.Description](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: id, Principal: entity.Platform(), Message: &workspacev1.DescribeWorkspace{},
@@ -159,6 +160,7 @@ func DescribeWorkspace(c *server.Call, id string) (*workspacev1.Workspace, error
 	return found.GetWorkspace(), err
 }
 
+// DescribeInvitation returns an invitation, as the platform. Errors: not_found.
 func DescribeInvitation(c *server.Call, workspaceID, id string) (*workspacev1.Invitation, error) {
 	return server.Ask[*workspacev1.Invitation](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: entity.Platform(),
@@ -166,7 +168,7 @@ func DescribeInvitation(c *server.Call, workspaceID, id string) (*workspacev1.In
 	})
 }
 
-// IDAfter is where a page in the order of ids ended, where there are more.
+// NextID returns the position after a page of items in the order of ids; "" if it is the last page.
 func NextID[Item interface{ GetId() string }](items []Item, more bool) string {
 	if !more || len(items) == 0 {
 		return ""
@@ -174,19 +176,19 @@ func NextID[Item interface{ GetId() string }](items []Item, more bool) string {
 	return items[len(items)-1].GetId()
 }
 
-// OfCaller asks about the caller.
+// CallerQuery returns a query to the caller's account.
 func CallerQuery(c *server.Call, m proto.Message) entity.Command {
 	return entity.Command{Kind: entity.KindUser, Identity: c.Caller.Principal.GetUserId(), Message: m}
 }
 
-// changeCaller is a command that changes what the caller is or holds.
+// callerCommand returns a command, with an id, that changes the caller's account.
 func callerCommand(c *server.Call, m userv1.Command) entity.Command {
 	return entity.Command{
 		Kind: entity.KindUser, Identity: c.Caller.Principal.GetUserId(), ID: c.NewID("cmd_"), Message: m,
 	}
 }
 
-// settleCaller waits for what follows from that.
+// settleCaller waits until the reactions to changes of the caller's account are done.
 func settleCaller(c *server.Call) error {
 	return c.Settle(entity.KindUser, c.Caller.Principal.GetUserId())
 }

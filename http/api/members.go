@@ -10,7 +10,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// members serves the people of a workspace.
+// members serves the members of a workspace.
 type members struct{}
 
 func (m members) routes() []server.Route {
@@ -25,6 +25,7 @@ func (m members) routes() []server.Route {
 	}
 }
 
+// MemberView is a member of a workspace as JSON.
 type MemberView struct {
 	ID            string `json:"id"`
 	Email         string `json:"email"`
@@ -56,7 +57,8 @@ func checkRole(in *roleRequest) error {
 	return nil
 }
 
-// changeRole answers when the locks of somebody who may change no file any more are gone, too.
+// changeRole changes a member's role. When it returns, a member who may no longer change files has lost their locks. Errors:
+// not_found, final_owner, billing_user.
 func (m members) changeRole(c *server.Call, in roleRequest) (memberChanged, error) {
 	role, _ := ParseName(RoleNames, in.Role)
 	member, err := server.Ask[*workspacev1.Membership](c, workspaceCommand(c, &workspacev1.ChangeRole{UserId: c.Variable("userId"), Role: role}))
@@ -66,7 +68,8 @@ func (m members) changeRole(c *server.Call, in roleRequest) (memberChanged, erro
 	return memberChanged{ViewMember(member)}, c.Settle(entity.KindWorkspace, c.Workspace.ID)
 }
 
-// remove answers when the person's own list has forgotten the workspace, too.
+// remove removes a member. When it returns, the workspace is no longer in the member's list. Errors: final_owner,
+// billing_user.
 func (m members) remove(c *server.Call, _ server.None) (memberRemoved, error) {
 	done, err := server.Ask[*workspacev1.Removed](c, workspaceCommand(c, &workspacev1.RemoveMember{UserId: c.Variable("userId")}))
 	if err != nil {
@@ -75,13 +78,14 @@ func (m members) remove(c *server.Call, _ server.None) (memberRemoved, error) {
 	return memberRemoved{done.GetRemoved()}, c.Settle(entity.KindWorkspace, c.Workspace.ID)
 }
 
-// change is a command that changes the path's workspace.
+// workspaceCommand returns a command, with an id, that changes the workspace in the path.
 func workspaceCommand(c *server.Call, m proto.Message) entity.Command {
 	return entity.Command{
 		Kind: entity.KindWorkspace, Identity: c.Workspace.ID, ID: c.NewID("cmd_"), Message: m,
 	}
 }
 
+// ViewMember returns a member as JSON.
 func ViewMember(m *workspacev1.Membership) MemberView {
 	return MemberView{m.GetUserId(), m.GetEmail(), m.GetName(), RoleNames[m.GetRole()], m.GetBilling()}
 }

@@ -9,7 +9,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// settings serves what the admins of a workspace decide about it.
+// settings serves the settings of a workspace: its suspension and its default model.
 type settings struct{}
 
 func (s settings) routes() []server.Route {
@@ -24,6 +24,7 @@ func (s settings) routes() []server.Route {
 	}
 }
 
+// SuspensionRequest is the body of a request to suspend or resume a workspace.
 type SuspensionRequest struct {
 	Suspended *bool  `json:"suspended"`
 	Reason    string `json:"reason"`
@@ -35,6 +36,7 @@ type suspensionView struct {
 	Reason      string `json:"suspensionReason,omitzero"`
 }
 
+// CheckSuspension validates a SuspensionRequest.
 func CheckSuspension(in *SuspensionRequest) error {
 	if in.Suspended == nil {
 		return server.Invalid("suspended is required")
@@ -42,6 +44,7 @@ func CheckSuspension(in *SuspensionRequest) error {
 	return nil
 }
 
+// Command returns the command for the workspace.
 func (in SuspensionRequest) Command() workspacev1.Command {
 	if *in.Suspended {
 		return &workspacev1.Suspend{Reason: in.Reason}

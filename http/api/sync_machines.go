@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"net/http"
 
 	"google.golang.org/protobuf/proto"
@@ -64,8 +63,9 @@ func checkMachine(in *machineRequest) error {
 	return nil
 }
 
-// register claims the device; the person's machine follows from that. It is asked for by itself, too, so that the
-// caller gets its answer, also where an earlier claim had none.
+// register claims the device. The reaction of the device registers the machine with the caller's account. The command to the account is
+// sent from here too, because it returns the machine or the refusal, even if an earlier request was interrupted after the
+// claim. Errors: device_in_use, limit_reached.
 func (m machines) register(c *server.Call, in machineRequest) (view machineView, made bool, err error) {
 	userID, id := c.Caller.Principal.GetUserId(), c.NewID(user.MachinePrefix)
 	operator := c.Caller.Principal.GetImpersonatorId()
@@ -90,10 +90,10 @@ func (m machines) register(c *server.Call, in machineRequest) (view machineView,
 	return viewMachine(machine), claimed.GetMachineId() == id, settleCaller(c)
 }
 
-// unclaim gives a device up that became no machine, since its person has too many.
+// releaseUnregistered releases a claimed device if the machine was refused because the caller has too many. It returns the
+// refusal.
 func releaseUnregistered(c *server.Call, claimed *devicev1.Device, err error) error {
-	var refused *entity.Error
-	if !errors.As(err, &refused) || refused.Code != entity.LimitReached {
+	if !server.HasCode(err, entity.LimitReached) {
 		return err
 	}
 	_, failed := server.Ask[proto.Message](c, deviceCommand(c, claimed.GetSyncDeviceId(), &devicev1.ReleaseDevice{
@@ -123,7 +123,7 @@ func (m machines) list(c *server.Call, in server.Listing) (server.Collection[mac
 	return server.Page(c, in, items, NextID(found.GetMachines(), found.GetMore())), err
 }
 
-// remove answers when the device is free for whoever registers it next.
+// remove removes a machine of the caller. When it returns, another person can register the device. Errors: not_found.
 func (m machines) remove(c *server.Call, _ server.None) (machineRemoved, error) {
 	machine, err := server.Ask[*userv1.Machine](c, callerCommand(c, &userv1.RemoveMachine{MachineId: c.Variable("machineId")}))
 	if err != nil {

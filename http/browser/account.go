@@ -16,7 +16,7 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// accountPages shows people what they hold: sessions, keys, and the access that they granted to applications.
+// accountPages shows people their account: sessions, API keys, and the access that they granted to applications.
 type accountPages struct {
 	links  *api.Links
 	signIn *signInPages
@@ -32,27 +32,28 @@ func (a accountPages) routes() []server.Route {
 	}
 }
 
-// shownGrants and shownKeys are how many the account page lists.
+// maxShownGrants and maxShownKeys bound the lists of the account page.
 const (
 	maxShownGrants = 50
 	maxShownKeys   = 50
 )
 
-// notices say what was just done. A path names one, and no other text of a path is shown.
+// noticeTexts has the notices of the account page. The parameter done names one of them, so that a link cannot make the page
+// show any other text.
 var noticeTexts = map[string]string{
 	"session":  "The session has ended.",
-	"grant":    "The application has no access any more.",
-	"key":      "The key opens nothing any more.",
+	"grant":    "The application no longer has access.",
+	"key":      "The key was revoked.",
 	"password": "Your password is set.",
-	"joined":   "You are a member of the workspace now.",
+	"joined":   "You are now a member of the workspace.",
 }
 
-// show is who the visitor is and what they hold.
+// show shows the account.
 func (a accountPages) show(c *server.Call) (result, error) {
 	return a.sheet(c, pages.Account{Notice: noticeTexts[c.Request.URL.Query().Get("done")]})
 }
 
-// sheet fills in what the account page shows of the visitor.
+// sheet adds everything about the visitor's account to shown, and returns the account page.
 func (a accountPages) sheet(c *server.Call, shown pages.Account) (result, error) {
 	person, err := server.Ask[*userv1.User](c, api.CallerQuery(c, &userv1.DescribeUser{}))
 	if err != nil {
@@ -106,7 +107,7 @@ func addGrants(c *server.Call, shown *pages.Account) error {
 	})
 }
 
-// closeGrant takes back what the visitor allowed an application.
+// closeGrant revokes a grant of the visitor.
 func (a accountPages) closeGrant(c *server.Call) (result, error) {
 	if !api.IsID(c.Variable("grantId"), user.GrantPrefix) {
 		return result{}, server.ErrNotFound
@@ -117,8 +118,8 @@ func (a accountPages) closeGrant(c *server.Call) (result, error) {
 	return result{redirectTo: accountPath + "?done=grant"}, nil
 }
 
-// changePassword leads who knows their password to setting another one. A session alone is not enough: it may be stolen.
-// A try counts, and costs, what one to sign in does.
+// changePassword redirects to the form for a new password if the current one is correct. A session alone is not enough,
+// because it may be stolen. An attempt counts like an attempt to sign in.
 func (a accountPages) changePassword(c *server.Call) (result, error) {
 	if err := api.RefuseImpersonation(c); err != nil {
 		return result{}, err
@@ -143,12 +144,12 @@ func (a accountPages) changePassword(c *server.Call) (result, error) {
 	return redirectToSetPassword(c, userID, nil)
 }
 
-// keyTime is how long a key may be made to last by the values of its form; 0: for ever.
+// keyLifetimes has the lifetimes that the form for a new key offers, by the value of the field; 0: no expiry.
 var keyLifetimes = map[string]time.Duration{
 	"30": 30 * 24 * time.Hour, "90": 90 * 24 * time.Hour, "365": 365 * 24 * time.Hour, "never": 0,
 }
 
-// addKeys lists the newest keys that are not revoked. Entities know them oldest first alone, and are asked for all.
+// addKeys adds the newest keys that are not revoked. The account lists its keys oldest first, so all of them are read.
 func addKeys(c *server.Call, shown *pages.Account) error {
 	var keys []*userv1.ApiKey
 	for after, more := "", true; more; {
@@ -179,7 +180,7 @@ func addKeys(c *server.Call, shown *pages.Account) error {
 	return err
 }
 
-// openKey makes an API key and shows it, this once.
+// openKey creates an API key and shows it. It is not shown again.
 func (a accountPages) openKey(c *server.Call) (result, error) {
 	if err := api.RefuseImpersonation(c); err != nil {
 		return result{}, err
@@ -211,7 +212,7 @@ func (a accountPages) openKey(c *server.Call) (result, error) {
 	return result{page: "key", data: pages.NewKey{Name: made.Record.Name, Key: made.Key, ExpiresAt: made.Record.ExpiresAt}}, nil
 }
 
-// closeKey revokes one of the visitor's keys.
+// closeKey revokes an API key of the visitor.
 func (a accountPages) closeKey(c *server.Call) (result, error) {
 	if !api.IsID(c.Variable("keyId"), user.KeyPrefix) {
 		return result{}, server.ErrNotFound

@@ -17,7 +17,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// consentPages asks people what an OAuth client may do.
+// consentPages asks people what an OAuth client may do. Package oauth describes the whole flow.
 type consentPages struct{ provider *oauth.Provider }
 
 func (p consentPages) routes() []server.Route {
@@ -28,26 +28,27 @@ func (p consentPages) routes() []server.Route {
 }
 
 const (
-	// consentTime is how long a consent page may stay open.
+	// consentTime is the time within which a consent page must be answered.
 	consentTime = 10 * time.Minute
-	// maxChoices bounds the workspaces that a consent page offers: those that were joined first.
+	// maxChoices bounds the number of workspaces that a consent page offers: the ones that were joined first.
 	maxChoices = 200
 )
 
-// consent is an authorization request in front of the person who is to answer it.
+// consent is an authorization request, with the person who is asked to consent.
 type consent struct {
 	*oauth.Request
 	user    *userv1.User
 	choices []choice
 }
 
-// choice is a workspace in which the person has some of what is asked for.
+// choice is a workspace in which the person has some of the requested scopes.
 type choice struct {
 	workspace *workspacev1.Workspace
 	scopes    []string
 }
 
-// ask shows who asks for what. Signing in comes first: nobody else is led to where a client chose.
+// ask shows the consent page. The visitor must be signed in first: nobody else is redirected to an address of the client's
+// choice.
 func (p consentPages) ask(c *server.Call) (result, error) {
 	asked, away, err := p.begin(c)
 	if asked == nil {
@@ -56,7 +57,7 @@ func (p consentPages) ask(c *server.Call) (result, error) {
 	return asked.page(c, ""), nil
 }
 
-// answer takes the person's answer, of the page that was shown to this session for this very request.
+// answer takes the person's answer to a consent page that was shown in this session for the same request.
 func (p consentPages) answer(c *server.Call) (result, error) {
 	form, err := parseForm(c)
 	if err != nil {
@@ -71,7 +72,7 @@ func (p consentPages) answer(c *server.Call) (result, error) {
 	case form.Get("decision") != "allow":
 		return result{}, server.Invalid("decision must be allow or deny")
 	case !asked.isTicketValid(c, form.Get("ticket")):
-		return asked.page(c, "The page was open for too long. Please answer once more."), nil
+		return asked.page(c, "The page was open for too long. Answer again."), nil
 	}
 	at := slices.IndexFunc(asked.choices, func(one choice) bool { return one.workspace.GetId() == form.Get("workspace") })
 	if at < 0 {
@@ -79,7 +80,7 @@ func (p consentPages) answer(c *server.Call) (result, error) {
 	}
 	granted := intersect(asked.choices[at].scopes, form["scope"])
 	if len(granted) == 0 {
-		return asked.page(c, "Nothing is left to allow: your role in that workspace has none of what is ticked."), nil
+		return asked.page(c, "Your role in that workspace has none of the permissions that you selected."), nil
 	}
 	return asked.allow(c, asked.choices[at].workspace, granted)
 }
@@ -96,7 +97,8 @@ func (k *consent) allow(c *server.Call, into *workspacev1.Workspace, granted []s
 	return result{redirectTo: to}, nil
 }
 
-// begin finds who is signed in and what is asked of them; where it is nil, the sheet or the error is the answer.
+// begin finds the signed-in person and validates the authorization request. If the consent is nil, the result or the error
+// is the response.
 func (p consentPages) begin(c *server.Call) (*consent, result, error) {
 	visitor, err := findVisitor(c)
 	switch {
@@ -129,7 +131,7 @@ func (p consentPages) begin(c *server.Call) (*consent, result, error) {
 	return asked, result{}, nil
 }
 
-// choose finds the workspaces where the person has some of what is asked for.
+// findChoices sets the workspaces in which the person has some of the requested scopes.
 func (k *consent) findChoices(c *server.Call) error {
 	ids := api.ReachableWorkspaces(c.Caller.Principal, k.user)
 	found, err := api.DescribeWorkspaces(c, ids[:min(len(ids), maxChoices)])
@@ -141,7 +143,7 @@ func (k *consent) findChoices(c *server.Call) error {
 	return err
 }
 
-// common are the texts of the first that are in the second too.
+// intersect returns the texts that are in others too, in their order.
 func intersect(texts, others []string) []string {
 	var both []string
 	for _, text := range texts {
@@ -154,7 +156,7 @@ func intersect(texts, others []string) []string {
 
 func (k *consent) page(c *server.Call, problem string) result {
 	if problem == "" && len(k.choices) == 0 {
-		problem = "You have no workspace where your role has any of what is asked for."
+		problem = "You have no workspace in which your role has any of the requested permissions."
 	}
 	shown := pages.Consent{
 		Action: oauth.AuthorizePath + "?" + k.Query,
@@ -171,7 +173,7 @@ func (k *consent) page(c *server.Call, problem string) result {
 	return result{page: "consent", data: shown}
 }
 
-// label names a workspace, and what the person cannot pass on there.
+// label returns the name of a workspace, with the requested scopes that the person lacks there.
 func (k *consent) label(one choice) string {
 	text := workspaceLabel(one.workspace.GetName(), one.workspace.GetSlug())
 	var lacking []string
@@ -186,10 +188,10 @@ func (k *consent) label(one choice) string {
 	return text
 }
 
-// workspaceLabel names a workspace to people, who know it by its name and its address.
+// workspaceLabel returns a workspace's name and slug.
 func workspaceLabel(name, slug string) string { return name + " (" + slug + ")" }
 
-// ticket binds a page to the session that it is shown to, to its request and to its time.
+// ticket returns a text that binds the page to the session, the request and the time.
 func (k *consent) ticket(c *server.Call) string {
 	return c.SealCursor(strconv.FormatInt(c.Now().UnixMilli(), 10), k.binding(c))
 }
@@ -198,6 +200,7 @@ func (k *consent) binding(c *server.Call) []byte {
 	return server.Binding("consent", c.Caller.Principal.GetCredentialId(), k.Query)
 }
 
+// isTicketValid reports whether a ticket is of this session and request, and not older than consentTime.
 func (k *consent) isTicketValid(c *server.Call, ticket string) bool {
 	text, err := c.OpenCursor(ticket, k.binding(c))
 	if err != nil {

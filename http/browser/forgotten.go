@@ -18,11 +18,12 @@ import (
 
 const (
 	forgottenPath = signInPath + "/forgotten"
-	// forgottenTime is how long a link is good that anybody may have mailed.
+	// resetLinkTime is the lifetime of a mailed link. It is short, because anybody can have one mailed.
 	resetLinkTime = 24 * time.Hour
-	// sameTime is how long asking again has the same link mailed: who asks over and over makes none useless before.
+	// reuseTime is the time in which a further request mails the same link again, so that repeated requests do not make a link
+	// invalid.
 	reuseTime = time.Hour
-	// mostForgotten is how many may be on their way at a time.
+	// maxResets bounds the number of requests that are processed at a time.
 	maxResets = 32
 )
 
@@ -31,22 +32,24 @@ var (
 	resetsPerAccount = server.Allowance{Burst: 3, Interval: 10 * time.Minute}
 )
 
-// Reminders mails links to who forgot their password. Whether an address is anybody's is found out behind the answer,
-// which is the same for all. An address of the network is limited openly, a person's mail in silence; the memory is fixed.
+// PasswordResets mails links to people who forgot their password. It looks up the account after the response, which is the
+// same for all email addresses. The limit for a network refuses requests; the limit for an account drops them silently. Its
+// memory is fixed.
 type PasswordResets struct {
 	networks server.Buckets[netip.Prefix]
-	// People limits the mail to each person.
+	// Accounts limits the mail to each account.
 	Accounts server.Buckets[string]
 	slots    chan struct{}
 	seed     maphash.Seed
-	// turns has a person's links made one after the other, so that who asks twice at once has the same one mailed.
+	// accountLocks serializes the requests for one account, so that two concurrent requests mail the same link.
 	accountLocks [64]chan struct{}
 	work         sync.WaitGroup
-	// ctx ends what is under way.
+	// ctx cancels the requests in flight.
 	ctx  context.Context
 	stop context.CancelFunc
 }
 
+// NewPasswordResets returns resets with limits that are not used up.
 func NewPasswordResets() *PasswordResets {
 	f := &PasswordResets{seed: maphash.MakeSeed(), networks: server.NewBuckets[netip.Prefix](), Accounts: server.NewBuckets[string](), slots: make(chan struct{}, maxResets)}
 	for i := range f.accountLocks {
@@ -56,15 +59,15 @@ func NewPasswordResets() *PasswordResets {
 	return f
 }
 
-// mayAsk counts somebody who asks, or refuses them. Errors: rate_limited.
+// limitNetwork counts a request against the network of an address. Errors: rate_limited.
 func (f *PasswordResets) limitNetwork(now time.Time, source netip.Addr) error {
 	if wait := f.networks.Take(now, server.Network(source), resetsPerNetwork); wait > 0 {
-		return &entity.Error{Code: entity.RateLimited, Message: "too many links were asked for", RetryAfter: wait}
+		return &entity.Error{Code: entity.RateLimited, Message: "too many links were requested", RetryAfter: wait}
 	}
 	return nil
 }
 
-// begin does work behind an answer; false: too much is under way.
+// start runs work in the background. It returns false if maxResets are in flight.
 func (f *PasswordResets) start(work func()) bool {
 	select {
 	case f.slots <- struct{}{}:
@@ -78,7 +81,7 @@ func (f *PasswordResets) start(work func()) bool {
 	return true
 }
 
-// turn waits until nobody makes a link for a person, or until ctx ends; done lets the next one.
+// lockAccount locks an account until unlock is called. Errors: ctx.Err().
 func (f *PasswordResets) lockAccount(ctx context.Context, userID string) (done func(), err error) {
 	turn := f.accountLocks[maphash.Comparable(f.seed, userID)%uint64(len(f.accountLocks))]
 	select {
@@ -89,10 +92,10 @@ func (f *PasswordResets) lockAccount(ctx context.Context, userID string) (done f
 	}
 }
 
-// Wait waits until the work that has begun so far is done.
+// Wait waits until all work that was started is done.
 func (f *PasswordResets) Wait() { f.work.Wait() }
 
-// Drain waits for what is under way. When ctx ends it cuts that off, and says so.
+// drain waits for the work in flight. When ctx ends it cancels the work and returns the context's error.
 func (f *PasswordResets) drain(ctx context.Context) error {
 	inTime := context.AfterFunc(ctx, f.stop)
 	f.work.Wait()
@@ -102,7 +105,7 @@ func (f *PasswordResets) drain(ctx context.Context) error {
 	return nil
 }
 
-// forgottenPages has a link mailed to people who forgot their password.
+// forgottenPages mails links to people who forgot their password.
 type forgottenPages struct {
 	links  *api.Links
 	resets *PasswordResets
@@ -122,7 +125,7 @@ func (f forgottenPages) show(*server.Call) (result, error) {
 	return result{page: "forgotten", data: pages.Forgotten{}}, nil
 }
 
-// request answers before anybody looks whose the address is.
+// request answers before the account is looked up, so that the response does not depend on whether there is one.
 func (f forgottenPages) request(c *server.Call) (result, error) {
 	if !f.links.SendsMail() {
 		return result{}, server.ErrNotFound
@@ -136,28 +139,29 @@ func (f forgottenPages) request(c *server.Call) (result, error) {
 	}
 	if address, err := api.CanonicalEmail(form.Get("email")); err == nil {
 		if !f.resets.start(func() { f.sendResetLink(c, address) }) {
-			c.Log().Warn("too many links are being mailed, and one was left out")
+			c.Log().Warn("dropped a request for a password-reset link: too many are in flight")
 		}
 	}
 	return result{page: "forgotten", data: pages.Forgotten{Requested: true}}, nil
 }
 
-// remind has a link mailed to the account that owns the address, if there is one.
+// sendResetLink has a link mailed to the account that owns the address, if there is one.
 func (f forgottenPages) sendResetLink(asking *server.Call, address string) {
 	ctx, cancel := context.WithTimeout(f.resets.ctx, asking.RequestTime())
 	defer cancel()
 	c := asking.InBackground(ctx)
 	defer func() {
-		if p := recover(); p != nil { // here it would end the process
-			c.Log().Error("asking for a password-reset link panicked", "panic", p, "stack", string(debug.Stack()))
+		if p := recover(); p != nil { // outside a request a panic would end the process
+			c.Log().Error("the request for a password-reset link panicked", "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	if err := f.offerLinkTo(c, address); err != nil && !api.IsHidden(err) {
-		c.Log().Error("a password-reset link was not asked for", "error", err)
+		c.Log().Error("cannot offer a password-reset link", "error", err)
 	}
 }
 
-// askForLink has a link mailed to the account that owns an address, unless there is none or it was mailed enough of them.
+// offerLinkTo has a link mailed to the account that owns the address, unless there is none, it is disabled, or its limit is
+// used up.
 func (f forgottenPages) offerLinkTo(c *server.Call, address string) error {
 	userID, err := api.LookUpUserID(c, address)
 	if err != nil || userID == "" {
@@ -174,8 +178,8 @@ func (f forgottenPages) offerLinkTo(c *server.Call, address string) error {
 	return f.offerLink(c, userID, now)
 }
 
-// mailLink has a link mailed that sets a person's password: the one that was mailed last, while it is young, or a
-// new one.
+// offerLink has a link mailed that sets the account's password: the link that was mailed last, if that was less than
+// reuseTime ago, or a new one.
 func (f forgottenPages) offerLink(c *server.Call, userID string, now time.Time) error {
 	done, err := f.resets.lockAccount(c.Context, userID)
 	if err != nil {
@@ -188,8 +192,8 @@ func (f forgottenPages) offerLink(c *server.Call, userID string, now time.Time) 
 	}
 	ends := password.GetLink().GetExpiresAt()
 	secret := f.links.PasswordSecret(userID, password.GetHash(), ends)
-	young := now.Add(resetLinkTime - reuseTime).UnixMilli() // one that is still good then was made less than sameTime ago
-	if !user.LinkOpens(password.GetLink(), server.Hash(secret), young) {
+	latest := now.Add(resetLinkTime - reuseTime).UnixMilli() // a link that is valid then was created less than reuseTime ago
+	if !user.LinkOpens(password.GetLink(), server.Hash(secret), latest) {
 		ends = now.Add(resetLinkTime).UnixMilli()
 		secret = f.links.PasswordSecret(userID, password.GetHash(), ends)
 	}

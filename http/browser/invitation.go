@@ -19,7 +19,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// invitationPages shows invitations, and accepts them.
+// invitationPages shows and accepts invitations. Package api describes the flow of an invitation.
 type invitationPages struct{}
 
 func (i invitationPages) routes() []server.Route {
@@ -31,22 +31,23 @@ func (i invitationPages) routes() []server.Route {
 }
 
 const (
-	// newcomerTime is how long after accepting a newcomer may come back by the invitation to set a password.
+	// resumeTime is the time after accepting in which an invited person without a password can return by the link.
 	resumeTime = time.Hour
-	// welcomeTime is how long making a person and accepting for them take at the most: one request.
+	// creationTime is the maximum time between the creation of an account and its acceptance of the invitation, in one
+	// request.
 	creationTime = time.Minute
 )
 
-// invitation is one that a link was shown to be for.
+// invitation is the invitation that a link opens.
 type invitation struct {
 	*workspacev1.Invitation
 	workspace *workspacev1.Workspace
 	token     string
-	// person is whose the invited address is; empty: nobody's.
+	// userID is the account that owns the invited address; "" if there is none.
 	userID string
 }
 
-// invited is the invitation of a link. Who has no link of an invitation learns nothing of it. Errors: not_found.
+// openInvitation returns the invitation that the link in the path opens. Errors: not_found, also if the secret is wrong.
 func openInvitation(c *server.Call) (*invitation, error) {
 	token := c.Variable("token")
 	parts := api.SplitLinkToken(token, 3)
@@ -69,7 +70,7 @@ func openInvitation(c *server.Call) (*invitation, error) {
 	return &invitation{found, into, token, person}, err
 }
 
-// refused tells why an invitation cannot be accepted; nil where it can.
+// checkAcceptable returns the reason why an invitation cannot be accepted, or nil.
 func (i *invitation) checkAcceptable(now time.Time) error {
 	switch {
 	case i.workspace.GetStatus() == workspacev1.Status_STATUS_DELETED:
@@ -77,11 +78,11 @@ func (i *invitation) checkAcceptable(now time.Time) error {
 	case i.GetConsumedAt() != 0:
 		return entity.Errorf(entity.InvitationConsumed, "it was accepted on %s", day(i.GetConsumedAt()))
 	case i.GetRevokedAt() != 0:
-		return entity.Errorf(entity.InvitationRevoked, "it was taken back on %s", day(i.GetRevokedAt()))
+		return entity.Errorf(entity.InvitationRevoked, "it was revoked on %s", day(i.GetRevokedAt()))
 	case now.UnixMilli() >= i.GetExpiresAt():
-		return entity.Errorf(entity.InvitationExpired, "it was good until %s; ask %s for a new one", day(i.GetExpiresAt()), api.InviterName(i.GetInviter()))
+		return entity.Errorf(entity.InvitationExpired, "it was valid until %s; ask %s for a new one", day(i.GetExpiresAt()), api.InviterName(i.GetInviter()))
 	case i.workspace.GetSuspension() != nil:
-		return entity.Errorf(entity.WorkspaceSuspended, "the workspace is suspended, and takes nobody in for now")
+		return entity.Errorf(entity.WorkspaceSuspended, "the workspace is suspended and accepts no new members for now")
 	}
 	return nil
 }
@@ -107,7 +108,7 @@ func (invitationPages) show(c *server.Call) (result, error) {
 	return invitationSheet(c, i, visitor, pages.Invitation{MustSetPassword: back})
 }
 
-// invitationSheet fills in what the page shows of an invitation.
+// invitationSheet adds everything about the invitation and the visitor to shown, and returns the page.
 func invitationSheet(c *server.Call, i *invitation, visitor *server.Credential, shown pages.Invitation) (result, error) {
 	shown.Token, shown.Workspace, shown.Inviter = i.token, i.workspace.GetName(), api.InviterName(i.GetInviter())
 	shown.Role, shown.Email, shown.ExpiresAt = api.RoleNames[i.GetRole()], i.GetEmail(), i.GetExpiresAt()
@@ -128,8 +129,8 @@ func invitationSheet(c *server.Call, i *invitation, visitor *server.Credential, 
 
 func (i *invitation) path() string { return api.InvitationPath + i.token }
 
-// accept makes the visitor a member where the invitation is theirs. Where the address is nobody's, the link
-// is proof enough of it: they become a person, and set a password next.
+// accept makes the visitor a member if the visitor's account owns the invited address. If no account owns it, the link is
+// sufficient proof of ownership: accept creates an account and redirects to the form that sets its password.
 func (invitationPages) accept(c *server.Call) (result, error) {
 	form, err := parseForm(c)
 	if err != nil {
@@ -162,7 +163,8 @@ func (invitationPages) accept(c *server.Call) (result, error) {
 	return result{redirectTo: accountPath + "?done=joined"}, nil
 }
 
-// welcome makes a person of whom the invitation is for. Of two at a moment one is made, and the other finds that.
+// createAccount creates an account for the invited address, and accepts for it. If a concurrent request has created the
+// account, it redirects to the invitation.
 func createAccount(c *server.Call, i *invitation, name string) (result, error) {
 	if err := user.CheckName(name); err != nil {
 		return invitationSheet(c, i, nil, pages.Invitation{Name: api.Truncate(name, 4*user.MaxNameLength), Problem: sentence(err.Message)})
@@ -187,7 +189,7 @@ func createAccount(c *server.Call, i *invitation, name string) (result, error) {
 	}))
 }
 
-// join accepts an invitation as the person whom a principal acts for.
+// acceptAs accepts an invitation as a principal, for the principal's account.
 func acceptAs(c *server.Call, i *invitation, as *wirev1.Principal) error {
 	person, err := api.DescribeUser(c, as.GetUserId())
 	if err != nil {
@@ -197,7 +199,7 @@ func acceptAs(c *server.Call, i *invitation, as *wirev1.Principal) error {
 	return err
 }
 
-// toPassword leads a newcomer to setting a password.
+// redirectToSetPassword redirects to a one-time link that sets the account's password, unless err is set.
 func redirectToSetPassword(c *server.Call, userID string, err error) (result, error) {
 	if err != nil {
 		return result{}, err
@@ -206,9 +208,9 @@ func redirectToSetPassword(c *server.Call, userID string, err error) (result, er
 	return result{redirectTo: path}, err
 }
 
-// comesBack tells whether the invitation's newcomer, who has no other way in yet, may be sent to set a password again:
-// who made a person a moment ago and lost the page. Later, or once they were in, the link has served; for somebody whom
-// it did not make a person it never serves.
+// mayResume reports whether the link may be used again to set a password: for a person whose account it has created less
+// than resumeTime ago, and who has not been able to sign in since. Such a person may have lost the page. For an account that
+// existed before the invitation was accepted it is always false.
 func mayResume(c *server.Call, i *invitation) (bool, error) {
 	now := c.Now()
 	if i.userID == "" || i.GetConsumedBy() != i.userID || now.UnixMilli()-i.GetConsumedAt() > resumeTime.Milliseconds() {

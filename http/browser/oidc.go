@@ -27,15 +27,17 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// OIDC is an OpenID Connect provider. Who it says owns an address of a person is let in as them, and nobody else after
-// that, whoever gets the address there later; it makes nobody a person.
+// OIDC configures an OpenID Connect provider. A person is signed in to the account that owns the email address which the
+// provider has verified. The account is then linked to the provider's subject, and no other subject is signed in to it, even
+// if the address is given to another person. The provider creates no accounts.
 type OIDC struct {
-	// Issuer is its URL, below which its configuration is found.
+	// Issuer is the provider's URL, below which its configuration is found.
 	Issuer, ClientID, ClientSecret string
-	// Name is what it is called on the page; empty: by its host.
+	// Name is shown on the sign-in page; empty: the host of Issuer.
 	Name string
 }
 
+// Check returns an error if the options are invalid; nil options are valid.
 func (o *OIDC) Check() error {
 	if o == nil {
 		return nil
@@ -61,18 +63,19 @@ func (o *OIDC) name() string {
 const (
 	oidcPath     = signInPath + "/oidc"
 	callbackPath = "/callback"
-	// oidcTime is how long a browser may be away at the provider.
+	// oidcTime is the time in which the browser must return from the provider.
 	oidcTime = 10 * time.Minute
-	// providerTime bounds one question to the provider, providerBytes its answer, and providerPause is how long one that
-	// did not answer is left alone.
+	// providerTime bounds a request to the provider, providerBytes its response. After a failure, providerPause passes
+	// before the provider is asked again.
 	providerTime  = 10 * time.Second
 	providerBytes = 1 << 20
 	providerPause = 3 * time.Second
-	// maxAway bounds the path that a browser carries along, in bytes: it is in a cookie.
+	// maxStateNext bounds the path to continue with, in bytes, because it is stored in a cookie.
 	maxStateNext = 2 << 10
 )
 
-// provider asks the one of the options. It is found when somebody first needs it, so that the server starts without it.
+// provider signs people in with an OpenID Connect provider. It reads the provider's configuration when it is first needed,
+// so that the server starts without the provider.
 type provider struct {
 	options     *OIDC
 	now         func() time.Time
@@ -107,7 +110,7 @@ func (p *provider) routes() []server.Route {
 	}
 }
 
-// bounded cuts answers off.
+// limitedTransport limits response bodies to providerBytes.
 type limitedTransport struct{ http.RoundTripper }
 
 func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -122,10 +125,10 @@ func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 var errProvider = &entity.Error{
-	Code: entity.Unavailable, Message: "the provider does not answer", RetryAfter: providerPause,
+	Code: entity.Unavailable, Message: "the sign-in provider does not answer", RetryAfter: providerPause,
 }
 
-// find asks the provider for its configuration, once it answers never again. Errors: unavailable.
+// discover returns the provider and its configuration, which is read once. Errors: unavailable.
 func (p *provider) discover(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +136,7 @@ func (p *provider) discover(ctx context.Context) (*oidc.Provider, *oauth2.Config
 		if p.now().Sub(p.failedAt) < providerPause {
 			return nil, nil, errProvider
 		}
-		found, err := oidc.NewProvider(context.WithoutCancel(ctx), p.options.Issuer) // not only for who asks first
+		found, err := oidc.NewProvider(context.WithoutCancel(ctx), p.options.Issuer) // other requests use the result too
 		if err != nil {
 			p.failedAt = p.now()
 			return nil, nil, errors.Join(errProvider, err)
@@ -146,7 +149,7 @@ func (p *provider) discover(ctx context.Context) (*oidc.Provider, *oauth2.Config
 	}, nil
 }
 
-// away is what a browser carries while it is at the provider, sealed.
+// oidcState is stored in a sealed cookie while the browser is at the provider.
 type oidcState struct {
 	State    string `json:"state"`
 	Nonce    string `json:"nonce"`
@@ -155,7 +158,7 @@ type oidcState struct {
 	Until    int64  `json:"until"`
 }
 
-// leave sends the browser to the provider.
+// leave redirects the browser to the provider.
 func (p *provider) leave(c *server.Call) (result, error) {
 	if p.options == nil {
 		return result{}, server.ErrNotFound
@@ -181,16 +184,17 @@ func (p *provider) leave(c *server.Call) (result, error) {
 
 func stateCookie(c *server.Call) string { return c.CookieName() + "-oidc" }
 
-// unanswered logs why the provider could not be asked, and says no more than that.
+// logUnavailable logs why the provider did not answer, and returns an error without that detail.
 func logUnavailable(c *server.Call, err error) error {
 	if !errors.Is(err, errProvider) {
 		err = errors.Join(errProvider, err)
 	}
-	c.Log().Error("the OpenID Connect provider does not answer", "error", err)
+	c.Log().Error("the OpenID Connect provider did not answer", "error", err)
 	return errProvider
 }
 
-// returned is what the browser carried.
+// readState returns the state in the browser's cookie. ok is false if there is none, it has expired or it is for another
+// request.
 func (p *provider) readState(c *server.Call) (a oidcState, ok bool) {
 	cookie, err := c.Request.Cookie(stateCookie(c))
 	if err != nil {
@@ -209,13 +213,13 @@ func (p *provider) readState(c *server.Call) (a oidcState, ok bool) {
 }
 
 var (
-	errStateExpired    = entity.Errorf(entity.LinkInvalid, "signing in took too long, or began in another browser; begin again")
+	errStateExpired    = entity.Errorf(entity.LinkInvalid, "signing in took too long or was started in another browser; start again")
 	errDeclined        = entity.Errorf(entity.Forbidden, "the provider did not sign you in")
-	errUnverifiedEmail = entity.Errorf(entity.Forbidden, "the provider does not vouch for an email address of yours")
-	errUnknownEmail    = entity.Errorf(entity.Forbidden, "nobody here has the email address that the provider vouches for; ask to be invited")
+	errUnverifiedEmail = entity.Errorf(entity.Forbidden, "the provider has not verified your email address")
+	errUnknownEmail    = entity.Errorf(entity.Forbidden, "no account here has the email address that the provider verified; ask a member of a workspace to invite you")
 )
 
-// callback signs the person in whose address the provider vouches for.
+// callback signs in the person with the email address that the provider has verified.
 func (p *provider) callback(c *server.Call) (result, error) {
 	if p.options == nil {
 		return result{}, server.ErrNotFound
@@ -240,15 +244,14 @@ func (p *provider) callback(c *server.Call) (result, error) {
 	issuer := p.options.Issuer
 	linked := &userv1.LinkedIdentity{Issuer: issuer, Subject: subject}
 	if err := startSession(c, userID, &userv1.StartBrowserSession{Identity: linked}); err != nil {
-		c.Log().Warn("who the OpenID Connect provider vouches for is not let in", "user", userID,
+		c.Log().Warn("the account refused a sign-in with the OpenID Connect provider", "user", userID,
 			"issuer", issuer, "subject", subject, "error", err)
 		return result{}, err
 	}
 	return result{redirectTo: a.Next}, nil
 }
 
-// vouchedFor trades the provider's code for the address that it vouches for, and the subject whose it is.
-// Errors: forbidden, unavailable.
+// exchangeCode exchanges the provider's code for the verified email address and the subject. Errors: forbidden, unavailable.
 func (p *provider) exchangeCode(c *server.Call, a oidcState, code string) (address, subject string, err error) {
 	ctx := oidc.ClientContext(c.Context, p.client)
 	found, config, err := p.discover(ctx)
@@ -267,7 +270,7 @@ func (p *provider) exchangeCode(c *server.Call, a oidcState, code string) (addre
 	raw, _ := token.Extra("id_token").(string)
 	verified, err := found.Verifier(&oidc.Config{ClientID: config.ClientID, Now: c.Now}).Verify(ctx, raw)
 	if err == nil && subtle.ConstantTimeCompare([]byte(verified.Nonce), []byte(a.Nonce)) != 1 {
-		err = errors.New("the nonce is another one's")
+		err = errors.New("the nonce of the id token is not that of this sign-in")
 	}
 	if err == nil {
 		err = user.CheckSubject(verified.Subject)
@@ -280,8 +283,8 @@ func (p *provider) exchangeCode(c *server.Call, a oidcState, code string) (addre
 	return address, verified.Subject, err
 }
 
-// vouched is the address that a provider vouches for. That it was verified is a boolean (OpenID Connect Core 1.0, section
-// 5.1): a text that says true is not taken for one. Errors: forbidden.
+// readVerifiedEmail returns the verified email address in an id token. email_verified must be a boolean (OpenID Connect Core
+// 1.0, section 5.1); the text "true" is not accepted. Errors: forbidden.
 func readVerifiedEmail(token *oidc.IDToken) (string, error) {
 	var claims struct {
 		Email    string `json:"email"`
@@ -297,12 +300,12 @@ func readVerifiedEmail(token *oidc.IDToken) (string, error) {
 	return address, nil
 }
 
-// distrust logs what was wrong with what the provider said.
+// logRejection logs why a response of the provider was rejected.
 func logRejection(c *server.Call, err error) {
-	c.Log().Warn("the OpenID Connect provider is not believed", "error", err)
+	c.Log().Warn("rejected a response of the OpenID Connect provider", "error", err)
 }
 
-// standingAt is whose an address is, unless they are disabled. Errors: forbidden.
+// findActiveUser returns the account that owns an email address. Errors: forbidden if there is none or it is disabled.
 func findActiveUser(c *server.Call, address string) (string, error) {
 	userID, err := api.LookUpUserID(c, address)
 	if err != nil {

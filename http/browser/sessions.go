@@ -26,16 +26,17 @@ func (s sessionPages) routes() []server.Route {
 }
 
 const (
-	// sessionTime is how long a browser stays signed in.
+	// sessionTime is the lifetime of a session.
 	sessionTime = 30 * 24 * time.Hour
-	// userAgentBytes is what is kept of what a browser says it is.
+	// userAgentBytes bounds the User-Agent that is stored of a session.
 	userAgentBytes = 200
 )
 
-// signIn starts a session of a person, by what let them in, and has the browser keep its key. The browser's session before
-// it ends. Errors: unauthorized where the password was replaced meanwhile, forbidden for another subject than the person's.
+// startSession starts a session of an account and sets its cookie. by names the password or the linked identity that the
+// person signed in with. The browser's previous session ends. Errors: unauthorized if the password was replaced in the
+// meantime, forbidden if the account is linked to another subject.
 func startSession(c *server.Call, userID string, by *userv1.StartBrowserSession) error {
-	before, err := findVisitor(c) // who cannot be told, or asks too often, starts none
+	before, err := findVisitor(c) // also refuses a visitor above the rate limit
 	if err != nil {
 		return err
 	}
@@ -60,8 +61,8 @@ func startSession(c *server.Call, userID string, by *userv1.StartBrowserSession)
 	return nil
 }
 
-// setCookie has the browser keep a text for a time; without one it forgets it. Lax: a link from elsewhere finds its
-// visitor signed in, a form from elsewhere does not.
+// setCookie sets a cookie for a time; an empty value deletes it. With SameSite=Lax, a visitor who follows a link from
+// another site is signed in, but a form of another site is sent without the cookie.
 func setCookie(c *server.Call, name, value string, age time.Duration) {
 	seconds := int(age / time.Second)
 	if value == "" {
@@ -73,8 +74,8 @@ func setCookie(c *server.Call, name, value string, age time.Duration) {
 	})
 }
 
-// endSession answers when the session opens nothing here any more; elsewhere it is a matter of a second. One that has
-// ended is no error.
+// endSession ends a session of an account; ending it again is no error. When it returns, this member refuses the session's
+// key; other members do so within a second.
 func endSession(c *server.Call, as *wirev1.Principal, userID, sessionID string) error {
 	_, err := server.Ask[proto.Message](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: as, ID: c.NewID("cmd_"),
@@ -90,7 +91,7 @@ func endSession(c *server.Call, as *wirev1.Principal, userID, sessionID string) 
 	return nil
 }
 
-// endOwnSession ends one of the visitor's.
+// endOwnSession ends a session of the caller.
 func endOwnSession(c *server.Call, sessionID string) error {
 	return endSession(c, c.Caller.Principal, c.Caller.Principal.GetUserId(), sessionID)
 }
@@ -133,7 +134,7 @@ func (sessionPages) end(c *server.Call) (result, error) {
 	return result{redirectTo: accountPath + "?done=session"}, nil
 }
 
-// browser is what people call what a browser says it is; where it is none of these, what it says.
+// describeBrowser returns a short name for a User-Agent, such as "Firefox on Linux", or the User-Agent if it is unknown.
 func describeBrowser(agent string) string {
 	name, system := "", ""
 	for _, known := range [][2]string{{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}} {

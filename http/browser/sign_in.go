@@ -16,7 +16,8 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// signInPages signs people in with a password, and sets passwords with one-time links.
+// signInPages signs people in with a password, and sets passwords with one-time links. The package comment describes the
+// whole flow.
 type signInPages struct {
 	links    *api.Links
 	provider *OIDC
@@ -33,10 +34,10 @@ func (s *signInPages) routes() []server.Route {
 	}
 }
 
-// wrongPassword is the one answer to every try that fails, whatever was wrong.
+// wrongPassword is shown for every failed attempt, so that it does not tell whether the account exists.
 const wrongPassword = "The email or the password is wrong."
 
-// show is the form, or leads on who is signed in.
+// show shows the form, or redirects a visitor who is signed in.
 func (s *signInPages) show(c *server.Call) (result, error) {
 	next := localPath(c.Request.URL.Query().Get("next"))
 	visitor, err := findVisitor(c)
@@ -49,7 +50,7 @@ func (s *signInPages) show(c *server.Call) (result, error) {
 	return result{page: "sign-in", data: s.signInForm(pages.SignIn{Next: next})}, nil
 }
 
-// signInForm adds the ways in that there are beside a password that one knows.
+// signInForm adds the alternatives to a password.
 func (s *signInPages) signInForm(shown pages.SignIn) pages.SignIn {
 	shown.Provider, shown.OffersReset = s.provider.name(), s.links.SendsMail()
 	return shown
@@ -79,7 +80,8 @@ func (s *signInPages) open(c *server.Call) (result, error) {
 	return result{redirectTo: next}, nil
 }
 
-// A browser that somebody signed in with keeps a text that only this server makes, and that opens nothing.
+// A known browser is one in which the owner of an email address has signed in. It has a cookie with a text that only this
+// server can make. The cookie gives no access; see SignInAttempts.
 const (
 	knownBrowserText = "known"
 	knownTime        = 365 * 24 * time.Hour
@@ -89,7 +91,7 @@ func knownBrowserCookie(c *server.Call) string { return c.CookieName() + "-known
 
 func knownBrowserBinding(address string) []byte { return server.Binding("browser", address) }
 
-// isKnown tells whether the person of an address signed in with the browser before.
+// isKnownBrowser reports whether the owner of an email address has signed in with this browser before.
 func isKnownBrowser(c *server.Call, address string) bool {
 	cookie, err := c.Request.Cookie(knownBrowserCookie(c))
 	if err != nil {
@@ -99,8 +101,8 @@ func isKnownBrowser(c *server.Call, address string) bool {
 	return err == nil && text == knownBrowserText
 }
 
-// authenticate returns the person whose address and password these are, and the password's hash; "" if there is none. An
-// address that no account has takes as long as a wrong password. Errors: rate_limited, unavailable.
+// authenticate returns the account with an email address and password, and the hash of the password; "" if there is none.
+// Unknown addresses take as long as wrong passwords. Errors: rate_limited, unavailable.
 func (s *signInPages) authenticate(c *server.Call, address, password string) (userID, hash string, err error) {
 	address, badAddress := api.CanonicalEmail(address)
 	if err := s.attempts.Take(c.Now(), c.Address(), address, isKnownBrowser(c, address)); err != nil {
@@ -124,9 +126,9 @@ func (s *signInPages) authenticate(c *server.Call, address, password string) (us
 	return userID, known.GetHash(), nil
 }
 
-var errLinkInvalid = entity.Errorf(entity.LinkInvalid, "it was used, or replaced by a newer one, or its time is over; ask for a new one")
+var errLinkInvalid = entity.Errorf(entity.LinkInvalid, "the link was used, was replaced by a newer one, or has expired; request a new one")
 
-// linked is whose a one-time link is. Errors: link_invalid.
+// openPasswordLink returns the account that a one-time link is for, and the hash of the link's secret. Errors: link_invalid.
 func openPasswordLink(c *server.Call, token string) (userID string, hash []byte, err error) {
 	parts := api.SplitLinkToken(token, 2)
 	if parts == nil {
@@ -152,7 +154,7 @@ func (s *signInPages) showSetPassword(c *server.Call) (result, error) {
 	return passwordSheet(c, userID, token, "")
 }
 
-// passwordSheet is the form that sets a password.
+// passwordSheet returns the form that sets a password.
 func passwordSheet(c *server.Call, userID, token, problem string) (result, error) {
 	person, err := api.DescribeUser(c, userID)
 	if err != nil {
@@ -167,7 +169,7 @@ func passwordSheet(c *server.Call, userID, token, problem string) (result, error
 	return shown, nil
 }
 
-// setPassword uses a one-time link up: everybody who was signed in as the person is signed out, and the visitor is in.
+// setPassword sets a password with a one-time link, ends all sessions of the account, and signs the visitor in.
 func (s *signInPages) setPassword(c *server.Call) (result, error) {
 	form, err := parseForm(c)
 	if err != nil {
@@ -180,7 +182,7 @@ func (s *signInPages) setPassword(c *server.Call) (result, error) {
 	}
 	problem := describePasswordProblem(password)
 	if problem == "" && password != form.Get("again") {
-		problem = "The two are not the same."
+		problem = "The two passwords differ."
 	}
 	if problem != "" {
 		return passwordSheet(c, userID, token, problem)
@@ -198,7 +200,8 @@ func (s *signInPages) setPassword(c *server.Call) (result, error) {
 	return result{redirectTo: accountPath + "?done=password"}, nil
 }
 
-// replacePassword answers when the sessions that it ends open nothing here any more.
+// replacePassword sets the password of an account. When it returns, this member refuses the keys of the account's previous
+// sessions.
 func replacePassword(c *server.Call, userID string, link []byte, hash string) error {
 	open, err := api.ListSessions(c, userID)
 	if err != nil {
@@ -219,18 +222,19 @@ func replacePassword(c *server.Call, userID string, link []byte, hash string) er
 	return nil
 }
 
-// Guesses limits tries to sign in. The strict limit is on an address of the network with one of a person, so that who
-// guesses keeps nobody out but themselves; the wide ones slow down who guesses from many networks, or about many people.
-// From many networks somebody could use a person's up, and keep them out: it does not count for a browser that the person
-// signed in with before.
-// The memory is fixed, however many of either there are: those whose hashes meet share a bucket.
+// SignInAttempts limits attempts to sign in. The strictest limit is for a network together with an email address, so that an
+// attacker locks out nobody else. The wider limits are for attacks from many networks or on many accounts. An attacker with
+// many networks could use up the limit of an email address; therefore it does not count attempts from a known browser of its
+// owner.
+//
+// The memory is fixed; keys with colliding hashes share a bucket.
 type SignInAttempts struct {
 	pairs    server.Buckets[networkAndEmail]
 	emails   server.Buckets[string]
 	networks server.Buckets[netip.Prefix]
 }
 
-// guesser is who guesses about whom.
+// networkAndEmail is the network of an attempt and the email address that it is for.
 type networkAndEmail struct {
 	from  netip.Prefix
 	email string
@@ -242,12 +246,13 @@ var (
 	attemptsPerNetwork = server.Allowance{Burst: 100, Interval: time.Second}
 )
 
+// NewSignInAttempts returns limits that are not used up.
 func NewSignInAttempts() *SignInAttempts {
 	return &SignInAttempts{server.NewBuckets[networkAndEmail](), server.NewBuckets[string](), server.NewBuckets[netip.Prefix]()}
 }
 
-// Try counts a try, or refuses it; known tells that it comes from a browser of that person. What the strict limit refuses
-// costs the wide ones nothing.
+// Take counts an attempt. known reports that it comes from a known browser of the address's owner. An attempt that the
+// strictest limit refuses does not count against the others. Errors: rate_limited.
 func (g *SignInAttempts) Take(now time.Time, source netip.Addr, email string, known bool) error {
 	from := server.Network(source)
 	wait := g.pairs.Take(now, networkAndEmail{from, email}, attemptsPerPair)
@@ -258,7 +263,7 @@ func (g *SignInAttempts) Take(now time.Time, source netip.Addr, email string, kn
 		wait = g.emails.Take(now, email, attemptsPerEmail)
 	}
 	if wait > 0 {
-		return &entity.Error{Code: entity.RateLimited, Message: "there were too many tries to sign in", RetryAfter: wait}
+		return &entity.Error{Code: entity.RateLimited, Message: "there were too many attempts to sign in", RetryAfter: wait}
 	}
 	return nil
 }

@@ -10,17 +10,18 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// Workspace is what a slug in a path stands for.
+// Workspace is the workspace that the slug in a path names.
 type Workspace struct {
 	ID, Slug string
 	Cursor   activity.Cursor
 }
 
-// knownSlugs bounds how many slugs are remembered.
+// maxSlugs bounds the cache of slugs.
 const maxSlugs = 50_000
 
-// admit authenticates the request and holds it against the operation's scope. What a capability in the workspace
-// allows is refused by the entity that is asked, or by authorize where none is.
+// admit is the first step of authorization (see the package comment). It authenticates the request, unless the operation is
+// public, and resolves the slug in its path. Capabilities are checked later, by the entity that receives the command or by
+// Authorize. Errors: unauthorized, forbidden, not_found, rate_limited.
 func (c *Call) admit() error {
 	switch c.operation.Scope {
 	case ScopeOperator, ScopeProbe:
@@ -43,7 +44,8 @@ func (c *Call) admit() error {
 	return err
 }
 
-// identify authenticates the request and counts it against its credential's rate.
+// authenticate sets Caller to the credential of the request and counts the request against the credential's rate. Errors:
+// unauthorized, rate_limited.
 func (c *Call) authenticate() error {
 	k, err := c.readKey()
 	if err != nil {
@@ -61,18 +63,19 @@ func (c *Call) authenticate() error {
 	return nil
 }
 
-// Authorize asks the workspace whether the caller has what the operation needs.
+// Authorize asks the workspace in the path whether the caller has the access that Route.Scope requires. Errors: not_found if
+// the caller is not a member, forbidden, workspace_suspended, workspace_closed.
 func (c *Call) Authorize() error {
 	_, err := c.FetchAuthorization()
 	return err
 }
 
-// Authorized is authorize, and returns the caller's role and capabilities.
+// FetchAuthorization is Authorize, and returns the caller's role and capabilities.
 func (c *Call) FetchAuthorization() (*workspacev1.Authorized, error) {
 	return Ask[*workspacev1.Authorized](c, c.operation.authorizeCommand(c.Workspace.ID))
 }
 
-// authorization is the question to a workspace whether a caller has what the operation needs.
+// authorizeCommand returns the command that asks a workspace whether a caller has the access that the operation requires.
 func (op *operation) authorizeCommand(workspaceID string) entity.Command {
 	return entity.Command{
 		Kind: entity.KindWorkspace, Identity: workspaceID,
@@ -80,7 +83,7 @@ func (op *operation) authorizeCommand(workspaceID string) entity.Command {
 	}
 }
 
-// Confirm authenticates and authorizes the caller again, past what is remembered of the credential.
+// Reauthorize authenticates and authorizes the caller again, without the cache. Errors: unauthorized and those of Authorize.
 func (c *Call) Reauthorize() error {
 	if err := c.server.authenticator.revalidate(c.Context, c.Caller); err != nil {
 		return err
@@ -88,13 +91,15 @@ func (c *Call) Reauthorize() error {
 	return c.Authorize()
 }
 
+// findWorkspace returns the workspace that a slug names, at most a second old. Errors: not_found.
 func (s *Server) findWorkspace(ctx context.Context, name string) (*Workspace, error) {
-	if slug.Check(name) != nil { // no entity is woken for a name that no workspace can have
+	if slug.Check(name) != nil { // activate no entity for a name that no workspace can have
 		return nil, ErrNotFound
 	}
 	return s.workspaces.lookup(ctx, name)
 }
 
+// resolveSlug looks up a slug. It returns old if the slug still names the same workspace. Errors: not_found.
 func (s *Server) resolveSlug(ctx context.Context, name string, old *Workspace) (*Workspace, error) {
 	found, err := typed[*slugv1.Slug](s.options.Asker.Ask(ctx, entity.Command{
 		Kind: entity.KindSlug, Identity: name, Principal: entity.Platform(), Message: &slugv1.ResolveSlug{},
@@ -111,13 +116,13 @@ func (s *Server) resolveSlug(ctx context.Context, name string, old *Workspace) (
 	return &Workspace{id, name, activity.NewCursor(s.options.Secret, id)}, nil
 }
 
-// ResolveSlug returns the workspace that a slug names now, without what is remembered. Errors: not_found.
+// ResolveSlug returns the workspace that a slug names now, without the cache. Errors: not_found.
 func (c *Call) ResolveSlug(name string) (*Workspace, error) {
 	return c.server.resolveSlug(c.Context, name, nil)
 }
 
-// Identified authenticates the request if it carries a valid credential. It returns false if the request carries none, or one
-// that is invalid.
+// TryAuthenticate authenticates a request of a public operation. It returns false and no error if the request has no
+// credential, or an invalid one. Errors: rate_limited, unavailable.
 func (c *Call) TryAuthenticate() (bool, error) {
 	err := c.authenticate()
 	if HasCode(err, entity.Unauthorized) {
@@ -126,5 +131,5 @@ func (c *Call) TryAuthenticate() (bool, error) {
 	return err == nil, err
 }
 
-// ForgetCaller makes the call one without a caller again.
+// ClearCaller makes the call one without a caller again.
 func (c *Call) ClearCaller() { c.Caller, c.Response.caller = nil, nil }

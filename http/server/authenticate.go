@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,26 +17,26 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// Credential is what a key was found to stand for. It is shared by requests and never changes.
+// Credential is a credential that was looked up. Requests share it, and it never changes, except for its usage.
 type Credential struct {
 	Principal *wirev1.Principal
-	// secrets are those that it is opened with: one, or the live access tokens of a grant.
+	// secrets open the credential: one, or the live access tokens of a grant.
 	secrets []secret
-	// Audience is the resource that an OAuth token is for.
+	// Audience is the resource that an OAuth token was issued for (RFC 8707).
 	Audience      string
 	InternalAdmin bool
 	*usage
 }
 
-// secret is the hash of one, and when it expires in milliseconds since the Unix epoch; 0: never.
+// secret is the SHA-256 of a secret and its expiry in milliseconds since the Unix epoch; 0: it does not expire.
 type secret struct {
 	hash      []byte
 	expiresAt int64
 }
 
-// standing outlives what is asked about a credential anew each second.
+// usage is the part of a credential that is carried over each time the credential is fetched again.
 type usage struct {
-	// used is when the use was last reported, in milliseconds.
+	// used is the time of the last reported use, in milliseconds since the Unix epoch.
 	used atomic.Int64
 	rate Bucket
 }
@@ -46,7 +45,7 @@ func (s secret) expired(now time.Time) bool {
 	return s.expiresAt != 0 && now.UnixMilli() >= s.expiresAt
 }
 
-// expired tells whether nothing opens the credential any more.
+// expired reports whether all secrets of the credential have expired.
 func (c *Credential) expired(now time.Time) bool {
 	for _, s := range c.secrets {
 		if !s.expired(now) {
@@ -56,6 +55,7 @@ func (c *Credential) expired(now time.Time) bool {
 	return true
 }
 
+// matches reports whether the key has one of the credential's live secrets and is of its kind. It compares in constant time.
 func (c *Credential) matches(k key, now time.Time) bool {
 	sum := sha256.Sum256([]byte(k.secret))
 	for _, s := range c.secrets {
@@ -66,18 +66,20 @@ func (c *Credential) matches(k key, now time.Time) bool {
 	return false
 }
 
-// authenticator tells who asks. Missing, malformed, unknown, revoked and expired are one error.
+// authenticator looks up credentials. It has one error for missing, malformed, unknown, revoked and expired credentials, so
+// that clients cannot distinguish them.
 type authenticator struct {
 	asker Asker
 	now   func() time.Time
-	// resource is what access tokens must be for (RFC 8707): the server's public address.
+	// resource is the server's public address, which access tokens must have as their audience (RFC 8707).
 	resource    string
 	credentials *cache[*Credential]
+	// reportSlots bounds the number of reports of use in flight.
 	reportSlots chan struct{}
 	reports     sync.WaitGroup
 }
 
-// knownCredentials bounds how many credentials are remembered.
+// maxCredentials bounds the cache of credentials.
 const maxCredentials = 50_000
 
 func newAuthenticator(asker Asker, now func() time.Time, resource string, counted func(bool)) *authenticator {
@@ -86,11 +88,12 @@ func newAuthenticator(asker Asker, now func() time.Time, resource string, counte
 	return a
 }
 
-// authenticate finds the credential of a key. stranger is asked before anything is looked up for a key that is not
-// remembered, and before a wrong secret is answered: guesses are for it to count.
-func (a *authenticator) authenticate(ctx context.Context, k key, stranger func() error) (*Credential, error) {
+// authenticate returns the credential of a key. It calls limitUnknown before it looks up a key that is not cached, and
+// before it refuses a wrong secret, so that guesses are counted against the client's address. Errors: unauthorized, those of
+// limitUnknown, unavailable.
+func (a *authenticator) authenticate(ctx context.Context, k key, limitUnknown func() error) (*Credential, error) {
 	if a.credentials.load(k.id) == nil {
-		if err := stranger(); err != nil {
+		if err := limitUnknown(); err != nil {
 			return nil, err
 		}
 	}
@@ -100,13 +103,13 @@ func (a *authenticator) authenticate(ctx context.Context, k key, stranger func()
 	}
 	now := a.now()
 	if !c.matches(k, now) && k.kind == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
-		// The token may be newer than what is remembered of its grant.
+		// The token may have been issued after the grant was cached.
 		if c, err = a.fetch(ctx, k.id, c); err != nil {
 			return nil, unauthorizedIfUnknown(err)
 		}
 	}
 	if !c.matches(k, now) {
-		if err := stranger(); err != nil {
+		if err := limitUnknown(); err != nil {
 			return nil, err
 		}
 		return nil, ErrUnauthorized
@@ -115,15 +118,16 @@ func (a *authenticator) authenticate(ctx context.Context, k key, stranger func()
 	return c, nil
 }
 
+// unauthorizedIfUnknown returns ErrUnauthorized for not_found, and any other error as it is.
 func unauthorizedIfUnknown(err error) error {
-	var refused *entity.Error
-	if errors.As(err, &refused) && refused.Code == entity.NotFound {
+	if HasCode(err, entity.NotFound) {
 		return ErrUnauthorized
 	}
 	return err
 }
 
-// describe asks what an id stands for. What is revoked, or a disabled person's, is as good as unknown.
+// fetch looks up the credential or grant with an id, and its user's status. It carries over the usage of old. Errors:
+// not_found, also if the credential was revoked or its user is disabled.
 func (a *authenticator) fetch(ctx context.Context, id string, old *Credential) (*Credential, error) {
 	find := a.fetchCredential
 	if strings.HasPrefix(id, user.GrantPrefix) {
@@ -136,7 +140,7 @@ func (a *authenticator) fetch(ctx context.Context, id string, old *Credential) (
 	if old != nil {
 		c.usage = old.usage
 	}
-	if c.Principal.GetUserId() == "" { // a computer's own
+	if c.Principal.GetUserId() == "" { // a computer
 		return c, nil
 	}
 	person, err := a.accountStatus(ctx, c.Principal.GetUserId())
@@ -152,7 +156,7 @@ func (a *authenticator) fetch(ctx context.Context, id string, old *Credential) (
 	return c, nil
 }
 
-// standing is how a person stands who is not disabled. Errors: not_found.
+// accountStatus returns the account's status. Errors: not_found if the account does not exist or is disabled.
 func (a *authenticator) accountStatus(ctx context.Context, userID string) (*userv1.Standing, error) {
 	person, err := typed[*userv1.Standing](a.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeStanding{},
@@ -163,7 +167,7 @@ func (a *authenticator) accountStatus(ctx context.Context, userID string) (*user
 	return person, err
 }
 
-// mayImpersonate refuses who acts as somebody and is no internal admin any more. Errors: not_found.
+// checkImpersonator checks that the user who impersonates another is still an internal admin. Errors: not_found.
 func (a *authenticator) checkImpersonator(ctx context.Context, userID string) error {
 	operator, err := a.accountStatus(ctx, userID)
 	if err == nil && !operator.GetInternalAdmin() {
@@ -172,6 +176,7 @@ func (a *authenticator) checkImpersonator(ctx context.Context, userID string) er
 	return err
 }
 
+// fetchCredential looks up an API key, session, app, computer or impersonation. Errors: not_found, also if it was revoked.
 func (a *authenticator) fetchCredential(ctx context.Context, id string) (*Credential, error) {
 	found, err := typed[*credentialv1.Credential](a.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindCredential, Identity: id, Principal: entity.Platform(),
@@ -195,8 +200,8 @@ func (a *authenticator) fetchCredential(ctx context.Context, id string) (*Creden
 	return c, nil
 }
 
-// describeGrant is the credential of a grant's access tokens. It is known by the grant, so that limits and streams
-// outlive a token.
+// fetchGrant returns the credential of a grant's access tokens. Its id is the grant's, so that rate limits and streams
+// outlast each token. Errors: not_found, also if the grant was revoked or is for another resource.
 func (a *authenticator) fetchGrant(ctx context.Context, id string) (*Credential, error) {
 	found, err := typed[*grantv1.Grant](a.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindGrant, Identity: id, Principal: entity.Platform(), Message: &grantv1.DescribeGrant{},
@@ -224,7 +229,7 @@ func (a *authenticator) fetchGrant(ctx context.Context, id string) (*Credential,
 	return c, nil
 }
 
-// current asks again, past what is remembered, whether a credential still stands.
+// revalidate looks up a credential again, without the cache. Errors: unauthorized if it is no longer valid.
 func (a *authenticator) revalidate(ctx context.Context, c *Credential) error {
 	if c.expired(a.now()) {
 		return ErrUnauthorized
@@ -233,7 +238,8 @@ func (a *authenticator) revalidate(ctx context.Context, c *Credential) error {
 	return unauthorizedIfUnknown(err)
 }
 
-// report notes the use of a credential off the request's path, no more often than is recorded. Under pressure it is left out.
+// reportUse tells the entity of the credential, in the background, that it was used. It reports at most one use in each
+// entity.UsePrecision, and none while too many reports are in flight.
 func (a *authenticator) reportUse(c *Credential, now time.Time) {
 	last, at := c.used.Load(), now.UnixMilli()
 	if at-last < entity.UsePrecision.Milliseconds() || !c.used.CompareAndSwap(last, at) {
@@ -256,16 +262,16 @@ func (a *authenticator) reportUse(c *Credential, now time.Time) {
 		if c.Principal.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
 			use.Kind, use.Message = entity.KindGrant, &grantv1.Use{}
 		}
-		a.asker.Ask(ctx, use) // what fails is reported again in a minute
+		a.asker.Ask(ctx, use) // after a failure the next use is reported within entity.UsePrecision
 	})
 }
 
-// ForgetPerson forgets what is remembered of each credential of a person, and of each with which they impersonate somebody.
-// With end, streams with those credentials end.
+// InvalidateUser removes from the cache each credential that belongs to a user or with which the user impersonates somebody.
+// If end is true, streams and transfers with those credentials end.
 func (c *Call) InvalidateUser(userID string, end bool) {
 	known := c.server.authenticator.credentials
-	known.invalidate(userID) // answers on their way are not kept
-	known.invalidateMisses() // keys of disabled people are among them
+	known.invalidate(userID) // so that results of look-ups in flight are not stored
+	known.invalidateMisses() // keys of disabled users are cached as misses
 	known.entries.Range(func(id, found any) bool {
 		of := found.(*cacheEntry[*Credential]).value.Principal
 		if of.GetUserId() == userID || of.GetImpersonatorId() == userID {
@@ -278,7 +284,8 @@ func (c *Call) InvalidateUser(userID string, end bool) {
 	})
 }
 
-// EndCredential forgets what is remembered of a credential or grant, and ends its streams: it opens nothing here any more.
+// EndCredential removes a credential or grant from the cache, and ends its streams and transfers. It is called after the
+// credential was revoked: from then on this process refuses it.
 func (s *Server) EndCredential(id string) {
 	s.authenticator.credentials.invalidate(id)
 	s.watch.end(id)

@@ -19,16 +19,16 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// BenchmarkIdentify is what a request costs until it is known who asks, rate limits included, when the credential is
-// remembered: by one caller, by as many as there are processors with the same credential, and with one each. It writes
-// nothing that callers with other credentials read, so that one each costs what one alone does.
+// BenchmarkIdentify measures Call.authenticate, including the rate limit, with a cached credential: by one caller, and by one
+// caller for each processor, with the same credential or with one credential each. Authentication writes nothing that callers
+// with other credentials read, so with one credential each it costs the same as for one caller.
 func BenchmarkIdentify(b *testing.B) {
 	holders := &holders{hashes: map[string][]byte{}}
 	s, err := New(Options{Asker: holders, Secret: make([]byte, 32)})
 	if err != nil {
 		b.Fatal(err)
 	}
-	s.options.Limits.Rate, s.options.Limits.Burst = 1e9, 1e9 // buckets are kept, and never empty
+	s.options.Limits.Rate, s.options.Limits.Burst = 1e9, 1e9 // the buckets are used, and never empty
 	b.Run("alone", func(b *testing.B) {
 		defer report(b)()
 		c := holders.with(b, s, holders.issue())
@@ -63,8 +63,7 @@ func BenchmarkIdentify(b *testing.B) {
 	})
 }
 
-// report begins to measure what a request takes of the processors, which others may use meanwhile, and how long it
-// waits for locks.
+// report starts to measure the processor time of a request and the time that it waits for locks. end reports both.
 func report(b *testing.B) (end func()) {
 	b.ReportAllocs()
 	used, waited := processorTime(b), lockWait()
@@ -82,14 +81,14 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// lockWait is how long all goroutines have waited for mutexes so far.
+// lockWait returns the time that all goroutines have waited for mutexes so far.
 func lockWait() time.Duration {
 	sample := []gometrics.Sample{{Name: "/sync/mutex/wait/total:seconds"}}
 	gometrics.Read(sample)
 	return time.Duration(sample[0].Value.Float64() * float64(time.Second))
 }
 
-// holders are entities that know their credentials at once.
+// holders answers for the entities of credentials, without a delay.
 type holders struct{ hashes map[string][]byte }
 
 func (h *holders) issue() string {
@@ -99,7 +98,7 @@ func (h *holders) issue() string {
 	return text
 }
 
-// with is a request whose credential is remembered.
+// with returns a request with a credential that is cached.
 func (h *holders) with(b *testing.B, s *Server, key string) *Call {
 	r := httptest.NewRequest(http.MethodGet, "/v1/whoami", nil)
 	r.Header.Set("Authorization", "Bearer "+key)

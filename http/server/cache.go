@@ -15,25 +15,26 @@ import (
 )
 
 const (
-	// freshness is how long an answer is used without asking again: within it, a change made elsewhere takes effect.
+	// freshTime is how long an entry is used without a look-up. A change on another member takes effect within it.
 	freshTime = time.Second
-	// idleness is how long an answer that nobody wants is kept for what it carries on to the next.
+	// idleTime is how long an unused entry is retained, so that the next look-up can carry over a part of it (fetch's old).
 	idleTime = time.Minute
-	// lookupTime bounds one question.
+	// lookupTime bounds one look-up.
 	lookupTime = 5 * time.Second
-	// strangers bounds the questions under way about keys that were not known before.
+	// maxUnknownLookups bounds the concurrent look-ups of keys that have no entry.
 	maxUnknownLookups = 256
 )
 
-// cache remembers what entities answered for a moment. A fresh answer is found without a lock; of the requests that
-// find none, one asks. Keys that turn out unknown take a fixed amount of memory, however many a client thinks up.
+// cache holds the results of look-ups for a second. A fresh entry is read without a lock, and concurrent look-ups of one key
+// are made once. Keys that do not exist take a fixed amount of memory, regardless of how many of them clients send.
 type cache[V any] struct {
 	now func() time.Time
-	// fetch asks; old is the answer before, or zero. Unknown keys are not_found.
+	// fetch looks a key up. old is the value of the previous look-up, or the zero value. Errors: not_found for a key that
+	// does not exist, which is cached too.
 	fetch func(ctx context.Context, key string, old V) (V, error)
-	// counted tells whether a look-up was answered from memory.
+	// countLookup counts a look-up; hit is true if the cache answered it.
 	countLookup func(hit bool)
-	// bound is how many answers are kept.
+	// bound is the maximum number of entries.
 	bound int64
 
 	entries        sync.Map // string → *remembered[V]
@@ -62,7 +63,7 @@ func newCache[V any](now func() time.Time, bound int64, counted func(bool),
 	return &cache[V]{now: now, fetch: fetch, bound: bound, countLookup: counted, hashSeed: maphash.MakeSeed()}
 }
 
-// lookup is the answer for a key, at most a second old.
+// lookup returns the value of a key, at most freshTime old. Errors: those of fetch, unavailable.
 func (c *cache[V]) lookup(ctx context.Context, key string) (V, error) {
 	known := c.load(key)
 	if known != nil && c.now().Sub(known.fetchedAt) < freshTime {
@@ -89,7 +90,7 @@ func (c *cache[V]) missSlot(key string) *atomic.Pointer[miss] {
 	return &c.misses[maphash.String(c.hashSeed, key)%uint64(len(c.misses))]
 }
 
-// wait joins the question under way, or asks. The question outlives the request that began it.
+// join waits for the look-up of the key that is in flight, or starts one. The look-up goes on if ctx ends.
 func (c *cache[V]) join(ctx context.Context, key string, known *cacheEntry[V]) (V, error) {
 	var none V
 	flight := c.flights.DoChan(key, func() (any, error) {
@@ -139,14 +140,14 @@ func (c *cache[V]) refresh(ctx context.Context, key string, known *cacheEntry[V]
 	return value, err
 }
 
-// forget makes the next look-up ask, whatever is under way.
+// invalidate removes an entry. Results of look-ups that are in flight are not stored.
 func (c *cache[V]) invalidate(key string) {
 	c.epoch.Add(1)
 	c.flights.Forget(key)
 	c.evict(key)
 }
 
-// forgetUnknown makes the next look-up of each key that was not known ask.
+// invalidateMisses removes what is stored about keys that did not exist. Results of look-ups in flight are not stored.
 func (c *cache[V]) invalidateMisses() {
 	c.epoch.Add(1)
 	for i := range c.misses {
@@ -180,7 +181,7 @@ func (c *cache[V]) store(key string, r *cacheEntry[V]) {
 	}
 }
 
-// sweep drops what is idle, and beyond the bound whatever comes first.
+// sweep removes idle entries, and arbitrary ones while there are more than bound.
 func (c *cache[V]) sweep(now time.Time) {
 	c.entries.Range(func(key, value any) bool {
 		if now.Sub(value.(*cacheEntry[V]).fetchedAt) > idleTime || c.size.Load() > c.bound {

@@ -46,7 +46,7 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// TestCursors has every cursor come back for its walk alone, and no edited one at all.
+// TestCursors checks that each cursor is accepted with its binding only, and that no edited cursor is accepted.
 func TestCursors(t *testing.T) {
 	s := newCursors(make([]byte, 32))
 	rapid.Check(t, func(t *rapid.T) {

@@ -24,7 +24,7 @@ func (s *Server) probes() []Route {
 	}
 }
 
-// readiness tells balancers whether to send requests here; while the server drains, not.
+// readiness tells load balancers whether to send requests to this server. It refuses while the server shuts down.
 func (s *Server) readiness(*Call, None) (healthView, error) {
 	if s.watch.closed() {
 		return healthView{}, entity.Errorf(entity.Unavailable, "the server is shutting down")

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// connection is what a request knows of the connection that it came over.
+// connection is the connection of a request.
 type connection struct {
 	net.Conn
-	// heads bounds the heads of the connection's requests; nil: nothing does.
+	// heads bounds the request heads of the connection; nil on the operators' listener.
 	heads *headConn
-	// over tells that the connection is one too many.
+	// isOverLimit reports that the connection exceeds Limits.Connections: its requests are answered 503.
 	isOverLimit bool
 }
 
@@ -34,17 +34,17 @@ func (s *Server) newHTTPServer(handler http.Handler) *http.Server {
 		Handler:           handler,
 		ReadHeaderTimeout: s.options.Limits.HeaderTime,
 		IdleTimeout:       s.options.Limits.IdleTime,
-		// Renewed for each request; streams and transfers replace it as they go.
+		// net/http renews it for each request; streams and transfers replace it.
 		WriteTimeout:   s.options.Limits.RequestTime + s.options.Limits.StallTime,
 		MaxHeaderBytes: maxHead,
-		// OPTIONS * is answered as all else is.
+		// OPTIONS * is routed like every other request.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
 
-// enter sees a connection before it is counted. One beyond the limit is kept to be told so; when those become many too,
-// they are closed at once.
+// admitConnection sees a connection before it is counted. Connections beyond Limits.Connections stay open, so that their
+// requests can be answered 503; far beyond it they are closed at once.
 func (s *Server) admitConnection(ctx context.Context, c net.Conn) context.Context {
 	limit, open := int64(s.options.Limits.Connections), s.connections.Load()
 	if open >= limit+limit/8+16 {
@@ -57,6 +57,7 @@ func (s *Server) admitConnection(ctx context.Context, c net.Conn) context.Contex
 	return context.WithValue(ctx, connectionKey{}, of)
 }
 
+// countConnection counts open connections, and starts the accounting of the next head when a connection becomes idle.
 func (s *Server) countConnection(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -70,10 +71,10 @@ func (s *Server) countConnection(c net.Conn, state http.ConnState) {
 	}
 }
 
-// streamBuffer bounds what the kernel holds for a client that has stopped reading, in bytes.
+// streamBuffer bounds the kernel's buffer for a client that has stopped reading, in bytes.
 const streamBuffer = 64 << 10
 
-// forStream fits a connection to a stream.
+// limitWriteBuffer sets the kernel's write buffer of a connection that becomes a stream.
 func (c *connection) limitWriteBuffer() {
 	if c == nil {
 		return
@@ -83,8 +84,8 @@ func (c *connection) limitWriteBuffer() {
 	}
 }
 
-// deadline extends a connection's deadline while bytes move, and seldom: it is asked before each of them. So bytes have
-// seven eighths of stall at least.
+// deadline extends a deadline of a connection while bytes move. To be cheap it does so at most eight times in stall, so a
+// client has at least seven eighths of stall to move bytes.
 type deadline struct {
 	set   func(time.Time) error
 	stall time.Duration
@@ -98,22 +99,22 @@ func (d *deadline) extend() {
 	}
 }
 
-// The heads of requests arrive before anybody is known, and an unfinished head holds memory until it times out. These
-// bounds hold for the bytes on their way in; net/http parses a head only after them.
+// Bounds of request heads. A head arrives before the client is authenticated, and an unfinished one occupies memory until it
+// times out. The bounds are enforced on the arriving bytes, before net/http parses them.
 const (
-	// maxHead bounds a request's head, in bytes. net/http lets 4 KiB more pass.
+	// maxHead bounds a request's head, in bytes. net/http allows 4 KiB more.
 	maxHead = 60 << 10
-	// maxFields bounds the fields of a head: the shortest take many times their length in memory.
+	// maxFields bounds the number of fields in a head: the shortest fields take many times their length in memory.
 	maxFields = 128
-	// freeHead is the part of a head that is not charged, in bytes: each connection has a buffer of that length anyway, and
-	// ordinary heads fit into it.
+	// freeHead is the part of a head that is not charged, in bytes: each connection has a buffer of this size, and ordinary
+	// heads fit into it.
 	freeHead = 4 << 10
-	// maxHeads bounds what is charged for the unfinished heads of all connections, in bytes. Heads that fit into freeHead
-	// are read however many long ones there are.
+	// maxHeads bounds the bytes charged for the unfinished heads of all connections. Heads that fit into freeHead are read
+	// in any case.
 	maxHeads = 32 << 20
 )
 
-// Answers to heads that are not read to their end.
+// Responses to heads that exceed their bounds.
 const (
 	tooManyFields = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\n" +
 		"Connection: close\r\n\r\n431 Request Header Fields Too Large"
@@ -121,10 +122,10 @@ const (
 		"Connection: close\r\n\r\n" + `{"error":"unavailable","message":"the server is busy"}`
 )
 
-// headListener counts what the connections that it accepts take for unfinished heads.
+// headListener charges the connections that it accepts for their unfinished heads.
 type headListener struct {
 	net.Listener
-	// charged is what the unfinished heads are charged, in bytes.
+	// charged is the number of bytes charged for unfinished heads.
 	charged *atomic.Int64
 }
 
@@ -136,7 +137,7 @@ func (l headListener) Accept() (net.Conn, error) {
 	return &headConn{Conn: c, total: l.charged, inHead: true}, nil
 }
 
-// headConn is a connection whose heads are bounded while they arrive. A head begins with the connection and when the
+// headConn is a connection that bounds request heads while they arrive. A head begins with the connection, and when the
 // server waits for the next request (beginHead); it ends with its empty line, or when the request is handled (endHead).
 type headConn struct {
 	net.Conn
@@ -144,15 +145,14 @@ type headConn struct {
 
 	mu     sync.Mutex
 	inHead bool
-	// lines, length and charged are those of the head so far.
+	// lines, length and charged describe the current head.
 	lines           int
 	length, charged int64
-	// filled tells that the line under way has bytes other than its end.
+	// lineHasText reports that the current line has bytes other than its end.
 	lineHasText bool
 }
 
-// Read reads what arrives. Where a head exceeds its bounds it answers the request itself and reports the end of the
-// connection.
+// Read reads from the connection. If a head exceeds its bounds, Read answers the request itself and returns io.EOF.
 func (c *headConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if answer := c.scan(p[:n]); answer != "" {
@@ -162,7 +162,7 @@ func (c *headConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// scan follows the head that is under way, and returns the answer to one that exceeds its bounds.
+// scan follows the current head. It returns the response to a head that exceeds its bounds, or "".
 func (c *headConn) scan(arrived []byte) (answer string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,8 +198,8 @@ func (c *headConn) scan(arrived []byte) (answer string) {
 	return ""
 }
 
-// refuse answers and waits a moment for the client to take the answer: closing the connection while its bytes arrive could
-// take the answer away from it.
+// refuse writes a response, and then discards input for a moment: if the connection were closed while bytes arrive, the
+// client could lose the response.
 func (c *headConn) refuse(answer string) {
 	c.endHead()
 	until := time.Now().Add(endGrace)
@@ -210,7 +210,7 @@ func (c *headConn) refuse(answer string) {
 	io.CopyN(io.Discard, c.Conn, maxHead)
 }
 
-// beginHead is called when the server waits for the next request.
+// beginHead starts the accounting of a head, when the server waits for the next request.
 func (c *headConn) beginHead() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,14 +218,14 @@ func (c *headConn) beginHead() {
 	c.inHead, c.lines, c.length, c.lineHasText = true, 0, 0, false
 }
 
-// endHead is called when a request is handled.
+// endHead ends it, when the request is handled.
 func (c *headConn) endHead() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.release()
 }
 
-// end gives back what was charged for the head. The caller holds mu.
+// release returns the bytes charged for the head. The caller holds mu.
 func (c *headConn) release() {
 	c.inHead = false
 	c.total.Add(-c.charged)
@@ -239,7 +239,7 @@ func (c *headConn) Close() error {
 
 var errHalfClose = errors.New("the connection cannot be closed in one direction")
 
-// CloseWrite closes the connection for writing; net/http does so before it drops a connection.
+// CloseWrite closes the connection for writing. net/http calls it before it drops a connection.
 func (c *headConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -247,7 +247,7 @@ func (c *headConn) CloseWrite() error {
 	return errHalfClose
 }
 
-// ReadFrom keeps the kernel's copy from file to socket within reach.
+// ReadFrom lets the kernel copy from a file to the socket.
 func (c *headConn) ReadFrom(from io.Reader) (int64, error) {
 	if to, ok := c.Conn.(io.ReaderFrom); ok {
 		return to.ReadFrom(from)

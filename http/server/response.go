@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Response is the answer under way, and what its end is measured and logged by.
+// Response is the response to a request, and has the data with which the end of the request is measured and logged.
 type Response struct {
 	http.ResponseWriter
 	Request   *http.Request
@@ -19,20 +19,21 @@ type Response struct {
 	started   time.Time
 	operation *operation
 	caller    *Credential
-	// workspace is set where the path names one that exists.
+	// workspace is nil if the path names no workspace that exists.
 	workspace *Workspace
 	status    int
 	bytes     int64
 	Err       error
 	// metadata is the public URL of ResourceMetadataPath.
 	metadata string
-	// pace, where set, extends the connection's write deadline before each write; its error ends the answer.
+	// pace, if it is set, is called before each write and extends the write deadline; its error ends the response.
 	pace func() error
 }
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *Response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// WriteHeader implements http.ResponseWriter.
 func (w *Response) WriteHeader(status int) {
 	if w.status == 0 && status >= http.StatusOK {
 		w.status = status
@@ -40,6 +41,7 @@ func (w *Response) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
+// Write implements http.ResponseWriter. It writes at most maxWrite bytes at a time.
 func (w *Response) Write(b []byte) (total int, err error) {
 	for {
 		if err := w.beginWrite(); err != nil {
@@ -53,6 +55,7 @@ func (w *Response) Write(b []byte) (total int, err error) {
 	}
 }
 
+// beginWrite prepares a write: it calls pace and notes that the response has begun.
 func (w *Response) beginWrite() error {
 	if w.pace != nil {
 		if err := w.pace(); err != nil {
@@ -65,11 +68,11 @@ func (w *Response) beginWrite() error {
 	return nil
 }
 
-// piece bounds what is written between two looks at the write deadline: the slowest client that is waited for takes one
-// in Limits.StallTime.
+// maxWrite bounds the bytes that are written before the deadline is extended again. The slowest client that is not cut off
+// reads maxWrite bytes in Limits.StallTime.
 const maxWrite = 256 << 10
 
-// ReadFrom keeps the kernel's file-to-socket copy within reach.
+// ReadFrom lets the kernel copy from a file to the socket, at most maxWrite bytes at a time.
 func (w *Response) ReadFrom(src io.Reader) (int64, error) {
 	to, ok := w.ResponseWriter.(io.ReaderFrom)
 	if !ok {
@@ -97,6 +100,7 @@ func (w *Response) ReadFrom(src io.Reader) (int64, error) {
 	}
 }
 
+// Flush implements http.Flusher.
 func (w *Response) Flush() {
 	if w.beginWrite() != nil {
 		return
@@ -106,20 +110,20 @@ func (w *Response) Flush() {
 	}
 }
 
-// Hijack is refused: a connection that left the server would leave its limits.
+// Hijack always fails: a connection that leaves the server would escape its limits.
 func (w *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return nil, nil, http.ErrNotSupported
 }
 
-// ExtendWrites extends the connection's write deadline as long as bytes of the answer leave, for answers of any length.
+// ExtendWrites extends the write deadline as long as the client reads, for responses that may be long.
 func (c *Call) ExtendWrites() {
 	control := http.NewResponseController(c.Response.ResponseWriter)
 	leaving := &deadline{set: control.SetWriteDeadline, stall: c.server.options.Limits.StallTime}
 	c.Response.pace = func() error { leaving.extend(); return nil }
 }
 
-// AbortAfterFirstByte returns err if it can still be answered. After the first byte of the answer it breaks the connection
-// off instead, so that the client does not take the answer for whole.
+// AbortAfterFirstByte returns err if the response has not begun. Otherwise it aborts the connection, so that the client does
+// not take the truncated response for complete.
 func (c *Call) AbortAfterFirstByte(err error) error {
 	if err == nil || c.Response.status == 0 {
 		return err
@@ -128,9 +132,10 @@ func (c *Call) AbortAfterFirstByte(err error) error {
 	panic(http.ErrAbortHandler)
 }
 
-// Verbatim is an answer that is JSON already, in pieces.
+// RawJSON is a response that is encoded already, in parts.
 type RawJSON [][]byte
 
+// WriteJSON answers with a status and a value encoded as JSON. It panics if the value cannot be encoded.
 func (w *Response) WriteJSON(status int, answer any) {
 	parts, ok := answer.(RawJSON)
 	if !ok {

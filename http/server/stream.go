@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// lastWords is how long a client that reads has for what is under way when its stream ends.
+// endGrace is the time in which a client can read the rest when its stream or transfer is ended.
 const endGrace = time.Second
 
 var (
@@ -18,10 +18,12 @@ var (
 	errSegmentEnded = errors.New("the stream's segment has ended")
 )
 
-// StreamTo sends server-sent events to the client until the segment ends, the client leaves, the access ends or the server
-// drains. subscribe begins to listen and returns the function that runs the stream: it calls send, blocks until ctx ends,
-// and does not call send after it returned. Errors before the first byte are returned: those of subscribe, rate_limited,
-// unavailable.
+// StreamTo sends server-sent events to the client until the segment is over, the client leaves, the access ends or the
+// server shuts down. The package comment describes the whole flow.
+//
+// subscribe registers for events and returns the function that runs the stream: it calls send, blocks until ctx ends, and
+// does not call send after it has returned. An error of subscribe becomes the response. Errors: those of subscribe,
+// rate_limited, unavailable.
 func (c *Call) StreamTo(subscribe func(ctx context.Context, send func([]byte) error) (func(context.Context) error, error)) error {
 	if c.Request.Method == http.MethodHead {
 		return c.answerStreamHead()
@@ -34,7 +36,7 @@ func (c *Call) StreamTo(subscribe func(ctx context.Context, send func([]byte) er
 		return c.Withhold(err)
 	}
 	defer remove()
-	// A timer and not a deadline: what takes a deadline for its own would retry for that long.
+	// This is a timer and not a deadline of ctx, because code that sees a deadline would retry until then.
 	defer time.AfterFunc(jitter(s.options.StreamSegment), func() { end(errSegmentEnded) }).Stop()
 
 	out := newSink(c.Response, s.options.Limits.StallTime, func() { end(errStreamEnded) })
@@ -57,18 +59,18 @@ func (c *Call) StreamTo(subscribe func(ctx context.Context, send func([]byte) er
 	return nil
 }
 
-// jitter spreads a duration by ± 20 %, so that clients do not come back in a herd.
+// jitter varies a duration by ± 20 %, so that clients do not all reconnect at once.
 func jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
 
-// sink is the way to one stream's client. Frames and heartbeats take turns; each write has a deadline ahead.
+// sink writes to the client of one stream. Frames and heartbeats are written one at a time, each with a write deadline.
 type sink struct {
 	w       *Response
 	control *http.ResponseController
-	// broken is called when a heartbeat does not reach the client.
+	// onBroken is called when a heartbeat cannot be written.
 	onBroken func()
-	// turn is full while something is written.
+	// writing is full during a write.
 	writing chan struct{}
 
 	// life guards what the end of the stream changes.
@@ -87,7 +89,7 @@ func newSink(w *Response, stall time.Duration, broken func()) *sink {
 	}
 }
 
-// headOfStream answers HEAD with the headers of a stream.
+// answerStreamHead answers HEAD with the headers of a stream.
 func (c *Call) answerStreamHead() error {
 	err := c.Authorize()
 	if err == nil {
@@ -104,7 +106,7 @@ func (w *Response) writeStreamHead() {
 	w.WriteHeader(http.StatusOK)
 }
 
-// open sends the head and starts the heartbeat. From here on errors have no way to the client.
+// open sends the response head and starts the heartbeat. After it no error response is possible.
 func (s *sink) open(heartbeat time.Duration) error {
 	s.w.writeStreamHead()
 	s.mu.Lock()
@@ -113,7 +115,7 @@ func (s *sink) open(heartbeat time.Duration) error {
 	return s.send(fmt.Appendf(nil, "retry: %d\n\n", 1000+rand.IntN(2001)))
 }
 
-// comment keeps an idle connection open. One that is being written to needs none.
+// sendHeartbeat sends a comment, which keeps an idle connection open. It sends none during a write.
 func (s *sink) sendHeartbeat(heartbeat time.Duration) {
 	select {
 	case s.writing <- struct{}{}:
@@ -155,7 +157,7 @@ func (s *sink) extend() bool {
 	return !s.isEnding
 }
 
-// hurry lets nothing more begin and leaves a write that is under way little time.
+// beginEnd refuses further writes and gives a write in flight endGrace.
 func (s *sink) beginEnd() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +167,7 @@ func (s *sink) beginEnd() {
 	}
 }
 
-// close waits for a heartbeat that is under way. After it the connection is the server's again.
+// close waits for a write in flight. After it the connection belongs to net/http again.
 func (s *sink) close() {
 	s.beginEnd()
 	s.writing <- struct{}{}

@@ -11,9 +11,9 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// TransferTo runs serve for a request that lasts as long as its bytes move and the caller has access (watch.go). serve gets
-// the request to read from, and answers with c.w. If the access is lost, the request's context ends with the *entity.Error
-// that says why as its cause.
+// TransferTo runs serve for a request that lasts as long as its bytes move and the caller has access. The package comment
+// describes the whole flow. serve reads from the request that it gets, and answers with c.Response. If the access ends, the
+// context of that request ends with the refusal, an *entity.Error, as its cause.
 func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 	ctx, end := context.WithCancelCause(c.Context)
 	defer end(nil)
@@ -25,7 +25,7 @@ func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 	if r.ContentLength != 0 {
 		r.Body = &transferBody{r.Body, t}
 	}
-	// The access ends by a cause that says why; without one the client has gone, or the request is over.
+	// The cause is an *entity.Error if the access ended. Otherwise the client has gone or the request is over.
 	defer context.AfterFunc(ctx, func() {
 		if lost, is := errors.AsType[*entity.Error](context.Cause(ctx)); is {
 			t.cutOff(lost)
@@ -34,23 +34,24 @@ func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 	return serve(r)
 }
 
-// traffic keeps the deadlines of a connection while a transfer, a request on a drive, uses it.
+// traffic sets the deadlines of a connection during a transfer.
 //
-// The body of an upload has a deadline ahead as long as its bytes arrive, every other body only the one deadline that was
-// set when the request began. The answer has a deadline ahead as long as its bytes leave. cut ends both, from any
-// goroutine: after it no deadline moves any further, so that a client cannot keep going what it has lost the access to.
+// The read deadline of an upload is extended as long as its bytes arrive; every other body has the one deadline that was set
+// when the request began. The write deadline is extended as long as the client reads. cutOff may be called from any
+// goroutine; after it no deadline is extended, so that a client cannot prolong a transfer to which it has lost access.
 type traffic struct {
 	control *http.ResponseController
 
 	mu                sync.Mutex
 	arriving, leaving deadline
-	// extends: the body has a deadline ahead as long as its bytes arrive.
+	// extends reports that the read deadline is extended: the request is an upload.
 	extends bool
-	// arrived: no more bytes of the body are waited for. A deadline would then end the request: the server reads ahead.
+	// arrived reports that the body has been read or closed. From then on there is no read deadline: net/http reads ahead,
+	// and a deadline would end the request.
 	arrived bool
-	// begun: bytes of the answer were sent.
+	// begun reports that the response has begun.
 	begun bool
-	// lost is why the access ended.
+	// lost is the refusal with which the access ended, or nil.
 	lost error
 }
 
@@ -64,8 +65,8 @@ func newTraffic(control *http.ResponseController, stall time.Duration, r *http.R
 	}
 }
 
-// cut ends the transfer because the access has ended. An answer that has begun breaks off; else lastWords are left to
-// refuse the request.
+// cutOff ends the transfer because the access has ended. A response that has begun is aborted; otherwise endGrace remains to
+// send the refusal.
 func (t *traffic) cutOff(lost error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +82,7 @@ func (t *traffic) cutOff(lost error) {
 	}
 }
 
-// send is called before bytes of the answer leave; its error ends the answer.
+// beforeWrite is called before bytes of the response are written; its error ends the response.
 func (t *traffic) beforeWrite() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,7 +96,7 @@ func (t *traffic) beforeWrite() error {
 	return nil
 }
 
-// receive is called before bytes of the body are waited for.
+// beforeRead is called before bytes of the body are read.
 func (t *traffic) beforeRead() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,7 +105,7 @@ func (t *traffic) beforeRead() {
 	}
 }
 
-// received is called once the whole body has arrived: what the drive then does with it takes its own time.
+// received is called once the whole body has been read. It removes the read deadline: the drive may take its own time.
 func (t *traffic) received() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,7 +115,7 @@ func (t *traffic) received() {
 	t.arrived = true
 }
 
-// leave bounds the time in which the rest of a body may arrive, which net/http reads.
+// boundRemainder bounds the time in which net/http reads the rest of a body that the handler did not read.
 func (t *traffic) boundRemainder() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,7 +124,7 @@ func (t *traffic) boundRemainder() {
 	}
 }
 
-// finish gives what is buffered the time to leave, after the rest of the body has arrived.
+// finish bounds the time in which the buffered rest of the response is written.
 func (t *traffic) finish() {
 	t.boundRemainder()
 	t.mu.Lock()
@@ -151,7 +152,7 @@ func (b *transferBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close waits for the rest of a body, where that is short. Nobody waits for more of it afterwards.
+// Close closes the body; net/http reads the rest of it if it is short.
 func (b *transferBody) Close() error {
 	b.traffic.boundRemainder()
 	defer b.traffic.received()

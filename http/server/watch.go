@@ -11,15 +11,15 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// sweepEvery is the time between two looks at the access of long requests, and bounds each look.
+// sweepEvery is the time between two checks of long requests, and bounds each check.
 const sweepEvery = 500 * time.Millisecond
 
-// errDraining is why a stream ends before its client leaves it.
+// errShuttingDown is the cause with which streams end when the server shuts down.
 var errShuttingDown = errors.New("the server is shutting down")
 
-// watch knows the requests that last, streams and transfers, and ends them within a second of the loss of their access.
-// While there are any, each distinct credential is looked up again and again, past what is remembered of it, and so is what
-// its transfers need of their workspaces. A stream's workspace ends the stream itself.
+// watcher ends streams and transfers within a second after their access is lost. While there are any, it revalidates each of
+// their credentials every sweepEvery, without the cache, and asks the workspaces of transfers for the access again. The
+// workspace of a stream ends the stream by itself.
 type watcher struct {
 	authenticator *authenticator
 	limits        Limits
@@ -27,32 +27,31 @@ type watcher struct {
 
 	mu          sync.Mutex
 	credentials map[string]*watchedCredential
-	// streams is how many are open.
+	// streams is the number of open streams.
 	streams  int
 	sweeping bool
-	// drained is closed when no more streams are admitted.
+	// drained is closed when the server shuts down; no stream is admitted after it.
 	drained chan struct{}
 }
 
-// watched is the requests that last with one credential.
+// watchedCredential has the streams and transfers with one credential.
 type watchedCredential struct {
 	credential *Credential
 	requests   map[*watchedRequest]struct{}
-	// streams is how many of the requests are streams.
+	// streams is the number of open streams.
 	streams int
-	// asking tells that a check is under way.
+	// isChecking reports that a check of the credential is in flight.
 	isChecking bool
 }
 
-// lasting is a request that lasts until end ends it.
+// watchedRequest is a stream or a transfer; end ends it.
 type watchedRequest struct {
-	end context.CancelCauseFunc
-	// stream tells streams from transfers.
+	end      context.CancelCauseFunc
 	isStream bool
 	access   access
 }
 
-// access is what a transfer needs besides its credential; the zero value is that of a stream.
+// access is the access that a transfer needs besides its credential; the zero value for a stream.
 type access struct {
 	operation   *operation
 	workspaceID string
@@ -64,7 +63,7 @@ func newWatcher(a *authenticator, limits Limits, gauge prometheus.Gauge) *watche
 	}
 }
 
-// addStream admits a stream, which end ends. The caller removes it when it is over.
+// addStream admits a stream. The caller calls remove when the stream is over. Errors: unavailable, rate_limited.
 func (w *watcher) addStream(c *Credential, end context.CancelCauseFunc) (remove func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,15 +81,14 @@ func (w *watcher) addStream(c *Credential, end context.CancelCauseFunc) (remove 
 	return w.add(c, &watchedRequest{end: end, isStream: true}), nil
 }
 
-// addTransfer watches the access of a call that lasts as long as its bytes move. end gets an *entity.Error as its cause.
-// The caller removes the transfer when it is over.
+// addTransfer watches a transfer; end gets the refusal, an *entity.Error. The caller calls remove when the transfer is over.
 func (w *watcher) addTransfer(c *Call, end context.CancelCauseFunc) (remove func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.add(c.Caller, &watchedRequest{end: end, access: access{c.operation, c.Workspace.ID}})
 }
 
-// add watches a request. The caller holds mu.
+// add watches a request and starts the checks if there are none. The caller holds mu.
 func (w *watcher) add(c *Credential, l *watchedRequest) (remove func()) {
 	id := c.Principal.GetCredentialId()
 	of := w.credentials[id]
@@ -117,7 +115,7 @@ func (w *watcher) remove(id string, of *watchedCredential, l *watchedRequest) {
 	w.count(of, l, -1)
 }
 
-// count counts a request where it is a stream. The caller holds mu.
+// count adds n to the number of streams if the request is one. The caller holds mu.
 func (w *watcher) count(of *watchedCredential, l *watchedRequest, n int) {
 	if !l.isStream {
 		return
@@ -127,7 +125,7 @@ func (w *watcher) count(of *watchedCredential, l *watchedRequest, n int) {
 	w.gauge.Set(float64(w.streams))
 }
 
-// end ends the requests that last with a credential: it is no longer valid.
+// end ends the requests with a credential that is no longer valid.
 func (w *watcher) end(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,7 +134,7 @@ func (w *watcher) end(id string) {
 	}
 }
 
-// finish ends those requests that a condition holds for. The caller holds the watch's mu.
+// endMatching ends the requests that match a condition. The caller holds the watcher's mu.
 func (of *watchedCredential) endMatching(cause error, holds func(*watchedRequest) bool) {
 	for l := range of.requests {
 		if holds(l) {
@@ -145,7 +143,7 @@ func (of *watchedCredential) endMatching(cause error, holds func(*watchedRequest
 	}
 }
 
-// close ends every stream and admits no more. Transfers go on: the server waits for them.
+// close ends every stream and admits no more. Transfers continue: Shutdown waits for them.
 func (w *watcher) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,6 +155,7 @@ func (w *watcher) close() {
 	}
 }
 
+// closed reports whether close was called.
 func (w *watcher) closed() bool {
 	select {
 	case <-w.drained:
@@ -166,7 +165,7 @@ func (w *watcher) closed() bool {
 	}
 }
 
-// sweep goes on while requests last.
+// sweep checks all credentials every sweepEvery, until there are no requests to watch.
 func (w *watcher) sweep() {
 	pause := time.NewTicker(sweepEvery)
 	defer pause.Stop()
@@ -177,8 +176,8 @@ func (w *watcher) sweep() {
 	}
 }
 
-// checkAll begins a check of each credential but those whose last one is still under way: one that is not answered holds
-// no other up. It tells whether there are any.
+// checkAll starts a check of each credential that has none in flight, so that a look-up that blocks delays no other. It
+// reports whether there are requests to watch.
 func (w *watcher) checkAll() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,8 +191,9 @@ func (w *watcher) checkAll() bool {
 	return w.sweeping
 }
 
-// check ends the requests of a credential that is refused, and those whose workspace refuses it. Where nobody answers they
-// go on: a stream sends nothing that is not asked for elsewhere, and a transfer's change is confirmed when it is decided.
+// check ends the requests of a credential that is no longer valid, and the transfers whose workspace refuses them. If a
+// look-up fails for another reason they continue: a stream is also ended by its workspace, and a transfer is authorized
+// again before its change is decided.
 func (w *watcher) check(of *watchedCredential) {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepEvery)
 	defer cancel()
@@ -208,7 +208,7 @@ func (w *watcher) check(of *watchedCredential) {
 	of.isChecking = false
 }
 
-// checkWorkspaces asks each workspace once for each operation that transfers have under way there.
+// checkWorkspaces asks each workspace once for each operation that the credential's transfers run there.
 func (w *watcher) checkWorkspaces(ctx context.Context, of *watchedCredential) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -226,6 +226,7 @@ func (w *watcher) checkWorkspaces(ctx context.Context, of *watchedCredential) {
 	}
 }
 
+// distinctAccesses returns the accesses of the transfers, each once.
 func (w *watcher) distinctAccesses(of *watchedCredential) map[access]struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -238,7 +239,7 @@ func (w *watcher) distinctAccesses(of *watchedCredential) map[access]struct{} {
 	return distinct
 }
 
-// refusesAccess tells the codes with which a workspace keeps somebody out from those that say nothing of access.
+// refusesAccess reports whether a code means that the caller has lost the access.
 func refusesAccess(code entity.Code) bool {
 	switch code {
 	case entity.NotFound, entity.Forbidden, entity.WorkspaceSuspended, entity.WorkspaceClosed:
