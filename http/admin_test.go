@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ask sends a request and decodes the answer, which has a status.
+// ask sends a request, expects a status and decodes the response.
 func (s *stage) ask(h nethttp.Handler, key, method, path, body string, status int, out any) {
 	s.Helper()
 	answer := request(s, h, method, path, key, body)
@@ -26,7 +26,7 @@ func (s *stage) ask(h nethttp.Handler, key, method, path, body string, status in
 	}
 }
 
-// An impersonation acts as the person until it expires, and every log it concerns says whose it was.
+// An impersonation acts as the person until it expires, and the audit logs name the impersonator.
 func TestImpersonation(t *testing.T) {
 	s := newStage(t)
 	s.person("alice")
@@ -66,7 +66,7 @@ func TestImpersonation(t *testing.T) {
 	s.ask(s.node.Server, started.Key, "GET", "/v1/whoami", "", 401, nil)
 }
 
-// An impersonation ends with what made it possible: its operator is an internal admin who is let in.
+// An impersonation ends when its operator is disabled or is no longer an internal admin.
 func TestImpersonationEndsWithItsOperator(t *testing.T) {
 	s := newStage(t)
 	s.person("alice")
@@ -106,8 +106,8 @@ func (s *stage) export(path string) (lines []exported) {
 	return lines
 }
 
-// An export has every row of every log once, newest first within one, over pages of logs and of rows.
-func TestExportGoesOverPages(t *testing.T) {
+// An export has every row of every log exactly once, newest first within a log, across pages of logs and of rows.
+func TestExportReadsAllPages(t *testing.T) {
 	s := newStage(t)
 	s.person("alice")
 	const workspaces, changes = 3, 250
@@ -152,7 +152,7 @@ func TestExportGoesOverPages(t *testing.T) {
 	}
 }
 
-// Streams of who is disabled end at once.
+// Disabling an account ends its streams at once.
 func TestDisablingEndsStreams(t *testing.T) {
 	s := newStage(t)
 	s.person("alice")
@@ -172,7 +172,7 @@ func TestDisablingEndsStreams(t *testing.T) {
 	}
 }
 
-// The one-time link leads to a page that takes it, until there is another.
+// A password link opens the form until a newer link replaces it.
 func TestPasswordLink(t *testing.T) {
 	s := newStage(t)
 	var first, second struct{ PasswordLink string }

@@ -27,7 +27,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// answers has a world answer messages of one type.
+// stub makes the entities answer messages of one type with reply.
 func stub[M proto.Message](w *fakeEntities, reply func(entity.Command, M) (proto.Message, error)) {
 	before := w.before
 	w.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
@@ -41,7 +41,7 @@ func stub[M proto.Message](w *fakeEntities, reply func(entity.Command, M) (proto
 	}
 }
 
-// lists has a world answer with rows, whatever the list.
+// stubLists makes the entities answer every list with the given rows, and records the requests.
 func stubLists(t *testing.T, w *fakeEntities, next string, rows ...proto.Message) *[]*wirev1.List {
 	asked := &[]*wirev1.List{}
 	stub(w, func(_ entity.Command, l *wirev1.List) (proto.Message, error) {
@@ -118,7 +118,7 @@ func TestTelemetryOfTheLastDay(t *testing.T) {
 	}
 }
 
-func TestSettingsOfAnchors(t *testing.T) {
+func TestAnchorSettings(t *testing.T) {
 	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	for settings, want := range map[string]string{
@@ -131,15 +131,15 @@ func TestSettingsOfAnchors(t *testing.T) {
 			State: workspacev1.AnchorState_ANCHOR_STATE_ORPHANED, Settings: []byte(settings), CreatedAt: 1, UpdatedAt: 2,
 		})
 		got := request(t, s, "GET", "/v1/ws/acme/anchors", key, "")
-		wants(t, got, 200, `{"items":[{"id":"anc_01j0000000000000000000000a","workspaceId":"`+acme+`","path":"a","kind":"share-mount","settings":`+
+		expect(t, got, 200, `{"items":[{"id":"anc_01j0000000000000000000000a","workspaceId":"`+acme+`","path":"a","kind":"share-mount","settings":`+
 			want+`,"state":"orphaned","createdAt":1,"updatedAt":2}],"nextCursor":null}`)
 	}
 }
 
-// unset are the fields that no event sets: stored history keeps their names, and the API does not show them.
+// unset are the fields that no event sets: they exist in stored history, and the API does not show them.
 var unset = []string{"image_version", "new_billing_user_id", "old_billing_user_id", "app_id", "app_slug", "session_id"}
 
-// TestProvenance sets each field that a log can hold, and finds it under its name and alone.
+// TestProvenance sets each field of an audit row alone, and expects it alone under its name in JSON.
 func TestProvenance(t *testing.T) {
 	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
@@ -187,12 +187,12 @@ func TestProvenance(t *testing.T) {
 	for _, empty := range []*auditv1.Provenance{nil, {}} {
 		w.before = nil
 		stubLists(t, w, "", &auditv1.Event{Id: "aud_01j0000000000000000000000a", Event: "a.b", ActorId: "system", At: 1, Provenance: empty})
-		wants(t, request(t, s, "GET", "/v1/ws/acme/audit", key, ""), 200,
+		expect(t, request(t, s, "GET", "/v1/ws/acme/audit", key, ""), 200,
 			`{"items":[{"id":"aud_01j0000000000000000000000a","event":"a.b","actorId":"system","at":1}],"nextCursor":null}`)
 	}
 }
 
-// TestPages holds what is asked of an entity against what a client sends, over every list of a workspace.
+// TestPages compares the parameters of a request with those of the query to the entity, for every list of a workspace.
 func TestPages(t *testing.T) {
 	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
@@ -215,7 +215,7 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: %d cursors of one place", target, len(cursors))
 		}
 		cursor := slices.Collect(maps.Keys(cursors))[0]
-		wants(t, request(t, s, "GET", target+"?limit=7&cursor="+cursor, key, ""), 200, `{"items":[],"nextCursor":"`)
+		expect(t, request(t, s, "GET", target+"?limit=7&cursor="+cursor, key, ""), 200, `{"items":[],"nextCursor":"`)
 		last := (*asked)[len(*asked)-1]
 		if last.GetName() != list.name || last.GetLimit() != 7 || string(last.GetAfter()) != next || last.GetSearch() != "" {
 			t.Errorf("%s asked for %v", target, last)
@@ -231,17 +231,17 @@ func TestPages(t *testing.T) {
 		}
 		edited := "A" + cursor[1:]
 		if edited != cursor {
-			wants(t, request(t, s, "GET", target+"?cursor="+edited, key, ""), 400, `{"error":"invalid_cursor"}`)
+			expect(t, request(t, s, "GET", target+"?cursor="+edited, key, ""), 400, `{"error":"invalid_cursor"}`)
 		}
 	}
-	wants(t, request(t, s, "GET", "/v1/ws/acme/members?search=A%20b", key, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/ws/acme/members?search=A%20b", key, ""), 200, "")
 	if last := (*asked)[len(*asked)-1]; last.GetSearch() != "A b" {
 		t.Errorf("searched for %q", last.GetSearch())
 	}
 }
 
-// TestRenameThatIsRefused has the workspace refuse what the slug's claim led to.
-func TestRenameThatIsRefused(t *testing.T) {
+// TestRefusedRename covers the outcomes of a claim that the workspace accepts, refuses, or that a later claim has replaced.
+func TestRefusedRename(t *testing.T) {
 	const (
 		body    = `{"slug":"apex","publicUrlBreakAcknowledged":true,"name":"Apex"}`
 		renamed = `{"ok":true,"breaksPublicUrls":true}`
@@ -292,7 +292,7 @@ func TestRenameThatIsRefused(t *testing.T) {
 			}
 			return nil, nil
 		})
-		wants(t, request(t, s, "PATCH", "/v1/workspaces/acme", key, body), test.status, test.want)
+		expect(t, request(t, s, "PATCH", "/v1/workspaces/acme", key, body), test.status, test.want)
 	}
 }
 
@@ -303,7 +303,7 @@ func (l *letters) Send(_ context.Context, to, _, text string) error {
 	return nil
 }
 
-func TestInvitationsGoByMail(t *testing.T) {
+func TestInvitationIsMailedAndNotReturned(t *testing.T) {
 	w, sent := newFakeEntities(), &letters{}
 	s, key := w.server(t, func(o *http.Options) { o.Mail = sent }), w.key(alice)
 	stub(w, func(_ entity.Command, m *workspacev1.Invite) (proto.Message, error) {
@@ -315,13 +315,13 @@ func TestInvitationsGoByMail(t *testing.T) {
 		}}, nil
 	})
 	got := request(t, s, "POST", "/v1/ws/acme/invites", key, `{"email":"Bob@Example.com","role":"viewer"}`)
-	wants(t, got, 200, `{"id":"inv_01j0000000000000000000000a","email":"bob@example.com","role":"viewer","expiresAt":7}`)
+	expect(t, got, 200, `{"id":"inv_01j0000000000000000000000a","email":"bob@example.com","role":"viewer","expiresAt":7}`)
 	if link := got.Header().Get("Link"); link != "" || len(*sent) != 0 {
 		t.Errorf("%q was shown, and %q sent by the request", link, *sent)
 	}
 }
 
-// TestWhoamiOfWorkspaces holds each standing of a workspace against what is told of it.
+// TestWhoamiOfWorkspaces checks the view of a workspace in each of its states.
 func TestWhoamiOfWorkspaces(t *testing.T) {
 	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
@@ -355,7 +355,7 @@ func TestWhoamiOfWorkspaces(t *testing.T) {
 	}
 }
 
-// TestMachinesHaveALimit has the person refuse the machine of a device that was claimed for it.
+// TestMachinesHaveALimit checks that a claimed device is released if the account refuses the machine.
 func TestMachinesHaveALimit(t *testing.T) {
 	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
@@ -372,18 +372,18 @@ func TestMachinesHaveALimit(t *testing.T) {
 	refusal := entity.Errorf(entity.LimitReached, "enough")
 	stub(w, func(entity.Command, *userv1.RegisterMachine) (proto.Message, error) { return nil, refusal })
 	const body = `{"name":"laptop","syncDeviceId":"ABCDEFG"}`
-	wants(t, request(t, s, "POST", "/v1/user/sync-machines", key, body), 409, `{"error":"limit_reached","message":"enough"}`)
+	expect(t, request(t, s, "POST", "/v1/user/sync-machines", key, body), 409, `{"error":"limit_reached","message":"enough"}`)
 	if released.GetMachineId() != claimed.GetMachineId() || released.GetUserId() != alice {
 		t.Errorf("claimed %v, released %v", claimed, released)
 	}
 	refusal, released = entity.Errorf(entity.Unavailable, "later"), nil
-	wants(t, request(t, s, "POST", "/v1/user/sync-machines", key, body), 503, "")
+	expect(t, request(t, s, "POST", "/v1/user/sync-machines", key, body), 503, "")
 	if released != nil {
 		t.Errorf("released %v while it may still be registered", released)
 	}
 }
 
-// TestReceivedInvitations walks many invitations of which few are pending.
+// TestReceivedInvitations lists many invitations of which few are pending.
 func TestReceivedInvitations(t *testing.T) {
 	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
@@ -437,8 +437,8 @@ func TestReceivedInvitations(t *testing.T) {
 	}
 }
 
-// What is wrong with a path comes behind whose anchor it is.
-func TestReanchorTellsOfAPathLast(t *testing.T) {
+// The error about a path comes only after the anchor was found.
+func TestReanchorChecksThePathLast(t *testing.T) {
 	s := newStage(t)
 	s.person("alice")
 	s.ask(s.node.Server, s.keys["alice"], "POST", "/v1/workspaces", `{"slug":"acme","name":"Acme"}`, 201, nil)

@@ -25,7 +25,7 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-func TestUnauthorizedCannotBeToldApart(t *testing.T) {
+func TestUnauthorizedResponsesAreIdentical(t *testing.T) {
 	w, clock := newFakeEntities(), newClock()
 	s := w.server(t, func(o *http.Options) { o.Clock = clock.Now })
 	good, revoked, expired := w.key(alice), w.key(alice), w.key(alice)
@@ -35,7 +35,7 @@ func TestUnauthorizedCannotBeToldApart(t *testing.T) {
 	wrong := good[:len(good)-1] + string("ab"[btoi(good[len(good)-1] == 'a')])
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("x:"+good))
 
-	wants(t, request(t, s, "GET", "/v1/whoami", good, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", good, ""), 200, "")
 	const metadata = `resource_metadata="http://localhost:8080/.well-known/oauth-protected-resource"`
 	for challenge, headers := range map[string][]string{
 		"Bearer " + metadata: {"", "Bearer", "Bearer ", "Token " + good, good, basic},
@@ -65,7 +65,7 @@ func TestUnauthorizedCannotBeToldApart(t *testing.T) {
 	if statusOf(s, twice) != 401 {
 		t.Error("two Authorization headers were accepted")
 	}
-	wants(t, request(t, s, "GET", "/v1/whoami", "", "", "Authorization", "bearer "+good), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", "", "", "Authorization", "bearer "+good), 200, "")
 }
 
 func btoi(b bool) int {
@@ -75,35 +75,35 @@ func btoi(b bool) int {
 	return 0
 }
 
-func TestBasicOnTheDriveAlone(t *testing.T) {
+func TestBasicAuthenticationOnDrivesOnly(t *testing.T) {
 	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("anybody:"+key))
 	for _, path := range []string{"/v1/ws/acme/drive", "/v1/ws/acme/drive/", "/v1/ws/acme/drive/a%2Fb/..;/c"} {
-		wants(t, request(t, s, "GET", path, "", "", "Authorization", basic), 200, "GET "+acme+" "+strings.TrimPrefix(path, "/v1/ws/acme/drive")+" api-key:key_ "+alice)
+		expect(t, request(t, s, "GET", path, "", "", "Authorization", basic), 200, "GET "+acme+" "+strings.TrimPrefix(path, "/v1/ws/acme/drive")+" api-key:key_ "+alice)
 	}
-	wants(t, request(t, s, "GET", "/v1/ws/acme/file-activity/feed", "", "", "Authorization", basic), 401, "")
+	expect(t, request(t, s, "GET", "/v1/ws/acme/file-activity/feed", "", "", "Authorization", basic), 401, "")
 	got := request(t, s, "PROPFIND", "/v1/ws/acme/drive/", "", "")
 	if challenges := got.Header().Values("Www-Authenticate"); got.Code != 401 || len(challenges) != 2 || !strings.HasPrefix(challenges[1], "Basic realm=") {
 		t.Errorf("%d, challenges %q", got.Code, challenges)
 	}
 }
 
-func TestCredentialsAreAskedForOnceASecond(t *testing.T) {
+func TestCredentialsAreCachedForASecond(t *testing.T) {
 	w, clock := newFakeEntities(), newClock()
 	s, key := w.server(t, func(o *http.Options) { o.Clock = clock.Now }), w.key(alice)
 	describe := &credentialv1.DescribeCredential{}
 	for range 10 {
-		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+		expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	}
 	if n := w.count(describe); n != 1 {
 		t.Errorf("asked %d times", n)
 	}
 	w.change(key, func(c *credentialv1.Credential) { c.RevokedAt = 1 })
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	clock.advance(time.Second)
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 401, "")
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 401, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 401, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 401, "")
 	if n := w.count(describe); n != 2 {
 		t.Errorf("asked %d times", n)
 	}
@@ -113,11 +113,11 @@ func TestExpiryNeedsNoLookup(t *testing.T) {
 	w, clock := newFakeEntities(), newClock()
 	s, key := w.server(t, func(o *http.Options) { o.Clock = clock.Now }), w.key(alice)
 	w.change(key, func(c *credentialv1.Credential) { c.ExpiresAt = clock.Now().UnixMilli() + 10 })
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	clock.advance(9 * time.Millisecond)
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	clock.advance(time.Millisecond)
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 401, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 401, "")
 }
 
 func TestUnknownKeysTakeNoMemory(t *testing.T) {
@@ -136,7 +136,7 @@ func TestUnknownKeysTakeNoMemory(t *testing.T) {
 	}
 }
 
-func TestOneRequestAsks(t *testing.T) {
+func TestConcurrentRequestsShareALookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeEntities()
 		s, key := w.server(t), w.key(alice)
@@ -194,14 +194,14 @@ func TestLookupFailures(t *testing.T) {
 	s, key := w.server(t), w.key(alice)
 	for _, err := range []error{entity.Errorf(entity.Unavailable, "busy"), context.DeadlineExceeded} {
 		w.before = func(context.Context, entity.Command) (proto.Message, error) { return nil, err }
-		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 503, "unavailable")
+		expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 503, "unavailable")
 	}
 	w.before = func(context.Context, entity.Command) (proto.Message, error) { panic("look-up") }
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 500, "internal")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 500, "internal")
 	w.before = func(context.Context, entity.Command) (proto.Message, error) { return &wirev1.Done{}, nil }
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 500, "internal")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 500, "internal")
 	w.before = nil
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 }
 
 func TestScopes(t *testing.T) {
@@ -214,15 +214,15 @@ func TestScopes(t *testing.T) {
 	} {
 		key := w.key(alice)
 		w.change(key, func(c *credentialv1.Credential) { c.Kind = kind })
-		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), map[bool]int{true: 200, false: 401}[want[0] == 200], "")
+		expect(t, request(t, s, "GET", "/v1/whoami", key, ""), map[bool]int{true: 200, false: 401}[want[0] == 200], "")
 		key = relabelKey(key, kind)
-		wants(t, request(t, s, "GET", "/v1/user/api-keys", key, ""), want[0], "")
-		wants(t, request(t, s, "POST", "/v1/workspaces", key, `{"slug":"hello","name":"x"}`), want[1], "")
+		expect(t, request(t, s, "GET", "/v1/user/api-keys", key, ""), want[0], "")
+		expect(t, request(t, s, "POST", "/v1/workspaces", key, `{"slug":"hello","name":"x"}`), want[1], "")
 		if want[1] == 403 { // it is not told what is wrong with its request
-			wants(t, request(t, s, "POST", "/v1/workspaces", key, "{"), 403, "")
-			wants(t, request(t, s, "POST", "/v1/workspaces?x=1", key, "{}", "Content-Type", "text/plain"), 403, "")
+			expect(t, request(t, s, "POST", "/v1/workspaces", key, "{"), 403, "")
+			expect(t, request(t, s, "POST", "/v1/workspaces?x=1", key, "{}", "Content-Type", "text/plain"), 403, "")
 		}
-		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+		expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	}
 }
 
@@ -231,22 +231,22 @@ func TestRateLimit(t *testing.T) {
 	s := w.server(t, func(o *http.Options) { o.Clock = clock.Now; o.Limits.Rate, o.Limits.Burst = 2, 3 })
 	key, other := w.key(alice), w.key(alice)
 	for range 3 {
-		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+		expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	}
 	limited := request(t, s, "GET", "/v1/whoami", key, "")
-	wants(t, limited, 429, `{"error":"rate_limited",`)
+	expect(t, limited, 429, `{"error":"rate_limited",`)
 	if limited.Header().Get("Retry-After") != "1" {
 		t.Errorf("%v", limited.Header())
 	}
-	wants(t, request(t, s, "GET", "/v1/whoami", other, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", other, ""), 200, "")
 	clock.advance(500 * time.Millisecond)
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 429, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 429, "")
 	clock.advance(time.Hour) // the look-up is made anew, what was saved up is bounded
 	for range 3 {
-		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+		expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	}
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 429, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 429, "")
 }
 
 func TestSecretsAreNotLogged(t *testing.T) {

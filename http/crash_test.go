@@ -16,19 +16,19 @@ import (
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 )
 
-// story is a request whose effects span entities, and what must be so after a crash and a start, however far it came.
+// crashCase is a request that affects several entities, with the two states that are allowed after a crash and a restart.
 type crashCase struct {
 	prepare func(*crashTest)
 	method  string
 	target  func(*crashTest) string
 	body    string
-	// as is who asks.
+	// as is the name of the account that sends the request.
 	as string
-	// whole tells whether all of it is there; nothing tells whether none of it is. One of the two must hold.
+	// isComplete reports whether all effects exist, isUntouched whether none does. Exactly one must be true.
 	isComplete, isUntouched func(*crashTest) bool
 }
 
-// crashed is a node that crashes within a story.
+// crashTest is a node that crashes during a crashCase.
 type crashTest struct {
 	*stage
 	invitation, key string
@@ -89,9 +89,9 @@ var crashCases = map[string]crashCase{
 
 func at(target string) func(*crashTest) string { return func(*crashTest) string { return target } }
 
-// TestACrashAnywhere ends the node, with the loss of what was not synced, before each sync of the journal that a story
-// takes. After the start all of the story is there, or none of it.
-func TestACrashAnywhere(t *testing.T) {
+// TestCrashBeforeEachSync crashes the node, with the loss of all data that was not synced, before each sync of the journal
+// during the request. After the restart all effects exist, or none.
+func TestCrashBeforeEachSync(t *testing.T) {
 	for name, s := range crashCases {
 		t.Run(name, func(t *testing.T) {
 			instants := 0
@@ -105,7 +105,7 @@ func TestACrashAnywhere(t *testing.T) {
 	}
 }
 
-// crash tells the story with a crash before its nth sync; ended tells that it takes fewer.
+// crash runs the case with a crash before the nth sync. It returns true if there are fewer syncs.
 func (s crashCase) crash(t *testing.T, nth int) (ended bool) {
 	c := &crashTest{stage: newStage(t)}
 	c.person("ann")
@@ -132,7 +132,7 @@ func (s crashCase) crash(t *testing.T, nth int) (ended bool) {
 	return false
 }
 
-// armed takes a copy of the disk before the nth sync from now on, which survivor gives; nil: there were fewer.
+// armed copies the disk before the nth sync from now on. survivor returns the copy, or nil if there were fewer syncs.
 func (c *crashTest) armed(nth int) (survivor func() *vfs.MemFS) {
 	var mu sync.Mutex
 	var left *vfs.MemFS
@@ -156,7 +156,7 @@ func (c *crashTest) armed(nth int) (survivor func() *vfs.MemFS) {
 	}
 }
 
-// settled waits for all that follows, computers included.
+// settled waits until all reactions and the work on computers are done.
 func (c *crashTest) settled() {
 	c.Helper()
 	c.follow()
@@ -221,7 +221,7 @@ type listedWorkspaces struct {
 	Workspaces []struct{ Slug, Status string }
 }
 
-// lists tells whether whoami names a workspace, in a status where one is given.
+// lists reports whether whoami lists a workspace, in a status unless it is "".
 func (c *crashTest) lists(name, slug, status string) bool {
 	for _, w := range decoded[listedWorkspaces](c, c.ok("GET", "/v1/whoami", name, "")).Workspaces {
 		if w.Slug == slug && (status == "" || w.Status == status) {
@@ -231,7 +231,7 @@ func (c *crashTest) lists(name, slug, status string) bool {
 	return false
 }
 
-// members are the workspace's, in their order; empty where it is not to be seen.
+// members returns the members of a workspace in their order; "" if the account has no access.
 func (c *crashTest) members(name, slug string) string {
 	answer := request(c, c.node.Server, "GET", "/v1/ws/"+slug+"/members", c.keys[name], "")
 	if answer.Code != 200 {
@@ -246,7 +246,7 @@ func (c *crashTest) members(name, slug string) string {
 	return strings.Join(all, ", ")
 }
 
-// logged counts the rows of an event.
+// logged counts the rows of an event in the audit log.
 func (c *crashTest) logged(name, slug, event string) int {
 	count := 0
 	for _, row := range decoded[struct{ Items []struct{ Event string } }](c, c.ok("GET", "/v1/ws/"+slug+"/audit?limit=100", name, "")).Items {

@@ -36,12 +36,12 @@ const (
 
 var secret = bytes.Repeat([]byte{7}, 32)
 
-// world is what the entities would say. alice is the only member of acme.
+// fakeEntities answers for all entities. alice is the only member of acme.
 type fakeEntities struct {
 	mu          sync.Mutex
 	credentials map[string]*credentialv1.Credential
 	asked       map[string]int
-	// before, where set, answers first; a nil reply passes on.
+	// before, if it is set, is asked first; with a nil reply the default applies.
 	before func(ctx context.Context, c entity.Command) (proto.Message, error)
 	follow func(ctx context.Context, s activity.Subscription) error
 	drive  func(w nethttp.ResponseWriter, r *nethttp.Request)
@@ -52,7 +52,7 @@ func newFakeEntities() *fakeEntities {
 	return &fakeEntities{credentials: map[string]*credentialv1.Credential{}, asked: map[string]int{}}
 }
 
-// key makes a key of a person.
+// key creates an API key of a user.
 func (w *fakeEntities) key(userID string) string {
 	id := newID("key_")
 	text, hash := server.NewKey(server.KeyStart, id)
@@ -186,7 +186,8 @@ func (w *fakeEntities) server(t testing.TB, edit ...func(*http.Options)) *http.S
 	return s
 }
 
-// request sends one request to a handler; headers come as name, value.
+// request sends a request to a handler and checks the response against the OpenAPI document. headers are names and values in
+// turn.
 func request(t testing.TB, h nethttp.Handler, method, target, key, body string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	var reader io.Reader
@@ -212,14 +213,14 @@ func request(t testing.TB, h nethttp.Handler, method, target, key, body string, 
 	return w
 }
 
-func wants(t testing.TB, w *httptest.ResponseRecorder, status int, body string) {
+func expect(t testing.TB, w *httptest.ResponseRecorder, status int, body string) {
 	t.Helper()
 	if w.Code != status || body != "" && !strings.Contains(w.Body.String(), body) {
 		t.Errorf("%d %s, want %d %s", w.Code, w.Body, status, body)
 	}
 }
 
-// clock is a time that moves when it is told to.
+// clock is a clock that advance sets forward.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -239,21 +240,21 @@ func (c *clock) advance(d time.Duration) {
 
 func newClock() *clock { return &clock{now: time.UnixMilli(1_800_000_000_000)} }
 
-// newID makes an id of a kind.
+// newID returns a new id with a prefix.
 func newID(prefix string) string { return prefix + strings.ToLower(ulid.Make().String()) }
 
-// newKeyOf makes a key of a kind for the id of a credential or grant.
+// newKeyOf returns a new key of a kind, for the id of a credential or grant, and the SHA-256 of its secret.
 func newKeyOf(kind wirev1.CredentialKind, id string) (string, []byte) {
 	return server.NewKey(server.StartOf(kind), id)
 }
 
-// parseKey splits a personal key.
+// parseKey splits an API key.
 func parseKey(text string) (id, secret string, ok bool) {
 	id, secret, ok = strings.Cut(strings.TrimPrefix(text, server.KeyStart), "_")
 	return "key_" + id, secret, ok
 }
 
-// retold returns a personal key that claims to be of another kind.
+// relabelKey returns an API key with the start of another kind.
 func relabelKey(text string, kind wirev1.CredentialKind) string {
 	return server.StartOf(kind) + strings.TrimPrefix(text, server.KeyStart)
 }
@@ -267,7 +268,7 @@ func documentText() []byte {
 	return text
 }
 
-// statusOf returns the status with which a request is answered.
+// statusOf returns the status of the response to a request.
 func statusOf(h nethttp.Handler, r *nethttp.Request) int {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)

@@ -29,7 +29,7 @@ func (b *bubble) begin(head string) net.Conn {
 	return c
 }
 
-// answered reads the answer to what was sent over a connection.
+// answered reads a response from a connection.
 func (b *bubble) answered(c net.Conn) (int, string) {
 	b.Helper()
 	answer, err := nethttp.ReadResponse(bufio.NewReader(c), nil)
@@ -66,8 +66,8 @@ func TestHeadsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEachHeadIsCountedAnew sends more requests over one connection than one head may have fields.
-func TestEachHeadIsCountedAnew(t *testing.T) {
+// TestHeadsOfAConnectionAreCountedSeparately sends more fields over one connection than one head may have.
+func TestHeadsOfAConnectionAreCountedSeparately(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		c, err := b.pipes.dial(b.Context(), "", "")
 		if err != nil {
@@ -82,8 +82,8 @@ func TestEachHeadIsCountedAnew(t *testing.T) {
 	})
 }
 
-// TestUnfinishedHeads has a thousand clients send most of a head each and no more. What is kept of them is bounded; short
-// heads get through, and when the clients are gone long ones do, too.
+// TestUnfinishedHeads has a thousand clients send most of a head each. The memory for them is bounded; short heads are still
+// served, and long ones after the clients have timed out.
 func TestUnfinishedHeads(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		var before, after runtime.MemStats
@@ -125,7 +125,7 @@ func TestUnfinishedHeads(t *testing.T) {
 	}, func(o *http.Options) { o.Limits.Connections = 2000 })
 }
 
-// TestBodiesOtherThanUploadsHaveOneDeadline has an XML body arrive byte by byte.
+// TestBodiesOtherThanUploadsHaveOneDeadline sends an XML body byte by byte.
 func TestBodiesOtherThanUploadsHaveOneDeadline(t *testing.T) {
 	for _, method := range []string{"PROPFIND", "PROPPATCH", "LOCK"} {
 		inBubble(t, func(b *bubble) {

@@ -21,8 +21,8 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// drip is a body that comes byte by byte. Where a server is to end it, no byte may come at that very instant: whether the
-// client then sees the answer or that it cannot write is anybody's guess.
+// slowBody is a body that arrives byte by byte. If the server is to end it, no byte may arrive at that very instant: the
+// client would see either the response or a write error.
 type slowBody struct {
 	bytes int
 	every time.Duration
@@ -129,7 +129,7 @@ func TestSlowBodiesAndHeads(t *testing.T) {
 	})
 }
 
-func TestAsksHaveADeadline(t *testing.T) {
+func TestRequestsHaveADeadline(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.world.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
 			if _, ok := c.Message.(*userv1.DescribeUser); ok {
@@ -154,7 +154,7 @@ func TestRequestsInFlight(t *testing.T) {
 		go func() { b.request("GET", "/v1/ws/acme/drive/a", nil).Body.Close(); close(done) }()
 		synctest.Wait()
 		refused := request(b, b.server, "GET", "/v1/whoami", b.key, "")
-		wants(b, refused, 503, `{"error":"unavailable","message":"the server is busy"}`)
+		expect(b, refused, 503, `{"error":"unavailable","message":"the server is busy"}`)
 		if refused.Header().Get("Retry-After") != "1" {
 			b.Errorf("%v", refused.Header())
 		}
@@ -162,12 +162,12 @@ func TestRequestsInFlight(t *testing.T) {
 		stream.Body.Close()
 		close(release)
 		<-done
-		wants(b, request(b, b.server, "GET", "/v1/whoami", b.key, ""), 200, "")
+		expect(b, request(b, b.server, "GET", "/v1/whoami", b.key, ""), 200, "")
 	}, func(o *http.Options) { o.Limits.Requests = 1 })
 }
 
-// Who sends slowly what anybody may send keeps nobody out who has a credential.
-func TestStrangersLeaveRoom(t *testing.T) {
+// Slow requests without a credential do not use up the room of requests with one.
+func TestPublicRequestsLeaveRoomForOthers(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		done := make(chan struct{})
 		for range 2 {
@@ -184,7 +184,7 @@ func TestStrangersLeaveRoom(t *testing.T) {
 		}
 		<-done
 		<-done
-		wants(b, request(b, b.server, "GET", "/sign-in", "", ""), 200, "")
+		expect(b, request(b, b.server, "GET", "/sign-in", "", ""), 200, "")
 	}, func(o *http.Options) { o.Limits.Requests = 8 })
 }
 
@@ -220,8 +220,8 @@ func TestConnections(t *testing.T) {
 	}, func(o *http.Options) { o.Limits.Connections = 1 })
 }
 
-// TestOperatorsGetIn has clients take every connection.
-func TestOperatorsGetIn(t *testing.T) {
+// TestOperatorsConnectBeyondTheLimit has clients take every connection.
+func TestOperatorsConnectBeyondTheLimit(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		operators := newPipes()
 		served := make(chan error, 1)
@@ -247,7 +247,7 @@ func TestOperatorsGetIn(t *testing.T) {
 	}, func(o *http.Options) { o.Limits.Connections = 1 })
 }
 
-// exchange sends a request as it is and reads the head of the answer.
+// exchange sends a request as text and reads the head of the response.
 func exchange(b *bubble, c net.Conn, request string) *nethttp.Response {
 	b.Helper()
 	if _, err := io.WriteString(c, request); err != nil {
@@ -260,8 +260,9 @@ func exchange(b *bubble, c net.Conn, request string) *nethttp.Response {
 	return answer
 }
 
-// TestPromisedBodies has clients announce a body and send none: each is answered, and let go.
-func TestPromisedBodies(t *testing.T) {
+// TestAnnouncedBodiesThatNeverArrive has clients announce a body and send none: each gets a response, and its connection
+// ends.
+func TestAnnouncedBodiesThatNeverArrive(t *testing.T) {
 	const minute, request = time.Minute, 30 * time.Second
 	for _, test := range []struct {
 		name, line string
@@ -316,8 +317,8 @@ func TestPromisedBodies(t *testing.T) {
 	}
 }
 
-// TestBodiesThatComeLateForTheDrive has the drive refuse what is still on its way: the connection serves the next request.
-func TestBodiesThatComeLateForTheDrive(t *testing.T) {
+// TestBodyArrivesAfterTheRefusal has the drive refuse a body that is still arriving: the connection serves the next request.
+func TestBodyArrivesAfterTheRefusal(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
 			time.Sleep(10 * time.Minute)
@@ -345,8 +346,8 @@ func TestBodiesThatComeLateForTheDrive(t *testing.T) {
 	})
 }
 
-// TestReadingOnAfterTheEnd has a drive that asks for more of a body that it has closed, and then works for long.
-func TestReadingOnAfterTheEnd(t *testing.T) {
+// TestReadAfterCloseSetsNoDeadline has a drive that reads from a body after closing it, and then works for a long time.
+func TestReadAfterCloseSetsNoDeadline(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
 			r.Body.Close()

@@ -22,7 +22,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// losses are the ways in which the editor of a scene loses the access to change its files, with the refusal that follows.
+// accessLosses are the ways in which the editor of a scene loses the access to change files, with the refusal that follows.
 var accessLosses = []struct {
 	name   string
 	lose   func(*scene)
@@ -40,7 +40,7 @@ var accessLosses = []struct {
 	{"disabled", func(sc *scene) { sc.ask(sc.t, entity.KindUser, sc.people["editor"].id, &userv1.Disable{}) }, 401, "unauthorized"},
 }
 
-// must sends a request of the owner that succeeds.
+// must sends a request of the owner and expects it to succeed.
 func (sc *scene) must(method, path, body string) {
 	sc.t.Helper()
 	if got := sc.drive(method, path, "owner", body); got.Code/100 != 2 {
@@ -48,7 +48,7 @@ func (sc *scene) must(method, path, body string) {
 	}
 }
 
-// drive sends a request below the workspace's address.
+// drive sends a request to a path below the workspace's.
 func (sc *scene) drive(method, path, as, body string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(sc.t.Context(), method, "/v1/ws/"+sc.slug+path, strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer "+sc.people[as].key)
@@ -63,7 +63,7 @@ func (sc *scene) drive(method, path, as, body string, headers ...string) *httpte
 	return w
 }
 
-// interrupted is a body during whose arrival something happens.
+// interruptedBody is a body that calls between while it arrives.
 type interruptedBody struct {
 	parts []string
 	// between is called before the last part is read.
@@ -82,7 +82,7 @@ func (b *interruptedBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func TestAnUploadIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
+func TestUploadIsAuthorizedAtItsEnd(t *testing.T) {
 	for _, loss := range accessLosses {
 		t.Run(loss.name, func(t *testing.T) {
 			b := newBoundary(t)
@@ -97,7 +97,7 @@ func TestAnUploadIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
 				r.Header.Set("Authorization", "Bearer "+sc.people["editor"].key)
 				w := httptest.NewRecorder()
 				sc.stage.node.Server.ServeHTTP(w, r)
-				sc.refused(t, path, server.Route{}, w, loss.status, loss.code)
+				sc.expectRefusal(t, path, server.Route{}, w, loss.status, loss.code)
 				if after := sc.drive("GET", "/file-activity/feed", "owner", "").Body.String(); after != before {
 					t.Errorf("%s: the feed was %s and is %s", path, before, after)
 				}
@@ -111,7 +111,7 @@ func TestAnUploadIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
 
 const takeLock = `<lockinfo xmlns="DAV:"><lockscope><exclusive/></lockscope><locktype><write/></locktype></lockinfo>`
 
-func TestALockEndsWithTheAccessOfItsMaker(t *testing.T) {
+func TestLockEndsWithItsOwnersAccess(t *testing.T) {
 	for _, loss := range accessLosses[:2] {
 		t.Run(loss.name, func(t *testing.T) {
 			sc := newBoundary(t).scene(t, visitor{name: "editor"}, true)
@@ -129,8 +129,8 @@ func TestALockEndsWithTheAccessOfItsMaker(t *testing.T) {
 	}
 }
 
-// A lock that is asked for before the access ends, and made after it, is not kept.
-func TestALockIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
+// A lock that is requested before the access ends, and created after it, is not stored.
+func TestLockIsAuthorizedAtItsEnd(t *testing.T) {
 	for _, path := range []string{"/drive/a.txt", "/drive/new.txt"} {
 		sc := newBoundary(t).scene(t, visitor{name: "editor"}, true)
 		body := &interruptedBody{[]string{takeLock[:20], takeLock[20:]}, func() { accessLosses[0].lose(sc) }}
@@ -138,7 +138,7 @@ func TestALockIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer "+sc.people["editor"].key)
 		w := httptest.NewRecorder()
 		sc.stage.node.Server.ServeHTTP(w, r)
-		sc.refused(t, path, server.Route{}, w, 404, "not_found")
+		sc.expectRefusal(t, path, server.Route{}, w, 404, "not_found")
 		if got := sc.drive("PUT", path, "owner", "2"); got.Code/100 != 2 {
 			t.Errorf("the owner's upload: %d %s", got.Code, got.Body)
 		}
@@ -162,7 +162,7 @@ func TestOwnersBreakLocks(t *testing.T) {
 	}
 }
 
-// refuse has the credential or the workspace refuse from now on.
+// refuse makes the credential or the workspace refuse access from now on.
 func (b *bubble) refuse(how string) {
 	switch how {
 	case "revoked":
@@ -181,7 +181,7 @@ func (b *bubble) refuse(how string) {
 
 var refusals = map[string]int{"revoked": 401, "removed": 404}
 
-func TestAnUploadEndsWithTheAccess(t *testing.T) {
+func TestUploadEndsWithTheAccess(t *testing.T) {
 	for how, status := range refusals {
 		t.Run(how, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
@@ -206,7 +206,7 @@ func TestAnUploadEndsWithTheAccess(t *testing.T) {
 	}
 }
 
-func TestADownloadEndsWithTheAccess(t *testing.T) {
+func TestDownloadEndsWithTheAccess(t *testing.T) {
 	for how := range refusals {
 		t.Run(how, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
@@ -241,7 +241,7 @@ func TestADownloadEndsWithTheAccess(t *testing.T) {
 	}
 }
 
-// What a workspace answers that says nothing of access ends no transfer.
+// Errors of a workspace that do not concern access end no transfer.
 func TestTransfersSurviveFailedLookups(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {

@@ -48,10 +48,10 @@ func TestMailTasks(t *testing.T) {
 		mail := &mailbox{}
 		mail.fail(errors.New("no such server"))
 		s := newSite(t, func(o *http.Options) { o.Mail = mail })
-		key, _ := s.enter("alice")
+		key, _ := s.signUp("alice")
 		s.workspace(key, "acme")
 		answer := request(t, s.node.Server, "POST", "/v1/ws/acme/invites", key, `{"email":"bob@example.com"}`)
-		wants(t, answer, 201, "bob@example.com")
+		expect(t, answer, 201, "bob@example.com")
 		if link := answer.Header().Get("Link"); link != "" || strings.Contains(answer.Body.String(), "/invitations/") {
 			t.Errorf("the inviter got the link %q: %s", link, answer.Body)
 		}
@@ -68,9 +68,9 @@ func TestMailTasks(t *testing.T) {
 		mail := &mailbox{}
 		mail.fail(errors.New("no such server"))
 		s := newSite(t, func(o *http.Options) { o.Mail = mail })
-		key, _ := s.enter("alice")
+		key, _ := s.signUp("alice")
 		s.workspace(key, "acme")
-		wants(t, request(t, s.node.Server, "POST", "/v1/ws/acme/invites", key, `{"email":"bob@example.com"}`), 201, "")
+		expect(t, request(t, s.node.Server, "POST", "/v1/ws/acme/invites", key, `{"email":"bob@example.com"}`), 201, "")
 		s.clock.advance(24 * time.Hour)
 		s.tasksDone()
 		if sent := mail.sent(); len(sent) != 0 || !strings.Contains(s.said.String(), "gave up sending a mail") {

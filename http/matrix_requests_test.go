@@ -11,7 +11,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// requests say how each operation is asked so that whoever is let in succeeds.
+// requests has an example of each operation, which succeeds for callers with access.
 var requests = map[string]func(*scene) exampleRequest{
 	"GET /v1/whoami": fixed("/v1/whoami"),
 	"POST /v1/workspaces": func(sc *scene) exampleRequest {
@@ -81,7 +81,7 @@ var requests = map[string]func(*scene) exampleRequest{
 	"POST /account/keys/{keyId}/revoke": func(sc *scene) exampleRequest {
 		return exampleRequest{target: "/account/keys/" + sc.ownKey() + "/revoke"}
 	},
-	// None of them has a password: who is let in is told so.
+	// None of the accounts has a password, so callers with access get this refusal.
 	"POST /account/password": fixedForm("/account/password", "current=guess", "The password is wrong."),
 
 	"GET /v1/ws/{workspaceSlug}/file-activity":                inSpace("/file-activity?path=a.txt", ""),
@@ -106,7 +106,7 @@ var requests = map[string]func(*scene) exampleRequest{
 	"COPY /v1/ws/{workspaceSlug}/drive/{path}":      toOther,
 	"MOVE /v1/ws/{workspaceSlug}/drive/{path}":      toOther,
 	"UNLOCK /v1/ws/{workspaceSlug}/drive/{path}":    unlocked,
-	// The root cannot be made, moved, removed or written: who is let in is told so by WebDAV itself.
+	// WebDAV itself refuses to create, move, remove or write the root.
 	"PUT /v1/ws/{workspaceSlug}/drive":       onRoot("the path is a folder"),
 	"DELETE /v1/ws/{workspaceSlug}/drive":    onRoot("root cannot be changed"),
 	"MKCOL /v1/ws/{workspaceSlug}/drive":     onRoot("the path already exists"),
@@ -158,13 +158,13 @@ func onRoot(told string) func(*scene) exampleRequest {
 	}
 }
 
-// unlocked ends a lock that the owner has just taken, where the workspace takes one.
+// unlocked ends a lock that the owner has just taken, if the workspace allows that.
 func unlocked(sc *scene) exampleRequest {
 	r := request(sc.t, sc.stage.node.Server, "LOCK", sc.space("/drive/a.txt"), sc.people["owner"].key, lockBody, "Content-Type", "application/xml")
 	return exampleRequest{target: sc.space("/drive/a.txt"), headers: headers{"Lock-Token": r.Header().Get("Lock-Token")}, refusal: "made by someone else"}
 }
 
-// self is the person behind the visitor, or for visitors without one somebody.
+// self returns the account behind the visitor, or the account host if there is none.
 func (sc *scene) self() account {
 	if who, ok := sc.people[sc.as]; ok {
 		return who
@@ -201,7 +201,7 @@ func (sc *scene) ownMachine() string {
 	return id
 }
 
-// addressed is an invitation of another workspace to the person behind the visitor.
+// addressed returns an invitation from another workspace to the account behind the visitor.
 func (sc *scene) addressed() string {
 	id, invitation, host := sc.host(sc.t), sc.stage.newID("inv_"), sc.people["host"]
 	email := sc.self().email
@@ -216,7 +216,7 @@ func (sc *scene) addressed() string {
 	return invitation
 }
 
-// newDevice is a sync device's id that no other has.
+// newDevice returns a new id of a sync device.
 func newDevice() string {
 	random := make([]byte, 35)
 	rand.Read(random)

@@ -13,7 +13,7 @@ import (
 	"github.com/atelier-run/atelier/http"
 )
 
-// pipes is a listener whose connections live inside a synctest bubble.
+// pipes is a listener with connections inside a synctest bubble.
 type pipes struct {
 	accepted chan net.Conn
 	closed   chan struct{}

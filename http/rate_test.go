@@ -9,9 +9,9 @@ import (
 	"github.com/atelier-run/atelier/http"
 )
 
-// TestALimitAfterTheClockHasGoneBack has the wall clock step back by a minute between two requests: neither behind the
-// node's clock nor without it does the credential wait longer than for one token.
-func TestALimitAfterTheClockHasGoneBack(t *testing.T) {
+// TestRateLimitAfterTheClockIsSetBack sets the wall clock back by a minute between two requests. With and without the node's
+// clock, the credential waits at most for one token.
+func TestRateLimitAfterTheClockIsSetBack(t *testing.T) {
 	for name, through := range map[string]func(read func() (time.Time, time.Duration)) func() time.Time{
 		"behind the node's clock": node.SteadyClock,
 		"by itself": func(read func() (time.Time, time.Duration)) func() time.Time {
@@ -36,23 +36,23 @@ func TestALimitAfterTheClockHasGoneBack(t *testing.T) {
 				})
 			})
 			key := w.key(alice)
-			wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
-			wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
-			wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 429, "")
+			expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+			expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+			expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 429, "")
 			pass(0, -time.Minute)
 			refused := request(t, s, "GET", "/v1/whoami", key, "")
-			wants(t, refused, 429, "")
+			expect(t, refused, 429, "")
 			if wait := refused.Header().Get("Retry-After"); wait != "1" {
 				t.Errorf("a wait of %s s", wait)
 			}
 			for range 5 {
 				pass(1100*time.Millisecond, 0)
-				wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+				expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 			}
 			pass(0, -time.Hour)
 			request(t, s, "GET", "/v1/whoami", key, "") // the time of one token is what the step may cost
 			pass(1100*time.Millisecond, 0)
-			wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+			expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 		})
 	}
 }

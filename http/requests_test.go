@@ -28,7 +28,7 @@ func TestPathsAndMethods(t *testing.T) {
 		"/v1%2fwhoami", "/v1/ws/acme", "/v1/ws//drive", "/v1/ws/acme/file-activity/", "/v1/ws/a%2fb/file-activity/feed",
 		"/v1/ws/%61cme/file-activity/feed", "/v1/ws/ACME/file-activity/feed", "/v1/ws/acme%00/drive/x", "/admin/users",
 	} {
-		wants(t, request(t, s, "GET", path, key, ""), 404, `{"error":"not_found","message":"not found"}`)
+		expect(t, request(t, s, "GET", path, key, ""), 404, `{"error":"not_found","message":"not found"}`)
 	}
 	for _, m := range []struct{ method, path, allow string }{
 		{"POST", "/v1/whoami", "GET, HEAD"},
@@ -38,14 +38,14 @@ func TestPathsAndMethods(t *testing.T) {
 		{"POST", "/v1/ws/acme/drive/a", "COPY, DELETE, GET, HEAD, LOCK, MKCOL, MOVE, OPTIONS, PROPFIND, PROPPATCH, PUT, UNLOCK"},
 	} {
 		got := request(t, s, m.method, m.path, key, "")
-		wants(t, got, 405, `{"error":"method_not_allowed",`)
+		expect(t, got, 405, `{"error":"method_not_allowed",`)
 		if got.Header().Get("Allow") != m.allow {
 			t.Errorf("%s %s: Allow %q", m.method, m.path, got.Header().Get("Allow"))
 		}
 	}
 }
 
-// TestHead compares HEAD with GET, over a real listener, for every path that has GET.
+// TestHead compares HEAD with GET over a real listener, for every path that has GET.
 func TestHead(t *testing.T) {
 	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
@@ -156,8 +156,8 @@ func TestQueries(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d %s", test.target, got.Code, got.Body, test.status, test.body)
 		}
 		if strings.HasPrefix(test.target, "/v1/ws/") && test.status == 400 {
-			wants(t, request(t, s, "GET", test.target, stranger, ""), 404, `{"error":"not_found","message":"not found"}`)
-			wants(t, request(t, s, "GET", test.target, "", ""), 401, "")
+			expect(t, request(t, s, "GET", test.target, stranger, ""), 404, `{"error":"not_found","message":"not found"}`)
+			expect(t, request(t, s, "GET", test.target, "", ""), 401, "")
 		}
 	}
 }
@@ -197,26 +197,26 @@ func TestBodies(t *testing.T) {
 		if got.Code != test.status || !strings.Contains(got.Body.String(), test.want) {
 			t.Errorf("%.60s: %d %s, want %d %s", test.body, got.Code, got.Body, test.status, test.want)
 		}
-		wants(t, request(t, s, "POST", "/v1/workspaces", "", test.body), 401, "")
+		expect(t, request(t, s, "POST", "/v1/workspaces", "", test.body), 401, "")
 	}
-	wants(t, request(t, s, "POST", "/v1/workspaces?x=1", key, good), 400, "unknown query parameter")
+	expect(t, request(t, s, "POST", "/v1/workspaces?x=1", key, good), 400, "unknown query parameter")
 	for _, media := range []string{"", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", "application/json-seq", ";"} {
-		wants(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Type", media), 415, "unsupported_media_type")
+		expect(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Type", media), 415, "unsupported_media_type")
 	}
 	for _, media := range []string{"application/json; charset=UTF-8", "Application/JSON"} {
-		wants(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Type", media), 201, "")
+		expect(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Type", media), 201, "")
 	}
-	wants(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Encoding", "gzip"), 415, "")
-	wants(t, request(t, s, "GET", "/v1/whoami", key, "not JSON", "Content-Type", "text/plain"), 200, "")
+	expect(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Encoding", "gzip"), 415, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, "not JSON", "Content-Type", "text/plain"), 200, "")
 	for _, body := range []string{`{"name":"k","expiresAt":0}`, `{"name":"k","expiresAt":-1}`, `{"name":"k","expiresAt":9007199254740992}`} {
-		wants(t, request(t, s, "POST", "/v1/user/api-keys", key, body), 400, "expiresAt must be")
+		expect(t, request(t, s, "POST", "/v1/user/api-keys", key, body), 400, "expiresAt must be")
 	}
 	for _, body := range []string{`{"name":"k","expiresAt":1.5}`, `{"name":"k","expiresAt":"1"}`, `{"name":"k","expiresAt":null}`, `{"name":"k","expiresAt":1e30}`} {
-		wants(t, request(t, s, "POST", "/v1/user/api-keys", key, body), 400, "expiresAt has the wrong type or is out of range")
+		expect(t, request(t, s, "POST", "/v1/user/api-keys", key, body), 400, "expiresAt has the wrong type or is out of range")
 	}
 }
 
-// TestErrors has one case for each way in which what is asked can fail.
+// TestErrors has a case for each way in which an entity can fail.
 func TestErrors(t *testing.T) {
 	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
@@ -245,7 +245,7 @@ func TestErrors(t *testing.T) {
 			return nil, nil
 		}
 		got := request(t, s, "POST", "/v1/workspaces", key, `{"slug":"hello","name":"Hello"}`, "X-Request-Id", "req-12345")
-		wants(t, got, test.status, test.body)
+		expect(t, got, test.status, test.body)
 		if got.Header().Get("Retry-After") != test.retryAfter || got.Header().Get("X-Request-Id") != "req-12345" {
 			t.Errorf("%v: %v", test.err, got.Header())
 		}
@@ -259,8 +259,8 @@ func TestErrors(t *testing.T) {
 		}
 		return nil, nil
 	}
-	wants(t, request(t, s, "POST", "/v1/user/api-keys", key, `{"name":"k"}`), 409, `{"error":"limit_reached","message":"enough"}`)
-	wants(t, request(t, s, "PUT", "/v1/ws/acme/drive/a", key, ""), 403, `{"error":"forbidden","message":"no"}`)
+	expect(t, request(t, s, "POST", "/v1/user/api-keys", key, `{"name":"k"}`), 409, `{"error":"limit_reached","message":"enough"}`)
+	expect(t, request(t, s, "PUT", "/v1/ws/acme/drive/a", key, ""), 403, `{"error":"forbidden","message":"no"}`)
 }
 
 func TestRequestIDs(t *testing.T) {
@@ -348,11 +348,11 @@ func TestForOperators(t *testing.T) {
 	w := newFakeEntities()
 	ready := errors.New("recovering")
 	s := w.server(t, func(o *http.Options) { o.Ready = func() error { return ready } })
-	wants(t, request(t, s, "GET", "/healthz", "", ""), 200, `{"status":"ok"}`)
-	wants(t, request(t, s, "GET", "/readyz", "", ""), 503, `{"error":"unavailable","message":"the server is not ready"}`)
+	expect(t, request(t, s, "GET", "/healthz", "", ""), 200, `{"status":"ok"}`)
+	expect(t, request(t, s, "GET", "/readyz", "", ""), 503, `{"error":"unavailable","message":"the server is not ready"}`)
 	ready = nil
-	wants(t, request(t, s, "GET", "/readyz", "", ""), 200, `{"status":"ok"}`)
-	wants(t, request(t, s, "GET", "/v1/openapi.json", "", ""), 200, `"openapi": "3.1.0"`)
+	expect(t, request(t, s, "GET", "/readyz", "", ""), 200, `{"status":"ok"}`)
+	expect(t, request(t, s, "GET", "/v1/openapi.json", "", ""), 200, `"openapi": "3.1.0"`)
 	key := w.key(alice)
 	request(t, s, "GET", "/v1/ws/acme/file-activity/feed", key, "")
 	exported := request(t, s, "GET", "/metrics", "", "").Body.String()

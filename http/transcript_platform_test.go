@@ -20,34 +20,34 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// asPlatform plays what no client can do:
+// asPlatform runs the commands of transcripts that no client can send:
 //
-//	tell KIND ID MESSAGE       sends a message of the kind to an entity as the platform; the input is the message's JSON
+//	tell KIND ID MESSAGE       sends a message to an entity as the platform; the input is the message as JSON
 //	id PREFIX                  makes an id: anc_
-//	credential KIND NAME       registers a credential from its JSON and goes on with it: APP, SYSTEM_VM, IMPERSONATION
-//	grant NAME PERSON WS SCOPE allows a client and goes on with its token
-//	wait WS                    lets what was begun outside of the rules end
+//	credential KIND NAME       registers a credential from its JSON and continues with it: APP, SYSTEM_VM, IMPERSONATION
+//	grant NAME PERSON WS SCOPE allows a client and continues with its token
+//	wait WS                    waits for the work on the workspace's computer
 //
-// An ID stands without the brackets of its label.
+// An ID is written without the brackets of its label.
 func (s *stage) asPlatform(command string, input string, arguments ...string) string {
 	switch command {
 	case "tell":
-		kind, id, name := arguments[0], s.meant(arguments[1]), arguments[2]
+		kind, id, name := arguments[0], s.resolveLabel(arguments[1]), arguments[2]
 		return s.tell(kind, id, s.message("atelier."+kind+".v1."+name, input))
 	case "id":
 		return s.label(s.newID(arguments[0]) + "\n")
 	case "credential":
 		return s.credential(arguments[0], arguments[1], input)
 	case "grant":
-		return s.grant(arguments[0], s.meant(arguments[1]), s.meant(arguments[2]), arguments[3:]...)
+		return s.grant(arguments[0], s.resolveLabel(arguments[1]), s.resolveLabel(arguments[2]), arguments[3:]...)
 	case "wait":
-		s.wait(s.meant(arguments[0]))
+		s.wait(s.resolveLabel(arguments[0]))
 	}
 	return ""
 }
 
-// meant is what a label stands for, or else the text itself.
-func (s *stage) meant(label string) string {
+// resolveLabel returns the value of a label, or the text itself.
+func (s *stage) resolveLabel(label string) string {
 	if meaning := s.meaning["<"+label+">"]; meaning != "" {
 		return meaning
 	}

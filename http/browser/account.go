@@ -50,11 +50,11 @@ var noticeTexts = map[string]string{
 
 // show shows the account.
 func (a accountPages) show(c *server.Call) (result, error) {
-	return a.sheet(c, pages.Account{Notice: noticeTexts[c.Request.URL.Query().Get("done")]})
+	return a.buildAccountPage(c, pages.Account{Notice: noticeTexts[c.Request.URL.Query().Get("done")]})
 }
 
 // sheet adds everything about the visitor's account to shown, and returns the account page.
-func (a accountPages) sheet(c *server.Call, shown pages.Account) (result, error) {
+func (a accountPages) buildAccountPage(c *server.Call, shown pages.Account) (result, error) {
 	person, err := server.Ask[*userv1.User](c, api.CallerQuery(c, &userv1.DescribeUser{}))
 	if err != nil {
 		return result{}, err
@@ -137,7 +137,7 @@ func (a accountPages) changePassword(c *server.Call) (result, error) {
 	case err != nil:
 		return result{}, err
 	case userID == "" || userID != person.GetId():
-		shown, err := a.sheet(c, pages.Account{PasswordProblem: "The password is wrong."})
+		shown, err := a.buildAccountPage(c, pages.Account{PasswordProblem: "The password is wrong."})
 		shown.status = http.StatusForbidden
 		return shown, err
 	}
@@ -201,7 +201,7 @@ func (a accountPages) openKey(c *server.Call) (result, error) {
 	var refused *entity.Error
 	switch {
 	case errors.As(err, &refused) && (refused.Code == entity.InvalidRequest || refused.Code == entity.LimitReached):
-		shown, err := a.sheet(c, pages.Account{
+		shown, err := a.buildAccountPage(c, pages.Account{
 			KeyName: api.Truncate(in.Name, 4*user.MaxNameLength), KeyLasts: form.Get("lasts"), KeyProblem: sentence(refused.Message),
 		})
 		shown.status = server.Statuses[refused.Code]

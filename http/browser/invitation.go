@@ -105,11 +105,11 @@ func (invitationPages) show(c *server.Call) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	return invitationSheet(c, i, visitor, pages.Invitation{MustSetPassword: back})
+	return buildInvitationPage(c, i, visitor, pages.Invitation{MustSetPassword: back})
 }
 
 // invitationSheet adds everything about the invitation and the visitor to shown, and returns the page.
-func invitationSheet(c *server.Call, i *invitation, visitor *server.Credential, shown pages.Invitation) (result, error) {
+func buildInvitationPage(c *server.Call, i *invitation, visitor *server.Credential, shown pages.Invitation) (result, error) {
 	shown.Token, shown.Workspace, shown.Inviter = i.token, i.workspace.GetName(), api.InviterName(i.GetInviter())
 	shown.Role, shown.Email, shown.ExpiresAt = api.RoleNames[i.GetRole()], i.GetEmail(), i.GetExpiresAt()
 	shown.HasAccount, shown.SignIn = i.userID != "", signInPathFor(i.path())
@@ -155,7 +155,7 @@ func (invitationPages) accept(c *server.Call) (result, error) {
 	case visitor == nil:
 		return result{redirectTo: signInPathFor(i.path())}, nil
 	case visitor.Principal.GetUserId() != i.userID:
-		return invitationSheet(c, i, visitor, pages.Invitation{})
+		return buildInvitationPage(c, i, visitor, pages.Invitation{})
 	}
 	if err := acceptAs(c, i, visitor.Principal); err != nil {
 		return result{}, err
@@ -167,7 +167,7 @@ func (invitationPages) accept(c *server.Call) (result, error) {
 // account, it redirects to the invitation.
 func createAccount(c *server.Call, i *invitation, name string) (result, error) {
 	if err := user.CheckName(name); err != nil {
-		return invitationSheet(c, i, nil, pages.Invitation{Name: api.Truncate(name, 4*user.MaxNameLength), Problem: sentence(err.Message)})
+		return buildInvitationPage(c, i, nil, pages.Invitation{Name: api.Truncate(name, 4*user.MaxNameLength), Problem: sentence(err.Message)})
 	}
 	userID := c.NewID("usr_")
 	_, err := server.Ask[proto.Message](c, entity.Command{

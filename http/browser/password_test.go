@@ -14,7 +14,7 @@ import (
 
 const goodPassword = "a long way to the sea"
 
-func TestPasswords(t *testing.T) {
+func TestPasswordHasher(t *testing.T) {
 	p := NewPasswordHasher()
 	hash, err := p.Hash(t.Context(), goodPassword)
 	if err != nil {
@@ -51,8 +51,8 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// Only a few passwords are worked on at a time: who would wait too long is told so.
-func TestPasswordsAreBounded(t *testing.T) {
+// Only a few passwords are hashed at a time; a request that would wait too long is refused.
+func TestPasswordHasherIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPasswordHasher()
 		free := occupy(p)
@@ -74,8 +74,8 @@ func TestPasswordsAreBounded(t *testing.T) {
 	})
 }
 
-// A flood of passwords takes neither all processors nor, waiting for its turns, the requests of everybody else.
-func TestPasswordsLeaveRoom(t *testing.T) {
+// Many concurrent passwords take neither all processors nor, while they wait, all of the limit on concurrent requests.
+func TestPasswordHasherLeavesProcessors(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPasswordHasher()
@@ -106,7 +106,7 @@ func TestPasswordsLeaveRoom(t *testing.T) {
 	})
 }
 
-// occupy takes every turn until free is called.
+// occupy takes every slot until free is called.
 func occupy(p *PasswordHasher) (free func()) {
 	n := cap(p.slots)
 	for range n {

@@ -151,11 +151,11 @@ func (s *signInPages) showSetPassword(c *server.Call) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	return passwordSheet(c, userID, token, "")
+	return buildPasswordPage(c, userID, token, "")
 }
 
 // passwordSheet returns the form that sets a password.
-func passwordSheet(c *server.Call, userID, token, problem string) (result, error) {
+func buildPasswordPage(c *server.Call, userID, token, problem string) (result, error) {
 	person, err := api.DescribeUser(c, userID)
 	if err != nil {
 		return result{}, err
@@ -185,7 +185,7 @@ func (s *signInPages) setPassword(c *server.Call) (result, error) {
 		problem = "The two passwords differ."
 	}
 	if problem != "" {
-		return passwordSheet(c, userID, token, problem)
+		return buildPasswordPage(c, userID, token, problem)
 	}
 	hash, err := s.hasher.Hash(c.Context, password)
 	if err != nil {

@@ -17,9 +17,9 @@ var (
 	elsewhere = netip.MustParseAddr("198.51.100.7")
 )
 
-func TestGuesses(t *testing.T) {
+func TestSignInAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGuessesApart(networkAndEmail{server.Network(here), "alice@example.com"}, networkAndEmail{server.Network(elsewhere), "alice@example.com"},
+		g := newSeparateAttempts(networkAndEmail{server.Network(here), "alice@example.com"}, networkAndEmail{server.Network(elsewhere), "alice@example.com"},
 			networkAndEmail{server.Network(here), "bob@example.com"})
 		for i := range 10 {
 			if wait := wait(g, here, "alice@example.com"); wait != 0 {
@@ -43,8 +43,9 @@ func TestGuesses(t *testing.T) {
 	})
 }
 
-// One network cannot use up what is everybody's, however long it goes on: it is refused before that is asked.
-func TestGuessesLockNobodyOut(t *testing.T) {
+// An attacker in one network cannot use up the limits of all networks, for however long: the strictest limit refuses it
+// first.
+func TestAttackerLocksOutNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewSignInAttempts()
 		for range 3600 {
@@ -65,7 +66,7 @@ func TestGuessesLockNobodyOut(t *testing.T) {
 	})
 }
 
-func TestGuessesFromManyNetworks(t *testing.T) {
+func TestAttemptsFromManyNetworks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewSignInAttempts()
 		passed := 0
@@ -80,10 +81,10 @@ func TestGuessesFromManyNetworks(t *testing.T) {
 	})
 }
 
-func TestGuessesAboutManyPeople(t *testing.T) {
+func TestAttemptsOnManyAccounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		another := netip.MustParseAddr("2001:db8::1")
-		g := newGuessesApart(networkAndEmail{server.Network(here), "b@example.com"}, networkAndEmail{server.Network(another), "a@example.com"})
+		g := newSeparateAttempts(networkAndEmail{server.Network(here), "b@example.com"}, networkAndEmail{server.Network(another), "a@example.com"})
 		passed := 0
 		for i := range 1000 {
 			if wait(g, here, fmt.Sprintf("%d@example.com", i)) == 0 {
@@ -99,7 +100,7 @@ func TestGuessesAboutManyPeople(t *testing.T) {
 	})
 }
 
-// wait counts a guess now and returns how long it has to wait.
+// wait counts an attempt and returns the time until the next one is allowed.
 func wait(g *SignInAttempts, from netip.Addr, email string) time.Duration {
 	if refused, is := errors.AsType[*entity.Error](g.Take(time.Now(), from, email, false)); is {
 		return refused.RetryAfter
@@ -107,9 +108,9 @@ func wait(g *SignInAttempts, from netip.Addr, email string) time.Duration {
 	return 0
 }
 
-// newGuessesApart makes guesses whose tables, which hash with a seed of chance, have separate buckets for these guessers, so
-// that a test of one guesser's effect on another is about nothing else.
-func newGuessesApart(guessers ...networkAndEmail) *SignInAttempts {
+// newSeparateAttempts returns limits with separate buckets for the given attempts. The tables hash with a random seed, and a
+// collision would disturb tests of the effect of one attempt on another.
+func newSeparateAttempts(guessers ...networkAndEmail) *SignInAttempts {
 	for {
 		if g := NewSignInAttempts(); g.apart(guessers) {
 			return g

@@ -198,7 +198,7 @@ func (r *Request) location(response url.Values) string {
 	return to.String()
 }
 
-// Consent is what a person allows.
+// Consent is the answer of a person who allows a request.
 type Consent struct {
 	Person    *wirev1.Principal
 	Workspace *workspacev1.Workspace

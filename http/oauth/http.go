@@ -52,7 +52,7 @@ func (p *Provider) Routes() []server.Route {
 	return table
 }
 
-// anywhere permits pages of any origin to read the answer. The operations ignore cookies.
+// allowAnyOrigin permits pages of any origin to read the response. The operations ignore cookies.
 func allowAnyOrigin(run server.Handler) server.Handler {
 	return func(c *server.Call) error {
 		c.Response.Header().Set("Access-Control-Allow-Origin", "*")
@@ -174,7 +174,7 @@ func refuseClient(c *server.Call, err error) error {
 	return nil
 }
 
-// tried returns a challenge of the scheme by which the client tried to authenticate (RFC 6749, section 5.2).
+// challengeScheme returns a challenge of the scheme with which the client tried to authenticate (RFC 6749, section 5.2).
 func challengeScheme(r *http.Request) []string {
 	if _, _, ok := r.BasicAuth(); ok {
 		return []string{`Basic realm="Atelier", charset="UTF-8"`}

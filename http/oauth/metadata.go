@@ -31,7 +31,7 @@ type ResourceMetadata struct {
 
 var responseTypes = []string{"code"}
 
-// words describe each capability to the person who is asked for it.
+// scopeDescriptions describes each capability to the person who is asked to grant it.
 var scopeDescriptions = map[string]string{
 	entity.Admin:        "Administer the workspace: its name, people's roles, suspension, audit log",
 	entity.Agents:       "Set up agents",
@@ -47,7 +47,7 @@ var scopeDescriptions = map[string]string{
 	entity.Share:        "Share files",
 }
 
-// Words returns a description of what a scope allows, or an empty text if there is no such scope.
+// DescribeScope returns a description of a scope; "" if there is no such scope.
 func DescribeScope(scope string) string { return scopeDescriptions[scope] }
 
 // Server returns the authorization server's metadata.

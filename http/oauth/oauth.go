@@ -62,7 +62,7 @@ const (
 	grantPrefix  = user.GrantPrefix
 )
 
-// Asker sends commands to entities. Settle waits until everything that follows from an entity's events is done.
+// Asker sends commands to entities; see server.Asker.
 type Asker interface {
 	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
 	Settle(ctx context.Context, kind, identity string) error

@@ -36,7 +36,7 @@ type backupRecord struct {
 	SHA256    string `json:"sha256"`
 }
 
-// backupTask is something that a workspace's computer has been asked to do.
+// backupTask is a task that a workspace's computer has accepted.
 type backupTask struct {
 	TaskID   string `json:"taskId"`
 	BackupID string `json:"backupId"`
@@ -46,7 +46,7 @@ type restoreRequest struct {
 	BackupID string `json:"backupId"`
 }
 
-// list answers with all, newest first; a workspace keeps a hundred.
+// list returns all backups, newest first; a workspace has at most a hundred.
 func (b backups) list(c *server.Call, _ server.None) (operatorPage[backupRecord], error) {
 	w, err := resolvePathWorkspace(c)
 	if err != nil {
@@ -81,7 +81,8 @@ func (b backups) restore(c *server.Call, in restoreRequest) (backupTask, error) 
 	return task, commandComputer(c, &computerv1.Restore{TaskId: task.TaskID, BackupId: task.BackupID})
 }
 
-// askComputer answers when the task is durable. It is carried out after that; see workspaces.describe.
+// commandComputer sends a command to the computer of the workspace in the path. When it returns, the task is durable but not
+// done; workspaces.describe shows its progress.
 func commandComputer(c *server.Call, m proto.Message) error {
 	w, err := resolvePathWorkspace(c)
 	if err != nil {

@@ -52,7 +52,7 @@ type workspaceView struct {
 
 type computerView struct {
 	Status string `json:"status,omitzero"`
-	// Task is what is being done to it, Failed what could not be done last.
+	// Task is the task in progress, Failed the last one that failed.
 	Task   *taskView    `json:"task,omitzero"`
 	Failed *failureView `json:"failed,omitzero"`
 }
@@ -121,7 +121,7 @@ func describeComputer(c *server.Call, id string) (*computerv1.Computer, error) {
 	})
 }
 
-// changeStatus is an operator's; what follows from a deletion is done when it is answered.
+// changeStatus changes the status of a workspace. When it returns, the reactions to a deletion are done.
 func (w workspaces) changeStatus(c *server.Call, in statusRequest) (workspaceRecord, error) {
 	status, ok := api.ParseName(api.StatusNames, in.Status)
 	if !ok {
@@ -149,7 +149,7 @@ func changeWorkspace(c *server.Call, m proto.Message) (workspaceRecord, error) {
 	return viewWorkspace(c, w.ID)
 }
 
-// decodeRows reads which page of a workspace's list is asked for; after is what the page before ended with.
+// decodeRowsPage decodes the parameters after, which is the position at which the previous page ended, and limit.
 func decodeRowsPage(c *server.Call) (server.Listing, error) {
 	in, err := decodeOwnersPage(c)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 // caller for each processor, with the same credential or with one credential each. Authentication writes nothing that callers
 // with other credentials read, so with one credential each it costs the same as for one caller.
 func BenchmarkIdentify(b *testing.B) {
-	holders := &holders{hashes: map[string][]byte{}}
+	holders := &fakeCredentials{hashes: map[string][]byte{}}
 	s, err := New(Options{Asker: holders, Secret: make([]byte, 32)})
 	if err != nil {
 		b.Fatal(err)
@@ -89,9 +89,9 @@ func lockWait() time.Duration {
 }
 
 // holders answers for the entities of credentials, without a delay.
-type holders struct{ hashes map[string][]byte }
+type fakeCredentials struct{ hashes map[string][]byte }
 
-func (h *holders) issue() string {
+func (h *fakeCredentials) issue() string {
 	id := newID(user.KeyPrefix)
 	text, hash := NewKey(KeyStart, id)
 	h.hashes[id] = hash
@@ -99,7 +99,7 @@ func (h *holders) issue() string {
 }
 
 // with returns a request with a credential that is cached.
-func (h *holders) with(b *testing.B, s *Server, key string) *Call {
+func (h *fakeCredentials) with(b *testing.B, s *Server, key string) *Call {
 	r := httptest.NewRequest(http.MethodGet, "/v1/whoami", nil)
 	r.Header.Set("Authorization", "Bearer "+key)
 	c := &Call{Context: r.Context(), server: s, operation: &operation{}, Response: &Response{}, Request: r}
@@ -109,7 +109,7 @@ func (h *holders) with(b *testing.B, s *Server, key string) *Call {
 	return c
 }
 
-func (h *holders) Ask(_ context.Context, c entity.Command) (proto.Message, error) {
+func (h *fakeCredentials) Ask(_ context.Context, c entity.Command) (proto.Message, error) {
 	switch c.Message.(type) {
 	case *credentialv1.DescribeCredential:
 		return &credentialv1.Credential{
@@ -121,4 +121,4 @@ func (h *holders) Ask(_ context.Context, c entity.Command) (proto.Message, error
 	return &wirev1.Done{}, nil
 }
 
-func (h *holders) Settle(context.Context, string, string) error { return nil }
+func (h *fakeCredentials) Settle(context.Context, string, string) error { return nil }

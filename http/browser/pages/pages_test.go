@@ -10,7 +10,7 @@ import (
 
 const markup = `<script>alert("x")</script>`
 
-// Every page with all that it can show, each text a visitor's own markup.
+// full has every page with all its parts, and markup as each text of a visitor.
 var full = map[string]any{
 	"problem":      pages.Problem{Title: markup, Text: markup, Request: markup, Link: "/", LinkText: markup},
 	"sign-in":      pages.SignIn{Email: markup, Next: markup, Problem: markup, Provider: markup, OffersReset: true},
@@ -53,7 +53,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-func TestEachPageIsTried(t *testing.T) {
+func TestEveryPageIsRendered(t *testing.T) {
 	for _, name := range pages.Names() {
 		if full[name] == nil {
 			t.Errorf("the page %s is not tried", name)
