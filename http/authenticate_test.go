@@ -158,7 +158,7 @@ func TestConcurrentRequestsShareALookup(t *testing.T) {
 			})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		group.Go(func() { // one who leaves does not wait and disturbs nobody
+		group.Go(func() { // a client that leaves does not wait, and does not affect the others
 			r := httptest.NewRequest("GET", "/v1/whoami", nil).WithContext(ctx)
 			r.Header.Set("Authorization", "Bearer "+key)
 			if status := statusOf(s, r); status != 503 {
@@ -218,7 +218,7 @@ func TestScopes(t *testing.T) {
 		key = relabelKey(key, kind)
 		expect(t, request(t, s, "GET", "/v1/user/api-keys", key, ""), want[0], "")
 		expect(t, request(t, s, "POST", "/v1/workspaces", key, `{"slug":"hello","name":"x"}`), want[1], "")
-		if want[1] == 403 { // it is not told what is wrong with its request
+		if want[1] == 403 { // the refusal of access comes before validation
 			expect(t, request(t, s, "POST", "/v1/workspaces", key, "{"), 403, "")
 			expect(t, request(t, s, "POST", "/v1/workspaces?x=1", key, "{}", "Content-Type", "text/plain"), 403, "")
 		}
@@ -242,7 +242,7 @@ func TestRateLimit(t *testing.T) {
 	clock.advance(500 * time.Millisecond)
 	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 429, "")
-	clock.advance(time.Hour) // the look-up is made anew, what was saved up is bounded
+	clock.advance(time.Hour) // the credential is looked up again, and the burst is bounded
 	for range 3 {
 		expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	}

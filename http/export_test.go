@@ -8,9 +8,6 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 )
 
-// The tables of limits hash with a seed of chance: keys whose hashes collide share a bucket. Where a test is about one
-// person's effect on another, a table is chosen in which they do not collide.
-
 // SeparateMailLimits resets the limits of mailed invitations, so that two senders share no bucket. It must be called without
 // requests in flight. The tables hash with a random seed, and keys with colliding hashes share a bucket.
 func (s *Server) SeparateMailLimits(address, one, other string) {

@@ -40,7 +40,7 @@ func TestNewcomerAccepts(t *testing.T) {
 	if !strings.HasPrefix(to.to, "/set-password?token=") || to.StatusCode != 303 {
 		t.Fatalf("%d to %q: %s", to.StatusCode, to.to, to.body())
 	}
-	// Who loses the page now comes back by the invitation, for an hour, until they were in.
+	// After losing the page, the invited person can return by the link for an hour, until the first sign-in.
 	s.browser().get(link).expectPage(200, "Set your password")
 	again := s.browser().post(link)
 	if !strings.HasPrefix(again.to, "/set-password?token=") || again.to == to.to {
@@ -254,7 +254,7 @@ func TestMailIsBounded(t *testing.T) {
 	}
 	invite(alice, "acme", 429)
 	for range 10 {
-		invite(alice, "other", 404) // who may not invite uses nothing up
+		invite(alice, "other", 404) // a refused invitation does not count
 	}
 	invite(carol, "other", 201)
 	s.clock.advance(10 * time.Minute)

@@ -147,7 +147,7 @@ func TestAccessInSplitMode(t *testing.T) { checkAccess(t, newBoundaryOn(t, newSp
 func checkAccess(t *testing.T, b *boundary) {
 	t.Helper()
 	table := b.stage.node.Server.Routes()
-	slices.SortStableFunc(table, func(a, b server.Route) int { // a person of many workspaces is told of in each
+	slices.SortStableFunc(table, func(a, b server.Route) int { // operations outside workspaces first: they slow down with the number of workspaces
 		return cmp.Compare(len(a.Scope), len(b.Scope))
 	})
 	for _, r := range table {

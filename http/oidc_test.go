@@ -30,7 +30,7 @@ type idp struct {
 	*testing.T
 	live *httptest.Server
 	key  *ecdsa.PrivateKey
-	// signer signs; it may be somebody else's.
+	// signer is the key that signs id tokens; tests set a foreign one.
 	signer *ecdsa.PrivateKey
 	claims map[string]any
 	now    func() time.Time
@@ -38,7 +38,7 @@ type idp struct {
 	mu    sync.Mutex
 	down  bool
 	asked int
-	// visits are those of codes that were given out.
+	// visits has the authorization request of each code.
 	visits map[string]visit
 }
 

@@ -71,7 +71,7 @@ func inBubble(t *testing.T, test func(b *bubble), edit ...func(*http.Options)) {
 			if err := <-served; err != nil {
 				t.Error(err)
 			}
-			time.Sleep(time.Hour) // what a client still waits for comes to its end
+			time.Sleep(time.Hour) // lets the requests in flight end
 		}()
 		test(b)
 	})

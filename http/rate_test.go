@@ -50,7 +50,7 @@ func TestRateLimitAfterTheClockIsSetBack(t *testing.T) {
 				expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 			}
 			pass(0, -time.Hour)
-			request(t, s, "GET", "/v1/whoami", key, "") // the time of one token is what the step may cost
+			request(t, s, "GET", "/v1/whoami", key, "") // the step may delay a request by one token
 			pass(1100*time.Millisecond, 0)
 			expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 		})

@@ -25,7 +25,7 @@ func TestSessions(t *testing.T) {
 		t.Errorf("the own session is another's: %s", page.body())
 	}
 	_, stranger := s.signUp("bob")
-	stranger.post(other).expectRedirect("/account?done=session") // as if it had ended: whose it is stays hidden
+	stranger.post(other).expectRedirect("/account?done=session") // like a session that has ended, so that the response does not show that it is another person's
 	second.get("/account").expectPage(200)
 
 	first.post(other).expectRedirect("/account?done=session")

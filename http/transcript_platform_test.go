@@ -107,7 +107,7 @@ func (s *stage) grant(name, userID, workspaceID string, scopes ...string) string
 func (s *stage) wait(workspaceID string) {
 	ctx, cancel := context.WithTimeout(s.Context(), longest)
 	defer cancel()
-	for { // a backup, what follows from it, and what the workspace is told
+	for { // a backup, its reactions, and the report to the workspace
 		if err := s.node.Router.Settle(ctx, entity.KindWorkspace, workspaceID); err != nil {
 			s.Fatal(err)
 		}

@@ -67,7 +67,7 @@ func TestTranscriptsInSplitMode(t *testing.T) {
 	})
 }
 
-// longest is what may pass where nothing is measured: whoever waits longer hangs.
+// longest bounds waits that are not measured: a longer one is taken for a hang.
 const longest = 5 * time.Minute
 
 // stage is a node and its users.
@@ -87,9 +87,9 @@ type stage struct {
 	meaning map[string]string
 	counts  map[string]int
 	streams map[string]*follower
-	// workspaces is how many a person may have created from the next start on; 0: the default.
+	// workspaces is the limit on workspaces for each person from the next start on; 0: the default.
 	workspaces int
-	// members is how many actor systems the node runs; with more than one, partitions move between them until settled is
+	// members is the number of actor systems in the node; with more than one, partitions move between them until settled is
 	// called; see splitting.
 	members int
 	settled func()

@@ -9,7 +9,7 @@
 //
 // # Creating and renaming a workspace
 //
-// Nothing is changed in two entities at once. A slug is an entity, which decides in the order of its stream who gets it:
+// There are no transactions across entities. A slug is an entity, and the order of its stream decides which claim wins:
 //
 //  1. workspaces.create or workspaces.rename validates the input. create reserves a place among the workspaces that the
 //     person may have created (reserve); rename authorizes the caller (server.Call.Authorize).

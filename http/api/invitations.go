@@ -62,7 +62,7 @@ func checkInvite(in *inviteRequest) (err error) {
 	return nil
 }
 
-// parseInvitedRole returns the role in an invitation, by default editor. ok is false for roles that nobody can be invited
+// parseInvitedRole returns the role in an invitation, by default editor. ok is false for roles that people cannot be invited
 // to.
 func parseInvitedRole(in *inviteRequest) (workspacev1.Role, bool) {
 	if in.Role == nil {

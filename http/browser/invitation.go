@@ -208,9 +208,9 @@ func redirectToSetPassword(c *server.Call, userID string, err error) (result, er
 	return result{redirectTo: path}, err
 }
 
-// mayResume reports whether the link may be used again to set a password: for a person whose account it has created less
-// than resumeTime ago, and who has not been able to sign in since. Such a person may have lost the page. For an account that
-// existed before the invitation was accepted it is always false.
+// mayResume reports whether the link may be used again to set a password, because the invited person may have lost the page:
+// the account was created by accepting the invitation, less than resumeTime ago, and has no password, key or session yet. For
+// an account that existed before, mayResume returns false.
 func mayResume(c *server.Call, i *invitation) (bool, error) {
 	now := c.Now()
 	if i.userID == "" || i.GetConsumedBy() != i.userID || now.UnixMilli()-i.GetConsumedAt() > resumeTime.Milliseconds() {

@@ -75,7 +75,7 @@ func TestAttemptsFromManyNetworks(t *testing.T) {
 				passed++
 			}
 		}
-		if passed < 290 || passed > 300 { // those whose hashes meet share a bucket
+		if passed < 290 || passed > 300 { // networks with colliding hashes share a bucket
 			t.Errorf("%d guesses about one person passed", passed)
 		}
 	})

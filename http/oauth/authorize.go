@@ -21,14 +21,14 @@ import (
 const (
 	// MaxQuery bounds an authorization request, in bytes.
 	MaxQuery = 6 << 10
-	// DefaultScope is what a request without a scope asks for: reading, which every role may do.
+	// DefaultScope is the scope of a request without one: reading, which every role may do.
 	DefaultScope = entity.FilesRead
 )
 
 // Denied is the error for Request.Refuse when the person does not consent.
 var Denied error = refusal("access_denied", "The person did not allow it.")
 
-// Request is an authorization request of a registered client, whose redirect URI is registered too.
+// Request is an authorization request of a registered client, with a registered redirect URI.
 type Request struct {
 	provider    *Provider
 	client      *clientv1.Client
@@ -126,8 +126,8 @@ func (r *Request) validate(form url.Values) error {
 }
 
 // scopesOf returns the capabilities that a scope parameter asks for, each once, sorted; DefaultScope for an empty one.
-// Capabilities without an operation are left out (RFC 6749, section 3.3): otherwise a grant would contain one whose
-// meaning the person could not know. Errors: invalid_scope.
+// Capabilities without an operation are left out (RFC 6749, section 3.3), because the person could not know their meaning.
+// Errors: invalid_scope.
 func (p *Provider) scopesOf(scope string) ([]string, error) {
 	asked := strings.Fields(scope)
 	if len(asked) == 0 {

@@ -33,7 +33,7 @@ func refusal(name, description string) *Error {
 	return &Error{Status: http.StatusBadRequest, Name: name, Description: description}
 }
 
-// asError returns err if it is an *Error. Any other error happened inside; the client is told only whether to try again.
+// asError returns err if it is an *Error. Any other error is internal; the client sees only whether to try again.
 func asError(err error) *Error {
 	var refused *Error
 	switch {

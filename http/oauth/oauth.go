@@ -42,7 +42,7 @@ const (
 	RefreshLife = 30 * 24 * time.Hour
 )
 
-// Prefixes of codes and tokens. They tell people, and scanners for secrets, what a text is.
+// Prefixes of codes and tokens. They show people, and scanners for leaked secrets, which kind of secret a text is.
 const (
 	CodeStart    = "atlac_"
 	AccessStart  = "atlat_"

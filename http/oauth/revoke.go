@@ -34,7 +34,7 @@ func (p *Provider) revoke(r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	start := RefreshStart // token_type_hint is not needed: a token says what it is
+	start := RefreshStart // token_type_hint is not needed: the start of a token shows its kind
 	if strings.HasPrefix(token, AccessStart) {
 		start = AccessStart
 	}

@@ -24,7 +24,7 @@ func (i impersonations) routes() []server.Route {
 }
 
 type impersonationRequest struct {
-	// Email is the address of the account to impersonate, Admin that of the internal admin.
+	// Email is the address of the account to impersonate, Admin the address of the internal admin.
 	Email  string `json:"email"`
 	Admin  string `json:"admin"`
 	Reason string `json:"reason"`

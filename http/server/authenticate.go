@@ -266,7 +266,7 @@ func (a *authenticator) reportUse(c *Credential, now time.Time) {
 	})
 }
 
-// InvalidateUser removes from the cache each credential that belongs to a user or with which the user impersonates somebody.
+// InvalidateUser removes from the cache each credential that belongs to a user or with which the user impersonates another.
 // If end is true, streams and transfers with those credentials end.
 func (c *Call) InvalidateUser(userID string, end bool) {
 	known := c.server.authenticator.credentials

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// freshTime is how long an entry is used without a look-up. A change on another member takes effect within it.
+	// freshTime is the time in which an entry is used without a look-up. A change on another member takes effect within it.
 	freshTime = time.Second
-	// idleTime is how long an unused entry is retained, so that the next look-up can carry over a part of it (fetch's old).
+	// idleTime is the time after which an unused entry is removed; until then it is retained, so that the next look-up can carry over a part of it (fetch's old).
 	idleTime = time.Minute
 	// lookupTime bounds one look-up.
 	lookupTime = 5 * time.Second
@@ -37,7 +37,7 @@ type cache[V any] struct {
 	// bound is the maximum number of entries.
 	bound int64
 
-	entries        sync.Map // string → *remembered[V]
+	entries        sync.Map // string → *cacheEntry[V]
 	size           atomic.Int64
 	lastSweep      atomic.Int64
 	epoch          atomic.Uint64
@@ -134,7 +134,7 @@ func (c *cache[V]) refresh(ctx context.Context, key string, known *cacheEntry[V]
 		c.remove(key)
 		c.missSlot(key).Store(&miss{key, asked, err})
 	}
-	if c.epoch.Load() != epoch { // forgotten meanwhile: the answer may be from before
+	if c.epoch.Load() != epoch { // invalidated in the meantime: the result may be older
 		c.evict(key)
 	}
 	return value, err
@@ -147,7 +147,7 @@ func (c *cache[V]) invalidate(key string) {
 	c.evict(key)
 }
 
-// invalidateMisses removes what is stored about keys that did not exist. Results of look-ups in flight are not stored.
+// invalidateMisses removes the entries of keys that did not exist. Results of look-ups in flight are not stored.
 func (c *cache[V]) invalidateMisses() {
 	c.epoch.Add(1)
 	for i := range c.misses {

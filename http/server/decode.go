@@ -73,7 +73,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return text, nil
 }
 
-// errNull refuses null for fields whose schema has no null. Go would treat null like an absent field.
+// errNull refuses null for fields without null in their schema. Go would treat null like an absent field.
 var errNull = errors.New("null")
 
 var strict = json.JoinOptions(

@@ -31,7 +31,7 @@ func (b *Bucket) TakeInterval(now time.Time, each time.Duration, burst int) time
 	for {
 		full := b.fullAt.Load()
 		room := interval * int64(max(burst, 1))
-		if full > at+room { // the clock has gone back
+		if full > at+room { // the clock was set back
 			b.fullAt.CompareAndSwap(full, at+room)
 			continue
 		}
@@ -51,7 +51,7 @@ type Allowance struct {
 	Interval time.Duration
 }
 
-// Buckets is a table of token buckets by key. Its memory is fixed for any number of keys: keys whose hashes collide share a
+// Buckets is a table of token buckets by key. Its memory is fixed for any number of keys: keys with colliding hashes share a
 // bucket. The seed of the hash is random in each process.
 type Buckets[Key comparable] struct {
 	seed    maphash.Seed
@@ -76,7 +76,7 @@ func (b Buckets[Key]) bucket(key Key) *Bucket {
 }
 
 // Addresses limits requests without a known credential, by the network of the client. Its memory is fixed for any number of
-// addresses: networks whose hashes collide share a bucket.
+// addresses: networks with colliding hashes share a bucket.
 type Addresses struct {
 	seed    maphash.Seed
 	buckets [1 << 14]Bucket

@@ -183,7 +183,7 @@ func (c *headConn) scan(arrived []byte) (answer string) {
 			return ""
 		}
 		c.lineHasText = false
-		if c.lines++; c.lines > maxFields+1 { // the first is the request's
+		if c.lines++; c.lines > maxFields+1 { // the first line is not a field
 			return tooManyFields
 		}
 	}

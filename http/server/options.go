@@ -34,7 +34,7 @@ type Options struct {
 	// PublicURL is the address of the server for clients, without a path: "https://atelier.example.com". Links and cookies
 	// depend on it.
 	PublicURL *url.URL
-	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed.
+	// TrustedProxies are the networks of trusted proxies; X-Forwarded-For is ignored from all other peers.
 	TrustedProxies []netip.Prefix
 	Limits         Limits
 }

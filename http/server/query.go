@@ -18,7 +18,7 @@ type Query struct {
 
 type pair struct{ name, value string }
 
-// ParseQuery parses a query. known are the operation's parameters; one whose name ends in * may be repeated. Errors:
+// ParseQuery parses a query. known are the operation's parameters; a name that ends in * may be repeated. Errors:
 // invalid_request.
 func ParseQuery(raw string, known ...string) (*Query, error) {
 	q := &Query{}

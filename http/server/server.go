@@ -52,7 +52,7 @@
 //
 // An upload passes these steps:
 //
-//  1. Call.admit, as every request. Response.limitBody bounds the time for a body that nobody reads.
+//  1. Call.admit, as every request. Response.limitBody bounds the time for a body that no handler reads.
 //  2. api.drive.serve authorizes the caller (Call.FetchAuthorization) and calls Call.TransferTo.
 //  3. TransferTo registers the request with the watcher and wraps its body: transferBody extends the read deadline as
 //     bytes arrive (traffic).
@@ -103,7 +103,7 @@ type Server struct {
 	workspaces    *cache[*Workspace]
 	cursors       cursors
 	watch         *watcher
-	// routes is the table of the public listener, operatorRoutes that of the operators' listener.
+	// routes is the table of the public listener, operatorRoutes the table of the operators' listener.
 	routes, operatorRoutes []Route
 	router, operatorRouter *mux.Router
 	// metadata is the public URL of ResourceMetadataPath.

@@ -73,7 +73,7 @@ type sink struct {
 	// writing is full during a write.
 	writing chan struct{}
 
-	// life guards what the end of the stream changes.
+	// mu guards the fields below.
 	mu            sync.Mutex
 	writeDeadline deadline
 	heartbeat     *time.Timer

@@ -191,7 +191,7 @@ func (w *watcher) checkAll() bool {
 	return w.sweeping
 }
 
-// check ends the requests of a credential that is no longer valid, and the transfers whose workspace refuses them. If a
+// check ends the requests of a credential that is no longer valid, and the transfers that their workspace refuses. If a
 // look-up fails for another reason they continue: a stream is also ended by its workspace, and a transfer is authorized
 // again before its change is decided.
 func (w *watcher) check(of *watchedCredential) {

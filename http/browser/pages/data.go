@@ -14,7 +14,7 @@ type SignIn struct {
 	Email string
 	// Next is the path to continue with after signing in.
 	Next string
-	// Problem says why the last try failed; empty: there was none.
+	// Problem is the reason why the last attempt failed; empty: there was none.
 	Problem string
 	// Provider is the name of the OpenID Connect provider; empty: none.
 	Provider string
