@@ -56,10 +56,10 @@ func TestImpersonation(t *testing.T) {
 	s.ask(s.node.Server, started.Key, "PUT", "/v1/ws/acme/default-model", `{"tier":"balanced"}`, 200, nil)
 	lines := s.export("/admin/audit?slug=acme")
 	if got := lines[0]; got.Event != "default_model.changed" || got.ActorID != started.UserID || got.Provenance.Actor != started.ImpersonatorID {
-		t.Errorf("what was done: %+v", got)
+		t.Errorf("row of the change: %+v", got)
 	}
 	if got := lines[1]; got.Event != "impersonation.started" || got.ActorID != started.ImpersonatorID || got.Provenance.Reason != "a lost file" {
-		t.Errorf("that it could be done: %+v", got)
+		t.Errorf("row of the impersonation: %+v", got)
 	}
 
 	s.clock.advance(10 * time.Minute)
@@ -119,14 +119,14 @@ func TestExportReadsAllPages(t *testing.T) {
 		s.clock.advance(time.Millisecond)
 		s.ask(s.node.Server, s.keys["alice"], "PUT", "/v1/ws/acme-1/default-model", fmt.Sprintf(`{"tier":%q}`, tiers[i%2]), 200, nil)
 	}
-	for i := range 120 { // more people than a page has
+	for i := range 120 { // more accounts than fit on a page
 		s.ask(s.node.Server.Admin(), "", "POST", "/admin/users", fmt.Sprintf(`{"email":"p%d@example.com","keyless":true}`, i), 201, nil)
 	}
 	people, owned, changed := map[string]int{}, map[string]int{}, 0
 	last := map[string]int64{}
 	for _, e := range s.export("/admin/audit") {
 		if before, seen := last[e.WorkspaceID+e.UserID]; seen && e.At > before {
-			t.Errorf("%+v comes behind what is older", e)
+			t.Errorf("%+v comes after an older row", e)
 		}
 		last[e.WorkspaceID+e.UserID] = e.At
 		switch {
@@ -168,7 +168,7 @@ func TestDisablingEndsStreams(t *testing.T) {
 	}
 	defer response.Body.Close()
 	s.ask(s.node.Server.Admin(), "", "PATCH", "/admin/users", `{"email":"alice@example.com","disabled":true}`, 200, nil)
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); { // its end is the test
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); { // the stream must end
 	}
 }
 

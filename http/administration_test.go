@@ -253,17 +253,17 @@ func TestRefusedRename(t *testing.T) {
 		status int
 		want   string
 	}{
-		"given": {func(id string) *slugv1.Slug { return &slugv1.Slug{WorkspaceId: acme, ClaimId: id} }, nil, 200, renamed},
-		"given, and given up by another rename": {
+		"accepted": {func(id string) *slugv1.Slug { return &slugv1.Slug{WorkspaceId: acme, ClaimId: id} }, nil, 200, renamed},
+		"accepted, then released by another rename": {
 			func(id string) *slugv1.Slug {
 				return &slugv1.Slug{ReservedFor: acme, ClaimId: id, RefusedClaimId: "cmd_0"}
 			},
 			entity.Errorf(entity.Forbidden, "no more"), 200, renamed,
 		},
-		"refused":              {refused, entity.Errorf(entity.Forbidden, "no more"), 403, `{"error":"forbidden","message":"no more"}`},
-		"refused, suspended":   {refused, entity.Errorf(entity.WorkspaceSuspended, "now"), 403, `{"error":"workspace_suspended","message":"now"}`},
-		"refused, and allowed": {refused, nil, 503, `{"error":"unavailable"`},
-		"behind another claim": {func(string) *slugv1.Slug { return &slugv1.Slug{WorkspaceId: acme, ClaimId: "cmd_9"} }, nil, 503, `{"error":"unavailable"`},
+		"refused":                                {refused, entity.Errorf(entity.Forbidden, "no more"), 403, `{"error":"forbidden","message":"no more"}`},
+		"refused because suspended":              {refused, entity.Errorf(entity.WorkspaceSuspended, "now"), 403, `{"error":"workspace_suspended","message":"now"}`},
+		"refused, but the caller has access now": {refused, nil, 503, `{"error":"unavailable"`},
+		"replaced by a later claim":              {func(string) *slugv1.Slug { return &slugv1.Slug{WorkspaceId: acme, ClaimId: "cmd_9"} }, nil, 503, `{"error":"unavailable"`},
 	} {
 		w := newFakeEntities()
 		s, key := w.server(t), w.key(alice)
@@ -317,7 +317,7 @@ func TestInvitationIsMailedAndNotReturned(t *testing.T) {
 	got := request(t, s, "POST", "/v1/ws/acme/invites", key, `{"email":"Bob@Example.com","role":"viewer"}`)
 	expect(t, got, 200, `{"id":"inv_01j0000000000000000000000a","email":"bob@example.com","role":"viewer","expiresAt":7}`)
 	if link := got.Header().Get("Link"); link != "" || len(*sent) != 0 {
-		t.Errorf("%q was shown, and %q sent by the request", link, *sent)
+		t.Errorf("%q was returned, and %q was sent during the request", link, *sent)
 	}
 }
 

@@ -46,7 +46,7 @@ func TestUnauthorizedResponsesAreIdentical(t *testing.T) {
 	} {
 		var first *httptest.ResponseRecorder
 		for _, header := range headers {
-			for range 2 { // asked, and remembered
+			for range 2 { // looked up, then cached
 				got := request(t, s, "GET", "/v1/whoami", "", "", "Authorization", header, "X-Request-Id", "the-same-1")
 				if first == nil {
 					first = got

@@ -94,12 +94,12 @@ func at(target string) func(*crashTest) string { return func(*crashTest) string 
 func TestCrashBeforeEachSync(t *testing.T) {
 	for name, s := range crashCases {
 		t.Run(name, func(t *testing.T) {
-			instants := 0
-			for !s.crash(t, instants+1) {
-				instants++
+			syncs := 0
+			for !s.crash(t, syncs+1) {
+				syncs++
 			}
-			if instants < 2 {
-				t.Errorf("%d instants", instants)
+			if syncs < 2 {
+				t.Errorf("only %d syncs", syncs)
 			}
 		})
 	}
@@ -127,7 +127,7 @@ func (s crashCase) crash(t *testing.T, nth int) (ended bool) {
 	c.start()
 	c.settled()
 	if whole, nothing := s.isComplete(c), s.isUntouched(c); whole == nothing {
-		t.Errorf("crash before sync %d: whole %v, nothing %v", nth, whole, nothing)
+		t.Errorf("crash before sync %d: complete %v, untouched %v", nth, whole, nothing)
 	}
 	return false
 }

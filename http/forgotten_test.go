@@ -78,7 +78,7 @@ func TestForgottenResponsesAreIdentical(t *testing.T) {
 	mail := &mailbox{}
 	s := newSite(t, func(o *http.Options) { o.Mail = mail })
 	s.signUp("alice")
-	s.person("none") // has no password yet
+	s.person("none") // has no password
 	s.person("gone")
 	s.change("gone", &userv1.Disable{})
 	var first string
@@ -88,7 +88,7 @@ func TestForgottenResponsesAreIdentical(t *testing.T) {
 			first = text
 		}
 		if text != first {
-			t.Errorf("%q is answered otherwise: %s", address, text)
+			t.Errorf("%q has a different response: %s", address, text)
 		}
 	}
 	var to []string
@@ -139,9 +139,9 @@ func TestForgottenIsBounded(t *testing.T) {
 	}
 	ask("bob")
 	if got := s.mailed(mail); len(got) != 4 {
-		t.Fatalf("bob got none: %q", got)
+		t.Fatalf("bob got no mail: %q", got)
 	}
-	for range 5 { // each ten minutes, the same again
+	for range 5 { // every ten minutes the same link
 		s.clock.advance(10 * time.Minute)
 		ask("alice")
 		ask("alice")
@@ -235,7 +235,7 @@ func TestForgottenTwiceAtOnce(t *testing.T) {
 		})
 		stub(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) {
 			found := &userv1.Password{Link: kept}
-			<-time.After(time.Second) // and the second has come by now
+			<-time.After(time.Second) // the second request has arrived by now
 			return found, nil
 		})
 		stub(w, func(_ entity.Command, offer *userv1.OfferOneTimeLink) (proto.Message, error) {

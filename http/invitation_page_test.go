@@ -86,7 +86,7 @@ func TestInvitationLinkOpensNoExistingAccount(t *testing.T) {
 	}{
 		"bob":   {`"keyless":false`, 0, 409},
 		"carol": {`"keyless":true`, time.Minute + time.Millisecond, 409},
-		"dave":  {`"keyless":true`, time.Minute, 200}, // as a newcomer is left who lost the page
+		"dave":  {`"keyless":true`, time.Minute, 200}, // like an account that the link created
 	} {
 		link := s.invite(key, "acme", name+"@example.com")
 		var made struct{ UserID string }

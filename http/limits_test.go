@@ -42,7 +42,7 @@ func TestUploadsLastAsLongAsBytesMove(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
 			n, err := io.Copy(io.Discard, r.Body)
-			time.Sleep(10 * time.Minute) // the drive's own work is not the client's fault
+			time.Sleep(10 * time.Minute) // time of the drive does not count
 			if err != nil || n != 60 || r.Context().Err() != nil {
 				t.Errorf("%d bytes, %v, %v", n, err, r.Context().Err())
 			}
@@ -158,7 +158,7 @@ func TestRequestsInFlight(t *testing.T) {
 		if refused.Header().Get("Retry-After") != "1" {
 			b.Errorf("%v", refused.Header())
 		}
-		stream := b.request("GET", events, nil) // streams have a limit of their own
+		stream := b.request("GET", events, nil) // streams have their own limit
 		stream.Body.Close()
 		close(release)
 		<-done
@@ -208,7 +208,7 @@ func TestConnections(t *testing.T) {
 			more = append(more, c)
 		}
 		if _, err := more[39].Read(make([]byte, 1)); err != io.EOF {
-			b.Errorf("far too many: %v", err)
+			b.Errorf("connection far beyond the limit: %v", err)
 		}
 		for _, c := range append(more, idle) {
 			c.Close()
@@ -240,7 +240,7 @@ func TestOperatorsConnectBeyondTheLimit(t *testing.T) {
 		}
 		idle.Close()
 		synctest.Wait()
-		if got := b.request("GET", "/healthz", nil); got.StatusCode != 200 { // an operator takes no client's place
+		if got := b.request("GET", "/healthz", nil); got.StatusCode != 200 { // operators do not count
 			b.Errorf("%d", got.StatusCode)
 		}
 		c.Close()

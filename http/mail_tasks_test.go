@@ -44,7 +44,7 @@ func (s *site) openTasks() (n int) {
 }
 
 func TestMailTasks(t *testing.T) {
-	t.Run("an invitation's mail is sent once the server takes it", func(t *testing.T) {
+	t.Run("a mail is retried until the server accepts it", func(t *testing.T) {
 		mail := &mailbox{}
 		mail.fail(errors.New("no such server"))
 		s := newSite(t, func(o *http.Options) { o.Mail = mail })
@@ -64,7 +64,7 @@ func TestMailTasks(t *testing.T) {
 			t.Errorf("mail: %q", sent)
 		}
 	})
-	t.Run("it is given up after a day", func(t *testing.T) {
+	t.Run("a mail is given up after a day", func(t *testing.T) {
 		mail := &mailbox{}
 		mail.fail(errors.New("no such server"))
 		s := newSite(t, func(o *http.Options) { o.Mail = mail })

@@ -64,12 +64,12 @@ var visitors = []visitor{
 	{name: "oauth with everything", role: "owner", granted: everything, credential: oauth("owner", everything...)},
 	{name: "oauth with members", role: "owner", granted: []string{"members"}, credential: oauth("owner", "members")},
 	{name: "oauth with files:read", role: "editor", granted: []string{"files:read"}, credential: oauth("editor", "files:read")},
-	{name: "oauth with nothing of use", role: "owner", granted: []string{"memory"}, credential: oauth("owner", "memory")},
+	{name: "oauth with memory only", role: "owner", granted: []string{"memory"}, credential: oauth("owner", "memory")},
 	{name: "oauth of a viewer", role: "viewer", granted: everything, credential: oauth("viewer", everything...)},
 	{name: "revoked oauth", isInvalid: true, credential: (*scene).revokedGrant},
 	{name: "oauth for another resource", isInvalid: true, credential: (*scene).foreignGrant},
 	{name: "computer", role: "editor", credential: (*scene).computer},
-	{name: "another's computer", credential: (*scene).foreignComputer},
+	{name: "computer of another workspace", credential: (*scene).foreignComputer},
 }
 
 var everything = roleCapabilities["owner"]
@@ -153,11 +153,11 @@ func checkAccess(t *testing.T, b *boundary) {
 	for _, r := range table {
 		operation := operationOf(r)
 		if r.Scope == "public" || r.Scope == "probe" {
-			continue // anybody's
+			continue // needs no credential
 		}
 		made, known := requests[operation]
 		if !known {
-			t.Errorf("%s is not known: say in requests how it is asked", operation)
+			t.Errorf("%s has no example: add one to requests", operation)
 			continue
 		}
 		t.Run(operation, func(t *testing.T) {
@@ -168,7 +168,7 @@ func checkAccess(t *testing.T, b *boundary) {
 	}
 	for operation := range requests {
 		if !slices.ContainsFunc(table, func(r server.Route) bool { return operationOf(r) == operation }) {
-			t.Errorf("%s is no operation", operation)
+			t.Errorf("%s is in requests, but is not an operation", operation)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func (b *boundary) visit(t *testing.T, r server.Route, made func(*scene) example
 	got := sc.send(r, in, credential, in.body)
 	switch {
 	case status == 0 && got.Code >= 400 && (in.refusal == "" || !strings.Contains(got.Body.String(), in.refusal)):
-		t.Errorf("%s: %d %s, want it to be let in", name, got.Code, got.Body)
+		t.Errorf("%s: %d %s, want it to be allowed", name, got.Code, got.Body)
 	case status != 0:
 		sc.expectRefusal(t, name, r, got, status, code)
 	}

@@ -39,7 +39,7 @@ func TestProviderCannotChangeTheSubject(t *testing.T) {
 	heir := s.browser()
 	p.asserts("alice", "two")
 	if refused := heir.get(heir.signInAtProvider(p)).expectPage(403, "Not allowed", otherAccount); refused.cookie("atelier") != nil {
-		t.Error("and is signed in")
+		t.Error("the refused visitor is signed in")
 	}
 	heir.get("/account").expectRedirect("/sign-in?next=%2Faccount")
 	if said := s.said.String(); !strings.Contains(said, "refused a sign-in") || !strings.Contains(said, p.live.URL) || !strings.Contains(said, "subject=two") {
@@ -101,7 +101,7 @@ func TestUnlink(t *testing.T) {
 	for range 2 {
 		s.unlink("alice")
 	}
-	if _, err := io.Copy(io.Discard, stream.Body); err != nil { // its end is the test
+	if _, err := io.Copy(io.Discard, stream.Body); err != nil { // the stream must end
 		t.Error(err)
 	}
 	first.get("/account").expectRedirect("/sign-in?next=%2Faccount")

@@ -211,26 +211,26 @@ func TestProviderResponsesAreVerified(t *testing.T) {
 		edit   func(back string) string
 		text   string
 	}{
-		"the address is not verified":     {claims: with("email_verified", false), text: "has not verified"},
-		"verified is a text":              {claims: with("email_verified", "true"), text: "has not verified"},
-		"nothing is said of verification": {claims: map[string]any{"email": "alice@example.com"}, text: "has not verified"},
-		"there is no address":             {claims: with("email", ""), text: "has not verified"},
-		"the address is nobody's":         {claims: with("email", "nobody@example.com"), text: "ask a member of a workspace"},
-		"the address only looks so":       {claims: with("email", "al\u0130ce@example.com"), text: "has not verified"}, // lower case: alice
-		"the person is disabled":          {claims: with("email", "gone@example.com"), text: "ask a member of a workspace"},
-		"the token is for another":        {claims: with("aud", "another"), text: "did not sign you in"},
-		"the token is of another":         {claims: with("iss", "https://evil.example"), text: "did not sign you in"},
-		"the token has expired":           {claims: with("exp", s.clock.Now().Add(-time.Minute).Unix()), text: "did not sign you in"},
-		"there is no subject":             {claims: with("sub", ""), text: "did not sign you in"},
-		"the subject is too long":         {claims: with("sub", strings.Repeat("s", 256)), text: "did not sign you in"},
-		"the subject is no ASCII":         {claims: with("sub", "\u00e9"), text: "did not sign you in"},
-		"the nonce is another":            {claims: with("nonce", "another"), text: "did not sign you in"},
-		"the signature is another's":      {claims: good, signer: stranger, text: "did not sign you in"},
-		"the code is wrong":               {claims: good, edit: func(back string) string { return strings.Replace(back, "code=", "code=x", 1) }, text: "did not sign you in"},
-		"there is no code":                {claims: good, edit: func(back string) string { return strings.Replace(back, "code=", "error=", 1) }, text: "did not sign you in"},
-		"the state is wrong":              {claims: good, edit: func(back string) string { return back + "x" }, text: "start again"},
-		"the state is missing":            {claims: good, edit: func(back string) string { return strings.Replace(back, "state=", "estate=", 1) }, text: "start again"},
-		"it took too long":                {claims: good, edit: func(back string) string { s.clock.advance(10 * time.Minute); return back }, text: "start again"},
+		"the address is not verified":      {claims: with("email_verified", false), text: "has not verified"},
+		"email_verified is a text":         {claims: with("email_verified", "true"), text: "has not verified"},
+		"email_verified is missing":        {claims: map[string]any{"email": "alice@example.com"}, text: "has not verified"},
+		"the address is missing":           {claims: with("email", ""), text: "has not verified"},
+		"the address has no account":       {claims: with("email", "nobody@example.com"), text: "ask a member of a workspace"},
+		"the address has a similar letter": {claims: with("email", "al\u0130ce@example.com"), text: "has not verified"}, // lower case: alice
+		"the person is disabled":           {claims: with("email", "gone@example.com"), text: "ask a member of a workspace"},
+		"the audience is wrong":            {claims: with("aud", "another"), text: "did not sign you in"},
+		"the issuer is wrong":              {claims: with("iss", "https://evil.example"), text: "did not sign you in"},
+		"the token has expired":            {claims: with("exp", s.clock.Now().Add(-time.Minute).Unix()), text: "did not sign you in"},
+		"the subject is missing":           {claims: with("sub", ""), text: "did not sign you in"},
+		"the subject is too long":          {claims: with("sub", strings.Repeat("s", 256)), text: "did not sign you in"},
+		"the subject is not ASCII":         {claims: with("sub", "\u00e9"), text: "did not sign you in"},
+		"the nonce is wrong":               {claims: with("nonce", "another"), text: "did not sign you in"},
+		"the signature is wrong":           {claims: good, signer: stranger, text: "did not sign you in"},
+		"the code is wrong":                {claims: good, edit: func(back string) string { return strings.Replace(back, "code=", "code=x", 1) }, text: "did not sign you in"},
+		"the code is missing":              {claims: good, edit: func(back string) string { return strings.Replace(back, "code=", "error=", 1) }, text: "did not sign you in"},
+		"the state is wrong":               {claims: good, edit: func(back string) string { return back + "x" }, text: "start again"},
+		"the state is missing":             {claims: good, edit: func(back string) string { return strings.Replace(back, "state=", "estate=", 1) }, text: "start again"},
+		"the sign-in took too long":        {claims: good, edit: func(back string) string { s.clock.advance(10 * time.Minute); return back }, text: "start again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.claims, p.signer = test.claims, p.key

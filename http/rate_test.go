@@ -13,8 +13,8 @@ import (
 // clock, the credential waits at most for one token.
 func TestRateLimitAfterTheClockIsSetBack(t *testing.T) {
 	for name, through := range map[string]func(read func() (time.Time, time.Duration)) func() time.Time{
-		"behind the node's clock": node.SteadyClock,
-		"by itself": func(read func() (time.Time, time.Duration)) func() time.Time {
+		"with the node's clock": node.SteadyClock,
+		"with the wall clock": func(read func() (time.Time, time.Duration)) func() time.Time {
 			return func() time.Time { wall, _ := read(); return wall }
 		},
 	} {

@@ -20,7 +20,7 @@ func TestSessions(t *testing.T) {
 	if len(paths) != 2 || strings.Count(page.text, "this browser") != 1 {
 		t.Fatalf("sessions: %v: %s", paths, page.body())
 	}
-	other := paths[0][1] // the newest comes first
+	other := paths[0][1] // the newest is first
 	if strings.Index(page.text, "this browser") < strings.Index(page.text, other) {
 		t.Errorf("the own session is another's: %s", page.body())
 	}

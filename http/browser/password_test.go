@@ -24,7 +24,7 @@ func TestPasswordHasher(t *testing.T) {
 		t.Errorf("hash %q", hash)
 	}
 	if again, _ := p.Hash(t.Context(), goodPassword); again == hash {
-		t.Error("two hashes have one salt")
+		t.Error("two hashes have the same salt")
 	}
 	for _, test := range []struct {
 		hash, password string
@@ -65,7 +65,7 @@ func TestPasswordHasherIsBounded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := p.Hash(ctx, goodPassword); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("who has gone waits: %v", err)
+			t.Errorf("a cancelled request waits: %v", err)
 		}
 		free()
 		if _, err := p.matches(t.Context(), "", goodPassword); err != nil {

@@ -23,22 +23,22 @@ func TestSignInAttempts(t *testing.T) {
 			networkAndEmail{server.Network(here), "bob@example.com"})
 		for i := range 10 {
 			if wait := wait(g, here, "alice@example.com"); wait != 0 {
-				t.Fatalf("guess %d waits %s", i, wait)
+				t.Fatalf("attempt %d waits %s", i, wait)
 			}
 		}
 		if wait := wait(g, here, "alice@example.com"); wait != 10*time.Second {
-			t.Errorf("the eleventh waits %s", wait)
+			t.Errorf("attempt 11 waits %s", wait)
 		}
 		if wait(g, elsewhere, "alice@example.com") != 0 || wait(g, here, "bob@example.com") != 0 {
-			t.Error("who guesses keeps others out")
+			t.Error("an attacker locks others out")
 		}
 		time.Sleep(10*time.Second - 1)
 		if wait(g, here, "alice@example.com") == 0 {
-			t.Error("one more comes too early")
+			t.Error("another attempt is allowed too early")
 		}
 		time.Sleep(time.Nanosecond)
 		if wait(g, here, "alice@example.com") != 0 || wait(g, here, "alice@example.com") == 0 {
-			t.Error("not one in ten seconds")
+			t.Error("not exactly one attempt is allowed after ten seconds")
 		}
 	})
 }
@@ -76,7 +76,7 @@ func TestAttemptsFromManyNetworks(t *testing.T) {
 			}
 		}
 		if passed < 290 || passed > 300 { // networks with colliding hashes share a bucket
-			t.Errorf("%d guesses about one person passed", passed)
+			t.Errorf("%d attempts on one account were allowed", passed)
 		}
 	})
 }
@@ -92,7 +92,7 @@ func TestAttemptsOnManyAccounts(t *testing.T) {
 			}
 		}
 		if passed != 100 {
-			t.Errorf("%d guesses of one network passed", passed)
+			t.Errorf("%d attempts from one network were allowed", passed)
 		}
 		if wait(g, another, "a@example.com") != 0 {
 			t.Error("another network waits")

@@ -44,10 +44,10 @@ func TestPages(t *testing.T) {
 				t.Errorf("%d %s", w.Code, text)
 			}
 			if strings.Contains(text, "<script") || strings.Contains(text, `"x"`) {
-				t.Errorf("markup of a visitor's is in the page: %s", text)
+				t.Errorf("the page has unescaped markup: %s", text)
 			}
 			if inputs, labels := strings.Count(text, ` id="`), strings.Count(text, "<label for="); labels > inputs {
-				t.Errorf("a label is of no input: %s", text)
+				t.Errorf("a label has no input: %s", text)
 			}
 		})
 	}
@@ -56,7 +56,7 @@ func TestPages(t *testing.T) {
 func TestEveryPageIsRendered(t *testing.T) {
 	for _, name := range pages.Names() {
 		if full[name] == nil {
-			t.Errorf("the page %s is not tried", name)
+			t.Errorf("the page %s has no example in full", name)
 		}
 	}
 }
