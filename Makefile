@@ -1,13 +1,13 @@
-# Everything that is done to this repository. `make run` and `make test` need Go, make and git; what else the checks
-# need, tests/requirements installs, or names what is left out. With CI=true a check left out is a failure.
+# Builds, tests and checks of this repository. `make run` and `make test` need Go, make and git. tests/requirements installs the
+# other programs that the checks need, or names the checks that are skipped. With CI=true, a skipped check is a failure.
 
 DATA   ?= data
 LISTEN ?= 127.0.0.1:8080
 FUZZTIME ?= 10s
 BENCH ?= .
-# A directory with a copy of the Go vulnerability database, where the machine cannot reach the one at vuln.go.dev.
+# A directory with a copy of the Go vulnerability database, for machines that cannot reach vuln.go.dev.
 DB ?=
-# What the messages must stay compatible with: where this branch left main, or on main the commit before.
+# The revision with which the messages must be compatible: the merge base with main, or on main the previous commit.
 BASE ?= $(shell tests/base)
 
 # The product is a static program, so that it runs everywhere, and so that its memory does not depend on whether a C compiler
@@ -16,7 +16,7 @@ export CGO_ENABLED := 0
 GOBUILD := go build -trimpath
 
 TOOL := go tool -modfile=tools/go.mod
-# These hold locks, mailboxes or streams: a data race is found where there is one.
+# The packages with goroutines that share memory are tested with the race detector.
 RACE := ./actors/... ./client/... ./cluster/... ./computer/... ./drive/... ./http/... ./persistence/... ./cmd/...
 
 .DEFAULT_GOAL := build
@@ -29,12 +29,12 @@ run: build
 	@bin/atelier serve --quickstart --log-level=warn --data=$(DATA) --listen=$(LISTEN)
 
 test: build
-	tests/requirements chromium curl davfs2 gcc litmus nodejs npm prometheus rclone systemd
-	tests/modules browser oauth
+	tests/requirements caddy chromium curl davfs2 gcc haproxy litmus nginx nodejs npm prometheus rclone systemd
+	tests/modules browser oauth openapi
 	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test -race -timeout 40m $(RACE); else set -x; go test -timeout 40m $(RACE); fi
 	go test -timeout 40m $$(go list ./... | grep -v -E '/(actors|client|cluster|computer|drive|http|persistence|cmd|tests)(/|$$)')
 	go -C tools test ./...
-# What these build and start, Go's cache of results does not know.
+# These build and run programs, which Go's cache of test results does not take into account.
 	go test -count=1 -timeout 40m ./tests/...
 
 lint: format vet modules staticcheck sums messages check-generated
@@ -46,7 +46,7 @@ format:
 vet:
 	go vet ./...
 
-# The other modules of the repository build as they are committed: Go refuses one whose go.mod needs updates.
+# The other modules of the repository must build as committed: Go refuses to build a module with an outdated go.mod.
 modules:
 	tests/each-module
 
@@ -57,7 +57,7 @@ tidy:
 staticcheck:
 	$(TOOL) staticcheck ./...
 
-# Switches over a sealed set name each of its messages.
+# A switch over a sealed set must have a case for each of its messages.
 sums:
 	$(TOOL) go-check-sumtype ./...
 
@@ -65,13 +65,14 @@ messages:
 	$(TOOL) buf lint
 	tests/breaking "$(BASE)"
 
-# Apart from lint: its verdict changes with a database elsewhere, and not with this repository.
+# Not a part of lint, because its result depends on an external database and not on this repository only.
 vulnerabilities:
 	$(TOOL) govulncheck $(if $(DB),-db file://$(abspath $(DB))) ./...
 
 generate:
 	$(TOOL) buf generate
 	go run ./cmd/atelier reference >docs/configuration.md
+	go generate ./http/api
 	go -C tools run ./notices .. >THIRD_PARTY_NOTICES.new && mv THIRD_PARTY_NOTICES.new THIRD_PARTY_NOTICES
 
 check-generated:

@@ -266,8 +266,8 @@ type unindexedActivity struct {
 	// rows are durable ones whose index entries may not be in the view; known is false where they have to be read from it.
 	rows  []activity.Row
 	known bool
-	// reads are read counts on the path that is asked for.
-	reads []activity.PendingReads
+	// uses are the counts of the requested paths that may not be in the view.
+	uses []activity.PendingUses
 }
 
 // recent is what an answer has to take from memory. It is safe to read while the state moves on.
@@ -276,8 +276,13 @@ func (a *activityMachine) recent(q proto.Message, known bool) any {
 		return unindexedActivity{}
 	}
 	found := unindexedActivity{rows: a.state.Tail.DurableRows(), known: known}
-	if q, ok := q.(*activityv1.ReadSeenBy); ok {
-		found.reads = a.state.PendingReads(q.GetPath())
+	switch q := q.(type) {
+	case *activityv1.ReadSeenBy:
+		found.uses = a.state.PendingUses(q.GetPath())
+	case *activityv1.ReadLatestWriters:
+		for _, name := range q.GetNames() {
+			found.uses = append(found.uses, a.state.PendingUses(activity.Join(q.GetDir(), name))...)
+		}
 	}
 	return found
 }

@@ -20,8 +20,8 @@ type activityReader struct {
 	place
 	// tail are the durable rows that the view's indexes do not have, ascending.
 	tail []activity.Row
-	// reads are the read counts that they do not have.
-	reads []activity.ReadCount
+	// uses are the counts of the requested paths that they do not have.
+	uses []activity.PendingUses
 }
 
 func answerActivity(at place, m proto.Message) (proto.Message, error) {
@@ -77,9 +77,9 @@ func (a *activityReader) catchUp(m proto.Message) error {
 	if err != nil {
 		return err
 	}
-	for _, pending := range recent.reads {
-		if pending.ReadWrite > mark.GetReads() {
-			a.reads = append(a.reads, pending.ReadCount)
+	for _, pending := range recent.uses {
+		if pending.UseWrite > mark.GetReads() {
+			a.uses = append(a.uses, pending)
 		}
 	}
 	if !recent.known {
@@ -147,7 +147,16 @@ func (a activityReader) sequence(p page) (*activityv1.Page, error) {
 			out.add(row)
 		}
 	}
-	return out.Page, nil
+	return a.lastPage(out, p)
+}
+
+// lastPage returns a page that reaches the end of its rows. In ascending order it has the position behind the newest row of
+// the view, from which a client continues once there are more.
+func (a activityReader) lastPage(out *pageWriter, p page) (_ *activityv1.Page, err error) {
+	if p.direction == persistence.Ascending {
+		out.Resume, err = a.view.Head(a.partition, a.stream)
+	}
+	return out.Page, err
 }
 
 // selection is the rows of a path; with subtree also those below it, with restores also the restore rows.
@@ -192,7 +201,7 @@ func (a activityReader) walk(s selection, p page) (*activityv1.Page, error) {
 			return nil, err
 		}
 		if !ok {
-			return out.Page, nil
+			return a.lastPage(out, p)
 		}
 		if out.rows == p.limit || scanned == scanBudget {
 			return out.end(), nil
@@ -308,12 +317,12 @@ func (a activityReader) recentTotals(path string) (map[string]*activityv1.Totals
 		}
 		row.CountInto(t)
 	}
-	for _, reads := range a.reads {
-		t, err := totals(reads.Author)
+	for _, pending := range a.uses {
+		t, err := totals(pending.Author)
 		if err != nil {
 			return nil, err
 		}
-		reads.CountInto(t)
+		pending.CountInto(t)
 	}
 	return recent, nil
 }
@@ -358,6 +367,12 @@ func (a activityReader) latestWriters(q *activityv1.ReadLatestWriters) (proto.Me
 	for _, row := range a.tail {
 		if w := row.Writer(); w != nil && activity.Dir(w.GetPath()) == q.GetDir() {
 			recent[activity.Name(w.GetPath())] = w
+		}
+	}
+	for _, pending := range a.uses {
+		w, name := pending.Writer(pending.Path), activity.Name(pending.Path)
+		if w != nil && w.GetLastWriteAt() >= recent[name].GetLastWriteAt() {
+			recent[name] = w
 		}
 	}
 	out := &activityv1.LatestWriters{}

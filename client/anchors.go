@@ -6,14 +6,14 @@ import (
 	"net/http"
 )
 
-// Anchor binds something to a path of a workspace's drive.
+// Anchor binds an app, an agent or a share to a path of a workspace's drive.
 type Anchor struct {
 	ID          string `json:"id"`
 	WorkspaceID string `json:"workspaceId"`
 	Path        string `json:"path"`
 	// Kind is app, agent, publish, share-root or share-mount.
 	Kind string `json:"kind"`
-	// Settings is any JSON.
+	// Settings is any JSON value.
 	Settings json.RawMessage `json:"settings"`
 	// State is active, broken or orphaned.
 	State     string `json:"state"`
@@ -21,7 +21,7 @@ type Anchor struct {
 	UpdatedAt int64  `json:"updatedAt"`
 }
 
-// Anchors are a workspace's, in the order of their making.
+// Anchors returns the anchors of a workspace, in the order of creation.
 func (c *Client) Anchors(slug string) Collection[Anchor] {
 	return Collection[Anchor]{c, workspacePath(slug, "/anchors"), nil}
 }
@@ -30,7 +30,7 @@ type anchorAnswer struct {
 	Anchor Anchor `json:"anchor"`
 }
 
-// NewAnchorPath is where an anchor is to stand.
+// NewAnchorPath is the path to which an anchor is bound.
 type NewAnchorPath struct {
 	Path string `json:"path"`
 }

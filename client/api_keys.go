@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// APIKey is what is told of a key of the caller's; never its secret.
+// APIKey describes an API key of the caller, without its secret.
 type APIKey struct {
 	ID         string `json:"id"`
 	Prefix     string `json:"prefix"`
@@ -16,19 +16,19 @@ type APIKey struct {
 	RevokedAt  int64  `json:"revokedAt,omitempty"`
 }
 
-// NewAPIKey is a key to be issued; ExpiresAt 0: it does not expire.
+// NewAPIKey is the input of CreateAPIKey. A key with ExpiresAt 0 does not expire.
 type NewAPIKey struct {
 	Name      string `json:"name"`
 	ExpiresAt int64  `json:"expiresAt,omitempty"`
 }
 
-// APIKeyCreated holds a new key's secret, which is shown this once.
+// APIKeyCreated has a new key. The server does not show the key again.
 type APIKeyCreated struct {
 	Key    string `json:"key"`
 	Record APIKey `json:"record"`
 }
 
-// APIKeyRevoked tells which key was revoked, and when first.
+// APIKeyRevoked describes a revoked key. RevokedAt is the time of its first revocation.
 type APIKeyRevoked struct {
 	Prefix    string `json:"prefix"`
 	RevokedAt int64  `json:"revokedAt"`
@@ -36,15 +36,15 @@ type APIKeyRevoked struct {
 
 const apiKeysPath = "/v1/user/api-keys"
 
-// APIKeys are the caller's.
+// APIKeys returns the API keys of the caller.
 func (c *Client) APIKeys() Collection[APIKey] { return Collection[APIKey]{c, apiKeysPath, nil} }
 
-// CreateAPIKey issues a key for the caller.
+// CreateAPIKey creates an API key for the caller.
 func (c *Client) CreateAPIKey(ctx context.Context, in NewAPIKey) (APIKeyCreated, error) {
 	return call[APIKeyCreated](ctx, c, request{method: http.MethodPost, path: apiKeysPath, in: in})
 }
 
-// RevokeAPIKey ends a key of the caller's.
+// RevokeAPIKey revokes an API key of the caller. Codes: not_found.
 func (c *Client) RevokeAPIKey(ctx context.Context, keyID string) (APIKeyRevoked, error) {
 	return call[APIKeyRevoked](ctx, c, request{method: http.MethodDelete, path: apiKeysPath + "/" + segment(keyID), idempotent: true})
 }

@@ -1,22 +1,22 @@
 package client
 
-// AuditEvent is a change of a workspace's people, keys or life.
+// AuditEvent is a row of the audit log of a workspace.
 type AuditEvent struct {
 	ID string `json:"id"`
-	// Event is a noun and a verb, as "member.removed".
+	// Event is a noun and a verb, such as "member.removed".
 	Event string `json:"event"`
-	// ActorID is a person's id, or "system".
+	// ActorID is the id of a user, or "system".
 	ActorID    string      `json:"actorId"`
 	At         int64       `json:"at"`
 	Provenance *Provenance `json:"provenance,omitempty"`
 }
 
-// Audit is a workspace's log, newest first.
+// Audit returns the audit log of a workspace, newest row first.
 func (c *Client) Audit(slug string) Collection[AuditEvent] {
 	return Collection[AuditEvent]{c, workspacePath(slug, "/audit"), nil}
 }
 
-// Provenance names what was done to what; each event has its choice of fields.
+// Provenance describes the subject and the circumstances of an audit event. Each event sets some of the fields.
 type Provenance struct {
 	Action            string   `json:"action,omitempty"`
 	Actor             string   `json:"actor,omitempty"`

@@ -15,12 +15,12 @@ import (
 func TestNewRefuses(t *testing.T) {
 	for _, url := range []string{"", "localhost:8080", "ftp://host", "http://", "http://a:b@host", "http://host?q=1", "http://host#f", "http://host\x00"} {
 		if _, err := New(url, "key"); err == nil {
-			t.Errorf("%q is a server", url)
+			t.Errorf("New accepts the URL %q", url)
 		}
 	}
 	for _, key := range []string{"a b", "a\nb", "schlüssel"} {
 		if _, err := New("http://localhost", key); err == nil {
-			t.Errorf("%q is a key", key)
+			t.Errorf("New accepts the key %q", key)
 		}
 	}
 }
@@ -42,7 +42,7 @@ func TestErrors(t *testing.T) {
 		w.Header().Set("X-Request-Id", "req_1")
 		if r.URL.Path == profilePath {
 			w.WriteHeader(http.StatusBadGateway)
-			_, _ = io.WriteString(w, "<html>"+strings.Repeat("x", 2*longestError))
+			_, _ = io.WriteString(w, "<html>"+strings.Repeat("x", 2*maxErrorBytes))
 			return
 		}
 		w.Header().Set("Retry-After", "7")
@@ -55,12 +55,12 @@ func TestErrors(t *testing.T) {
 		refused.RequestID != "req_1" || refused.RetryAfter != 7*time.Second || err.Error() != "no (forbidden)" {
 		t.Errorf("%+v", refused)
 	}
-	if _, err := c.Profile(t.Context()); err == nil || err.Error() != "the server answered 502 Bad Gateway" {
+	if _, err := c.Profile(t.Context()); err == nil || err.Error() != "the server responded 502 Bad Gateway" {
 		t.Error(err)
 	}
 }
 
-func TestAnswersAreBounded(t *testing.T) {
+func TestResponsesAreBounded(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"scopes":["`)
 		for part := strings.Repeat("x", 1<<20); ; {
@@ -74,9 +74,9 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// A key goes to no other server than the client's.
+// TestRedirectsAreNotFollowed checks that the key is not sent to another server.
 func TestRedirectsAreNotFollowed(t *testing.T) {
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("followed") }))
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") }))
 	defer other.Close()
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, http.StatusFound) })
 	var refused *Error
@@ -85,7 +85,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// What a caller names stays one segment of the path.
+// TestSegments checks that a slug or name with special characters stays one segment of the path.
 func TestSegments(t *testing.T) {
 	var seen []string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -104,19 +104,19 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-func TestWaitingIsBounded(t *testing.T) {
+func TestRetriesAreBounded(t *testing.T) {
 	for name, of := range map[string]struct {
 		after   string
 		options []Option
 		given   time.Duration
 		want    int
 	}{
-		"patience":    {"31", nil, time.Hour, 1},
-		"attempts":    {"1", []Option{WithAttempts(2)}, time.Hour, 2},
-		"the context": {"10", nil, 15 * time.Second, 2},
-		"no pause":    {"0", nil, time.Hour, DefaultAttempts},
-		"no word":     {"", nil, time.Hour, 1},
-		"nonsense":    {"soon", nil, time.Hour, 1},
+		"patience":  {"31", nil, time.Hour, 1},
+		"attempts":  {"1", []Option{WithAttempts(2)}, time.Hour, 2},
+		"deadline":  {"10", nil, 15 * time.Second, 2},
+		"no pause":  {"0", nil, time.Hour, DefaultAttempts},
+		"no header": {"", nil, time.Hour, 1},
+		"malformed": {"soon", nil, time.Hour, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -133,16 +133,17 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 }
 
-// A walk ends with its caller, with an error, and where a server would keep it going in a circle.
-func TestWalksEnd(t *testing.T) {
+// TestIterationEnds checks that an iteration ends when the caller stops, after an error, and when the server repeats a
+// cursor.
+func TestIterationEnds(t *testing.T) {
 	pages := []string{`{"items":[{"id":"1"},{"id":"2"}],"nextCursor":"a"}`, `{"items":[],"nextCursor":"b"}`, `{"items":[{"id":"3"}],"nextCursor":"b"}`}
-	asked := 0
+	requests := 0
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if limit := r.URL.Query().Get("limit"); limit != "100" {
-			t.Errorf("asked for %s", limit)
+			t.Errorf("limit is %s", limit)
 		}
-		_, _ = io.WriteString(w, pages[asked])
-		asked++
+		_, _ = io.WriteString(w, pages[requests])
+		requests++
 	})
 	var ids []string
 	var failed error
@@ -151,14 +152,14 @@ func TestWalksEnd(t *testing.T) {
 			ids = append(ids, key.ID)
 		}
 	}
-	if strings.Join(ids, " ") != "1 2 3" || !errors.Is(failed, errStuck) {
+	if strings.Join(ids, " ") != "1 2 3" || !errors.Is(failed, errRepeatedCursor) {
 		t.Errorf("%v, then %v", ids, failed)
 	}
-	asked = 0
+	requests = 0
 	for range c.APIKeys().All(t.Context()) {
 		break
 	}
-	if asked != 1 {
-		t.Errorf("%d pages for one item", asked)
+	if requests != 1 {
+		t.Errorf("%d pages for one item", requests)
 	}
 }

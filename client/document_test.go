@@ -15,20 +15,16 @@ import (
 	"testing/synctest"
 
 	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/goccy/go-yaml"
 )
 
-// foreign are the tags of operations that are for others than this client: who runs the server, WebDAV and OAuth clients,
+// otherTags are the tags of operations that this client does not call: those for operators, WebDAV and OAuth clients, and
 // browsers.
-var foreign = []string{"operation", "drive", "oauth", "pages"}
+var otherTags = []string{"operation", "drive", "oauth", "pages"}
 
 func document(t *testing.T) *openapi3.T {
 	t.Helper()
-	text, err := os.ReadFile("../http/api/openapi.yaml")
+	text, err := os.ReadFile("../http/api/openapi.json")
 	if err != nil {
-		t.Fatal(err)
-	}
-	if text, err = yaml.YAMLToJSON(text); err != nil {
 		t.Fatal(err)
 	}
 	doc, err := openapi3.NewLoader().LoadFromData(text)
@@ -49,7 +45,7 @@ func documented(t *testing.T) map[string]*openapi3.Operation {
 	return all
 }
 
-// recorder answers every request with one status and keeps them.
+// recorder is an http.RoundTripper that records requests and responds to each with the same status.
 type recorder struct {
 	status   int
 	after    string
@@ -77,19 +73,20 @@ func (o operation) record(t *testing.T, status int) *recorder {
 		t.Fatal(err)
 	}
 	if err := o.send(t.Context(), c); !HasCode(err, "code") {
-		t.Errorf("%s: a refusal became %v", o.route, err)
+		t.Errorf("%s: the error is %v", o.route, err)
 	}
 	return r
 }
 
-// Each operation that the document promises has its method, which sends what the document says.
+// TestOperations checks that each operation of the OpenAPI document has a method, which sends the documented request and
+// decodes the documented response.
 func TestOperations(t *testing.T) {
 	all := documented(t)
 	for _, o := range operations {
 		t.Run(o.route, func(t *testing.T) {
 			op := all[o.route]
 			if op == nil {
-				t.Fatal("the document does not have it")
+				t.Fatal("the document does not have the operation")
 			}
 			r := o.record(t, http.StatusNotFound)
 			q := r.requests[0]
@@ -97,13 +94,13 @@ func TestOperations(t *testing.T) {
 				t.Errorf("sent as %s", sent)
 			}
 			got, want := slices.Sorted(maps.Keys(q.URL.Query())), parameters(op)
-			if o.streams && q.Header.Get("Last-Event-ID") == "c" { // which stands for the cursor
+			if o.streams && q.Header.Get("Last-Event-ID") == "c" { // this header has the cursor
 				got = append([]string{"cursor"}, got...)
 			}
 			if !slices.Equal(got, want) {
 				t.Errorf("sent with the parameters %v, not %v", got, want)
 			}
-			holdRequest(t, op, r.bodies[0], q.Header)
+			checkRequest(t, op, r.bodies[0], q.Header)
 			if o.answer != nil {
 				compare(t, "answer", reflect.TypeOf(o.answer), answerSchema(t, op))
 			}
@@ -111,8 +108,8 @@ func TestOperations(t *testing.T) {
 		delete(all, o.route)
 	}
 	for route, op := range all {
-		if !slices.ContainsFunc(op.Tags, func(tag string) bool { return slices.Contains(foreign, tag) }) {
-			t.Errorf("no method does %s", route)
+		if !slices.ContainsFunc(op.Tags, func(tag string) bool { return slices.Contains(otherTags, tag) }) {
+			t.Errorf("no method calls %s", route)
 		}
 	}
 }
@@ -126,7 +123,8 @@ func parameters(op *openapi3.Operation) (names []string) {
 	return slices.Sorted(slices.Values(names))
 }
 
-func holdRequest(t *testing.T, op *openapi3.Operation, body []byte, h http.Header) {
+// checkRequest compares a request with its documented schema.
+func checkRequest(t *testing.T, op *openapi3.Operation, body []byte, h http.Header) {
 	t.Helper()
 	if h.Get("Authorization") != "Bearer atl_key" {
 		t.Error("sent without the key")
@@ -157,11 +155,12 @@ func answerSchema(t *testing.T, op *openapi3.Operation) *openapi3.Schema {
 			return r.Value.Content["application/json"].Schema.Value
 		}
 	}
-	t.Fatal("the document has no answer")
+	t.Fatal("the document has no successful response")
 	return nil
 }
 
-// fields gives a schema's properties; of variants, those of all, which are required where each requires them.
+// fields returns the properties of a schema. Of variants it returns the properties of all, and those are required that each
+// variant requires.
 func fields(s *openapi3.Schema) (properties map[string]*openapi3.Schema, required map[string]bool) {
 	properties, required = map[string]*openapi3.Schema{}, map[string]bool{}
 	for name, p := range s.Properties {
@@ -189,7 +188,7 @@ func fields(s *openapi3.Schema) (properties map[string]*openapi3.Schema, require
 	return properties, required
 }
 
-// compare holds a type's JSON fields against a schema's properties: the names, and which are always there.
+// compare compares the JSON fields of a type with the properties of a schema: the names, and which are required.
 func compare(t *testing.T, at string, typed reflect.Type, s *openapi3.Schema) {
 	t.Helper()
 	for typed.Kind() == reflect.Pointer {
@@ -198,7 +197,7 @@ func compare(t *testing.T, at string, typed reflect.Type, s *openapi3.Schema) {
 	switch {
 	case typed.Kind() == reflect.Slice && typed.Elem().Kind() != reflect.Uint8:
 		if s.Items == nil {
-			t.Fatalf("%s is no array", at)
+			t.Fatalf("%s is not an array", at)
 		}
 		compare(t, at+"[]", typed.Elem(), s.Items.Value)
 		return
@@ -211,12 +210,12 @@ func compare(t *testing.T, at string, typed reflect.Type, s *openapi3.Schema) {
 	properties, required := fields(s)
 	for i := range typed.NumField() {
 		name, options, _ := strings.Cut(typed.Field(i).Tag.Get("json"), ",")
-		if name == "-" { // what a header says
+		if name == "-" { // set from a header
 			continue
 		}
 		p := properties[name]
 		if p == nil {
-			t.Errorf("%s.%s is none of the schema's", at, name)
+			t.Errorf("%s.%s is not in the schema", at, name)
 			continue
 		}
 		if required[name] == strings.Contains(options, "omit") {
@@ -230,8 +229,9 @@ func compare(t *testing.T, at string, typed reflect.Type, s *openapi3.Schema) {
 	}
 }
 
-// What is declared idempotent, and nothing else that changes something, is sent again.
-func TestOnlyWhatMayBeIsSentAgain(t *testing.T) {
+// TestOnlyIdempotentRequestsAreRetried checks that GET requests and operations declared idempotent are retried, and no
+// others.
+func TestOnlyIdempotentRequestsAreRetried(t *testing.T) {
 	all := documented(t)
 	for _, o := range operations {
 		op := all[o.route]
@@ -258,16 +258,16 @@ func TestOnlyWhatMayBeIsSentAgain(t *testing.T) {
 	}
 }
 
-// operation is a route and the method that sends it, with every field and parameter that there is.
+// operation is a route, and a call of its method that sets every field and parameter.
 type operation struct {
 	route  string
 	answer any
 	send   func(context.Context, *Client) error
-	// streams resume for ever; once is sent what cannot be read again.
+	// streams marks a stream, which resumes forever; once marks a request with a body that can be read only once.
 	streams, once bool
 }
 
-// of drops an answer.
-func of[Out any](_ Out, err error) error { return err }
+// errorOf drops the result of a call.
+func errorOf[Out any](_ Out, err error) error { return err }
 
 var page = Paging{Cursor: "c", Limit: 7}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// drivePath escapes a path of a drive, segment by segment; "" is the root.
+// drivePath returns the URL path of a path on the drive of a workspace; "" is the root of the drive.
 func drivePath(slug, path string) string {
 	if path == "" {
 		return workspacePath(slug, "/drive/")
@@ -19,7 +19,7 @@ func drivePath(slug, path string) string {
 	return workspacePath(slug, "/drive/"+strings.Join(segments, "/"))
 }
 
-// ReadFile opens a file of a workspace's drive, which the caller closes. Codes: not_found.
+// ReadFile opens a file on the drive of a workspace. The caller closes it. Codes: not_found.
 func (c *Client) ReadFile(ctx context.Context, slug, path string) (io.ReadCloser, error) {
 	response, err := c.do(ctx, request{method: http.MethodGet, path: drivePath(slug, path)})
 	if err != nil {
@@ -28,25 +28,27 @@ func (c *Client) ReadFile(ctx context.Context, slug, path string) (io.ReadCloser
 	return response.Body, nil
 }
 
-// WriteFile makes a file of all that content gives, or replaces one; created tells which. It is there whole or not at all.
+// WriteFile creates a file with the content of a reader, or replaces one. created reports whether the file is new. Other
+// clients see the complete new file or the previous state, never a part.
 func (c *Client) WriteFile(ctx context.Context, slug, path string, content io.Reader) (created bool, err error) {
-	return c.change(ctx, http.MethodPut, drivePath(slug, path), content)
+	return c.sendChange(ctx, http.MethodPut, drivePath(slug, path), content)
 }
 
-// MakeFolder makes an empty folder.
+// MakeFolder creates an empty folder.
 func (c *Client) MakeFolder(ctx context.Context, slug, path string) error {
-	_, err := c.change(ctx, "MKCOL", drivePath(slug, path), http.NoBody)
+	_, err := c.sendChange(ctx, "MKCOL", drivePath(slug, path), http.NoBody)
 	return err
 }
 
-// Delete removes a file, or a folder with all that is in it.
+// Delete removes a file, or a folder with its contents.
 func (c *Client) Delete(ctx context.Context, slug, path string) error {
-	_, err := c.change(ctx, http.MethodDelete, drivePath(slug, path), http.NoBody)
+	_, err := c.sendChange(ctx, http.MethodDelete, drivePath(slug, path), http.NoBody)
 	return err
 }
 
-// change is sent once: what it sends can be read once, and what it did cannot be told from the answer to another.
-func (c *Client) change(ctx context.Context, method, path string, content io.Reader) (created bool, err error) {
+// sendChange sends a request that changes the drive. It never retries: the content can be read only once, and the
+// response to a retry would not show the effect of the first attempt.
+func (c *Client) sendChange(ctx context.Context, method, path string, content io.Reader) (created bool, err error) {
 	h, err := c.newRequest(ctx, method, path, nil, content)
 	if err != nil {
 		return false, err
@@ -55,8 +57,8 @@ func (c *Client) change(ctx context.Context, method, path string, content io.Rea
 	switch {
 	case err != nil:
 		return false, err
-	case !succeeded(response), response.StatusCode == http.StatusMultiStatus: // a folder of which something is left
-		return false, refusal(response)
+	case !succeeded(response), response.StatusCode == http.StatusMultiStatus: // 207: a part of the folder was not deleted
+		return false, newError(response)
 	}
 	return response.StatusCode == http.StatusCreated, response.Body.Close()
 }

@@ -15,23 +15,24 @@ import (
 	"time"
 )
 
-// Frame is a row of a stream, with the cursor that resumes behind it.
+// Frame is a row of a stream, with the cursor that resumes the stream after it.
 type Frame struct {
 	Row
 	Cursor string
 }
 
-// EventsQuery chooses what a stream sends.
+// EventsQuery selects the rows of a stream.
 type EventsQuery struct {
-	// Cursor is a frame's or a page's; empty: from the first row on.
+	// Cursor is the cursor of a frame or a page; empty: the stream begins with the first row.
 	Cursor string
-	// Reads adds read markers.
+	// Reads includes read markers.
 	Reads bool
 }
 
-// Events follows a workspace's activity: what was, then what is. Where a connection ends, or nothing comes over it, it
-// resumes with another behind the last row, so that each row comes exactly once, until ctx ends or the server refuses
-// for good. An error is the last thing that it yields; there is always one, unless the caller stops.
+// Events streams the activity of a workspace: the rows so far, and then each new row. If a connection ends or is silent
+// for a minute, Events opens another one that resumes after the last row, so that it yields each row exactly once. It
+// ends when ctx ends or the server refuses with an error that is not temporary. The last value that it yields is the
+// error, unless the caller stops the iteration.
 func (c *Client) Events(ctx context.Context, slug string, q EventsQuery) iter.Seq2[Frame, error] {
 	return func(yield func(Frame, error) bool) {
 		f := &follower{client: c, path: workspacePath(slug, activityPath+"/events"), cursor: q.Cursor, retry: firstRetry}
@@ -47,35 +48,35 @@ func (c *Client) Events(ctx context.Context, slug string, q EventsQuery) iter.Se
 const (
 	firstRetry   = time.Second
 	longestRetry = 30 * time.Second
-	// silence is how long a stream may be without a byte; the server's comments come several times in it.
-	silence = time.Minute
-	// longestLine is longer than any row.
-	longestLine = 1 << 20
+	// maxSilence is the longest time without a byte. The server sends comments several times in this time.
+	maxSilence = time.Minute
+	// maxLineBytes is the greatest length of a line, longer than any row.
+	maxLineBytes = 1 << 20
 )
 
 var (
-	// errStopped ends a stream that its reader wants no more of.
+	// errStopped ends a stream because the caller has stopped the iteration.
 	errStopped = errors.New("stopped")
-	// errMalformed ends one that would be no better the next time.
-	errMalformed = errors.New("client: a frame is not as the API has it")
+	// errMalformed ends a stream with an invalid frame, which another connection would repeat.
+	errMalformed = errors.New("client: the server sent a malformed frame")
 )
 
-// follower is a stream over its connections.
+// follower is a stream, which may take several connections.
 type follower struct {
 	client *Client
 	path   string
 	query  url.Values
 	cursor string
-	// retry is the pause before the next connection, as the server has it.
+	// retry is the pause before the next connection, which the server may set.
 	retry time.Duration
-	// failures in a row.
+	// failures is the number of connections in a row that failed without a row.
 	failures int
 }
 
-// follow gives the error that ended the stream.
+// follow opens connections until the stream ends, and returns the error that ended it.
 func (f *follower) follow(ctx context.Context, frame func(Frame) bool) error {
 	for {
-		err := f.segment(ctx, frame)
+		err := f.followConnection(ctx, frame)
 		switch {
 		case errors.Is(err, errStopped), errors.Is(err, errMalformed):
 			return err
@@ -85,7 +86,7 @@ func (f *follower) follow(ctx context.Context, frame func(Frame) bool) error {
 		wait := f.retry
 		if err != nil {
 			var refused *Error
-			if errors.As(err, &refused) && !refused.passing() {
+			if errors.As(err, &refused) && !refused.temporary() {
 				return err
 			}
 			f.failures++
@@ -100,17 +101,17 @@ func (f *follower) follow(ctx context.Context, frame func(Frame) bool) error {
 	}
 }
 
-// passing tells of a refusal that it says nothing of the next attempt.
-func (e *Error) passing() bool {
+// temporary reports whether another attempt may succeed.
+func (e *Error) temporary() bool {
 	return e.Status == http.StatusTooManyRequests || e.Status >= http.StatusInternalServerError
 }
 
-// segment reads one connection to its end; nil: a clean one.
-func (f *follower) segment(ctx context.Context, frame func(Frame) bool) error {
+// followConnection reads one connection to its end. It returns nil if the server ended the response normally.
+func (f *follower) followConnection(ctx context.Context, frame func(Frame) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	quiet := time.AfterFunc(silence, cancel)
-	defer quiet.Stop()
+	watchdog := time.AfterFunc(maxSilence, cancel)
+	defer watchdog.Stop()
 	request, err := f.client.newRequest(ctx, http.MethodGet, f.path, f.query, http.NoBody)
 	if err != nil {
 		return err
@@ -124,16 +125,17 @@ func (f *follower) segment(ctx context.Context, frame func(Frame) bool) error {
 		return err
 	}
 	if !succeeded(response) {
-		return refusal(response)
+		return newError(response)
 	}
 	defer response.Body.Close()
-	return f.read(response.Body, frame, func() { quiet.Reset(silence) })
+	return f.read(response.Body, frame, func() { watchdog.Reset(maxSilence) })
 }
 
-// read takes frames apart (HTML standard, server-sent events). What the end cuts off is dropped.
+// read parses frames (HTML standard, server-sent events). It calls alive for each line. An incomplete frame at the end is
+// dropped.
 func (f *follower) read(body io.Reader, frame func(Frame) bool, alive func()) error {
 	lines := bufio.NewScanner(body)
-	lines.Buffer(make([]byte, 0, 4096), longestLine)
+	lines.Buffer(make([]byte, 0, 4096), maxLineBytes)
 	var id string
 	var data []byte
 	for lines.Scan() {
@@ -164,11 +166,12 @@ func (f *follower) read(body io.Reader, frame func(Frame) bool, alive func()) er
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return fmt.Errorf("%w: it has a line of more than %d bytes", errMalformed, longestLine)
+		return fmt.Errorf("%w: a line has more than %d bytes", errMalformed, maxLineBytes)
 	}
 	return lines.Err()
 }
 
+// deliver decodes a row and passes it to frame. Errors: errMalformed, errStopped if frame returns false.
 func (f *follower) deliver(id string, data []byte, frame func(Frame) bool) error {
 	next := Frame{Cursor: id}
 	if err := json.Unmarshal(data, &next.Row); err != nil {

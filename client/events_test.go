@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// script answers each request with the next of its connections.
+// script is an http.RoundTripper that responds to each request with the next of its connections.
 type script struct {
 	t           *testing.T
 	connections []connection
-	asked       []string
+	cursors     []string
 	at          []time.Duration
 	begin       time.Time
 }
 
-// connection is what a server sends before it ends the connection, cuts it or says nothing more.
+// connection is a response: its data, and then its end, an error or silence.
 type connection struct {
 	status int
 	sends  string
@@ -32,10 +32,10 @@ type connection struct {
 var errCut = errors.New("cut")
 
 func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
-	s.asked = append(s.asked, r.Header.Get("Last-Event-ID"))
+	s.cursors = append(s.cursors, r.Header.Get("Last-Event-ID"))
 	s.at = append(s.at, time.Since(s.begin))
 	if len(s.connections) == 0 {
-		s.t.Fatal("one connection too many")
+		s.t.Fatal("more connections than expected")
 	}
 	next := s.connections[0]
 	s.connections = s.connections[1:]
@@ -44,7 +44,7 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// ending is what comes behind what was sent.
+// ending is the end of the body of a connection.
 type ending struct {
 	ctx context.Context
 	connection
@@ -80,7 +80,7 @@ func follow(t *testing.T, connections ...connection) (s *script, seqs []uint64, 
 			return s, seqs, err
 		}
 		if frame.Cursor != fmt.Sprintf("c%d", frame.Seq) || frame.Event.Path != "a" {
-			t.Errorf("a frame became %+v", frame)
+			t.Errorf("the frame is %+v", frame)
 		}
 		seqs = append(seqs, frame.Seq)
 	}
@@ -89,7 +89,7 @@ func follow(t *testing.T, connections ...connection) (s *script, seqs []uint64, 
 
 var gone = connection{status: 404, sends: `{"error":"not_found","message":"not found"}`}
 
-func TestStreamResumesBehindTheLastRow(t *testing.T) {
+func TestStreamResumesAfterTheLastRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, seqs, err := follow(t,
 			connection{status: 200, sends: "retry: 2000\n\n: hello\n" + frames(1, 2) + strings.TrimSuffix(frames(3), "\n\n")},
@@ -98,21 +98,21 @@ func TestStreamResumesBehindTheLastRow(t *testing.T) {
 			connection{status: 200, sends: frames(4), silent: true},
 			gone)
 		if !HasCode(err, "not_found") {
-			t.Error("it ended with ", err)
+			t.Error("the stream ended with ", err)
 		}
 		if got := fmt.Sprint(seqs); got != "[1 2 3 4]" {
 			t.Error("rows ", got)
 		}
-		if got := strings.Join(s.asked, " "); got != " c2 c3 c3 c4" {
-			t.Errorf("resumed behind %q", got)
+		if got := strings.Join(s.cursors, " "); got != " c2 c3 c3 c4" {
+			t.Errorf("resumed after %q", got)
 		}
-		// After a clean end and a first failure the server's pause, after a second in a row twice as long, and after silence a
-		// minute more; each up to half as long again.
+		// The pause is the server's after a normal end and a first failure, twice that after a second failure in a row,
+		// and a minute more after silence; each plus up to half of it.
 		for i, least := range []time.Duration{0, 2, 2, 4, 62} {
 			least *= time.Second
 			if i > 0 {
 				if pause := s.at[i] - s.at[i-1]; pause < least || pause > least+least/2 {
-					t.Errorf("connection %d came after %s", i, pause)
+					t.Errorf("connection %d was opened after %s", i, pause)
 				}
 			}
 		}
@@ -122,8 +122,8 @@ func TestStreamResumesBehindTheLastRow(t *testing.T) {
 func TestStreamEnds(t *testing.T) {
 	for name, last := range map[string]connection{
 		"a refusal":       {status: 401, sends: `{"error":"unauthorized","message":"m"}`},
-		"no row":          {status: 200, sends: "id: c2\ndata: {\"seq\":\"two\"}\n\n"},
-		"an endless line": {status: 200, sends: "data: " + strings.Repeat("x", longestLine+1)},
+		"malformed row":   {status: 200, sends: "id: c2\ndata: {\"seq\":\"two\"}\n\n"},
+		"an endless line": {status: 200, sends: "data: " + strings.Repeat("x", maxLineBytes+1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestStreamEnds(t *testing.T) {
 	}
 }
 
-func TestStreamEndsWithItsReaderAndItsContext(t *testing.T) {
+func TestStreamEndsWithCallerAndContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{t: t, connections: []connection{{status: 200, sends: frames(1, 2), silent: true}, {status: 200, silent: true}}}
 		c, _ := New("http://localhost", "", WithHTTPClient(&http.Client{Transport: s}))

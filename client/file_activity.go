@@ -6,21 +6,21 @@ import (
 	"net/url"
 )
 
-// Row is an event of a workspace's files, at its place in the workspace's one sequence.
+// Row is a file event with its position in the sequence of the workspace.
 type Row struct {
 	Seq   uint64    `json:"seq"`
 	Event FileEvent `json:"event"`
 }
 
-// FileEvent is what somebody did to a path. Each kind has its choice of fields.
+// FileEvent is an operation on a path of the drive. Each kind sets some of the fields.
 type FileEvent struct {
 	// Kind is write, create, delete, rename, read, changed-summary, viewed-summary or restore.
 	Kind string `json:"kind"`
-	// Actor is a kind and an id, as "api-key:key_…", or a kind alone.
+	// Actor is a kind and an id, such as "api-key:key_…", or a kind alone, such as "system".
 	Actor  string `json:"actor"`
 	At     int64  `json:"at"`
 	UserID string `json:"userId,omitempty"`
-	// Path is, of a rename, the new one.
+	// Path is the path of the operation. Of a rename, it is the new path, and FromPath is the old one.
 	Path     string `json:"path,omitempty"`
 	FromPath string `json:"fromPath,omitempty"`
 	// EntryKind is file or folder.
@@ -30,18 +30,18 @@ type FileEvent struct {
 
 const activityPath = "/file-activity"
 
-// FeedQuery chooses rows of a workspace's feed.
+// FeedQuery selects and orders the rows of a feed.
 type FeedQuery struct {
-	// Reads adds read markers.
+	// Reads includes read markers.
 	Reads bool
-	// Newest begins with the newest.
+	// Newest orders the rows newest first.
 	Newest bool
-	// Path alone; with Subtree, the folder and everything below.
+	// Path restricts the rows to one path, and with Subtree to a folder and all paths below it. Empty: all rows.
 	Path    string
 	Subtree bool
 }
 
-// Feed is a workspace's sequence.
+// Feed returns the rows of a workspace.
 func (c *Client) Feed(slug string, q FeedQuery) Collection[Row] {
 	query := url.Values{}
 	if q.Reads {
@@ -59,7 +59,7 @@ func (c *Client) Feed(slug string, q FeedQuery) Collection[Row] {
 	return Collection[Row]{c, workspacePath(slug, activityPath+"/feed"), query}
 }
 
-// FileHistory is what happened to one file, oldest first, with or without read markers.
+// FileHistory returns the rows of one file, oldest first. reads includes read markers.
 func (c *Client) FileHistory(slug, path string, reads bool) Collection[Row] {
 	query := url.Values{"path": {path}}
 	if !reads {
@@ -68,7 +68,7 @@ func (c *Client) FileHistory(slug, path string, reads bool) Collection[Row] {
 	return Collection[Row]{c, workspacePath(slug, activityPath), query}
 }
 
-// Reader is somebody who read or wrote a file, with totals.
+// Reader is an author with the totals of the author's operations on a file.
 type Reader struct {
 	Actor       string `json:"actor"`
 	UserID      string `json:"userId,omitempty"`
@@ -79,12 +79,12 @@ type Reader struct {
 	LastWriteAt int64  `json:"lastWriteAt,omitempty"`
 }
 
-// SeenBy is who read and wrote one file, most recently active first.
+// SeenBy returns the authors that have read or written a file, the most recently active one first.
 func (c *Client) SeenBy(slug, path string) Collection[Reader] {
 	return Collection[Reader]{c, workspacePath(slug, activityPath+"/seen-by"), url.Values{"path": {path}}}
 }
 
-// Writer is who wrote an entry last.
+// Writer is the latest writer of a file or folder.
 type Writer struct {
 	Path        string `json:"path"`
 	Actor       string `json:"actor"`
@@ -96,8 +96,8 @@ type writersAnswer struct {
 	Writers []Writer `json:"writers"`
 }
 
-// LatestWriters tells who wrote entries of one folder last; "" is the root. At most 500 names; what nobody wrote is left
-// out.
+// LatestWriters returns the latest writers of entries of a folder; "" is the root. names are the names of at most 500
+// entries. The result omits entries that have no writer.
 func (c *Client) LatestWriters(ctx context.Context, slug, dir string, names ...string) ([]Writer, error) {
 	found, err := call[writersAnswer](ctx, c, request{
 		method: http.MethodGet, path: workspacePath(slug, activityPath+"/latest-writers"),

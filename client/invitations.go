@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Invitation is one to a workspace, as its members see it.
+// Invitation is an invitation to a workspace, as members of the workspace see it.
 type Invitation struct {
 	ID    string `json:"id"`
 	Email string `json:"email"`
@@ -15,23 +15,23 @@ type Invitation struct {
 	ExpiresAt  int64  `json:"expiresAt"`
 	RevokedAt  int64  `json:"revokedAt,omitempty"`
 	ConsumedAt int64  `json:"consumedAt,omitempty"`
-	// Link is what to hand over to who is invited, where the node sends no mail: from Invite alone.
+	// Link is the link for the invited person if the node does not send mail. Only Invite sets it.
 	Link string `json:"-"`
 }
 
-// NewInvitation is an invitation to be made.
+// NewInvitation is the input of Invite.
 type NewInvitation struct {
 	Email string `json:"email"`
 	// Role is editor or viewer; empty: editor.
 	Role string `json:"role,omitempty"`
 }
 
-// Invitations are a workspace's, newest first.
+// Invitations returns the invitations of a workspace, newest first.
 func (c *Client) Invitations(slug string) Collection[Invitation] {
 	return Collection[Invitation]{c, workspacePath(slug, "/invites"), nil}
 }
 
-// Invite asks somebody into a workspace, or renews the invitation that is pending. Codes: already_member.
+// Invite invites a person to a workspace, or renews the pending invitation to the address. Codes: already_member.
 func (c *Client) Invite(ctx context.Context, slug string, in NewInvitation) (Invitation, error) {
 	link := ""
 	made, err := call[Invitation](ctx, c, request{
@@ -42,7 +42,7 @@ func (c *Client) Invite(ctx context.Context, slug string, in NewInvitation) (Inv
 	return made, err
 }
 
-// invitationLink is the target of a Link header (RFC 8288) that leads to an invitation.
+// invitationLink returns the target of a Link header (RFC 8288) with the relation "invitation", or "".
 func invitationLink(header string) string {
 	target, relation, _ := strings.Cut(strings.TrimPrefix(header, "<"), ">")
 	if !strings.Contains(relation, `rel="invitation"`) {
@@ -55,7 +55,7 @@ type revokedAnswer struct {
 	RevokedAt int64 `json:"revokedAt"`
 }
 
-// RevokeInvitation takes an invitation back and tells when that was. Codes: invitation_consumed.
+// RevokeInvitation revokes an invitation and returns the time of its revocation. Codes: invitation_consumed.
 func (c *Client) RevokeInvitation(ctx context.Context, slug, inviteID string) (revokedAt int64, err error) {
 	found, err := call[revokedAnswer](ctx, c, request{
 		method: http.MethodDelete, path: workspacePath(slug, "/invites/"+segment(inviteID)), idempotent: true,
@@ -63,7 +63,7 @@ func (c *Client) RevokeInvitation(ctx context.Context, slug, inviteID string) (r
 	return found.RevokedAt, err
 }
 
-// ReceivedInvitation is one that is addressed to the caller.
+// ReceivedInvitation is an invitation to the address of the caller.
 type ReceivedInvitation struct {
 	ID        string           `json:"id"`
 	Workspace InvitedWorkspace `json:"workspace"`
@@ -72,31 +72,31 @@ type ReceivedInvitation struct {
 	ExpiresAt int64            `json:"expiresAt"`
 }
 
-// InvitedWorkspace is where an invitation leads.
+// InvitedWorkspace is the workspace of an invitation.
 type InvitedWorkspace struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	Slug string `json:"slug"`
 }
 
-// Inviter is whom an invitation comes from.
+// Inviter is the person who sent an invitation.
 type Inviter struct {
 	Email string `json:"email"`
 	Name  string `json:"name,omitempty"`
 }
 
-// ReceivedInvitations are those that are pending and addressed to the caller.
+// ReceivedInvitations returns the pending invitations to the address of the caller.
 func (c *Client) ReceivedInvitations() Collection[ReceivedInvitation] {
 	return Collection[ReceivedInvitation]{c, "/v1/user/invitations", nil}
 }
 
-// InvitationAccepted is the workspace that the caller belongs to now.
+// InvitationAccepted is the workspace that the caller has joined.
 type InvitationAccepted struct {
 	WorkspaceID   string `json:"workspaceId"`
 	WorkspaceSlug string `json:"workspaceSlug"`
 }
 
-// AcceptInvitation makes the caller a member. Codes: invitation_expired, invitation_revoked.
+// AcceptInvitation makes the caller a member of the workspace. Codes: invitation_expired, invitation_revoked.
 func (c *Client) AcceptInvitation(ctx context.Context, inviteID string) (InvitationAccepted, error) {
 	return call[InvitationAccepted](ctx, c, request{
 		method: http.MethodPost, path: "/v1/user/invitations/" + segment(inviteID) + "/accept", idempotent: true,

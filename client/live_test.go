@@ -17,10 +17,10 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 )
 
-// longest is what may pass where nothing is measured: whoever waits longer hangs.
-const longest = 5 * time.Minute
+// timeout is the longest time that a step may take before the test counts as hanging.
+const timeout = 5 * time.Minute
 
-// site is a whole node, and who uses it.
+// site is a running node.
 type site struct {
 	*testing.T
 	node *node.Node
@@ -30,14 +30,14 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	n, err := node.Start(t.Context(), node.Options{
-		Dir: t.TempDir(), BirthPatience: longest, HTTP: http.Options{Options: server.Options{Limits: server.Limits{RequestTime: longest}}},
+		Dir: t.TempDir(), BirthPatience: timeout, HTTP: http.Options{Options: server.Options{Limits: server.Limits{RequestTime: timeout}}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(n.Server)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), longest)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		if err := n.Stop(ctx); err != nil {
 			t.Error(err)
@@ -47,7 +47,7 @@ func newSite(t *testing.T) *site {
 	return &site{t, n, server.URL}
 }
 
-// person is a client of somebody new.
+// person creates a user and returns a client with a key of that user.
 func (s *site) person(name string) *client.Client {
 	s.Helper()
 	body := strings.NewReader(fmt.Sprintf(`{"email":%q,"name":%q}`, name+"@example.org", name))
@@ -66,7 +66,7 @@ func (s *site) person(name string) *client.Client {
 	return c
 }
 
-// must gives an answer that is no error.
+// must returns a function that returns the result of a call, and fails the test if the call failed.
 func must[Out any](t *site) func(Out, error) Out {
 	return func(out Out, err error) Out {
 		t.Helper()
@@ -77,7 +77,7 @@ func must[Out any](t *site) func(Out, error) Out {
 	}
 }
 
-// all collects a collection.
+// all returns all items of a collection.
 func all[Item any](t *site, c client.Collection[Item]) (items []Item) {
 	t.Helper()
 	for item, err := range c.All(t.Context()) {
@@ -89,10 +89,11 @@ func all[Item any](t *site, c client.Collection[Item]) (items []Item) {
 	return items
 }
 
-func (s *site) refused(code string, err error) {
+// mustRefuse fails the test unless err has the code.
+func (s *site) mustRefuse(code string, err error) {
 	s.Helper()
 	if !client.HasCode(err, code) {
-		s.Errorf("%v, not %s", err, code)
+		s.Errorf("the error is %v, want %s", err, code)
 	}
 }
 
@@ -122,7 +123,7 @@ func TestPeople(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = other.Whoami(ctx)
-	s.refused("unauthorized", err)
+	s.mustRefuse("unauthorized", err)
 
 	machine := must[client.SyncMachine](s)(ada.RegisterSyncMachine(ctx, client.NewSyncMachine{Name: "desk", SyncDeviceID: "ABCDEFG-ABCDEFG"}))
 	if machines := all(s, ada.SyncMachines()); len(machines) != 1 || machines[0] != machine {
@@ -135,7 +136,7 @@ func TestPeople(t *testing.T) {
 		t.Errorf("%+v", grants)
 	}
 	_, err = ada.RevokeOAuthGrant(ctx, "ogr_none")
-	s.refused("not_found", err)
+	s.mustRefuse("not_found", err)
 }
 
 func TestWorkspaces(t *testing.T) {
@@ -143,11 +144,11 @@ func TestWorkspaces(t *testing.T) {
 	ctx, ada, bob := t.Context(), s.person("ada"), s.person("bob")
 	made := must[client.WorkspaceCreated](s)(ada.CreateWorkspace(ctx, client.NewWorkspace{Slug: "acme", Name: "Acme"}))
 	_, err := bob.CreateWorkspace(ctx, client.NewWorkspace{Slug: "acme", Name: "Acme"})
-	s.refused("slug_taken", err)
+	s.mustRefuse("slug_taken", err)
 
 	sent := must[client.Invitation](s)(ada.Invite(ctx, "acme", client.NewInvitation{Email: "bob@example.org", Role: "viewer"}))
 	if !strings.Contains(sent.Link, "/invitations/") {
-		t.Errorf("handed over: %q", sent.Link)
+		t.Errorf("the link is %q", sent.Link)
 	}
 	got := all(s, bob.ReceivedInvitations())
 	if len(got) != 1 || got[0].ID != sent.ID || got[0].Workspace.Slug != "acme" || got[0].Inviter == nil || got[0].Inviter.Email != "ada@example.org" {
@@ -157,7 +158,7 @@ func TestWorkspaces(t *testing.T) {
 		t.Errorf("%+v", joined)
 	}
 	_, err = ada.RevokeInvitation(ctx, "acme", sent.ID)
-	s.refused("invitation_consumed", err)
+	s.mustRefuse("invitation_consumed", err)
 	if list := all(s, ada.Invitations("acme")); len(list) != 1 || list[0].ConsumedAt == 0 {
 		t.Errorf("%+v", list)
 	}
@@ -173,12 +174,12 @@ func TestWorkspaces(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	_, err = ada.RemoveMember(ctx, "acme", members[0].ID)
-	s.refused("billing_user", err)
+	s.mustRefuse("billing_user", err)
 	if removed := must[bool](s)(ada.RemoveMember(ctx, "acme", members[1].ID)); !removed {
-		t.Error("nobody was removed")
+		t.Error("no member was removed")
 	}
 	_, err = bob.Suspension(ctx, "acme")
-	s.refused("not_found", err)
+	s.mustRefuse("not_found", err)
 }
 
 func TestWorkspaceAdministration(t *testing.T) {
@@ -193,11 +194,11 @@ func TestWorkspaceAdministration(t *testing.T) {
 		t.Errorf("%+v", now)
 	}
 	_, err := ada.WriteFile(ctx, "acme", "a.txt", strings.NewReader("a"))
-	s.refused("workspace_suspended", err)
+	s.mustRefuse("workspace_suspended", err)
 	must[client.Suspension](s)(ada.SetSuspension(ctx, "acme", client.SuspensionChange{}))
 	rename := client.WorkspaceRename{Slug: "zenith", Name: "Zenith"}
 	_, err = ada.RenameWorkspace(ctx, "acme", rename)
-	s.refused("invalid_request", err)
+	s.mustRefuse("invalid_request", err)
 	rename.PublicURLBreakAcknowledged = true
 	must[client.WorkspaceRenamed](s)(ada.RenameWorkspace(ctx, "acme", rename))
 
@@ -206,7 +207,7 @@ func TestWorkspaceAdministration(t *testing.T) {
 	}
 	must[bool](s)(ada.WriteFile(ctx, "zenith", "a", strings.NewReader("a")))
 	_, err = ada.Reanchor(ctx, "zenith", "anc_none", client.NewAnchorPath{Path: "a"})
-	s.refused("not_found", err)
+	s.mustRefuse("not_found", err)
 	must[[]client.Sample](s)(ada.Telemetry(ctx, "zenith", 1))
 	if answer := must[client.Reprovisioned](s)(ada.Reprovision(ctx, "zenith")); answer.Status != "backup_pending" && answer.Status != "provisioning" {
 		t.Errorf("%+v", answer)
@@ -243,7 +244,7 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := ada.ReadFile(ctx, "acme", path)
-	s.refused("not_found", err)
+	s.mustRefuse("not_found", err)
 
 	rows := all(s, ada.Feed("acme", client.FeedQuery{Reads: true}))
 	var kinds []string
@@ -283,11 +284,11 @@ func TestFiles(t *testing.T) {
 		left = append(left, row)
 	}
 	if !slices.Equal(left, rows[3:]) {
-		t.Errorf("behind the stream: %+v", left)
+		t.Errorf("after the cursor of the stream: %+v", left)
 	}
 }
 
-// A walk gives each item once, whatever the pages' length.
+// TestPaging checks that the pages of any limit have each item once.
 func TestPaging(t *testing.T) {
 	s := newSite(t)
 	ada := s.person("ada")
@@ -310,5 +311,5 @@ func TestPaging(t *testing.T) {
 		}
 	}
 	_, err := ada.APIKeys().Page(t.Context(), client.Paging{Cursor: "edited"})
-	s.refused("invalid_cursor", err)
+	s.mustRefuse("invalid_cursor", err)
 }

@@ -6,7 +6,7 @@ import (
 	"net/url"
 )
 
-// Member is a person of a workspace.
+// Member is a member of a workspace.
 type Member struct {
 	ID    string `json:"id"`
 	Email string `json:"email"`
@@ -16,8 +16,8 @@ type Member struct {
 	IsBillingUser bool   `json:"isBillingUser"`
 }
 
-// Members are a workspace's, in the order in which they joined. With search, 1 to 32 characters, those alone whose address
-// or name holds it.
+// Members returns the members of a workspace in the order in which they joined. If search, of 1 to 32 characters, is not
+// empty, it returns only members with that text in their address or name.
 func (c *Client) Members(slug, search string) Collection[Member] {
 	query := url.Values{}
 	if search != "" {
@@ -30,7 +30,7 @@ type memberAnswer struct {
 	Member Member `json:"member"`
 }
 
-// RoleChange is what a member is to be.
+// RoleChange is the input of ChangeRole.
 type RoleChange struct {
 	Role string `json:"role"`
 }
@@ -45,7 +45,7 @@ type removedAnswer struct {
 	Removed bool `json:"removed"`
 }
 
-// RemoveMember takes a person out of a workspace; removed is false where they were not in it. Codes: billing_user,
+// RemoveMember removes a member of a workspace. removed is false if the person was not a member. Codes: billing_user,
 // final_owner.
 func (c *Client) RemoveMember(ctx context.Context, slug, userID string) (removed bool, err error) {
 	found, err := call[removedAnswer](ctx, c, request{method: http.MethodDelete, path: memberPath(slug, userID)})

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// OAuthGrant is what the caller allowed another program.
+// OAuthGrant is the consent of the caller to an OAuth client.
 type OAuthGrant struct {
 	ID           string         `json:"id"`
 	ClientID     string         `json:"clientId"`
@@ -18,13 +18,13 @@ type OAuthGrant struct {
 	RevokedAt    int64          `json:"revokedAt,omitempty"`
 }
 
-// GrantWorkspace is the one that a grant is for.
+// GrantWorkspace is the workspace of a grant.
 type GrantWorkspace struct {
 	Slug string `json:"slug"`
 	Name string `json:"name"`
 }
 
-// OAuthGrantRevoked tells which grant was revoked, and when first.
+// OAuthGrantRevoked describes a revoked grant. RevokedAt is the time of its first revocation.
 type OAuthGrantRevoked struct {
 	GrantID   string `json:"grantId"`
 	RevokedAt int64  `json:"revokedAt"`
@@ -32,12 +32,12 @@ type OAuthGrantRevoked struct {
 
 const grantsPath = "/v1/user/oauth-grants"
 
-// OAuthGrants are the caller's.
+// OAuthGrants returns the OAuth grants of the caller.
 func (c *Client) OAuthGrants() Collection[OAuthGrant] {
 	return Collection[OAuthGrant]{c, grantsPath, nil}
 }
 
-// RevokeOAuthGrant ends a grant with every token of its family.
+// RevokeOAuthGrant revokes a grant and all of its tokens. Codes: not_found.
 func (c *Client) RevokeOAuthGrant(ctx context.Context, grantID string) (OAuthGrantRevoked, error) {
 	return call[OAuthGrantRevoked](ctx, c, request{method: http.MethodDelete, path: grantsPath + "/" + segment(grantID), idempotent: true})
 }

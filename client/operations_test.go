@@ -11,78 +11,78 @@ const ws = "/v1/ws/{workspaceSlug}"
 const slug = "{workspaceSlug}"
 
 func listing[Item any](list func(*Client) Collection[Item]) func(context.Context, *Client) error {
-	return func(ctx context.Context, c *Client) error { return of(list(c).Page(ctx, page)) }
+	return func(ctx context.Context, c *Client) error { return errorOf(list(c).Page(ctx, page)) }
 }
 
 var text = "text"
 
 var operations = []operation{
-	{route: "GET /v1/whoami", answer: Whoami{}, send: func(ctx context.Context, c *Client) error { return of(c.Whoami(ctx)) }},
+	{route: "GET /v1/whoami", answer: Whoami{}, send: func(ctx context.Context, c *Client) error { return errorOf(c.Whoami(ctx)) }},
 	{route: "POST /v1/workspaces", answer: WorkspaceCreated{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.CreateWorkspace(ctx, NewWorkspace{"acme", "Acme"}))
+		return errorOf(c.CreateWorkspace(ctx, NewWorkspace{"acme", "Acme"}))
 	}},
 	{route: "PATCH /v1/workspaces/{workspaceSlug}", answer: WorkspaceRenamed{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.RenameWorkspace(ctx, slug, WorkspaceRename{"acme", true, "Acme"}))
+		return errorOf(c.RenameWorkspace(ctx, slug, WorkspaceRename{"acme", true, "Acme"}))
 	}},
 	{route: "POST " + ws + "/reprovision", answer: Reprovisioned{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.Reprovision(ctx, slug))
+		return errorOf(c.Reprovision(ctx, slug))
 	}},
 	{route: "GET " + ws + "/admin/suspension", answer: Suspension{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.Suspension(ctx, slug))
+		return errorOf(c.Suspension(ctx, slug))
 	}},
 	{route: "PUT " + ws + "/admin/suspension", answer: Suspension{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.SetSuspension(ctx, slug, SuspensionChange{true, text}))
+		return errorOf(c.SetSuspension(ctx, slug, SuspensionChange{true, text}))
 	}},
 	{route: "GET " + ws + "/anchors", answer: Page[Anchor]{}, send: listing(func(c *Client) Collection[Anchor] { return c.Anchors(slug) })},
 	{route: "POST " + ws + "/anchors/{anchorId}/reanchor", answer: anchorAnswer{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.Reanchor(ctx, slug, "{anchorId}", NewAnchorPath{text}))
+		return errorOf(c.Reanchor(ctx, slug, "{anchorId}", NewAnchorPath{text}))
 	}},
 	{route: "GET " + ws + "/members", answer: Page[Member]{}, send: listing(func(c *Client) Collection[Member] { return c.Members(slug, text) })},
 	{route: "PATCH " + ws + "/members/{userId}", answer: memberAnswer{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.ChangeRole(ctx, slug, "{userId}", RoleChange{"viewer"}))
+		return errorOf(c.ChangeRole(ctx, slug, "{userId}", RoleChange{"viewer"}))
 	}},
 	{route: "DELETE " + ws + "/members/{userId}", answer: removedAnswer{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.RemoveMember(ctx, slug, "{userId}"))
+		return errorOf(c.RemoveMember(ctx, slug, "{userId}"))
 	}},
 	{route: "PUT " + ws + "/default-model", answer: DefaultModel{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.SetDefaultModel(ctx, slug, DefaultModel{"balanced"}))
+		return errorOf(c.SetDefaultModel(ctx, slug, DefaultModel{"balanced"}))
 	}},
 	{route: "GET " + ws + "/audit", answer: Page[AuditEvent]{}, send: listing(func(c *Client) Collection[AuditEvent] { return c.Audit(slug) })},
 	{route: "GET " + ws + "/telemetry", answer: samplesAnswer{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.Telemetry(ctx, slug, 1))
+		return errorOf(c.Telemetry(ctx, slug, 1))
 	}},
-	{route: "GET " + profilePath, answer: Profile{}, send: func(ctx context.Context, c *Client) error { return of(c.Profile(ctx)) }},
+	{route: "GET " + profilePath, answer: Profile{}, send: func(ctx context.Context, c *Client) error { return errorOf(c.Profile(ctx)) }},
 	{route: "PATCH " + profilePath, answer: Profile{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.ChangeProfile(ctx, ProfileChange{&text, &text}))
+		return errorOf(c.ChangeProfile(ctx, ProfileChange{&text, &text}))
 	}},
 	{route: "GET " + apiKeysPath, answer: Page[APIKey]{}, send: listing((*Client).APIKeys)},
 	{route: "POST " + apiKeysPath, answer: APIKeyCreated{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.CreateAPIKey(ctx, NewAPIKey{text, 1}))
+		return errorOf(c.CreateAPIKey(ctx, NewAPIKey{text, 1}))
 	}},
 	{route: "DELETE " + apiKeysPath + "/{keyId}", answer: APIKeyRevoked{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.RevokeAPIKey(ctx, "{keyId}"))
+		return errorOf(c.RevokeAPIKey(ctx, "{keyId}"))
 	}},
 	{route: "GET " + grantsPath, answer: Page[OAuthGrant]{}, send: listing((*Client).OAuthGrants)},
 	{route: "DELETE " + grantsPath + "/{grantId}", answer: OAuthGrantRevoked{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.RevokeOAuthGrant(ctx, "{grantId}"))
+		return errorOf(c.RevokeOAuthGrant(ctx, "{grantId}"))
 	}},
 	{route: "GET " + machinesPath, answer: Page[SyncMachine]{}, send: listing((*Client).SyncMachines)},
 	{route: "POST " + machinesPath, answer: SyncMachine{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.RegisterSyncMachine(ctx, NewSyncMachine{text, "ABCDEFG-ABCDEFG"}))
+		return errorOf(c.RegisterSyncMachine(ctx, NewSyncMachine{text, "ABCDEFG-ABCDEFG"}))
 	}},
 	{route: "DELETE " + machinesPath + "/{machineId}", answer: SyncMachineRemoved{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.RemoveSyncMachine(ctx, "{machineId}"))
+		return errorOf(c.RemoveSyncMachine(ctx, "{machineId}"))
 	}},
 	{route: "GET /v1/user/invitations", answer: Page[ReceivedInvitation]{}, send: listing((*Client).ReceivedInvitations)},
 	{route: "POST /v1/user/invitations/{inviteId}/accept", answer: InvitationAccepted{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.AcceptInvitation(ctx, "{inviteId}"))
+		return errorOf(c.AcceptInvitation(ctx, "{inviteId}"))
 	}},
 	{route: "POST " + ws + "/invites", answer: Invitation{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.Invite(ctx, slug, NewInvitation{"ada@example.org", "viewer"}))
+		return errorOf(c.Invite(ctx, slug, NewInvitation{"ada@example.org", "viewer"}))
 	}},
 	{route: "GET " + ws + "/invites", answer: Page[Invitation]{}, send: listing(func(c *Client) Collection[Invitation] { return c.Invitations(slug) })},
 	{route: "DELETE " + ws + "/invites/{inviteId}", answer: revokedAnswer{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.RevokeInvitation(ctx, slug, "{inviteId}"))
+		return errorOf(c.RevokeInvitation(ctx, slug, "{inviteId}"))
 	}},
 
 	{route: "GET " + ws + activityPath, answer: Page[Row]{}, send: listing(func(c *Client) Collection[Row] {
@@ -95,7 +95,7 @@ var operations = []operation{
 		return c.SeenBy(slug, text)
 	})},
 	{route: "GET " + ws + activityPath + "/latest-writers", answer: writersAnswer{}, send: func(ctx context.Context, c *Client) error {
-		return of(c.LatestWriters(ctx, slug, "", text))
+		return errorOf(c.LatestWriters(ctx, slug, "", text))
 	}},
 	{route: "GET " + ws + activityPath + "/events", streams: true, send: func(ctx context.Context, c *Client) error {
 		for _, err := range c.Events(ctx, slug, EventsQuery{Cursor: "c", Reads: true}) {
@@ -104,9 +104,9 @@ var operations = []operation{
 		return nil
 	}},
 
-	{route: "GET " + ws + "/drive/{path}", send: func(ctx context.Context, c *Client) error { return of(c.ReadFile(ctx, slug, "{path}")) }},
+	{route: "GET " + ws + "/drive/{path}", send: func(ctx context.Context, c *Client) error { return errorOf(c.ReadFile(ctx, slug, "{path}")) }},
 	{route: "PUT " + ws + "/drive/{path}", once: true, send: func(ctx context.Context, c *Client) error {
-		return of(c.WriteFile(ctx, slug, "{path}", strings.NewReader(text)))
+		return errorOf(c.WriteFile(ctx, slug, "{path}", strings.NewReader(text)))
 	}},
 	{route: http.MethodDelete + " " + ws + "/drive/{path}", once: true, send: func(ctx context.Context, c *Client) error {
 		return c.Delete(ctx, slug, "{path}")

@@ -10,21 +10,22 @@ import (
 	"strconv"
 )
 
-// Page is a part of a collection. It may be short or empty while more follow.
+// Page is a page of a collection. It may be short or empty although more items follow.
 type Page[Item any] struct {
 	Items []Item `json:"items"`
-	// NextCursor continues the walk; nil: this was the end.
+	// NextCursor is the cursor of the next page; nil after the last page.
 	NextCursor *string `json:"nextCursor"`
 }
 
-// Paging says which page is asked for.
+// Paging selects a page.
 type Paging struct {
-	// Cursor is a page's NextCursor; empty: the first page.
+	// Cursor is the NextCursor of the previous page; empty for the first page.
 	Cursor string
-	// Limit is from 1 to 100; 0: 50.
+	// Limit is the greatest number of items, 1 to 100; 0 means 50.
 	Limit int
 }
 
+// add adds the parameters of a page to a query.
 func (p Paging) add(to url.Values) {
 	if p.Cursor != "" {
 		to.Set("cursor", p.Cursor)
@@ -34,14 +35,14 @@ func (p Paging) add(to url.Values) {
 	}
 }
 
-// Collection is something to be read page by page.
+// Collection is a list that the server returns in pages. Its methods send the requests.
 type Collection[Item any] struct {
 	client *Client
 	path   string
 	query  url.Values
 }
 
-// Page reads one page.
+// Page requests one page.
 func (l Collection[Item]) Page(ctx context.Context, p Paging) (Page[Item], error) {
 	query := maps.Clone(l.query)
 	if query == nil {
@@ -51,21 +52,21 @@ func (l Collection[Item]) Page(ctx context.Context, p Paging) (Page[Item], error
 	return call[Page[Item]](ctx, l.client, request{method: http.MethodGet, path: l.path, query: query})
 }
 
-// errStuck ends a walk that would not.
-var errStuck = errors.New("client: the server's next page is the one that was asked for")
+// errRepeatedCursor ends an iteration that would never end.
+var errRepeatedCursor = errors.New("client: the server returned the cursor of the requested page as that of the next page")
 
-// longestPage is the API's.
-const longestPage = 100
+// maxPageLimit is the greatest Limit of the API.
+const maxPageLimit = 100
 
-// All reads all there is, a page at a time. An error is the last thing that it yields.
+// All iterates over all items and requests pages as needed. If a request fails, the last value that it yields is the error.
 func (l Collection[Item]) All(ctx context.Context) iter.Seq2[Item, error] { return l.From(ctx, "") }
 
-// From does the same from a cursor on.
+// From iterates like All, but begins after a cursor.
 func (l Collection[Item]) From(ctx context.Context, cursor string) iter.Seq2[Item, error] {
 	var none Item
 	return func(yield func(Item, error) bool) {
 		for at := cursor; ; {
-			page, err := l.Page(ctx, Paging{Cursor: at, Limit: longestPage})
+			page, err := l.Page(ctx, Paging{Cursor: at, Limit: maxPageLimit})
 			if err != nil {
 				yield(none, err)
 				return
@@ -79,7 +80,7 @@ func (l Collection[Item]) From(ctx context.Context, cursor string) iter.Seq2[Ite
 				return
 			}
 			if *page.NextCursor == at {
-				yield(none, errStuck)
+				yield(none, errRepeatedCursor)
 				return
 			}
 			at = *page.NextCursor

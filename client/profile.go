@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// Profile is the caller, as they present themselves.
+// Profile is the profile of the caller.
 type Profile struct {
 	ID        string `json:"id"`
 	Email     string `json:"email"`
@@ -14,7 +14,7 @@ type Profile struct {
 	Name      string `json:"name,omitempty"`
 }
 
-// ProfileChange leaves unchanged what is nil.
+// ProfileChange is the input of ChangeProfile. Fields that are nil are not changed.
 type ProfileChange struct {
 	FirstName *string `json:"firstName,omitempty"`
 	LastName  *string `json:"lastName,omitempty"`
@@ -22,12 +22,12 @@ type ProfileChange struct {
 
 const profilePath = "/v1/user/profile"
 
-// Profile tells how the caller presents themselves.
+// Profile returns the profile of the caller.
 func (c *Client) Profile(ctx context.Context) (Profile, error) {
 	return call[Profile](ctx, c, request{method: http.MethodGet, path: profilePath})
 }
 
-// ChangeProfile changes it.
+// ChangeProfile changes the profile of the caller.
 func (c *Client) ChangeProfile(ctx context.Context, to ProfileChange) (Profile, error) {
 	return call[Profile](ctx, c, request{method: http.MethodPatch, path: profilePath, in: to})
 }

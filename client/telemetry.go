@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Sample is what a workspace's computer used at a time; nil: not known.
+// Sample is the resource usage of a workspace's computer at a time. A nil field is not known.
 type Sample struct {
 	At          int64    `json:"at"`
 	CPUPct      *float64 `json:"cpuPct,omitempty"`
@@ -21,7 +21,7 @@ type samplesAnswer struct {
 	Samples []Sample `json:"samples"`
 }
 
-// Telemetry is what a workspace's computer used since a time, oldest first; 0: all that is kept.
+// Telemetry returns the samples of a workspace's computer since a time, oldest first; 0 returns all stored samples.
 func (c *Client) Telemetry(ctx context.Context, slug string, since int64) ([]Sample, error) {
 	query := url.Values{}
 	if since != 0 {

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// Whoami is whom a credential speaks for, and what it may do now.
+// Whoami describes a credential: its person, workspaces and scopes.
 type Whoami struct {
 	User          User        `json:"user"`
 	Workspaces    []Workspace `json:"workspaces"`
@@ -15,26 +15,26 @@ type Whoami struct {
 	Credential    *Credential `json:"credential,omitempty"`
 }
 
-// User is a person as a credential knows them.
+// User is the person of a credential.
 type User struct {
 	ID    string `json:"id"`
 	Email string `json:"email"`
 	Name  string `json:"name,omitempty"`
 }
 
-// Versions are of the API.
+// Versions has the version of the API.
 type Versions struct {
 	API int `json:"api"`
 }
 
-// Credential is what a request was made with.
+// Credential is the kind of a credential.
 type Credential struct {
 	// Kind is user, browser_session, oauth, app, system_vm or impersonation.
 	Kind     string `json:"kind"`
 	Audience string `json:"audience,omitempty"`
 }
 
-// Whoami tells whom the credential speaks for.
+// Whoami describes the credential of the client.
 func (c *Client) Whoami(ctx context.Context) (Whoami, error) {
 	return call[Whoami](ctx, c, request{method: http.MethodGet, path: "/v1/whoami"})
 }

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// Workspace is one that the caller belongs to.
+// Workspace is a workspace of which the caller is a member.
 type Workspace struct {
 	ID   string `json:"id"`
 	Slug string `json:"slug"`
@@ -15,7 +15,7 @@ type Workspace struct {
 	// ServicingStatus is active, paused or banned.
 	ServicingStatus          string `json:"servicingStatus"`
 	ServicingStatusChangedAt int64  `json:"servicingStatusChangedAt,omitempty"`
-	// Role is the caller's.
+	// Role is the role of the caller.
 	Role           string      `json:"role"`
 	BillingUserID  string      `json:"billingUserId"`
 	Funding        Funding     `json:"funding"`
@@ -28,63 +28,63 @@ type Workspace struct {
 	AdminMessage   string      `json:"adminMessage,omitempty"`
 }
 
-// Funding tells what a workspace lives on.
+// Funding describes how a workspace is paid for.
 type Funding struct {
 	Plan        *string `json:"plan"`
 	Active      bool    `json:"active"`
 	TrialEndsAt int64   `json:"trialEndsAt,omitempty"`
 }
 
-// DefaultTier is the model choice of sessions without their own.
+// DefaultTier is the model tier of sessions that choose none.
 type DefaultTier struct {
 	Effective  string `json:"effective"`
 	Configured string `json:"configured,omitempty"`
 }
 
-// Onboarding is what a workspace began with.
+// Onboarding describes the initial contents of a workspace.
 type Onboarding struct {
 	StarterAgents []string `json:"starterAgents"`
 }
 
-// NewWorkspace is a workspace to be made.
+// NewWorkspace is the input of CreateWorkspace.
 type NewWorkspace struct {
 	Slug string `json:"slug"`
 	Name string `json:"name"`
 }
 
-// WorkspaceCreated is a workspace that was made.
+// WorkspaceCreated is a new workspace.
 type WorkspaceCreated struct {
 	WorkspaceID string `json:"workspaceId"`
 	Slug        string `json:"slug"`
 	Status      string `json:"status"`
 }
 
-// CreateWorkspace makes a workspace of the caller's. Codes: slug_taken.
+// CreateWorkspace creates a workspace, of which the caller is the owner and billing user. Codes: slug_taken.
 func (c *Client) CreateWorkspace(ctx context.Context, w NewWorkspace) (WorkspaceCreated, error) {
 	return call[WorkspaceCreated](ctx, c, request{method: http.MethodPost, path: "/v1/workspaces", in: w})
 }
 
-// WorkspaceRename gives a workspace another address, and another name where there is one.
+// WorkspaceRename is the input of RenameWorkspace. An empty Name does not change the name.
 type WorkspaceRename struct {
 	Slug string `json:"slug"`
-	// PublicURLBreakAcknowledged must be true: addresses with the old slug end.
+	// PublicURLBreakAcknowledged must be true, because URLs with the old slug stop working.
 	PublicURLBreakAcknowledged bool   `json:"publicUrlBreakAcknowledged"`
 	Name                       string `json:"name,omitempty"`
 }
 
-// WorkspaceRenamed is the answer to a rename.
+// WorkspaceRenamed is the result of RenameWorkspace.
 type WorkspaceRenamed struct {
 	OK               bool `json:"ok"`
 	BreaksPublicURLs bool `json:"breaksPublicUrls"`
 }
 
-// RenameWorkspace gives a workspace another slug. Codes: slug_taken.
+// RenameWorkspace changes the slug of a workspace, and optionally its name. Codes: slug_taken.
 func (c *Client) RenameWorkspace(ctx context.Context, slug string, to WorkspaceRename) (WorkspaceRenamed, error) {
 	return call[WorkspaceRenamed](ctx, c, request{method: http.MethodPatch, path: "/v1/workspaces/" + segment(slug), in: to})
 }
 
-// Reprovisioned tells what a reprovision came to: Status is backup_pending with BackupID; provisioning with Scheduled and,
-// where there was one, the old computer; or deferred with Reason and what is active.
+// Reprovisioned is the result of Reprovision. Status is backup_pending, with BackupID; provisioning, with Scheduled and
+// the old computer, if there was one; or deferred, with Reason and the numbers of active sessions and jobs.
 type Reprovisioned struct {
 	Status              string `json:"status"`
 	WorkspaceID         string `json:"workspaceId,omitempty"`
@@ -97,17 +97,17 @@ type Reprovisioned struct {
 	ActiveTrainJobs     *int   `json:"activeTrainJobs,omitempty"`
 }
 
-// Reprovision replaces a workspace's computer.
+// Reprovision requests the replacement of a workspace's computer.
 func (c *Client) Reprovision(ctx context.Context, slug string) (Reprovisioned, error) {
 	return call[Reprovisioned](ctx, c, request{method: http.MethodPost, path: workspacePath(slug, "/reprovision")})
 }
 
-// DefaultModel is a workspace's choice of model for sessions without their own.
+// DefaultModel is the model tier for sessions of a workspace that choose none.
 type DefaultModel struct {
 	Tier string `json:"tier"`
 }
 
-// SetDefaultModel changes it.
+// SetDefaultModel sets the default model of a workspace.
 func (c *Client) SetDefaultModel(ctx context.Context, slug string, m DefaultModel) (DefaultModel, error) {
 	return call[DefaultModel](ctx, c, request{method: http.MethodPut, path: workspacePath(slug, "/default-model"), in: m})
 }

@@ -1,7 +1,10 @@
-// Package cluster finds the member that leads an entity's partition and asks it there.
+// Package cluster routes commands and queries to the member that leads the partition of an entity.
 //
-// Partition to leader to member is the routing table. On one machine every partition is led here; nothing above this
-// package knows the difference.
+// An identity is hashed to a partition (Router.Partition), and the router looks up the actor system that leads the
+// partition now. If no system leads it, because it is moving, the router retries until the deadline of the call. Today
+// all partitions are led by this process; the callers of this package do not depend on that.
+//
+// wire.go encodes commands and replies as they are sent between members.
 package cluster
 
 import (
@@ -18,37 +21,40 @@ import (
 	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
+	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
 const (
-	// DefaultDeadline is a router's Deadline unless another is set.
+	// DefaultDeadline is the Deadline of a new Router.
 	DefaultDeadline = 10 * time.Second
-	firstPause      = time.Millisecond
-	longestPause    = 50 * time.Millisecond
+	// firstPause is the pause before the first retry. It doubles with each retry, up to longestPause.
+	firstPause   = time.Millisecond
+	longestPause = 50 * time.Millisecond
 )
 
-// Router asks entities by kind and identity, wherever they live.
+// Router sends commands and queries to entities by kind and identity. All errors that its methods return are *entity.Error.
 type Router struct {
 	partitions int
 	members    []*actors.System
-	// wire sends every command and reply through the codec, as if the entity lived on another member.
+	// wire encodes and decodes every command and reply, as if the entity were on another member.
 	wire bool
-	// Deadline ends an Ask, or the admission of a stream, whose context has none. It is set before the first of them.
+	// Deadline limits the calls that have no deadline in their context. It must be set before the first call.
 	Deadline time.Duration
 }
 
-// NewRouter makes a router over a fixed number of partitions. With wire, messages cross the wire codec even when both
-// sides are local.
+// NewRouter returns a router for a fixed number of partitions. wire makes it encode and decode all commands and replies,
+// even of local entities.
 func NewRouter(partitions int, wire bool) *Router {
 	return &Router{partitions: partitions, wire: wire, Deadline: DefaultDeadline}
 }
 
-// Attach names the systems that run the partitions, this process's own first. It comes before the first Ask. More than
-// one system in a process is the split mode of tests.
+// Attach sets the systems that run the partitions. It must be called before the first call that needs one. Tests attach
+// several systems of one process (split mode).
 func (r *Router) Attach(members ...*actors.System) { r.members = members }
 
-// leader returns the system that leads a partition now. Errors: actors.ErrRetry where none does.
+// leader returns the system that leads a partition now. Errors: actors.ErrRetry if none does.
 func (r *Router) leader(p persistence.Partition) (*actors.System, error) {
 	for _, member := range r.members {
 		if member.Leads(p) {
@@ -58,7 +64,7 @@ func (r *Router) leader(p persistence.Partition) (*actors.System, error) {
 	return nil, actors.ErrRetry
 }
 
-// onLeader calls fn with the system that leads a partition, again after a pause where that did not take effect.
+// onLeader calls fn with the system that leads a partition. It retries if no system leads it or fn returns actors.ErrRetry.
 func (r *Router) onLeader(ctx context.Context, p persistence.Partition, fn func(context.Context, *actors.System) error) error {
 	return r.retry(ctx, func(ctx context.Context) error {
 		leader, err := r.leader(p)
@@ -69,8 +75,8 @@ func (r *Router) onLeader(ctx context.Context, p persistence.Partition, fn func(
 	})
 }
 
-// Partition is where an entity lives. What belongs to a workspace has an identity that begins with the workspace's, and
-// lies with it.
+// Partition returns the partition of an entity. An owned entity, with an identity of the form <owner>/<id>, is in the
+// partition of its owner.
 func (r *Router) Partition(identity string) persistence.Partition {
 	owner, _, _ := strings.Cut(identity, "/")
 	h := fnv.New64a()
@@ -78,8 +84,8 @@ func (r *Router) Partition(identity string) persistence.Partition {
 	return persistence.Partition(h.Sum64() % uint64(r.partitions))
 }
 
-// Ask sends a command to the entity that it names and waits for the reply. What did not reach the entity is sent again
-// until the deadline. Errors: *entity.Error.
+// Ask sends a command to its entity and waits for the reply. It retries until the deadline if the command did not reach the
+// entity. Errors: those of the entity; unavailable if the deadline passes, even if the command took effect.
 func (r *Router) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
 	if r.wire {
 		return overWire(c, func(c entity.Command) (proto.Message, error) { return r.send(ctx, c) })
@@ -87,6 +93,7 @@ func (r *Router) Ask(ctx context.Context, c entity.Command) (proto.Message, erro
 	return r.send(ctx, c)
 }
 
+// send sends a command to the leader of its partition.
 func (r *Router) send(ctx context.Context, c entity.Command) (proto.Message, error) {
 	var reply proto.Message
 	p := r.Partition(c.Identity)
@@ -97,8 +104,8 @@ func (r *Router) send(ctx context.Context, c entity.Command) (proto.Message, err
 	return reply, err
 }
 
-// Settle waits until every reaction to what the entity recorded so far is done; see actors.System.Settle.
-// Errors: *entity.Error; unavailable also if the entity's reactions are parked.
+// Settle waits until all reactions to the entity's events so far are done; see actors.System.Settle. Errors: unavailable if
+// the deadline passes or the reactions of the entity are parked.
 func (r *Router) Settle(ctx context.Context, kind, identity string) error {
 	p := r.Partition(identity)
 	return r.onLeader(ctx, p, func(ctx context.Context, leader *actors.System) error {
@@ -106,15 +113,15 @@ func (r *Router) Settle(ctx context.Context, kind, identity string) error {
 	})
 }
 
-// SettleAll waits until every reaction to what a partition recorded so far is done; see actors.System.SettleAll.
-// Errors: *entity.Error.
+// SettleAll waits until all reactions to the events of a partition so far are done; see actors.System.SettleAll.
 func (r *Router) SettleAll(ctx context.Context, p persistence.Partition) error {
 	return r.onLeader(ctx, p, func(ctx context.Context, leader *actors.System) error { return leader.SettleAll(ctx, p) })
 }
 
-// Subscribe opens a stream of a workspace's activity; see actors.System.Subscribe. The admission has a deadline as every
-// Ask has, the stream itself has none: it goes on where the workspace runs next when its actor ends.
-// Errors: *entity.Error.
+// Subscribe opens a stream of a workspace's activity and returns the function that runs it; see actors.System.Subscribe.
+// The deadline applies to the admission of the stream, but not to the stream itself. When the actor of the workspace
+// stops, for example because the partition moves, the stream continues on the next leader after the last row that it
+// sent.
 func (r *Router) Subscribe(ctx context.Context, s activity.Subscription) (follow func(context.Context) error, err error) {
 	part, err := r.subscribe(ctx, s)
 	if err != nil {
@@ -134,16 +141,17 @@ func (r *Router) Subscribe(ctx context.Context, s activity.Subscription) (follow
 	}, nil
 }
 
+// subscribe opens the part of a stream that one leader serves. It ends when follow returns or ctx ends.
 func (r *Router) subscribe(ctx context.Context, s activity.Subscription) (actors.Follow, error) {
 	p := r.Partition(s.WorkspaceID)
-	stream, end := context.WithCancel(ctx)
+	stream, end := context.WithCancel(ctx) // outlives the deadline of the admission
 	var admitted actors.Follow
 	err := r.onLeader(ctx, p, func(attempt context.Context, leader *actors.System) (err error) {
 		inTime := context.AfterFunc(attempt, end)
 		if admitted, err = leader.Subscribe(stream, p, s); err != nil && attempt.Err() != nil {
 			return attempt.Err()
 		}
-		if !inTime() && err == nil { // the deadline came with the admission, and has ended the stream
+		if !inTime() && err == nil { // the deadline passed during the admission and ended the stream
 			return attempt.Err()
 		}
 		return err
@@ -158,7 +166,88 @@ func (r *Router) subscribe(ctx context.Context, s activity.Subscription) (actors
 	}, nil
 }
 
-// retry repeats what did not take effect, with pauses that grow and are jittered.
+// Owners returns the identities of the entities that have rows in a list, over all partitions and in a fixed order: at most
+// limit of them, after the identity after. It returns none if there are no more.
+func (r *Router) Owners(ctx context.Context, list, after string, limit int) ([]string, error) {
+	from := persistence.Partition(0)
+	if after != "" {
+		from = r.Partition(after)
+	}
+	var found []string
+	for p := int(from); p < r.partitions && len(found) < limit; p++ {
+		var more []string
+		err := r.onLeader(ctx, persistence.Partition(p), func(_ context.Context, leader *actors.System) (err error) {
+			more, err = leader.Owners(persistence.Partition(p), list, after, limit-len(found))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		found, after = append(found, more...), ""
+	}
+	return found, nil
+}
+
+// Rows returns a page of a list of an entity; see actors.System.Rows.
+func (r *Router) Rows(ctx context.Context, owner string, request *wirev1.List) (*wirev1.Page, error) {
+	p := r.Partition(owner)
+	var page *wirev1.Page
+	err := r.onLeader(ctx, p, func(_ context.Context, leader *actors.System) (err error) {
+		page, err = leader.Rows(p, owner, request)
+		return err
+	})
+	return page, err
+}
+
+// Put writes rows of the lists of an entity without a command to the entity; see actors.System.Put.
+func (r *Router) Put(ctx context.Context, owner string, rows ...entity.Row) error {
+	p := r.Partition(owner)
+	return r.onLeader(ctx, p, func(ctx context.Context, leader *actors.System) error {
+		return leader.Put(ctx, p, owner, rows...)
+	})
+}
+
+// ParkedReactions returns the streams with suspended reactions, in the order of partition and stream.
+func (r *Router) ParkedReactions(ctx context.Context) ([]*journalv1.Parked, error) {
+	var all []*journalv1.Parked
+	for p := range r.partitions {
+		var rows []*journalv1.Parked
+		err := r.onLeader(ctx, persistence.Partition(p), func(_ context.Context, leader *actors.System) (err error) {
+			rows, err = leader.Parked(persistence.Partition(p))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows...)
+	}
+	return all, nil
+}
+
+// ResumeReactions resumes the reactions of a parked stream. skip resumes after the event that failed. Errors:
+// invalid_request if stream is not the name of a stream, not_found if the stream is not parked.
+func (r *Router) ResumeReactions(ctx context.Context, stream string, skip bool) error {
+	_, identity, ok := strings.Cut(stream, "/")
+	if !ok {
+		return entity.Errorf(entity.InvalidRequest, "stream %q must have the form kind/identity", stream)
+	}
+	p := r.Partition(identity)
+	return r.onLeader(ctx, p, func(ctx context.Context, leader *actors.System) error {
+		return leader.Resume(ctx, p, stream, skip)
+	})
+}
+
+// Progress returns the durable position of the reactor of a partition.
+func (r *Router) Progress(ctx context.Context, p persistence.Partition) (progress actors.Progress, err error) {
+	err = r.onLeader(ctx, p, func(_ context.Context, leader *actors.System) (err error) {
+		progress, err = leader.Progress(p)
+		return err
+	})
+	return progress, err
+}
+
+// retry calls attempt until it returns another error than actors.ErrRetry or the deadline passes. Pauses grow and have
+// jitter.
 func (r *Router) retry(ctx context.Context, attempt func(context.Context) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -168,20 +257,20 @@ func (r *Router) retry(ctx context.Context, attempt func(context.Context) error)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := attempt(ctx)
 		if !errors.Is(err, actors.ErrRetry) {
-			return answered(err)
+			return asEntityError(err)
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return answered(ctx.Err())
+			return asEntityError(ctx.Err())
 		}
 	}
 }
 
-// answered turns what ended an attempt into the one error type.
-func answered(err error) error {
+// asEntityError converts an error to an *entity.Error.
+func asEntityError(err error) error {
 	var refusal *entity.Error
 	switch {
 	case err == nil:
@@ -189,7 +278,7 @@ func answered(err error) error {
 	case errors.As(err, &refusal):
 		return refusal
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return &entity.Error{Code: entity.Unavailable, Message: "the answer took too long", RetryAfter: time.Second}
+		return &entity.Error{Code: entity.Unavailable, Message: "the server did not respond in time; retry", RetryAfter: time.Second}
 	default:
 		return entity.Errorf(entity.Internal, "%s", fmt.Sprint(err))
 	}

@@ -10,24 +10,24 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// overWire carries a command and its reply through their encoded forms.
+// overWire encodes and decodes a command and its reply around handle.
 func overWire(c entity.Command, handle func(entity.Command) (proto.Message, error)) (proto.Message, error) {
 	sent, err := EncodeCommand(c)
 	if err != nil {
-		return nil, answered(err)
+		return nil, asEntityError(err)
 	}
 	received, err := DecodeCommand(sent)
 	if err != nil {
-		return nil, answered(err)
+		return nil, asEntityError(err)
 	}
 	answer, err := EncodeReply(handle(received))
 	if err != nil {
-		return nil, answered(err)
+		return nil, asEntityError(err)
 	}
 	return DecodeReply(answer)
 }
 
-// EncodeCommand is a command as it crosses between members.
+// EncodeCommand encodes a command to send it to another member.
 func EncodeCommand(c entity.Command) ([]byte, error) {
 	payload, err := proto.Marshal(c.Message)
 	if err != nil {
@@ -39,7 +39,7 @@ func EncodeCommand(c entity.Command) ([]byte, error) {
 	})
 }
 
-// DecodeCommand reads what EncodeCommand wrote. Messages that are not known are an error, not a crash.
+// DecodeCommand decodes a result of EncodeCommand. It fails if the bytes are malformed or the message type is unknown.
 func DecodeCommand(b []byte) (entity.Command, error) {
 	var w wirev1.Command
 	if err := proto.Unmarshal(b, &w); err != nil {
@@ -75,7 +75,7 @@ func decodeSource(s *wirev1.Source) *entity.Source {
 	}
 }
 
-// EncodeReply is a reply or a refusal as it crosses between members.
+// EncodeReply encodes a reply, or an error if err is not nil, to send it to another member.
 func EncodeReply(m proto.Message, err error) ([]byte, error) {
 	if err != nil {
 		return proto.Marshal(&wirev1.Reply{Error: encodeError(err)})
@@ -87,11 +87,12 @@ func EncodeReply(m proto.Message, err error) ([]byte, error) {
 	return proto.Marshal(&wirev1.Reply{Name: entity.MessageName(m), Payload: payload})
 }
 
-// DecodeReply reads what EncodeReply wrote.
+// DecodeReply decodes a result of EncodeReply. It returns the reply or the encoded error. Errors: *entity.Error; internal
+// if the bytes are malformed or the message type is unknown.
 func DecodeReply(b []byte) (proto.Message, error) {
 	var w wirev1.Reply
 	if err := proto.Unmarshal(b, &w); err != nil {
-		return nil, answered(err)
+		return nil, asEntityError(err)
 	}
 	if e := w.GetError(); e != nil {
 		return nil, &entity.Error{
@@ -101,7 +102,7 @@ func DecodeReply(b []byte) (proto.Message, error) {
 	}
 	m, err := entity.Message(w.GetName(), w.GetPayload())
 	if err != nil {
-		return nil, answered(err)
+		return nil, asEntityError(err)
 	}
 	return m, nil
 }

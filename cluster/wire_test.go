@@ -14,7 +14,7 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-func TestACommandCrossesTheWireWhole(t *testing.T) {
+func TestEncodeCommand(t *testing.T) {
 	sent := entity.Command{
 		Kind: entity.KindUser, Identity: "usr_1", RequestID: "req_1", ID: "cmd_1",
 		Source: &entity.Source{Partition: 3, Stream: "slug/a", Version: 4, Sequence: 5, Index: 6},
@@ -39,7 +39,7 @@ func TestACommandCrossesTheWireWhole(t *testing.T) {
 	}
 }
 
-func TestARefusalCrossesTheWireWhole(t *testing.T) {
+func TestEncodeReplyWithError(t *testing.T) {
 	sent := &entity.Error{Code: entity.Unavailable, Message: "later", RetryAfter: 1500 * time.Millisecond}
 	b, err := cluster.EncodeReply(nil, sent)
 	if err != nil {
@@ -52,13 +52,13 @@ func TestARefusalCrossesTheWireWhole(t *testing.T) {
 	}
 }
 
-func TestUnknownMessagesAreErrors(t *testing.T) {
+func TestDecodeUnknownMessage(t *testing.T) {
 	b, err := proto.Marshal(&wirev1.Command{Kind: "user", Identity: "usr_1", Name: "atelier.none.v1.Nothing"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := cluster.DecodeCommand(b); err == nil {
-		t.Error("a message of no known type is decoded")
+		t.Error("an unknown message type was decoded")
 	}
 }
 
@@ -69,16 +69,16 @@ func FuzzDecode(f *testing.F) {
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if c, err := cluster.DecodeCommand(b); err == nil && c.Message == nil {
-			t.Error("a command without a message")
+			t.Error("DecodeCommand returned a command without a message")
 		}
 		_, _ = cluster.DecodeReply(b)
 	})
 }
 
-func TestWhatBelongsToAWorkspaceLiesWithIt(t *testing.T) {
+func TestPartition(t *testing.T) {
 	r := cluster.NewRouter(12, false)
 	if r.Partition("ws_1") != r.Partition("ws_1/ses_2") {
-		t.Error("a workspace's session lies in another partition")
+		t.Error("an owned entity is in another partition than its owner")
 	}
 	used := map[any]bool{}
 	for i := range 200 {

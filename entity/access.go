@@ -7,7 +7,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// The capabilities that a role or a grant gives in a workspace.
+// The capabilities in a workspace, given by the role of a member and limited by the grant of an app or OAuth client.
 const (
 	Admin        = "admin"
 	FilesRead    = "files:read"
@@ -33,8 +33,9 @@ var roleCapabilities = map[workspacev1.Role][]string{
 	workspacev1.Role_ROLE_VIEWER: {Apps, FilesRead, Sessions},
 }
 
-// Capabilities are what a principal has in a workspace where its person has a role: the role's, cut down to the grant
-// for an app or an OAuth client. They are sorted; the caller leaves them unchanged.
+// Capabilities returns the capabilities of a principal in a workspace in which its user has the role: those of the role,
+// and for an app or an OAuth client only those that the grant names as well. They are sorted. The caller must not change
+// the slice.
 func Capabilities(p *wirev1.Principal, role workspacev1.Role) []string {
 	all := roleCapabilities[role]
 	switch p.GetKind() {
@@ -52,7 +53,7 @@ func Capabilities(p *wirev1.Principal, role workspacev1.Role) []string {
 	}
 }
 
-// Human tells whether the principal is a person's own identity.
+// Human reports whether the principal is a person's own identity, and not a program that acts for the person.
 func Human(p *wirev1.Principal) bool {
 	switch p.GetKind() {
 	case wirev1.CredentialKind_CREDENTIAL_KIND_USER,
@@ -64,12 +65,12 @@ func Human(p *wirev1.Principal) bool {
 	}
 }
 
-// IsPlatform tells whether the principal is the platform itself.
+// IsPlatform reports whether the principal is the platform itself.
 func IsPlatform(p *wirev1.Principal) bool {
 	return p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_PLATFORM
 }
 
-// Actor is the specification's actor grammar for what a principal does to files.
+// Actor returns the name of a principal in file activity (specification, actor grammar).
 func Actor(p *wirev1.Principal) string {
 	switch p.GetKind() {
 	case wirev1.CredentialKind_CREDENTIAL_KIND_USER, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP:
@@ -81,26 +82,27 @@ func Actor(p *wirev1.Principal) string {
 	}
 }
 
-// Need is what a command or a list requires of its sender.
+// Need describes the requirements of a command or a list on its sender.
 type Need struct {
-	// Any of these capabilities; none: to belong to the entity.
+	// Any lists capabilities of which the sender needs one. If it is empty, the sender only has to belong to the entity.
 	Any []string
-	// Changes: the command changes the entity. It is refused to members who may only read, and while the entity is
-	// suspended or closed.
+	// Changes marks a command that changes the entity. It is refused to members with read access only, and while the entity
+	// is suspended or closed.
 	Changes bool
-	// Human: the credential is a person's own identity, not one that acts on the person's behalf; see Human.
+	// Human requires a credential that is a person's own identity, see the function Human.
 	Human bool
-	// Lasting: the command makes or ends what outlives the credential, which an impersonation may not do.
+	// Lasting marks a command with effects that outlive the credential, such as a new API key. It is refused to
+	// impersonations.
 	Lasting bool
 }
 
-// Reads returns the need of a command that reads, with any of these capabilities.
+// Reads returns the need of a query: one of the capabilities.
 func Reads(any ...string) Need { return Need{Any: any} }
 
-// Changes returns the need of a command that changes something, with any of these capabilities.
+// Changes returns the need of a command that changes the entity: one of the capabilities.
 func Changes(any ...string) Need { return Need{Any: any, Changes: true} }
 
-// Access says who may send a command, beside the platform, which may send any. The zero Access is PlatformOnly.
+// Access describes the authorization of a command. The platform may send every command. The zero Access is PlatformOnly.
 type Access struct {
 	sender sender
 	need   Need
@@ -114,19 +116,20 @@ const (
 	decidedByRule
 )
 
-// PlatformOnly is the access to commands that only the platform sends.
+// PlatformOnly returns the access to commands that only the platform may send.
 func PlatformOnly() Access { return Access{} }
 
-// Requires is the access of principals that have what need says of the entity, or of its owner.
+// Requires returns the access to commands that need has to be satisfied for, by the entity or by its owner.
 func Requires(need Need) Access { return Access{sender: principal, need: need} }
 
-// DecidedByRule is the access to commands whose own rule authorizes the sender.
+// DecidedByRule returns the access to commands that Decide itself authorizes.
 func DecidedByRule() Access { return Access{sender: decidedByRule} }
 
-var errPlatformOnly = Errorf(Forbidden, "only the platform may do this")
+var errPlatformOnly = Errorf(Forbidden, "only the platform may send this command")
 
-// Authorize refuses a principal that may not send a command of this access. check refuses a principal that does not
-// have what a need says. A principal that does not belong to the entity gets the same refusal for every command.
+// Authorize returns an error unless the principal may send a command with this access. check returns an error unless the
+// principal satisfies a need; it decides for the entity or its owner. A principal that does not belong to the entity gets
+// the same error for every command, so that it cannot learn whether the entity exists. Errors: those of check, forbidden.
 func (a Access) Authorize(p *wirev1.Principal, check func(Need) error) error {
 	switch {
 	case IsPlatform(p), a.sender == decidedByRule:
@@ -138,4 +141,20 @@ func (a Access) Authorize(p *wirev1.Principal, check func(Need) error) error {
 		return err
 	}
 	return errPlatformOnly
+}
+
+// DriveAccess is the authorization of one request to a workspace's drive.
+type DriveAccess struct {
+	WorkspaceID string
+	// Principal is the caller. It is the sender of the commands that record the caller's changes, so that the rules of the
+	// workspace authorize each change again, in order with the changes of the workspace itself.
+	Principal *wirev1.Principal
+	// Host is the host of the server's public URL. A URL in a header may name it, or the host of the request: a proxy may
+	// pass on another host than the client used. Empty: the host of the request only.
+	Host string
+	// BreaksLocks reports whether the caller may remove locks of other principals.
+	BreaksLocks bool
+	// Confirm authenticates and authorizes the caller again, without caches. It is called right before a change is decided,
+	// and its error refuses the change. If it is nil, the first authorization remains valid.
+	Confirm func() error
 }

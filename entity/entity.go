@@ -1,8 +1,9 @@
-// Package entity is the vocabulary that the kinds below it share: errors, principals, capabilities, commands.
+// Package entity defines what all kinds of entity share: commands, errors, principals and their capabilities, the
+// descriptor of a kind (Rules), and validation rules that several kinds apply.
 //
-// Every kind of entity is a package below this one with pure rules: Decide turns a command into events or an error,
-// Evolve turns a state and an event into the next state, Reply tells what the asker gets. No clock, randomness,
-// goroutine or I/O is used here; time is an argument, ids and secrets arrive inside commands.
+// Each kind of entity has a package below this one, which holds pure functions. Decide turns a command into events or an
+// error. Evolve applies an event to a state. Reply builds the answer to the sender of the command. These packages use no
+// clock, randomness, goroutine or I/O: the time is an argument, and ids and hashed secrets arrive inside commands.
 package entity
 
 import (
@@ -11,11 +12,13 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// Kind names a sort of entity; Identity names one of them.
+// The names of the kinds of entity. A kind and an identity together address one entity.
 const (
 	KindUser       = "user"
 	KindEmail      = "email"
@@ -29,21 +32,53 @@ const (
 	KindGrant      = "grant"
 )
 
-// Command is a message for one entity, with who sends it.
+// Command is a message addressed to one entity, together with its sender.
 type Command struct {
-	Kind      string
-	Identity  string
+	Kind     string
+	Identity string
+	// Principal is the sender.
 	Principal *wirev1.Principal
-	// RequestID is the HTTP request that it comes from.
+	// RequestID is the id of the HTTP request that caused the command.
 	RequestID string
-	// ID, where set, makes the command take effect once, however often it arrives.
+	// ID, if set, makes the command idempotent: the entity applies it once and repeats its reply to each further delivery.
 	ID string
-	// Source, where set, identifies the command of a reaction, which takes effect once, however often it arrives.
+	// Source, if set, marks the command of a reaction, which the entity applies once for each source and index.
 	Source  *Source
 	Message proto.Message
 }
 
-// Code classifies an error for whoever asked.
+// Call is the context of a command that a rule may use beside its state and the command itself.
+type Call struct {
+	// Now is the time of the decision, in milliseconds precision.
+	Now       time.Time
+	Identity  string
+	Principal *wirev1.Principal
+	// Version is the version that the first event of the decision will have in the entity's stream.
+	Version uint64
+}
+
+// At returns the time of the call in milliseconds since the Unix epoch, the unit of the API and of stored messages.
+func (c Call) At() int64 { return c.Now.UnixMilli() }
+
+// Platform returns the principal of the platform's own work: recovery, reactions, timers, tasks, and operators on the
+// server's machine.
+func Platform() *wirev1.Principal {
+	return &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_PLATFORM}
+}
+
+// MaxTime is the greatest timestamp of the API (specification, Limits), in milliseconds since the Unix epoch.
+const MaxTime = 1<<53 - 1
+
+// UsePrecision is the least interval between two updates of a last_used_at (decisions, section 3).
+const UsePrecision = time.Minute
+
+// IsUseRecorded reports whether a use at a time needs no update of lastUsedAt, because the last update was less than
+// UsePrecision before. Both are in milliseconds since the Unix epoch; a lastUsedAt of 0 means never.
+func IsUseRecorded(lastUsedAt, at int64) bool {
+	return lastUsedAt != 0 && at-lastUsedAt < UsePrecision.Milliseconds()
+}
+
+// Code classifies an error for API clients.
 type Code string
 
 // The codes of the specification and of decisions, section 1.
@@ -75,15 +110,20 @@ const (
 	Internal             Code = "internal"
 )
 
-// Error refuses a command. Its message is for people and names the field where there is one.
+// Error is the only error type that API clients see. Its message is shown to people and names the invalid field, if any.
 type Error struct {
 	Code    Code
 	Message string
-	// RetryAfter says when trying again may help; 0: it will not, or unknown.
+	// RetryAfter is the pause after which a retry may succeed; 0 if a retry will not help or the pause is unknown.
 	RetryAfter time.Duration
 }
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
+
+// Errorf returns an error with the code and the formatted message.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
 
 // IsRefusal reports whether an entity refused a command for good: the command had no effect, and sending it again would
 // not help.
@@ -92,31 +132,24 @@ func IsRefusal(err error) bool {
 	return errors.As(err, &refusal) && refusal.Code != Unavailable && refusal.Code != Internal
 }
 
-// Errorf makes an error of a code.
-func Errorf(code Code, format string, args ...any) *Error {
-	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+// UnknownCommand returns the error for a message that is not a command of the kind.
+func UnknownCommand(kind string, m proto.Message) *Error {
+	return Errorf(InvalidRequest, "%s is not a command of %s", m.ProtoReflect().Descriptor().Name(), kind)
 }
 
-// Platform is the principal of the platform's own work: recovery, reactors, operators on the server's own machine.
-func Platform() *wirev1.Principal {
-	return &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_PLATFORM}
+// MessageName returns the full name of a message, from which Message decodes it.
+func MessageName(m proto.Message) string { return string(m.ProtoReflect().Descriptor().FullName()) }
+
+// Message decodes a message from its full name and its encoded bytes. It fails if no message has the name or the bytes are
+// not an encoding of that message.
+func Message(name string, payload []byte) (proto.Message, error) {
+	t, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(name))
+	if err != nil {
+		return nil, fmt.Errorf("message %q: %w", name, err)
+	}
+	m := t.New().Interface()
+	if err := proto.Unmarshal(payload, m); err != nil {
+		return nil, fmt.Errorf("message %q: %w", name, err)
+	}
+	return m, nil
 }
-
-// MaxTime is the greatest timestamp (specification, Limits), in milliseconds since the Unix epoch.
-const MaxTime = 1<<53 - 1
-
-// UsePrecision is how far last_used_at may trail (decisions, section 3: once a minute at most).
-const UsePrecision = time.Minute
-
-// Call is what a rule may know beside its state and command.
-type Call struct {
-	// Now has millisecond precision.
-	Now       time.Time
-	Identity  string
-	Principal *wirev1.Principal
-	// Version is the one that the stream's next event gets.
-	Version uint64
-}
-
-// At is the call's time in the API's unit, milliseconds since the Unix epoch.
-func (c Call) At() int64 { return c.Now.UnixMilli() }

@@ -1,96 +1,98 @@
 package entity
 
 import (
+	"encoding/binary"
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Rules describe one kind of entity: S is its state, C the sealed set of its commands and E that of its events. The
-// functions are pure; Name, Zero, Decide, Evolve and Reply are required.
+// Rules describe one kind of entity: S is its state, C the sealed set of its commands, and E the sealed set of its
+// events. The functions are pure. Name, Zero, Decide, Evolve and Reply are required.
 type Rules[S, C, E proto.Message] struct {
-	// Name is the kind's name, the first part of its streams' names.
+	// Name is the name of the kind, the first part of the names of its streams.
 	Name string
-	// Owner is the kind of the entity that this one belongs to; empty: it belongs to none. The owner's actor supervises
-	// it, and the owner's Check authorizes every command that is sent to it, in order with the owner's own changes.
-	// Its identity is the owner's, or begins with the owner's and a slash.
+	// Owner is the kind of the entity that owns an entity of this kind; empty if there is none. The identity of an owned
+	// entity equals the identity of its owner, or has the form <owner>/<id>. The owner's actor supervises the
+	// entity, and the owner's Check authorizes each command for it, in order with the owner's own changes.
 	Owner string
-	// Version is the version of the rules, at least 1: it changes when Evolve makes another state of the same events.
-	// Snapshots of another version are ignored.
+	// Version is the version of the rules, at least 1. It must be increased when Evolve derives another state from the same
+	// events. Snapshots of other versions are ignored.
 	Version uint64
 	// Zero returns the state before the first event.
 	Zero func(identity string) S
-	// Access returns who may send a command; nil: the platform alone may send any.
+	// Access returns the access to a command. nil: only the platform may send commands.
 	Access func(C) Access
-	// Check refuses a call whose principal does not have what need says of the entity: its own commands, and those of
-	// the entities that it owns. It may be nil where no command and no list needs it.
+	// Check returns an error unless the principal of the call satisfies a need. It decides for the entity and for those
+	// that it owns. It may be nil if no command and no list has a need.
 	Check func(call Call, s S, need Need) error
-	// Decide turns a command that has been authorized into events, or refuses it. No events and no error: the state is
-	// already as the command asks, or the command is a query.
+	// Decide turns an authorized command into events, or returns an error. No events and no error mean that the state is
+	// already as the command requires, or that the command is a query.
 	Decide func(Call, S, C) ([]E, error)
-	// Evolve returns the state after an event, and leaves its argument alone. It cannot fail: the event happened.
+	// Evolve returns the state after an event. It must not change its arguments. It cannot fail, because the event
+	// happened.
 	Evolve func(S, E) S
 	// Reply returns the answer to a command; s is the state after the events.
 	Reply func(call Call, s S, c C, events []E) proto.Message
-	// Rows returns the entries of lists that a command changes; nil: none. They are committed with the events.
+	// Rows returns the list rows that a command changes, which are committed with its events. nil: no rows.
 	Rows func(call Call, before, after S, c C, events []E) []Row
-	// Lists are the entity's lists, by name.
+	// Lists are the lists of the entity, by name.
 	Lists map[string]List
-	// Timers and Tasks return the timers that wait in a state, and the tasks that are open in it; nil: none. They are
-	// called after each decision with events.
+	// Timers and Tasks return the pending timers and the open tasks of a state. They are called after each decision that
+	// has events. nil: the kind has none.
 	Timers func(s S) []Timer
 	Tasks  func(s S) []Task
-	// React returns the commands that follow from an event of the entity with that identity; nil: nothing follows from
-	// any event of the kind. It is a function of its arguments alone, which it leaves as they are. The runtime calls it
-	// more than once for an event.
+	// React returns the commands that follow from an event of the entity with that identity. It must depend on its
+	// arguments alone and not change them: the runtime calls it more than once for an event. nil: no commands follow from
+	// any event.
 	React func(identity string, e E) []Reaction
-	// EffectLists names lists in which each entity has a row that may have had timers, tasks or StateRows before the rules
-	// declared them. The runtime has these entities write their missing rows once.
+	// EffectLists names lists in which an entity has a row if it may have had timers, tasks or StateRows before a version
+	// of the rules declared them. The runtime makes these entities write their missing rows once.
 	EffectLists []string
-	// StateRows returns the list rows that follow from a state alone and that earlier rules may not have written; nil: none.
+	// StateRows returns the list rows that depend on the state alone and that earlier rules may not have written. nil:
+	// none.
 	StateRows func(s S) []Row
-	// Retention is how long the outcome of a command that carries an id is remembered; 0: CommandRetention.
+	// Retention is the time for which the reply to a command with an id is stored; 0: CommandRetention.
 	Retention time.Duration
 }
 
-// CommandRetention is how long an entity recognises a repeated command by its id, unless its kind says otherwise.
+// CommandRetention is the Retention of kinds that set none.
 const CommandRetention = 48 * time.Hour
 
-// Kind is a kind of entity as the runtime sees it, with the types of its messages erased. Rules make it; it is a value
-// that is never changed.
+// Kind describes a kind of entity to the runtime; its functions take any message, unlike those of Rules, which create it.
+// A Kind is never changed.
 type Kind struct {
 	Name, Owner string
 	Version     uint64
 	Retention   time.Duration
 	Lists       map[string]List
 
-	// IsCommand and IsEvent report whether a message is in the kind's sealed sets.
+	// IsCommand and IsEvent report whether a message is a command or an event of the kind.
 	IsCommand, IsEvent func(proto.Message) bool
 	// Zero returns the state before the first event.
 	Zero func(identity string) proto.Message
-	// Evolve returns the state after an event; ok is false where the event is not one of the kind's.
+	// Evolve returns the state after an event. ok is false if the event is not one of the kind.
 	Evolve func(state, event proto.Message) (_ proto.Message, ok bool)
-	// Carry carries a command out against a state. It authorizes the command, unless the kind has an owner, whose rules
-	// do that. Errors: *Error.
+	// Carry decides a command and applies its events. It authorizes the command first, unless the kind has an owner, which
+	// authorizes it. Errors: *Error.
 	Carry func(call Call, state, command proto.Message) (Outcome, error)
-	// Access returns who may send a command. Errors: invalid_request where the command is not one of the kind's.
+	// Access returns the access to a command. Errors: invalid_request if the command is not one of the kind.
 	Access func(command proto.Message) (Access, error)
-	// Check refuses a call that does not have what need says of the entity with that state.
+	// Check returns an error unless the principal of the call satisfies a need.
 	Check func(call Call, state proto.Message, need Need) error
-	// Timers and Tasks return those of a state; nil: the kind has none.
+	// Timers and Tasks return the pending timers and the open tasks of a state. nil: the kind has none.
 	Timers func(state proto.Message) []Timer
 	Tasks  func(state proto.Message) []Task
-	// React returns the commands that follow from an event, in an order that never changes; nil: nothing follows from
-	// any event of the kind. An event of another kind has none.
+	// React returns the commands that follow from an event, always in the same order; none for an event of another kind.
+	// nil: no commands follow from any event.
 	React func(identity string, event proto.Message) []Reaction
-	// EffectIndexes names the indexes of Rules.EffectLists, whose values begin with the entity's identity and a zero byte.
+	// EffectIndexes names the indexes of Rules.EffectLists. Their values begin with the entity's identity and a zero byte.
 	EffectIndexes []string
-	// StateRows returns the list rows that follow from a state alone; nil: the kind declares none.
+	// StateRows returns the list rows that depend on the state alone. nil: the kind has none.
 	StateRows func(state proto.Message) []Row
 }
 
-// Outcome is what a command came to.
+// Outcome is the result of a command: its events, the state after them, the answer and the list rows that change.
 type Outcome struct {
 	Events []proto.Message
 	State  proto.Message
@@ -98,18 +100,34 @@ type Outcome struct {
 	Rows   []Row
 }
 
-// List is one of an entity's lists, whose rows lie in the journal's indexes.
+// List describes one list of an entity. Its rows are stored in an index of the journal, see ListIndex.
 type List struct {
-	// Need is what the caller needs of the entity to read it.
+	// Need is the need that a reader of the list has to satisfy.
 	Need Need
-	// Match reports whether a row fits what is searched for; nil: the list cannot be searched.
+	// Match reports whether a row matches a search text. nil: the list cannot be searched.
 	Match func(row []byte, search string) bool
-	// Most is the longest page; 0: 100.
+	// Most is the greatest number of rows in a page; 0: 100.
 	Most int
 }
 
-// AuthorizeAndDecide decides a command as the runtime does: it authorizes it first, unless the kind has an owner, whose
-// rules do that.
+// Row is a change of one row of a list, committed in one batch with the events that cause it. Pages list the rows of one
+// entity in the order of their keys.
+type Row struct {
+	List string
+	Key  string
+	// Message is the content of the row; nil removes the row.
+	Message proto.Message
+}
+
+// ListIndex returns the name of the journal's index that holds the rows of a list.
+func ListIndex(list string) string { return "list." + list }
+
+// AscendingKey returns a key that sorts by n, lowest first. DescendingKey returns one that sorts by n, highest first.
+func AscendingKey(n uint64) string  { return string(binary.BigEndian.AppendUint64(nil, n)) }
+func DescendingKey(n uint64) string { return AscendingKey(^n) }
+
+// AuthorizeAndDecide authorizes a command and decides it. It does not authorize commands of a kind with an owner: the owner
+// has authorized them. Errors: those of Access.Authorize and of Decide.
 func (r Rules[S, C, E]) AuthorizeAndDecide(call Call, s S, c C) ([]E, error) {
 	if r.Owner == "" {
 		if err := r.access(c).Authorize(call.Principal, func(need Need) error { return r.check(call, s, need) }); err != nil {
@@ -133,7 +151,7 @@ func (r Rules[S, C, E]) check(call Call, s S, need Need) error {
 	return r.Check(call, s, need)
 }
 
-// Kind returns the kind that the rules describe.
+// Kind returns the descriptor of the kind for the runtime.
 func (r Rules[S, C, E]) Kind() Kind {
 	k := Kind{
 		Name: r.Name, Owner: r.Owner, Version: max(r.Version, 1), Lists: r.Lists, Retention: r.retention(),
@@ -147,9 +165,9 @@ func (r Rules[S, C, E]) Kind() Kind {
 			}
 			return r.Evolve(state.(S), e), true
 		},
-		Carry: r.carry,
+		Carry: r.execute,
 		Access: func(command proto.Message) (Access, error) {
-			c, err := r.command(command)
+			c, err := r.asCommand(command)
 			if err != nil {
 				return Access{}, err
 			}
@@ -188,18 +206,17 @@ func (r Rules[S, C, E]) retention() time.Duration {
 	return CommandRetention
 }
 
-func (r Rules[S, C, E]) command(m proto.Message) (C, error) {
+func (r Rules[S, C, E]) asCommand(m proto.Message) (C, error) {
 	c, ok := m.(C)
 	if !ok {
-		return c, Errorf(InvalidRequest, "%s is not a command of %s", nameOf(m), r.Name)
+		return c, UnknownCommand(r.Name, m)
 	}
 	return c, nil
 }
 
-func nameOf(m proto.Message) protoreflect.Name { return m.ProtoReflect().Descriptor().Name() }
-
-func (r Rules[S, C, E]) carry(call Call, state, command proto.Message) (Outcome, error) {
-	c, err := r.command(command)
+// execute implements Kind.Carry.
+func (r Rules[S, C, E]) execute(call Call, state, command proto.Message) (Outcome, error) {
+	c, err := r.asCommand(command)
 	if err != nil {
 		return Outcome{}, err
 	}

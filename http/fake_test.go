@@ -18,7 +18,6 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/http"
-	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
@@ -257,15 +256,6 @@ func parseKey(text string) (id, secret string, ok bool) {
 // relabelKey returns an API key with the start of another kind.
 func relabelKey(text string, kind wirev1.CredentialKind) string {
 	return server.StartOf(kind) + strings.TrimPrefix(text, server.KeyStart)
-}
-
-// documentText returns the OpenAPI document.
-func documentText() []byte {
-	text, err := api.Document()
-	if err != nil {
-		panic(err)
-	}
-	return text
 }
 
 // statusOf returns the status of the response to a request.

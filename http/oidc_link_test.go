@@ -25,7 +25,7 @@ func (b *browser) signInAtProvider(p *idp) (back string) {
 	return p.visit(b.get("/sign-in/oidc").to)
 }
 
-const otherAccount = "Another account of the provider signed in with this address before; ask an operator."
+const otherAccount = "Another account of the identity provider has signed in with this address before; ask an operator to unlink it."
 
 func TestProviderCannotChangeTheSubject(t *testing.T) {
 	p, s := newProvided(t)

@@ -14,6 +14,8 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
+
+	"github.com/atelier-run/atelier/http/api"
 )
 
 var document = sync.OnceValues(func() (*openapi3.T, error) {
@@ -23,7 +25,7 @@ var document = sync.OnceValues(func() (*openapi3.T, error) {
 			return string(text), err
 		})
 	}
-	doc, err := openapi3.NewLoader().LoadFromData(documentText())
+	doc, err := openapi3.NewLoader().LoadFromData(api.Document())
 	if err != nil {
 		return nil, err
 	}

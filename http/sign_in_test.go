@@ -253,7 +253,7 @@ func TestSignInFailsIfThePasswordIsReplaced(t *testing.T) {
 	replaced := false
 	stub(w, func(_ entity.Command, m *userv1.StartBrowserSession) (proto.Message, error) {
 		if replaced || m.GetPasswordHash() != hash {
-			return nil, entity.Errorf(entity.Unauthorized, "another password was set meanwhile")
+			return nil, entity.Errorf(entity.Unauthorized, "the password was changed during the sign-in; sign in again")
 		}
 		return nil, nil
 	})

@@ -315,6 +315,7 @@ var labelled = []struct {
 	{"", regexp.MustCompile(`\b(usr|ws|key|req|inv|anc|mch|ogr|aud|bkp)_[0-9a-z]{26}\b`)},
 	{"vm", regexp.MustCompile(`\bvm-[0-9a-z-]+`)},
 	{"cursor", regexp.MustCompile(`("nextCursor": "|\nid: )([A-Za-z0-9_-]+)`)},
+	{"resume", regexp.MustCompile(`(\?cursor=|&cursor=)([A-Za-z0-9_-]+)`)},
 }
 
 func (s *stage) label(text string) string {
@@ -322,8 +323,8 @@ func (s *stage) label(text string) string {
 		text = l.text.ReplaceAllStringFunc(text, func(m string) string {
 			groups := l.text.FindStringSubmatch(m)
 			switch {
-			case l.name == "cursor":
-				return groups[1] + s.labelOf("cursor", groups[2])
+			case l.name == "cursor", l.name == "resume":
+				return groups[1] + s.labelOf(l.name, groups[2])
 			case l.name == "":
 				return s.labelOf(groups[1], m)
 			}

@@ -1,7 +1,7 @@
-// Package mail sends messages to people over SMTP (RFC 5321).
+// Package mail sends email over SMTP (RFC 5321).
 //
-// A Sender makes a connection for each message: there are few of them. It retries nothing, since who asked for a message
-// waits for it, and has another way where it is not taken.
+// A Sender opens a connection for each message, because there are few. It does not retry: the task that sends a message
+// does.
 package mail
 
 import (
@@ -18,42 +18,43 @@ import (
 	"github.com/wneessen/go-mail"
 )
 
-// How the connection to the server is kept private.
+// The values of Options.TLS.
 const (
-	// StartTLS begins in the clear and is not gone on with otherwise (RFC 3207); it is for port 587.
+	// StartTLS upgrades a plain connection to TLS (RFC 3207), usually on port 587. Sending fails if the server does not
+	// offer it.
 	StartTLS = "starttls"
-	// ImplicitTLS is for port 465 (RFC 8314).
+	// ImplicitTLS uses TLS from the first byte (RFC 8314), usually on port 465.
 	ImplicitTLS = "tls"
-	// NoTLS is for a server on this machine.
+	// NoTLS uses no encryption. It is for a server on the same machine.
 	NoTLS = "none"
 )
 
-// Options say where messages go. Address and From are required.
+// Options configure a Sender. Address and From are required.
 type Options struct {
-	// Address is the server's, as host:port.
+	// Address is the address of the server, in the form host:port.
 	Address string
-	// From is the sender, as atelier@example.com or Atelier <atelier@example.com>.
+	// From is the address of the sender, in the form atelier@example.com or Atelier <atelier@example.com>.
 	From string
-	// TLS is one of the constants; empty: StartTLS.
+	// TLS is StartTLS, ImplicitTLS or NoTLS; empty means StartTLS.
 	TLS string
-	// User and Password sign in; an empty User does not.
+	// User and Password authenticate the sender. If User is empty, it does not authenticate.
 	User, Password string
-	// Timeout bounds the sending of a message; 0: 10 s.
+	// Timeout is the longest time for sending a message; 0 means 10 s.
 	Timeout time.Duration
-	// Roots vouch for the server; nil: the system's.
+	// Roots are the certificate authorities of the server's certificate; nil means those of the system.
 	Roots *x509.CertPool
 }
 
-// Sender sends messages. It may be used by several goroutines at once.
+// Sender sends messages. It is safe for concurrent use.
 type Sender struct {
 	host, from string
 	timeout    time.Duration
-	// secure is what a connection begins with; nil: in the clear.
-	secure  *tls.Config
-	options []mail.Option
+	// implicitTLS is the configuration of ImplicitTLS; nil for the other values.
+	implicitTLS *tls.Config
+	options     []mail.Option
 }
 
-// New makes a sender; it connects to nothing.
+// New returns a Sender. It does not connect to the server. It fails if an option is invalid.
 func New(o Options) (*Sender, error) {
 	host, text, err := net.SplitHostPort(o.Address)
 	if err != nil {
@@ -71,7 +72,7 @@ func New(o Options) (*Sender, error) {
 	}
 	s := &Sender{host: host, from: o.From, timeout: o.Timeout}
 	s.options = []mail.Option{mail.WithPort(int(port)), mail.WithTimeout(o.Timeout), mail.WithoutNoop()}
-	if err := s.keepPrivate(o); err != nil {
+	if err := s.configureTLS(o); err != nil {
 		return nil, err
 	}
 	if o.User != "" {
@@ -81,23 +82,25 @@ func New(o Options) (*Sender, error) {
 	return s, err
 }
 
-func (s *Sender) keepPrivate(o Options) error {
-	trust := &tls.Config{ServerName: s.host, RootCAs: o.Roots, MinVersion: tls.VersionTLS12}
+// configureTLS sets the options for Options.TLS. It fails for an unknown value.
+func (s *Sender) configureTLS(o Options) error {
+	config := &tls.Config{ServerName: s.host, RootCAs: o.Roots, MinVersion: tls.VersionTLS12}
 	switch o.TLS {
 	case StartTLS, "":
-		s.options = append(s.options, mail.WithTLSConfig(trust), mail.WithTLSPolicy(mail.TLSMandatory))
+		s.options = append(s.options, mail.WithTLSConfig(config), mail.WithTLSPolicy(mail.TLSMandatory))
 	case ImplicitTLS:
 		s.options = append(s.options, mail.WithSSL())
-		s.secure = trust
+		s.implicitTLS = config
 	case NoTLS:
 		s.options = append(s.options, mail.WithTLSPolicy(mail.NoTLS))
 	default:
-		return fmt.Errorf("mail: no such way to keep a connection private: %q", o.TLS)
+		return fmt.Errorf("mail: unknown TLS mode %q: want %s, %s or %s", o.TLS, StartTLS, ImplicitTLS, NoTLS)
 	}
 	return nil
 }
 
-// dial connects for as long as ctx: the library would wait for a server that says nothing.
+// dial returns a function that connects to the server and closes the connection when ctx ends. The library does not stop
+// waiting for a silent server when its context ends.
 func (s *Sender) dial(ctx context.Context) mail.DialContextFunc {
 	return func(_ context.Context, network, address string) (net.Conn, error) {
 		connection, err := new(net.Dialer).DialContext(ctx, network, address)
@@ -105,14 +108,15 @@ func (s *Sender) dial(ctx context.Context) mail.DialContextFunc {
 			return nil, err
 		}
 		context.AfterFunc(ctx, func() { connection.Close() })
-		if s.secure != nil {
-			return tls.Client(connection, s.secure), nil
+		if s.implicitTLS != nil {
+			return tls.Client(connection, s.implicitTLS), nil
 		}
 		return connection, nil
 	}
 }
 
-// Send hands a message of plain text to the server, within ctx.
+// Send sends a message of plain text. It returns when the server has accepted the message, or fails when ctx or the timeout
+// ends or the server refuses the message.
 func (s *Sender) Send(ctx context.Context, to, subject, text string) error {
 	message := mail.NewMsg()
 	if err := errors.Join(message.From(s.from), message.To(to)); err != nil {
@@ -121,7 +125,7 @@ func (s *Sender) Send(ctx context.Context, to, subject, text string) error {
 	message.Subject(subject)
 	message.SetDate()
 	message.SetMessageID()
-	message.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: nobody's holiday answers it
+	message.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: suppresses automatic replies
 	message.SetBodyString(mail.TypeTextPlain, text)
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

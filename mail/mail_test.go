@@ -69,25 +69,25 @@ func TestImplicitTLS(t *testing.T) {
 	}
 }
 
-func TestInTheClear(t *testing.T) {
+func TestNoTLS(t *testing.T) {
 	s := serve(t, false, func(*server) {})
 	if err := sender(t, s.options(mail.NoTLS)).Send(t.Context(), "ursula@example.com", "a", "b"); err != nil || len(s.letters()) != 1 {
 		t.Errorf("%v, %d messages came", err, len(s.letters()))
 	}
 }
 
-func TestNothingIsSentWhere(t *testing.T) {
+func TestSendFails(t *testing.T) {
 	for name, test := range map[string]struct {
 		server  func(*server)
 		options func(*mail.Options)
 		to      string
 	}{
-		"the server has no TLS":        {func(*server) {}, func(*mail.Options) {}, ""},
-		"nobody vouches for it":        {func(s *server) { s.starttls, s.roots = true, nil }, func(*mail.Options) {}, ""},
-		"the password is wrong":        {func(s *server) { s.starttls, s.password = true, "right" }, func(o *mail.Options) { o.User, o.Password = "atelier", "wrong" }, ""},
-		"the recipient is refused":     {func(s *server) { s.starttls, s.refuse = true, true }, func(*mail.Options) {}, ""},
-		"the recipient is no address":  {func(s *server) { s.starttls = true }, func(*mail.Options) {}, "a@example.com\r\nRCPT TO:<b@example.com>"},
-		"the server does not speak up": {func(s *server) { s.silent = true }, func(o *mail.Options) { o.Timeout = 50 * time.Millisecond }, ""},
+		"the server has no TLS":      {func(*server) {}, func(*mail.Options) {}, ""},
+		"the certificate is unknown": {func(s *server) { s.starttls, s.roots = true, nil }, func(*mail.Options) {}, ""},
+		"the password is wrong":      {func(s *server) { s.starttls, s.password = true, "right" }, func(o *mail.Options) { o.User, o.Password = "atelier", "wrong" }, ""},
+		"the recipient is refused":   {func(s *server) { s.starttls, s.refuse = true, true }, func(*mail.Options) {}, ""},
+		"the recipient is invalid":   {func(s *server) { s.starttls = true }, func(*mail.Options) {}, "a@example.com\r\nRCPT TO:<b@example.com>"},
+		"the server is silent":       {func(s *server) { s.silent = true }, func(o *mail.Options) { o.Timeout = 50 * time.Millisecond }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, false, test.server)
@@ -99,7 +99,7 @@ func TestNothingIsSentWhere(t *testing.T) {
 			if err := sender(t, o).Send(t.Context(), test.to, "a", link); err == nil || len(s.letters()) != 0 {
 				t.Errorf("%v, %d messages came", err, len(s.letters()))
 			} else if strings.Contains(err.Error(), "invitations") || strings.Contains(err.Error(), "right") {
-				t.Errorf("the error tells a secret: %v", err)
+				t.Errorf("the error has a secret: %v", err)
 			}
 		})
 	}
@@ -112,7 +112,7 @@ func TestSendEndsWithItsContext(t *testing.T) {
 	o := s.options(mail.StartTLS)
 	o.Timeout = time.Hour
 	if err := sender(t, o).Send(ctx, "ursula@example.com", "a", "b"); err == nil {
-		t.Error("a silent server took a message")
+		t.Error("Send succeeded although the server is silent")
 	}
 }
 
@@ -124,7 +124,7 @@ func TestOptions(t *testing.T) {
 		{Address: "example.com:25", From: "a@example.com", TLS: "maybe"},
 	} {
 		if _, err := mail.New(o); err == nil {
-			t.Errorf("%+v was taken", o)
+			t.Errorf("New accepts %+v", o)
 		}
 	}
 }

@@ -17,13 +17,14 @@ import (
 	"time"
 )
 
-// server speaks as much SMTP as a sender needs.
+// server is an SMTP server with the commands that a Sender uses.
 type server struct {
 	*testing.T
 	listener net.Listener
 	secure   *tls.Config
 	roots    *x509.CertPool
-	// starttls offers to go on in private; password, where set, is needed; refuse refuses whoever a message is for.
+	// starttls makes the server offer STARTTLS. If password is set, it requires authentication. refuse makes it refuse all
+	// recipients, and silent makes it send nothing.
 	starttls bool
 	password string
 	refuse   bool
@@ -34,7 +35,7 @@ type server struct {
 	open     sync.WaitGroup
 }
 
-// letter is a message as it came.
+// letter is a received message.
 type letter struct {
 	from, to, text string
 	private        bool
@@ -142,7 +143,7 @@ func (s *server) talk(connection net.Conn, private bool) {
 	}
 }
 
-// certificate is one for the loopback address, and who vouches for it.
+// certificate returns a certificate for the loopback address, and the pool with its authority.
 func certificate(t *testing.T) (*tls.Config, *x509.CertPool) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,8 +1,9 @@
-// Package messages_test holds stored history to its word: an event that was written once can be read for ever.
+// Package messages_test checks that stored messages stay readable: an event that was written once must be readable forever.
 //
-// testdata/stored.txt lists every message that lies on disk, with its fields and the bytes of a sample that has all of
-// them set. A message, field or enum value in it that is gone, renamed, renumbered or of another type fails the test, with or
-// without -rewrite; what is new fails it until -rewrite has added it.
+// The golden file testdata/stored.txt lists every message that is stored on disk, with its fields and the encoding of a
+// sample that sets all of them. The test fails if a listed message, field or enum value is removed, renamed or renumbered,
+// or has another type, with or without -rewrite. It also fails if a stored message or field is not listed, until -rewrite
+// adds it.
 package messages_test
 
 import (
@@ -35,11 +36,11 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "add new messages and fields to the golden file")
 
-const golden = "testdata/stored.txt"
+const goldenFile = "testdata/stored.txt"
 
-// beside are the stored messages that are neither events nor states of a kind: an event's metadata, a snapshot, the
-// activity's index rows, rows of lists that are not in a state.
-var beside = []proto.Message{
+// otherStored lists the stored messages that are neither events nor states of a kind: metadata of events, snapshots, index
+// rows of activity, rows of lists that are not part of a state, and inputs of tasks.
+var otherStored = []proto.Message{
 	&journalv1.Metadata{}, &journalv1.State{}, &journalv1.Mark{}, &journalv1.Parked{},
 	&activityv1.Intent{}, &activityv1.Totals{}, &activityv1.Fold{}, &activityv1.Writer{}, &activityv1.IndexMark{},
 	&auditv1.Event{}, &computerv1.Present{}, &computerv1.Sample{}, &computerv1.Work{},
@@ -51,45 +52,45 @@ func isEvent(m proto.Message) bool {
 	return slices.ContainsFunc(kinds.All, func(k entity.Kind) bool { return k.IsEvent(m) })
 }
 
-// entry is what the golden file says about one message.
+// entry is the entry of one message in the golden file.
 type entry struct {
 	fields []string
 	sample []byte
 }
 
 func TestStoredMessages(t *testing.T) {
-	now, kept := stored(), read(t)
-	for name, old := range kept {
+	now, golden := storedMessages(), readGolden(t)
+	for name, old := range golden {
 		m, found := now[name]
 		if !found {
-			t.Errorf("%s is gone or renamed", name)
+			t.Errorf("%s was removed or renamed", name)
 			continue
 		}
-		checkKept(t, m, old)
+		checkUnchanged(t, m, old)
 	}
 	next := describe(t, now)
 	if t.Failed() {
 		return
 	}
 	if *rewrite {
-		write(t, next)
+		writeGolden(t, next)
 		return
 	}
 	for name, e := range next {
-		if !slices.Equal(e.fields, kept[name].fields) || !bytes.Equal(e.sample, kept[name].sample) {
-			t.Errorf("%s is new or has new fields: run this test with -rewrite", name)
+		if !slices.Equal(e.fields, golden[name].fields) || !bytes.Equal(e.sample, golden[name].sample) {
+			t.Errorf("%s is not in the golden file or has new fields: run this test with -rewrite", name)
 		}
 	}
 }
 
-// checkKept reads old bytes with today's message, and finds every old field in it.
-func checkKept(t *testing.T, m proto.Message, old entry) {
+// checkUnchanged checks that a message has every field of its entry, and that it decodes and encodes the sample unchanged.
+func checkUnchanged(t *testing.T, m proto.Message, old entry) {
 	t.Helper()
 	name := m.ProtoReflect().Descriptor().FullName()
 	today := fieldsOf(m.ProtoReflect().Descriptor(), "")
 	for _, field := range old.fields {
 		if !slices.Contains(today, field) {
-			t.Errorf("%s: field %q is gone or changed", name, field)
+			t.Errorf("%s: field %q was removed or changed", name, field)
 		}
 	}
 	decoded := m.ProtoReflect().New().Interface()
@@ -97,12 +98,12 @@ func checkKept(t *testing.T, m proto.Message, old entry) {
 		t.Errorf("%s: %v", name, err)
 	}
 	if again := encode(t, decoded); !bytes.Equal(again, old.sample) {
-		t.Errorf("%s: %x is written again as %x (%s)", name, old.sample, again, prototext.Format(decoded))
+		t.Errorf("%s: %x is encoded again as %x (%s)", name, old.sample, again, prototext.Format(decoded))
 	}
 }
 
-// stored is every message that lies on disk, by full name.
-func stored() map[string]proto.Message {
+// storedMessages returns every message that is stored on disk, by full name.
+func storedMessages() map[string]proto.Message {
 	all := make(map[string]proto.Message)
 	protoregistry.GlobalTypes.RangeMessages(func(mt protoreflect.MessageType) bool {
 		if m := mt.Zero().Interface(); isEvent(m) {
@@ -110,7 +111,7 @@ func stored() map[string]proto.Message {
 		}
 		return true
 	})
-	others := slices.Clone(beside)
+	others := slices.Clone(otherStored)
 	for _, k := range kinds.All {
 		if k.Zero != nil {
 			others = append(others, k.Zero("").ProtoReflect().New().Interface())
@@ -122,6 +123,7 @@ func stored() map[string]proto.Message {
 	return all
 }
 
+// describe returns the entries of messages for the golden file.
 func describe(t *testing.T, messages map[string]proto.Message) map[string]entry {
 	t.Helper()
 	entries := make(map[string]entry)
@@ -142,8 +144,8 @@ func encode(t *testing.T, m proto.Message) []byte {
 	return b
 }
 
-// fieldsOf lists number, name and type of each field, those of nested messages behind the number of their own, and the
-// values of enums.
+// fieldsOf lists the number, name and type of each field, the fields of nested messages with the number of the message as
+// prefix, and the values of enums.
 func fieldsOf(d protoreflect.MessageDescriptor, prefix string) []string {
 	var lines []string
 	for i := range d.Fields().Len() {
@@ -180,9 +182,10 @@ func typeOf(field protoreflect.FieldDescriptor) string {
 	}
 }
 
-func read(t *testing.T) map[string]entry {
+// readGolden parses the golden file.
+func readGolden(t *testing.T) map[string]entry {
 	t.Helper()
-	text, err := os.ReadFile(golden)
+	text, err := os.ReadFile(goldenFile)
 	if err != nil && !(*rewrite && os.IsNotExist(err)) {
 		t.Fatal(err)
 	}
@@ -206,7 +209,8 @@ func read(t *testing.T) map[string]entry {
 	return entries
 }
 
-func write(t *testing.T, entries map[string]entry) {
+// writeGolden writes the golden file.
+func writeGolden(t *testing.T, entries map[string]entry) {
 	t.Helper()
 	var text strings.Builder
 	for i, name := range slices.Sorted(maps.Keys(entries)) {
@@ -219,7 +223,7 @@ func write(t *testing.T, entries map[string]entry) {
 		}
 		fmt.Fprintf(&text, "  %x\n", entries[name].sample)
 	}
-	if err := os.WriteFile(golden, []byte(text.String()), 0o644); err != nil {
+	if err := os.WriteFile(goldenFile, []byte(text.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

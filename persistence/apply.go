@@ -1,6 +1,7 @@
 package persistence
 
 import (
+	"container/list"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -8,52 +9,54 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// share is what the applier knows of a partition.
-type share struct {
+// partitionState is the state of a partition in memory.
+type partitionState struct {
 	epoch    uint64
 	sequence uint64
-	// advanced tells that the batch being applied has moved sequence.
-	advanced bool
+	// inBatch reports that the current batch has advanced the feed.
+	inBatch bool
 }
 
-// applier turns proposals into rows. It is deterministic: on every member, the same proposals in the same order give
-// the same rows and the same results, whatever the batches. It belongs to one goroutine.
+// applier turns proposals into rows. It is deterministic: on every member, the same proposals in the same order produce
+// the same rows and results, regardless of how they are divided into batches. It is used by one goroutine.
 type applier struct {
-	db     *pebble.DB
-	shares []share
-	heads  *heads
+	db         *pebble.DB
+	partitions []partitionState
+	heads      *headCache
 
-	moved    []*head
-	advanced []Partition
+	// changedHeads and advancedPartitions are those of the current batch.
+	changedHeads       []*streamHead
+	advancedPartitions []Partition
 }
 
-func newApplier(db *pebble.DB, shares []share, cached int) *applier {
-	return &applier{db: db, shares: shares, heads: newHeads(cached)}
+func newApplier(db *pebble.DB, states []partitionState, cached int) *applier {
+	return &applier{db: db, partitions: states, heads: newHeadCache(cached)}
 }
 
-// apply adds the rows of the proposals to b and writes what came of each to results. An error is the store's: the
-// caller then removes the rows, calls forget for the partitions of the proposals, and applies nothing more to them before
-// renew has read them again. A proposal that is refused is a result, and leaves no trace.
+// apply adds the rows of the proposals to b, and sets the result of each. A refused proposal is a result and adds no
+// rows. An error means that the store cannot be read: the caller must then remove the rows from b, call forgetPartition
+// for the partitions of the proposals, and apply nothing more to them before beginTerm has read their state again.
 func (a *applier) apply(b *pebble.Batch, proposals []Proposal, results []Result) error {
-	a.moved, a.advanced = a.moved[:0], a.advanced[:0]
+	a.changedHeads, a.advancedPartitions = a.changedHeads[:0], a.advancedPartitions[:0]
 	for i := range proposals {
 		var err error
-		if results[i], err = a.one(b, &proposals[i]); err != nil {
+		if results[i], err = a.applyOne(b, &proposals[i]); err != nil {
 			return err
 		}
 	}
-	return a.finish(b)
+	return a.writeHeads(b)
 }
 
-func (a *applier) one(b *pebble.Batch, p *Proposal) (Result, error) {
-	if int(p.Partition) >= len(a.shares) {
+// applyOne adds the rows of one proposal, except for the row of the stream's head.
+func (a *applier) applyOne(b *pebble.Batch, p *Proposal) (Result, error) {
+	if int(p.Partition) >= len(a.partitions) {
 		return Result{Err: &NotLeaderError{}}, nil
 	}
-	s := &a.shares[p.Partition]
+	s := &a.partitions[p.Partition]
 	if p.Epoch != s.epoch {
 		return Result{Err: &NotLeaderError{Epoch: s.epoch}}, nil
 	}
-	h, err := a.head(streamKey{p.Partition, p.Stream})
+	h, err := a.loadHead(streamKey{p.Partition, p.Stream})
 	if err != nil {
 		return Result{}, err
 	}
@@ -69,11 +72,11 @@ func (a *applier) one(b *pebble.Batch, p *Proposal) (Result, error) {
 	}
 	if p.Revision != 0 {
 		h.revision = p.Revision
-		a.move(h)
+		a.markChanged(h)
 	}
 	if len(p.Events) > 0 {
-		a.move(h)
-		a.advance(p.Partition, s)
+		a.markChanged(h)
+		a.markAdvanced(p.Partition, s)
 	}
 	for i := range p.Entries {
 		if err := setEntry(b, p.Partition, &p.Entries[i]); err != nil {
@@ -83,7 +86,8 @@ func (a *applier) one(b *pebble.Batch, p *Proposal) (Result, error) {
 	return Result{Version: h.version}, nil
 }
 
-func (a *applier) head(k streamKey) (*head, error) {
+// loadHead returns the head of a stream, from the cache or the store.
+func (a *applier) loadHead(k streamKey) (*streamHead, error) {
 	if h := a.heads.find(k); h != nil {
 		return h, nil
 	}
@@ -94,25 +98,28 @@ func (a *applier) head(k streamKey) (*head, error) {
 	return a.heads.add(k, version, revision), nil
 }
 
-func (a *applier) move(h *head) {
-	if !h.dirty {
-		h.dirty = true
-		a.moved = append(a.moved, h)
+// markChanged has writeHeads write the row of a head.
+func (a *applier) markChanged(h *streamHead) {
+	if !h.changed {
+		h.changed = true
+		a.changedHeads = append(a.changedHeads, h)
 	}
 }
 
-func (a *applier) advance(p Partition, s *share) {
-	if !s.advanced {
-		s.advanced = true
-		a.advanced = append(a.advanced, p)
+// markAdvanced records that the feed of a partition has advanced.
+func (a *applier) markAdvanced(p Partition, s *partitionState) {
+	if !s.inBatch {
+		s.inBatch = true
+		a.advancedPartitions = append(a.advancedPartitions, p)
 	}
 }
 
-// renew begins a new term of a partition. A partition that has failed is read again first.
-func (a *applier) renew(b *pebble.Batch, p Partition, recovers bool) (epoch uint64, err error) {
-	s := &a.shares[p]
+// beginTerm adds the row of a new term of a partition, and returns its epoch. After a failure of the partition it first
+// reads its state from the store.
+func (a *applier) beginTerm(b *pebble.Batch, p Partition, afterFailure bool) (epoch uint64, err error) {
+	s := &a.partitions[p]
 	key := appendHeader(nil, p, tagTerm)
-	if recovers {
+	if afterFailure {
 		stored, err := readNumber(a.db, key)
 		if err != nil {
 			return 0, err
@@ -121,50 +128,52 @@ func (a *applier) renew(b *pebble.Batch, p Partition, recovers bool) (epoch uint
 		if s.sequence, err = lastSequence(a.db, p); err != nil {
 			return 0, err
 		}
-		a.heads.forget(p)
+		a.heads.forgetPartition(p)
 	}
 	s.epoch++
 	return s.epoch, b.Set(key, binary.AppendUvarint(nil, s.epoch), nil)
 }
 
-// forget drops what the applier knows of a partition's streams, after an error of apply.
-func (a *applier) forget(p Partition) {
-	a.moved, a.advanced = a.moved[:0], a.advanced[:0]
-	a.shares[p].advanced = false
-	a.heads.forget(p)
+// forgetPartition drops the state of the current batch and the cached heads of a partition after an error of apply.
+func (a *applier) forgetPartition(p Partition) {
+	a.changedHeads, a.advancedPartitions = a.changedHeads[:0], a.advancedPartitions[:0]
+	a.partitions[p].inBatch = false
+	a.heads.forgetPartition(p)
 }
 
-// finish writes one head row a stream, however many proposals have moved it.
-func (a *applier) finish(b *pebble.Batch) error {
-	for _, h := range a.moved {
-		h.dirty = false
+// writeHeads adds one row for each changed head, however many proposals have changed it.
+func (a *applier) writeHeads(b *pebble.Batch) error {
+	for _, h := range a.changedHeads {
+		h.changed = false
 		if err := setHead(b, h); err != nil {
 			return err
 		}
 	}
-	for _, p := range a.advanced {
-		a.shares[p].advanced = false
+	for _, p := range a.advancedPartitions {
+		a.partitions[p].inBatch = false
 	}
 	return nil
 }
 
-func setHead(b *pebble.Batch, h *head) error {
+// setHead adds the row of a stream's head to b.
+func setHead(b *pebble.Batch, h *streamHead) error {
 	var value [2 * binary.MaxVarintLen64]byte
 	n := binary.PutUvarint(value[:], h.version)
 	n += binary.PutUvarint(value[n:], h.revision)
-	// Without its terminator, an event prefix is a head's key but for the tag.
-	op := b.SetDeferred(len(h.events)-1, n)
-	copy(op.Key, h.events)
+	// The key of a head is the prefix of its events without the terminator, and with another tag.
+	op := b.SetDeferred(len(h.eventPrefix)-1, n)
+	copy(op.Key, h.eventPrefix)
 	op.Key[keyHeader-1] = tagHead
 	copy(op.Value, value[:n])
 	return op.Finish()
 }
 
-func setEvent(b *pebble.Batch, h *head, sequence uint64, e *Event) error {
+// setEvent adds the row of an event and its row in the feed to b.
+func setEvent(b *pebble.Batch, h *streamHead, sequence uint64, e *Event) error {
 	metadata := metadataSize(e)
-	op := b.SetDeferred(len(h.events)+numberLen, recordSize(e, sequence, metadata))
-	copy(op.Key, h.events)
-	binary.BigEndian.PutUint64(op.Key[len(h.events):], h.version)
+	op := b.SetDeferred(len(h.eventPrefix)+numberLen, recordSize(e, sequence, metadata))
+	copy(op.Key, h.eventPrefix)
+	binary.BigEndian.PutUint64(op.Key[len(h.eventPrefix):], h.version)
 	appendRecord(op.Value[:0], e, sequence, metadata)
 	if err := op.Finish(); err != nil {
 		return err
@@ -175,6 +184,7 @@ func setEvent(b *pebble.Batch, h *head, sequence uint64, e *Event) error {
 	return op.Finish()
 }
 
+// setEntry adds or deletes the row of an index entry.
 func setEntry(b *pebble.Batch, p Partition, c *Change) error {
 	var buf [256]byte
 	key := appendEntryKey(buf[:0], p, c.Index, c.Value, c.Order)
@@ -184,6 +194,7 @@ func setEntry(b *pebble.Batch, p Partition, c *Change) error {
 	return b.Set(key, c.Data, nil)
 }
 
+// readHead reads the version and revision of a stream, which are 0 if it has no head.
 func readHead(r pebble.Reader, p Partition, s Stream) (version, revision uint64, err error) {
 	var buf [128]byte
 	key := appendHeadKey(buf[:0], p, s)
@@ -198,12 +209,12 @@ func readHead(r pebble.Reader, p Partition, s Stream) (version, revision uint64,
 	version, n := binary.Uvarint(value)
 	revision, m := binary.Uvarint(value[max(n, 0):])
 	if n <= 0 || m <= 0 || n+m != len(value) {
-		return 0, 0, fmt.Errorf("head %q is damaged", key)
+		return 0, 0, fmt.Errorf("malformed head %q", key)
 	}
 	return version, revision, nil
 }
 
-// readNumber is a row's uvarint; 0: no row.
+// readNumber reads a row that is one uvarint, or returns 0 if the row does not exist.
 func readNumber(r pebble.Reader, key []byte) (uint64, error) {
 	value, closer, err := r.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -218,4 +229,67 @@ func readNumber(r pebble.Reader, key []byte) (uint64, error) {
 		return 0, fmt.Errorf("row %q: %w", key, err)
 	}
 	return n, nil
+}
+
+// streamKey identifies a stream.
+type streamKey struct {
+	partition Partition
+	stream    Stream
+}
+
+// streamHead is the current state of a stream, including the changes of the current batch.
+type streamHead struct {
+	key streamKey
+	// version and revision are those of the stream.
+	version, revision uint64
+	// eventPrefix is the prefix of the keys of the stream's events.
+	eventPrefix []byte
+	// changed reports that the current batch has changed the head, and that its row is not written yet.
+	changed bool
+}
+
+// headCache is an LRU cache of stream heads. It must be larger than the number of streams in a batch: the batch relies on
+// finding the heads that it has changed itself, which cannot be read from the store yet.
+type headCache struct {
+	limit    int
+	elements map[streamKey]*list.Element
+	byUse    list.List
+}
+
+func newHeadCache(limit int) *headCache {
+	return &headCache{limit: max(limit, 2*maxBatchProposals), elements: make(map[streamKey]*list.Element)}
+}
+
+// find returns the head of a stream and makes it the most recently used one, or returns nil.
+func (h *headCache) find(k streamKey) *streamHead {
+	e, ok := h.elements[k]
+	if !ok {
+		return nil
+	}
+	h.byUse.MoveToFront(e)
+	return e.Value.(*streamHead)
+}
+
+// add caches a head, and evicts the least recently used one if the cache is full.
+func (h *headCache) add(k streamKey, version, revision uint64) *streamHead {
+	if h.byUse.Len() >= h.limit {
+		oldest := h.byUse.Back()
+		delete(h.elements, oldest.Value.(*streamHead).key)
+		h.byUse.Remove(oldest)
+	}
+	n := &streamHead{key: k, version: version, revision: revision, eventPrefix: appendEventPrefix(nil, k.partition, k.stream)}
+	h.elements[k] = h.byUse.PushFront(n)
+	return n
+}
+
+// forgetPartition removes the heads of a partition.
+func (h *headCache) forgetPartition(p Partition) {
+	for e := h.byUse.Front(); e != nil; {
+		next := e.Next()
+		if k := e.Value.(*streamHead).key; k.partition == p {
+			delete(h.elements, k)
+			h.byUse.Remove(e)
+		}
+		e = next
+	}
 }

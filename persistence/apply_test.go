@@ -11,16 +11,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-func memoryDB(t *testing.T) *pebble.DB {
-	o := Options{FS: vfs.NewMem(), Logger: quiet, CacheBytes: minCache}.withDefaults()
-	db, err := pebble.Open("db", o.pebble(o.FS, &background{failure: newFailure(quiet), metrics: newMetrics()}))
+// newMemoryDB returns an empty store in memory with the options of the journal.
+func newMemoryDB(t *testing.T) *pebble.DB {
+	o := Options{FS: vfs.NewMem(), Logger: discardLog, CacheBytes: minCache}.withDefaults()
+	db, err := pebble.Open("db", o.pebble(o.FS, &backgroundErrors{failure: newFailure(discardLog), metrics: newMetrics()}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return db
 }
 
-// replica applies batches as a member of a cluster would.
+// replica applies proposals as one member of a cluster would.
 type replica struct {
 	db      *pebble.DB
 	applier *applier
@@ -28,8 +29,8 @@ type replica struct {
 }
 
 func newReplica(t *testing.T) *replica {
-	db := memoryDB(t)
-	return &replica{db: db, applier: newApplier(db, []share{{epoch: 7}, {epoch: 9}}, 0)}
+	db := newMemoryDB(t)
+	return &replica{db: db, applier: newApplier(db, []partitionState{{epoch: 7}, {epoch: 9}}, 0)}
 }
 
 func (r *replica) apply(t *testing.T, proposals []Proposal) {
@@ -47,7 +48,7 @@ func (r *replica) apply(t *testing.T, proposals []Proposal) {
 	}
 }
 
-func (r *replica) rows(t *testing.T) string {
+func (r *replica) dumpRows(t *testing.T) string {
 	var out strings.Builder
 	it, err := r.db.NewIter(nil)
 	if err != nil {
@@ -60,7 +61,7 @@ func (r *replica) rows(t *testing.T) string {
 	return out.String()
 }
 
-// TestApplyIsDeterministic applies the same proposals in one batch and in many: rows and results are the same.
+// TestApplyIsDeterministic applies random proposals in one batch and in one batch each: rows and results are equal.
 func TestApplyIsDeterministic(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		one, many := newReplica(t), newReplica(t)
@@ -91,14 +92,14 @@ func TestApplyIsDeterministic(t *testing.T) {
 		if fmt.Sprint(one.results) != fmt.Sprint(many.results) {
 			rt.Fatalf("results differ:\n%v\n%v", one.results, many.results)
 		}
-		if a, b := one.rows(t), many.rows(t); a != b {
+		if a, b := one.dumpRows(t), many.dumpRows(t); a != b {
 			rt.Fatalf("rows differ:\n%s\n%s", a, b)
 		}
 	})
 }
 
-// TestForgottenHeads has more streams than the cache holds.
-func TestForgottenHeads(t *testing.T) {
+// TestEvictedHeads appends to more streams than headCache holds.
+func TestEvictedHeads(t *testing.T) {
 	r := newReplica(t)
 	defer r.db.Close()
 	streams := r.applier.heads.limit + 100
@@ -116,7 +117,7 @@ func TestForgottenHeads(t *testing.T) {
 			t.Fatalf("%d: %s, want %s", i, result, want)
 		}
 	}
-	if n := len(r.applier.heads.known); n != r.applier.heads.limit || n != r.applier.heads.order.Len() {
+	if n := len(r.applier.heads.elements); n != r.applier.heads.limit || n != r.applier.heads.byUse.Len() {
 		t.Fatalf("%d heads are known", n)
 	}
 }

@@ -13,29 +13,30 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// BenchmarkWriter measures the journal against the least that a durable group commit can be: a loop that drains a
-// channel into a Pebble batch. Both write the same rows with the same options to a disk of their own making, and take
-// turns in short slices, each first every other time, so that the machine's moods meet both.
+// BenchmarkWriter compares the journal with the simplest durable group commit: a loop that drains a channel into a Pebble
+// batch. Both write the same rows with the same options, each to a store of its own. They take turns in short slices and
+// alternate which is first, so that other load on the machine affects both equally.
 func BenchmarkWriter(b *testing.B) {
 	for _, workers := range []int{1, 128, 256, 1024} {
 		b.Run(fmt.Sprint("in flight=", workers), func(b *testing.B) { benchmarkWriter(b, workers) })
 	}
 }
 
-const slice = 50 * time.Millisecond
+// sliceTime is the time for which a variant runs before the other has its turn.
+const sliceTime = 50 * time.Millisecond
 
 func benchmarkWriter(b *testing.B, workers int) {
 	ours, bare := newJournalWriter(b), newBareWriter(b)
 	var mine, theirs tally
-	ours.run(workers, slice)
-	bare.run(workers, slice)
+	ours.run(workers, sliceTime)
+	bare.run(workers, sliceTime)
 	for first := true; b.Loop(); first = !first {
 		if first {
-			mine.add(ours.run(workers, slice))
+			mine.add(ours.run(workers, sliceTime))
 		}
-		theirs.add(bare.run(workers, slice))
+		theirs.add(bare.run(workers, sliceTime))
 		if !first {
-			mine.add(ours.run(workers, slice))
+			mine.add(ours.run(workers, sliceTime))
 		}
 	}
 	b.ReportMetric(mine.rate(), "journal/s")
@@ -44,6 +45,7 @@ func benchmarkWriter(b *testing.B, workers int) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// tally is a number of appends and the time that they took.
 type tally struct {
 	appends int64
 	took    time.Duration
@@ -52,7 +54,7 @@ type tally struct {
 func (t *tally) add(appends int64, took time.Duration) { t.appends += appends; t.took += took }
 func (t *tally) rate() float64                         { return float64(t.appends) / t.took.Seconds() }
 
-// appender appends one event to a worker's stream, and waits for it.
+// appender appends one event to the stream of a worker and waits for the result.
 type appender func(worker int)
 
 func (a appender) run(workers int, slice time.Duration) (int64, time.Duration) {
@@ -81,7 +83,7 @@ func sampleEvent() Event {
 	}
 }
 
-func streamOf(worker int) Stream { return Stream(fmt.Sprintf("workspace/ws_01jd%022d", worker)) }
+func workerStream(worker int) Stream { return Stream(fmt.Sprintf("workspace/ws_01jd%022d", worker)) }
 
 func newJournalWriter(b *testing.B) appender {
 	s := openBenchmark(b, b.TempDir())
@@ -91,7 +93,7 @@ func newJournalWriter(b *testing.B) appender {
 		results[w] = answers[w]
 	}
 	events := []Event{sampleEvent()}
-	epoch := s.watchers.state[0].Epoch
+	epoch := s.watchers.notices[0].Epoch
 	return func(w int) {
 		s.Append(Proposal{Stream: streams[w], Expected: versions[w], Epoch: epoch, Events: events}, func(r Result) { results[w] <- r })
 		if r := <-results[w]; r.Err != nil {
@@ -104,7 +106,7 @@ func newJournalWriter(b *testing.B) appender {
 func workersState() ([]Stream, []uint64, []chan Result) {
 	streams, answers := make([]Stream, maxWorkers), make([]chan Result, maxWorkers)
 	for w := range streams {
-		streams[w], answers[w] = streamOf(w), make(chan Result, 1)
+		streams[w], answers[w] = workerStream(w), make(chan Result, 1)
 	}
 	return streams, make([]uint64, maxWorkers), answers
 }
@@ -129,10 +131,10 @@ type bareWrite struct {
 	done    chan Result
 }
 
-// newBareWriter writes rows that are ready, and checks nothing.
+// newBareWriter returns an appender that writes encoded rows and checks nothing.
 func newBareWriter(b *testing.B) appender {
 	o := Options{Logger: slog.New(slog.DiscardHandler)}.withDefaults()
-	db, err := pebble.Open(b.TempDir(), o.pebble(o.FS, &background{failure: newFailure(o.Logger), metrics: newMetrics()}))
+	db, err := pebble.Open(b.TempDir(), o.pebble(o.FS, &backgroundErrors{failure: newFailure(o.Logger), metrics: newMetrics()}))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -208,7 +210,7 @@ func BenchmarkView(b *testing.B) {
 // BenchmarkPage opens a view, reads the last 100 rows of a long stream, and closes it.
 func BenchmarkPage(b *testing.B) {
 	s := openBenchmark(b, b.TempDir())
-	fillForReplay(b, s, 100_000, 10)
+	fillJournal(b, s, 100_000, 10)
 	b.ReportAllocs()
 	for b.Loop() {
 		v, err := s.View()
@@ -216,7 +218,7 @@ func BenchmarkPage(b *testing.B) {
 			b.Fatal(err)
 		}
 		n := 0
-		for _, err := range v.Read(0, streamOf(0), ^uint64(0), Descending) {
+		for _, err := range v.Read(0, workerStream(0), ^uint64(0), Descending) {
 			if n++; err != nil || n == 100 {
 				break
 			}
@@ -228,13 +230,13 @@ func BenchmarkPage(b *testing.B) {
 // BenchmarkHead looks up a stream that exists and one that does not.
 func BenchmarkHead(b *testing.B) {
 	s := openBenchmark(b, b.TempDir())
-	fillForReplay(b, s, 100_000, 10)
+	fillJournal(b, s, 100_000, 10)
 	v, err := s.View()
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer v.Close()
-	for name, stream := range map[string]Stream{"present": streamOf(0), "absent": "workspace/none"} {
+	for name, stream := range map[string]Stream{"present": workerStream(0), "absent": "workspace/none"} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -246,20 +248,20 @@ func BenchmarkHead(b *testing.B) {
 	}
 }
 
-// BenchmarkReplay reads rows of about 300 bytes; ns/op is a row's.
+// BenchmarkReplay reads rows of about 300 bytes. rows/s is the rate of rows.
 func BenchmarkReplay(b *testing.B) {
 	const rows, streams = 200_000, 10
 	s := openBenchmark(b, b.TempDir())
-	fillForReplay(b, s, rows, streams)
+	fillJournal(b, s, rows, streams)
 	v, err := s.View()
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer v.Close()
 	b.Run("stream", func(b *testing.B) {
-		replay(b, func() int {
+		benchmarkReplay(b, func() int {
 			n := 0
-			for e, err := range v.Read(0, streamOf(0), 0, Ascending) {
+			for e, err := range v.Read(0, workerStream(0), 0, Ascending) {
 				if err != nil || len(e.Payload) == 0 {
 					b.Fatal(err)
 				}
@@ -269,7 +271,7 @@ func BenchmarkReplay(b *testing.B) {
 		})
 	})
 	b.Run("passed over", func(b *testing.B) {
-		replay(b, func() int {
+		benchmarkReplay(b, func() int {
 			last := uint64(0)
 			for e, err := range v.Feed(0, 0, func(Stream) bool { return false }) {
 				if err != nil {
@@ -281,7 +283,7 @@ func BenchmarkReplay(b *testing.B) {
 		})
 	})
 	b.Run("feed", func(b *testing.B) {
-		replay(b, func() int {
+		benchmarkReplay(b, func() int {
 			n := 0
 			for e, err := range v.Feed(1, 0, nil) {
 				if err != nil || len(e.Payload) == 0 {
@@ -294,7 +296,7 @@ func BenchmarkReplay(b *testing.B) {
 	})
 }
 
-func replay(b *testing.B, walk func() int) {
+func benchmarkReplay(b *testing.B, walk func() int) {
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
@@ -303,12 +305,12 @@ func replay(b *testing.B, walk func() int) {
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "rows/s")
 }
 
-// fillForReplay writes one long stream to partition 0, and streams that take turns to partition 1.
-func fillForReplay(b *testing.B, s *Store, rows, streams int) {
+// fillJournal writes one long stream to partition 0, and several streams in turn to partition 1.
+func fillJournal(b *testing.B, s *Store, rows, streams int) {
 	const each = 50
 	var done sync.WaitGroup
 	write := func(p Partition, stream Stream, version int) {
-		proposal := Proposal{Partition: p, Stream: stream, Expected: uint64(version), Epoch: s.watchers.state[p].Epoch}
+		proposal := Proposal{Partition: p, Stream: stream, Expected: uint64(version), Epoch: s.watchers.notices[p].Epoch}
 		for i := range each {
 			e := sampleEvent()
 			e.CommandID = fmt.Sprintf("cmd_01jd%022d", version+i)
@@ -324,8 +326,8 @@ func fillForReplay(b *testing.B, s *Store, rows, streams int) {
 		})
 	}
 	for version := 0; version < rows; version += each {
-		write(0, streamOf(0), version)
-		write(1, streamOf(version/each%streams), version/each/streams*each)
+		write(0, workerStream(0), version)
+		write(1, workerStream(version/each%streams), version/each/streams*each)
 		if version%5000 == 0 {
 			done.Wait()
 		}

@@ -19,6 +19,7 @@ import (
 // image is the content of every file below a directory, by path.
 type image map[string][]byte
 
+// imageOf reads the image of a directory.
 func imageOf(t *testing.T, fs vfs.FS, dir string) image {
 	t.Helper()
 	files := image{}
@@ -48,8 +49,8 @@ func imageOf(t *testing.T, fs vfs.FS, dir string) image {
 	return files
 }
 
-// disk returns a file system that holds the image.
-func (i image) disk(t *testing.T) *vfs.MemFS {
+// fileSystem returns a file system with the files of the image.
+func (i image) fileSystem(t *testing.T) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
 	for path, content := range i {
@@ -68,8 +69,8 @@ func (i image) disk(t *testing.T) *vfs.MemFS {
 	return fs
 }
 
-// with returns the image with another content of one file; nil: without the file.
-func (i image) with(path string, content []byte) image {
+// replace returns the image with another content of one file, or without the file if content is nil.
+func (i image) replace(path string, content []byte) image {
 	other := maps.Clone(i)
 	other[path] = content
 	if content == nil {
@@ -82,7 +83,7 @@ func (i image) equal(other image) bool {
 	return maps.EqualFunc(i, other, func(a, b []byte) bool { return string(a) == string(b) })
 }
 
-// rowsOf returns every row of a store but the epochs, which change with each opening.
+// rowsOf returns every row of a store except the epochs, which change with each opening.
 func rowsOf(s *Store) (map[string]string, error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{})
 	if err != nil {
@@ -98,17 +99,18 @@ func rowsOf(s *Store) (map[string]string, error) {
 	return rows, it.Error()
 }
 
-// history is a store with tables of several openings, a compaction and rows that are in its log alone.
+// history is a store with tables from several openings, a compaction, and rows that are only in its log.
 type history struct {
 	rows map[string]string
-	// closed is the directory after a clean end, crashed after the power went.
+	// closed is the directory after an orderly end, crashed after a loss of power.
 	closed, crashed image
 }
 
+// newHistory returns a store with 19 events.
 func newHistory(t *testing.T) history {
 	t.Helper()
 	fs := vfs.NewCrashableMem()
-	o := tiny(fs, "data")
+	o := smallOptions(fs, "data")
 	o.Partitions = 2
 	for opening := range 3 {
 		s := mustOpen(t, o)
@@ -139,11 +141,11 @@ func newHistory(t *testing.T) history {
 	return h
 }
 
-// appendRows appends an event with an entry, and after it an entry alone, which no feed counts.
+// appendRows appends an event with an entry, and then a proposal with an entry only, which does not advance the feed.
 func appendRows(t *testing.T, s *Store, p Partition, opening, i int) {
 	t.Helper()
 	s.watchers.mu.Lock()
-	epoch := s.watchers.state[p].Epoch
+	epoch := s.watchers.notices[p].Epoch
 	s.watchers.mu.Unlock()
 	stream := Stream(fmt.Sprintf("s/%d-%d", opening, i))
 	entry := Change{Entry: Entry{Index: "i", Value: string(stream), Order: 1, Data: make([]byte, 40)}}
@@ -162,17 +164,18 @@ func appendRows(t *testing.T, s *Store, p Partition, opening, i int) {
 	}
 }
 
-// serves opens a directory that may be damaged. It serves every row, or refuses with an error and changes nothing.
-func (h history) serves(t *testing.T, damaged image, what string) (served bool) {
+// opensWhole reports whether a possibly damaged directory opens. It fails the test if the directory opens without all of
+// its rows, or if a refused opening has changed it.
+func (h history) opensWhole(t *testing.T, damaged image, what string) (served bool) {
 	t.Helper()
-	fs := damaged.disk(t)
-	s, err := Open(tiny(fs, "data"))
+	fs := damaged.fileSystem(t)
+	s, err := Open(smallOptions(fs, "data"))
 	if err != nil {
 		if !strings.Contains(err.Error(), "data directory data: ") {
 			t.Errorf("%s: the error does not name the directory: %v", what, err)
 		}
 		if !damaged.equal(imageOf(t, fs, "data")) {
-			t.Errorf("%s: the start is refused (%v) and the directory has changed", what, err)
+			t.Errorf("%s: the opening was refused (%v), but has changed the directory", what, err)
 		}
 		return false
 	}
@@ -184,22 +187,23 @@ func (h history) serves(t *testing.T, damaged image, what string) (served bool) 
 	return true
 }
 
-// TestDamage damages every file but the log of a crash, whose end may be torn for good reason. Each start serves every
-// row, or is refused and changes nothing.
+// TestDamage damages each file of a data directory, except the log of a crash, which may legitimately be torn at its end.
+// Each opening finds every row, or is refused and changes nothing.
 func TestDamage(t *testing.T) {
 	h := newHistory(t)
 	for name, whole := range map[string]image{"closed": h.closed, "crashed": h.crashed} {
 		t.Run(name, func(t *testing.T) {
-			if !h.serves(t, whole, "whole") {
+			if !h.opensWhole(t, whole, "whole") {
 				t.Fatal("the whole directory is refused")
 			}
-			t.Run("flipped bits", func(t *testing.T) { h.flip(t, whole, name == "closed") })
-			t.Run("missing and shortened files", func(t *testing.T) { h.remove(t, whole, name == "closed") })
+			t.Run("flipped bits", func(t *testing.T) { h.testFlippedBits(t, whole, name == "closed") })
+			t.Run("missing and shortened files", func(t *testing.T) { h.testMissingFiles(t, whole, name == "closed") })
 		})
 	}
 }
 
-func (h history) flip(t *testing.T, whole image, logs bool) {
+// testFlippedBits flips single bits of each file.
+func (h history) testFlippedBits(t *testing.T, whole image, logs bool) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	current := "" // the manifest with the highest number
 	for path := range whole {
@@ -219,73 +223,74 @@ func (h history) flip(t *testing.T, whole image, logs bool) {
 		for at := rng.IntN(step); at < len(content); at += step {
 			flipped := slices.Clone(content)
 			flipped[at] ^= 1 << rng.IntN(8)
-			if !h.serves(t, whole.with(path, flipped), fmt.Sprintf("%s, byte %d", path, at)) {
+			if !h.opensWhole(t, whole.replace(path, flipped), fmt.Sprintf("%s, byte %d", path, at)) {
 				refused++
 			}
 		}
-		t.Logf("%s: %d bytes, %d starts refused", path, len(content), refused)
+		t.Logf("%s: %d bytes, %d openings refused", path, len(content), refused)
 	}
 }
 
-func (h history) remove(t *testing.T, whole image, logs bool) {
+// testMissingFiles removes, halves and empties each file.
+func (h history) testMissingFiles(t *testing.T, whole image, logs bool) {
 	for path, content := range whole {
 		if strings.HasSuffix(path, lockName) || strings.HasSuffix(path, logSuffix) && !logs {
 			continue
 		}
-		h.serves(t, whole.with(path, nil), path+" missing")
+		h.opensWhole(t, whole.replace(path, nil), path+" missing")
 		if len(content) > 0 {
-			h.serves(t, whole.with(path, content[:len(content)/2]), path+" cut in half")
-			h.serves(t, whole.with(path, []byte{}), path+" empty")
+			h.opensWhole(t, whole.replace(path, content[:len(content)/2]), path+" cut in half")
+			h.opensWhole(t, whole.replace(path, []byte{}), path+" empty")
 		}
 	}
 }
 
-// TestDamagedLogs flips bits of the logs of a crash that left two of them. The first was ended cleanly: each start serves
-// every row, or is refused. The end of the last one may be torn: each start succeeds or is refused. A refused start changes
+// TestDamagedLogs flips bits of the two logs that a crash has left. The first log was completed: each opening finds every
+// row, or is refused. The last one may be torn at its end: each opening succeeds or is refused. A refused opening changes
 // nothing.
 func TestDamagedLogs(t *testing.T) {
-	h, logs := twoLogs(t)
+	h, logs := crashWithTwoLogs(t)
 	for i, path := range logs {
 		content, refused := h.crashed[path], 0
 		for at := 0; at < len(content); at += 3 {
 			flipped := slices.Clone(content)
 			flipped[at] ^= 1 << (at % 8)
-			damaged, what := h.crashed.with(path, flipped), fmt.Sprintf("%s, byte %d", path, at)
+			damaged, what := h.crashed.replace(path, flipped), fmt.Sprintf("%s, byte %d", path, at)
 			if i == 0 {
-				if !h.serves(t, damaged, what) {
+				if !h.opensWhole(t, damaged, what) {
 					refused++
 				}
 				continue
 			}
-			fs := damaged.disk(t)
-			if s, err := Open(tiny(fs, "data")); err == nil {
+			fs := damaged.fileSystem(t)
+			if s, err := Open(smallOptions(fs, "data")); err == nil {
 				mustClose(t, s)
 			} else if refused++; !damaged.equal(imageOf(t, fs, "data")) {
-				t.Errorf("%s: the start is refused (%v) and the directory has changed", what, err)
+				t.Errorf("%s: the opening was refused (%v), but has changed the directory", what, err)
 			}
 		}
-		t.Logf("%s: %d bytes, %d starts refused", path, len(content), refused)
+		t.Logf("%s: %d bytes, %d openings refused", path, len(content), refused)
 		if i == 0 && refused < len(content)/4 {
-			t.Errorf("%s: only %d starts are refused", path, refused)
+			t.Errorf("%s: only %d openings are refused", path, refused)
 		}
 	}
-	h.serves(t, h.crashed, "whole")
+	h.opensWhole(t, h.crashed, "whole")
 }
 
-// twoLogs returns a directory after a crash with two logs that are to be replayed, and their paths.
-func twoLogs(t *testing.T) (h history, logs []string) {
+// crashWithTwoLogs returns a directory after a crash with two logs to replay, and their paths.
+func crashWithTwoLogs(t *testing.T) (h history, logs []string) {
 	t.Helper()
 	release := make(chan struct{})
 	disk := vfs.NewCrashableMem()
 	var armed atomic.Bool
-	isTable := failing(errors.New("table"), tableSuffix, errorfs.OpCreate)
+	isTable := faultOn(errors.New("table"), tableSuffix, errorfs.OpCreate)
 	fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if armed.Load() && isTable(op) != nil {
 			<-release
 		}
 		return nil
 	}))
-	s := mustOpen(t, tiny(fs, "data"))
+	s := mustOpen(t, smallOptions(fs, "data"))
 	armed.Store(true)
 	appendRows(t, s, 0, 0, 0)
 	flushed, err := s.db.AsyncFlush()

@@ -12,11 +12,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A data directory holds
+// A data directory contains:
 //
-//	LOCK     held by the process that has it open
-//	FORMAT   what the directory is; written last, so that a copy that was cut off is not taken for one
-//	MARKS    identity and high-water marks (see marks), where Options.Marks names no other file
+//	LOCK     locked by the process that has the directory open
+//	FORMAT   format, number of partitions and id; written last, so that an interrupted copy does not open
+//	MARKS    identity and high-water marks (see marks), unless Options.Marks names another file
 //	store/   Pebble's files
 const (
 	lockName   = "LOCK"
@@ -30,20 +30,20 @@ const (
 	maxPartitions     = 1 << 12
 )
 
-// A directory of an older format is read as it is, and gets formatVersion before anything is written that programs of the
-// older format do not read:
+// A directory of an older format is readable as it is. Its format file gets formatVersion before the first write, because
+// programs that know only the older format could not read later rows:
 //
-//	1  the first
-//	2  an entry of an index may stand for many rows; see AppendPostings of package activity
+//	1  the first format
+//	2  one index entry may represent many rows; see AppendPostings of package activity
 
-// format is what a data directory says of itself. Disk is made once and never copied: it tells a member of a cluster
-// that has lost its disk from the one that it was.
+// format is the content of the format file. disk is the id of the data directory. It is random and never copied, so that
+// a cluster can tell a member that has lost its disk from the member that it was.
 type format struct {
 	version    int
 	partitions int
 	disk       string
-	// marked tells that the directory has marks, without which it does not open. Versions of this program before the
-	// marks pass over it.
+	// marked reports that the directory has marks, without which it does not open. Programs older than the marks ignore
+	// it.
 	marked bool
 }
 
@@ -54,6 +54,7 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
+// String encodes the format file.
 func (f format) String() string {
 	text := fmt.Sprintf("atelier journal %d\npartitions %d\ndisk %s\n", f.version, f.partitions, f.disk)
 	if f.marked {
@@ -62,43 +63,45 @@ func (f format) String() string {
 	return text
 }
 
+// parseFormat decodes a format file. It fails if the file is malformed or of an unknown version.
 func parseFormat(text string) (format, error) {
 	var f format
 	if _, err := fmt.Sscanf(text, "atelier journal %d\n", &f.version); err != nil {
-		return f, errors.New("not a journal's format file")
+		return f, errors.New("the file FORMAT is not one of a journal")
 	}
 	if f.version < oldestFormat || f.version > formatVersion {
-		return f, fmt.Errorf("format %d; this program reads %d to %d", f.version, oldestFormat, formatVersion)
+		return f, fmt.Errorf("the format is version %d; this program reads %d to %d", f.version, oldestFormat, formatVersion)
 	}
 	_, err := fmt.Sscanf(text, "atelier journal %d\npartitions %d\ndisk %s\n", &f.version, &f.partitions, &f.disk)
 	if err != nil {
 		return f, fmt.Errorf("malformed format file: %w", err)
 	}
 	if f.partitions < 1 || f.partitions > maxPartitions {
-		return f, fmt.Errorf("%d partitions", f.partitions)
+		return f, fmt.Errorf("malformed format file: %d partitions", f.partitions)
 	}
 	f.marked = strings.HasSuffix(text, "\n"+formatMarked)
 	return f, nil
 }
 
-// directory is a data directory that this process holds.
+// directory is a data directory that this process has locked.
 type directory struct {
 	fs     vfs.FS
 	path   string
 	lock   io.Closer
 	format format
 
-	// marksPath is the file of the marks; marks is what it held when the directory was opened, nil where it was missing.
+	// marksPath is the file of the marks. marks is its content when the directory was opened, or nil if it did not exist.
 	marksPath string
 	marks     *marks
-	// isCopy tells that the file of the marks is a copy of the one that was written.
+	// isCopy reports that the file of the marks is a copy of the file that was written (see fileIDOf).
 	isCopy bool
 }
 
-func (d *directory) name(base string) string { return d.fs.PathJoin(d.path, base) }
+// join returns the path of a part of the directory.
+func (d *directory) join(base string) string { return d.fs.PathJoin(d.path, base) }
 
-// openDirectory locks the data directory, and makes it where there is none. Where a part of it is missing, it returns
-// ErrDamaged and has made nothing.
+// openDirectory locks the data directory, and creates it if it does not exist: step 1 of opening a store. It returns
+// ErrDamaged, and has created nothing, if a part of the directory is missing.
 func openDirectory(o Options) (*directory, error) {
 	d := &directory{fs: o.FS, path: o.Dir, marksPath: o.Marks}
 	err := d.checkParts()
@@ -108,47 +111,47 @@ func openDirectory(o Options) (*directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", d.path, err)
 	}
-	if d.lock, err = d.fs.Lock(d.name(lockName)); err != nil {
+	if d.lock, err = d.fs.Lock(d.join(lockName)); err != nil {
 		return nil, fmt.Errorf("data directory %s is in use by another process: %w", d.path, err)
 	}
-	if err := d.identify(o.Partitions); err != nil {
+	if err := d.readIdentity(o.Partitions); err != nil {
 		_ = d.lock.Close()
 		return nil, fmt.Errorf("data directory %s: %w", d.path, err)
 	}
 	return d, nil
 }
 
-// Inspect reports whether there is a journal in a data directory, without opening it. Errors: ErrDamaged where a part of
-// one that held history is missing.
+// Inspect reports whether a data directory contains a journal, without opening it. It returns ErrDamaged if a part of a
+// journal with history is missing.
 func Inspect(o Options) (bool, error) {
 	o = o.withDefaults()
 	d := &directory{fs: o.FS, path: o.Dir, marksPath: o.Marks}
 	err := d.checkParts()
 	if err == nil {
 		var present bool
-		if present, err = d.has(formatName); err == nil {
+		if present, err = d.contains(formatName); err == nil {
 			return present, nil
 		}
 	}
 	return false, fmt.Errorf("data directory %s: %w", o.Dir, err)
 }
 
-// has reports whether a part of the directory is there.
-func (d *directory) has(base string) (bool, error) {
-	_, err := d.fs.Stat(d.name(base))
+// contains reports whether a part of the directory exists.
+func (d *directory) contains(base string) (bool, error) {
+	_, err := d.fs.Stat(d.join(base))
 	if oserror.IsNotExist(err) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// checkParts returns ErrDamaged where the format file or the store of a journal with history is missing.
+// checkParts returns ErrDamaged if the format file or the store of a journal with history is missing.
 func (d *directory) checkParts() error {
-	hasFormat, err := d.has(formatName)
+	hasFormat, err := d.contains(formatName)
 	if err != nil {
 		return err
 	}
-	hasStore, err := d.has(storeName)
+	hasStore, err := d.contains(storeName)
 	if err != nil || hasFormat && hasStore {
 		return err
 	}
@@ -157,18 +160,19 @@ func (d *directory) checkParts() error {
 	case err != nil:
 		return err
 	case !hasFormat && hasStore:
-		return damaged("%s is there without %s: a copy that was cut off", d.name(storeName), d.name(formatName))
+		return damaged("%s exists without %s: the copy was interrupted", d.join(storeName), d.join(formatName))
 	case m != nil && m.hasHistory() && !hasFormat:
-		return damaged("%s is missing; %s says that there was a journal", d.name(formatName), d.marksPath)
+		return damaged("%s is missing, but according to %s the directory had a journal", d.join(formatName), d.marksPath)
 	case hasFormat && (m == nil || m.hasHistory()):
-		return damaged("%s is missing", d.name(storeName))
+		return damaged("%s is missing", d.join(storeName))
 	}
 	return nil
 }
 
-// identify reads the format file and the marks, or makes them for a new directory.
-func (d *directory) identify(partitions int) error {
-	text, err := d.read()
+// readIdentity reads the format file and the marks, or creates them for a new directory. It returns ErrDamaged if they do
+// not belong together.
+func (d *directory) readIdentity(partitions int) error {
+	text, err := d.readFormat()
 	if oserror.IsNotExist(err) {
 		return d.create(partitions)
 	}
@@ -179,7 +183,7 @@ func (d *directory) identify(partitions int) error {
 		return err
 	}
 	if partitions != 0 && partitions != d.format.partitions {
-		return fmt.Errorf("it has %d partitions, not %d: the number is fixed when it is made",
+		return fmt.Errorf("it has %d partitions, not %d: the number cannot be changed",
 			d.format.partitions, partitions)
 	}
 	if d.marks, d.isCopy, err = readMarks(d.fs, d.marksPath); err != nil {
@@ -187,37 +191,38 @@ func (d *directory) identify(partitions int) error {
 	}
 	switch m := d.marks; {
 	case m == nil && d.format.marked:
-		return damaged("the marks of the journal are missing: %s", d.marksPath)
+		return damaged("the marks of the journal are missing: %s does not exist", d.marksPath)
 	case m != nil && m.disk != d.format.disk:
-		return damaged("the journal's id is %s, and the marks in %s are of journal %s", d.format.disk, d.marksPath, m.disk)
-	case m != nil && len(m.shares) != d.format.partitions:
-		return damaged("the marks in %s are of %d partitions, not %d", d.marksPath, len(m.shares), d.format.partitions)
+		return damaged("the id of the journal is %s, but the marks in %s belong to journal %s", d.format.disk, d.marksPath, m.disk)
+	case m != nil && len(m.partitions) != d.format.partitions:
+		return damaged("the marks in %s have %d partitions, not %d", d.marksPath, len(m.partitions), d.format.partitions)
 	}
 	return nil
 }
 
-// create makes the marks before the format file: a directory with a format file has marks.
+// create writes the marks and then the format file of a new directory. In this order, a directory with a format file
+// always has marks.
 func (d *directory) create(partitions int) error {
 	if partitions == 0 {
 		partitions = defaultPartitions
 	}
 	if partitions < 1 || partitions > maxPartitions {
-		return fmt.Errorf("%d partitions: 1 to %d are possible", partitions, maxPartitions)
+		return fmt.Errorf("%d partitions are not possible: use 1 to %d", partitions, maxPartitions)
 	}
 	d.format = format{version: formatVersion, partitions: partitions, disk: newID(), marked: true}
-	d.marks = &marks{disk: d.format.disk, timeline: newID(), shares: make([]mark, partitions)}
+	d.marks = &marks{disk: d.format.disk, timeline: newID(), partitions: make([]partitionMark, partitions)}
 	if err := writeMarks(d.fs, d.marksPath, d.marks); err != nil {
 		return err
 	}
-	return d.write()
+	return d.writeFormat()
 }
 
-// verify returns the marks to go on with, which are durable: those that were there, once the store is found to hold
-// what they promise, or new ones for a store without marks. The marks of a copy get another timeline.
-// Errors: ErrDamaged; nothing has been changed then.
-func (d *directory) verify(v *verifier) (marks, error) {
+// verifyStore checks that the store contains what the marks promise, makes new marks of its content durable and returns
+// them. A store without marks, and a copy of a data directory, get a new timeline. It returns ErrDamaged, and has changed
+// nothing, if the store contains less than the marks promise or cannot be read.
+func (d *directory) verifyStore(v *verifier) (marks, error) {
 	if d.marks != nil && !d.marks.hasHistory() {
-		return *d.marks, nil // the store is new, or was never opened
+		return *d.marks, nil // a new store, or one that was never opened for writing
 	}
 	held, err := v.verify(d.marks, d.format.partitions)
 	if err != nil {
@@ -226,18 +231,18 @@ func (d *directory) verify(v *verifier) (marks, error) {
 	timeline := newID()
 	switch {
 	case d.marks == nil:
-		v.logger.Info("the journal had no marks, and has them now", "path", d.marksPath)
+		v.logger.Info("created the marks of a journal that had none", "path", d.marksPath)
 	case d.isCopy:
-		v.logger.Warn("the data directory is a copy: cursors that the original gave out end", "path", d.marksPath)
+		v.logger.Warn("the data directory is a copy: cursors from the original become invalid", "path", d.marksPath)
 	default:
 		timeline = d.marks.timeline
 	}
-	return d.accept(held, timeline)
+	return d.writeMarksOf(held, timeline)
 }
 
-// accept makes marks durable of what a store holds.
-func (d *directory) accept(held found, timeline string) (marks, error) {
-	m := marks{disk: d.format.disk, timeline: timeline, shares: held.shares, manifests: []extent{held.manifest}}
+// writeMarksOf makes marks durable that promise the content of a store, and returns them.
+func (d *directory) writeMarksOf(held storeContents, timeline string) (marks, error) {
+	m := marks{disk: d.format.disk, timeline: timeline, partitions: held.partitions, manifests: []extent{held.manifest}}
 	if err := writeMarks(d.fs, d.marksPath, &m); err != nil {
 		return m, err
 	}
@@ -245,21 +250,22 @@ func (d *directory) accept(held found, timeline string) (marks, error) {
 		return m, nil
 	}
 	d.format.marked = true
-	return m, d.write()
+	return m, d.writeFormat()
 }
 
-// upgrade makes a directory of an older format one of formatVersion. It is called once the store has been verified, before
-// the store is opened for writing.
-func (d *directory) upgrade() error {
+// upgradeFormat raises the directory to formatVersion. It is called after the store is verified and before it is opened
+// for writing.
+func (d *directory) upgradeFormat() error {
 	if d.format.version == formatVersion {
 		return nil
 	}
 	d.format.version = formatVersion
-	return d.write()
+	return d.writeFormat()
 }
 
-func (d *directory) read() (string, error) {
-	file, err := d.fs.Open(d.name(formatName))
+// readFormat returns the text of the format file.
+func (d *directory) readFormat() (string, error) {
+	file, err := d.fs.Open(d.join(formatName))
 	if err != nil {
 		return "", err
 	}
@@ -268,9 +274,9 @@ func (d *directory) read() (string, error) {
 	return string(text), err
 }
 
-// write makes the format file durable, and the directory that holds it.
-func (d *directory) write() error {
-	temporary := d.name(formatName + ".new")
+// writeFormat makes the format file durable, and the directory with it.
+func (d *directory) writeFormat() error {
+	temporary := d.join(formatName + ".new")
 	file, err := d.fs.Create(temporary, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
@@ -279,16 +285,73 @@ func (d *directory) write() error {
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
-	if err := d.fs.Rename(temporary, d.name(formatName)); err != nil {
+	if err := d.fs.Rename(temporary, d.join(formatName)); err != nil {
 		return err
 	}
 	return errors.Join(syncDirectory(d.fs, d.path), syncDirectory(d.fs, d.fs.PathDir(d.path)))
 }
 
+// syncDirectory makes the names in a directory durable.
 func syncDirectory(fs vfs.FS, path string) error {
 	dir, err := fs.OpenDir(path)
 	if err != nil {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Acceptance is the result of Accept.
+type Acceptance struct {
+	// Events is the number of events in the journal, according to the sequences of its feeds.
+	Events uint64
+	// Missing is the number of further events that the marks promise, or 0 if the marks are missing or unreadable.
+	Missing uint64
+}
+
+// Accept makes a data directory open although it contains less than its marks promise, because its operator has restored
+// parts of it or gives up the missing events. It replaces the marks and begins a new timeline, so that older cursors are
+// refused; the events stay unchanged. The journal must not be open. Accept fails if the store cannot be read.
+func Accept(o Options) (Acceptance, error) {
+	o = o.withDefaults()
+	a, err := acceptStore(o)
+	if err != nil {
+		return a, fmt.Errorf("data directory %s: %w", o.Dir, err)
+	}
+	return a, nil
+}
+
+// acceptStore is Accept without the name of the directory in its errors.
+func acceptStore(o Options) (a Acceptance, err error) {
+	d := &directory{fs: o.FS, path: o.Dir, marksPath: o.Marks}
+	for _, part := range []string{formatName, storeName} {
+		if has, err := d.contains(part); err != nil {
+			return a, err
+		} else if !has {
+			return a, damaged("%s is missing", d.join(part))
+		}
+	}
+	if d.lock, err = d.fs.Lock(d.join(lockName)); err != nil {
+		return a, fmt.Errorf("in use by another process: %w", err)
+	}
+	defer d.lock.Close()
+	text, err := d.readFormat()
+	if err != nil {
+		return a, err
+	}
+	if d.format, err = parseFormat(text); err != nil {
+		return a, err
+	}
+	held, err := o.verifier(d).verify(nil, d.format.partitions)
+	if err != nil {
+		return a, err
+	}
+	promised, _, _ := readMarks(o.FS, o.Marks) // unreadable marks are replaced
+	for p, has := range held.partitions {
+		a.Events += has.sequence
+		if promised != nil && p < len(promised.partitions) {
+			a.Missing += max(promised.partitions[p].sequence, has.sequence) - has.sequence
+		}
+	}
+	_, err = d.writeMarksOf(held, newID())
+	return a, err
 }

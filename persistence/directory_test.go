@@ -8,8 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func tiny(fs vfs.FS, dir string) Options {
-	return Options{Dir: dir, FS: fs, Logger: quiet, CacheBytes: minCache}
+// smallOptions returns the options of a journal with little memory.
+func smallOptions(fs vfs.FS, dir string) Options {
+	return Options{Dir: dir, FS: fs, Logger: discardLog, CacheBytes: minCache}
 }
 
 func mustOpen(t *testing.T, o Options) *Store {
@@ -28,7 +29,8 @@ func mustClose(t *testing.T, s *Store) {
 	}
 }
 
-func refuses(t *testing.T, o Options, parts ...string) {
+// mustFailToOpen opens a journal, which must fail with an error that names the directory and contains all parts.
+func mustFailToOpen(t *testing.T, o Options, parts ...string) {
 	t.Helper()
 	s, err := Open(o)
 	if err == nil {
@@ -44,103 +46,103 @@ func refuses(t *testing.T, o Options, parts ...string) {
 
 func TestDirectory(t *testing.T) {
 	fs := vfs.NewMem()
-	s := mustOpen(t, tiny(fs, "data"))
+	s := mustOpen(t, smallOptions(fs, "data"))
 	if s.Partitions() != defaultPartitions || len(s.Disk()) != 32 {
 		t.Fatalf("%d partitions, disk %q", s.Partitions(), s.Disk())
 	}
-	refuses(t, tiny(fs, "data"), "another process")
+	mustFailToOpen(t, smallOptions(fs, "data"), "another process")
 	disk := s.Disk()
 	mustClose(t, s)
 
-	other := tiny(fs, "data")
+	other := smallOptions(fs, "data")
 	other.Partitions = 3
-	refuses(t, other, "12 partitions, not 3")
-	s = mustOpen(t, tiny(fs, "data"))
+	mustFailToOpen(t, other, "12 partitions, not 3")
+	s = mustOpen(t, smallOptions(fs, "data"))
 	if s.Disk() != disk {
 		t.Fatal("the disk id changed")
 	}
 	mustClose(t, s)
 
-	three := tiny(fs, "three")
+	three := smallOptions(fs, "three")
 	three.Partitions = 3
 	s = mustOpen(t, three)
 	mustClose(t, s)
-	s = mustOpen(t, tiny(fs, "three"))
+	s = mustOpen(t, smallOptions(fs, "three"))
 	if s.Partitions() != 3 {
 		t.Fatalf("%d partitions", s.Partitions())
 	}
 	mustClose(t, s)
 	three.Partitions = maxPartitions + 1
 	three.Dir = "many"
-	refuses(t, three, "partitions")
+	mustFailToOpen(t, three, "partitions")
 }
 
-// TestDirectoryOnDisk takes the lock that keeps other processes out.
-func TestDirectoryOnDisk(t *testing.T) {
+// TestDirectoryLock opens a directory on disk twice: the lock refuses the second opening.
+func TestDirectoryLock(t *testing.T) {
 	dir := t.TempDir() + "/deep/data"
-	s := mustOpen(t, tiny(nil, dir))
-	refuses(t, tiny(nil, dir), "another process")
+	s := mustOpen(t, smallOptions(nil, dir))
+	mustFailToOpen(t, smallOptions(nil, dir), "another process")
 	mustClose(t, s)
-	mustClose(t, mustOpen(t, tiny(nil, dir)))
+	mustClose(t, mustOpen(t, smallOptions(nil, dir)))
 }
 
 func TestFormat(t *testing.T) {
 	for text, part := range map[string]string{
-		"":                                  "not a journal",
-		"something else":                    "not a journal",
-		"atelier journal 0":                 "format 0",
-		"atelier journal 3":                 "format 3; this program reads 1 to 2",
+		"":                                  "not one of a journal",
+		"something else":                    "not one of a journal",
+		"atelier journal 0":                 "format is version 0",
+		"atelier journal 3":                 "format is version 3; this program reads 1 to 2",
 		"atelier journal 1\npartitions x\n": "malformed",
 		"atelier journal 1\npartitions 0\ndisk abc\n": "0 partitions",
 	} {
 		fs := vfs.NewMem()
-		mustClose(t, mustOpen(t, tiny(fs, "data")))
+		mustClose(t, mustOpen(t, smallOptions(fs, "data")))
 		file, err := fs.Create("data/"+formatName, vfs.WriteCategoryUnspecified)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, _ = file.Write([]byte(text))
 		_ = file.Close()
-		refuses(t, tiny(fs, "data"), part)
+		mustFailToOpen(t, smallOptions(fs, "data"), part)
 	}
 }
 
-func TestOlderFormatIsReadAndUpgraded(t *testing.T) {
+func TestOlderFormatIsUpgraded(t *testing.T) {
 	fs := vfs.NewMem()
-	s := mustOpen(t, tiny(fs, "data"))
+	s := mustOpen(t, smallOptions(fs, "data"))
 	disk := s.Disk()
 	mustClose(t, s)
 	d := directory{fs: fs, path: "data"}
-	text, err := d.read()
+	text, err := d.readFormat()
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := fs.Create(d.name(formatName), vfs.WriteCategoryUnspecified)
+	file, err := fs.Create(d.join(formatName), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _ = file.Write([]byte(strings.Replace(text, "journal 2", "journal 1", 1)))
 	_ = file.Close()
 	for range 2 {
-		s = mustOpen(t, tiny(fs, "data"))
+		s = mustOpen(t, smallOptions(fs, "data"))
 		if s.Disk() != disk {
 			t.Errorf("the id of the journal has become %s", s.Disk())
 		}
 		mustClose(t, s)
-		if upgraded, err := d.read(); err != nil || upgraded != text {
+		if upgraded, err := d.readFormat(); err != nil || upgraded != text {
 			t.Errorf("the format file is %q, not %q: %v", upgraded, text, err)
 		}
 	}
 }
 
-func TestCopyThatWasCutOff(t *testing.T) {
+func TestCheckpointInterrupted(t *testing.T) {
 	fs := vfs.NewMem()
-	s := mustOpen(t, tiny(fs, "data"))
+	s := mustOpen(t, smallOptions(fs, "data"))
 	defer mustClose(t, s)
 	if err := s.Checkpoint("copy"); err != nil {
 		t.Fatal(err)
 	}
-	copied := mustOpen(t, tiny(fs, "copy"))
+	copied := mustOpen(t, smallOptions(fs, "copy"))
 	if copied.Disk() == s.Disk() || copied.Partitions() != s.Partitions() {
 		t.Fatalf("disk %s of %s", copied.Disk(), s.Disk())
 	}
@@ -148,10 +150,10 @@ func TestCopyThatWasCutOff(t *testing.T) {
 	if err := fs.Remove("copy/" + formatName); err != nil {
 		t.Fatal(err)
 	}
-	refuses(t, tiny(fs, "copy"), "cut off")
+	mustFailToOpen(t, smallOptions(fs, "copy"), "interrupted")
 }
 
-func TestMemory(t *testing.T) {
+func TestMemoryDefaults(t *testing.T) {
 	for _, c := range []struct{ cache, memtable, wantCache, wantMemtable int64 }{
 		{0, 0, 256 << 20, 32 << 20},
 		{128 << 20, 0, 128 << 20, 32 << 20},
@@ -167,10 +169,10 @@ func TestMemory(t *testing.T) {
 }
 
 func TestCollector(t *testing.T) {
-	f := newFaulty(t, Options{})
+	f := newFaultyJournal(t, Options{})
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(f.Collector())
-	f.must("a", 0)
+	f.mustAppend("a", 0)
 	f.append("a", 0)
 	value := func(name string) (total float64) {
 		families, err := registry.Gather()
@@ -209,6 +211,6 @@ func TestCollector(t *testing.T) {
 			t.Errorf("%s is %g, want at least %g", name, got, least)
 		}
 	}
-	f.finish()
+	f.mustClose()
 	value("after the end, without a panic")
 }

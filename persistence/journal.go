@@ -1,63 +1,93 @@
-// Package persistence is the journal: the durable, ordered history of every entity, with the indexes that belong to it.
+// Package persistence is the journal: the durable, ordered history of every entity, and the indexes over it.
 //
-// A stream is one entity's history. It lies in a partition, whose streams share one sequence (the feed), one term and
-// one order of commit. An append carries the version that its proposer saw and the epoch that it holds the partition
-// under; the journal refuses it when either is stale. Events and their index entries become durable together or not
-// at all.
+// A stream is the history of one entity. It belongs to a partition. The streams of a partition share one sequence (the
+// feed), one owner and one order of commits. A proposal carries the version of the stream that its proposer has seen and the
+// epoch under which the proposer leads the partition; the journal refuses it if either is stale. The events and index
+// entries of a proposal become durable together or not at all.
 //
-// Nothing is shown before it is durable: a View is the journal as it stood after a commit that is on disk. It holds
-// everything whose done was called before the view was opened; a snapshot of an entity's state alone may be shown
-// before it is durable, since it may be lost anyway.
+// Nothing can be read before it is durable. A View is the journal as of one commit, and contains at least everything that
+// was acknowledged before the view was opened. The only exception is Snapshot, the saved state of an entity: it may be
+// visible before it is durable, and may be lost.
+//
+// # From a proposal to the disk
+//
+// Open makes a Store, a journal on Pebble. In a Store, a proposal takes these steps:
+//
+//  1. Member.Append adds it to the queue of its partition (queue.enqueue), or refuses it at once: the queue is full, the
+//     member does not lead the partition, or the journal is closed.
+//  2. writer.run, the only goroutine that writes, takes entries from the queues of all partitions (queue.takeCommit): up
+//     to 1,024 entries or 1 MiB, without waiting for more, a round for each partition. Under load these commits grow by themselves.
+//     Each partition with queued entries gets its share of a commit, and a part of the bounds of the queue is reserved for
+//     each, so that one busy partition does not block the others.
+//  3. diskSpace.check refuses the commit if the disk is nearly full.
+//  4. committer.stage compares versions and epochs (applier.apply) and adds the rows of accepted proposals to the batch of
+//     the commit. A refused proposal adds nothing and does not affect the rest of its round.
+//  5. barrier.sync writes the batch and syncs Pebble's log, once for all partitions. Views that are opened meanwhile show
+//     the state before (views.beginCommit, views.endCommit).
+//  6. watchers.publishCommit claims each round (queue.claimRound), so that it is answered exactly once, and notifies the
+//     owner of each partition with an advanced feed.
+//  7. callbacks.callCommitted calls done for each proposal.
+//
+// Callbacks run one at a time, and those of one partition in the order of its proposals. The callback of a proposal that
+// step 1 refuses may run before those of earlier proposals.
+//
+// The caller gives up ownership of everything a proposal refers to until done is called: payloads and states are not copied.
+// Conversely, an Event's Payload and an Entry's Data belong to the journal and are valid until the next step of the
+// iteration; strings may be kept.
+//
+// # Opening and verifying a store
+//
+//  1. openDirectory checks that no part of the data directory is missing (directory.checkParts), locks it, and reads the
+//     format file and the marks (directory.readIdentity), or creates both.
+//  2. directory.verifyStore compares the store with the marks, a file outside Pebble that promises what the store contains
+//     at least. verifier.verify compares the manifest and, after an orderly end, the logs with their checksums; opens the
+//     store read-only; reads its tables and logs; and compares epochs and sequences. Open returns ErrDamaged if anything is
+//     missing or unreadable. Nothing on the disk has been changed until then.
+//  3. directory.upgradeFormat raises the format of an older directory.
+//  4. pebble.Open opens the store for writing and replays the logs.
+//  5. beginTerms makes a new epoch of each partition durable, so that no proposal from before is accepted.
+//  6. marksWriter.recordOpened writes the marks of the opened store, and Store.start starts writer.run and
+//     marksWriter.writePeriodically.
+//
+// A data directory is opened by one process at a time. Its number of partitions is fixed when it is created, and its id is
+// unique. Checkpoint creates another data directory. Accept makes a directory open although its marks promise more than
+// it contains. Positions in streams and feeds belong to a Timeline, which a restore renews.
 //
 // # Ownership
 //
-// Each partition has at most one owner at a time: the member that leads it. Leading it is a term with an epoch, which
-// grows with each term and is durable before anyone is told of it. Watch tells a member about its own terms. The
-// guarantees, for one partition:
+// Each partition has at most one owner at a time: the member that leads it. Leading a partition is a term, which has an epoch.
+// Epochs grow with each term and are durable before any member is notified of them. Open makes DefaultMember the owner of
+// every partition; Store.Member makes further members in the same process. A term takes these steps:
 //
-//   - A watcher is told in order of epochs. Notices with Owned and one epoch are the begin of the term and its advances;
-//     one without Owned and the same epoch is its end, and the last of that epoch. Where a term of the same member
-//     follows at once (its own renewal), the notice of the new epoch takes the place of the end.
-//   - The old owner is told of the end before the new one is told of its beginning, and the new owner's first notice has
-//     the sequence that includes everything that was applied before.
-//   - A proposal is applied in the term of its epoch or refused with a NotLeaderError. Each is answered exactly once,
-//     possibly after its proposer was told of the term's end; its outcome is then as valid as before.
-//   - A snapshot is dropped when its term has ended, so that none replaces that of a later owner.
-//   - A term also ends when the partition fails, because its committer cannot read what the partition holds or has lost
-//     its quorum: the owner is told, what is in flight is answered with ErrUnknown, everything later with a
-//     NotLeaderError. Other partitions go on. A later term begins with what is durable.
+//  1. Store.Move queues the move behind the proposals of the partition. It is a round of its own.
+//  2. committer.stage makes a new epoch (applier.beginTerm), which barrier.sync makes durable.
+//  3. queue.claimRound makes the new member the owner: from then on the queue refuses proposals of the old one.
+//  4. watchers.beginTerm notifies the old owner of the end of its term (watchers.endTerm), and then the new owner of the
+//     beginning of its own. The first notice has the sequence of the feed, including everything that was applied before.
+//  5. watchers.publishCommit notifies the owner of each advance of the feed.
+//  6. The term ends with the next move, or by an error: if the committer cannot read the partition or has lost its quorum,
+//     writer.failPartition (also called by Store.Fail) ends it. The owner is notified, proposals in flight are answered with
+//     ErrUnknown, and queued and later ones with a NotLeaderError. Other partitions continue.
+//  7. After an error, Move gives the partition an owner again, after reading its state from the disk; Store.Recover does
+//     this automatically. The new term begins with everything that is durable.
 //
-// # One machine
+// For one partition, the journal guarantees:
 //
-// Open makes a Store, a journal on Pebble that leads every partition. Store.Member makes further members, in the same
-// process, and Store.Move gives partitions to them.
+//   - A watcher receives notices in the order of epochs. Notices with Owned and the same epoch are the beginning of the term
+//     and its advances. A notice without Owned and with that epoch is the end of the term and its last notice. If a member's
+//     term is renewed, the notice of the new epoch replaces the end.
+//   - A proposal is applied in the term of its epoch or refused with a NotLeaderError. It is answered exactly once, possibly
+//     after its proposer was notified of the end of the term; its result is valid nevertheless.
+//   - A snapshot is dropped if its term has ended, so that it never replaces the snapshot of a later owner.
 //
-// Each partition has a queue, a committer and its own failure. One goroutine drains the bounded queues in turns, up to
-// 1024 entries or 1 MiB at a time and without waiting for more, and commits them as one batch with one sync; under load
-// batches grow by themselves. A partition with a long queue takes neither the room nor the turns of others: a part of
-// the bound is reserved for each. A proposal that is refused leaves the rest of its batch alone. Callbacks run one at a
-// time, and those of a partition in the order of its proposals. Those of proposals that never came to the writer (the
-// queue is full, the member is not the owner, the journal is closed) may run before those of earlier ones.
+// # Disk errors
 //
-// What a caller hands over belongs to the journal until it is written: payloads and states are not copied. What it
-// reads is the journal's: an Event's Payload and an Entry's Data are valid until the next step; strings may be kept.
-//
-// # When the disk is at fault
-//
-// With less free space than Options.MinFreeBytes, appends are refused with ErrRefused until there is room again. An
-// error of the log ends the journal, with all terms: what was in flight is answered with ErrUnknown, and everything
-// after with ErrClosed; views go on with what was durable; Failed tells the process to end, so that its supervisor starts it anew
-// and it reads from the disk what became of the rest. Flushes and compactions that fail are tried again, and end the
-// journal when they keep failing for another reason than want of room.
-//
-// # Data directory
-//
-// A data directory is opened by one process at a time. Its number of partitions is fixed when it is made, and it has an
-// id that no other has. Each opening takes a new epoch for every partition. Checkpoint makes another data directory.
-//
-// A file outside Pebble (Options.Marks) says what the store must hold at least. Open compares them before anything is
-// changed, and returns ErrDamaged where history or a part of the directory is missing, or a file cannot be read; Accept
-// makes such a directory open. Positions in streams and feeds belong to a Timeline, which a restore renews.
+// With less free space than Options.MinFreeBytes, proposals are refused with ErrRefused until there is space again. An error
+// of Pebble's log ends the journal and all terms (failure.fail): proposals in flight are answered with ErrUnknown, queued and
+// later ones with ErrClosed, and views continue to show the durable state. Failed then tells the process to exit, so that
+// its supervisor restarts it and the disk decides which of the proposals in flight are durable. Pebble retries flushes and
+// compactions that fail; they end the journal only if they keep failing for another reason than lack of space or of file
+// descriptors.
 package persistence
 
 import (
@@ -68,61 +98,64 @@ import (
 	"time"
 )
 
-// Partition numbers a share of the streams; 0 to the count fixed when the data directory was made.
+// Partition is the number of a partition, from 0 to the count that was fixed when the data directory was created.
 type Partition uint16
 
-// Stream names an entity's history: its kind, a slash and its identity.
+// Stream names the history of an entity: its kind, a slash and its identity.
 type Stream string
 
-// Journal is the durable store that entities append to. Its methods may be called from any goroutine.
+// Journal is the durable store of entities, as one member uses it. Its methods may be called from any goroutine.
 type Journal interface {
-	// Append queues a proposal and returns at once. done is called exactly once, from the journal's goroutine, when the
-	// outcome is durable or known to be refused; it must not block. Proposals of one stream are applied in the order of
-	// their calls.
+	// Append queues a proposal and returns at once. done is called exactly once, from a goroutine of the journal, when the
+	// proposal is durable or is known to be refused; it must not block. Proposals for one stream are applied in the order in
+	// which Append was called.
 	Append(p Proposal, done func(Result))
-	// View opens what is durable now. The caller closes it. Errors: ErrClosed.
+	// View returns the durable state of the journal. The caller closes the view. It returns ErrClosed after Close.
 	View() (View, error)
-	// SaveSnapshot stores an entity's state for a faster activation, in order with the proposals of its partition. It
-	// replaces the stream's last one. It may be lost, and is dropped when epoch is not the term under which the caller
-	// leads the partition. The caller saves versions that it knows to be durable, in ascending order: what is stored then
-	// always agrees with the stream, even where a save was lost.
+	// SaveSnapshot queues the state of an entity behind the proposals of its partition. It replaces the last snapshot of the
+	// stream, so that the entity is activated faster. The snapshot may be lost, and is dropped if the caller does not lead the
+	// partition under epoch. The caller must save only versions that it knows to be durable, in ascending order: then the
+	// stored snapshot always agrees with the stream, even if a later one was lost.
 	SaveSnapshot(p Partition, epoch uint64, s Stream, snapshot Snapshot)
-	// Watch calls fn with the caller's terms until ctx ends: first with the state of every partition, before it returns;
-	// then with each beginning and each end of a term, and with each advance of a feed during a term, before the
-	// proposers that advanced it are answered. Calls come one at a time, in the order that the package comment gives. fn
-	// must not block, and may call Append.
+	// Watch calls fn with the terms of the caller until ctx ends: with the state of every partition before Watch returns, and
+	// then with each beginning and end of a term and with each advance of a feed during a term. An advance is reported before
+	// the proposers that caused it are answered. Calls come one at a time, in the order that the package comment guarantees
+	// under "Ownership". fn must not block; it may call Append.
 	Watch(ctx context.Context, fn func(Notice))
-	// Checkpoint writes a consistent copy of everything durable into dir, which must not exist.
+	// Checkpoint writes a consistent copy of the durable state to dir, which must not exist.
 	Checkpoint(dir string) error
 }
 
-// View reads one durable state. What it yields is valid until the next step of the same iteration.
+// View reads one durable state of the journal. The values that an iteration yields are valid until its next step. After
+// View.Close or Journal.Close, all methods but Close return ErrClosed.
 type View interface {
-	// Head is the stream's last version; 0: no events.
+	// Head returns the last version of the stream, or 0 if it has no events.
 	Head(p Partition, s Stream) (uint64, error)
-	// Revision is the last of the stream's proposals that carried one; 0: none.
+	// Revision returns the revision of the last proposal for the stream that had one, or 0 if there is none.
 	Revision(p Partition, s Stream) (uint64, error)
-	// Read yields a stream's events with versions of at least from, ascending; or, descending, at most from.
+	// Read yields the events of a stream with versions of at least from in ascending order, or of at most from in descending
+	// order.
 	Read(p Partition, s Stream, from uint64, d Direction) iter.Seq2[Event, error]
-	// Payloads is Read for who wants no more of an event than its payload.
+	// Payloads yields the same events as Read, without decoding their metadata.
 	Payloads(p Partition, s Stream, from uint64, d Direction) iter.Seq2[Payload, error]
-	// Payload is the payload of one event, the caller's to keep; ok is false where there is no such event.
+	// Payload returns a copy of the payload of one event; ok is false if the event does not exist.
 	Payload(p Partition, s Stream, version uint64) (payload []byte, ok bool, err error)
-	// Feed yields the events of a partition with sequences of at least from, ascending, of the streams that want
-	// selects; want is called for every row, so that its answer for a stream may change during the walk. Events of other
-	// streams are passed over without being read: yield sees them with Stream and Sequence alone, once every thousand or
-	// so, so that a follower's cursor can move on. An event whose record is malformed has Stream, Version and Sequence.
+	// Feed yields the events of a partition with sequences of at least from, in ascending order, if want returns true for
+	// their stream. want is called for every row, so its result for a stream may change during the iteration; nil selects all
+	// streams. The events of other streams are not read: about once in a thousand rows, Feed yields an Event that has only
+	// Stream and Sequence, so that the caller can advance its cursor. An event with a malformed record has only Stream,
+	// Version and Sequence.
 	Feed(p Partition, from uint64, want func(Stream) bool) iter.Seq2[Event, error]
-	// Lookup is the data of one entry, the caller's to keep; ok is false where there is none.
+	// Lookup returns a copy of the data of one index entry; ok is false if the entry does not exist.
 	Lookup(p Partition, index, value string, order uint64) (data []byte, ok bool, err error)
 	// Index yields the entries that a query selects.
 	Index(p Partition, q Query) iter.Seq2[Entry, error]
-	// Snapshot is the stream's last snapshot; the zero Snapshot where there is none.
+	// Snapshot returns the last snapshot of the stream, or the zero Snapshot if there is none. The caller owns its state.
 	Snapshot(p Partition, s Stream) (Snapshot, error)
 	Close() error
 }
 
-// Direction is the order of a walk.
+// Direction is the order of an iteration.
 type Direction bool
 
 const (
@@ -130,14 +163,14 @@ const (
 	Descending Direction = true
 )
 
-// Proposal is what a stream's owner wants appended. Without events it changes index entries alone.
+// Proposal is a change that the owner of a partition wants to commit. Without events it changes index entries only.
 type Proposal struct {
 	Partition Partition
 	Stream    Stream
-	// Expected is the stream's version that the proposal was decided on.
+	// Expected is the version of the stream on which the proposal was decided.
 	Expected uint64
-	// Revision is the count of the stream's proposals with this one, of those that carry it; 0: not checked. It orders
-	// proposals that change entries alone, and refuses what was decided on one that the journal did not take.
+	// Revision must be one more than the revision of the stream, unless it is 0. It orders proposals without events, which
+	// do not change the version, and refuses every proposal that was decided after one that the journal has refused.
 	Revision uint64
 	// Epoch is the term under which the proposer leads the partition.
 	Epoch   uint64
@@ -145,26 +178,26 @@ type Proposal struct {
 	Entries []Change
 }
 
-// Event is one fact of a stream. The journal assigns Version (Expected + 1 and on) and Sequence.
+// Event is one event of a stream. The journal assigns Version (from Expected + 1) and Sequence.
 type Event struct {
 	Stream    Stream
 	Version   uint64
 	Sequence  uint64
 	Name      string
 	Payload   []byte
-	At        time.Time
+	At        time.Time // in milliseconds
 	Actor     string
 	CommandID string
 	RequestID string
 }
 
-// Payload is an event's own bytes.
+// Payload is the payload of the event with a version.
 type Payload struct {
 	Version uint64
 	Bytes   []byte
 }
 
-// Entry is one row of an index. Rows of one index and value are ordered by Order. Value may hold any bytes.
+// Entry is one row of an index. Rows with the same index and value are sorted by Order. Value may contain any bytes.
 type Entry struct {
 	Index string
 	Value string
@@ -172,7 +205,7 @@ type Entry struct {
 	Data  []byte
 }
 
-// Change puts or removes an entry; an entry with the same index, value and order is replaced.
+// Change puts or removes an entry. It replaces an entry with the same index, value and order.
 type Change struct {
 	Entry
 	Remove bool
@@ -182,64 +215,64 @@ type Change struct {
 type Query struct {
 	Index string
 	Value string
-	// Prefix selects every value that begins with Value, ordered by value and then order; From is ignored.
+	// Prefix selects all values that begin with Value, sorted by value and order; From is then ignored.
 	Prefix bool
-	// After leaves out the values up to and including it; for ascending queries with Prefix.
+	// After excludes the values up to and including this one. It applies to ascending queries with Prefix.
 	After string
-	// From is the first order: at least (ascending) or at most (descending) it.
+	// From is the least order of an ascending query, and the greatest of a descending one.
 	From      uint64
 	Direction Direction
 }
 
-// Snapshot is an entity's state as of a version.
+// Snapshot is the state of an entity as of a version.
 type Snapshot struct {
 	Version uint64
 	State   []byte
 }
 
-// Result is the outcome of a proposal. With a nil Err it is durable.
+// Result is the outcome of a proposal, which is durable if Err is nil.
 type Result struct {
-	// Version of the stream after the append.
+	// Version is the version of the stream after the append.
 	Version uint64
-	// Err is a ConflictError, a NotLeaderError, ErrUnknown, ErrRefused or ErrClosed.
+	// Err is nil, a ConflictError, a NotLeaderError, ErrUnknown, ErrRefused or ErrClosed.
 	Err error
 }
 
-// Notice tells a watcher that a term of its member has begun or ended, or that the feed has grown during the term.
+// Notice reports that a term of the watching member has begun or ended, or that the feed has advanced during the term.
 type Notice struct {
 	Partition Partition
-	// Epoch is, with Owned, the term under which the member leads the partition; without, its last term, which has ended
-	// (0: it had none).
+	// Epoch is the epoch of the member's term if Owned, and otherwise of its last term, which has ended (0 if it had none).
 	Epoch uint64
 	// Owned reports whether the member leads the partition.
 	Owned bool
-	// Sequence is the last durable one of the feed; without Owned, at least the last that the member was told.
+	// Sequence is the last durable sequence of the feed. Without Owned it may be older, but is at least the last one that the
+	// member was notified of.
 	Sequence uint64
 }
 
-// ConflictError refuses a proposal whose expected version or revision is not the stream's.
+// ConflictError is the error of a proposal if its expected version or revision is not the current one of the stream.
 type ConflictError struct{ Actual uint64 }
 
 func (e *ConflictError) Error() string {
 	return fmt.Sprintf("the stream is at version %d", e.Actual)
 }
 
-// NotLeaderError refuses a proposal of a member that does not lead the partition under the proposal's epoch. Epoch is
-// the partition's; 0: it has failed and nobody leads it, or there is no such partition.
+// NotLeaderError is the error of a proposal if its member does not lead the partition under its epoch. Epoch is the current
+// epoch of the partition, or 0 if the partition has failed and has no leader, or does not exist.
 type NotLeaderError struct{ Epoch uint64 }
 
 func (e *NotLeaderError) Error() string {
 	if e.Epoch == 0 {
 		return "no member leads the partition"
 	}
-	return fmt.Sprintf("the partition's epoch is %d", e.Epoch)
+	return fmt.Sprintf("the member does not lead the partition under this epoch: it is at epoch %d", e.Epoch)
 }
 
 var (
-	// ErrUnknown says that the proposal may or may not become durable: read again.
+	// ErrUnknown means that the proposal may or may not become durable: read the stream again.
 	ErrUnknown = errors.New("the outcome of the append is unknown")
-	// ErrRefused says that the proposal was not written and can be tried later: the disk is full, the queue is.
+	// ErrRefused means that the proposal was not written and may be retried: the disk or the queue is full.
 	ErrRefused = errors.New("the journal refuses writes for now")
-	// ErrClosed says that the journal is closed or has failed; nothing more is written.
+	// ErrClosed means that the journal is closed or has failed and writes nothing more.
 	ErrClosed = errors.New("the journal is closed")
 )

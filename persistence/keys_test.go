@@ -15,7 +15,7 @@ import (
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
 )
 
-// TestKeys holds the encoding to what is on disks already.
+// TestKeys compares the encoding of keys with the one that is stored on disks.
 func TestKeys(t *testing.T) {
 	datadriven.RunTest(t, "testdata/keys", func(t *testing.T, d *datadriven.TestData) string {
 		var p int
@@ -48,17 +48,17 @@ func TestKeys(t *testing.T) {
 		default:
 			d.Fatalf(t, "unknown key %s", d.Cmd)
 		}
-		at := split(key)
+		at := splitKey(key)
 		return fmt.Sprintf("%x | %x\n", key[:at], key[at:])
 	})
 }
 
-// unquote knows the bytes that the test's syntax has no room for.
+// unquote decodes bytes that the syntax of the test files cannot express.
 func unquote(s string) string {
 	return strings.NewReplacer("<00>", "\x00", "<01>", "\x01", "<02>", "\x02", "<ff>", "\xff").Replace(s)
 }
 
-// FuzzKeys compares the order of keys with that of what they say, and what is decoded with what was encoded.
+// FuzzKeys checks that encoded keys sort like their contents, and that decoding reverses encoding.
 func FuzzKeys(f *testing.F) {
 	f.Add("a", "b", uint64(1), "a\x00", "", uint64(2))
 	f.Add("", "\x00", uint64(0), "", "\x00\x01", ^uint64(0))
@@ -67,10 +67,10 @@ func FuzzKeys(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name1, value1 string, n1 uint64, name2, value2 string, n2 uint64) {
 		entry1, entry2 := appendEntryKey(nil, 1, name1, value1, n1), appendEntryKey(nil, 1, name2, value2, n2)
 		byEntry := cmp.Or(strings.Compare(name1, name2), strings.Compare(value1, value2), cmp.Compare(n1, n2))
-		checkPair(t, entry1, entry2, byEntry)
-		checkPair(t, entry1[:split(entry1)], entry2[:split(entry2)], cmp.Or(strings.Compare(name1, name2), strings.Compare(value1, value2)))
+		checkComparer(t, entry1, entry2, byEntry)
+		checkComparer(t, entry1[:splitKey(entry1)], entry2[:splitKey(entry2)], cmp.Or(strings.Compare(name1, name2), strings.Compare(value1, value2)))
 		event1, event2 := appendNumber(appendEventPrefix(nil, 1, Stream(name1)), n1), appendNumber(appendEventPrefix(nil, 1, Stream(name2)), n2)
-		checkPair(t, event1, event2, cmp.Or(strings.Compare(name1, name2), cmp.Compare(n1, n2)))
+		checkComparer(t, event1, event2, cmp.Or(strings.Compare(name1, name2), cmp.Compare(n1, n2)))
 		escaped, err := entryValue(entry1, len(appendValuesPrefix(nil, 1, name1, "")))
 		if err != nil {
 			t.Fatal(err)
@@ -88,8 +88,9 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// checkPair is what Pebble asks of a comparer with a split, for a and b and for keys shortened between them.
-func checkPair(t *testing.T, a, b []byte, want int) {
+// checkComparer checks the properties that Pebble requires of a comparer with a Split function, for a, b and shortened
+// keys between them.
+func checkComparer(t *testing.T, a, b []byte, want int) {
 	t.Helper()
 	if got := comparer.Compare(a, b); got != want {
 		t.Fatalf("%x and %x compare as %d, want %d", a, b, got, want)
@@ -100,17 +101,17 @@ func checkPair(t *testing.T, a, b []byte, want int) {
 	}
 	slices.SortFunc(keys, comparer.Compare)
 	for i, k := range keys {
-		prefix := k[:split(k)]
-		if split(prefix) != len(prefix) {
+		prefix := k[:splitKey(k)]
+		if splitKey(prefix) != len(prefix) {
 			t.Fatalf("the prefix %x of %x has a prefix of its own", prefix, k)
 		}
-		if i > 0 && comparer.Compare(keys[i-1][:split(keys[i-1])], prefix) > 0 {
+		if i > 0 && comparer.Compare(keys[i-1][:splitKey(keys[i-1])], prefix) > 0 {
 			t.Fatalf("prefixes of %x and %x are in the wrong order", keys[i-1], k)
 		}
 	}
 }
 
-// FuzzRecord reads records back, by hand and with the generated code.
+// FuzzRecord decodes encoded records, by hand and with the generated code.
 func FuzzRecord(f *testing.F) {
 	f.Add(uint64(1), "name", "actor", "command", "request", int64(1_700_000_000_000), []byte("payload"))
 	f.Add(uint64(0), "", "", "", "", int64(-1), []byte{})
@@ -120,7 +121,7 @@ func FuzzRecord(f *testing.F) {
 		size := metadataSize(&want)
 		record := appendRecord(nil, &want, sequence, size)
 		if len(record) != recordSize(&want, sequence, size) {
-			t.Fatalf("%d bytes, foretold %d", len(record), recordSize(&want, sequence, size))
+			t.Fatalf("%d bytes, but recordSize is %d", len(record), recordSize(&want, sequence, size))
 		}
 		var got Event
 		if err := new(decoder).decode(record, &got); err != nil {
@@ -140,7 +141,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzDecode feeds the decoders what no encoder wrote.
+// FuzzDecode passes arbitrary bytes to the decoders.
 func FuzzDecode(f *testing.F) {
 	event := Event{Name: "n", At: time.UnixMilli(5), Payload: []byte("p")}
 	f.Add(appendRecord(nil, &event, 9, metadataSize(&event)))
@@ -152,20 +153,20 @@ func FuzzDecode(f *testing.F) {
 		_, _ = unescape(b)
 		_, _ = keyNumber(b)
 		_, _ = entryValue(b, keyHeader)
-		if n := split(b); n > len(b) {
+		if n := splitKey(b); n > len(b) {
 			t.Fatalf("split %d of %d bytes", n, len(b))
 		}
 	})
 }
 
-func TestMetadataSkipsWhatItDoesNotKnow(t *testing.T) {
+func TestMetadataWithUnknownFields(t *testing.T) {
 	b, err := proto.Marshal(&journalv1.Metadata{Name: "n", At: 5, Actor: "a", CommandId: "c", RequestId: "r"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b = append(b, 0x78, 1, 0x82, 1, 1, 'x') // fields 15 and 16 of a later version
 	var e Event
-	if err := new(decoder).metadata(b, &e); err != nil {
+	if err := new(decoder).decodeMetadata(b, &e); err != nil {
 		t.Fatal(err)
 	}
 	if e.Name != "n" || e.At.UnixMilli() != 5 || e.Actor != "a" || e.CommandID != "c" || e.RequestID != "r" {

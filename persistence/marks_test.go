@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// mustRefuse opens a damaged directory, which must be refused without a change.
-func mustRefuse(t *testing.T, fs vfs.FS, o Options, parts ...string) {
+// mustBeDamaged opens a damaged directory, which must return ErrDamaged with all parts in its text, and change nothing.
+func mustBeDamaged(t *testing.T, fs vfs.FS, o Options, parts ...string) {
 	t.Helper()
 	before := imageOf(t, fs, "")
 	s, err := Open(o)
@@ -35,7 +35,7 @@ func mustRefuse(t *testing.T, fs vfs.FS, o Options, parts ...string) {
 	}
 }
 
-// TestMarks/... removes or exchanges parts of a data directory whose marks lie outside it.
+// TestMarks removes or exchanges parts of a data directory with marks outside it.
 func TestMarks(t *testing.T) {
 	h := newHistory(t)
 	outside := image{}
@@ -46,46 +46,46 @@ func TestMarks(t *testing.T) {
 		outside[path] = content
 	}
 	options := func(fs vfs.FS) Options {
-		o := tiny(fs, "data")
+		o := smallOptions(fs, "data")
 		o.Marks = "marks"
 		return o
 	}
 	t.Run("directory removed", func(t *testing.T) {
-		fs := image{"marks": outside["marks"]}.disk(t)
-		mustRefuse(t, fs, options(fs), "data/FORMAT is missing", "marks")
+		fs := image{"marks": outside["marks"]}.fileSystem(t)
+		mustBeDamaged(t, fs, options(fs), "data/FORMAT is missing", "marks")
 	})
 	t.Run("store removed", func(t *testing.T) {
-		fs := image{"marks": outside["marks"], "data/LOCK": {}, "data/FORMAT": outside["data/FORMAT"]}.disk(t)
-		mustRefuse(t, fs, options(fs), "data/store is missing")
+		fs := image{"marks": outside["marks"], "data/LOCK": {}, "data/FORMAT": outside["data/FORMAT"]}.fileSystem(t)
+		mustBeDamaged(t, fs, options(fs), "data/store is missing")
 	})
 	t.Run("marks removed", func(t *testing.T) {
-		fs := outside.with("marks", nil).disk(t)
-		mustRefuse(t, fs, options(fs), "the marks of the journal are missing", "marks")
+		fs := outside.replace("marks", nil).fileSystem(t)
+		mustBeDamaged(t, fs, options(fs), "the marks of the journal are missing", "marks")
 	})
 	t.Run("another journal", func(t *testing.T) {
-		fs := newHistory(t).closed.with("marks", outside["marks"]).disk(t)
-		mustRefuse(t, fs, options(fs), "are of journal")
+		fs := newHistory(t).closed.replace("marks", outside["marks"]).fileSystem(t)
+		mustBeDamaged(t, fs, options(fs), "belong to journal")
 	})
 	t.Run("older copy of the journal", func(t *testing.T) {
-		fs := outside.disk(t)
+		fs := outside.fileSystem(t)
 		s := mustOpen(t, options(fs))
 		appendRows(t, s, 0, 10, 10)
 		mustClose(t, s)
 		later := imageOf(t, fs, "")["marks"]
-		fs = outside.with("marks", later).disk(t)
-		mustRefuse(t, fs, options(fs), "older than MANIFEST")
+		fs = outside.replace("marks", later).fileSystem(t)
+		mustBeDamaged(t, fs, options(fs), "older than MANIFEST")
 	})
 	t.Run("whole", func(t *testing.T) {
-		mustClose(t, mustOpen(t, options(outside.disk(t))))
+		mustClose(t, mustOpen(t, options(outside.fileSystem(t))))
 	})
 }
 
-// TestLogRemovedAfterCrash loses the log of a crash, and with it events that the marks know of.
+// TestLogRemovedAfterCrash removes the log after a crash, and with it events that the marks promise.
 func TestLogRemovedAfterCrash(t *testing.T) {
 	fs := vfs.NewCrashableMem()
-	s := mustOpen(t, tiny(fs, "data"))
+	s := mustOpen(t, smallOptions(fs, "data"))
 	appendRows(t, s, 3, 0, 0)
-	if err := s.keeper.save(); err != nil {
+	if err := s.marksWriter.write(); err != nil {
 		t.Fatal(err)
 	}
 	crashed := fs.CrashClone(vfs.CrashCloneCfg{})
@@ -101,15 +101,15 @@ func TestLogRemovedAfterCrash(t *testing.T) {
 			}
 		}
 	}
-	mustRefuse(t, crashed, tiny(crashed, "data"), "partition", "has held event")
+	mustBeDamaged(t, crashed, smallOptions(crashed, "data"), "partition", "has contained event")
 }
 
-// TestDirectoryWithoutMarks opens a directory that a version without marks has left, and goes on to want its marks.
+// TestDirectoryWithoutMarks opens a directory from before there were marks. From then on it does not open without them.
 func TestDirectoryWithoutMarks(t *testing.T) {
 	h := newHistory(t)
 	unmarked := strings.TrimSuffix(string(h.crashed["data/"+formatName]), formatMarked)
-	fs := h.crashed.with("data/"+formatName, []byte(unmarked)).with("data/"+marksName, nil).disk(t)
-	s := mustOpen(t, tiny(fs, "data"))
+	fs := h.crashed.replace("data/"+formatName, []byte(unmarked)).replace("data/"+marksName, nil).fileSystem(t)
+	s := mustOpen(t, smallOptions(fs, "data"))
 	if rows, err := rowsOf(s); err != nil || len(rows) != len(h.rows) {
 		t.Fatalf("%d rows, want %d: %v", len(rows), len(h.rows), err)
 	}
@@ -117,15 +117,15 @@ func TestDirectoryWithoutMarks(t *testing.T) {
 	if err := fs.Remove("data/" + marksName); err != nil {
 		t.Fatal(err)
 	}
-	mustRefuse(t, fs, tiny(fs, "data"), "marks")
+	mustBeDamaged(t, fs, smallOptions(fs, "data"), "marks")
 }
 
-// TestOlderProgram has a version without marks write to the store in between.
-func TestOlderProgram(t *testing.T) {
-	fs := newHistory(t).closed.disk(t)
-	o := tiny(fs, "data").withDefaults()
+// TestStoreWrittenWithoutMarks lets an older program, which keeps no marks, write to the store in between.
+func TestStoreWrittenWithoutMarks(t *testing.T) {
+	fs := newHistory(t).closed.fileSystem(t)
+	o := smallOptions(fs, "data").withDefaults()
 	for range 2 {
-		db, err := pebble.Open("data/store", o.pebble(fs, &background{failure: newFailure(quiet), metrics: newMetrics()}))
+		db, err := pebble.Open("data/store", o.pebble(fs, &backgroundErrors{failure: newFailure(discardLog), metrics: newMetrics()}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,12 +133,12 @@ func TestOlderProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mustClose(t, mustOpen(t, tiny(fs, "data")))
+	mustClose(t, mustOpen(t, smallOptions(fs, "data")))
 }
 
 func TestAccept(t *testing.T) {
-	fs := newHistory(t).closed.disk(t)
-	o := tiny(fs, "data")
+	fs := newHistory(t).closed.fileSystem(t)
+	o := smallOptions(fs, "data")
 	s := mustOpen(t, o)
 	timeline := s.Timeline()
 	if _, err := Accept(o); err == nil || !strings.Contains(err.Error(), "another process") {
@@ -148,7 +148,7 @@ func TestAccept(t *testing.T) {
 	if err := fs.Remove("data/" + marksName); err != nil {
 		t.Fatal(err)
 	}
-	mustRefuse(t, fs, o, "marks")
+	mustBeDamaged(t, fs, o, "marks")
 	a, err := Accept(o)
 	if err != nil || a.Events != 19 || a.Missing != 0 {
 		t.Fatalf("%+v, %v", a, err)
@@ -163,7 +163,7 @@ func TestAccept(t *testing.T) {
 func TestTimeline(t *testing.T) {
 	dir := t.TempDir()
 	timeline := func(name string) string {
-		s := mustOpen(t, tiny(nil, dir+"/"+name))
+		s := mustOpen(t, smallOptions(nil, dir+"/"+name))
 		defer mustClose(t, s)
 		return s.Timeline()
 	}
@@ -171,7 +171,7 @@ func TestTimeline(t *testing.T) {
 	if len(first) != 32 || timeline("data") != first {
 		t.Fatal("another opening has another timeline")
 	}
-	s := mustOpen(t, tiny(nil, dir+"/data"))
+	s := mustOpen(t, smallOptions(nil, dir+"/data"))
 	if err := s.Checkpoint(dir + "/checkpoint"); err != nil {
 		t.Fatal(err)
 	}
@@ -184,12 +184,12 @@ func TestTimeline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recognises := placeOf(file) != ""
+	recognises := fileIDOf(file) != ""
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if !recognises {
-		t.Skip("the file system keeps no time of birth")
+		t.Skip("the file system stores no time of birth")
 	}
 	if err := os.CopyFS(dir+"/copy", os.DirFS(dir+"/data")); err != nil {
 		t.Fatal(err)
@@ -209,10 +209,10 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// TestDamagedTableWhileOpen damages a table under an open journal: the read fails, and the journal goes on.
+// TestDamagedTableWhileOpen damages a table of an open journal: reads of it fail, and the journal continues.
 func TestDamagedTableWhileOpen(t *testing.T) {
 	fs := vfs.NewMem()
-	s := mustOpen(t, tiny(fs, "data"))
+	s := mustOpen(t, smallOptions(fs, "data"))
 	defer mustClose(t, s)
 	appendRows(t, s, 0, 0, 0)
 	if err := s.db.Flush(); err != nil {
@@ -253,10 +253,10 @@ func TestDamagedTableWhileOpen(t *testing.T) {
 	}
 }
 
-// TestSnapshotTooLarge drops a snapshot, says whose, and counts it.
+// TestSnapshotTooLarge drops a snapshot, logs its stream and counts it.
 func TestSnapshotTooLarge(t *testing.T) {
 	var log bytes.Buffer
-	o := tiny(vfs.NewMem(), "data")
+	o := smallOptions(vfs.NewMem(), "data")
 	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	s := mustOpen(t, o)
 	s.SaveSnapshot(0, 1, "workspace/large", Snapshot{Version: 1, State: make([]byte, maxProposalBytes)})
@@ -270,8 +270,13 @@ func TestSnapshotTooLarge(t *testing.T) {
 	if err != nil || len(families) != 1 {
 		t.Fatalf("%v, %v", families, err)
 	}
-	counted := families[0].Metric[0]
-	if counted.GetLabel()[0].GetValue() != string(tooLarge) || counted.GetCounter().GetValue() != 1 {
-		t.Errorf("counted: %v", counted)
+	for _, series := range families[0].Metric {
+		want := 0.0
+		if series.GetLabel()[0].GetValue() == string(reasonTooLarge) {
+			want = 1
+		}
+		if series.GetCounter().GetValue() != want {
+			t.Errorf("counted %v, want %v", series, want)
+		}
 	}
 }

@@ -4,22 +4,24 @@ import (
 	"errors"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reason is why a proposal was not written.
+// reason is the reason why a proposal or snapshot was not written. It is a label of metrics.
 type reason string
 
 const (
-	accepted  reason = ""
-	closed    reason = "closed"
-	queueFull reason = "queue"
-	diskFull  reason = "disk"
-	tooLarge  reason = "size"
-	conflict  reason = "conflict"
-	notLeader reason = "epoch"
+	reasonNone      reason = ""
+	reasonClosed    reason = "closed"
+	reasonQueueFull reason = "queue"
+	reasonDiskFull  reason = "disk"
+	reasonTooLarge  reason = "size"
+	reasonConflict  reason = "conflict"
+	reasonNotLeader reason = "epoch"
 )
 
+// metrics are counted by the journal itself; storeMetrics are read from the store.
 type metrics struct {
 	batch            prometheus.Histogram
 	latency          prometheus.Histogram
@@ -33,6 +35,7 @@ type metrics struct {
 	partitionFailures prometheus.Counter
 }
 
+// newMetrics returns the metrics that the journal counts itself.
 func newMetrics() *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "atelier_journal_" + name, Help: help})
@@ -46,36 +49,37 @@ func newMetrics() *metrics {
 		latency: histogram("commit_seconds", "Time to apply and sync a commit.", prometheus.ExponentialBuckets(50e-6, 2, 16)),
 		bytes:   counter("bytes_total", "Bytes of committed proposals and snapshots."),
 		snapshots: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "atelier_journal_snapshots_dropped_total", Help: "Snapshots of entities not kept, by reason."}, []string{"reason"}),
+			Name: "atelier_journal_snapshots_dropped_total", Help: "Snapshots of entities that were not saved, by reason."}, []string{"reason"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "atelier_journal_refused_total", Help: "Proposals not written, by reason."}, []string{"reason"}),
+			Name: "atelier_journal_refused_total", Help: "Refused proposals, by reason."}, []string{"reason"}),
 		backgroundErrors: counter("background_errors_total", "Failed flushes and compactions."),
 		damagedReads:     counter("damaged_reads_total", "Reads that met a damaged block of a table."),
-		stalls:           counter("write_stalls_total", "Times that writes waited for flushes or compactions."),
+		stalls:           counter("write_stalls_total", "Times when writes had to wait for flushes or compactions."),
 
-		partitionFailures: counter("partition_failures_total", "Errors that ended the term of one partition."),
+		partitionFailures: counter("partition_failures_total", "Errors that ended the term of a single partition."),
 	}
-	for _, why := range []reason{closed, queueFull, diskFull, tooLarge, conflict, notLeader} {
-		m.refuse(why, 0) // a series that begins at 0 shows its first increase
+	for _, why := range []reason{reasonClosed, reasonQueueFull, reasonDiskFull, reasonTooLarge, reasonConflict, reasonNotLeader} {
+		m.countRefused(why, 0) // Prometheus sees the first increase only of a series that begins at 0
 		m.snapshots.WithLabelValues(string(why))
 	}
 	return m
 }
 
-func (m *metrics) refuse(why reason, n int) {
+// countRefused counts n refused proposals.
+func (m *metrics) countRefused(why reason, n int) {
 	m.refused.WithLabelValues(string(why)).Add(float64(n))
 }
 
-// commit counts what one commit carried of some partitions.
-func (m *metrics) commit(lanes []*lane, bytes int, took time.Duration) {
+// countCommit counts the rounds of one commit.
+func (m *metrics) countCommit(lanes []*lane, bytes int, took time.Duration) {
 	proposals := 0
 	for _, l := range lanes {
 		r := &l.round
 		proposals += len(r.proposals)
-		m.snapshots.WithLabelValues(string(notLeader)).Add(float64(r.dropped))
+		m.snapshots.WithLabelValues(string(reasonNotLeader)).Add(float64(r.droppedSnapshots))
 		for i := range r.results {
 			if err := r.results[i].Err; err != nil {
-				m.refuse(refusal(err), 1)
+				m.countRefused(reasonOf(err), 1)
 			}
 		}
 	}
@@ -86,14 +90,101 @@ func (m *metrics) commit(lanes []*lane, bytes int, took time.Duration) {
 	m.bytes.Add(float64(bytes))
 }
 
-func refusal(err error) reason {
+// reasonOf returns the reason of a refusal by the committer.
+func reasonOf(err error) reason {
 	if stale := (*ConflictError)(nil); errors.As(err, &stale) {
-		return conflict
+		return reasonConflict
 	}
-	return notLeader
+	return reasonNotLeader
 }
 
-func (m *metrics) all() []prometheus.Collector {
+// collectors returns all metrics.
+func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.batch, m.latency, m.bytes, m.snapshots, m.refused, m.backgroundErrors, m.damagedReads, m.stalls,
 		m.partitionFailures}
+}
+
+// Collector returns the metrics of the journal, including the most important ones of Pebble.
+func (s *Store) Collector() prometheus.Collector { return collector{s} }
+
+// collector implements prometheus.Collector.
+type collector struct{ store *Store }
+
+// storeMetric is a metric that is read from the store at each collection.
+type storeMetric struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(s *Store, m *pebble.Metrics) float64
+}
+
+// newStoreMetric returns a metric of the store. name is without the prefix atelier_journal_.
+func newStoreMetric(name, help string, kind prometheus.ValueType, value func(s *Store, m *pebble.Metrics) float64) storeMetric {
+	return storeMetric{prometheus.NewDesc("atelier_journal_"+name, help, nil, nil), kind, value}
+}
+
+var storeMetrics = []storeMetric{
+	newStoreMetric("queue_proposals", "Proposals in the queue.", prometheus.GaugeValue,
+		func(s *Store, _ *pebble.Metrics) float64 { n, _ := s.queue.depth(); return float64(n) }),
+	newStoreMetric("queue_bytes", "Bytes of the proposals in the queue.", prometheus.GaugeValue,
+		func(s *Store, _ *pebble.Metrics) float64 { _, n := s.queue.depth(); return float64(n) }),
+	newStoreMetric("failed", "1 if the journal has failed and writes nothing more.", prometheus.GaugeValue,
+		func(s *Store, _ *pebble.Metrics) float64 { return boolValue(s.failure.cause() != nil) }),
+	newStoreMetric("failed_partitions", "Partitions that have failed and have no leader.", prometheus.GaugeValue,
+		func(s *Store, _ *pebble.Metrics) float64 { return float64(s.queue.failedCount()) }),
+	newStoreMetric("disk_full", "1 while proposals are refused because the disk is nearly full.", prometheus.GaugeValue,
+		func(s *Store, _ *pebble.Metrics) float64 { return boolValue(s.diskSpace.full.Load()) }),
+	newStoreMetric("pebble_disk_bytes", "Disk space that Pebble uses.", prometheus.GaugeValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.DiskSpaceUsage()) }),
+	newStoreMetric("pebble_wal_bytes_total", "Bytes written to the log.", prometheus.CounterValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.WAL.BytesWritten) }),
+	newStoreMetric("pebble_memtable_bytes", "Memory of memtables.", prometheus.GaugeValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.MemTable.Size) }),
+	newStoreMetric("pebble_cache_bytes", "Memory of cached blocks.", prometheus.GaugeValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.BlockCache.Size) }),
+	newStoreMetric("pebble_cache_hits_total", "Blocks found in the cache.", prometheus.CounterValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.BlockCache.Hits) }),
+	newStoreMetric("pebble_cache_misses_total", "Blocks read from disk.", prometheus.CounterValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.BlockCache.Misses) }),
+	newStoreMetric("pebble_flushes_total", "Flushed memtables.", prometheus.CounterValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Flush.Count) }),
+	newStoreMetric("pebble_compactions_total", "Compactions.", prometheus.CounterValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Compact.Count) }),
+	newStoreMetric("pebble_compaction_debt_bytes", "Estimated bytes that compactions still have to write.", prometheus.GaugeValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Compact.EstimatedDebt) }),
+	newStoreMetric("pebble_l0_sublevels", "Sublevels of level 0, each of which a read may have to search.", prometheus.GaugeValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Levels[0].Sublevels) }),
+	newStoreMetric("pebble_read_amplification", "Levels and sublevels that a read may have to search.", prometheus.GaugeValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.ReadAmp()) }),
+	newStoreMetric("pebble_snapshots", "Open snapshots.", prometheus.GaugeValue,
+		func(_ *Store, m *pebble.Metrics) float64 { return float64(m.Snapshots.Count) }),
+}
+
+func boolValue(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (c collector) Describe(out chan<- *prometheus.Desc) {
+	for _, one := range c.store.metrics.collectors() {
+		one.Describe(out)
+	}
+	for _, g := range storeMetrics {
+		out <- g.desc
+	}
+}
+
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	for _, one := range c.store.metrics.collectors() {
+		one.Collect(out)
+	}
+	if c.store.views.enter() != nil {
+		return // Pebble is closed
+	}
+	defer c.store.views.exit()
+	m := c.store.db.Metrics()
+	for _, g := range storeMetrics {
+		out <- prometheus.MustNewConstMetric(g.desc, g.kind, g.value(c.store, m))
+	}
 }

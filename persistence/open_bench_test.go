@@ -15,9 +15,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// BenchmarkOpen measures how long the journal takes to open with five million events and with none, after it was closed
-// and after its process was killed, in turns. The journal that is killed with events had the longest log that Pebble
-// allows: flushes had stopped until Pebble stalled the writes.
+// BenchmarkOpen measures the time to open a journal with five million events and with none, after an orderly end and
+// after a kill, in turn. The killed journal with events has the longest log that Pebble allows: flushes are blocked until
+// Pebble stalls writes.
 func BenchmarkOpen(b *testing.B) {
 	const events = 5_000_000
 	root := b.TempDir()
@@ -28,7 +28,7 @@ func BenchmarkOpen(b *testing.B) {
 		if err := openFilled(b, dir, n).Close(); err != nil {
 			b.Fatal(err)
 		}
-		copyKilled(b, dir, dir+"-killed", n > 0)
+		copyAfterKill(b, dir, dir+"-killed", n > 0)
 	}
 	took := map[string][]time.Duration{}
 	for b.Loop() {
@@ -56,7 +56,7 @@ func BenchmarkOpen(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// openFilled returns an open journal of events of about 200 bytes in 1,000 streams.
+// openFilled returns an open journal with events of about 200 bytes in 1,000 streams.
 func openFilled(b *testing.B, dir string, events int) *Store {
 	s := openOn(b, vfs.Default, dir)
 	a := newFiller(s, "bench/")
@@ -69,9 +69,9 @@ func openFilled(b *testing.B, dir string, events int) *Store {
 	return s
 }
 
-// copyKilled copies a journal as it is when its process is killed, with the longest log where it is loaded: tables can no
-// longer be written, and events are appended until Pebble stalls.
-func copyKilled(b *testing.B, dir, to string, loaded bool) {
+// copyAfterKill copies a journal in the state in which a kill leaves it. If loaded, it has the longest log: creating
+// tables blocks, and events are appended until Pebble stalls writes.
+func copyAfterKill(b *testing.B, dir, to string, loaded bool) {
 	var fault atomic.Pointer[func(errorfs.Op) error]
 	s := openOn(b, errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if hold := fault.Load(); hold != nil {
@@ -81,7 +81,7 @@ func copyKilled(b *testing.B, dir, to string, loaded bool) {
 	})), dir)
 	release := make(chan struct{})
 	if loaded {
-		isTable := failing(errors.New("table"), tableSuffix, errorfs.OpCreate)
+		isTable := faultOn(errors.New("table"), tableSuffix, errorfs.OpCreate)
 		hold := func(op errorfs.Op) error {
 			if isTable(op) != nil {
 				<-release
@@ -99,7 +99,7 @@ func copyKilled(b *testing.B, dir, to string, loaded bool) {
 	}
 }
 
-// copyTo copies a directory durably, so that syncs of the journal do not wait for the copy to be written.
+// copyTo copies a directory durably, so that later syncs of the journal do not wait for the copy to be written.
 func copyTo(b *testing.B, from, to string) {
 	if _, err := vfs.Clone(vfs.Default, vfs.Default, from, to, vfs.CloneSync); err != nil {
 		b.Fatal(err)
@@ -114,7 +114,7 @@ func openOn(b *testing.B, fs vfs.FS, dir string) *Store {
 	return s
 }
 
-// filler appends batches of events to streams in turn.
+// filler appends batches of events to its streams in turn.
 type filler struct {
 	store  *Store
 	kind   string
@@ -134,7 +134,7 @@ func newFiller(s *Store, kind string) *filler {
 	return a
 }
 
-// append reports whether there was room for a batch within two seconds: otherwise writes are stalled.
+// append appends a batch, and reports whether there was room for it within two seconds. If not, writes are stalled.
 func (a *filler) append(b *testing.B) bool {
 	select {
 	case a.room <- struct{}{}:

@@ -9,41 +9,43 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Options say where a journal lies and what it may use. Only Dir is needed.
+// Options configure a journal. Only Dir is required.
 type Options struct {
-	// Dir is the data directory; it is made where there is none.
+	// Dir is the data directory, which is created if it does not exist.
 	Dir string
-	// Partitions is fixed when the directory is made: 12 then by default. 0 for one that exists: whatever it has.
+	// Partitions is the number of partitions of a directory that is created: 12 by default. For an existing directory, 0
+	// accepts its number, and Open fails if any other value differs from it.
 	Partitions int
-	// Marks is the file that holds the journal's identity and high-water marks, in a folder that exists. It is best kept
-	// outside Dir, so that it survives Dir. The default is a file of Dir.
+	// Marks is the file with the journal's identity and high-water marks, in a folder that exists. It should be outside
+	// Dir, so that it survives the loss of Dir. The default is a file in Dir.
 	Marks string
-	// FS defaults to the machine's.
+	// FS defaults to the file system of the machine.
 	FS     vfs.FS
 	Logger *slog.Logger
 	// CacheBytes is the memory for Pebble's blocks and memtables: 256 MiB by default, at least 4 MiB.
 	CacheBytes int64
-	// MemtableBytes is 32 MiB by default, and never more than a quarter of the cache, out of which it is reserved.
+	// MemtableBytes is the size of a memtable: 32 MiB by default, and at most a quarter of the cache, from which it is
+	// reserved.
 	MemtableBytes int64
-	// MinFreeBytes is the free space below which appends are refused: 64 MiB by default.
+	// MinFreeBytes is the free space below which proposals are refused: 64 MiB by default.
 	MinFreeBytes uint64
-	// QueueProposals and QueueBytes bound what waits to be written: 65536 and 64 MiB by default.
+	// QueueProposals and QueueBytes bound the queue of all partitions: 65,536 entries and 64 MiB by default.
 	QueueProposals int
 	QueueBytes     int
-	// OpenFiles is about how many files Pebble has open: 1000 by default, at least MinOpenFiles. Tables that are being read
-	// may be open beyond it.
+	// OpenFiles is about how many files Pebble keeps open: 1,000 by default, at least MinOpenFiles. Tables that are being
+	// read may be open in addition.
 	OpenFiles int
-	// CachedHeads is how many streams' versions are kept in memory: 65536 by default.
+	// CachedHeads is the number of streams that have their versions in memory: 65,536 by default.
 	CachedHeads int
 }
 
-// MinOpenFiles is the least that Pebble has open at a time: 64 tables, and its logs, manifest and directories.
+// MinOpenFiles is the least number of files that Pebble keeps open: 64 tables, and its logs, manifest and directories.
 const MinOpenFiles = 74
 
 const (
 	minCache     = 4 << 20
 	defaultCache = 256 << 20
-	// A kill leaves as much log to replay as memtablesWaiting memtables hold.
+	// The log that is replayed after a kill is as long as memtablesWaiting memtables.
 	defaultMemtable   = 32 << 20
 	memtablesInCache  = 4
 	memtablesWaiting  = 3
@@ -58,6 +60,7 @@ const (
 	defaultMinFree    = 64 << 20
 )
 
+// withDefaults returns the options with the defaults for everything that is not set.
 func (o Options) withDefaults() Options {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -76,21 +79,23 @@ func (o Options) withDefaults() Options {
 		o.MemtableBytes = defaultMemtable
 	}
 	o.MemtableBytes = min(o.MemtableBytes, o.CacheBytes/memtablesInCache)
-	o.MinFreeBytes = positive(o.MinFreeBytes, defaultMinFree)
-	o.QueueProposals = positive(o.QueueProposals, defaultQueue)
-	o.QueueBytes = positive(o.QueueBytes, defaultQueueBytes)
-	o.CachedHeads = positive(o.CachedHeads, defaultHeads)
+	o.MinFreeBytes = positiveOr(o.MinFreeBytes, defaultMinFree)
+	o.QueueProposals = positiveOr(o.QueueProposals, defaultQueue)
+	o.QueueBytes = positiveOr(o.QueueBytes, defaultQueueBytes)
+	o.CachedHeads = positiveOr(o.CachedHeads, defaultHeads)
 	return o
 }
 
-func positive[N int | uint64](n, otherwise N) N {
+// positiveOr returns n if it is positive, and otherwise the default.
+func positiveOr[N int | uint64](n, fallback N) N {
 	if n <= 0 {
-		return otherwise
+		return fallback
 	}
 	return n
 }
 
-func (o Options) pebble(fs vfs.FS, b *background) *pebble.Options {
+// pebble returns the options of a store on fs. backgroundErrors receives its background events.
+func (o Options) pebble(fs vfs.FS, b *backgroundErrors) *pebble.Options {
 	p := &pebble.Options{
 		FS:                          fs,
 		Comparer:                    comparer,
@@ -105,9 +110,10 @@ func (o Options) pebble(fs vfs.FS, b *background) *pebble.Options {
 		EventListener:               b.listener(),
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 	}
-	// A replay reads long runs of rows, for which fast decompression is worth more than a smaller disk.
+	// A replay reads long runs of rows: fast decompression matters more than a small store.
 	p.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionFastest })
-	// Split would make Pebble keep most rows of a stream apart from their keys, though walks read both.
+	// Because comparer.Split separates the version from a key, Pebble would store the values of most events of a stream in
+	// other blocks than their keys, although iterations read both.
 	p.Experimental.EnableValueBlocks = func() bool { return false }
 	for i := range p.Levels {
 		p.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)

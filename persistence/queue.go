@@ -6,59 +6,64 @@ import (
 )
 
 const (
+	// maxBatchProposals and maxBatchBytes bound one commit.
 	maxBatchProposals = 1024
 	maxBatchBytes     = 1 << 20
 )
 
-// pending is one thing to be written: a proposal, a snapshot of an entity's state, or a move of the partition.
-type pending struct {
+// queueEntry is a proposal, a snapshot of an entity's state, or a move of the partition.
+type queueEntry struct {
 	proposal Proposal
-	// done is called with the outcome; for a move, Result.Version is the new epoch. A snapshot has none.
-	done func(Result)
-	save *save
-	// move is the member that the partition moves to.
+	// done is called with the outcome; the Version of a move's result is the new epoch. A snapshot has no callback.
+	done     func(Result)
+	snapshot *snapshotSave
+	// move is the new owner of the partition, or nil if the entry is not a move.
 	move *Member
+	// size is the approximate number of bytes.
 	size int
 }
 
-type save struct {
+// snapshotSave is a snapshot of a stream that was taken under an epoch.
+type snapshotSave struct {
 	stream   Stream
 	epoch    uint64
 	snapshot Snapshot
 }
 
-// lane is one partition's path through the writer: its queue, its committer, its round and whether it has failed.
+// lane is the way of one partition through the writer: its queue, its owner, its committer, its round, and whether it has
+// failed.
 type lane struct {
 	partition Partition
 	committer committer
 
-	// The queue's lock guards the fields from here to inFlight.
+	// The lock of the queue guards the fields from here to inFlight.
 
-	waiting []pending
-	from    int // the entries of waiting before it have been taken
+	// waiting has the queued entries, after the first taken ones, which were moved to a round.
+	waiting []queueEntry
+	taken   int
 	load    load
-	// ready tells that the lane is in queue.ready.
+	// ready reports that the lane is in queue.ready.
 	ready bool
 	owner *Member
 	epoch uint64
-	// failed tells that the partition's term has ended by an error. The partition takes no proposals until it is moved.
+	// failed reports that the term has ended by an error. The partition accepts only moves until a move is committed.
 	failed bool
-	// inFlight tells that the entries of round are not answered yet. Only the caller that resets it answers them.
+	// inFlight reports that the entries of round are not answered. Only the caller that resets it answers them.
 	inFlight bool
 
-	// round belongs to the writer from take to the next take.
+	// round belongs to the writer from takeCommit to its next takeCommit.
 	round round
 }
 
-// load is a number of pending entries and their bytes.
+// load is a number of queue entries and of their bytes.
 type load struct{ count, bytes int }
 
-// budget bounds what all partitions use together. A quarter of the limit is divided among the partitions, each of which
-// can always use its part; the rest goes to the partitions that ask for it first.
+// budget divides a limit among the partitions. A quarter is reserved, in equal parts that each partition can always use.
+// The remainder is shared: partitions borrow from it in the order in which they need it.
 type budget struct {
 	reserved int // for each partition
 	shared   int
-	borrowed int // of shared
+	borrowed int // from shared
 }
 
 func newBudget(limit, partitions int) budget {
@@ -66,25 +71,29 @@ func newBudget(limit, partitions int) budget {
 	return budget{reserved: reserved, shared: limit - reserved*partitions}
 }
 
-// borrowing returns what a partition borrows more when its use changes.
-func (b *budget) borrowing(before, after int) int {
+// borrowedChange returns by how much the borrowed amount changes if the use of a partition changes from before to after.
+func (b *budget) borrowedChange(before, after int) int {
 	return max(after-b.reserved, 0) - max(before-b.reserved, 0)
 }
 
+// fits reports whether a partition may change its use from before to after.
 func (b *budget) fits(before, after int) bool {
-	return b.borrowed+b.borrowing(before, after) <= b.shared
+	return b.borrowed+b.borrowedChange(before, after) <= b.shared
 }
 
-func (b *budget) change(before, after int) { b.borrowed += b.borrowing(before, after) }
+// update records that the use of a partition has changed.
+func (b *budget) update(before, after int) { b.borrowed += b.borrowedChange(before, after) }
 
-// queue holds the pending entries of all partitions that share a writer. Each partition has its own order and its own
-// part of the bounds.
+// queue has the queued entries of all partitions that share a writer. Each partition has its own order, and its own part
+// of the bounds.
 type queue struct {
 	mu     sync.Mutex
 	filled sync.Cond
 	lanes  []*lane
-	// ready holds the lanes with entries that wait. The first is the one that has waited longest for its turn.
-	ready, spare []*lane
+	// ready has the lanes with queued entries. The first one has waited longest for its turn. nextReady is empty, and
+	// becomes ready in takeCommit.
+	ready, nextReady []*lane
+	// load is the total of all lanes; count and bytes are the budgets.
 	load         load
 	count, bytes budget
 	closed       bool
@@ -96,30 +105,31 @@ func newQueue(lanes []*lane, maxCount, maxBytes int) *queue {
 	return q
 }
 
-// put appends to a partition's queue for a member, and returns why it did not, with the partition's epoch. An empty
-// queue takes an entry of any size, and moves are taken whatever waits.
-func (q *queue) put(p Partition, m *Member, entry pending) (reason, uint64) {
+// enqueue adds an entry to the queue of a partition for its owner m. It returns reasonNone or the reason for a refusal,
+// and the epoch of the partition. An empty lane accepts an entry of any size. Moves are always accepted unless the queue
+// is closed.
+func (q *queue) enqueue(p Partition, m *Member, entry queueEntry) (reason, uint64) {
 	if int(p) >= len(q.lanes) {
-		return notLeader, 0
+		return reasonNotLeader, 0
 	}
 	l := q.lanes[p]
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return closed, 0
+		return reasonClosed, 0
 	}
 	if entry.move == nil {
 		switch {
 		case l.failed:
-			return notLeader, 0
+			return reasonNotLeader, 0
 		case l.owner != m:
-			return notLeader, l.epoch
+			return reasonNotLeader, l.epoch
 		case l.load.count > 0 && !q.fits(l, entry.size):
-			return queueFull, l.epoch
+			return reasonQueueFull, l.epoch
 		}
 	}
 	l.waiting = append(l.waiting, entry)
-	q.change(l, load{1, entry.size})
+	q.updateLoad(l, load{1, entry.size})
 	if !l.ready {
 		l.ready = true
 		q.ready = append(q.ready, l)
@@ -127,24 +137,26 @@ func (q *queue) put(p Partition, m *Member, entry pending) (reason, uint64) {
 	if q.load.count == 1 {
 		q.filled.Signal()
 	}
-	return accepted, l.epoch
+	return reasonNone, l.epoch
 }
 
+// fits reports whether the budgets admit another entry of this size.
 func (q *queue) fits(l *lane, size int) bool {
 	return q.count.fits(l.load.count, l.load.count+1) && q.bytes.fits(l.load.bytes, l.load.bytes+size)
 }
 
-func (q *queue) change(l *lane, by load) {
-	q.count.change(l.load.count, l.load.count+by.count)
-	q.bytes.change(l.load.bytes, l.load.bytes+by.bytes)
+// updateLoad changes the load of a lane and the totals.
+func (q *queue) updateLoad(l *lane, by load) {
+	q.count.update(l.load.count, l.load.count+by.count)
+	q.bytes.update(l.load.bytes, l.load.bytes+by.bytes)
 	l.load = load{l.load.count + by.count, l.load.bytes + by.bytes}
 	q.load = load{q.load.count + by.count, q.load.bytes + by.bytes}
 }
 
-// take waits for entries and moves as many as one commit carries into the rounds of their lanes, which are then in
-// flight. It appends these lanes to lanes; none: the queue is closed and empty. Each lane gets an equal part of the
-// commit first; what others leave goes to the lanes with more.
-func (q *queue) take(lanes []*lane) []*lane {
+// takeCommit waits for entries, and moves as many as fit into one commit to the rounds of their lanes, which are then in
+// flight. It appends these lanes to lanes and returns the result; no lanes means that the queue is closed and empty. Each
+// lane gets an equal part of the commit first; the remainder goes to lanes with more entries.
+func (q *queue) takeCommit(lanes []*lane) []*lane {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.ready) == 0 && !q.closed {
@@ -157,17 +169,17 @@ func (q *queue) take(lanes []*lane) []*lane {
 	part := load{max(1, most.count/len(q.ready)), most.bytes / len(q.ready)}
 	var total load
 	for _, l := range q.ready {
-		q.fill(l, part, &total)
+		q.fillRound(l, part, &total)
 	}
 	if len(q.ready) > 1 {
 		for _, l := range q.ready {
-			q.fill(l, most, &total)
+			q.fillRound(l, most, &total)
 		}
 	}
-	q.spare = q.spare[:0]
+	q.nextReady = q.nextReady[:0]
 	for _, l := range q.ready {
 		if len(l.round.pending) == 0 {
-			q.spare = append(q.spare, l) // before those that had a turn
+			q.nextReady = append(q.nextReady, l) // ahead of the lanes that are in this commit
 		}
 	}
 	for _, l := range q.ready {
@@ -177,54 +189,54 @@ func (q *queue) take(lanes []*lane) []*lane {
 		l.inFlight = true
 		lanes = append(lanes, l)
 		if l.ready = l.load.count > 0; l.ready {
-			q.spare = append(q.spare, l)
+			q.nextReady = append(q.nextReady, l)
 		}
 	}
-	q.ready, q.spare = q.spare, q.ready
+	q.ready, q.nextReady = q.nextReady, q.ready
 	return lanes
 }
 
-// fill moves entries of a lane into its round: at most part, and in total at most what a commit carries. A move is a
-// round of its own, so that nothing shares a round with proposals of another epoch.
-func (q *queue) fill(l *lane, part load, total *load) {
+// fillRound moves entries of a lane to its round: at most part, and only until the commit is full. A move is a round of its
+// own, so that the proposals of a round all have the same epoch. total is the load of the commit, which fillRound increases.
+func (q *queue) fillRound(l *lane, part load, total *load) {
 	var own load
-	for i := range l.waiting[l.from:] {
-		entry := &l.waiting[l.from+i]
+	for i := range l.waiting[l.taken:] {
+		entry := &l.waiting[l.taken+i]
 		bytes := entry.size
 		switch {
 		case l.round.isMove(), entry.move != nil && len(l.round.pending)+own.count > 0,
 			total.count == maxBatchProposals, total.count > 0 && total.bytes+bytes > maxBatchBytes,
 			own.count == part.count, own.count > 0 && own.bytes+bytes > part.bytes:
-			q.remove(l, own)
+			q.moveToRound(l, own)
 			return
 		}
 		own = load{own.count + 1, own.bytes + bytes}
 		*total = load{total.count + 1, total.bytes + bytes}
 		if entry.move != nil {
-			l.round.recovers = l.failed
+			l.round.afterFailure = l.failed
 			break
 		}
 	}
-	q.remove(l, own)
+	q.moveToRound(l, own)
 }
 
-// remove moves the first entries of a lane into its round.
-func (q *queue) remove(l *lane, n load) {
-	taken := l.waiting[l.from : l.from+n.count]
+// moveToRound moves the first n entries of a lane to its round.
+func (q *queue) moveToRound(l *lane, n load) {
+	taken := l.waiting[l.taken : l.taken+n.count]
 	l.round.pending = append(l.round.pending, taken...)
 	clear(taken)
-	l.from += n.count
-	q.change(l, load{-n.count, -n.bytes})
-	if 2*l.from >= len(l.waiting) {
-		left := copy(l.waiting, l.waiting[l.from:])
+	l.taken += n.count
+	q.updateLoad(l, load{-n.count, -n.bytes})
+	if 2*l.taken >= len(l.waiting) {
+		left := copy(l.waiting, l.waiting[l.taken:])
 		clear(l.waiting[left:])
-		l.waiting, l.from = l.waiting[:left], 0
+		l.waiting, l.taken = l.waiting[:left], 0
 	}
 }
 
-// land reports whether the caller is the one that answers a lane's round: false when the lane has failed meanwhile.
-// It makes a move take effect.
-func (q *queue) land(l *lane) bool {
+// claimRound reports whether the caller has to answer the round of a lane; it is false if failLane or closeAndTakeAll has
+// already returned the entries. If the round is a committed move, the new owner and epoch take effect.
+func (q *queue) claimRound(l *lane) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	landed := l.inFlight
@@ -235,26 +247,26 @@ func (q *queue) land(l *lane) bool {
 	return landed
 }
 
-// fail ends a lane's term, and returns the term's epoch, the entries in flight and those that wait, for the caller to
-// answer.
-func (q *queue) fail(l *lane) (epoch uint64, inFlight, waiting []pending) {
+// failLane ends the term of a lane by an error. It returns the epoch of the term, and the entries in flight and in the
+// queue, which the caller has to answer.
+func (q *queue) failLane(l *lane) (epoch uint64, inFlight, waiting []queueEntry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l.failed = true
-	inFlight, waiting = q.empty(l)
+	inFlight, waiting = q.takeAll(l)
 	return l.epoch, inFlight, waiting
 }
 
-// empty takes what a lane holds, without waiting.
-func (q *queue) empty(l *lane) (inFlight, waiting []pending) {
+// takeAll removes and returns all entries of a lane. The caller holds mu and has to answer them.
+func (q *queue) takeAll(l *lane) (inFlight, waiting []queueEntry) {
 	if l.inFlight {
 		l.inFlight = false
 		inFlight = slices.Clone(l.round.pending)
 	}
-	waiting = slices.Clone(l.waiting[l.from:])
+	waiting = slices.Clone(l.waiting[l.taken:])
 	clear(l.waiting)
-	l.waiting, l.from = l.waiting[:0], 0
-	q.change(l, load{-l.load.count, -l.load.bytes})
+	l.waiting, l.taken = l.waiting[:0], 0
+	q.updateLoad(l, load{-l.load.count, -l.load.bytes})
 	if l.ready {
 		l.ready = false
 		q.ready = slices.DeleteFunc(q.ready, func(other *lane) bool { return other == l })
@@ -262,7 +274,7 @@ func (q *queue) empty(l *lane) (inFlight, waiting []pending) {
 	return inFlight, waiting
 }
 
-// close lets nothing more in.
+// close makes the queue refuse new entries. Queued ones are still committed.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -270,36 +282,36 @@ func (q *queue) close() {
 	q.filled.Broadcast()
 }
 
-// abandon closes the queue and returns everything in it, for the caller to answer.
-func (q *queue) abandon() (inFlight, waiting []pending) {
+// closeAndTakeAll closes the queue, ends all terms and returns all entries, which the caller has to answer.
+func (q *queue) closeAndTakeAll() (inFlight, waiting []queueEntry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
 	q.filled.Broadcast()
 	for _, l := range q.lanes {
 		l.failed = true
-		flying, queued := q.empty(l)
+		flying, queued := q.takeAll(l)
 		inFlight, waiting = append(inFlight, flying...), append(waiting, queued...)
 	}
 	return inFlight, waiting
 }
 
-// depth returns what waits in all partitions.
+// depth returns the number and the bytes of the queued entries of all partitions.
 func (q *queue) depth() (count, bytes int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.load.count, q.load.bytes
 }
 
-// hasFailed reports whether a partition's term has ended by an error and no later one has begun.
+// hasFailed reports whether the term of a partition has ended by an error and no later term has begun.
 func (q *queue) hasFailed(p Partition) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.lanes[p].failed
 }
 
-// failures returns the number of partitions that have failed.
-func (q *queue) failures() (n int) {
+// failedCount returns the number of partitions that have failed.
+func (q *queue) failedCount() (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, l := range q.lanes {

@@ -11,29 +11,29 @@ import (
 )
 
 func (v *view) Head(p Partition, s Stream) (uint64, error) {
-	if err := v.begin(); err != nil {
+	if err := v.beginRead(); err != nil {
 		return 0, err
 	}
-	defer v.end()
-	version, _, err := readHead(v.shown.snapshot, p, s)
+	defer v.endRead()
+	version, _, err := readHead(v.shared.snapshot, p, s)
 	return version, err
 }
 
 func (v *view) Revision(p Partition, s Stream) (uint64, error) {
-	if err := v.begin(); err != nil {
+	if err := v.beginRead(); err != nil {
 		return 0, err
 	}
-	defer v.end()
-	_, revision, err := readHead(v.shown.snapshot, p, s)
+	defer v.endRead()
+	_, revision, err := readHead(v.shared.snapshot, p, s)
 	return revision, err
 }
 
 func (v *view) Snapshot(p Partition, s Stream) (Snapshot, error) {
-	if err := v.begin(); err != nil {
+	if err := v.beginRead(); err != nil {
 		return Snapshot{}, err
 	}
-	defer v.end()
-	value, closer, err := v.shown.snapshot.Get(appendSnapshotKey(nil, p, s))
+	defer v.endRead()
+	value, closer, err := v.shared.snapshot.Get(appendSnapshotKey(nil, p, s))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return Snapshot{}, nil
 	}
@@ -48,10 +48,10 @@ func (v *view) Snapshot(p Partition, s Stream) (Snapshot, error) {
 	return Snapshot{Version: version, State: bytes.Clone(state)}, nil
 }
 
-// Lookup is a point read, which bloom filters make cheap where there is nothing.
+// Lookup reads one entry. Bloom filters make it cheap if the entry does not exist.
 func (v *view) Lookup(p Partition, index, value string, order uint64) (data []byte, ok bool, err error) {
 	var buf [256]byte
-	ok, err = v.point(appendEntryKey(buf[:0], p, index, value, order), func(value []byte) error {
+	ok, err = v.readRow(appendEntryKey(buf[:0], p, index, value, order), func(value []byte) error {
 		data = bytes.Clone(value)
 		return nil
 	})
@@ -61,7 +61,7 @@ func (v *view) Lookup(p Partition, index, value string, order uint64) (data []by
 func (v *view) Payload(p Partition, s Stream, version uint64) (payload []byte, ok bool, err error) {
 	var buf [128]byte
 	key := appendNumber(appendEventPrefix(buf[:0], p, s), version)
-	ok, err = v.point(key, func(record []byte) error {
+	ok, err = v.readRow(key, func(record []byte) error {
 		_, _, bare, err := splitRecord(record)
 		payload = bytes.Clone(bare)
 		return err
@@ -69,13 +69,14 @@ func (v *view) Payload(p Partition, s Stream, version uint64) (payload []byte, o
 	return payload, ok, err
 }
 
-// point reads one row, which is valid until row returns.
-func (v *view) point(key []byte, row func(value []byte) error) (found bool, err error) {
-	if err := v.begin(); err != nil {
+// readRow calls row with the value of one row, which is valid until row returns. found is false if the row does not
+// exist.
+func (v *view) readRow(key []byte, row func(value []byte) error) (found bool, err error) {
+	if err := v.beginRead(); err != nil {
 		return false, err
 	}
-	defer v.end()
-	value, closer, err := v.shown.snapshot.Get(key)
+	defer v.endRead()
+	value, closer, err := v.shared.snapshot.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return false, nil
 	}
@@ -86,21 +87,22 @@ func (v *view) point(key []byte, row func(value []byte) error) (found bool, err 
 	return true, row(value)
 }
 
-// walk steps through the rows between lower and upper until row gives an error or false. Rows of one prefix are found
-// with the help of bloom filters.
-type walk struct {
+// rowRange is a range of keys, from lower up to but excluding upper, and the direction in which it is read. If onePrefix,
+// all keys of the range have the same prefix (see splitKey), and bloom filters are used.
+type rowRange struct {
 	lower, upper []byte
 	direction    Direction
 	onePrefix    bool
 }
 
-// rows yields keys and values, valid until the next step, and at most one error, last.
-func (v *view) rows(w walk, row func(key, value []byte) (bool, error)) error {
-	if err := v.begin(); err != nil {
+// scan calls row for each row in the range until row returns false or an error. Keys and values are valid until row
+// returns. scan returns the error of row or of the store, or ErrClosed if the journal is closed meanwhile.
+func (v *view) scan(w rowRange, row func(key, value []byte) (bool, error)) error {
+	if err := v.beginRead(); err != nil {
 		return err
 	}
-	defer v.end()
-	it, err := v.shown.snapshot.NewIter(&pebble.IterOptions{LowerBound: w.lower, UpperBound: w.upper})
+	defer v.endRead()
+	it, err := v.shared.snapshot.NewIter(&pebble.IterOptions{LowerBound: w.lower, UpperBound: w.upper})
 	if err != nil {
 		return err
 	}
@@ -130,14 +132,14 @@ func (v *view) rows(w walk, row func(key, value []byte) (bool, error)) error {
 	return it.Error()
 }
 
-// Read yields a stream's events.
+// Read yields the events of a stream; see View.
 func (v *view) Read(p Partition, s Stream, from uint64, d Direction) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		prefix := appendEventPrefix(nil, p, s)
-		w := within(prefix, from, d)
+		w := rangeFrom(prefix, from, d)
 		var dec decoder
 		e := Event{Stream: s}
-		err := v.rows(w, func(key, value []byte) (bool, error) {
+		err := v.scan(w, func(key, value []byte) (bool, error) {
 			var err error
 			if e.Version, err = keyNumber(key); err != nil {
 				return false, err
@@ -153,10 +155,10 @@ func (v *view) Read(p Partition, s Stream, from uint64, d Direction) iter.Seq2[E
 	}
 }
 
-// Payloads yields the payloads of a stream's events.
+// Payloads yields the payloads of a stream's events; see View.
 func (v *view) Payloads(p Partition, s Stream, from uint64, d Direction) iter.Seq2[Payload, error] {
 	return func(yield func(Payload, error) bool) {
-		err := v.rows(within(appendEventPrefix(nil, p, s), from, d), func(key, value []byte) (bool, error) {
+		err := v.scan(rangeFrom(appendEventPrefix(nil, p, s), from, d), func(key, value []byte) (bool, error) {
 			version, err := keyNumber(key)
 			if err != nil {
 				return false, err
@@ -173,23 +175,24 @@ func (v *view) Payloads(p Partition, s Stream, from uint64, d Direction) iter.Se
 	}
 }
 
-// within is the walk over the numbers that follow prefix, from one of them on.
-func within(prefix []byte, from uint64, d Direction) walk {
+// rangeFrom returns the range of the keys that consist of prefix and a number of at least from, or of at most from if d
+// is Descending.
+func rangeFrom(prefix []byte, from uint64, d Direction) rowRange {
 	numbered := appendNumber(bytes.Clone(prefix), from)
 	if d == Ascending {
-		return walk{lower: numbered, upper: successor(nil, prefix), onePrefix: true}
+		return rowRange{lower: numbered, upper: successor(nil, prefix), onePrefix: true}
 	}
-	return walk{lower: prefix, upper: append(numbered, 0), direction: Descending}
+	return rowRange{lower: prefix, upper: append(numbered, 0), direction: Descending}
 }
 
-// Index yields the entries that a query selects.
+// Index yields the entries that a query selects; see View.
 func (v *view) Index(p Partition, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		before := len(appendValuesPrefix(nil, p, q.Index, ""))
-		w := selected(p, q)
+		w := rangeOfQuery(p, q)
 		entry := Entry{Index: q.Index, Value: q.Value}
 		var last []byte
-		err := v.rows(w, func(key, value []byte) (bool, error) {
+		err := v.scan(w, func(key, value []byte) (bool, error) {
 			if q.Prefix {
 				escaped, err := entryValue(key, before)
 				if err != nil {
@@ -213,17 +216,148 @@ func (v *view) Index(p Partition, q Query) iter.Seq2[Entry, error] {
 	}
 }
 
-func selected(p Partition, q Query) walk {
+// rangeOfQuery returns the range of the entries that a query selects.
+func rangeOfQuery(p Partition, q Query) rowRange {
 	prefix := appendValuesPrefix(nil, p, q.Index, q.Value)
 	if q.Prefix {
-		w := walk{lower: prefix, upper: successor(nil, prefix), direction: q.Direction}
+		w := rowRange{lower: prefix, upper: successor(nil, prefix), direction: q.Direction}
 		if q.After != "" && q.Direction == Ascending && q.After >= q.Value {
-			// The terminator and the order sort before whatever may continue the value.
+			// Longer values that begin with After sort after its terminator and order.
 			last := append(appendValuesPrefix(nil, p, q.Index, q.After), 0)
 			w.lower = appendNumber(last, math.MaxUint64)
 			w.lower = append(w.lower, 0)
 		}
 		return w
 	}
-	return within(append(prefix, 0), q.From, q.Direction)
+	return rangeFrom(append(prefix, 0), q.From, q.Direction)
+}
+
+// progressInterval is the number of unwanted rows after which Feed yields an event without content, as a sign of
+// progress.
+const progressInterval = 1024
+
+// Feed iterates over the rows of the feed, and reads the event of each row from its stream.
+func (v *view) Feed(p Partition, from uint64, want func(Stream) bool) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		w := rangeFrom(appendHeader(nil, p, tagFeed), from, Ascending)
+		f := &feedReader{view: v, partition: p, streams: make(map[string]*feedStream)}
+		if err := v.beginRead(); err != nil {
+			yield(Event{}, err)
+			return
+		}
+		defer v.endRead()
+		defer f.close()
+		passed := 0
+		err := v.scan(w, func(key, value []byte) (bool, error) {
+			sequence, err := keyNumber(key)
+			if err != nil {
+				return false, err
+			}
+			version, name, err := decodePosition(value)
+			if err != nil {
+				return false, fmt.Errorf("feed %d: %w", sequence, err)
+			}
+			s := f.lookUpStream(name)
+			if want != nil && !want(s.stream) {
+				if passed++; passed%progressInterval == 0 {
+					return yield(Event{Stream: s.stream, Sequence: sequence}, nil), nil
+				}
+				return true, nil
+			}
+			passed = 0
+			if err := f.readEvent(s, version); errors.Is(err, errMalformedRecord) {
+				return yield(Event{Stream: s.stream, Version: version, Sequence: sequence}, nil), nil
+			} else if err != nil {
+				return false, fmt.Errorf("feed %d: %w", sequence, err)
+			}
+			return yield(f.event, nil), nil
+		})
+		if err != nil {
+			yield(Event{}, err)
+		}
+	}
+}
+
+// maxFeedStreams bounds the streams that an iteration remembers.
+const maxFeedStreams = 4096
+
+// feedStream is a stream and the prefix of its event keys.
+type feedStream struct {
+	stream Stream
+	prefix []byte
+}
+
+// feedReader reads the events that the rows of a feed name.
+type feedReader struct {
+	view      *view
+	partition Partition
+	streams   map[string]*feedStream
+
+	events *pebble.Iterator
+	// current and version are those of the event at the iterator's position.
+	current *feedStream
+	version uint64
+	key     []byte
+	decoder decoder
+	event   Event
+}
+
+// lookUpStream returns the remembered stream with this name, and remembers it if it is new.
+func (f *feedReader) lookUpStream(name []byte) *feedStream {
+	if s, ok := f.streams[string(name)]; ok {
+		return s
+	}
+	if len(f.streams) == maxFeedStreams {
+		clear(f.streams)
+	}
+	s := &feedStream{stream: Stream(name)}
+	s.prefix = appendEventPrefix(nil, f.partition, s.stream)
+	f.streams[string(s.stream)] = s
+	return s
+}
+
+// readEvent decodes an event into f.event. The next event of the same stream costs one step of the iterator, any other
+// event a seek.
+func (f *feedReader) readEvent(s *feedStream, version uint64) error {
+	if err := f.openEvents(); err != nil {
+		return err
+	}
+	f.key = appendNumber(append(f.key[:0], s.prefix...), version)
+	var ok bool
+	if f.current == s && f.version+1 == version {
+		ok = f.events.Next()
+	} else {
+		ok = f.events.SeekGE(f.key)
+	}
+	f.current, f.version = s, version
+	if !ok || !bytes.Equal(f.events.Key(), f.key) {
+		if err := f.events.Error(); err != nil {
+			return err
+		}
+		return fmt.Errorf("event %d of %s is missing", version, s.stream)
+	}
+	value, err := f.events.ValueAndErr()
+	if err != nil {
+		return err
+	}
+	f.event.Stream, f.event.Version = s.stream, version
+	return f.decoder.decode(value, &f.event)
+}
+
+// openEvents opens the iterator over the events of the partition, if it is not open yet.
+func (f *feedReader) openEvents() error {
+	if f.events != nil {
+		return nil
+	}
+	lower := appendHeader(nil, f.partition, tagEvent)
+	bounds := &pebble.IterOptions{LowerBound: lower, UpperBound: successor(nil, lower)}
+	var err error
+	f.events, err = f.view.shared.snapshot.NewIter(bounds)
+	return err
+}
+
+func (f *feedReader) close() {
+	if f.events != nil {
+		_ = f.events.Close()
+	}
 }

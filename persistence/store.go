@@ -11,51 +11,54 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Store is the journal of a single machine. It is the member that leads every partition, from its opening to its end
-// unless Move gives some to other members.
+// Store is the journal of a single machine. It acts as DefaultMember, which leads every partition from the moment when
+// the journal is opened, unless Move gives some to other members.
 type Store struct {
-	options   Options
-	directory *directory
-	disk      *disk
-	keeper    *keeper
-	db        *pebble.DB
-	views     *views
-	queue     *queue
-	answers   *answers
-	watchers  *watchers
-	writer    *writer
-	failure   *failure
-	metrics   *metrics
-	space     *space
-	members   members
-	// local is DefaultMember, for which the store itself acts.
+	options     Options
+	directory   *directory
+	disk        *disk
+	marksWriter *marksWriter
+	db          *pebble.DB
+	views       *views
+	queue       *queue
+	callbacks   *callbacks
+	watchers    *watchers
+	writer      *writer
+	failure     *failure
+	metrics     *metrics
+	diskSpace   *diskSpace
+	members     memberSet
+	// local is DefaultMember.
 	local *Member
 
 	closing sync.Once
-	ended   error
+	// ended is the result of Close.
+	ended error
 }
 
 var _ Journal = (*Store)(nil)
 
-// Open opens the journal in a data directory, or makes it. Errors name the directory: it is in use by another process,
-// has another number of partitions, or another format; ErrDamaged: it lost history or a part, or a file of it cannot be
-// read, and nothing was changed. Each opening takes a new epoch for every partition.
+// Open opens the journal in a data directory, or creates it, as the package comment describes under "Opening and
+// verifying a store". Every error names the directory. It fails if another process has the directory open, if the number
+// of partitions or the format differs, or, with ErrDamaged, if history or a part of the directory is missing or a file
+// cannot be read; nothing has been changed then. Each opening begins a new term of every partition.
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
 	d, err := openDirectory(o)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{options: o, directory: d, metrics: newMetrics(), answers: &answers{}, failure: newFailure(o.Logger)}
+	s := &Store{options: o, directory: d, metrics: newMetrics(), callbacks: &callbacks{}, failure: newFailure(o.Logger)}
 	if err := s.failure.guard(s.start); err != nil {
-		s.giveUp()
+		s.releaseDirectory()
 		return nil, fmt.Errorf("data directory %s: %w", o.Dir, err)
 	}
 	return s, nil
 }
 
-// giveUp leaves the directory to the next who opens it.
-func (s *Store) giveUp() {
+// releaseDirectory closes Pebble and the lock after start has failed, so that the directory can be opened again. After a
+// failure inside Pebble it does neither: Pebble may still be writing.
+func (s *Store) releaseDirectory() {
 	if s.failure.cause() != nil {
 		return
 	}
@@ -65,78 +68,85 @@ func (s *Store) giveUp() {
 	_ = s.directory.lock.Close()
 }
 
+// start carries out the steps 2 to 6 of opening a store. It returns an error if one of them fails.
 func (s *Store) start() error {
-	m, err := s.directory.verify(s.options.verifier(s.directory))
+	m, err := s.directory.verifyStore(s.options.verifier(s.directory))
 	if err != nil {
 		return err
 	}
-	if err := s.directory.upgrade(); err != nil {
+	if err := s.directory.upgradeFormat(); err != nil {
 		return err
 	}
-	s.keeper = newKeeper(s.options.FS, s.options.Marks, m, s.options.Logger)
-	b := &background{failure: s.failure, metrics: s.metrics}
-	s.disk = &disk{FS: s.options.FS, store: s.directory.name(storeName), background: b, keeper: s.keeper}
-	db, err := pebble.Open(s.disk.store, s.options.pebble(s.disk, b))
+	s.marksWriter = newMarksWriter(s.options.FS, s.options.Marks, m, s.options.Logger)
+	b := &backgroundErrors{failure: s.failure, metrics: s.metrics}
+	s.disk = &disk{FS: s.options.FS, store: s.directory.join(storeName), errors: b, marksWriter: s.marksWriter}
+	options := s.options.pebble(s.disk, b)
+	compactions := newCompactionScheduler() // grants none while pebble.Open runs
+	options.Experimental.CompactionScheduler = compactions
+	db, err := pebble.Open(s.disk.store, options)
 	if err != nil {
 		return err
 	}
 	s.db = db
-	shares, err := takeEpochs(db, s.directory.format.partitions)
+	compactions.start()
+	states, err := beginTerms(db, s.directory.format.partitions)
 	if err != nil {
 		return err
 	}
 	s.views = newViews(db)
 	s.local = s.newMember(DefaultMember)
-	s.members.made = map[string]*Member{DefaultMember: s.local}
-	barrier := &localBarrier{db: db, batch: db.NewBatch(), applier: newApplier(db, shares, s.options.CachedHeads), views: s.views, failure: s.failure}
-	s.queue = newQueue(s.localLanes(shares, barrier), s.options.QueueProposals, s.options.QueueBytes)
-	s.watchers = newWatchers(owned(shares), s.local)
-	s.watchers.record(s.keeper.note)
-	if err := s.keeper.opened(); err != nil {
+	s.members.byName = map[string]*Member{DefaultMember: s.local}
+	barrier := &localBarrier{db: db, batch: db.NewBatch(), applier: newApplier(db, states, s.options.CachedHeads), views: s.views, failure: s.failure}
+	s.queue = newQueue(s.localLanes(states, barrier), s.options.QueueProposals, s.options.QueueBytes)
+	s.watchers = newWatchers(ownedNotices(states), s.local)
+	s.watchers.setRecorder(s.marksWriter.recordNotice)
+	if err := s.marksWriter.recordOpened(); err != nil {
 		return err
 	}
-	s.space = &space{fs: s.options.FS, dir: s.options.Dir, least: s.options.MinFreeBytes, every: spaceInterval}
+	s.diskSpace = &diskSpace{fs: s.options.FS, dir: s.options.Dir, minFree: s.options.MinFreeBytes, interval: diskSpaceInterval}
 	s.writer = &writer{
-		queue:    s.queue,
-		barrier:  barrier,
-		answers:  s.answers,
-		watchers: s.watchers,
-		space:    s.space,
-		metrics:  s.metrics,
-		failure:  s.failure,
-		logger:   s.options.Logger,
-		finished: make(chan struct{}),
+		queue:     s.queue,
+		barrier:   barrier,
+		callbacks: s.callbacks,
+		watchers:  s.watchers,
+		diskSpace: s.diskSpace,
+		metrics:   s.metrics,
+		failure:   s.failure,
+		logger:    s.options.Logger,
+		finished:  make(chan struct{}),
 	}
-	s.failure.then(s.writer.abandon)
-	s.disk.armed.Store(true)
+	s.failure.onFailure(s.writer.failAll)
+	s.disk.running.Store(true)
 	go s.writer.run()
-	go s.keeper.run()
+	go s.marksWriter.writePeriodically()
 	return s.failure.cause()
 }
 
-// takeEpochs makes a new term of every partition durable, so that nothing proposed under an earlier opening fits.
-func takeEpochs(db *pebble.DB, partitions int) ([]share, error) {
-	shares := make([]share, partitions)
+// beginTerms makes a new epoch of every partition durable, so that proposals from an earlier opening are refused. It
+// returns the state of the partitions.
+func beginTerms(db *pebble.DB, partitions int) ([]partitionState, error) {
+	states := make([]partitionState, partitions)
 	b := db.NewBatch()
 	defer b.Close()
-	for i := range shares {
+	for i := range states {
 		p := Partition(i)
 		key := appendHeader(nil, p, tagTerm)
 		epoch, err := readNumber(db, key)
 		if err != nil {
 			return nil, err
 		}
-		shares[i].epoch = epoch + 1
-		if shares[i].sequence, err = lastSequence(db, p); err != nil {
+		states[i].epoch = epoch + 1
+		if states[i].sequence, err = lastSequence(db, p); err != nil {
 			return nil, err
 		}
 		if err := b.Set(key, binary.AppendUvarint(nil, epoch+1), nil); err != nil {
 			return nil, err
 		}
 	}
-	return shares, db.Apply(b, pebble.Sync)
+	return states, db.Apply(b, pebble.Sync)
 }
 
+// lastSequence returns the sequence of the last event in the feed of a partition, or 0 if the feed is empty.
 func lastSequence(db *pebble.DB, p Partition) (uint64, error) {
 	lower := appendHeader(nil, p, tagFeed)
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: successor(nil, lower)})
@@ -150,46 +160,49 @@ func lastSequence(db *pebble.DB, p Partition) (uint64, error) {
 	return keyNumber(it.Key())
 }
 
-// localLanes makes the lanes of a single machine, all led by the default member.
-func (s *Store) localLanes(shares []share, barrier *localBarrier) []*lane {
-	lanes := make([]*lane, len(shares))
+// localLanes returns a lane for each partition, all led by DefaultMember and with the same barrier.
+func (s *Store) localLanes(states []partitionState, barrier *localBarrier) []*lane {
+	lanes := make([]*lane, len(states))
 	for i := range lanes {
 		p := Partition(i)
-		lanes[i] = &lane{partition: p, committer: &localCommitter{barrier, p}, owner: s.local, epoch: shares[i].epoch}
+		lanes[i] = &lane{partition: p, committer: &localCommitter{barrier, p}, owner: s.local, epoch: states[i].epoch}
 	}
 	return lanes
 }
 
-func owned(shares []share) []Notice {
-	notices := make([]Notice, len(shares))
-	for i, s := range shares {
+// ownedNotices returns the notices of a member that leads every partition.
+func ownedNotices(states []partitionState) []Notice {
+	notices := make([]Notice, len(states))
+	for i, s := range states {
 		notices[i] = Notice{Partition: Partition(i), Epoch: s.epoch, Owned: true, Sequence: s.sequence}
 	}
 	return notices
 }
 
-var errTooLarge = fmt.Errorf("%w: a proposal is at most %d bytes", ErrRefused, maxProposalBytes)
+var errProposalTooLarge = fmt.Errorf("%w: the proposal is larger than %d bytes", ErrRefused, maxProposalBytes)
 
 // Append appends for DefaultMember; see Member.Append.
 func (s *Store) Append(p Proposal, done func(Result)) { s.local.Append(p, done) }
 
+// refuse counts a refusal and queues the callback with the matching error. epoch is the epoch of the partition.
 func (s *Store) refuse(why reason, epoch uint64, done func(Result)) {
-	s.metrics.refuse(why, 1)
+	s.metrics.countRefused(why, 1)
 	err := ErrRefused
 	switch why {
-	case closed:
+	case reasonClosed:
 		err = ErrClosed
-	case tooLarge:
-		err = errTooLarge
-	case notLeader:
+	case reasonTooLarge:
+		err = errProposalTooLarge
+	case reasonNotLeader:
 		err = &NotLeaderError{Epoch: epoch}
 	}
-	s.answers.later(done, err)
+	s.callbacks.enqueueResult(done, err)
 }
 
-// rowBytes is about what a row costs beside what its owner put there.
+// rowBytes is the approximate size of a row in addition to its payload and names.
 const rowBytes = 64
 
+// proposalSize returns the approximate size of a proposal in the queue and on the disk.
 func proposalSize(p *Proposal) int {
 	n := rowBytes + len(p.Stream)
 	for i := range p.Events {
@@ -203,6 +216,7 @@ func proposalSize(p *Proposal) int {
 	return n
 }
 
+// View returns the durable state; see Journal.
 func (s *Store) View() (View, error) {
 	v, err := s.views.open()
 	if err != nil {
@@ -216,28 +230,29 @@ func (s *Store) SaveSnapshot(p Partition, epoch uint64, stream Stream, snapshot 
 	s.local.SaveSnapshot(p, epoch, stream, snapshot)
 }
 
-// Watch tells fn what DefaultMember leads; see Member.Watch.
+// Watch notifies fn of the terms of DefaultMember; see Member.Watch.
 func (s *Store) Watch(ctx context.Context, fn func(Notice)) { s.local.Watch(ctx, fn) }
 
-// Partitions is the number fixed when the data directory was made.
+// Partitions returns the number of partitions, which was fixed when the data directory was created.
 func (s *Store) Partitions() int { return s.directory.format.partitions }
 
-// Disk identifies the data directory. No other has the same, not even a copy by Checkpoint.
+// Disk returns the id of the data directory. It is unique: a copy by Checkpoint has another id.
 func (s *Store) Disk() string { return s.directory.format.disk }
 
-// Timeline identifies the history that positions and cursors refer to. It is random, stays the same from one opening to
-// the next, and is another one once the data directory has been restored from a copy.
-func (s *Store) Timeline() string { return s.keeper.marks.timeline }
+// Timeline returns the id of the history that positions and cursors refer to. It is random, is the same for every
+// opening, and changes when the data directory is restored from a copy.
+func (s *Store) Timeline() string { return s.marksWriter.marks.timeline }
 
-// Failed is closed when the journal can write no more. The process should then end, for its supervisor to start it
-// again; Err tells why.
+// Failed returns a channel that is closed when the journal has failed and writes nothing more. The process should then
+// exit, so that its supervisor restarts it; Err returns the reason.
 func (s *Store) Failed() <-chan struct{} { return s.failure.ended }
 
-// Err is why the journal has failed; nil: it has not.
+// Err returns the error by which the journal has failed, or nil.
 func (s *Store) Err() error { return s.failure.cause() }
 
-// Close writes what was appended before it, ends reads at their next step and waits for them. A journal that has failed
-// keeps its directory locked until the process ends, since Pebble may still be writing to it.
+// Close commits all queued proposals, ends reads at their next step and waits for them. Later calls return the result of
+// the first. If the journal has failed, the directory stays locked until the process exits, since Pebble may still be
+// writing to it.
 func (s *Store) Close() error {
 	s.closing.Do(func() { s.ended = s.close() })
 	return s.ended
@@ -250,17 +265,64 @@ func (s *Store) close() error {
 	case <-s.failure.ended:
 	}
 	s.views.close()
-	s.keeper.close()
+	s.marksWriter.stopPeriodicWrites()
 	if err := s.failure.cause(); err != nil {
 		return err
 	}
-	s.disk.armed.Store(false)
+	s.disk.running.Store(false)
 	if err := s.failure.guard(s.db.Close); err != nil {
 		return errors.Join(err, s.directory.lock.Close())
 	}
-	if err := s.keeper.seal(); err != nil {
+	if err := s.marksWriter.writeSealed(); err != nil {
 		return errors.Join(err, s.directory.lock.Close())
 	}
 	s.options.Logger.Debug("the journal is closed", slog.String("dir", s.options.Dir))
 	return s.directory.lock.Close()
+}
+
+// Checkpoint copies the durable state to dir, which becomes a data directory with an id of its own: a cluster would
+// otherwise take the copy for the original and count its vote or its log. The copy has no marks; its first opening
+// creates them, with a new timeline. The format file is written last, so that an interrupted copy does not open. Files
+// that Pebble no longer changes are linked instead of copied if dir is on the same file system. It returns ErrClosed
+// after Close or a failure, and an error if dir exists.
+func (s *Store) Checkpoint(dir string) error {
+	if err := s.checkpoint(dir); err != nil {
+		return fmt.Errorf("checkpoint %s: %w", dir, err)
+	}
+	return nil
+}
+
+func (s *Store) checkpoint(dir string) error {
+	if err := s.views.enter(); err != nil {
+		return err
+	}
+	defer s.views.exit()
+	if s.failure.cause() != nil {
+		return ErrClosed
+	}
+	fs := s.options.FS
+	if _, err := fs.Stat(dir); err == nil {
+		return errors.New("the directory exists already")
+	}
+	copied := &directory{fs: fs, path: dir, format: s.directory.format}
+	copied.format.disk, copied.format.marked = newID(), false
+	if err := s.copyStore(copied.join(storeName)); err != nil {
+		return err
+	}
+	return copied.writeFormat()
+}
+
+// copyStore copies Pebble's files to dir. It returns ErrClosed if the journal fails meanwhile: Pebble first writes to its
+// log, and that write may never return (see disk.endJournalOn).
+func (s *Store) copyStore(dir string) error {
+	done := make(chan error, 1)
+	go func() {
+		done <- s.failure.guard(func() error { return s.db.Checkpoint(dir, pebble.WithFlushedWAL()) })
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-s.failure.ended:
+		return ErrClosed
+	}
 }

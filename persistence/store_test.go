@@ -12,7 +12,7 @@ import (
 	"github.com/atelier-run/atelier/persistence/journaltest"
 )
 
-// harness keeps a journal in memory that can lose power.
+// harness is a journal in memory that can lose power.
 type harness struct {
 	t      *testing.T
 	fs     *vfs.MemFS
@@ -47,11 +47,11 @@ func small(fs vfs.FS, dir string) persistence.Options {
 	return persistence.Options{Dir: dir, FS: fs, Logger: slog.New(slog.DiscardHandler), CacheBytes: 4 << 20}
 }
 
-// Crash keeps what was synced, and at times some of what was not.
+// Crash keeps everything that was synced, and sometimes a part of the rest.
 func (h *harness) Crash() {
 	crashed := h.fs
 	h.fs = crashed.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50 * h.rng.IntN(3), RNG: h.rng})
-	_ = h.latest.Close() // on the disk that is gone
+	_ = h.latest.Close() // writes to the lost disk
 }
 
 func (h *harness) Directory() string { return "copy" }

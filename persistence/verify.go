@@ -1,8 +1,10 @@
 package persistence
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/cockroachdb/errors/oserror"
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
+	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -21,45 +25,49 @@ import (
 	"github.com/cockroachdb/pebble/v2/wal"
 )
 
-// verifier compares a store with the marks before Pebble opens it for writing. Pebble takes a damaged record of its
-// manifest for the end of the manifest, and then removes the tables and logs that the remaining records do not name. So
-// the verifier reads the manifest itself, opens the store on a file system that refuses every change and shows empty
-// logs, and reads the tables and logs. It changes nothing, and leaves the replay of the logs to the open that follows.
+// verifier compares a store with the marks before Pebble opens it for writing: step 2 of opening a store in the package
+// comment. It changes nothing on the disk.
+//
+// It is needed because Pebble takes a damaged record of its manifest for the end of the manifest, and then removes the
+// tables and logs that the remaining records do not name. The verifier therefore checks the manifest itself, opens the
+// store on a file system that refuses every change and shows empty logs, and reads the tables and logs. The logs are
+// replayed by the open that follows.
 type verifier struct {
-	fs      vfs.FS
-	trial   *trial
-	store   string
-	options *pebble.Options
-	logger  *slog.Logger
+	fs       vfs.FS
+	readOnly *readOnlyFS
+	store    string
+	options  *pebble.Options
+	logger   *slog.Logger
 }
 
-// checkedBytes bounds the bytes of tables whose blocks are verified before the journal opens, the newest tables first.
-// Of the others, the footer, index and properties are read; their blocks are verified whenever they are read.
-const checkedBytes = 64 << 20
+// maxCheckedBytes bounds the bytes of tables with blocks that are verified before the journal opens, beginning with the
+// newest table. Only the footer, index and properties of older tables are read; their blocks are verified at each read.
+const maxCheckedBytes = 64 << 20
 
-// found is what a store holds.
-type found struct {
-	manifest extent
-	shares   []mark
+// storeContents is the current manifest of a store, and the last epoch and sequence of each partition.
+type storeContents struct {
+	manifest   extent
+	partitions []partitionMark
 }
 
+// verifier returns a verifier of the store in d.
 func (o Options) verifier(d *directory) *verifier {
-	t := &trial{FS: o.FS}
-	p := o.pebble(t, &background{})
-	p.Logger = trialLogger{o.Logger}
-	// The read that meets damage returns an error, which is enough here.
+	t := &readOnlyFS{FS: o.FS}
+	p := o.pebble(t, &backgroundErrors{})
+	p.Logger = readOnlyLogger{o.Logger}
+	// A read of a damaged block returns an error; the event is not needed.
 	p.EventListener = &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}}
 	p.ReadOnly = true
 	p.ErrorIfNotExists = true
 	p.CacheSize = minCache
-	p.EnsureDefaults() // which tables needs as well
-	return &verifier{fs: o.FS, trial: t, store: d.name(storeName), options: p, logger: o.Logger}
+	p.EnsureDefaults() // checkTable uses the defaults too
+	return &verifier{fs: o.FS, readOnly: t, store: d.join(storeName), options: p, logger: o.Logger}
 }
 
-// verify returns what the store holds, or ErrDamaged if that is less than the marks promise or cannot be read. m is nil
-// for a store without marks.
-func (v *verifier) verify(m *marks, partitions int) (found, error) {
-	var f found
+// verify returns the content of the store. It returns ErrDamaged if the store contains less than the marks promise or
+// cannot be read. m is nil for a store without marks.
+func (v *verifier) verify(m *marks, partitions int) (storeContents, error) {
+	var f storeContents
 	name, err := atomicfs.ReadMarker(v.fs, v.store, manifestMarker)
 	if err != nil {
 		return f, damaged("%s: %w", v.store, err)
@@ -67,29 +75,29 @@ func (v *verifier) verify(m *marks, partitions int) (found, error) {
 	if name == "" {
 		return f, damaged("%s has no manifest", v.store)
 	}
-	if f.manifest, err = v.measure(name); err != nil {
+	if f.manifest, err = v.extentOf(name); err != nil {
 		return f, damaged("the manifest %s: %w", name, err)
 	}
-	if err := v.files(m, name); err != nil {
+	if err := v.checkFiles(m, name); err != nil {
 		return f, err
 	}
-	if f.shares, err = v.open(partitions); err != nil {
+	if f.partitions, err = v.readStore(partitions); err != nil {
 		return f, damaged("%s cannot be read: %w", v.store, err)
 	}
 	if m == nil {
 		return f, nil
 	}
-	for p, least := range m.shares {
-		if has := f.shares[p]; has.epoch < least.epoch || has.sequence < least.sequence {
-			return f, damaged("partition %d ends at event %d of epoch %d, and has held event %d of epoch %d",
+	for p, least := range m.partitions {
+		if has := f.partitions[p]; has.epoch < least.epoch || has.sequence < least.sequence {
+			return f, damaged("partition %d ends at event %d of epoch %d, but has contained event %d of epoch %d",
 				p, has.sequence, has.epoch, least.sequence, least.epoch)
 		}
 	}
 	return f, nil
 }
 
-// files compares the current manifest with the marks and, after a clean end, the logs.
-func (v *verifier) files(m *marks, current string) error {
+// checkFiles compares the current manifest and, after an orderly end, the logs with the extents in the marks.
+func (v *verifier) checkFiles(m *marks, current string) error {
 	if m == nil || len(m.manifests) == 0 {
 		return nil
 	}
@@ -99,8 +107,8 @@ func (v *verifier) files(m *marks, current string) error {
 		if len(current) < len(last) || len(current) == len(last) && current < last {
 			return damaged("the current manifest is %s, older than %s", current, last)
 		}
-		// A version of this program that keeps no marks has opened the store since.
-		v.logger.Warn("the store was written without its marks", "manifest", current, "marked", last)
+		// An older version of this program, which has no marks, has opened the store meanwhile.
+		v.logger.Warn("the store was last written by a program that keeps no marks", "manifest", current, "marked", last)
 		return nil
 	}
 	expected := m.manifests[at : at+1]
@@ -108,15 +116,15 @@ func (v *verifier) files(m *marks, current string) error {
 		expected = append(slices.Clone(expected), m.logs...)
 	}
 	for _, e := range expected {
-		if err := v.compare(e); err != nil {
+		if err := v.checkExtent(e); err != nil {
 			return damaged("%s: %w", v.fs.PathJoin(v.store, e.name), err)
 		}
 	}
 	return nil
 }
 
-// compare checks that a file begins as it was written.
-func (v *verifier) compare(e extent) error {
+// checkExtent returns an error unless the file begins with the bytes of its extent.
+func (v *verifier) checkExtent(e extent) error {
 	file, err := v.fs.Open(v.fs.PathJoin(v.store, e.name))
 	if oserror.IsNotExist(err) {
 		return errors.New("the file is missing")
@@ -131,15 +139,15 @@ func (v *verifier) compare(e extent) error {
 	case err != nil:
 		return err
 	case n < e.length:
-		return fmt.Errorf("the file ends after %d bytes, and has held %d", n, e.length)
+		return fmt.Errorf("the file has %d bytes, and had at least %d", n, e.length)
 	case sum.Sum32() != e.sum:
-		return fmt.Errorf("the first %d bytes are not those that were written", e.length)
+		return fmt.Errorf("the first %d bytes differ from the bytes that were written", e.length)
 	}
 	return nil
 }
 
-// measure returns the extent of a whole file.
-func (v *verifier) measure(name string) (extent, error) {
+// extentOf returns the extent of a whole file.
+func (v *verifier) extentOf(name string) (extent, error) {
 	file, err := v.fs.Open(v.fs.PathJoin(v.store, name))
 	if err != nil {
 		return extent{}, err
@@ -150,8 +158,9 @@ func (v *verifier) measure(name string) (extent, error) {
 	return extent{name, n, sum.Sum32()}, err
 }
 
-// open reads the store without changing it. A panic of Pebble on damaged data is an error.
-func (v *verifier) open(partitions int) (shares []mark, err error) {
+// readStore opens the store read-only, checks its tables and logs, and returns the last epoch and sequence of each
+// partition. A panic of Pebble on damaged data becomes an error.
+func (v *verifier) readStore(partitions int) (reached []partitionMark, err error) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -166,24 +175,24 @@ func (v *verifier) open(partitions int) (shares []mark, err error) {
 		return nil, err
 	}
 	defer db.Close()
-	if err := v.tables(db); err != nil {
+	if err := v.checkTables(db); err != nil {
 		return nil, err
 	}
-	shares = make([]mark, partitions)
-	for i := range shares {
+	reached = make([]partitionMark, partitions)
+	for i := range reached {
 		p := Partition(i)
-		if shares[i].epoch, err = readNumber(db, appendHeader(nil, p, tagTerm)); err != nil {
+		if reached[i].epoch, err = readNumber(db, appendHeader(nil, p, tagTerm)); err != nil {
 			return nil, err
 		}
-		if shares[i].sequence, err = lastSequence(db, p); err != nil {
+		if reached[i].sequence, err = lastSequence(db, p); err != nil {
 			return nil, err
 		}
 	}
-	return shares, v.logs(shares)
+	return reached, v.readLogs(reached)
 }
 
-// tables opens every table, and reads the newest of them whole.
-func (v *verifier) tables(db *pebble.DB) error {
+// checkTables opens every table, and verifies all blocks of the newest ones up to maxCheckedBytes.
+func (v *verifier) checkTables(db *pebble.DB) error {
 	levels, err := db.SSTables()
 	if err != nil {
 		return err
@@ -193,18 +202,19 @@ func (v *verifier) tables(db *pebble.DB) error {
 		all = append(all, level...)
 	}
 	slices.SortFunc(all, func(a, b pebble.SSTableInfo) int { return int(b.BackingSSTNum) - int(a.BackingSSTNum) })
-	left := int64(checkedBytes)
+	left := int64(maxCheckedBytes)
 	for _, t := range all {
 		left -= int64(t.Size)
 		name := fmt.Sprintf("%06d%s", t.BackingSSTNum, tableSuffix)
-		if err := v.table(name, left >= 0); err != nil {
+		if err := v.checkTable(name, left >= 0); err != nil {
 			return fmt.Errorf("table %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (v *verifier) table(name string, whole bool) error {
+// checkTable reads the footer, index and properties of a table and, if whole, verifies all of its blocks.
+func (v *verifier) checkTable(name string, whole bool) error {
 	file, err := v.fs.Open(v.fs.PathJoin(v.store, name))
 	if err != nil {
 		return err
@@ -213,7 +223,7 @@ func (v *verifier) table(name string, whole bool) error {
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
-	reader, err := sstable.NewReader(context.Background(), readable, v.options.MakeReaderOptions()) // which closes readable
+	reader, err := sstable.NewReader(context.Background(), readable, v.options.MakeReaderOptions()) // closes readable
 	if err != nil {
 		return err
 	}
@@ -224,8 +234,8 @@ func (v *verifier) table(name string, whole bool) error {
 	return errors.Join(err, reader.Close())
 }
 
-// checkBlocks verifies the checksum of every block of a table. (sstable.Reader has a method for that, which leaves out
-// the blocks that hold values apart from their keys.)
+// checkBlocks verifies the checksum of every block of a table. sstable.Reader.ValidateBlockChecksums omits the blocks
+// with values that are stored apart from their keys.
 func checkBlocks(file io.ReaderAt, l *sstable.Layout) error {
 	handles := slices.Concat(l.Index, l.ValueBlock, []block.Handle{l.TopIndex, l.RangeDel, l.RangeKey, l.ValueIndex, l.Properties, l.MetaIndex})
 	for _, b := range l.Data {
@@ -238,7 +248,7 @@ func checkBlocks(file io.ReaderAt, l *sstable.Layout) error {
 	var bytes []byte
 	for _, h := range handles {
 		if h.Length == 0 {
-			continue // there is no such block
+			continue // the table has no such block
 		}
 		bytes = slices.Grow(bytes[:0], int(h.Length)+block.TrailerLen)[:h.Length+block.TrailerLen]
 		if _, err := file.ReadAt(bytes, int64(h.Offset)); err != nil {
@@ -251,14 +261,15 @@ func checkBlocks(file io.ReaderAt, l *sstable.Layout) error {
 	return nil
 }
 
-// trial is the file system of an open that changes nothing. A log that is opened is empty, and is added to logs.
-type trial struct {
+// readOnlyFS is a file system on which Pebble can open a store without changing it: it refuses all writes and shows empty
+// logs. It adds each log that Pebble opens to logs.
+type readOnlyFS struct {
 	vfs.FS
 	logs wal.FileAccumulator
 }
 
 // Open opens a file for reading.
-func (t *trial) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
+func (t *readOnlyFS) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
 	file, err := t.FS.Open(name, options...)
 	if err != nil || !strings.HasSuffix(name, logSuffix) {
 		return file, err
@@ -267,42 +278,128 @@ func (t *trial) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
 	return emptyFile{file}, err
 }
 
-// emptyFile is a file that shows none of its content.
+// emptyFile is a file that appears empty.
 type emptyFile struct{ vfs.File }
 
 func (emptyFile) Read([]byte) (int, error) { return 0, io.EOF }
 
-var errReadOnly = errors.New("the store is opened for reading")
+var errReadOnly = errors.New("the store is open for reading only")
 
-type nothing struct{}
+// noLock is a lock without effect.
+type noLock struct{}
 
-func (nothing) Close() error { return nil }
+func (noLock) Close() error { return nil }
 
-// Lock locks nothing: the data directory has a lock of its own.
-func (*trial) Lock(string) (io.Closer, error) { return nothing{}, nil }
+// Lock does nothing, because openDirectory has locked the data directory.
+func (*readOnlyFS) Lock(string) (io.Closer, error) { return noLock{}, nil }
 
-func (*trial) Create(string, vfs.DiskWriteCategory) (vfs.File, error) { return nil, errReadOnly }
-func (*trial) Link(string, string) error                              { return errReadOnly }
-func (*trial) Remove(string) error                                    { return errReadOnly }
-func (*trial) RemoveAll(string) error                                 { return errReadOnly }
-func (*trial) Rename(string, string) error                            { return errReadOnly }
-func (*trial) MkdirAll(string, fs.FileMode) error                     { return errReadOnly }
-func (*trial) OpenReadWrite(string, vfs.DiskWriteCategory, ...vfs.OpenOption) (vfs.File, error) {
+func (*readOnlyFS) Create(string, vfs.DiskWriteCategory) (vfs.File, error) { return nil, errReadOnly }
+func (*readOnlyFS) Link(string, string) error                              { return errReadOnly }
+func (*readOnlyFS) Remove(string) error                                    { return errReadOnly }
+func (*readOnlyFS) RemoveAll(string) error                                 { return errReadOnly }
+func (*readOnlyFS) Rename(string, string) error                            { return errReadOnly }
+func (*readOnlyFS) MkdirAll(string, fs.FileMode) error                     { return errReadOnly }
+func (*readOnlyFS) OpenReadWrite(string, vfs.DiskWriteCategory, ...vfs.OpenOption) (vfs.File, error) {
 	return nil, errReadOnly
 }
 
-func (*trial) ReuseForWrite(string, string, vfs.DiskWriteCategory) (vfs.File, error) {
+func (*readOnlyFS) ReuseForWrite(string, string, vfs.DiskWriteCategory) (vfs.File, error) {
 	return nil, errReadOnly
 }
 
-// trialLogger has Pebble's fatal errors end the trial alone.
-type trialLogger struct{ slog *slog.Logger }
+// readOnlyLogger turns Pebble's fatal errors into panics, which readStore recovers.
+type readOnlyLogger struct{ slog *slog.Logger }
 
-func (l trialLogger) Infof(format string, args ...any) {
+func (l readOnlyLogger) Infof(format string, args ...any) {
 	l.slog.Debug("pebble", "message", fmt.Sprintf(format, args...))
 }
 
-func (l trialLogger) Errorf(format string, args ...any) { l.Infof(format, args...) }
+func (l readOnlyLogger) Errorf(format string, args ...any) { l.Infof(format, args...) }
 
-// Fatalf must not return; verifier.open recovers.
-func (l trialLogger) Fatalf(format string, args ...any) { panic(fatal{fmt.Errorf(format, args...)}) }
+// Fatalf panics, because it must not return.
+func (l readOnlyLogger) Fatalf(format string, args ...any) {
+	panic(pebbleFatal{fmt.Errorf(format, args...)})
+}
+
+// readLogs reads the logs that Pebble is going to replay, and raises reached to their epochs and sequences. As Pebble
+// does, it accepts an unreadable record only at the end of the last log, where a crash may have torn it.
+func (v *verifier) readLogs(reached []partitionMark) error {
+	logs := v.readOnly.logs.Finish()
+	for i, l := range logs {
+		if err := readLog(l, i == len(logs)-1, reached); err != nil {
+			return fmt.Errorf("log %s: %w", l, err)
+		}
+	}
+	return nil
+}
+
+// readLog reads one log to its end, and raises reached to the epochs and sequences in it.
+func readLog(l wal.LogicalLog, mayBeTorn bool, reached []partitionMark) error {
+	reader := l.OpenForRead()
+	defer reader.Close()
+	var batch bytes.Buffer
+	for {
+		r, at, err := reader.NextRecord()
+		if err == nil {
+			batch.Reset()
+			_, err = batch.ReadFrom(r)
+		}
+		if errors.Is(err, io.EOF) || mayBeTorn && errors.Is(err, record.ErrUnexpectedEOF) {
+			return nil
+		}
+		if err == nil {
+			err = readBatch(batch.Bytes(), reached)
+		}
+		if err != nil {
+			return fmt.Errorf("record at %s: %w", at, err)
+		}
+	}
+}
+
+// readBatch decodes one record of a log, which is a batch, and raises reached to its epochs and sequences. Deletions
+// are ignored, since rows of feeds and terms are never deleted.
+func readBatch(batch []byte, reached []partitionMark) error {
+	header, ok := batchrepr.ReadHeader(batch)
+	if !ok {
+		return batchrepr.ErrInvalidBatch
+	}
+	rows := uint32(0)
+	for r := batchrepr.Read(batch); ; rows++ {
+		kind, key, value, ok, err := r.Next()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if kind != pebble.InternalKeyKindSet {
+			continue
+		}
+		if err := addRow(reached, key, value); err != nil {
+			return fmt.Errorf("row %q: %w", key, err)
+		}
+	}
+	if rows != header.Count {
+		return fmt.Errorf("the batch has %d rows, not %d: %w", rows, header.Count, batchrepr.ErrInvalidBatch)
+	}
+	return nil
+}
+
+// addRow raises the mark of a partition to the sequence or epoch in a row. Other rows are ignored.
+func addRow(reached []partitionMark, key, value []byte) error {
+	if len(key) < keyHeader || int(binary.BigEndian.Uint16(key)) >= len(reached) {
+		return nil
+	}
+	state := &reached[binary.BigEndian.Uint16(key)]
+	switch key[keyHeader-1] {
+	case tagFeed:
+		sequence, err := keyNumber(key)
+		state.sequence = max(state.sequence, sequence)
+		return err
+	case tagTerm:
+		epoch, err := decodeNumber(value)
+		state.epoch = max(state.epoch, epoch)
+		return err
+	}
+	return nil
+}

@@ -7,89 +7,95 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// views shows what is durable. Pebble shows a batch before its log is synced, so a snapshot is taken while no batch is
-// in flight, and serves everyone until the next commit has ended.
+// views gives out views of the durable state. Pebble shows a batch before its log is synced. A snapshot is therefore
+// taken only while no batch is in flight, and is shared by all views until the next commit has ended.
 type views struct {
 	db *pebble.DB
 
-	mu      sync.Mutex
-	idle    sync.Cond
-	current *shown
-	all     map[*shown]struct{}
-	// stale tells that a commit has ended since current was taken.
+	// mu guards the fields below, except closing.
+	mu   sync.Mutex
+	idle sync.Cond // activeReads has become 0
+	// current is the newest snapshot of a durable state, or nil.
+	current   *sharedSnapshot
+	snapshots map[*sharedSnapshot]struct{}
+	// stale reports that a commit has ended since current was taken.
 	stale bool
-	// flying tells that a batch is visible that may not be durable. A failed journal stays so.
-	flying bool
-	closed bool
-	// closing is closed, for those who do not hold mu.
+	// inFlight reports that a batch is visible in Pebble that may not be durable. It remains set after a failed commit.
+	inFlight bool
+	closed   bool
+	// closing is true after close was called. Iterations read it without mu.
 	closing atomic.Bool
-	// active counts the reads going on.
-	active int
+	// activeReads counts the reads, and the snapshots that are being closed. close waits for them.
+	activeReads int
 }
 
-// shown is a snapshot and how many hold it: its views, and views.current.
-type shown struct {
+// sharedSnapshot is a Pebble snapshot and the number of its holders: views, reads and views.current. The last holder
+// closes it.
+type sharedSnapshot struct {
 	snapshot *pebble.Snapshot
 	holders  int
 }
 
 func newViews(db *pebble.DB) *views {
-	v := &views{db: db, stale: true, all: make(map[*shown]struct{})}
+	v := &views{db: db, stale: true, snapshots: make(map[*sharedSnapshot]struct{})}
 	v.idle.L = &v.mu
 	return v
 }
 
-// hold is called before a batch is applied. What is durable by now has then been taken, so that nobody who asks for a
-// view waits for the disk, and so that it can still be read if the batch fails.
-// It gives ErrClosed when the journal has failed and is closed already, which the writer may be the last to learn.
-func (v *views) hold() error {
+// beginCommit is called before a batch is applied, and takes a snapshot of the durable state. View can then return it
+// without waiting for the disk, and it remains readable if the batch fails. It returns ErrClosed if the journal has
+// failed and was closed, which the writer may not know yet.
+func (v *views) beginCommit() error {
 	v.mu.Lock()
 	if v.closed {
 		v.mu.Unlock()
 		return ErrClosed
 	}
-	old := v.refresh()
-	v.flying = true
+	old := v.refreshCurrent()
+	v.inFlight = true
 	v.mu.Unlock()
 	if old != nil {
-		go v.discard(old) // while the disk is busy: Pebble looks for compactions each time
+		go v.closeSnapshot(old) // concurrently with the commit, because Pebble then looks for compactions
 	}
 	return nil
 }
 
-// release is called when the batch is durable.
-func (v *views) release() {
+// endCommit is called when the batch is durable.
+func (v *views) endCommit() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.flying, v.stale = false, true
+	v.inFlight, v.stale = false, true
 }
 
-// refresh returns what the caller is to discard outside the lock, if anything.
-func (v *views) refresh() *shown {
-	if !v.stale || v.flying {
+// refreshCurrent takes a new snapshot if current is stale and no batch is in flight. It returns a snapshot that the
+// caller must close with closeSnapshot after releasing mu, or nil. The caller holds mu.
+func (v *views) refreshCurrent() *sharedSnapshot {
+	if !v.stale || v.inFlight {
 		return nil
 	}
 	old := v.current
-	v.current = &shown{snapshot: v.db.NewSnapshot(), holders: 1}
-	v.all[v.current] = struct{}{}
+	v.current = &sharedSnapshot{snapshot: v.db.NewSnapshot(), holders: 1}
+	v.snapshots[v.current] = struct{}{}
 	v.stale = false
-	return v.drop(old)
+	return v.dropHolder(old)
 }
 
-// drop lets go of one hold, and returns what nobody holds any longer, which the caller discards outside the lock.
-func (v *views) drop(s *shown) *shown {
+// dropHolder removes one holder of s. If it was the last one, dropHolder returns s, which the caller must close with
+// closeSnapshot after releasing mu. The caller holds mu.
+func (v *views) dropHolder(s *sharedSnapshot) *sharedSnapshot {
 	if s == nil {
 		return nil
 	}
 	if s.holders--; s.holders > 0 {
 		return nil
 	}
-	delete(v.all, s)
-	v.active++ // until it is closed, so that the store is not closed before it
+	delete(v.snapshots, s)
+	v.activeReads++ // so that the store is not closed before the snapshot
 	return s
 }
 
-func (v *views) discard(s *shown) {
+// closeSnapshot closes a snapshot that dropHolder has returned. It does nothing for nil.
+func (v *views) closeSnapshot(s *sharedSnapshot) {
 	if s == nil {
 		return
 	}
@@ -97,94 +103,99 @@ func (v *views) discard(s *shown) {
 	v.exit()
 }
 
-// enter makes close wait for exit.
+// enter makes close wait until exit is called. It returns ErrClosed after close.
 func (v *views) enter() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed {
 		return ErrClosed
 	}
-	v.active++
+	v.activeReads++
 	return nil
 }
 
+// exit ends what enter has begun.
 func (v *views) exit() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.leave()
+	v.exitLocked()
 }
 
-func (v *views) leave() {
-	if v.active--; v.active == 0 {
+// exitLocked is exit for callers that hold mu.
+func (v *views) exitLocked() {
+	if v.activeReads--; v.activeReads == 0 {
 		v.idle.Broadcast()
 	}
 }
 
+// open returns a view of the durable state, or ErrClosed after close.
 func (v *views) open() (*view, error) {
 	v.mu.Lock()
 	if v.closed {
 		v.mu.Unlock()
 		return nil, ErrClosed
 	}
-	old := v.refresh()
+	old := v.refreshCurrent()
 	v.current.holders++
-	opened := &view{views: v, shown: v.current}
+	opened := &view{views: v, shared: v.current}
 	v.mu.Unlock()
-	v.discard(old)
+	v.closeSnapshot(old)
 	return opened, nil
 }
 
-// close ends reads at their next step, waits for them, and closes what views have left open.
+// close makes reads end at their next step, waits for them, and closes the snapshots of views that are still open.
 func (v *views) close() {
 	v.mu.Lock()
 	v.closed = true
 	v.closing.Store(true)
-	for v.active > 0 {
+	for v.activeReads > 0 {
 		v.idle.Wait()
 	}
-	left := v.all
-	v.all, v.current = nil, nil
+	left := v.snapshots
+	v.snapshots, v.current = nil, nil
 	v.mu.Unlock()
 	for s := range left {
 		_ = s.snapshot.Close()
 	}
 }
 
-// view is one caller's hold on a snapshot.
+// view is one caller's View.
 type view struct {
 	views  *views
-	shown  *shown
+	shared *sharedSnapshot
 	closed bool // under views.mu
 }
 
+// Close drops the view's hold on its snapshot. It may be called more than once.
 func (v *view) Close() error {
 	v.views.mu.Lock()
-	var unheld *shown
+	var unheld *sharedSnapshot
 	if !v.closed && !v.views.closed {
-		unheld = v.views.drop(v.shown)
+		unheld = v.views.dropHolder(v.shared)
 	}
 	v.closed = true
 	v.views.mu.Unlock()
-	v.views.discard(unheld)
+	v.views.closeSnapshot(unheld)
 	return nil
 }
 
-// begin holds the snapshot for a read, and the journal open; each begin that gives no error has its end.
-func (v *view) begin() error {
+// beginRead holds the snapshot and keeps the journal open during a read. If it returns nil, endRead must follow.
+func (v *view) beginRead() error {
 	v.views.mu.Lock()
 	defer v.views.mu.Unlock()
 	if v.closed || v.views.closed {
 		return ErrClosed
 	}
-	v.views.active++
-	v.shown.holders++
+	v.views.activeReads++
+	v.shared.holders++
 	return nil
 }
 
-func (v *view) end() {
+// endRead ends a read.
+func (v *view) endRead() {
 	v.views.mu.Lock()
-	unheld := v.views.drop(v.shown)
-	v.views.leave()
+	unheld := v.views.dropHolder(v.shared)
+	v.views.exitLocked()
 	v.views.mu.Unlock()
-	v.views.discard(unheld)
+	v.views.closeSnapshot(unheld)
 }

@@ -6,22 +6,23 @@ import (
 	"testing"
 )
 
+// count returns the number of open snapshots.
 func (v *views) count() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return len(v.all)
+	return len(v.snapshots)
 }
 
-// TestSnapshotsAreShared counts Pebble's snapshots: one for all views of a state, none for a state that nobody looks at.
-func TestSnapshotsAreShared(t *testing.T) {
-	f := newFaulty(t, Options{})
-	f.must("a", 0)
+// TestSharedSnapshots counts Pebble's snapshots: all views of one state share one, and a state without views has none.
+func TestSharedSnapshots(t *testing.T) {
+	f := newFaultyJournal(t, Options{})
+	f.mustAppend("a", 0)
 	first, _ := f.View()
 	same, _ := f.View()
 	if n := f.views.count(); n != 1 {
 		t.Fatalf("%d snapshots of one state", n)
 	}
-	f.must("a", 1)
+	f.mustAppend("a", 1)
 	second, _ := f.View()
 	if n := f.views.count(); n != 2 {
 		t.Fatalf("%d snapshots of two states", n)
@@ -32,21 +33,21 @@ func TestSnapshotsAreShared(t *testing.T) {
 	if _, err := first.Head(0, "a"); !errors.Is(err, ErrClosed) {
 		t.Fatalf("a closed view: %v", err)
 	}
-	f.must("a", 2)
+	f.mustAppend("a", 2)
 	if n := f.views.count(); n != 1 {
-		t.Fatalf("%d snapshots are left", n)
+		t.Fatalf("%d snapshots are open", n)
 	}
-	f.finish()
+	f.mustClose()
 	if n := f.views.count(); n != 0 {
 		t.Fatalf("%d snapshots after the end", n)
 	}
 }
 
-// TestCloseWhileReading closes the journal inside a walk, which ends with its next step.
+// TestCloseWhileReading closes the journal during an iteration, which ends with its next step.
 func TestCloseWhileReading(t *testing.T) {
-	f := newFaulty(t, Options{})
+	f := newFaultyJournal(t, Options{})
 	for version := range uint64(3) {
-		f.must("a", version)
+		f.mustAppend("a", version)
 	}
 	for name, walk := range map[string]func(v View, yield func(Event, error) bool){
 		"read": func(v View, yield func(Event, error) bool) { v.Read(0, "a", 0, Ascending)(yield) },
@@ -73,10 +74,10 @@ func TestCloseWhileReading(t *testing.T) {
 		if err := <-closing; err != nil {
 			t.Fatal(err)
 		}
-		f = newFaulty(t, Options{})
+		f = newFaultyJournal(t, Options{})
 		for version := range uint64(3) {
-			f.must("a", version)
+			f.mustAppend("a", version)
 		}
 	}
-	f.finish()
+	f.mustClose()
 }

@@ -127,7 +127,7 @@ func TestPropertiesAreKeptByPutCopyAndMove(t *testing.T) {
 	s.do("MOVE", "/b", "", "Destination: "+prefix+"/c").is(201)
 	find := `<propfind xmlns="DAV:"><prop><mood xmlns="urn:x"/><none xmlns="urn:x"/><getetag/></prop></propfind>`
 	for _, path := range []string{"/a", "/c"} {
-		s.do("PROPFIND", path, find, "Depth: 0").is(207).says(`xml:lang="de"`, `so <b xmlns="urn:x">so</b>`, "404 Not Found", "<D:getetag>")
+		s.do("PROPFIND", path, find, "Depth: 0").is(207).says(`xml:lang="de"`, `so <b xmlns="urn:x">so</b>`, "404 Not Found", `<D:getetag>"`)
 	}
 	s.do("PROPFIND", "/", "", "Depth: 1").is(207).says("<D:href>"+prefix+"/</D:href>", "urn:x")
 	s.do("PROPPATCH", "/a", `<propertyupdate xmlns="DAV:"><remove><prop><mood xmlns="urn:x"/></prop></remove></propertyupdate>`).is(207)

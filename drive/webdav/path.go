@@ -1,7 +1,6 @@
 package webdav
 
 import (
-	"net/http"
 	"net/url"
 	"strings"
 
@@ -86,7 +85,7 @@ func (c *call) parseReference(raw string) (path string, trailingSlash bool, err 
 	if err != nil {
 		return "", false, entity.Errorf(entity.InvalidRequest, "a header has a malformed URL")
 	}
-	if u.Host != "" && !sameHost(u, c.r) {
+	if u.Host != "" && !c.isThisServer(u.Host) {
 		return "", false, errOtherServer
 	}
 	path, trailingSlash, err = splitPath(u.EscapedPath(), c.prefix)
@@ -96,9 +95,11 @@ func (c *call) parseReference(raw string) (path string, trailingSlash bool, err 
 	return path, trailingSlash, err
 }
 
-// sameHost reports whether a URL has the request's host. It ignores the default ports, which proxies add and clients omit.
-func sameHost(u *url.URL, r *http.Request) bool {
-	return bareHost(u.Host) == bareHost(r.Host)
+// isThisServer reports whether host is the request's, or that of the server's public URL. It ignores the default ports, which
+// proxies add and clients omit.
+func (c *call) isThisServer(host string) bool {
+	host = bareHost(host)
+	return host == bareHost(c.r.Host) || c.access.Host != "" && host == bareHost(c.access.Host)
 }
 
 func bareHost(host string) string {

@@ -127,11 +127,11 @@ func propertyNames(r resource, dead []drive.Property) []string {
 }
 
 func deadElement(p drive.Property) string {
-	return "<" + p.Local + ` xmlns="` + escape(p.Space) + `"` + p.Attrs + ">" + p.Inner + "</" + p.Local + ">"
+	return "<" + p.Local + ` xmlns="` + escapeAttribute(p.Space) + `"` + p.Attrs + ">" + p.Inner + "</" + p.Local + ">"
 }
 
 func emptyElement(name xml.Name) string {
-	return "<" + name.Local + ` xmlns="` + escape(name.Space) + `"/>`
+	return "<" + name.Local + ` xmlns="` + escapeAttribute(name.Space) + `"/>`
 }
 
 func statusElement(status int) string {

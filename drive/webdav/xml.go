@@ -317,8 +317,14 @@ func encodeAttrs(attrs []xml.Attr, limit int) (string, error) {
 	return b.String(), err
 }
 
-// escape returns text as XML character data.
-func escape(text string) string {
+// escape returns text as the content of an XML element. Quotes stay as they are: in content they need no escape, and some
+// clients do not decode numeric entities.
+func escape(text string) string { return quotes.Replace(escapeAttribute(text)) }
+
+var quotes = strings.NewReplacer("&#34;", `"`, "&#39;", "'")
+
+// escapeAttribute returns text as the value of an XML attribute.
+func escapeAttribute(text string) string {
 	var b strings.Builder
 	xml.EscapeText(&b, []byte(text))
 	return b.String()

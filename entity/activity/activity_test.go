@@ -18,7 +18,7 @@ import (
 
 var author = &activityv1.Author{Actor: "web:usr_1", UserId: "usr_1"}
 
-func TestRowsAsClientsSeeThem(t *testing.T) {
+func TestEncode(t *testing.T) {
 	for want, op := range map[string]*activityv1.Operation{
 		`{"seq":7,"event":{"kind":"create","actor":"web:usr_1","at":5,"userId":"usr_1","entryKind":"file","path":"a/\"b\""}}`: {
 			Kind: activityv1.Kind_KIND_CREATE, EntryKind: activityv1.EntryKind_ENTRY_KIND_FILE, Path: `a/"b"`, Author: author},
@@ -40,7 +40,7 @@ func TestRowsAsClientsSeeThem(t *testing.T) {
 	}
 }
 
-func TestAnyPathIsValidJSON(t *testing.T) {
+func TestEncodeAnyPath(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		path := rapid.String().Draw(t, "path")
 		if entity.CheckPath(path) != nil {
@@ -57,7 +57,7 @@ func TestAnyPathIsValidJSON(t *testing.T) {
 	})
 }
 
-func TestCursorsAreOpaqueAndAuthentic(t *testing.T) {
+func TestCursor(t *testing.T) {
 	secret := []byte("0123456789abcdef0123456789abcdef")
 	cursor, other := activity.NewCursor(secret, "ws_1"), activity.NewCursor(secret, "ws_2")
 	rapid.Check(t, func(t *rapid.T) {
@@ -97,16 +97,16 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// model replays decisions as the journal would keep them.
+// model stores decisions as the journal and the actor would.
 type model struct {
 	state *activity.State
-	// totals, order and mark are the indexes.
+	// totals, order and mark have the contents of the indexes.
 	totals map[string]*activityv1.Totals
 	order  map[string]bool
 	mark   *activityv1.IndexMark
 	rows   []activity.Row
 	now    time.Time
-	// removed counts the entries that were taken out of the order of recency.
+	// removed is the number of removals from the Recency index.
 	removed int
 }
 
@@ -164,7 +164,8 @@ func (m *model) store(d *activity.Decision) {
 	}
 }
 
-// recover is what an actor does that finds the journal: before is the state of the same actor, nil after a crash.
+// recover loads the state from the journal. before is the state of the same actor after a failed proposal, or nil after a
+// crash.
 func (m *model) recover(t *rapid.T, before *activity.State) {
 	var tail []activity.Row
 	if m.mark != nil {
@@ -194,7 +195,7 @@ func (m *model) must(t rapid.TB, c activityv1.Command) {
 	}
 }
 
-// TestNothingIsLostOrCountedTwice records at random and compares with plain counting.
+// TestNothingIsLostOrCountedTwice records random operations and compares the totals with plain counts.
 func TestNothingIsLostOrCountedTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel()
@@ -302,7 +303,7 @@ func TestRenamesAcrossAGeneratedTreeAreRows(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRecorded(t *testing.T) {
+func TestRecordRefusesInvalidOperations(t *testing.T) {
 	ok := func() *activityv1.Operation {
 		return &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "a", Author: author}
 	}

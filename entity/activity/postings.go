@@ -7,24 +7,25 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// Posting is one row in an index that finds rows: ByPath, Below and Restores.
+// Posting is a row in one of the indexes ByPath, Below and Restores.
 type Posting struct {
 	Seq  uint64
 	Kind activityv1.Kind
 }
 
-// MaxRun is the number of postings in one entry: as many as a page that needs a few of them can afford to decode.
+// MaxRun is the greatest number of postings in one entry. It limits the cost of decoding an entry for a page that needs
+// only a few of them.
 const MaxRun = 256
 
-// An entry of such an index is a run of postings. Its order is the seq of the first; its data are the kind of the first
-// and then, for each further one, the distance from the seq before as a uvarint, and its kind. An entry with one posting
-// is thus its kind alone, which is the form of every entry that was written before there were runs.
+// An entry of these indexes is a run of postings. Its order is the seq of the first posting. Its data is the kind of the
+// first posting, followed for each further posting by its distance from the previous seq, as a uvarint, and its kind. So
+// an entry with one posting has its kind alone, which is also the form of all entries from before there were runs.
 //
-// The runs of one value do not overlap: each index write covers the rows after those of the last one.
+// The runs of one index value do not overlap, because each index write has the rows after those of the previous one.
 
-var errPostings = errors.New("activity: an index entry cannot be parsed")
+var errPostings = errors.New("activity: decode an index entry: invalid run of rows")
 
-// AppendPostings appends the postings of an entry, in the order of seq.
+// AppendPostings decodes an entry and appends its postings in the order of seq. It fails if data is not a run.
 func AppendPostings(dst []Posting, order uint64, data []byte) ([]Posting, error) {
 	if len(data) == 0 {
 		return dst, errPostings
@@ -43,16 +44,18 @@ func AppendPostings(dst []Posting, order uint64, data []byte) ([]Posting, error)
 	return dst, nil
 }
 
-// run is the last run at one value of an index within an index write.
+// run is the last run of an index write under one value of an index; length is 0 if there is none yet.
 type run struct {
-	// entry is the position of its entry among the decision's.
-	entry, length int
-	last          uint64
+	// entry is the position of the run in the Entries of the decision.
+	entry int
+	// length is the number of postings, and last the seq of the last one.
+	length int
+	last   uint64
 }
 
-// post adds a row to an index at a value, to the run r or to a new one, and returns by about how many bytes the entries
-// have grown. A row that is there already is added once. Rows come in the order of seq.
-func (d *draft) post(r *run, index, value string, row Posting) int {
+// addPosting adds a row under a value of an index, to the run r or to a new one. It returns the approximate growth of the
+// entries, in bytes. The caller adds rows in the order of seq; a row that is added twice in a row has no effect.
+func (d *draft) addPosting(r *run, index, value string, row Posting) int {
 	if r.length > 0 && r.last == row.Seq {
 		return 0
 	}

@@ -10,7 +10,7 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// found returns what the entries of a decision have at a value of an index, and how many entries that is.
+// found returns the rows under a value of an index in the entries of a decision, and the number of these entries.
 func found(t *testing.T, d *activity.Decision, index, value string) (rows []activity.Posting, entries int) {
 	t.Helper()
 	for _, e := range d.Entries {
@@ -45,10 +45,10 @@ func TestRowsShareAnEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, entries := found(t, d, activity.Below, activity.PathValue("ws_1", "d")); entries != 2 || !slices.Equal(got, want) {
-		t.Errorf("a folder has %d rows in %d entries, not %d in 2: %v", len(got), entries, n, got)
+		t.Errorf("the folder has %d rows in %d entries, want %d in 2: %v", len(got), entries, n, got)
 	}
 	if got, entries := found(t, d, activity.ByPath, activity.PathValue("ws_1", "d/f/5")); entries != 1 || !slices.Equal(got, want[5:6]) {
-		t.Errorf("the path that a file was renamed from has %v", got)
+		t.Errorf("the old path of the rename has %v", got)
 	}
 }
 

@@ -12,38 +12,38 @@ import (
 )
 
 const (
-	// MarkerWindow is how long repeated reads of a path by one author stay one marker.
+	// MarkerWindow is the least time between two read markers of one author on one path. Reads in between are only counted.
 	MarkerWindow = 10 * time.Minute
-	// FoldWindow is how far a summary trails the operations that it tells of.
+	// FoldWindow is the time from the first operation of a fold to its summary.
 	FoldWindow = 2 * time.Second
-	// MaxIntents bounds the operations of one workspace that are between their intent and their end.
+	// MaxIntents is the greatest number of open intents of a workspace.
 	MaxIntents = 4096
-	// MaxOperations bounds one Record.
+	// MaxOperations is the greatest number of operations in one Record.
 	MaxOperations = 1000
-	// maxFlushed bounds the summaries of one flush; the next follows at once.
+	// maxFlushed is the greatest number of summaries in one flush. The next flush follows at once.
 	maxFlushed = 500
-	// MaxActorBytes bounds an actor and a user id.
+	// MaxActorBytes is the greatest length of an actor and of a user id, in bytes.
 	MaxActorBytes = 256
 )
 
-// State is what the rules remember of a workspace: its open intents and folds, and what its indexes do not have yet. The
-// rest lies in the indexes; what a decision needs of it is looked up through Totals.
+// State is the part of a workspace's activity that the rules hold in memory: open intents, open folds and the tail. The
+// rest is in the indexes, from which a decision looks up totals through Totals.
 type State struct {
 	WorkspaceID string
-	// Seq is the last row's.
+	// Seq is the seq of the last row.
 	Seq     uint64
 	Intents map[string]*activityv1.Intent
 	Folds   map[string]*activityv1.Fold
 	Tail    Tail
-	// At is when the last decision was made, in milliseconds; 0 for none.
+	// At is the time of the last decision, in milliseconds since the Unix epoch; 0 if there was none.
 	At int64
 }
 
-// Totals looks up what the Seen index has at a value, as of the last index write that is durable; nil for nothing. The
-// result is left unchanged.
+// Totals looks up the totals in the Seen index under a value, as of the last durable index write. It returns nil if there
+// are none. The caller must not change the result.
 type Totals func(seen string) *activityv1.Totals
 
-// Zero is a workspace in which nothing happened.
+// Zero returns the state before the first command.
 func Zero(workspaceID string) *State {
 	return &State{
 		WorkspaceID: workspaceID,
@@ -52,29 +52,29 @@ func Zero(workspaceID string) *State {
 	}
 }
 
-// Decision is what a command changes: rows to append, index entries to put or remove, and what to remember.
+// Decision is the result of a command: rows to append, index entries to put or remove, and changes of the state.
 type Decision struct {
-	// At is the command's time, in milliseconds.
+	// At is the time of the command, in milliseconds since the Unix epoch.
 	At      int64
 	Rows    []Row
 	Entries []Entry
-	// Index is the index write that Entries contain, nil for none.
+	// Index is the index write that Entries contains; nil if it contains none.
 	Index *IndexWrite
-	// Reads are counted once the command is acknowledged.
-	Reads []UnmarkedRead
-	// Intents and Folds changed; nil removes.
+	// Uses are the operations without rows that Acknowledge counts.
+	Uses []UnrecordedUse
+	// Intents and Folds have the changed intents and folds by their keys; a nil value removes one.
 	Intents map[string]*activityv1.Intent
 	Folds   map[string]*activityv1.Fold
 }
 
-// Decide turns a command into what it changes. Errors: forbidden, invalid_request, unavailable.
+// Decide turns a command into a decision. It does not change s. Errors: forbidden, invalid_request, unavailable.
 func Decide(call entity.Call, s *State, c activityv1.Command, totals Totals) (*Decision, error) {
-	if !mayCommand(call.Principal, c) {
-		return nil, entity.Errorf(entity.Forbidden, "activity is recorded by the platform")
+	if !maySend(call.Principal, c) {
+		return nil, entity.Errorf(entity.Forbidden, "only the platform may record activity")
 	}
 	d := &draft{
 		Decision: Decision{At: call.At()},
-		call:     call, state: s, lookup: totals, places: places{workspaceID: s.WorkspaceID},
+		call:     call, state: s, lookup: totals, paths: pathIndex{workspaceID: s.WorkspaceID},
 	}
 	var err error
 	switch c := c.(type) {
@@ -83,33 +83,33 @@ func Decide(call entity.Call, s *State, c activityv1.Command, totals Totals) (*D
 	case *activityv1.Complete:
 		d.complete(c.GetIntentId())
 	case *activityv1.Abandon:
-		d.forget(c.GetIntentId())
+		d.removeIntent(c.GetIntentId())
 	case *activityv1.Record:
 		err = d.record(c.GetOperations())
 	case *activityv1.FlushSummaries:
 		d.flush()
 	case *activityv1.WriteIndexes:
-		d.index(s.Tail.Reads)
+		d.writeIndexes(s.Tail.Uses)
 	}
 	if err != nil {
 		return nil, err
 	}
-	d.bound()
+	d.boundTail()
 	return &d.Decision, nil
 }
 
-// mayCommand reports whether a principal may send a command: the platform every one, and others the intent of a change of
-// their own. That they may change the drive the workspace's rules have authorized by then.
-func mayCommand(p *wirev1.Principal, c activityv1.Command) bool {
+// maySend reports whether a principal may send a command. The platform may send every command. Another principal may only
+// send an intent of which it is the author; the workspace has already authorized it to change the drive.
+func maySend(p *wirev1.Principal, c activityv1.Command) bool {
 	if entity.IsPlatform(p) {
 		return true
 	}
-	intend, is := c.(*activityv1.Intend)
+	intend, isIntend := c.(*activityv1.Intend)
 	author := intend.GetIntent().GetOperation().GetAuthor()
-	return is && author.GetActor() == entity.Actor(p) && author.GetUserId() == p.GetUserId()
+	return isIntend && author.GetActor() == entity.Actor(p) && author.GetUserId() == p.GetUserId()
 }
 
-// Evolve is the state after a decision. It changes its argument, which grows with what is open and not with history.
+// Evolve applies a decision to the state. Unlike the rules of other kinds, it changes its argument.
 func Evolve(s *State, d *Decision) {
 	s.Seq += uint64(len(d.Rows))
 	s.At = d.At
@@ -118,9 +118,9 @@ func Evolve(s *State, d *Decision) {
 		s.Tail.Marked = true
 	}
 	if d.Index != nil {
-		s.Tail.propose(s.WorkspaceID, d.Index)
+		s.Tail.addProposed(s.WorkspaceID, d.Index)
 	}
-	s.Tail.since(d.At)
+	s.Tail.updateSince(d.At)
 	for id, intent := range d.Intents {
 		if intent == nil {
 			delete(s.Intents, id)
@@ -137,22 +137,22 @@ func Evolve(s *State, d *Decision) {
 	}
 }
 
-// Acknowledge notes that a decision is durable and about to be answered. It is called in the order of the decisions, and
-// for none that failed.
+// Acknowledge records that a decision is durable. The caller must call it in the order of the decisions, before it
+// replies to the command, and not after a failed commit.
 func Acknowledge(s *State, d *Decision) {
 	if len(d.Rows) > 0 {
 		s.Tail.Durable = d.Rows[len(d.Rows)-1].Seq
 	}
 	if d.Index != nil {
-		s.Tail.settle(d.Index)
+		s.Tail.removeDurable(d.Index)
 	}
-	for _, read := range d.Reads {
-		s.Tail.Reads.add(read.Path, read.ReadCount)
+	for _, use := range d.Uses {
+		s.Tail.Uses.add(use.Path, use.UseCount)
 	}
-	s.Tail.since(d.At)
+	s.Tail.updateSince(d.At)
 }
 
-// IndexDue returns when the indexes have to be written next; the zero time: nothing waits to be written.
+// IndexDue returns the time at which the indexes have to be written next; the zero time if the tail has nothing to write.
 func (s *State) IndexDue() time.Time {
 	if s.Tail.Since == 0 {
 		return time.Time{}
@@ -160,7 +160,7 @@ func (s *State) IndexDue() time.Time {
 	return time.UnixMilli(s.Tail.Since).Add(IndexWindow)
 }
 
-// NextFlush returns when the oldest fold is due, in milliseconds since the Unix epoch; 0 without folds.
+// NextFlush returns the time at which the first fold is due, in milliseconds since the Unix epoch; 0 if there is no fold.
 func (s *State) NextFlush() int64 {
 	var next int64
 	for _, f := range s.Folds {
@@ -169,8 +169,8 @@ func (s *State) NextFlush() int64 {
 	return next
 }
 
-// FlushAfter returns NextFlush after a decision that led to the state, given that of the state before, and whether it
-// changed. It reads all folds only where the decision ended some.
+// FlushAfter returns NextFlush of the state, and whether it differs from before, which is NextFlush of the state before the
+// decision d. It is faster than NextFlush: it reads all folds only if the decision removed some.
 func (s *State) FlushAfter(before int64, d *Decision) (next int64, changed bool) {
 	next = before
 	for _, f := range d.Folds {
@@ -183,7 +183,7 @@ func (s *State) FlushAfter(before int64, d *Decision) (next int64, changed bool)
 	return next, next != before
 }
 
-// earlier returns when a fold is due, or next where that comes before it; a next of 0 never does.
+// earlier returns the earlier of two times: next, unless it is 0, and the time at which a fold is due.
 func earlier(next int64, f *activityv1.Fold) int64 {
 	due := f.GetSince() + FoldWindow.Milliseconds()
 	if next == 0 {
@@ -192,25 +192,27 @@ func earlier(next int64, f *activityv1.Fold) int64 {
 	return min(next, due)
 }
 
-// draft is a decision in the making.
+// draft is a decision while Decide builds it.
 type draft struct {
 	Decision
 	call   entity.Call
 	state  *State
 	lookup Totals
-	places places
-	// marks are the times of the read markers among Rows, by the value in the Seen index.
+	paths  pathIndex
+	// marks are the times of the read markers in Rows, by the value in the Seen index.
 	marks map[string]int64
 }
 
+// intend stores an intent. It has no effect if the intent is stored already. Errors: invalid_request, unavailable if the
+// workspace has MaxIntents open intents.
 func (d *draft) intend(intent *activityv1.Intent) error {
 	switch {
 	case intent.GetId() == "" || len(intent.GetId()) > 64:
 		return entity.Errorf(entity.InvalidRequest, "intent id is empty or too long")
 	case len(d.state.Intents) >= MaxIntents:
-		return entity.Errorf(entity.Unavailable, "too many operations are under way")
+		return entity.Errorf(entity.Unavailable, "too many changes of the drive are in progress")
 	}
-	if err := check(intent.GetOperation()); err != nil {
+	if err := checkOperation(intent.GetOperation()); err != nil {
 		return err
 	}
 	if d.state.Intents[intent.GetId()] != nil {
@@ -221,16 +223,18 @@ func (d *draft) intend(intent *activityv1.Intent) error {
 	return nil
 }
 
+// complete removes an intent and applies its operation. It has no effect if the intent does not exist.
 func (d *draft) complete(id string) {
 	intent := d.state.Intents[id]
 	if intent == nil {
 		return
 	}
-	d.forget(id)
+	d.removeIntent(id)
 	d.apply(intent.GetOperation())
 }
 
-func (d *draft) forget(id string) {
+// removeIntent removes an intent, if it exists.
+func (d *draft) removeIntent(id string) {
 	if d.state.Intents[id] == nil {
 		return
 	}
@@ -238,15 +242,16 @@ func (d *draft) forget(id string) {
 	d.remove(OpenIntents, Prefix(d.state.WorkspaceID)+id)
 }
 
+// record applies operations, all or none. Errors: invalid_request, unavailable if too many rows are not indexed.
 func (d *draft) record(operations []*activityv1.Operation) error {
 	switch {
 	case len(operations) > MaxOperations:
-		return entity.Errorf(entity.InvalidRequest, "more than %d operations", MaxOperations)
-	case d.state.Tail.waiting() > maxUnindexed:
-		return entity.Errorf(entity.Unavailable, "too many operations wait for their index entries")
+		return entity.Errorf(entity.InvalidRequest, "a command can record at most %d operations", MaxOperations)
+	case d.state.Tail.countUnindexed() > maxUnindexed:
+		return entity.Errorf(entity.Unavailable, "too many operations are waiting to be indexed")
 	}
 	for _, op := range operations {
-		if err := check(op); err != nil {
+		if err := checkOperation(op); err != nil {
 			return err
 		}
 	}
@@ -256,8 +261,8 @@ func (d *draft) record(operations []*activityv1.Operation) error {
 	return nil
 }
 
-// check tells what is wrong with an operation.
-func check(op *activityv1.Operation) error {
+// checkOperation validates an operation. Errors: invalid_request.
+func checkOperation(op *activityv1.Operation) error {
 	if err := checkAuthor(op.GetAuthor()); err != nil {
 		return err
 	}
@@ -281,50 +286,48 @@ func check(op *activityv1.Operation) error {
 func checkAuthor(a *activityv1.Author) error {
 	switch {
 	case a.GetActor() == "", len(a.GetActor()) > MaxActorBytes, len(a.GetUserId()) > MaxActorBytes:
-		return entity.Errorf(entity.InvalidRequest, "the author is empty or too long")
+		return entity.Errorf(entity.InvalidRequest, "author must have an actor of 1 to %d bytes and a user id of at most %d bytes", MaxActorBytes, MaxActorBytes)
 	case !utf8.ValidString(a.GetActor()), !utf8.ValidString(a.GetUserId()):
-		return entity.Errorf(entity.InvalidRequest, "the author is not UTF-8")
+		return entity.Errorf(entity.InvalidRequest, "author is not UTF-8")
 	}
 	return nil
 }
 
-// apply decides what one operation leaves behind.
+// apply adds the results of an operation: a row, a fold or a count.
 func (d *draft) apply(op *activityv1.Operation) {
 	switch {
-	case folds(op):
-		d.fold(op, op.GetTree())
+	case isInsideGenerated(op):
+		d.addToFold(op, op.GetTree())
 		if op.GetFromTree() != "" && op.GetFromTree() != op.GetTree() {
-			d.fold(op, op.GetFromTree())
+			d.addToFold(op, op.GetFromTree())
 		}
+		d.addUse(op)
 	case op.GetKind() == activityv1.Kind_KIND_READ:
-		d.read(op)
+		d.addRead(op)
 	default:
-		d.row(op)
+		d.addRow(op, d.call.At())
 	}
 }
 
-// folds tells whether an operation lies wholly below generated trees. A rename between such a tree and the rest of the
-// drive is a row of its own, since it changes what people see.
-func folds(op *activityv1.Operation) bool {
+// isInsideGenerated reports whether all paths of an operation lie in generated folders. A rename between a generated folder
+// and the rest of the drive gets a row of its own, because it changes files that people see.
+func isInsideGenerated(op *activityv1.Operation) bool {
 	if op.GetKind() == activityv1.Kind_KIND_RENAME && op.GetFromTree() == "" {
 		return false
 	}
 	return op.GetTree() != ""
 }
 
-func (d *draft) row(op *activityv1.Operation) {
-	d.rowAt(op, d.call.At())
+// addRow appends the row of an operation at a time.
+func (d *draft) addRow(op *activityv1.Operation, at int64) {
+	d.Rows = append(d.Rows, Row{Seq: d.state.Seq + uint64(len(d.Rows)) + 1, At: at, Operation: op})
 }
 
-func (d *draft) rowAt(op *activityv1.Operation, at int64) {
-	r := Row{Seq: d.state.Seq + uint64(len(d.Rows)) + 1, At: at, Operation: op}
-	d.Rows = append(d.Rows, r)
-}
-
+// put puts a message in an index.
 func (d *draft) put(index, value string, m proto.Message) {
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		panic("activity: " + err.Error()) // only for strings that are not UTF-8, which check refuses
+		panic("activity: " + err.Error()) // impossible: only strings that are not UTF-8 fail, and checkOperation refuses them
 	}
 	d.Entries = append(d.Entries, Entry{Index: index, Value: value, Data: data})
 }

@@ -13,8 +13,8 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// One who reads a path all the time moves in its order of recency once in a span, so that removed entries do not pile up.
-func TestRecencyIsMovedOnceInASpan(t *testing.T) {
+// TestRecencyMovesOncePerSpan checks that repeated reads do not accumulate removed entries in the Recency index.
+func TestRecencyMovesOncePerSpan(t *testing.T) {
 	m := newModel()
 	const reads = 10_000
 	for range reads {
@@ -27,7 +27,8 @@ func TestRecencyIsMovedOnceInASpan(t *testing.T) {
 	}
 }
 
-// Totals that were written before recency was kept by spans stand where their last activity was.
+// TestTotalsWithoutARecencyTime checks totals written before RecencyAt existed: their entry is at the time of the last
+// activity.
 func TestTotalsWithoutARecencyTime(t *testing.T) {
 	m := newModel()
 	seen := activity.SeenValue("ws_1", "a", author)
@@ -49,8 +50,9 @@ func TestTotalsWithoutARecencyTime(t *testing.T) {
 	}
 }
 
-// Before its first mark, a workspace's rows have their entries; what comes then does not count them again.
-func TestRowsOfATimeBeforeMarks(t *testing.T) {
+// TestRowsBeforeTheFirstMark checks that rows from before the first IndexMark, which have their index entries, are not
+// counted again.
+func TestRowsBeforeTheFirstMark(t *testing.T) {
 	s := activity.Zero("ws_1")
 	s.Seq = 5
 	s.Resume(nil, nil, nil)
@@ -65,17 +67,17 @@ func TestRowsOfATimeBeforeMarks(t *testing.T) {
 	}
 }
 
-// The indexes are written within a second of the first row that they lack.
-func TestIndexesAreDueInTime(t *testing.T) {
+// TestIndexDue checks that the indexes are due IndexWindow after the first row or count that they do not have.
+func TestIndexDue(t *testing.T) {
 	m := newModel()
 	if at := m.state.IndexDue(); !at.IsZero() {
 		t.Errorf("an index write is due at %v where nothing happened", at)
 	}
-	m.record(t, &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "t/.git/x", Tree: "t/.git", Author: author})
+	m.record(t, &activityv1.Operation{Kind: activityv1.Kind_KIND_DELETE, Path: "t/.git/x", Tree: "t/.git", Author: author})
 	if at := m.state.IndexDue(); !at.IsZero() {
-		t.Errorf("an index write is due at %v for an open summary", at)
+		t.Errorf("an index write is due at %v for an open summary without counts", at)
 	}
-	m.record(t, &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "a", Author: author})
+	m.record(t, &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "t/.git/x", Tree: "t/.git", Author: author})
 	first := m.now
 	m.now = m.now.Add(time.Millisecond)
 	m.record(t, &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, Path: "b", Author: author})
@@ -89,7 +91,7 @@ func TestIndexesAreDueInTime(t *testing.T) {
 	}
 }
 
-func TestStoredRowsAreParsed(t *testing.T) {
+func TestDecode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := &activityv1.Operation{
 			Kind:     activityv1.Kind(rapid.IntRange(1, 8).Draw(t, "kind")),

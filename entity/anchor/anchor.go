@@ -1,18 +1,16 @@
-// Package anchor tells what becomes of a workspace's anchors by what happens on its drive.
+// Package anchor derives the commands that keep a workspace's anchors in step with its drive.
 //
-//	rename of the path, or of a folder above it   the anchor moves along
-//	the path is gone                              the anchor breaks
-//	the path is there again                       a broken anchor is repaired
+//	the path, or a folder above it, is renamed   MoveAnchor
+//	the path no longer exists                    BreakAnchor
+//	the path exists again                        RepairAnchor
 //
-// A row of activity says where to look. What is there is asked of the drive as it is now, which may be ahead of the row:
-// a path that was taken away and is there again breaks nothing. Rows may come again, also many of them: an anchor keeps the
-// last that it followed, or that came before somebody bound it to its path, and follows no older one. Rows are compared by
-// their seq alone: a clock may be set back between two of them.
+// A row of activity only says which paths to look at; whether a path exists is looked up on the drive. The drive may be
+// ahead of the row: a path that was removed and created again breaks nothing. Rows may be delivered again. Each anchor
+// therefore stores the seq of the last row that it followed, or of the last row before it was bound to its path, and
+// ignores rows up to it. Rows are ordered by seq and not by time, because a clock may be set back.
 package anchor
 
 import (
-	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/atelier-run/atelier/entity/activity"
@@ -20,14 +18,14 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// Row is what a row of activity says of paths.
+// Row has the fields of a row of activity that concern anchors.
 type Row struct {
 	Kind           activityv1.Kind
 	Seq            uint64
 	Path, FromPath string
 }
 
-// Moves tells whether rows of a kind may concern anchors.
+// Moves reports whether rows of a kind can concern anchors.
 func Moves(k activityv1.Kind) bool {
 	switch k {
 	case activityv1.Kind_KIND_WRITE, activityv1.Kind_KIND_CREATE, activityv1.Kind_KIND_DELETE, activityv1.Kind_KIND_RENAME,
@@ -38,36 +36,28 @@ func Moves(k activityv1.Kind) bool {
 	}
 }
 
-// Parse reads a row as it is stored.
+// Parse decodes a stored row. It fails if activity.Decode does.
 func Parse(stored activity.Stored) (Row, error) {
-	var row struct {
-		Seq   uint64
-		Event struct {
-			Path, FromPath string
-		}
+	row, err := activity.Decode(stored)
+	if err != nil {
+		return Row{}, err
 	}
-	if len(stored) == 0 {
-		return Row{}, fmt.Errorf("an empty row of activity")
-	}
-	if err := json.Unmarshal(stored.JSON(), &row); err != nil {
-		return Row{}, fmt.Errorf("a row of activity: %w", err)
-	}
-	return Row{
-		Kind: stored.Kind(), Seq: row.Seq, Path: row.Event.Path, FromPath: row.Event.FromPath,
-	}, nil
+	op := row.Operation
+	return Row{Kind: op.GetKind(), Seq: row.Seq, Path: op.GetPath(), FromPath: op.GetFromPath()}, nil
 }
 
-// Step is a command that follows for an anchor.
+// Step is a command that follows from a row for one anchor.
 type Step struct {
 	AnchorID string
 	Command  workspacev1.Command
 }
 
-// Follow tells what follows from a row for anchors. exists asks the drive; its error ends it.
+// Follow returns the commands that follow from a row for the anchors. exists reports whether the drive has a file or
+// folder at a path. Follow stops at the first error of exists and returns it.
 func Follow(row Row, anchors []*workspacev1.Anchor, exists func(path string) (bool, error)) ([]Step, error) {
 	var steps []Step
 	for _, a := range anchors {
-		command, err := follow(row, a, exists)
+		command, err := commandFor(row, a, exists)
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +68,8 @@ func Follow(row Row, anchors []*workspacev1.Anchor, exists func(path string) (bo
 	return steps, nil
 }
 
-func follow(row Row, a *workspacev1.Anchor, exists func(path string) (bool, error)) (workspacev1.Command, error) {
+// commandFor returns the command that follows from a row for one anchor, or nil. Orphaned anchors follow nothing.
+func commandFor(row Row, a *workspacev1.Anchor, exists func(path string) (bool, error)) (workspacev1.Command, error) {
 	state := a.GetState()
 	if state != workspacev1.AnchorState_ANCHOR_STATE_ACTIVE && state != workspacev1.AnchorState_ANCHOR_STATE_BROKEN {
 		return nil, nil
@@ -87,41 +78,41 @@ func follow(row Row, a *workspacev1.Anchor, exists func(path string) (bool, erro
 		return nil, nil
 	}
 	active := state == workspacev1.AnchorState_ANCHOR_STATE_ACTIVE
-	if row.Kind == activityv1.Kind_KIND_RENAME && active && within(a.GetPath(), row.FromPath) {
+	if row.Kind == activityv1.Kind_KIND_RENAME && active && isAtOrBelow(a.GetPath(), row.FromPath) {
 		return &workspacev1.MoveAnchor{
 			AnchorId: a.GetId(), FromPath: a.GetPath(), ToPath: row.Path + strings.TrimPrefix(a.GetPath(), row.FromPath), Seq: row.Seq,
 		}, nil
 	}
-	if !touched(row, a.GetPath()) {
+	if !mayChange(row, a.GetPath()) {
 		return nil, nil
 	}
-	there, err := exists(a.GetPath())
+	found, err := exists(a.GetPath())
 	switch {
 	case err != nil:
 		return nil, err
-	case active && !there:
+	case active && !found:
 		return &workspacev1.BreakAnchor{AnchorId: a.GetId(), Path: a.GetPath(), Seq: row.Seq}, nil
-	case !active && there:
+	case !active && found:
 		return &workspacev1.RepairAnchor{AnchorId: a.GetId(), Path: a.GetPath(), Seq: row.Seq}, nil
 	}
 	return nil, nil
 }
 
-// touched tells whether what is at a path may have come or gone.
-func touched(row Row, path string) bool {
+// mayChange reports whether the operation of a row may have created or removed the file or folder at a path.
+func mayChange(row Row, path string) bool {
 	switch row.Kind {
 	case activityv1.Kind_KIND_RESTORE:
 		return true
 	case activityv1.Kind_KIND_RENAME:
-		return within(path, row.Path) || within(path, row.FromPath)
+		return isAtOrBelow(path, row.Path) || isAtOrBelow(path, row.FromPath)
 	case activityv1.Kind_KIND_WRITE, activityv1.Kind_KIND_CREATE, activityv1.Kind_KIND_DELETE, activityv1.Kind_KIND_CHANGED_SUMMARY:
-		return within(path, row.Path)
+		return isAtOrBelow(path, row.Path)
 	default:
 		return false
 	}
 }
 
-// within tells whether a path is another or below it.
-func within(path, folder string) bool {
+// isAtOrBelow reports whether a path is folder itself or lies below it.
+func isAtOrBelow(path, folder string) bool {
 	return folder != "" && (path == folder || strings.HasPrefix(path, folder+"/"))
 }

@@ -18,17 +18,18 @@ const (
 	orphaned = workspacev1.AnchorState_ANCHOR_STATE_ORPHANED
 )
 
-// at is an anchor that was bound to its path when a row of that seq was the last. When it was made does not matter.
-func at(path string, state workspacev1.AnchorState, seq uint64) *workspacev1.Anchor {
+// anchorAt returns an anchor with a path, a state and the seq of the last row before it was bound.
+func anchorAt(path string, state workspacev1.AnchorState, seq uint64) *workspacev1.Anchor {
 	return &workspacev1.Anchor{Id: "anc_" + path, Path: path, State: state, Seq: seq, CreatedAt: 1_800_000_000_000}
 }
 
-// followed is an active anchor that has followed a row.
-func followed(path string, seq uint64) *workspacev1.Anchor {
+// activeAnchor returns an active anchor that has followed the row with a seq.
+func activeAnchor(path string, seq uint64) *workspacev1.Anchor {
 	return &workspacev1.Anchor{Path: path, State: active, Seq: seq}
 }
 
-func told(steps []anchor.Step) string {
+// describeSteps formats steps for comparison.
+func describeSteps(steps []anchor.Step) string {
 	var all []string
 	for _, s := range steps {
 		switch c := s.Command.(type) {
@@ -60,49 +61,49 @@ func TestFollow(t *testing.T) {
 		exist   string
 		want    string
 	}{
-		"renamed itself":       {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a", active, 4)}, "b", "move a b"},
-		"a folder above":       {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "x/y"}, []*workspacev1.Anchor{at("a/b/c", active, 1)}, "", "move a/b/c x/y/b/c"},
-		"only a common prefix": {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("ab", active, 1)}, "", ""},
-		"made after a rename":  {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a", active, 6)}, "a b", ""},
-		"made after, and gone": {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a", active, 6)}, "b", ""},
-		"broken does not move": {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("a/x", broken, 1)}, "b b/x", ""},
-		"renamed to repairs":   {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("b/x", broken, 1)}, "b b/x", "repair b/x"},
-		"renamed over breaks":  {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{at("b/x", active, 1)}, "b", "break b/x"},
-		"deleted":              {anchor.Row{Kind: remove, Path: "a"}, []*workspacev1.Anchor{at("a", active, 1), at("a/b", active, 1), at("c", active, 1)}, "c", "break a, break a/b"},
-		"deleted, there again": {anchor.Row{Kind: remove, Path: "a"}, []*workspacev1.Anchor{at("a", active, 1)}, "a", ""},
-		"deleted when broken":  {anchor.Row{Kind: remove, Path: "a"}, []*workspacev1.Anchor{at("a", broken, 1)}, "", ""},
-		"created":              {anchor.Row{Kind: create, Path: "a"}, []*workspacev1.Anchor{at("a", broken, 1)}, "a", "repair a"},
-		"created, gone again":  {anchor.Row{Kind: create, Path: "a"}, []*workspacev1.Anchor{at("a", broken, 1)}, "", ""},
-		"a tree was copied in": {anchor.Row{Kind: create, Path: "a"}, []*workspacev1.Anchor{at("a/b", broken, 1)}, "a a/b", "repair a/b"},
-		"written":              {anchor.Row{Kind: write, Path: "a"}, []*workspacev1.Anchor{at("a", broken, 1), at("b", broken, 1)}, "a b", "repair a"},
-		"orphaned stays":       {anchor.Row{Kind: create, Path: "a"}, []*workspacev1.Anchor{at("a", orphaned, 1)}, "a", ""},
-		"a generated tree":     {anchor.Row{Kind: summary, Path: "a/dist"}, []*workspacev1.Anchor{at("a/dist/x", active, 1), at("a/dist/y", broken, 1)}, "a/dist/y", "break a/dist/x, repair a/dist/y"},
-		"restored": {anchor.Row{Kind: restore}, []*workspacev1.Anchor{at("a", active, 1), at("b", active, 1), at("c", broken, 1), at("d", orphaned, 1)},
+		"renamed itself":       {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{anchorAt("a", active, 4)}, "b", "move a b"},
+		"a folder above":       {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "x/y"}, []*workspacev1.Anchor{anchorAt("a/b/c", active, 1)}, "", "move a/b/c x/y/b/c"},
+		"only a common prefix": {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{anchorAt("ab", active, 1)}, "", ""},
+		"made after a rename":  {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{anchorAt("a", active, 6)}, "a b", ""},
+		"made after, and gone": {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{anchorAt("a", active, 6)}, "b", ""},
+		"broken does not move": {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{anchorAt("a/x", broken, 1)}, "b b/x", ""},
+		"renamed to repairs":   {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{anchorAt("b/x", broken, 1)}, "b b/x", "repair b/x"},
+		"renamed over breaks":  {anchor.Row{Kind: rename, Seq: 5, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{anchorAt("b/x", active, 1)}, "b", "break b/x"},
+		"deleted":              {anchor.Row{Kind: remove, Path: "a"}, []*workspacev1.Anchor{anchorAt("a", active, 1), anchorAt("a/b", active, 1), anchorAt("c", active, 1)}, "c", "break a, break a/b"},
+		"deleted, there again": {anchor.Row{Kind: remove, Path: "a"}, []*workspacev1.Anchor{anchorAt("a", active, 1)}, "a", ""},
+		"deleted when broken":  {anchor.Row{Kind: remove, Path: "a"}, []*workspacev1.Anchor{anchorAt("a", broken, 1)}, "", ""},
+		"created":              {anchor.Row{Kind: create, Path: "a"}, []*workspacev1.Anchor{anchorAt("a", broken, 1)}, "a", "repair a"},
+		"created, gone again":  {anchor.Row{Kind: create, Path: "a"}, []*workspacev1.Anchor{anchorAt("a", broken, 1)}, "", ""},
+		"a tree was copied in": {anchor.Row{Kind: create, Path: "a"}, []*workspacev1.Anchor{anchorAt("a/b", broken, 1)}, "a a/b", "repair a/b"},
+		"written":              {anchor.Row{Kind: write, Path: "a"}, []*workspacev1.Anchor{anchorAt("a", broken, 1), anchorAt("b", broken, 1)}, "a b", "repair a"},
+		"orphaned stays":       {anchor.Row{Kind: create, Path: "a"}, []*workspacev1.Anchor{anchorAt("a", orphaned, 1)}, "a", ""},
+		"a generated tree":     {anchor.Row{Kind: summary, Path: "a/dist"}, []*workspacev1.Anchor{anchorAt("a/dist/x", active, 1), anchorAt("a/dist/y", broken, 1)}, "a/dist/y", "break a/dist/x, repair a/dist/y"},
+		"restored": {anchor.Row{Kind: restore}, []*workspacev1.Anchor{anchorAt("a", active, 1), anchorAt("b", active, 1), anchorAt("c", broken, 1), anchorAt("d", orphaned, 1)},
 			"a c d", "break b, repair c"},
-		"followed before":      {anchor.Row{Kind: rename, Seq: 3, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{followed("a", 3)}, "b", ""},
-		"not followed yet":     {anchor.Row{Kind: rename, Seq: 4, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{followed("a", 3)}, "b", "move a b"},
-		"bound after a rename": {anchor.Row{Kind: rename, Seq: 4, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{followed("a", 6)}, "a b", ""},
-		"read":                 {anchor.Row{Kind: activityv1.Kind_KIND_READ, Path: "a"}, []*workspacev1.Anchor{at("a", active, 1)}, "", ""},
+		"followed before":      {anchor.Row{Kind: rename, Seq: 3, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{activeAnchor("a", 3)}, "b", ""},
+		"not followed yet":     {anchor.Row{Kind: rename, Seq: 4, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{activeAnchor("a", 3)}, "b", "move a b"},
+		"bound after a rename": {anchor.Row{Kind: rename, Seq: 4, FromPath: "a", Path: "b"}, []*workspacev1.Anchor{activeAnchor("a", 6)}, "a b", ""},
+		"read":                 {anchor.Row{Kind: activityv1.Kind_KIND_READ, Path: "a"}, []*workspacev1.Anchor{anchorAt("a", active, 1)}, "", ""},
 	} {
 		steps, err := anchor.Follow(test.row, test.anchors, func(path string) (bool, error) {
 			return strings.Contains(" "+test.exist+" ", " "+path+" "), nil
 		})
-		if got := told(steps); err != nil || got != test.want {
+		if got := describeSteps(steps); err != nil || got != test.want {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, test.want)
 		}
 	}
 }
 
-func TestFollowEndsWithTheDrive(t *testing.T) {
+func TestFollowReturnsDriveErrors(t *testing.T) {
 	away := errors.New("away")
-	steps, err := anchor.Follow(anchor.Row{Kind: activityv1.Kind_KIND_RESTORE}, []*workspacev1.Anchor{at("a", active, 1)},
+	steps, err := anchor.Follow(anchor.Row{Kind: activityv1.Kind_KIND_RESTORE}, []*workspacev1.Anchor{anchorAt("a", active, 1)},
 		func(string) (bool, error) { return false, away })
 	if !errors.Is(err, away) || len(steps) > 0 {
 		t.Errorf("%v, %v", steps, err)
 	}
 }
 
-// What Encode writes, Parse reads.
+// TestParse checks that Parse decodes the rows of activity.Encode.
 func TestParse(t *testing.T) {
 	stored := activity.Encode(activity.Row{Seq: 7, At: 5, Operation: &activityv1.Operation{
 		Kind: activityv1.Kind_KIND_RENAME, Path: `b"\é`, FromPath: "a/ü", Author: &activityv1.Author{Actor: "system"},
@@ -119,7 +120,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestKinds(t *testing.T) {
+func TestMoves(t *testing.T) {
 	for kind := range activityv1.Kind_name {
 		k := activityv1.Kind(kind)
 		reads := k == activityv1.Kind_KIND_READ || k == activityv1.Kind_KIND_VIEWED_SUMMARY || k == activityv1.Kind_KIND_UNSPECIFIED

@@ -16,7 +16,7 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-func TestIDIsAULIDOfItsTime(t *testing.T) {
+func TestIDIsAULIDOfTheEventTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stream, version := rapid.String().Draw(t, "stream"), rapid.Uint64().Draw(t, "version")
 		at := rapid.Int64Range(0, 1<<48-1).Draw(t, "at")
@@ -42,11 +42,11 @@ func TestIDIsAULIDOfItsTime(t *testing.T) {
 	})
 }
 
-// Rows are walked by key: the newest first, and of one moment the latest version.
+// TestRowsAreNewestFirst checks the order of keys: the newest row first, and of rows of one time the latest version first.
 func TestRowsAreNewestFirst(t *testing.T) {
 	row := func(kind string, version uint64, index int, at int64) entity.Row {
 		call := entity.Call{Now: time.UnixMilli(at), Identity: "ws_1", Version: version, Principal: entity.Platform()}
-		return audit.Row(kind, call, index, audit.Event(call, "backup.created", nil))
+		return audit.NewRow(kind, call, index, audit.NewEvent(call, "backup.created", nil))
 	}
 	ordered := []entity.Row{
 		row("workspace", 1, 0, 1002), row("workspace", 9, 1, 1001), row("workspace", 9, 0, 1001), row("computer", 8, 0, 1001),
@@ -67,7 +67,7 @@ func TestRowsAreNewestFirst(t *testing.T) {
 	}
 }
 
-func TestWhoDidIt(t *testing.T) {
+func TestActor(t *testing.T) {
 	given := &auditv1.Provenance{Reason: "rent"}
 	for name, test := range map[string]struct {
 		who        *wirev1.Principal
@@ -85,7 +85,7 @@ func TestWhoDidIt(t *testing.T) {
 	} {
 		call := entity.Call{Now: time.UnixMilli(7), Principal: test.who}
 		want := &auditv1.Event{Event: "workspace.suspended", ActorId: test.actor, At: 7, Provenance: test.provenance}
-		if e := audit.Event(call, "workspace.suspended", given); !proto.Equal(e, want) {
+		if e := audit.NewEvent(call, "workspace.suspended", given); !proto.Equal(e, want) {
 			t.Errorf("%s: %v, want %v", name, e, want)
 		}
 	}

@@ -1,9 +1,9 @@
-// Package client holds the rules of a registered OAuth client (RFC 7591).
+// Package client implements the rules of registered OAuth clients (RFC 7591).
 //
 //	(none) ──RegisterClient──► registered
 //
-// A client's identity is its client id. A registration stands as it is: whoever wants another one registers again. The
-// platform alone asks.
+// The identity of the entity is the client id. A registration never changes: to change it, a client registers again and
+// gets another client id. Only the platform sends commands to it.
 package client
 
 import (
@@ -15,64 +15,57 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/user"
 	clientv1 "github.com/atelier-run/atelier/messages/client/v1"
 )
 
 const (
-	// MaxNameLength is in characters.
+	// MaxNameLength is the greatest length of a client's name, in characters.
 	MaxNameLength = 100
-	// MaxRedirects is how many redirect URIs a client may have.
+	// MaxRedirects is the greatest number of redirect URIs of a client.
 	MaxRedirects = 10
-	// MaxURILength is in bytes.
+	// MaxURILength is the greatest length of a URI of a client, in bytes.
 	MaxURILength = 2048
-
-	maxIDLength = 128
 )
 
 var (
-	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of a client")
-	errNotFound       = entity.Errorf(entity.NotFound, "no such client")
-	errID             = entity.Errorf(entity.InvalidRequest, "client id is another one's, empty or too long")
-	errOther          = entity.Errorf(entity.InvalidRequest, "client id is registered already")
-	errName           = entity.Errorf(entity.InvalidRequest, "client_name must have 1 to %d characters", MaxNameLength)
-	errRedirects      = entity.Errorf(entity.InvalidRequest, "redirect_uris must be 1 to %d", MaxRedirects)
-	errRedirect       = entity.Errorf(entity.InvalidRequest, "redirect_uris must be https, http on a loopback address, or a private-use scheme with a dot, without a fragment and of at most %d bytes", MaxURILength)
-	errURI            = entity.Errorf(entity.InvalidRequest, "client_uri must be https and have at most %d bytes", MaxURILength)
+	errNotFound   = entity.Errorf(entity.NotFound, "no such client")
+	errID         = entity.Errorf(entity.InvalidRequest, "client id is malformed or not the id of this entity")
+	errRegistered = entity.Errorf(entity.InvalidRequest, "client id is already registered with other values")
+	errName       = entity.Errorf(entity.InvalidRequest, "client_name must have 1 to %d characters", MaxNameLength)
+	errRedirects  = entity.Errorf(entity.InvalidRequest, "redirect_uris must have 1 to %d elements", MaxRedirects)
+	errRedirect   = entity.Errorf(entity.InvalidRequest, "redirect_uris must be https, http on a loopback address, or a private-use scheme with a dot, without a fragment and of at most %d bytes", MaxURILength)
+	errClientURI  = entity.Errorf(entity.InvalidRequest, "client_uri must be https and have at most %d bytes", MaxURILength)
 )
 
-// Zero is the state before the first event.
+// Zero returns the state before the first event.
 func Zero(identity string) *clientv1.Client {
 	return &clientv1.Client{Id: identity}
 }
 
-// Kind describes an OAuth client, to which the platform alone sends commands.
-var Kind = rules.Kind()
+// Kind describes OAuth clients to the runtime.
+var Kind = Rules.Kind()
 
-var rules = entity.Rules[*clientv1.Client, clientv1.Command, clientv1.Event]{
-	Name: entity.KindClient, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+// Rules are the rules of OAuth clients.
+var Rules = entity.Rules[*clientv1.Client, clientv1.Command, clientv1.Event]{
+	Name: entity.KindClient, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply,
 }
 
-// Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
-// Errors: not_found, invalid_request, forbidden.
+// Decide turns an authorized command into events. It returns no events and no error if the state is already as the
+// command requires, or if the command is a query. Errors: not_found, invalid_request.
 func Decide(call entity.Call, s *clientv1.Client, c clientv1.Command) ([]clientv1.Event, error) {
-	return rules.AuthorizeAndDecide(call, s, c)
-}
-
-func decide(call entity.Call, s *clientv1.Client, c clientv1.Command) ([]clientv1.Event, error) {
 	switch c := c.(type) {
 	case *clientv1.RegisterClient:
 		return register(call, s, c.GetClient())
 	case *clientv1.DescribeClient:
-		if !registered(s) {
+		if !isRegistered(s) {
 			return nil, errNotFound
 		}
 		return nil, nil
 	}
-	return nil, errUnknownCommand
+	return nil, entity.UnknownCommand(entity.KindClient, c)
 }
 
-// Evolve is the state after an event.
+// Evolve returns the state after an event.
 func Evolve(s *clientv1.Client, e clientv1.Event) *clientv1.Client {
 	switch e := e.(type) {
 	case *clientv1.ClientRegistered:
@@ -81,7 +74,7 @@ func Evolve(s *clientv1.Client, e clientv1.Event) *clientv1.Client {
 	return s
 }
 
-// Reply is the state for every command.
+// Reply returns the state for every command.
 func Reply(_ entity.Call, s *clientv1.Client, c clientv1.Command, _ []clientv1.Event) proto.Message {
 	switch c.(type) {
 	case *clientv1.RegisterClient, *clientv1.DescribeClient:
@@ -89,13 +82,14 @@ func Reply(_ entity.Call, s *clientv1.Client, c clientv1.Command, _ []clientv1.E
 	return s
 }
 
+// register decides a registration. A repetition with the same values has no effect. Errors: invalid_request.
 func register(call entity.Call, s, c *clientv1.Client) ([]clientv1.Event, error) {
 	if err := check(call, c); err != nil {
 		return nil, err
 	}
-	if registered(s) {
+	if isRegistered(s) {
 		if s.GetName() != c.GetName() || s.GetClientUri() != c.GetClientUri() || !slices.Equal(s.GetRedirectUris(), c.GetRedirectUris()) {
-			return nil, errOther
+			return nil, errRegistered
 		}
 		return nil, nil
 	}
@@ -106,14 +100,14 @@ func register(call entity.Call, s, c *clientv1.Client) ([]clientv1.Event, error)
 
 func check(call entity.Call, c *clientv1.Client) error {
 	switch {
-	case c.GetId() == "", c.GetId() != call.Identity, len(c.GetId()) > maxIDLength:
+	case !entity.IsID(c.GetId()), c.GetId() != call.Identity:
 		return errID
-	case utf8.RuneCountInString(c.GetName()) > MaxNameLength, user.CheckLabel(c.GetName()) != nil:
+	case utf8.RuneCountInString(c.GetName()) > MaxNameLength, entity.CheckLabel(c.GetName()) != nil:
 		return errName
 	case len(c.GetRedirectUris()) < 1, len(c.GetRedirectUris()) > MaxRedirects:
 		return errRedirects
-	case c.GetClientUri() != "" && !isPage(c.GetClientUri()):
-		return errURI
+	case c.GetClientUri() != "" && !isWebPage(c.GetClientUri()):
+		return errClientURI
 	}
 	for _, uri := range c.GetRedirectUris() {
 		if err := CheckRedirect(uri); err != nil {
@@ -123,10 +117,10 @@ func check(call entity.Call, c *clientv1.Client) error {
 	return nil
 }
 
-// CheckRedirect tells why a text is no redirect URI that a client may register (RFC 6749, section 3.1.2; RFC 8252,
-// section 7); nil where it is one. Errors: invalid_request.
+// CheckRedirect returns an error unless a client may register a text as a redirect URI (RFC 6749, section 3.1.2; RFC 8252,
+// section 7). Errors: invalid_request.
 func CheckRedirect(uri string) *entity.Error {
-	parsed, ok := parse(uri)
+	parsed, ok := parseURI(uri)
 	if !ok || strings.Contains(uri, "#") {
 		return errRedirect
 	}
@@ -144,13 +138,14 @@ func CheckRedirect(uri string) *entity.Error {
 	return nil
 }
 
-func isPage(uri string) bool {
-	parsed, ok := parse(uri)
+// isWebPage reports whether a text is the https address of a page.
+func isWebPage(uri string) bool {
+	parsed, ok := parseURI(uri)
 	return ok && parsed.Scheme == "https" && parsed.Hostname() != ""
 }
 
-// parse takes a URI of printable ASCII (RFC 3986) that names nobody's account.
-func parse(uri string) (*url.URL, bool) {
+// parseURI parses a URI of printable ASCII (RFC 3986) without user information. ok is false if the text is not such a URI.
+func parseURI(uri string) (_ *url.URL, ok bool) {
 	if len(uri) > MaxURILength || strings.ContainsFunc(uri, func(r rune) bool { return r <= ' ' || r > '~' || r == '\\' }) {
 		return nil, false
 	}
@@ -158,4 +153,4 @@ func parse(uri string) (*url.URL, bool) {
 	return parsed, err == nil && parsed.User == nil
 }
 
-func registered(s *clientv1.Client) bool { return s.GetCreatedAt() != 0 }
+func isRegistered(s *clientv1.Client) bool { return s.GetCreatedAt() != 0 }

@@ -19,10 +19,10 @@ const identity = "cli_1"
 
 var (
 	noon  = time.UnixMilli(1_800_000_000_000)
-	rules = entitytest.Rules[*clientv1.Client, clientv1.Command, clientv1.Event]{Decide: client.Decide, Evolve: client.Evolve}
+	rules = entitytest.Rules[*clientv1.Client, clientv1.Command, clientv1.Event]{Decide: client.Rules.AuthorizeAndDecide, Evolve: client.Evolve}
 )
 
-func platform() entity.Call {
+func platformCall() entity.Call {
 	return entity.Call{Now: noon, Identity: identity, Principal: entity.Platform()}
 }
 
@@ -35,7 +35,7 @@ func TestLaws(t *testing.T) {
 		s := client.Zero(identity)
 		var log []clientv1.Event
 		for range rapid.IntRange(1, 10).Draw(t, "steps") {
-			call := platform()
+			call := platformCall()
 			call.Principal.Kind = wirev1.CredentialKind(rapid.SampledFrom([]int32{1, 1, 1, 0, 2}).Draw(t, "kind"))
 			var c clientv1.Command = &clientv1.DescribeClient{}
 			if rapid.Bool().Draw(t, "register") {
@@ -43,9 +43,9 @@ func TestLaws(t *testing.T) {
 				registered.Name = rapid.SampledFrom([]string{"Editor", "Other", ""}).Draw(t, "name")
 				c = &clientv1.RegisterClient{Client: registered}
 			}
-			next, events, err := rules.Carry(t, call, s, c)
+			next, events, err := rules.Execute(t, call, s, c)
 			if !entity.IsPlatform(call.Principal) && entitytest.Code(err) != entity.Forbidden {
-				t.Fatalf("%v was let in: %v", call.Principal, err)
+				t.Fatalf("%v was authorized: %v", call.Principal, err)
 			}
 			if err == nil && !proto.Equal(client.Reply(call, next, c, events), next) {
 				t.Fatalf("%T: the reply is not the state", c)
@@ -56,16 +56,16 @@ func TestLaws(t *testing.T) {
 			t.Fatalf("registered %d times", len(log))
 		}
 		if len(log) == 1 && !proto.Equal(client.Evolve(client.Zero(identity), log[0]), s) {
-			t.Fatalf("replayed %v, lived %v", log, s)
+			t.Fatalf("the replayed state is %v, the live state %v", log, s)
 		}
 	})
 }
 
 func TestRegister(t *testing.T) {
-	if _, _, err := rules.Carry(t, platform(), client.Zero(identity), &clientv1.DescribeClient{}); entitytest.Code(err) != entity.NotFound {
+	if _, _, err := rules.Execute(t, platformCall(), client.Zero(identity), &clientv1.DescribeClient{}); entitytest.Code(err) != entity.NotFound {
 		t.Errorf("none yet: %v", err)
 	}
-	s, _, err := rules.Carry(t, platform(), client.Zero(identity), &clientv1.RegisterClient{Client: good()})
+	s, _, err := rules.Execute(t, platformCall(), client.Zero(identity), &clientv1.RegisterClient{Client: good()})
 	if err != nil || s.GetCreatedAt() != noon.UnixMilli() || s.GetName() != "Editor" {
 		t.Fatalf("%v, %v", s, err)
 	}
@@ -82,17 +82,17 @@ func TestRegister(t *testing.T) {
 		c := good()
 		change(c)
 		for _, s := range []*clientv1.Client{client.Zero(identity), s} {
-			if _, _, err := rules.Carry(t, platform(), s, &clientv1.RegisterClient{Client: c}); entitytest.Code(err) != entity.InvalidRequest {
+			if _, _, err := rules.Execute(t, platformCall(), s, &clientv1.RegisterClient{Client: c}); entitytest.Code(err) != entity.InvalidRequest {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	}
 	longest := good()
 	longest.Name, longest.ClientUri, longest.RedirectUris = strings.Repeat("é", 100), "", slicesOf("https://example.com/", 10)
-	if _, _, err := rules.Carry(t, platform(), client.Zero(identity), &clientv1.RegisterClient{Client: longest}); err != nil {
+	if _, _, err := rules.Execute(t, platformCall(), client.Zero(identity), &clientv1.RegisterClient{Client: longest}); err != nil {
 		t.Errorf("the longest: %v", err)
 	}
-	if _, _, err := rules.Carry(t, platform(), s, &clientv1.RegisterClient{Client: longest}); entitytest.Code(err) != entity.InvalidRequest {
+	if _, _, err := rules.Execute(t, platformCall(), s, &clientv1.RegisterClient{Client: longest}); entitytest.Code(err) != entity.InvalidRequest {
 		t.Errorf("another registration: %v", err)
 	}
 }

@@ -1,53 +1,51 @@
-// Package computer holds the rules of a workspace's runtime computer and of the backups of its drive.
+// Package computer implements the rules of the runtime computer of a workspace and of the backups of the workspace's drive.
 //
 //	none ──RequestComputer──► provisioning ──ReportProvisioned──► active ──ReportMissing, twice in a row──► lost
 //	  ▲                            │                              ▲    ◄───────────RecordSample────────────┘
 //	  │                            └──ReportFailed──► lost        │
 //	  └──ReportRetired── active, lost                             └──ReportProvisioned (of a replacement)── active, lost
 //
-// What a driver has to do is a task: at most one at a time, carried out outside and told back with the task's id. A
-// report with another id than the open task's is of something that has ended, and changes nothing. Only giving the
-// computer up takes another's place. A replacement with a backup first is two tasks of one id, of which the second
-// follows from the end of the first:
+// The work of the driver is a task (tasks.go). A computer has at most one open task. The executor reports the result of a
+// task with the task's id; a report with another id is late and has no effect. Only the task that retires the computer may
+// replace an open one. A replacement that backs the drive up first consists of two tasks with the same id, of which the
+// second is opened when the first succeeds:
 //
 //	Reprovision ──► BACK_UP_AND_REPLACE ──ReportBackedUp──► REPLACE ──ReportProvisioned──► done
 //
-// A backup that is no longer kept, or that was taken for a task that has ended, is dropped; its deletion from the archive
-// is a task of its own, of which any number may be open:
+// A backup is dropped when newer ones replace it, or when it was taken for a task that has ended. Its deletion from the
+// archive is a task of its own; any number of these tasks may be open:
 //
 //	BackupTaken, BackupDropped ──► dropped ──ReportRemoved──► deleted
 //
-// While tasks go on the status stays as it is; only the first provision has a status of its own.
+// The status does not change while a task is open, except for the first provision, which has its own status.
 package computer
 
 import (
-	"maps"
-
 	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// MaxBackups is how many backups a workspace keeps; the oldest make room.
+// MaxBackups is the greatest number of backups of a workspace. Another backup replaces the oldest one.
 const MaxBackups = 100
 
-// Zero is the state before the first event.
+// Zero returns the state before the first event.
 func Zero(identity string) *computerv1.Computer {
 	return &computerv1.Computer{WorkspaceId: identity}
 }
 
-// Kind describes computers to the runtime: each belongs to the workspace whose identity it has.
+// Kind describes computers to the runtime. A computer is owned by the workspace with the same identity.
 var Kind = entity.Rules[*computerv1.Computer, computerv1.Command, computerv1.Event]{
 	Name: entity.KindComputer, Owner: entity.KindWorkspace, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve,
 	Reply: Reply, Rows: Rows, Tasks: Tasks, EffectLists: []string{TaskList, PresentList}, StateRows: StateRows, React: React,
 	Lists: map[string]entity.List{
-		Telemetry: {Need: entity.Reads(), Most: int(Slots)},
-		Backups:   {Need: entity.Reads(entity.Admin)},
-		TaskList:  {Need: entity.Reads(entity.Admin)},
+		Telemetry:  {Need: entity.Reads(), Most: int(SlotsPerDay)},
+		BackupList: {Need: entity.Reads(entity.Admin)},
+		TaskList:   {Need: entity.Reads(entity.Admin)},
 	},
 }.Kind()
 
-// accessOf returns who may send a command; the workspace checks it.
+// accessOf returns the access to a command, which the workspace checks.
 func accessOf(c computerv1.Command) entity.Access {
 	if _, ok := c.(*computerv1.Reprovision); ok {
 		return entity.Requires(entity.Changes(entity.Admin))
@@ -55,13 +53,13 @@ func accessOf(c computerv1.Command) entity.Access {
 	return entity.PlatformOnly()
 }
 
-// Decide turns a command into events. No events and no error: already so, nothing to do, or a query.
-// Errors: invalid_request, not_found for a backup that there is none of, unavailable while another task is open or the
-// computer is not there.
+// Decide turns a command into events. It returns no events and no error if the state is already as the command requires, if
+// the command is a late report, or if it is a query. Errors: invalid_request, not_found if there is no such backup,
+// unavailable while another task is open or the computer is not present.
 func Decide(call entity.Call, s *computerv1.Computer, c computerv1.Command) ([]computerv1.Event, error) {
 	switch c := c.(type) {
 	case *computerv1.RequestComputer:
-		return request(call, s, c)
+		return requestComputer(call, s, c)
 	case *computerv1.Reprovision:
 		return reprovision(call, s, c)
 	case *computerv1.BackUp:
@@ -71,34 +69,34 @@ func Decide(call entity.Call, s *computerv1.Computer, c computerv1.Command) ([]c
 	case *computerv1.RetireComputer:
 		return retire(call, s, c)
 	case *computerv1.ReportProvisioned:
-		return provisioned(call, s, c), nil
+		return reportProvisioned(call, s, c), nil
 	case *computerv1.ReportBackedUp:
-		return backedUp(call, s, c), nil
+		return reportBackedUp(call, s, c), nil
 	case *computerv1.ReportRestored:
-		return restored(call, s, c), nil
+		return reportRestored(call, s, c), nil
 	case *computerv1.ReportRetired:
-		return retired(call, s, c), nil
+		return reportRetired(call, s, c), nil
 	case *computerv1.ReportRemoved:
-		return removed(call, s, c), nil
+		return reportRemoved(call, s, c), nil
 	case *computerv1.ReportFailed:
-		return failed(call, s, c), nil
+		return reportFailed(call, s, c), nil
 	case *computerv1.RecordSample:
-		return found(call, s), nil
+		return reportFound(call, s), nil
 	case *computerv1.ReportMissing:
-		return missing(s, c), nil
+		return reportMissing(s, c), nil
 	case *computerv1.ReportWork:
-		return work(s, c), nil
+		return reportWork(s, c), nil
 	case *computerv1.AnnounceLoss:
 		return announceLoss(s, c), nil
 	case *computerv1.DescribeComputer:
 		return nil, nil
 	}
-	return nil, errUnknownCommand
+	return nil, entity.UnknownCommand(entity.KindComputer, c)
 }
 
-// Evolve is the state after an event.
+// Evolve returns the state after an event. It shares unchanged values with s.
 func Evolve(s *computerv1.Computer, e computerv1.Event) *computerv1.Computer {
-	next := copyOf(s)
+	next := entity.ShallowCopy(s)
 	switch e := e.(type) {
 	case *computerv1.TaskRequested:
 		next.Task = e.GetTask()
@@ -112,13 +110,12 @@ func Evolve(s *computerv1.Computer, e computerv1.Event) *computerv1.Computer {
 		next.Missed, next.MissedAt = 0, 0
 	case *computerv1.BackupTaken:
 		next.Task, next.Failed = nil, nil
-		next.Backups = taken(s.GetBackups(), e)
+		next.Backups = backupsAfter(s.GetBackups(), e)
 		next.Dropped = withDropped(s.GetDropped(), e.GetDropped()...)
 	case *computerv1.BackupDropped:
 		next.Dropped = withDropped(s.GetDropped(), e.GetBackup())
 	case *computerv1.BackupRemoved:
-		next.Dropped = maps.Clone(s.GetDropped())
-		delete(next.Dropped, e.GetBackupId())
+		next.Dropped = entity.Without(s.GetDropped(), e.GetBackupId())
 	case *computerv1.BackupRestored:
 		next.Task, next.Failed = nil, nil
 	case *computerv1.ComputerRetired:
@@ -145,8 +142,8 @@ func Evolve(s *computerv1.Computer, e computerv1.Event) *computerv1.Computer {
 	return next
 }
 
-// taken are the backups after another was.
-func taken(backups map[string]*computerv1.Backup, e *computerv1.BackupTaken) map[string]*computerv1.Backup {
+// backupsAfter returns the backups after another one was taken.
+func backupsAfter(backups map[string]*computerv1.Backup, e *computerv1.BackupTaken) map[string]*computerv1.Backup {
 	next := entity.With(backups, e.GetBackup().GetId(), e.GetBackup())
 	for _, old := range e.GetDropped() {
 		delete(next, old.GetId())
@@ -154,6 +151,7 @@ func taken(backups map[string]*computerv1.Backup, e *computerv1.BackupTaken) map
 	return next
 }
 
+// withDropped returns the dropped backups after more were dropped.
 func withDropped(dropped map[string]*computerv1.Backup, more ...*computerv1.Backup) map[string]*computerv1.Backup {
 	for _, b := range more {
 		dropped = entity.With(dropped, b.GetId(), b)
@@ -161,22 +159,13 @@ func withDropped(dropped map[string]*computerv1.Backup, more ...*computerv1.Back
 	return dropped
 }
 
-func copyOf(s *computerv1.Computer) *computerv1.Computer {
-	return &computerv1.Computer{
-		WorkspaceId: s.GetWorkspaceId(), Status: s.GetStatus(), VmName: s.GetVmName(), ImageRef: s.GetImageRef(),
-		Task: s.GetTask(), Backups: s.GetBackups(), ActiveSessions: s.GetActiveSessions(), ActiveJobs: s.GetActiveJobs(),
-		Missed: s.GetMissed(), MissedAt: s.GetMissedAt(), Failed: s.GetFailed(),
-		Dropped: s.GetDropped(),
-	}
-}
-
-// present tells whether there is a computer to work with, found or not.
-func present(s *computerv1.Computer) bool {
+// isPresent reports whether the workspace has a computer, even one that the last checks did not find.
+func isPresent(s *computerv1.Computer) bool {
 	return s.GetStatus() == computerv1.Status_STATUS_ACTIVE || s.GetStatus() == computerv1.Status_STATUS_LOST
 }
 
-// React returns the commands that follow from an event: the workspace learns whether its computer is present. The
-// computer's identity is the workspace's.
+// React returns the commands that follow from an event: the workspace learns whether its computer is ready or lost. Both
+// have the same identity.
 func React(identity string, event computerv1.Event) []entity.Reaction {
 	switch event.(type) {
 	case *computerv1.ComputerProvisioned, *computerv1.ComputerFound:

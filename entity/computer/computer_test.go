@@ -23,8 +23,8 @@ var rules = entitytest.Rules[*computerv1.Computer, computerv1.Command, computerv
 
 var owner = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1"}
 
-// life is a computer and the rows that its commands left.
-type life struct {
+// stored is a computer with the rows of its lists, as the journal would store them.
+type stored struct {
 	t       rapid.TB
 	now     time.Time
 	version uint64
@@ -34,18 +34,18 @@ type life struct {
 	audit   []*auditv1.Event
 }
 
-func newLife(t rapid.TB) *life {
-	return &life{t: t, now: time.UnixMilli(1_700_000_000_000), state: computer.Zero("ws_1"), rows: map[string]map[string]proto.Message{}}
+func newStored(t rapid.TB) *stored {
+	return &stored{t: t, now: time.UnixMilli(1_700_000_000_000), state: computer.Zero("ws_1"), rows: map[string]map[string]proto.Message{}}
 }
 
-func (l *life) call(p *wirev1.Principal) entity.Call {
+func (l *stored) call(p *wirev1.Principal) entity.Call {
 	return entity.Call{Now: l.now, Identity: "ws_1", Principal: p, Version: l.version + 1}
 }
 
-func (l *life) as(p *wirev1.Principal, c computerv1.Command) (proto.Message, error) {
+func (l *stored) as(p *wirev1.Principal, c computerv1.Command) (proto.Message, error) {
 	l.t.Helper()
 	before := l.state
-	after, events, err := rules.Carry(l.t, l.call(p), before, c)
+	after, events, err := rules.Execute(l.t, l.call(p), before, c)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (l *life) as(p *wirev1.Principal, c computerv1.Command) (proto.Message, err
 	return reply, nil
 }
 
-func (l *life) put(row entity.Row) {
+func (l *stored) put(row entity.Row) {
 	if l.rows[row.List] == nil {
 		l.rows[row.List] = map[string]proto.Message{}
 	}
@@ -76,7 +76,7 @@ func (l *life) put(row entity.Row) {
 	l.rows[row.List][row.Key] = row.Message
 }
 
-func (l *life) must(c computerv1.Command) proto.Message {
+func (l *stored) must(c computerv1.Command) proto.Message {
 	l.t.Helper()
 	reply, err := l.as(entity.Platform(), c)
 	if err != nil {
@@ -85,16 +85,16 @@ func (l *life) must(c computerv1.Command) proto.Message {
 	return reply
 }
 
-// lively is a computer that was provisioned.
-func lively(t rapid.TB) *life {
-	l := newLife(t)
+// newActive returns a computer that was provisioned.
+func newActive(t rapid.TB) *stored {
+	l := newStored(t)
 	l.must(&computerv1.RequestComputer{TaskId: "tsk_1"})
 	l.must(&computerv1.ReportProvisioned{TaskId: "tsk_1", VmName: "vm-1", ImageRef: "local"})
 	return l
 }
 
-// command draws one of any kind, about few ids, so that they meet.
-func command(t *rapid.T, at int64) computerv1.Command {
+// drawCommand draws a command of any type. It uses few ids, so that commands concern the same tasks and backups.
+func drawCommand(t *rapid.T, at int64) computerv1.Command {
 	task := rapid.SampledFrom([]string{"tsk_1", "tsk_2", "tsk_3", ""}).Draw(t, "task")
 	backup := rapid.SampledFrom([]string{"bak_1", "bak_2", ""}).Draw(t, "backup")
 	return rapid.SampledFrom([]computerv1.Command{
@@ -117,27 +117,27 @@ func command(t *rapid.T, at int64) computerv1.Command {
 
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLife(t)
+		l := newStored(t)
 		for range rapid.IntRange(1, 40).Draw(t, "commands") {
 			before := l.state
-			_, err := l.as(entity.Platform(), command(t, l.now.UnixMilli()))
+			_, err := l.as(entity.Platform(), drawCommand(t, l.now.UnixMilli()))
 			if err != nil {
 				continue
 			}
-			l.invariants(before)
+			l.checkLists(before)
 		}
 		replayed := computer.Zero("ws_1")
 		for _, e := range l.events {
 			replayed = computer.Evolve(replayed, e)
 		}
 		if !proto.Equal(replayed, l.state) {
-			t.Fatalf("replayed %v, lived %v", replayed, l.state)
+			t.Fatalf("the replayed state is %v, the live state %v", replayed, l.state)
 		}
 	})
 }
 
-// invariants hold the lists against the state.
-func (l *life) invariants(before *computerv1.Computer) {
+// checkLists compares the lists with the state.
+func (l *stored) checkLists(before *computerv1.Computer) {
 	l.t.Helper()
 	s := l.state
 	if (s.GetTask() != nil) != (len(l.rows[computer.TaskList]) == 1) || s.GetTask() != nil && !proto.Equal(s.GetTask(), l.rows[computer.TaskList]["task"]) {
@@ -147,8 +147,8 @@ func (l *life) invariants(before *computerv1.Computer) {
 	if stands != (len(l.rows[computer.PresentList]) == 1) {
 		l.t.Fatalf("status %v, rows %v", s.GetStatus(), l.rows[computer.PresentList])
 	}
-	if len(s.GetBackups()) != len(l.rows[computer.Backups]) {
-		l.t.Fatalf("backups %v, rows %v", s.GetBackups(), l.rows[computer.Backups])
+	if len(s.GetBackups()) != len(l.rows[computer.BackupList]) {
+		l.t.Fatalf("backups %v, rows %v", s.GetBackups(), l.rows[computer.BackupList])
 	}
 	if s.GetStatus() == computerv1.Status_STATUS_PROVISIONING && s.GetTask() == nil {
 		l.t.Fatalf("provisioning without the task: %v", s)
@@ -157,13 +157,13 @@ func (l *life) invariants(before *computerv1.Computer) {
 		s.GetTask().GetKind() != computerv1.TaskKind_TASK_KIND_RETIRE {
 		l.t.Fatalf("a task took the place of another: %v, %v", before.GetTask(), s.GetTask())
 	}
-	if want := changes(l.events); want != len(l.audit) {
+	if want := countLogged(l.events); want != len(l.audit) {
 		l.t.Fatalf("%d audit rows of %d changes", len(l.audit), want)
 	}
 }
 
-// changes counts the events that an audit log tells of.
-func changes(events []computerv1.Event) int {
+// countLogged returns the number of events that are in the audit log.
+func countLogged(events []computerv1.Event) int {
 	n := 0
 	state := computer.Zero("ws_1")
 	for _, e := range events {
@@ -199,7 +199,7 @@ func TestReprovisionAnswers(t *testing.T) {
 		"a task is open": {append(provisioned(), &computerv1.BackUp{TaskId: "tsk_9", BackupId: "bak_9"}), ask,
 			&computerv1.Reprovisioned{Status: "provisioning"}, 0},
 	} {
-		l := newLife(t)
+		l := newStored(t)
 		for _, c := range test.before {
 			l.must(c)
 		}
@@ -218,9 +218,9 @@ func provisioned() []computerv1.Command {
 	return []computerv1.Command{&computerv1.RequestComputer{TaskId: "tsk_1"}, &computerv1.ReportProvisioned{TaskId: "tsk_1", VmName: "vm-1", ImageRef: "local"}}
 }
 
-// The backup comes first, and the replacement follows from it without being asked for again.
-func TestReplacementAfterBackup(t *testing.T) {
-	l := lively(t)
+// TestReplacementFollowsBackup checks that the end of the backup opens the task of the replacement.
+func TestReplacementFollowsBackup(t *testing.T) {
+	l := newActive(t)
 	if _, err := l.as(owner, &computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bak_1", DriveReadable: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -250,9 +250,9 @@ func TestReplacementAfterBackup(t *testing.T) {
 	}
 }
 
-// A replacement that fails, in its backup or behind it, is no change and leaves no audit event of one.
+// TestFailedReplacementIsNotRecorded checks that a replacement leaves no audit event if it fails, in its backup or later.
 func TestFailedReplacementIsNotRecorded(t *testing.T) {
-	l := lively(t)
+	l := newActive(t)
 	reprovision := func(task, backup string) {
 		t.Helper()
 		if _, err := l.as(owner, &computerv1.Reprovision{TaskId: task, BackupId: backup, DriveReadable: true}); err != nil {
@@ -272,8 +272,8 @@ func TestFailedReplacementIsNotRecorded(t *testing.T) {
 	}
 }
 
-func TestLostAndFound(t *testing.T) {
-	l := lively(t)
+func TestMissingChecks(t *testing.T) {
+	l := newActive(t)
 	step := func(c computerv1.Command, want computerv1.Status) {
 		t.Helper()
 		if l.must(c); l.state.GetStatus() != want {
@@ -282,7 +282,7 @@ func TestLostAndFound(t *testing.T) {
 	}
 	active, lost := computerv1.Status_STATUS_ACTIVE, computerv1.Status_STATUS_LOST
 	step(&computerv1.ReportMissing{At: 1}, active)
-	step(&computerv1.ReportMissing{At: 1}, active) // the same check, told again
+	step(&computerv1.ReportMissing{At: 1}, active) // the same check, reported again
 	step(&computerv1.RecordSample{Sample: &computerv1.Sample{At: 2}}, active)
 	step(&computerv1.ReportMissing{At: 3}, active) // a sample came between
 	step(&computerv1.ReportMissing{At: 4}, lost)
@@ -293,9 +293,9 @@ func TestLostAndFound(t *testing.T) {
 	}
 }
 
-// A computer that is lost reports that again, and no other does.
+// TestAnnounceLoss checks that a lost computer reports its loss again, and that other computers do not.
 func TestAnnounceLoss(t *testing.T) {
-	l := lively(t)
+	l := newActive(t)
 	known := len(l.events)
 	l.must(&computerv1.AnnounceLoss{At: 3})
 	if len(l.events) != known {
@@ -313,10 +313,10 @@ func TestAnnounceLoss(t *testing.T) {
 	}
 }
 
-// A day's samples take the place of the day's before.
-func TestTelemetryIsKeptForADay(t *testing.T) {
-	l := lively(t)
-	for i := range 2*int64(computer.Slots) + 3 {
+// TestTelemetryKeepsOneDay checks that samples replace those of the day before.
+func TestTelemetryKeepsOneDay(t *testing.T) {
+	l := newActive(t)
+	for i := range 2*int64(computer.SlotsPerDay) + 3 {
 		l.must(&computerv1.RecordSample{Sample: &computerv1.Sample{At: i * 15_000}})
 	}
 	rows := l.rows[computer.Telemetry]
@@ -324,13 +324,13 @@ func TestTelemetryIsKeptForADay(t *testing.T) {
 	for _, row := range rows {
 		oldest = min(oldest, row.(*computerv1.Sample).GetAt())
 	}
-	if len(rows) != 5760 || oldest != (int64(computer.Slots)+3)*15_000 {
+	if len(rows) != 5760 || oldest != (int64(computer.SlotsPerDay)+3)*15_000 {
 		t.Errorf("%d rows from %d", len(rows), oldest)
 	}
 }
 
 func TestOneTaskAtATime(t *testing.T) {
-	l := lively(t)
+	l := newActive(t)
 	l.must(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bak_1"})
 	for _, c := range []computerv1.Command{
 		&computerv1.BackUp{TaskId: "tsk_3", BackupId: "bak_2"},
@@ -359,8 +359,8 @@ func TestOneTaskAtATime(t *testing.T) {
 	}
 }
 
-func TestOldestBackupsMakeRoom(t *testing.T) {
-	l := lively(t)
+func TestOldestBackupsAreDropped(t *testing.T) {
+	l := newActive(t)
 	for i := range computer.MaxBackups + 2 {
 		task := fmt.Sprintf("tsk_b%d", i)
 		l.must(&computerv1.BackUp{TaskId: task, BackupId: fmt.Sprintf("bak_%d", i)})
@@ -369,7 +369,7 @@ func TestOldestBackupsMakeRoom(t *testing.T) {
 	if n := len(l.state.GetBackups()); n != computer.MaxBackups || l.state.GetBackups()["bak_1"] != nil || l.state.GetBackups()["bak_2"] == nil {
 		t.Errorf("%d backups", n)
 	}
-	if n := len(l.rows[computer.Backups]); n != computer.MaxBackups {
+	if n := len(l.rows[computer.BackupList]); n != computer.MaxBackups {
 		t.Errorf("%d rows", n)
 	}
 	last := l.events[len(l.events)-1].(*computerv1.BackupTaken)

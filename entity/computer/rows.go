@@ -12,35 +12,36 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// The lists of a computer.
+// The names of the lists of a computer.
 const (
 	// TaskList has the open task.
 	TaskList = "computer.task"
-	// PresentList has the computers that are to be checked.
+	// PresentList has one row if the computer is present and must be sampled.
 	PresentList = "computer.present"
-	// Telemetry has the samples of a day, each in its slot, not in the order of their times.
+	// Telemetry has the samples of the last day, in the order of their slots and not of their times.
 	Telemetry = "telemetry"
-	// Backups has what can be restored.
-	Backups = "backups"
+	// BackupList has the backups that can be restored.
+	BackupList = "backups"
+)
+
+// The keys of the only rows in TaskList and PresentList.
+const (
+	taskKey    = "task"
+	presentKey = "computer"
 )
 
 const (
-	taskKey = "task"
-	// PresentKey is the key of the row in PresentList.
-	PresentKey = "computer"
-)
-
-// SampleEvery is the pause between two samples; Slots is how many of them a day has.
-const (
+	// SampleEvery is the interval between two samples of a computer.
 	SampleEvery = 15 * time.Second
-	Slots       = uint64(24 * time.Hour / SampleEvery)
+	// SlotsPerDay is the number of samples of a day.
+	SlotsPerDay = uint64(24 * time.Hour / SampleEvery)
 )
 
-// Reply is what the asker gets; s is the state after the events.
+// Reply returns the answer to a command; s is the state after the events.
 func Reply(_ entity.Call, s *computerv1.Computer, c computerv1.Command, events []computerv1.Event) proto.Message {
 	switch c := c.(type) {
 	case *computerv1.Reprovision:
-		return answer(s, c, events)
+		return replyReprovision(s, c, events)
 	case *computerv1.DescribeComputer, *computerv1.BackUp, *computerv1.Restore, *computerv1.RetireComputer:
 		return s
 	case *computerv1.RequestComputer, *computerv1.ReportProvisioned, *computerv1.ReportBackedUp, *computerv1.ReportRestored,
@@ -50,10 +51,10 @@ func Reply(_ entity.Call, s *computerv1.Computer, c computerv1.Command, events [
 	return &wirev1.Done{}
 }
 
-// Rows are the entries of lists that a command changes.
+// Rows returns the changes of the lists that follow from a command.
 func Rows(call entity.Call, before, after *computerv1.Computer, c computerv1.Command, events []computerv1.Event) []entity.Row {
 	var rows []entity.Row
-	if c, ok := c.(*computerv1.RecordSample); ok && present(after) {
+	if c, ok := c.(*computerv1.RecordSample); ok && isPresent(after) {
 		rows = append(rows, SampleRow(c.GetSample()))
 	}
 	if task := after.GetTask(); task != before.GetTask() {
@@ -64,74 +65,76 @@ func Rows(call entity.Call, before, after *computerv1.Computer, c computerv1.Com
 		rows = append(rows, row)
 	}
 	for i, e := range events {
-		rows = append(rows, changed(e)...)
-		if logged := logged(call, before, e); logged != nil {
-			rows = append(rows, audit.Row(entity.KindComputer, call, i, logged))
+		rows = append(rows, backupRows(e)...)
+		if logged := auditEvent(call, before, e); logged != nil {
+			rows = append(rows, audit.NewRow(entity.KindComputer, call, i, logged))
 		}
 	}
-	if p := present(after); p != present(before) || p && isMissed(after) != isMissed(before) {
+	if p := isPresent(after); p != isPresent(before) || p && isMissed(after) != isMissed(before) {
 		rows = append(rows, presentRow(after))
 	}
 	return rows
 }
 
-// StateRows returns the row in PresentList, which earlier rules wrote without telling whether the computer was missed.
+// StateRows returns the row in PresentList. Earlier rules wrote it without the field missed.
 func StateRows(s *computerv1.Computer) []entity.Row {
-	if !present(s) {
+	if !isPresent(s) {
 		return nil
 	}
 	return []entity.Row{presentRow(s)}
 }
 
+// presentRow returns the row in PresentList, which is removed if the computer is not present.
 func presentRow(s *computerv1.Computer) entity.Row {
-	row := entity.Row{List: PresentList, Key: PresentKey}
-	if present(s) {
+	row := entity.Row{List: PresentList, Key: presentKey}
+	if isPresent(s) {
 		row.Message = &computerv1.Present{WorkspaceId: s.GetWorkspaceId(), Missed: isMissed(s)}
 	}
 	return row
 }
 
-// isMissed reports whether a check that finds the computer changes its state.
+// isMissed reports whether the last check did not find the computer, so that the next one that finds it changes the state.
 func isMissed(s *computerv1.Computer) bool {
 	return s.GetMissed() > 0 || s.GetStatus() == computerv1.Status_STATUS_LOST
 }
 
-// SampleRow is a sample in its slot, in the place of that of a day before. Nothing is decided on it: it may be written
-// without the computer's entity, where that has nothing to learn from it.
+// SampleRow returns the row of a sample in Telemetry. It replaces the sample of the same slot of the day before. No rule
+// depends on samples, so a sample that does not change the state may be written without a command to the computer.
 func SampleRow(sample *computerv1.Sample) entity.Row {
-	slot := uint64(sample.GetAt()/SampleEvery.Milliseconds()) % Slots
-	return entity.Row{List: Telemetry, Key: entity.Ascending(slot), Message: sample}
+	slot := uint64(sample.GetAt()/SampleEvery.Milliseconds()) % SlotsPerDay
+	return entity.Row{List: Telemetry, Key: entity.AscendingKey(slot), Message: sample}
 }
 
-func changed(e computerv1.Event) []entity.Row {
+// backupRows returns the changes of BackupList that follow from an event.
+func backupRows(e computerv1.Event) []entity.Row {
 	taken, ok := e.(*computerv1.BackupTaken)
 	if !ok {
 		return nil
 	}
-	rows := []entity.Row{{List: Backups, Key: taken.GetBackup().GetId(), Message: taken.GetBackup()}}
+	rows := []entity.Row{{List: BackupList, Key: taken.GetBackup().GetId(), Message: taken.GetBackup()}}
 	for _, old := range taken.GetDropped() {
-		rows = append(rows, entity.Row{List: Backups, Key: old.GetId()})
+		rows = append(rows, entity.Row{List: BackupList, Key: old.GetId()})
 	}
 	return rows
 }
 
-// logged is what the audit log says of an event; nil: nothing. s is the state before the command. A replacement is recorded
-// when it has succeeded, once, like every other change: a request that fails names no backup that does not exist.
-func logged(call entity.Call, s *computerv1.Computer, e computerv1.Event) *auditv1.Event {
+// auditEvent returns the audit event for an event, or nil if it is not logged. s is the state before the command. A
+// replacement is logged when it has succeeded, so that the log never names a backup that does not exist.
+func auditEvent(call entity.Call, s *computerv1.Computer, e computerv1.Event) *auditv1.Event {
 	switch e := e.(type) {
 	case *computerv1.ComputerProvisioned:
-		// The first computer of a workspace is recorded with the workspace's status.
+		// The first computer of a workspace is logged as a change of the workspace's status.
 		if s.GetTask().GetKind() != computerv1.TaskKind_TASK_KIND_REPLACE {
 			return nil
 		}
-		return byTask(call, s, "workspace.reprovisioned", &auditv1.Provenance{
+		return taskAuditEvent(call, s, "workspace.reprovisioned", &auditv1.Provenance{
 			PreviousVmName: s.GetVmName(), VmName: e.GetVmName(), ImageRef: e.GetImageRef(),
 			LifecycleBackupId: s.GetTask().GetBackupId(),
 		})
 	case *computerv1.BackupTaken:
-		return byTask(call, s, "backup.created", &auditv1.Provenance{LifecycleBackupId: e.GetBackup().GetId()})
+		return taskAuditEvent(call, s, "backup.created", &auditv1.Provenance{LifecycleBackupId: e.GetBackup().GetId()})
 	case *computerv1.BackupRestored:
-		return byTask(call, s, "backup.restored", &auditv1.Provenance{LifecycleBackupId: e.GetBackupId()})
+		return taskAuditEvent(call, s, "backup.restored", &auditv1.Provenance{LifecycleBackupId: e.GetBackupId()})
 	case *computerv1.TaskRequested, *computerv1.ComputerRetired, *computerv1.TaskFailed, *computerv1.ComputerMissed,
 		*computerv1.ComputerLost, *computerv1.ComputerFound, *computerv1.WorkReported, *computerv1.BackupDropped,
 		*computerv1.BackupRemoved:
@@ -139,12 +142,13 @@ func logged(call entity.Call, s *computerv1.Computer, e computerv1.Event) *audit
 	return nil
 }
 
-// byTask is an audit event of the person who requested the open task, whose end the platform reports.
-func byTask(call entity.Call, s *computerv1.Computer, name string, provenance *auditv1.Provenance) *auditv1.Event {
+// taskAuditEvent returns an audit event for the end of the open task. Its actor is the person who requested the task,
+// although the platform sends the report that ends it.
+func taskAuditEvent(call entity.Call, s *computerv1.Computer, name string, provenance *auditv1.Provenance) *auditv1.Event {
 	provenance.Actor = s.GetTask().GetImpersonatorId()
-	logged := audit.Event(call, name, provenance)
-	if who := s.GetTask().GetRequestedBy(); who != "" {
-		logged.ActorId = who
+	logged := audit.NewEvent(call, name, provenance)
+	if requester := s.GetTask().GetRequestedBy(); requester != "" {
+		logged.ActorId = requester
 	}
 	return logged
 }

@@ -1,16 +1,17 @@
-// Package credential holds the rules of what a secret is checked against. A credential's identity is its key id.
+// Package credential implements the rules of credentials: the hashes against which the secrets of API keys, browser
+// sessions and impersonations are compared. The identity of the entity is the id of the credential.
 //
 //	(none) ──RegisterCredential──► usable ──RevokeCredential──► revoked
 //	   │                             └──────expires_at────────► expired
 //	   └────────RevokeCredential──────────────────────────────► revoked
 //
-// Revoked is for good, also when it is learnt before the registration: the reactions that carry both here may swap.
-// The platform alone asks; whoever issued or revoked was authorised where the key belongs.
+// A revocation is final. It takes effect even if it arrives before the registration, since the reactions that send the two
+// commands may arrive in either order. Only the platform sends commands to it; the user entity has authorized the person
+// who issued or revoked the credential.
 package credential
 
 import (
 	"bytes"
-	"crypto/sha256"
 
 	"google.golang.org/protobuf/proto"
 
@@ -20,40 +21,36 @@ import (
 )
 
 var (
-	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of a credential")
 	errUnusable       = entity.Errorf(entity.Unauthorized, "the credential is not valid")
-	errOther          = entity.Errorf(entity.InvalidRequest, "credential id has another secret or person")
-	errID             = entity.Errorf(entity.InvalidRequest, "credential id is another one's")
-	errKind           = entity.Errorf(entity.InvalidRequest, "credential kind is none")
-	errUnbound        = entity.Errorf(entity.InvalidRequest, "credential of an app or a computer names no workspace")
-	errNoImpersonator = entity.Errorf(entity.InvalidRequest, "credential of an impersonation names no operator")
-	errSecret         = entity.Errorf(entity.InvalidRequest, "credential secret is no SHA-256")
+	errRegistered     = entity.Errorf(entity.InvalidRequest, "credential id is already registered with another secret or person")
+	errID             = entity.Errorf(entity.InvalidRequest, "credential id is not the id of this entity")
+	errKind           = entity.Errorf(entity.InvalidRequest, "credential kind is unknown or the platform's")
+	errUnbound        = entity.Errorf(entity.InvalidRequest, "workspaceId is empty, but is required for the credential of an app or a computer")
+	errNoImpersonator = entity.Errorf(entity.InvalidRequest, "impersonatorId is empty, but is required for an impersonation")
+	errSecret         = entity.Errorf(entity.InvalidRequest, "secretSha256 is not a SHA-256 hash")
 )
 
-// Zero is the state before the first event: no secret fits it.
+// Zero returns the state before the first event, which no secret matches.
 func Zero(identity string) *credentialv1.Credential {
 	return &credentialv1.Credential{Id: identity}
 }
 
-// Usable tells whether the credential opens anything at a time, in milliseconds since the Unix epoch.
-func Usable(s *credentialv1.Credential, at int64) bool {
-	return registered(s) && s.GetRevokedAt() == 0 && (s.GetExpiresAt() == 0 || at < s.GetExpiresAt())
+// IsUsable reports whether the credential authenticates requests at a time, in milliseconds since the Unix epoch.
+func IsUsable(s *credentialv1.Credential, at int64) bool {
+	return isRegistered(s) && s.GetRevokedAt() == 0 && (s.GetExpiresAt() == 0 || at < s.GetExpiresAt())
 }
 
-// Kind describes a credential, to which the platform alone sends commands.
-var Kind = rules.Kind()
+// Kind describes credentials to the runtime.
+var Kind = Rules.Kind()
 
-var rules = entity.Rules[*credentialv1.Credential, credentialv1.Command, credentialv1.Event]{
-	Name: entity.KindCredential, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply,
+// Rules are the rules of credentials.
+var Rules = entity.Rules[*credentialv1.Credential, credentialv1.Command, credentialv1.Event]{
+	Name: entity.KindCredential, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply,
 }
 
-// Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
-// Errors: forbidden, invalid_request, unauthorized.
+// Decide turns an authorized command into events. It returns no events and no error if the state is already as the
+// command requires, or if the command is a query. Errors: invalid_request, unauthorized.
 func Decide(call entity.Call, s *credentialv1.Credential, c credentialv1.Command) ([]credentialv1.Event, error) {
-	return rules.AuthorizeAndDecide(call, s, c)
-}
-
-func decide(call entity.Call, s *credentialv1.Credential, c credentialv1.Command) ([]credentialv1.Event, error) {
 	switch c := c.(type) {
 	case *credentialv1.RegisterCredential:
 		return register(call, s, c.GetCredential())
@@ -64,15 +61,15 @@ func decide(call entity.Call, s *credentialv1.Credential, c credentialv1.Command
 	case *credentialv1.DescribeCredential:
 		return nil, nil
 	}
-	return nil, errUnknownCommand
+	return nil, entity.UnknownCommand(entity.KindCredential, c)
 }
 
-// Evolve is the state after an event.
+// Evolve returns the state after an event.
 func Evolve(s *credentialv1.Credential, e credentialv1.Event) *credentialv1.Credential {
-	next := copyOf(s)
+	next := entity.ShallowCopy(s)
 	switch e := e.(type) {
 	case *credentialv1.CredentialRegistered:
-		next = copyOf(e.GetCredential())
+		next = entity.ShallowCopy(e.GetCredential())
 		if s.GetRevokedAt() != 0 {
 			next.RevokedAt = s.GetRevokedAt()
 		}
@@ -84,7 +81,7 @@ func Evolve(s *credentialv1.Credential, e credentialv1.Event) *credentialv1.Cred
 	return next
 }
 
-// Reply is the state for DescribeCredential, hash included, and Done for what changes it.
+// Reply returns the state, with the hash of the secret, for DescribeCredential, and Done for every other command.
 func Reply(
 	_ entity.Call, s *credentialv1.Credential, c credentialv1.Command, _ []credentialv1.Event,
 ) proto.Message {
@@ -96,34 +93,38 @@ func Reply(
 	return &wirev1.Done{}
 }
 
+// register decides a registration. It has no effect if it is a repetition or the credential was revoked before. Errors:
+// invalid_request, also if the credential is registered with another secret or person.
 func register(call entity.Call, s, c *credentialv1.Credential) ([]credentialv1.Event, error) {
 	switch {
 	case c.GetId() != call.Identity:
 		return nil, errID
 	case c.GetKind() <= wirev1.CredentialKind_CREDENTIAL_KIND_PLATFORM:
-		// Nothing that comes in a request acts as the platform.
+		// No credential of a request acts as the platform.
 		return nil, errKind
-	case len(c.GetSecretSha256()) != sha256.Size:
+	case !entity.IsSHA256(c.GetSecretSha256()):
 		return nil, errSecret
-	case bound(c.GetKind()) && c.GetWorkspaceId() == "":
+	case isBoundToWorkspace(c.GetKind()) && c.GetWorkspaceId() == "":
 		return nil, errUnbound
 	case c.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION && c.GetImpersonatorId() == "":
 		return nil, errNoImpersonator
-	case registered(s):
-		return nil, checkSame(s, c)
+	case isRegistered(s):
+		return nil, checkRepeated(s, c)
 	case s.GetRevokedAt() != 0:
 		return nil, nil
 	}
 	return []credentialv1.Event{&credentialv1.CredentialRegistered{Credential: c}}, nil
 }
 
-func checkSame(s, c *credentialv1.Credential) error {
+// checkRepeated returns an error unless the credential is registered with the same secret and person.
+func checkRepeated(s, c *credentialv1.Credential) error {
 	if s.GetUserId() != c.GetUserId() || !bytes.Equal(s.GetSecretSha256(), c.GetSecretSha256()) {
-		return errOther
+		return errRegistered
 	}
 	return nil
 }
 
+// revoke decides a revocation at the time of the command, or now if it has none.
 func revoke(
 	call entity.Call, s *credentialv1.Credential, c *credentialv1.RevokeCredential,
 ) ([]credentialv1.Event, error) {
@@ -137,36 +138,20 @@ func revoke(
 	return []credentialv1.Event{&credentialv1.CredentialRevoked{At: at}}, nil
 }
 
+// use updates last_used_at, at most once in entity.UsePrecision. Errors: unauthorized if the credential is not usable.
 func use(call entity.Call, s *credentialv1.Credential) ([]credentialv1.Event, error) {
 	switch {
-	case !Usable(s, call.At()):
+	case !IsUsable(s, call.At()):
 		return nil, errUnusable
-	case s.GetLastUsedAt() != 0 && call.At()-s.GetLastUsedAt() < entity.UsePrecision.Milliseconds():
+	case entity.IsUseRecorded(s.GetLastUsedAt(), call.At()):
 		return nil, nil
 	}
 	return []credentialv1.Event{&credentialv1.CredentialUsed{At: call.At()}}, nil
 }
 
-// bound tells whether credentials of a kind are good in one workspace alone.
-func bound(kind wirev1.CredentialKind) bool {
+// isBoundToWorkspace reports whether credentials of a kind give access to a single workspace.
+func isBoundToWorkspace(kind wirev1.CredentialKind) bool {
 	return kind == wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM || kind == wirev1.CredentialKind_CREDENTIAL_KIND_APP
 }
 
-func registered(s *credentialv1.Credential) bool { return len(s.GetSecretSha256()) > 0 }
-
-func copyOf(s *credentialv1.Credential) *credentialv1.Credential {
-	return &credentialv1.Credential{
-		Id:           s.GetId(),
-		Kind:         s.GetKind(),
-		UserId:       s.GetUserId(),
-		SecretSha256: s.GetSecretSha256(),
-		CreatedAt:    s.GetCreatedAt(),
-		ExpiresAt:    s.GetExpiresAt(),
-		RevokedAt:    s.GetRevokedAt(),
-		LastUsedAt:   s.GetLastUsedAt(),
-
-		Grants:         s.GetGrants(),
-		WorkspaceId:    s.GetWorkspaceId(),
-		ImpersonatorId: s.GetImpersonatorId(),
-	}
-}
+func isRegistered(s *credentialv1.Credential) bool { return len(s.GetSecretSha256()) > 0 }

@@ -22,18 +22,18 @@ var (
 	secret = bytes.Repeat([]byte("secret! "), 4)
 )
 
-func platform(now time.Time) entity.Call {
+func platformCall(now time.Time) entity.Call {
 	return entity.Call{Now: now, Identity: identity, Principal: entity.Platform()}
 }
 
-var rules = entitytest.Rules[*credentialv1.Credential, credentialv1.Command, credentialv1.Event]{Decide: credential.Decide, Evolve: credential.Evolve}
+var rules = entitytest.Rules[*credentialv1.Credential, credentialv1.Command, credentialv1.Event]{Decide: credential.Rules.AuthorizeAndDecide, Evolve: credential.Evolve}
 
-// ask carries a command out and fails the test where a law of rules is broken.
-func ask(
+// execute decides a command and applies its events. It fails the test if a law of rules is broken, see entitytest.Rules.
+func execute(
 	t rapid.TB, call entity.Call, s *credentialv1.Credential, c credentialv1.Command,
 ) (*credentialv1.Credential, []credentialv1.Event, error) {
 	t.Helper()
-	s, events, err := rules.Carry(t, call, s, c)
+	s, events, err := rules.Execute(t, call, s, c)
 	if err != nil {
 		return s, nil, err
 	}
@@ -80,13 +80,13 @@ func TestLaws(t *testing.T) {
 		s, now := credential.Zero(identity), noon
 		var log []credentialv1.Event
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
-			// Backwards too: the next leader's clock may trail.
+			// The time may also go back: the clock of the next leader may be late.
 			now = now.Add(time.Duration(rapid.IntRange(-10_000, 50_000).Draw(t, "ms later")) * time.Millisecond)
-			call := platform(now)
+			call := platformCall(now)
 			call.Principal.Kind = wirev1.CredentialKind(rapid.SampledFrom([]int32{1, 1, 1, 0, 2, 7, 8}).Draw(t, "kind"))
-			next, events, err := ask(t, call, s, commands().Draw(t, "command"))
+			next, events, err := execute(t, call, s, commands().Draw(t, "command"))
 			if !entity.IsPlatform(call.Principal) && entitytest.Code(err) != entity.Forbidden {
-				t.Fatalf("%v was let in: %v", call.Principal, err)
+				t.Fatalf("%v was authorized: %v", call.Principal, err)
 			}
 			checkStep(t, s, next, now)
 			s, log = next, append(log, events...)
@@ -96,13 +96,13 @@ func TestLaws(t *testing.T) {
 			replayed = credential.Evolve(replayed, e)
 		}
 		if !proto.Equal(replayed, s) {
-			t.Fatalf("replayed %v, lived %v", replayed, s)
+			t.Fatalf("the replayed state is %v, the live state %v", replayed, s)
 		}
 	})
 }
 
 func checkStep(t *rapid.T, s, next *credentialv1.Credential, now time.Time) {
-	if s.GetRevokedAt() != 0 && (next.GetRevokedAt() != s.GetRevokedAt() || credential.Usable(next, now.UnixMilli())) {
+	if s.GetRevokedAt() != 0 && (next.GetRevokedAt() != s.GetRevokedAt() || credential.IsUsable(next, now.UnixMilli())) {
 		t.Fatalf("revoked %v became %v", s, next)
 	}
 	if len(s.GetSecretSha256()) > 0 && s.GetUserId() != next.GetUserId() {
@@ -112,19 +112,19 @@ func checkStep(t *rapid.T, s, next *credentialv1.Credential, now time.Time) {
 		if from != 0 && to-from < 60_000 {
 			t.Fatalf("lastUsedAt moved by %d ms", to-from)
 		}
-		if !credential.Usable(s, now.UnixMilli()) {
+		if !credential.IsUsable(s, now.UnixMilli()) {
 			t.Fatalf("used: %v", s)
 		}
 	}
 }
 
 func TestRevokedBeforeRegistered(t *testing.T) {
-	s, _, err := ask(t, platform(noon), credential.Zero(identity), &credentialv1.RevokeCredential{At: 7})
+	s, _, err := execute(t, platformCall(noon), credential.Zero(identity), &credentialv1.RevokeCredential{At: 7})
 	if err != nil || s.GetRevokedAt() != 7 {
 		t.Fatalf("%v, %v", s, err)
 	}
-	s, events, err := ask(t, platform(noon), s, &credentialv1.RegisterCredential{Credential: good()})
-	if err != nil || len(events) != 0 || credential.Usable(s, noon.UnixMilli()) {
+	s, events, err := execute(t, platformCall(noon), s, &credentialv1.RegisterCredential{Credential: good()})
+	if err != nil || len(events) != 0 || credential.IsUsable(s, noon.UnixMilli()) {
 		t.Fatalf("%v, %v, %v", s, events, err)
 	}
 	if s := credential.Evolve(s, &credentialv1.CredentialRegistered{Credential: good()}); s.GetRevokedAt() != 7 {
@@ -133,8 +133,8 @@ func TestRevokedBeforeRegistered(t *testing.T) {
 }
 
 func TestRegisterValidation(t *testing.T) {
-	registered, _, err := ask(t, platform(noon), credential.Zero(identity), &credentialv1.RegisterCredential{Credential: good()})
-	if err != nil || !credential.Usable(registered, noon.UnixMilli()) {
+	registered, _, err := execute(t, platformCall(noon), credential.Zero(identity), &credentialv1.RegisterCredential{Credential: good()})
+	if err != nil || !credential.IsUsable(registered, noon.UnixMilli()) {
 		t.Fatalf("%v, %v", registered, err)
 	}
 	for name, change := range map[string]func(c *credentialv1.Credential){
@@ -152,7 +152,7 @@ func TestRegisterValidation(t *testing.T) {
 		c := good()
 		change(c)
 		for _, s := range []*credentialv1.Credential{credential.Zero(identity), registered} {
-			if _, _, err := ask(t, platform(noon), s, &credentialv1.RegisterCredential{Credential: c}); entitytest.Code(err) != entity.InvalidRequest {
+			if _, _, err := execute(t, platformCall(noon), s, &credentialv1.RegisterCredential{Credential: c}); entitytest.Code(err) != entity.InvalidRequest {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -163,11 +163,11 @@ func TestRegisterValidation(t *testing.T) {
 	} {
 		c := good()
 		change(c)
-		if _, _, err := ask(t, platform(noon), registered, &credentialv1.RegisterCredential{Credential: c}); entitytest.Code(err) != entity.InvalidRequest {
+		if _, _, err := execute(t, platformCall(noon), registered, &credentialv1.RegisterCredential{Credential: c}); entitytest.Code(err) != entity.InvalidRequest {
 			t.Errorf("another %s: %v", name, err)
 		}
 	}
-	if _, err := credential.Decide(platform(noon), registered, &credentialv1.RegisterCredential{}); entitytest.Code(err) != entity.InvalidRequest {
+	if _, err := credential.Rules.AuthorizeAndDecide(platformCall(noon), registered, &credentialv1.RegisterCredential{}); entitytest.Code(err) != entity.InvalidRequest {
 		t.Errorf("no credential: %v", err)
 	}
 }
@@ -179,7 +179,7 @@ func TestRegisterBound(t *testing.T) {
 	} {
 		c := good()
 		c.Kind, c.WorkspaceId, c.ImpersonatorId, c.Grants = kind, "ws_1", "usr_2", []string{"files:read"}
-		s, _, err := ask(t, platform(noon), credential.Zero(identity), &credentialv1.RegisterCredential{Credential: c})
+		s, _, err := execute(t, platformCall(noon), credential.Zero(identity), &credentialv1.RegisterCredential{Credential: c})
 		if err != nil || !proto.Equal(s, c) {
 			t.Errorf("%s: %v, %v", kind, s, err)
 		}
@@ -201,13 +201,13 @@ func TestUse(t *testing.T) {
 		"revoked": {revoked, noon, entity.Unauthorized},
 		"unknown": {credential.Zero(identity), noon, entity.Unauthorized},
 	} {
-		if _, _, err := ask(t, platform(test.at), test.s, &credentialv1.UseCredential{}); entitytest.Code(err) != test.want {
+		if _, _, err := execute(t, platformCall(test.at), test.s, &credentialv1.UseCredential{}); entitytest.Code(err) != test.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func TestEvolveKeepsTheRest(t *testing.T) {
+func TestEvolveKeepsOtherFields(t *testing.T) {
 	s := good()
 	s.ExpiresAt, s.RevokedAt, s.LastUsedAt = 1, 2, 3
 	s.Grants, s.WorkspaceId, s.ImpersonatorId = []string{"files:read"}, "ws_1", "usr_2"

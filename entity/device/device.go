@@ -1,10 +1,11 @@
-// Package device holds the rules of a sync device, which is registered by at most one person.
+// Package device implements the rules of sync devices. A device is registered to at most one person at a time.
 //
-//	free ──ClaimDevice──► a person's ──ReleaseDevice──► free
-//	                       └─ClaimDevice, same person: as it was, under a new name
+//	free ──ClaimDevice──► claimed by a person ──ReleaseDevice──► free
+//	                       └─ClaimDevice by the same person: renamed
 //
-// A device's identity is what it calls itself, so that its one stream settles whose it is. The machine of the first claim
-// stays until it is released. The platform alone asks.
+// The identity of the entity is the sync device id that the device chose, so its stream orders concurrent claims and the
+// first one wins. A repeated claim keeps the machine id of the first one until the device is released. Only the platform
+// sends commands to it.
 package device
 
 import (
@@ -13,58 +14,53 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/entity/user"
 	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// MaxGroups is how many groups of 7 characters a device's identity may have.
+// MaxGroups is the greatest number of groups of 7 characters in a sync device id.
 const MaxGroups = 16
 
 var (
-	errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of a device")
-	errInUse          = entity.Errorf(entity.DeviceInUse, "the device is registered by another person")
-	errForm           = entity.Errorf(entity.InvalidRequest, "syncDeviceId must be 1 to %d groups of 7 characters A-Z and 2-7, joined by hyphens", MaxGroups)
-	errNotClaimed     = entity.Errorf(entity.NotFound, "the device is not claimed for the machine")
-	errNobody         = entity.Errorf(entity.InvalidRequest, "userId or machineId is empty")
+	errInUse      = entity.Errorf(entity.DeviceInUse, "the device is registered by another person")
+	errForm       = entity.Errorf(entity.InvalidRequest, "syncDeviceId must be 1 to %d groups of 7 characters A-Z and 2-7, joined by hyphens", MaxGroups)
+	errNotClaimed = entity.Errorf(entity.NotFound, "the device is not claimed for the machine")
+	errNoClaimant = entity.Errorf(entity.InvalidRequest, "userId or machineId is empty")
 )
 
-// form is the specification's; 15 is MaxGroups without the first.
+// form is the form of sync device ids (specification); 15 is MaxGroups without the first group.
 var form = regexp.MustCompile(`^[A-Z2-7]{7}(-[A-Z2-7]{7}){0,15}$`)
 
-// Zero is the state before the first event.
+// Zero returns the state before the first event.
 func Zero(identity string) *devicev1.Device {
 	return &devicev1.Device{SyncDeviceId: identity}
 }
 
-// Kind describes a device, to which the platform alone sends commands.
-var Kind = rules.Kind()
+// Kind describes devices to the runtime.
+var Kind = Rules.Kind()
 
-var rules = entity.Rules[*devicev1.Device, devicev1.Command, devicev1.Event]{
-	Name: entity.KindDevice, Zero: Zero, Decide: decide, Evolve: Evolve, Reply: Reply, React: React,
+// Rules are the rules of devices.
+var Rules = entity.Rules[*devicev1.Device, devicev1.Command, devicev1.Event]{
+	Name: entity.KindDevice, Zero: Zero, Decide: Decide, Evolve: Evolve, Reply: Reply, React: React,
 }
 
-// Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
-// Errors: device_in_use, invalid_request, forbidden.
+// Decide turns an authorized command into events. It returns no events and no error if the state is already as the
+// command requires, or if the command is a query. Errors: device_in_use, invalid_request.
 func Decide(call entity.Call, s *devicev1.Device, c devicev1.Command) ([]devicev1.Event, error) {
-	return rules.AuthorizeAndDecide(call, s, c)
-}
-
-func decide(call entity.Call, s *devicev1.Device, c devicev1.Command) ([]devicev1.Event, error) {
 	switch c := c.(type) {
 	case *devicev1.ClaimDevice:
 		return claim(call, s, c)
 	case *devicev1.ReleaseDevice:
 		return release(call, s, c)
 	case *devicev1.ConfirmClaim:
-		return nil, confirm(s, c)
+		return nil, checkClaimed(s, c)
 	case *devicev1.DescribeDevice:
 		return nil, nil
 	}
-	return nil, errUnknownCommand
+	return nil, entity.UnknownCommand(entity.KindDevice, c)
 }
 
-// Evolve is the state after an event.
+// Evolve returns the state after an event.
 func Evolve(s *devicev1.Device, e devicev1.Event) *devicev1.Device {
 	switch e := e.(type) {
 	case *devicev1.DeviceClaimed:
@@ -77,9 +73,9 @@ func Evolve(s *devicev1.Device, e devicev1.Event) *devicev1.Device {
 	return s
 }
 
-// React returns the commands that follow from an event: a claimed device becomes a machine of the person, or is released
-// if the person's account refuses it. The person may remove the machine, which is another stream's event, while a further
-// claim is on its way; the device is therefore asked first whether it is still claimed for the machine.
+// React returns the commands that follow from an event. A claimed device becomes a machine of the user; if the user refuses
+// it, the device is released. The user may have removed the machine while a repeated claim was on its way, so the condition
+// ConfirmClaim first confirms that the device is still claimed for the machine.
 func React(identity string, event devicev1.Event) []entity.Reaction {
 	switch e := event.(type) {
 	case *devicev1.DeviceClaimed:
@@ -103,7 +99,7 @@ func React(identity string, event devicev1.Event) []entity.Reaction {
 	}
 }
 
-// Reply is the state for every command.
+// Reply returns the state for every command.
 func Reply(_ entity.Call, s *devicev1.Device, c devicev1.Command, _ []devicev1.Event) proto.Message {
 	switch c.(type) {
 	case *devicev1.ClaimDevice, *devicev1.ReleaseDevice, *devicev1.ConfirmClaim, *devicev1.DescribeDevice:
@@ -111,7 +107,7 @@ func Reply(_ entity.Call, s *devicev1.Device, c devicev1.Command, _ []devicev1.E
 	return s
 }
 
-// Check tells why a text is no device's identity; nil where it is one. Errors: invalid_request.
+// Check returns an error unless a text may be a sync device id. Errors: invalid_request.
 func Check(syncDeviceID string) *entity.Error {
 	if !form.MatchString(syncDeviceID) {
 		return errForm
@@ -119,17 +115,18 @@ func Check(syncDeviceID string) *entity.Error {
 	return nil
 }
 
+// claim registers the device to a person, or renames it. Errors: invalid_request, device_in_use.
 func claim(call entity.Call, s *devicev1.Device, c *devicev1.ClaimDevice) ([]devicev1.Event, error) {
 	if err := Check(call.Identity); err != nil {
 		return nil, err
 	}
-	if err := user.CheckLabel(c.GetName()); err != nil {
+	if err := entity.CheckLabel(c.GetName()); err != nil {
 		return nil, err
 	}
 	machine := c.GetMachineId()
 	switch {
 	case c.GetUserId() == "", machine == "":
-		return nil, errNobody
+		return nil, errNoClaimant
 	case s.GetUserId() == c.GetUserId() && s.GetName() == c.GetName():
 		return nil, nil
 	case s.GetUserId() == c.GetUserId():
@@ -143,15 +140,15 @@ func claim(call entity.Call, s *devicev1.Device, c *devicev1.ClaimDevice) ([]dev
 	}}, nil
 }
 
-// confirm refuses unless the device is claimed for the machine: it may have been released since.
-func confirm(s *devicev1.Device, c *devicev1.ConfirmClaim) error {
+// checkClaimed returns not_found unless the device is claimed for the machine of the command.
+func checkClaimed(s *devicev1.Device, c *devicev1.ConfirmClaim) error {
 	if s.GetUserId() == "" || s.GetMachineId() != c.GetMachineId() {
 		return errNotClaimed
 	}
 	return nil
 }
 
-// release does nothing where the device has been claimed again meanwhile.
+// release has no effect if the device is no longer claimed for the person and machine of the command.
 func release(call entity.Call, s *devicev1.Device, c *devicev1.ReleaseDevice) ([]devicev1.Event, error) {
 	if s.GetUserId() == "" || s.GetUserId() != c.GetUserId() || s.GetMachineId() != c.GetMachineId() {
 		return nil, nil

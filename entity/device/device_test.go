@@ -20,16 +20,17 @@ const identity = "ABCDEFG-2345672"
 
 var (
 	noon  = time.UnixMilli(1_800_000_000_000)
-	rules = entitytest.Rules[*devicev1.Device, devicev1.Command, devicev1.Event]{Decide: device.Decide, Evolve: device.Evolve}
+	rules = entitytest.Rules[*devicev1.Device, devicev1.Command, devicev1.Event]{Decide: device.Rules.AuthorizeAndDecide, Evolve: device.Evolve}
 )
 
-func platform() entity.Call {
+func platformCall() entity.Call {
 	return entity.Call{Now: noon, Identity: identity, Principal: entity.Platform()}
 }
 
-func ask(t rapid.TB, call entity.Call, s *devicev1.Device, c devicev1.Command) (*devicev1.Device, []devicev1.Event, error) {
+// execute decides a command and applies its events. It fails the test if a law of rules is broken, see entitytest.Rules.
+func execute(t rapid.TB, call entity.Call, s *devicev1.Device, c devicev1.Command) (*devicev1.Device, []devicev1.Event, error) {
 	t.Helper()
-	s, events, err := rules.Carry(t, call, s, c)
+	s, events, err := rules.Execute(t, call, s, c)
 	if err == nil && !proto.Equal(device.Reply(call, s, c, events), s) {
 		t.Fatalf("%T: the reply is not the state", c)
 	}
@@ -56,12 +57,12 @@ func TestLaws(t *testing.T) {
 		s := device.Zero(identity)
 		var log []devicev1.Event
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			call := platform()
+			call := platformCall()
 			call.Principal.Kind = wirev1.CredentialKind(rapid.SampledFrom([]int32{1, 1, 1, 0, 2, 7, 8}).Draw(t, "kind"))
 			c := commands().Draw(t, "command")
-			next, events, err := ask(t, call, s, c)
+			next, events, err := execute(t, call, s, c)
 			if !entity.IsPlatform(call.Principal) && entitytest.Code(err) != entity.Forbidden {
-				t.Fatalf("%v was let in: %v", call.Principal, err)
+				t.Fatalf("%v was authorized: %v", call.Principal, err)
 			}
 			if next.GetUserId() != "" && s.GetUserId() != "" && (next.GetUserId() != s.GetUserId() || next.GetMachineId() != s.GetMachineId()) {
 				t.Fatalf("%v became %v", s, next)
@@ -73,7 +74,7 @@ func TestLaws(t *testing.T) {
 			replayed = device.Evolve(replayed, e)
 		}
 		if !proto.Equal(replayed, s) {
-			t.Fatalf("replayed %v, lived %v", replayed, s)
+			t.Fatalf("the replayed state is %v, the live state %v", replayed, s)
 		}
 	})
 }
@@ -96,7 +97,7 @@ func TestClaim(t *testing.T) {
 	claim := func(user, machine, name string) *devicev1.ClaimDevice {
 		return &devicev1.ClaimDevice{UserId: user, MachineId: machine, Name: name}
 	}
-	s, _, err := ask(t, platform(), device.Zero(identity), claim("usr_1", "mch_1", "laptop"))
+	s, _, err := execute(t, platformCall(), device.Zero(identity), claim("usr_1", "mch_1", "laptop"))
 	if err != nil || s.GetMachineId() != "mch_1" {
 		t.Fatalf("%v, %v", s, err)
 	}
@@ -105,30 +106,30 @@ func TestClaim(t *testing.T) {
 		want entity.Code
 	}{
 		"another person": {claim("usr_2", "mch_2", "laptop"), entity.DeviceInUse},
-		"nobody":         {claim("", "mch_2", "laptop"), entity.InvalidRequest},
+		"no person":      {claim("", "mch_2", "laptop"), entity.InvalidRequest},
 		"no machine":     {claim("usr_1", "", "laptop"), entity.InvalidRequest},
 		"no name":        {claim("usr_1", "mch_1", ""), entity.InvalidRequest},
-		"again":          {claim("usr_1", "mch_2", "laptop"), ""},
+		"repeated":       {claim("usr_1", "mch_2", "laptop"), ""},
 	} {
-		if _, _, err := ask(t, platform(), s, test.c); entitytest.Code(err) != test.want {
+		if _, _, err := execute(t, platformCall(), s, test.c); entitytest.Code(err) != test.want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	elsewhere := platform()
+	elsewhere := platformCall()
 	elsewhere.Identity = "laptop"
-	if _, _, err := ask(t, elsewhere, device.Zero("laptop"), claim("usr_1", "mch_1", "laptop")); entitytest.Code(err) != entity.InvalidRequest {
-		t.Errorf("no device: %v", err)
+	if _, _, err := execute(t, elsewhere, device.Zero("laptop"), claim("usr_1", "mch_1", "laptop")); entitytest.Code(err) != entity.InvalidRequest {
+		t.Errorf("invalid sync device id: %v", err)
 	}
-	s, events, _ := ask(t, platform(), s, claim("usr_1", "mch_2", "desk"))
+	s, events, _ := execute(t, platformCall(), s, claim("usr_1", "mch_2", "desk"))
 	want := &devicev1.DeviceClaimed{SyncDeviceId: identity, UserId: "usr_1", MachineId: "mch_1", Name: "desk", At: noon.UnixMilli()}
 	if len(events) != 1 || !proto.Equal(events[0], want) {
 		t.Fatalf("renamed: %v", events)
 	}
-	if _, events, _ := ask(t, platform(), s, &devicev1.ReleaseDevice{UserId: "usr_1", MachineId: "mch_2"}); len(events) > 0 {
+	if _, events, _ := execute(t, platformCall(), s, &devicev1.ReleaseDevice{UserId: "usr_1", MachineId: "mch_2"}); len(events) > 0 {
 		t.Errorf("another machine's release: %v", events)
 	}
-	s, _, _ = ask(t, platform(), s, &devicev1.ReleaseDevice{UserId: "usr_1", MachineId: "mch_1"})
-	if _, _, err := ask(t, platform(), s, claim("usr_2", "mch_3", "n")); err != nil {
+	s, _, _ = execute(t, platformCall(), s, &devicev1.ReleaseDevice{UserId: "usr_1", MachineId: "mch_1"})
+	if _, _, err := execute(t, platformCall(), s, claim("usr_2", "mch_3", "n")); err != nil {
 		t.Errorf("after the release: %v", err)
 	}
 }
@@ -136,17 +137,17 @@ func TestClaim(t *testing.T) {
 func TestConfirmClaim(t *testing.T) {
 	confirm := &devicev1.ConfirmClaim{MachineId: "mch_1"}
 	free := device.Zero(identity)
-	if _, _, err := ask(t, platform(), free, confirm); entitytest.Code(err) != entity.NotFound {
+	if _, _, err := execute(t, platformCall(), free, confirm); entitytest.Code(err) != entity.NotFound {
 		t.Errorf("a free device: %v", err)
 	}
-	claimed, _, err := ask(t, platform(), free, &devicev1.ClaimDevice{UserId: "usr_1", MachineId: "mch_1", Name: "a"})
+	claimed, _, err := execute(t, platformCall(), free, &devicev1.ClaimDevice{UserId: "usr_1", MachineId: "mch_1", Name: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, events, err := ask(t, platform(), claimed, confirm); err != nil || len(events) > 0 {
+	if _, events, err := execute(t, platformCall(), claimed, confirm); err != nil || len(events) > 0 {
 		t.Errorf("a claimed device: %v, %v", events, err)
 	}
-	if _, _, err := ask(t, platform(), claimed, &devicev1.ConfirmClaim{MachineId: "mch_2"}); entitytest.Code(err) != entity.NotFound {
+	if _, _, err := execute(t, platformCall(), claimed, &devicev1.ConfirmClaim{MachineId: "mch_2"}); entitytest.Code(err) != entity.NotFound {
 		t.Errorf("a device claimed for another machine: %v", err)
 	}
 }

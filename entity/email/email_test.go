@@ -18,18 +18,18 @@ import (
 
 var noon = time.UnixMilli(1_800_000_000_000)
 
-func platform(identity string) entity.Call {
+func platformCall(identity string) entity.Call {
 	return entity.Call{Now: noon, Identity: identity, Principal: entity.Platform()}
 }
 
-var rules = entitytest.Rules[*emailv1.Email, emailv1.Command, emailv1.Event]{Decide: email.Decide, Evolve: email.Evolve}
+var rules = entitytest.Rules[*emailv1.Email, emailv1.Command, emailv1.Event]{Decide: email.Rules.AuthorizeAndDecide, Evolve: email.Evolve}
 
-// ask carries a command out and fails the test where a law of rules is broken.
-func ask(
+// execute decides a command and applies its events. It fails the test if a law of rules is broken, see entitytest.Rules.
+func execute(
 	t rapid.TB, call entity.Call, s *emailv1.Email, c emailv1.Command,
 ) (*emailv1.Email, []emailv1.Event, error) {
 	t.Helper()
-	s, events, err := rules.Carry(t, call, s, c)
+	s, events, err := rules.Execute(t, call, s, c)
 	if err != nil {
 		return s, nil, err
 	}
@@ -64,14 +64,14 @@ func TestLaws(t *testing.T) {
 		s := email.Zero(identity)
 		var log []emailv1.Event
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
-			call := platform(identity)
+			call := platformCall(identity)
 			call.Principal.Kind = wirev1.CredentialKind(rapid.SampledFrom([]int32{1, 1, 1, 0, 2, 7, 8}).Draw(t, "kind"))
-			next, events, err := ask(t, call, s, commands().Draw(t, "command"))
+			next, events, err := execute(t, call, s, commands().Draw(t, "command"))
 			if !entity.IsPlatform(call.Principal) && entitytest.Code(err) != entity.Forbidden {
-				t.Fatalf("%v was let in: %v", call.Principal, err)
+				t.Fatalf("%v was authorized: %v", call.Principal, err)
 			}
 			if s.GetUserId() != "" && next.GetUserId() != s.GetUserId() {
-				t.Fatalf("%s went from %s to %s", identity, s.GetUserId(), next.GetUserId())
+				t.Fatalf("%s changed its user from %s to %s", identity, s.GetUserId(), next.GetUserId())
 			}
 			s, log = next, append(log, events...)
 		}
@@ -83,14 +83,14 @@ func TestLaws(t *testing.T) {
 			replayed = email.Evolve(replayed, e)
 		}
 		if !proto.Equal(replayed, s) {
-			t.Fatalf("replayed %v, lived %v", replayed, s)
+			t.Fatalf("the replayed state is %v, the live state %v", replayed, s)
 		}
 	})
 }
 
 func TestClaim(t *testing.T) {
 	const address = "alice@example.com"
-	claimed, _, err := ask(t, platform(address), email.Zero(address), &emailv1.ClaimEmail{UserId: "usr_1", Name: "Alice"})
+	claimed, _, err := execute(t, platformCall(address), email.Zero(address), &emailv1.ClaimEmail{UserId: "usr_1", Name: "Alice"})
 	if err != nil || claimed.GetUserId() != "usr_1" || claimed.GetAddress() != address {
 		t.Fatalf("%v, %v", claimed, err)
 	}
@@ -99,14 +99,14 @@ func TestClaim(t *testing.T) {
 		command *emailv1.ClaimEmail
 		want    entity.Code
 	}{
-		"again":      {claimed, &emailv1.ClaimEmail{UserId: "usr_1"}, ""},
-		"another":    {claimed, &emailv1.ClaimEmail{UserId: "usr_2"}, entity.EmailTaken},
-		"nobody":     {claimed, &emailv1.ClaimEmail{}, entity.InvalidRequest},
+		"repeated":   {claimed, &emailv1.ClaimEmail{UserId: "usr_1"}, ""},
+		"other user": {claimed, &emailv1.ClaimEmail{UserId: "usr_2"}, entity.EmailTaken},
+		"no user":    {claimed, &emailv1.ClaimEmail{}, entity.InvalidRequest},
 		"no name":    {email.Zero(address), &emailv1.ClaimEmail{UserId: "usr_1"}, ""},
 		"long name":  {email.Zero(address), &emailv1.ClaimEmail{UserId: "usr_1", Name: strings.Repeat("é", 201)}, entity.InvalidRequest},
 		"no address": {email.Zero("alice"), &emailv1.ClaimEmail{UserId: "usr_1"}, entity.InvalidRequest},
 	} {
-		_, _, err := ask(t, platform(test.state.GetAddress()), test.state, test.command)
+		_, _, err := execute(t, platformCall(test.state.GetAddress()), test.state, test.command)
 		if entitytest.Code(err) != test.want {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}

@@ -1,4 +1,4 @@
-// Package entitytest holds rules against the laws that all rules keep.
+// Package entitytest tests rules against the laws that the rules of every kind must satisfy.
 package entitytest
 
 import (
@@ -11,15 +11,15 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// Rules are those of one kind.
+// Rules are the rules under test of one kind.
 type Rules[S, C, E proto.Message] struct {
 	Decide func(entity.Call, S, C) ([]E, error)
 	Evolve func(S, E) S
 }
 
-// Carry carries a command out, and fails the test where a law is broken: a refusal has a code and leaves no event,
-// Evolve leaves its argument alone, and what was carried out is already so a second time.
-func (r Rules[S, C, E]) Carry(t rapid.TB, call entity.Call, s S, c C) (S, []E, error) {
+// Execute decides a command and applies its events. It fails the test if a refusal has no code or has events, if Evolve
+// changes its argument, or if the same command has events a second time.
+func (r Rules[S, C, E]) Execute(t rapid.TB, call entity.Call, s S, c C) (S, []E, error) {
 	t.Helper()
 	events, err := r.Decide(call, s, c)
 	if err != nil {
@@ -32,7 +32,7 @@ func (r Rules[S, C, E]) Carry(t rapid.TB, call entity.Call, s S, c C) (S, []E, e
 		before := proto.Clone(s)
 		next := r.Evolve(s, e)
 		if !proto.Equal(before, s) {
-			t.Fatalf("%T changed the state before it", e)
+			t.Fatalf("Evolve changed its argument for %T", e)
 		}
 		s = next
 	}
@@ -42,7 +42,7 @@ func (r Rules[S, C, E]) Carry(t rapid.TB, call entity.Call, s S, c C) (S, []E, e
 	return s, events, nil
 }
 
-// Code is a refusal's code; empty: it is none.
+// Code returns the code of a refusal, or an empty code if err is not an *entity.Error.
 func Code(err error) entity.Code {
 	var refusal *entity.Error
 	if !errors.As(err, &refusal) || refusal == nil {
@@ -51,7 +51,7 @@ func Code(err error) entity.Code {
 	return refusal.Code
 }
 
-// EqualReactions fails the test unless the reactions are the expected ones, in their order.
+// EqualReactions fails the test unless got has the same reactions as want, in the same order.
 func EqualReactions(t testing.TB, got, want []entity.Reaction) {
 	t.Helper()
 	if len(got) != len(want) {

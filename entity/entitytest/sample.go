@@ -2,8 +2,8 @@ package entitytest
 
 import "google.golang.org/protobuf/reflect/protoreflect"
 
-// Populate sets every field of a message to a value made from the field's number or name. A list or map gets one element.
-// The values never change: stored samples are compared with them.
+// Populate sets every field of a message to a value derived from the number or name of the field. Lists and maps get one
+// element. The values must never change, because stored samples are compared with them.
 func Populate(m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -12,12 +12,12 @@ func Populate(m protoreflect.Message) {
 		case field.IsMap():
 			entries := m.Mutable(field).Map()
 			value := entries.NewValue()
-			set(field.MapValue(), value, func(v protoreflect.Value) { value = v })
+			setElement(field.MapValue(), value, func(v protoreflect.Value) { value = v })
 			entries.Set(scalar(field.MapKey()).MapKey(), value)
 		case field.IsList():
 			list := m.Mutable(field).List()
 			value := list.NewElement()
-			set(field, value, func(v protoreflect.Value) { value = v })
+			setElement(field, value, func(v protoreflect.Value) { value = v })
 			list.Append(value)
 		case field.Message() != nil:
 			Populate(m.Mutable(field).Message())
@@ -27,8 +27,8 @@ func Populate(m protoreflect.Message) {
 	}
 }
 
-// set populates an element that is a message in place, and replaces another by a sample.
-func set(field protoreflect.FieldDescriptor, element protoreflect.Value, replace func(protoreflect.Value)) {
+// setElement populates an element of a list or map in place if it is a message, and replaces it by a sample value if not.
+func setElement(field protoreflect.FieldDescriptor, element protoreflect.Value, replace func(protoreflect.Value)) {
 	if field.Message() != nil {
 		Populate(element.Message())
 		return
@@ -36,6 +36,7 @@ func set(field protoreflect.FieldDescriptor, element protoreflect.Value, replace
 	replace(scalar(field))
 }
 
+// scalar returns the sample value of a field that is not a message.
 func scalar(field protoreflect.FieldDescriptor) protoreflect.Value {
 	n := int(field.Number())
 	switch field.Kind() {

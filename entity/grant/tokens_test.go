@@ -44,7 +44,7 @@ func TestRefusals(t *testing.T) {
 		"revoked, describe":   {at(noon), revoked, &grantv1.DescribeGrant{}, ""},
 		"revoked, revoke":     {at(noon), revoked, &grantv1.Revoke{}, ""},
 	} {
-		if _, _, err := ask(t, test.call, test.s, test.c); entitytest.Code(err) != test.want {
+		if _, _, err := execute(t, test.call, test.s, test.c); entitytest.Code(err) != test.want {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}
@@ -59,11 +59,11 @@ func TestReplays(t *testing.T) {
 		c      grantv1.Command
 		reason string
 	}{
-		// Also once the code has expired.
+		// A replay revokes the family even if the code has expired.
 		"code":    {redeemed, redeem("code", 3), grant.CodeReplayed},
 		"refresh": {rotated, refresh(1, 3), grant.RefreshReplayed},
 	} {
-		s, events, err := ask(t, late, test.s, test.c)
+		s, events, err := execute(t, late, test.s, test.c)
 		want := &grantv1.Revoked{At: late.At(), UserId: "usr_1", Reason: test.reason}
 		if err != nil || !proto.Equal(events[0], want) {
 			t.Errorf("%s: %v, %v", name, events, err)
@@ -72,19 +72,19 @@ func TestReplays(t *testing.T) {
 			t.Errorf("%s: the reply hides it: %v", name, reply)
 		}
 		for n := range 4 {
-			if opens(s, access(n), late.At()) {
+			if isValidAccess(s, access(n), late.At()) {
 				t.Errorf("%s: access token %d still opens", name, n)
 			}
 		}
 	}
 }
 
-func TestSpentTokensAreForgotten(t *testing.T) {
+func TestSpentTokensAreBounded(t *testing.T) {
 	s := must(t, at(noon), opened(t), redeem("code", 0))
-	for n := range grant.MaxSpent + 1 {
+	for n := range grant.MaxSpentTokens + 1 {
 		s = must(t, at(noon), s, refresh(n, n+1))
 	}
-	if _, _, err := ask(t, at(noon), s, refresh(0, 99)); entitytest.Code(err) != entity.NotFound {
+	if _, _, err := execute(t, at(noon), s, refresh(0, 99)); entitytest.Code(err) != entity.NotFound {
 		t.Errorf("the oldest: %v", err)
 	}
 	if s = must(t, at(noon), s, refresh(1, 99)); s.GetRevokedAt() == 0 {
@@ -92,8 +92,8 @@ func TestSpentTokensAreForgotten(t *testing.T) {
 	}
 }
 
-// opens tells whether a secret is that of an access token which is good at a time.
-func opens(s *grantv1.Grant, secret string, at int64) bool {
+// isValidAccess reports whether a secret belongs to an access token that has not expired at a time.
+func isValidAccess(s *grantv1.Grant, secret string, at int64) bool {
 	return s.GetRevokedAt() == 0 && slices.ContainsFunc(s.GetAccess(), func(one *grantv1.Token) bool {
 		return bytes.Equal(one.GetSecretSha256(), hash(secret)) && at < one.GetExpiresAt()
 	})
@@ -112,7 +112,7 @@ func TestAccessTokens(t *testing.T) {
 		{access(0), noon, true}, {access(1), noon, true}, {access(1), noon.Add(time.Second), false},
 		{access(0), noon.Add(time.Hour), false}, {access(2), noon, false}, {refreshed(1), noon, false},
 	} {
-		if opens(s, test.secret, test.at.UnixMilli()) != test.want {
+		if isValidAccess(s, test.secret, test.at.UnixMilli()) != test.want {
 			t.Errorf("%s at %v: not %v", test.secret, test.at, test.want)
 		}
 	}
@@ -120,14 +120,14 @@ func TestAccessTokens(t *testing.T) {
 	for n := 1; n < 6; n++ {
 		s = must(t, later, s, refresh(n, n+1))
 	}
-	if len(s.GetAccess()) != grant.MaxAccess || opens(s, access(0), later.At()) || !opens(s, access(2), later.At()) {
+	if len(s.GetAccess()) != grant.MaxAccessTokens || isValidAccess(s, access(0), later.At()) || !isValidAccess(s, access(2), later.At()) {
 		t.Errorf("%d access tokens", len(s.GetAccess()))
 	}
 }
 
 func TestUse(t *testing.T) {
 	s := must(t, at(noon), opened(t), &grantv1.Use{})
-	s, events, _ := ask(t, at(noon.Add(59*time.Second)), s, &grantv1.Use{})
+	s, events, _ := execute(t, at(noon.Add(59*time.Second)), s, &grantv1.Use{})
 	if len(events) > 0 || s.GetLastUsedAt() != noon.UnixMilli() {
 		t.Errorf("within a minute: %v", events)
 	}

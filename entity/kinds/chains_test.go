@@ -16,7 +16,7 @@ import (
 	"github.com/atelier-run/atelier/entity/kinds"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write docs/chains.md anew")
+var rewrite = flag.Bool("rewrite", false, "rewrite docs/chains.md")
 
 const (
 	overview     = "../../docs/chains.md"
@@ -30,9 +30,9 @@ This page is written by ` + "`go test ./entity/kinds -rewrite`" + `, and the sam
 `
 )
 
-// samples calls fn with samples of an event, all of whose fields are set: one as it is, one for each value of each enum,
-// and one without each field that is a message.
-func samples(event proto.Message, fn func(condition string, sample proto.Message)) {
+// forEachSample calls fn with variants of an event: one with every field set, one for each value of each enum field, and
+// one without each message field. condition describes the difference from the first variant, for which it is empty.
+func forEachSample(event proto.Message, fn func(condition string, sample proto.Message)) {
 	full := event.ProtoReflect().New()
 	entitytest.Populate(full)
 	fn("", full.Interface())
@@ -75,15 +75,15 @@ func describeReactions(reactions []entity.Reaction) string {
 	return strings.Join(parts, "<br>")
 }
 
-// rowsOf returns the rows of an event in the overview. A sample has a row of its own where something else follows from it
-// than from most.
+// rowsOf returns the table rows of an event in docs/chains.md. A variant of the event gets a row of its own if other
+// commands follow from it than from the event with every field set.
 func rowsOf(k entity.Kind, name protoreflect.Name, event proto.Message) []string {
 	var base string
 	var rows []string
 	row := func(condition, commands string) {
 		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |", name, condition, commands))
 	}
-	samples(event, func(condition string, sample proto.Message) {
+	forEachSample(event, func(condition string, sample proto.Message) {
 		commands := describeReactions(k.React("identity", sample))
 		switch {
 		case condition == "":
@@ -107,7 +107,7 @@ func TestOverviewOfChains(t *testing.T) {
 			continue
 		}
 		var rows []string
-		messages(func(name protoreflect.FullName, m proto.Message) {
+		forEachMessage(func(name protoreflect.FullName, m proto.Message) {
 			if k.IsEvent(m) {
 				rows = append(rows, rowsOf(k, name.Name(), m)...)
 			}
@@ -116,7 +116,7 @@ func TestOverviewOfChains(t *testing.T) {
 			return strings.Compare(strings.SplitN(a, "|", 3)[1], strings.SplitN(b, "|", 3)[1])
 		})
 		if len(rows) == 0 {
-			t.Errorf("nothing follows from any event of kind %s: remove its React", k.Name)
+			t.Errorf("no event of kind %s has reactions: remove its React", k.Name)
 		}
 		text += fmt.Sprintf("\n## %s\n\n| event | where | commands |\n| --- | --- | --- |\n%s\n", k.Name, strings.Join(rows, "\n"))
 	}
@@ -130,7 +130,8 @@ func TestOverviewOfChains(t *testing.T) {
 	}
 }
 
-// Reactions are commands of registered kinds, to somebody, and the same however often they are computed.
+// TestReactionsAreCommands checks that every reaction is a command of a registered kind with an identity, and that React is
+// deterministic and leaves its argument unchanged.
 func TestReactionsAreCommands(t *testing.T) {
 	byName := map[string]entity.Kind{}
 	for _, k := range kinds.All {
@@ -149,15 +150,15 @@ func TestReactionsAreCommands(t *testing.T) {
 		if k.React == nil {
 			continue
 		}
-		messages(func(name protoreflect.FullName, m proto.Message) {
+		forEachMessage(func(name protoreflect.FullName, m proto.Message) {
 			if !k.IsEvent(m) {
 				if len(k.React("identity", m)) > 0 {
-					t.Errorf("%s, which is no event of kind %s, has reactions", name, k.Name)
+					t.Errorf("%s is not an event of kind %s but has reactions", name, k.Name)
 				}
 				return
 			}
 			t.Run(string(name), func(t *testing.T) {
-				samples(m, func(_ string, sample proto.Message) {
+				forEachSample(m, func(_ string, sample proto.Message) {
 					before := proto.Clone(sample)
 					reactions := k.React("identity", sample)
 					if !proto.Equal(before, sample) {

@@ -1,5 +1,5 @@
-// Package kinds lists the kinds of entities that a node runs. What depends on all kinds is made from this list or tested
-// against it: the runtime, the metrics' labels, the stored messages that may never change.
+// Package kinds lists the kinds of entity that a node runs. The runtime, the labels of metrics, the golden file of stored
+// messages and docs/chains.md are built from this list or tested against it.
 package kinds
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/atelier-run/atelier/entity/workspace"
 )
 
-// All are the kinds.
+// All lists every kind.
 var All = []entity.Kind{
 	user.Kind, email.Kind, credential.Kind, device.Kind, client.Kind, grant.Kind, slug.Kind,
 	workspace.Kind, activity.Kind, computer.Kind,

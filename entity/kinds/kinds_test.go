@@ -12,8 +12,8 @@ import (
 	"github.com/atelier-run/atelier/entity/kinds"
 )
 
-// messages calls fn with one of each message of the project.
-func messages(fn func(name protoreflect.FullName, m proto.Message)) {
+// forEachMessage calls fn with an empty message of each message type of this module.
+func forEachMessage(fn func(name protoreflect.FullName, m proto.Message)) {
 	protoregistry.GlobalTypes.RangeMessages(func(mt protoreflect.MessageType) bool {
 		if name := mt.Descriptor().FullName(); mt.Descriptor().ParentFile().Package().Parent().Parent() == "atelier" {
 			fn(name, mt.New().Interface())
@@ -26,33 +26,33 @@ func TestKindsAreComplete(t *testing.T) {
 	byName := map[string]entity.Kind{}
 	for _, k := range kinds.All {
 		if _, twice := byName[k.Name]; twice || k.Name == "" {
-			t.Errorf("the name %q is empty or taken", k.Name)
+			t.Errorf("the name %q is empty or used twice", k.Name)
 		}
 		byName[k.Name] = k
 	}
 	for _, k := range kinds.All {
 		if k.Version < 1 || k.Retention <= 0 {
-			t.Errorf("%s has version %d of its rules and retention %s", k.Name, k.Version, k.Retention)
+			t.Errorf("%s: invalid version %d or retention %s", k.Name, k.Version, k.Retention)
 		}
 		owner, found := byName[k.Owner]
 		if k.Owner != "" && (!found || owner.Owner != "") {
-			t.Errorf("%s belongs to %q, which is no kind or has an owner itself", k.Name, k.Owner)
+			t.Errorf("the owner %[2]q of %[1]s is not a kind, or has an owner itself", k.Name, k.Owner)
 		}
 		commands := 0
-		messages(func(_ protoreflect.FullName, m proto.Message) {
+		forEachMessage(func(_ protoreflect.FullName, m proto.Message) {
 			if k.IsCommand(m) {
 				commands++
 			}
 		})
 		if commands == 0 {
-			t.Errorf("%s takes no command", k.Name)
+			t.Errorf("%s has no commands", k.Name)
 		}
 	}
 }
 
 func TestEveryMessageHasOneKind(t *testing.T) {
 	events := 0
-	messages(func(name protoreflect.FullName, m proto.Message) {
+	forEachMessage(func(name protoreflect.FullName, m proto.Message) {
 		commandOf, eventOf := 0, 0
 		for _, k := range kinds.All {
 			if k.IsCommand(m) {
@@ -72,10 +72,10 @@ func TestEveryMessageHasOneKind(t *testing.T) {
 	}
 }
 
-// A command of a kind is known to the kind's access table, and to its rules.
+// TestEveryCommandIsDecided checks that the access table and the rules of a kind handle each of its commands.
 func TestEveryCommandIsDecided(t *testing.T) {
 	for _, k := range kinds.All {
-		messages(func(name protoreflect.FullName, m proto.Message) {
+		forEachMessage(func(name protoreflect.FullName, m proto.Message) {
 			_, err := k.Access(m)
 			if (err == nil) != k.IsCommand(m) {
 				t.Errorf("%s: access of kind %s: %v", name, k.Name, err)
@@ -84,8 +84,8 @@ func TestEveryCommandIsDecided(t *testing.T) {
 				return
 			}
 			_, err = k.Carry(entity.Call{Identity: "x", Principal: entity.Platform()}, k.Zero("x"), m)
-			if err != nil && strings.Contains(err.Error(), "no command of") {
-				t.Errorf("%s is a command that the rules of kind %s do not know", name, k.Name)
+			if err != nil && strings.Contains(err.Error(), "is not a command of") {
+				t.Errorf("%s is a command of kind %s, but its rules do not handle it", name, k.Name)
 			}
 		})
 	}

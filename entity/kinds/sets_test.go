@@ -44,7 +44,7 @@ func kindNamed(t *testing.T, name string) entity.Kind {
 			return k
 		}
 	}
-	t.Fatalf("kind %s has messages and is not in kinds.All", name)
+	t.Fatalf("messages/%s exists, but the kind is not in kinds.All", name)
 	return entity.Kind{}
 }
 
@@ -72,14 +72,14 @@ func checkSets(t *testing.T, k entity.Kind, path string) {
 		switch set {
 		case "Command", "Query":
 			if !k.IsCommand(m) || k.IsEvent(m) {
-				t.Errorf("%s is in the set %s and no command of the kind", receiver, set)
+				t.Errorf("%s has the marker method of %s but is not a command of the kind", receiver, set)
 			}
 		case "Event":
 			if !k.IsEvent(m) || k.IsCommand(m) {
-				t.Errorf("%s is in the set Event and no event of the kind", receiver)
+				t.Errorf("%s has the marker method of Event but is not an event of the kind", receiver)
 			}
 		default:
-			t.Errorf("%s has the marker method %s, which is none of %sCommand, %sQuery and %sEvent",
+			t.Errorf("%s has the marker method %s: want %sCommand, %sQuery or %sEvent",
 				receiver, marker.Name.Name, k.Name, k.Name, k.Name)
 		}
 	}

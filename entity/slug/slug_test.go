@@ -18,18 +18,18 @@ import (
 
 var noon = time.UnixMilli(1_800_000_000_000)
 
-func platform(identity string) entity.Call {
+func platformCall(identity string) entity.Call {
 	return entity.Call{Now: noon, Identity: identity, Principal: entity.Platform()}
 }
 
-var rules = entitytest.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{Decide: slug.Decide, Evolve: slug.Evolve}
+var rules = entitytest.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{Decide: slug.Rules.AuthorizeAndDecide, Evolve: slug.Evolve}
 
-// ask carries a command out and fails the test where a law of rules is broken.
-func ask(
+// execute decides a command and applies its events. It fails the test if a law of rules is broken, see entitytest.Rules.
+func execute(
 	t rapid.TB, call entity.Call, s *slugv1.Slug, c slugv1.Command,
 ) (*slugv1.Slug, []slugv1.Event, error) {
 	t.Helper()
-	s, events, err := rules.Carry(t, call, s, c)
+	s, events, err := rules.Execute(t, call, s, c)
 	if err != nil {
 		return s, nil, err
 	}
@@ -39,7 +39,7 @@ func ask(
 	return s, events, nil
 }
 
-func renaming(name string) *slugv1.Rename {
+func renameRequest(name string) *slugv1.Rename {
 	return &slugv1.Rename{
 		Id:        "cmd_1",
 		Principal: &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1"}, Name: name,
@@ -58,7 +58,7 @@ func commands() *rapid.Generator[slugv1.Command] {
 				WorkspaceId: workspace.Draw(t, "workspace"), ReservedUntil: noon.Add(until.Draw(t, "until")).UnixMilli(),
 			}
 		case 3:
-			return &slugv1.ClaimSlug{WorkspaceId: workspace.Draw(t, "workspace"), Rename: renaming("")}
+			return &slugv1.ClaimSlug{WorkspaceId: workspace.Draw(t, "workspace"), Rename: renameRequest("")}
 		default:
 			return &slugv1.ClaimSlug{
 				WorkspaceId:   workspace.Draw(t, "workspace"),
@@ -75,16 +75,16 @@ func TestLaws(t *testing.T) {
 		s, now := slug.Zero(identity), noon
 		var log []slugv1.Event
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
-			call := platform(identity)
+			call := platformCall(identity)
 			now = now.Add(time.Duration(rapid.IntRange(0, 30).Draw(t, "hours")) * time.Hour)
 			call.Now = now
 			call.Principal.Kind = wirev1.CredentialKind(rapid.SampledFrom([]int32{1, 1, 1, 0, 2, 7, 8}).Draw(t, "kind"))
 			c := commands().Draw(t, "command")
-			next, events, err := ask(t, call, s, c)
+			next, events, err := execute(t, call, s, c)
 			if !entity.IsPlatform(call.Principal) && entitytest.Code(err) != entity.Forbidden {
-				t.Fatalf("%v was let in: %v", call.Principal, err)
+				t.Fatalf("%v was authorized: %v", call.Principal, err)
 			}
-			handedOver(t, call, s, next, c)
+			checkHandover(t, call, s, next, c)
 			s, log = next, append(log, events...)
 		}
 		if s.GetWorkspaceId() != "" && slug.Check(identity) != nil {
@@ -95,14 +95,14 @@ func TestLaws(t *testing.T) {
 			replayed = slug.Evolve(replayed, e)
 		}
 		if !proto.Equal(replayed, s) {
-			t.Fatalf("replayed %v, lived %v", replayed, s)
+			t.Fatalf("the replayed state is %v, the live state %v", replayed, s)
 		}
 	})
 }
 
-// handedOver fails the test where a slug goes from one workspace to another, but for what its holder gave up and the
-// time of whose reservation is over.
-func handedOver(t *rapid.T, call entity.Call, before, after *slugv1.Slug, c slugv1.Command) {
+// checkHandover fails the test if a slug changes hands without a release by its holder, or during the reservation of
+// another workspace.
+func checkHandover(t *rapid.T, call entity.Call, before, after *slugv1.Slug, c slugv1.Command) {
 	t.Helper()
 	holder, next := before.GetWorkspaceId(), after.GetWorkspaceId()
 	release, given := c.(*slugv1.ReleaseSlug)
@@ -111,7 +111,7 @@ func handedOver(t *rapid.T, call entity.Call, before, after *slugv1.Slug, c slug
 	case holder != "" && (!given || release.GetWorkspaceId() != holder || next != ""):
 		t.Fatalf("%T: %v became %v", c, before, after)
 	case next != "" && call.At() < before.GetReservedUntil() && before.GetReservedFor() != next:
-		t.Fatalf("%v at %d was taken by %s", before, call.At(), next)
+		t.Fatalf("%v was claimed at %d by %s during the reservation of another workspace", before, call.At(), next)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestClaim(t *testing.T) {
 	claim := func(workspace, name, creator string) *slugv1.ClaimSlug {
 		return &slugv1.ClaimSlug{WorkspaceId: workspace, WorkspaceName: name, CreatorId: creator}
 	}
-	taken, _, err := ask(t, platform("acme"), slug.Zero("acme"), claim("ws_1", "Acme", "usr_1"))
+	taken, _, err := execute(t, platformCall("acme"), slug.Zero("acme"), claim("ws_1", "Acme", "usr_1"))
 	if err != nil || taken.GetWorkspaceId() != "ws_1" {
 		t.Fatalf("%v, %v", taken, err)
 	}
@@ -179,19 +179,19 @@ func TestClaim(t *testing.T) {
 		code    entity.Code
 		text    string
 	}{
-		"again":              {taken, claim("ws_1", "Acme", "usr_1"), "", ""},
-		"another":            {taken, claim("ws_2", "Acme", "usr_1"), entity.SlugTaken, "slug"},
-		"another, malformed": {taken, claim("ws_2", "", "usr_1"), entity.InvalidRequest, "name"},
-		"longest name":       {slug.Zero("acme"), claim("ws_1", strings.Repeat("é", 200), "usr_1"), "", ""},
-		"long name":          {slug.Zero("acme"), claim("ws_1", strings.Repeat("é", 201), "usr_1"), entity.InvalidRequest, "name"},
-		"no name":            {slug.Zero("acme"), claim("ws_1", "", "usr_1"), entity.InvalidRequest, "name"},
-		"control":            {slug.Zero("acme"), claim("ws_1", "a\tb", "usr_1"), entity.InvalidRequest, "name"},
-		"no UTF-8":           {slug.Zero("acme"), claim("ws_1", "a\xffb", "usr_1"), entity.InvalidRequest, "name"},
-		"no creator":         {slug.Zero("acme"), claim("ws_1", "Acme", ""), entity.InvalidRequest, "creatorId"},
-		"no workspace":       {slug.Zero("acme"), claim("", "Acme", "usr_1"), entity.InvalidRequest, "workspaceId"},
-		"no slug":            {slug.Zero("-"), claim("ws_1", "Acme", "usr_1"), entity.InvalidRequest, "slug"},
+		"repeated":            {taken, claim("ws_1", "Acme", "usr_1"), "", ""},
+		"another workspace":   {taken, claim("ws_2", "Acme", "usr_1"), entity.SlugTaken, "slug"},
+		"invalid name, taken": {taken, claim("ws_2", "", "usr_1"), entity.InvalidRequest, "name"},
+		"longest name":        {slug.Zero("acme"), claim("ws_1", strings.Repeat("é", 200), "usr_1"), "", ""},
+		"long name":           {slug.Zero("acme"), claim("ws_1", strings.Repeat("é", 201), "usr_1"), entity.InvalidRequest, "name"},
+		"no name":             {slug.Zero("acme"), claim("ws_1", "", "usr_1"), entity.InvalidRequest, "name"},
+		"control":             {slug.Zero("acme"), claim("ws_1", "a\tb", "usr_1"), entity.InvalidRequest, "name"},
+		"no UTF-8":            {slug.Zero("acme"), claim("ws_1", "a\xffb", "usr_1"), entity.InvalidRequest, "name"},
+		"no creator":          {slug.Zero("acme"), claim("ws_1", "Acme", ""), entity.InvalidRequest, "creatorId"},
+		"no workspace":        {slug.Zero("acme"), claim("", "Acme", "usr_1"), entity.InvalidRequest, "workspaceId"},
+		"no slug":             {slug.Zero("-"), claim("ws_1", "Acme", "usr_1"), entity.InvalidRequest, "slug"},
 	} {
-		_, _, err := ask(t, platform(test.state.GetSlug()), test.state, test.command)
+		_, _, err := execute(t, platformCall(test.state.GetSlug()), test.state, test.command)
 		if entitytest.Code(err) != test.code || err != nil && !strings.Contains(err.Error(), test.text) {
 			t.Errorf("%s: %v, want %q and %q", name, err, test.code, test.text)
 		}
@@ -200,57 +200,57 @@ func TestClaim(t *testing.T) {
 
 func TestRename(t *testing.T) {
 	rename := func(name string) *slugv1.ClaimSlug {
-		return &slugv1.ClaimSlug{WorkspaceId: "ws_1", Rename: renaming(name)}
+		return &slugv1.ClaimSlug{WorkspaceId: "ws_1", Rename: renameRequest(name)}
 	}
 	for _, name := range []string{"", "Apex"} {
-		_, events, err := ask(t, platform("apex"), slug.Zero("apex"), rename(name))
-		want := &slugv1.SlugClaimed{Slug: "apex", WorkspaceId: "ws_1", Rename: renaming(name), At: noon.UnixMilli()}
+		_, events, err := execute(t, platformCall("apex"), slug.Zero("apex"), rename(name))
+		want := &slugv1.SlugClaimed{Slug: "apex", WorkspaceId: "ws_1", Rename: renameRequest(name), At: noon.UnixMilli()}
 		if err != nil || len(events) != 1 || !proto.Equal(events[0], want) {
 			t.Errorf("%v, %v, want %v", events, err, want)
 		}
 	}
 	for name, c := range map[string]*slugv1.ClaimSlug{
-		"name": rename("a\tb"), "nobody": {WorkspaceId: "ws_1", Rename: &slugv1.Rename{Id: "cmd_1", Name: "Apex"}},
-		"no id": {WorkspaceId: "ws_1", Rename: &slugv1.Rename{Principal: renaming("").GetPrincipal()}},
+		"name": rename("a\tb"), "rename.principal": {WorkspaceId: "ws_1", Rename: &slugv1.Rename{Id: "cmd_1", Name: "Apex"}},
+		"rename.id": {WorkspaceId: "ws_1", Rename: &slugv1.Rename{Principal: renameRequest("").GetPrincipal()}},
 	} {
-		_, _, err := ask(t, platform("apex"), slug.Zero("apex"), c)
+		_, _, err := execute(t, platformCall("apex"), slug.Zero("apex"), c)
 		if entitytest.Code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func TestTwoRenamesToOneSlug(t *testing.T) {
+func TestConcurrentRenamesToOneSlug(t *testing.T) {
 	claim := func(id string) *slugv1.ClaimSlug {
-		r := renaming("")
+		r := renameRequest("")
 		r.Id = id
 		return &slugv1.ClaimSlug{WorkspaceId: "ws_1", Rename: r}
 	}
-	s, _, err := ask(t, platform("apex"), slug.Zero("apex"), claim("cmd_1"))
+	s, _, err := execute(t, platformCall("apex"), slug.Zero("apex"), claim("cmd_1"))
 	if err != nil || s.GetClaimId() != "cmd_1" {
 		t.Fatalf("%v, %v", s, err)
 	}
-	if _, _, err := ask(t, platform("apex"), s, claim("cmd_2")); entitytest.Code(err) != entity.Unavailable {
+	if _, _, err := execute(t, platformCall("apex"), s, claim("cmd_2")); entitytest.Code(err) != entity.Unavailable {
 		t.Errorf("a second claim of the same workspace: %v", err)
 	}
-	if _, events, err := ask(t, platform("apex"), s, &slugv1.ReleaseSlug{WorkspaceId: "ws_1", RefusedClaimId: "cmd_0"}); err != nil || len(events) > 0 {
+	if _, events, err := execute(t, platformCall("apex"), s, &slugv1.ReleaseSlug{WorkspaceId: "ws_1", RefusedClaimId: "cmd_0"}); err != nil || len(events) > 0 {
 		t.Errorf("the refusal of an earlier claim: %v, %v", events, err)
 	}
-	s, _, err = ask(t, platform("apex"), s, &slugv1.ReleaseSlug{WorkspaceId: "ws_1", RefusedClaimId: "cmd_1"})
+	s, _, err = execute(t, platformCall("apex"), s, &slugv1.ReleaseSlug{WorkspaceId: "ws_1", RefusedClaimId: "cmd_1"})
 	want := &slugv1.Slug{Slug: "apex", ClaimId: "cmd_1", RefusedClaimId: "cmd_1"}
 	if err != nil || !proto.Equal(s, want) {
 		t.Errorf("%v, %v, want %v", s, err, want)
 	}
-	s, _, err = ask(t, platform("apex"), s, claim("cmd_2"))
+	s, _, err = execute(t, platformCall("apex"), s, claim("cmd_2"))
 	want = &slugv1.Slug{Slug: "apex", WorkspaceId: "ws_1", ClaimId: "cmd_2", RefusedClaimId: "cmd_1"}
 	if err != nil || !proto.Equal(s, want) {
 		t.Errorf("%v, %v, want %v", s, err, want)
 	}
 }
 
-func TestAClaimCarriesTheCreator(t *testing.T) {
+func TestClaimHasTheCreator(t *testing.T) {
 	c := &slugv1.ClaimSlug{WorkspaceId: "ws_1", WorkspaceName: "Acme", CreatorId: "usr_1", CreatorEmail: "ann@example.com", CreatorName: "Ann"}
-	_, events, err := ask(t, platform("acme"), slug.Zero("acme"), c)
+	_, events, err := execute(t, platformCall("acme"), slug.Zero("acme"), c)
 	want := &slugv1.SlugClaimed{
 		Slug: "acme", WorkspaceId: "ws_1", WorkspaceName: "Acme", CreatorId: "usr_1", CreatorEmail: "ann@example.com",
 		CreatorName: "Ann", At: noon.UnixMilli(),
@@ -263,48 +263,48 @@ func TestAClaimCarriesTheCreator(t *testing.T) {
 func TestReservation(t *testing.T) {
 	until := noon.Add(30 * 24 * time.Hour)
 	at := func(now time.Time) entity.Call {
-		call := platform("acme")
+		call := platformCall("acme")
 		call.Now = now
 		return call
 	}
 	must := func(now time.Time, s *slugv1.Slug, c slugv1.Command) *slugv1.Slug {
 		t.Helper()
-		next, _, err := ask(t, at(now), s, c)
+		next, _, err := execute(t, at(now), s, c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return next
 	}
 	claim := func(workspace string) *slugv1.ClaimSlug {
-		return &slugv1.ClaimSlug{WorkspaceId: workspace, Rename: renaming("")}
+		return &slugv1.ClaimSlug{WorkspaceId: workspace, Rename: renameRequest("")}
 	}
 	taken := must(noon, slug.Zero("acme"), claim("ws_1"))
 	if same := must(noon, taken, &slugv1.ReleaseSlug{WorkspaceId: "ws_2"}); same.GetWorkspaceId() != "ws_1" {
-		t.Errorf("released by another: %v", same)
+		t.Errorf("released by another workspace: %v", same)
 	}
 	reserved := must(noon, taken, &slugv1.ReleaseSlug{WorkspaceId: "ws_1", ReservedUntil: until.UnixMilli()})
 	want := &slugv1.Slug{Slug: "acme", ClaimId: "cmd_1", ReservedFor: "ws_1", ReservedUntil: until.UnixMilli()}
 	if !proto.Equal(reserved, want) {
 		t.Errorf("%v, want %v", reserved, want)
 	}
-	if _, _, err := ask(t, at(until.Add(-time.Millisecond)), reserved, claim("ws_2")); entitytest.Code(err) != entity.SlugTaken {
-		t.Errorf("while it is reserved: %v", err)
+	if _, _, err := execute(t, at(until.Add(-time.Millisecond)), reserved, claim("ws_2")); entitytest.Code(err) != entity.SlugTaken {
+		t.Errorf("during the reservation: %v", err)
 	}
 	if next := must(until, reserved, claim("ws_2")); !proto.Equal(next, &slugv1.Slug{Slug: "acme", WorkspaceId: "ws_2", ClaimId: "cmd_1"}) {
-		t.Errorf("after it was reserved: %v", next)
+		t.Errorf("after the reservation: %v", next)
 	}
 	back := must(noon, reserved, claim("ws_1"))
 	if back.GetWorkspaceId() != "ws_1" {
-		t.Errorf("renamed back: %v", back)
+		t.Errorf("claimed again: %v", back)
 	}
 	if again := must(noon, back, &slugv1.ReleaseSlug{WorkspaceId: "ws_1"}); !proto.Equal(again, want) {
-		t.Errorf("renamed back in vain: %v, want %v", again, want)
+		t.Errorf("claimed again and released: %v, want %v", again, want)
 	}
 	if free := must(noon, taken, &slugv1.ReleaseSlug{WorkspaceId: "ws_1"}); !proto.Equal(free, &slugv1.Slug{Slug: "acme", ClaimId: "cmd_1"}) {
 		t.Errorf("released at once: %v", free)
 	}
 	for _, c := range []*slugv1.ReleaseSlug{{}, {WorkspaceId: "ws_1", ReservedUntil: -1}} {
-		if _, _, err := ask(t, platform("acme"), taken, c); entitytest.Code(err) != entity.InvalidRequest {
+		if _, _, err := execute(t, platformCall("acme"), taken, c); entitytest.Code(err) != entity.InvalidRequest {
 			t.Errorf("%v: %v", c, err)
 		}
 	}

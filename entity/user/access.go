@@ -1,6 +1,8 @@
 package user
 
 import (
+	"strings"
+
 	"github.com/atelier-run/atelier/entity"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -8,12 +10,12 @@ import (
 
 var (
 	errNotFound  = entity.Errorf(entity.NotFound, "no such user")
-	errForbidden = entity.Errorf(entity.Forbidden, "this credential may not do that for its person")
-	errDisabled  = entity.Errorf(entity.Forbidden, "the person is disabled")
+	errForbidden = entity.Errorf(entity.Forbidden, "this credential is not allowed to do that for the account")
+	errDisabled  = entity.Errorf(entity.Forbidden, "the account is disabled")
 )
 
-// Check refuses a principal that is not a credential of the person. A person has no capability over themselves: a need
-// that names one is the platform's alone. Errors: not_found, forbidden.
+// Check returns an error unless the principal of the call is a credential of the user and satisfies the need. Users have no
+// capabilities over their own account, so only the platform satisfies a need that names one. Errors: not_found, forbidden.
 func Check(call entity.Call, s *userv1.User, need entity.Need) error {
 	p := call.Principal
 	switch {
@@ -28,7 +30,7 @@ func Check(call entity.Call, s *userv1.User, need entity.Need) error {
 	return nil
 }
 
-// accessOf returns who may send a command, whether or not the person exists.
+// accessOf returns the access to a command.
 func accessOf(c userv1.Command) entity.Access {
 	switch c.(type) {
 	case *userv1.IssueApiKey, *userv1.AllowGrant, *userv1.EndBrowserSession:
@@ -47,8 +49,8 @@ func accessOf(c userv1.Command) entity.Access {
 	return entity.PlatformOnly()
 }
 
-// needsStanding tells what a disabled person is refused: whatever would let somebody in.
-func needsStanding(c userv1.Command) bool {
+// needsActiveUser reports whether a command is refused for a disabled user, because its effect could give somebody access.
+func needsActiveUser(c userv1.Command) bool {
 	switch c.(type) {
 	case *userv1.IssueApiKey, *userv1.AllowGrant, *userv1.StartBrowserSession, *userv1.SetPassword,
 		*userv1.OfferOneTimeLink:
@@ -63,12 +65,13 @@ func needsStanding(c userv1.Command) bool {
 	return false
 }
 
-// asked is who sent a command, for the audit log: the person, none for the platform, and an impersonation's operator.
-func asked(call entity.Call) (by, impersonator string) {
+// requester returns the sender of a command for the audit log: the user id, which is empty for the platform, and the
+// operator if the sender is an impersonation.
+func requester(call entity.Call) (userID, impersonator string) {
 	return call.Principal.GetUserId(), call.Principal.GetImpersonatorId()
 }
 
-// actsFor tells whether the principal is a credential of the person, of whichever kind.
+// actsFor reports whether the principal is a credential, of any kind, of the user with that identity.
 func actsFor(p *wirev1.Principal, identity string) bool {
 	switch p.GetKind() {
 	case wirev1.CredentialKind_CREDENTIAL_KIND_USER,
@@ -81,4 +84,24 @@ func actsFor(p *wirev1.Principal, identity string) bool {
 	default:
 		return false
 	}
+}
+
+var (
+	errExpiryPast  = entity.Errorf(entity.InvalidRequest, "expiresAt is in the past")
+	errExpiryLate  = entity.Errorf(entity.InvalidRequest, "expiresAt must be at most %d", int64(entity.MaxTime))
+	errSecret      = entity.Errorf(entity.InvalidRequest, "secretSha256 is not a SHA-256 hash")
+	errNoEmail     = entity.Errorf(entity.InvalidRequest, "email is empty")
+	errNoWorkspace = entity.Errorf(entity.InvalidRequest, "workspaceId is empty")
+)
+
+// CheckName returns an error unless a text may be the name of a person; see entity.CheckName.
+func CheckName(name string) *entity.Error { return entity.CheckName(name) }
+
+// CheckLabel returns an error unless a text may be the name of an API key or a machine; see entity.CheckLabel.
+func CheckLabel(name string) error { return entity.CheckLabel(name) }
+
+// hasULID reports whether an id is the prefix followed by a ULID.
+func hasULID(id, prefix string) bool {
+	ulid, found := strings.CutPrefix(id, prefix)
+	return found && entity.IsULID(ulid)
 }

@@ -10,14 +10,14 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// The commands by who may send them, each good of the person that TestAccess asks.
+// These tables list the commands by the senders that may send them. Each command is valid for the user of TestAccess.
 var (
 	platforms = []userv1.Command{
 		&userv1.CreateUser{Email: "alice@example.com"}, &userv1.JoinWorkspace{WorkspaceId: "ws_1"},
 		&userv1.LeaveWorkspace{WorkspaceId: "ws_1"}, &userv1.ReserveWorkspace{WorkspaceId: "ws_2"},
 		&userv1.ForgetWorkspace{WorkspaceId: "ws_2"}, &userv1.DescribeStanding{}, &userv1.Disable{}, &userv1.Enable{},
 		&userv1.SetInternalAdmin{InternalAdmin: true}, link(noon.UnixMilli() + 1), &userv1.DescribePassword{},
-		session(2), vouched(3, issuer, "one"), &userv1.UnlinkIdentities{}, impersonation("imp_1"),
+		session(2), sessionWithIdentity(3, issuer, "one"), &userv1.UnlinkIdentities{}, impersonation("imp_1"),
 		&userv1.RegisterMachine{MachineId: machineID(2), Name: "m", SyncDeviceId: "B"},
 	}
 	lasting = []userv1.Command{
@@ -32,7 +32,7 @@ var (
 	anybodys = []userv1.Command{&userv1.DescribeUser{}}
 )
 
-// holder is a person who has one of each.
+// holder returns a user with one API key, session, grant and machine.
 func holder(t *testing.T) *userv1.User {
 	t.Helper()
 	s := created(t)
@@ -40,7 +40,7 @@ func holder(t *testing.T) *userv1.User {
 		&userv1.IssueApiKey{KeyId: keyID(1), Name: "n", SecretSha256: secret}, session(1), allow(1),
 		&userv1.RegisterMachine{MachineId: machineID(1), Name: "m", SyncDeviceId: "A"},
 	} {
-		s = must(t, by(entity.Platform()), s, c)
+		s = must(t, callBy(entity.Platform()), s, c)
 	}
 	return s
 }
@@ -68,26 +68,26 @@ func TestAccess(t *testing.T) {
 			&test.platform: platforms, &test.lasting: lasting, &test.personal: personal, &test.anybody: anybodys,
 		} {
 			for _, c := range commands {
-				if _, _, err := ask(t, by(test.who), s, c); entitytest.Code(err) != *want {
+				if _, _, err := execute(t, callBy(test.who), s, c); entitytest.Code(err) != *want {
 					t.Errorf("%v, %T: %v, want %q", test.who, c, err, *want)
 				}
 			}
 		}
-		if err := user.Check(by(test.who), s, entity.Reads(entity.Admin)); entitytest.Code(err) != test.lists {
+		if err := user.Check(callBy(test.who), s, entity.Reads(entity.Admin)); entitytest.Code(err) != test.lists {
 			t.Errorf("%v, an operator's list: %v", test.who, err)
 		}
-		if err := user.Check(by(test.who), s, entity.Need{Human: true}); entitytest.Code(err) != test.alone {
+		if err := user.Check(callBy(test.who), s, entity.Need{Human: true}); entitytest.Code(err) != test.alone {
 			t.Errorf("%v, the person's own: %v", test.who, err)
 		}
 	}
-	if err := user.Check(by(entity.Platform()), user.Zero(alice), entity.Reads()); entitytest.Code(err) != none {
+	if err := user.Check(callBy(entity.Platform()), user.Zero(alice), entity.Reads()); entitytest.Code(err) != none {
 		t.Errorf("nobody: %v", err)
 	}
 }
 
 func TestDisabled(t *testing.T) {
-	s := must(t, by(entity.Platform()), holder(t), link(noon.UnixMilli()+1))
-	s = must(t, by(entity.Platform()), s, &userv1.Disable{})
+	s := must(t, callBy(entity.Platform()), holder(t), link(noon.UnixMilli()+1))
+	s = must(t, callBy(entity.Platform()), s, &userv1.Disable{})
 	refused := map[userv1.Command]bool{link(noon.UnixMilli() + 2): true, session(3): true, allow(3): true,
 		&userv1.IssueApiKey{KeyId: keyID(8), Name: "n", SecretSha256: secret}: true,
 		&userv1.SetPassword{LinkSecretSha256: secret, PasswordHash: argon}:    true,
@@ -99,13 +99,13 @@ func TestDisabled(t *testing.T) {
 		if refused {
 			want = entity.Forbidden
 		}
-		if _, _, err := ask(t, by(entity.Platform()), s, c); entitytest.Code(err) != want {
+		if _, _, err := execute(t, callBy(entity.Platform()), s, c); entitytest.Code(err) != want {
 			t.Errorf("%T: %v, want %q", c, err, want)
 		}
 	}
-	if standing := user.Reply(by(entity.Platform()), s, &userv1.DescribeStanding{}, nil).(*userv1.Standing); !standing.GetDisabled() {
+	if standing := user.Reply(callBy(entity.Platform()), s, &userv1.DescribeStanding{}, nil).(*userv1.Standing); !standing.GetDisabled() {
 		t.Error("stands as if not disabled")
 	}
-	s = must(t, by(entity.Platform()), s, &userv1.Enable{})
-	must(t, by(entity.Platform()), s, session(3))
+	s = must(t, callBy(entity.Platform()), s, &userv1.Enable{})
+	must(t, callBy(entity.Platform()), s, session(3))
 }

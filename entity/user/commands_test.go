@@ -39,8 +39,8 @@ func allow(n int) *userv1.AllowGrant {
 	}}
 }
 
-// standing are what operators and chains ask.
-func standing(now time.Time) *rapid.Generator[userv1.Command] {
+// drawAccountCommand draws commands of operators and of reactions.
+func drawAccountCommand(now time.Time) *rapid.Generator[userv1.Command] {
 	return rapid.Custom(func(t *rapid.T) userv1.Command {
 		workspace := rapid.SampledFrom([]string{"", "ws_1", "ws_2"}).Draw(t, "workspace")
 		switch rapid.IntRange(0, 10).Draw(t, "standing") {
@@ -79,8 +79,8 @@ func standing(now time.Time) *rapid.Generator[userv1.Command] {
 	})
 }
 
-// entering are passwords and browser sessions.
-func entering(now time.Time) *rapid.Generator[userv1.Command] {
+// drawSignInCommand draws commands for links, passwords and browser sessions.
+func drawSignInCommand(now time.Time) *rapid.Generator[userv1.Command] {
 	return rapid.Custom(func(t *rapid.T) userv1.Command {
 		other := bytes.Repeat([]byte("secret! "), 5)[8:]
 		n := rapid.IntRange(1, 3).Draw(t, "n")
@@ -101,7 +101,7 @@ func entering(now time.Time) *rapid.Generator[userv1.Command] {
 		case 4:
 			return &userv1.EndBrowserSession{SessionId: sessionID(n)}
 		case 5:
-			c := vouched(n, issuer+rapid.SampledFrom([]string{"", "/a"}).Draw(t, "issuer"), rapid.SampledFrom([]string{"", "one", "two"}).Draw(t, "subject"))
+			c := sessionWithIdentity(n, issuer+rapid.SampledFrom([]string{"", "/a"}).Draw(t, "issuer"), rapid.SampledFrom([]string{"", "one", "two"}).Draw(t, "subject"))
 			c.Session.ExpiresAt = now.UnixMilli() + 120_000
 			return c
 		case 6:
@@ -112,8 +112,8 @@ func entering(now time.Time) *rapid.Generator[userv1.Command] {
 	})
 }
 
-// holding are grants and machines.
-func holding() *rapid.Generator[userv1.Command] {
+// drawGrantCommand draws commands for grants and machines.
+func drawGrantCommand() *rapid.Generator[userv1.Command] {
 	return rapid.Custom(func(t *rapid.T) userv1.Command {
 		n, limit := rapid.IntRange(1, 3).Draw(t, "n"), rapid.Int32Range(0, 3).Draw(t, "limit")
 		switch rapid.IntRange(0, 5).Draw(t, "holding") {

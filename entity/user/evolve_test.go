@@ -9,7 +9,7 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// full is a person of whom everything is set.
+// full returns a user with every field set.
 func full() *userv1.User {
 	return &userv1.User{
 		Id: alice, Email: "alice@example.com", Name: "Alice", CreatedAt: 1,
@@ -35,7 +35,7 @@ func full() *userv1.User {
 	}
 }
 
-func TestEvolveKeepsTheRest(t *testing.T) {
+func TestEvolveKeepsOtherFields(t *testing.T) {
 	s := full()
 	for _, m := range []proto.Message{
 		s, s.GetApiKeys()["key_1"], s.GetBrowserSessions()["bse_1"], s.GetGrants()["ogr_1"], s.GetMachines()["mch_1"],

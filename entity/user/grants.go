@@ -1,27 +1,18 @@
 package user
 
 import (
-	"cmp"
 	"maps"
 	"slices"
-	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/atelier-run/atelier/entity"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// Limits of grants.
 const (
-	// MaxGrants is how many live grants a person may have.
+	// MaxGrants is the greatest number of grants of a user that are not revoked.
 	MaxGrants = 200
-	// MaxScopes and MaxScopeLength, in bytes, bound what one grant names.
-	MaxScopes      = 64
-	MaxScopeLength = 128
-	// MaxEnded is how many revoked grants, removed machines, and revoked or expired API keys are remembered.
-	MaxEnded = 1000
-	// GrantPrefix begins a grant's id; a lower-case ULID follows.
+	// GrantPrefix is the prefix of the id of a grant. A ULID follows.
 	GrantPrefix = "ogr_"
 
 	maxHost = 255
@@ -31,26 +22,11 @@ var (
 	errNoSuchGrant   = entity.Errorf(entity.NotFound, "no such grant")
 	errTooManyGrants = entity.Errorf(entity.LimitReached, "at most %d grants can be live at a time", MaxGrants)
 	errGrantID       = entity.Errorf(entity.InvalidRequest, "grantId must be %s and a lower-case ULID", GrantPrefix)
-	errClient        = entity.Errorf(entity.InvalidRequest, "clientId must have 1 to %d bytes", maxIDLength)
+	errClient        = entity.Errorf(entity.InvalidRequest, "clientId must have 1 to %d bytes", entity.MaxIDLength)
 	errHost          = entity.Errorf(entity.InvalidRequest, "redirectHost must have at most %d bytes", maxHost)
-	errScopes        = entity.Errorf(entity.InvalidRequest, "scopes must be 1 to %d, each of 1 to %d bytes", MaxScopes, MaxScopeLength)
 )
 
-// CheckScopes tells why texts are no scopes of a grant. Errors: invalid_request.
-func CheckScopes(scopes []string) error {
-	if len(scopes) < 1 || len(scopes) > MaxScopes {
-		return errScopes
-	}
-	for _, scope := range scopes {
-		if scope == "" || len(scope) > MaxScopeLength || !utf8.ValidString(scope) || strings.ContainsFunc(scope, notInScope) {
-			return errScopes
-		}
-	}
-	return nil
-}
-
-func notInScope(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }
-
+// allowGrant records a consent. It has no effect if the grant exists. Errors: invalid_request, limit_reached.
 func allowGrant(call entity.Call, s *userv1.User, c *userv1.AllowGrant) ([]userv1.Event, error) {
 	given := c.GetGrant()
 	if _, allowed := s.GetGrants()[given.GetId()]; allowed {
@@ -59,7 +35,7 @@ func allowGrant(call entity.Call, s *userv1.User, c *userv1.AllowGrant) ([]userv
 	if err := checkGrant(given); err != nil {
 		return nil, err
 	}
-	if liveGrants(s) >= MaxGrants {
+	if countLiveGrants(s) >= MaxGrants {
 		return nil, errTooManyGrants
 	}
 	return []userv1.Event{&userv1.GrantAllowed{UserId: call.Identity, Grant: &userv1.Grant{
@@ -71,9 +47,9 @@ func allowGrant(call entity.Call, s *userv1.User, c *userv1.AllowGrant) ([]userv
 
 func checkGrant(given *userv1.Grant) error {
 	switch {
-	case !isULID(given.GetId(), GrantPrefix):
+	case !hasULID(given.GetId(), GrantPrefix):
 		return errGrantID
-	case !isID(given.GetClientId()):
+	case !entity.IsID(given.GetClientId()):
 		return errClient
 	case len(given.GetRedirectHost()) > maxHost || !utf8.ValidString(given.GetRedirectHost()):
 		return errHost
@@ -81,16 +57,17 @@ func checkGrant(given *userv1.Grant) error {
 		return errNoWorkspace
 	}
 	for _, name := range []string{given.GetWorkspaceSlug(), given.GetWorkspaceName()} {
-		if err := CheckName(name); err != nil {
+		if err := entity.CheckName(name); err != nil {
 			return err
 		}
 	}
-	if err := CheckLabel(given.GetClientName()); err != nil {
+	if err := entity.CheckLabel(given.GetClientName()); err != nil {
 		return err
 	}
-	return CheckScopes(given.GetScopes())
+	return entity.CheckScopes(given.GetScopes())
 }
 
+// revokeGrant revokes a grant. It has no effect if the grant is revoked. Errors: not_found.
 func revokeGrant(call entity.Call, s *userv1.User, c *userv1.RevokeGrant) ([]userv1.Event, error) {
 	grant, allowed := s.GetGrants()[c.GetGrantId()]
 	switch {
@@ -99,59 +76,42 @@ func revokeGrant(call entity.Call, s *userv1.User, c *userv1.RevokeGrant) ([]use
 	case grant.GetRevokedAt() != 0:
 		return nil, nil
 	}
-	return []userv1.Event{grantRevoked(call, grant)}, nil
+	return []userv1.Event{newGrantRevoked(call, grant)}, nil
 }
 
-func grantRevoked(call entity.Call, grant *userv1.Grant) *userv1.GrantRevoked {
-	by, impersonator := asked(call)
+func newGrantRevoked(call entity.Call, grant *userv1.Grant) *userv1.GrantRevoked {
+	by, impersonator := requester(call)
 	return &userv1.GrantRevoked{
 		GrantId: grant.GetId(), At: call.At(), UserId: call.Identity, WorkspaceId: grant.GetWorkspaceId(),
 		ClientName: grant.GetClientName(), By: by, ImpersonatorId: impersonator,
 	}
 }
 
-// revokeGrantsOf revokes what is live of a workspace.
-func revokeGrantsOf(call entity.Call, s *userv1.User, workspaceID string) []userv1.Event {
+// revokeGrantsFor returns the events that revoke all live grants for a workspace.
+func revokeGrantsFor(call entity.Call, s *userv1.User, workspaceID string) []userv1.Event {
 	var events []userv1.Event
 	for _, id := range slices.Sorted(maps.Keys(s.GetGrants())) {
 		if grant := s.GetGrants()[id]; grant.GetWorkspaceId() == workspaceID && grant.GetRevokedAt() == 0 {
-			events = append(events, grantRevoked(call, grant))
+			events = append(events, newGrantRevoked(call, grant))
 		}
 	}
 	return events
 }
 
-// grantsAfter forgets the grants whose revocation is longest ago, where there are too many.
+// grantsAfter returns the grants after one was revoked, without the oldest of too many revoked grants.
 func grantsAfter(s *userv1.User, e *userv1.GrantRevoked) map[string]*userv1.Grant {
-	revoked := copyOfGrant(s.GetGrants()[e.GetGrantId()])
+	revoked := entity.ShallowCopy(s.GetGrants()[e.GetGrantId()])
 	revoked.Id, revoked.RevokedAt = e.GetGrantId(), e.GetAt()
-	return forget(entity.With(s.GetGrants(), e.GetGrantId(), revoked), e.GetGrantId(), (*userv1.Grant).GetRevokedAt)
-}
-
-// forget drops those that ended longest ago, where more than MaxEnded have; never the one with the id just.
-func forget[V any](all map[string]V, just string, endedAt func(V) int64) map[string]V {
-	var ended []string
-	for id, v := range all {
-		if id != just && endedAt(v) != 0 {
-			ended = append(ended, id)
-		}
-	}
-	if len(ended) < MaxEnded {
-		return all
-	}
-	slices.SortFunc(ended, func(a, b string) int {
-		return cmp.Or(cmp.Compare(endedAt(all[a]), endedAt(all[b])), strings.Compare(a, b))
-	})
-	return entity.Without(all, ended[:len(ended)-MaxEnded+1]...)
+	return dropOldestEnded(entity.With(s.GetGrants(), e.GetGrantId(), revoked), e.GetGrantId(), (*userv1.Grant).GetRevokedAt)
 }
 
 func pageOfGrants(s *userv1.User, c *userv1.ListGrants) *userv1.GrantPage {
-	page := &userv1.GrantPage{}
-	page.Grants, page.More = pageOf(s.GetGrants(), c)
-	return page
+	reply := &userv1.GrantPage{}
+	reply.Grants, reply.More = page(s.GetGrants(), c)
+	return reply
 }
 
-func liveGrants(s *userv1.User) int {
+func countLiveGrants(s *userv1.User) int {
 	count := 0
 	for grant := range maps.Values(s.GetGrants()) {
 		if grant.GetRevokedAt() == 0 {
@@ -159,20 +119,4 @@ func liveGrants(s *userv1.User) int {
 		}
 	}
 	return count
-}
-
-func copyOfGrant(grant *userv1.Grant) *userv1.Grant {
-	return &userv1.Grant{
-		Id:           grant.GetId(),
-		ClientId:     grant.GetClientId(),
-		ClientName:   grant.GetClientName(),
-		RedirectHost: grant.GetRedirectHost(),
-		WorkspaceId:  grant.GetWorkspaceId(),
-		Scopes:       grant.GetScopes(),
-		CreatedAt:    grant.GetCreatedAt(),
-		RevokedAt:    grant.GetRevokedAt(),
-
-		WorkspaceSlug: grant.GetWorkspaceSlug(),
-		WorkspaceName: grant.GetWorkspaceName(),
-	}
 }

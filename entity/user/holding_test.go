@@ -14,7 +14,7 @@ import (
 )
 
 func TestAllowGrantValidation(t *testing.T) {
-	call := by(human(alice))
+	call := callBy(human(alice))
 	for name, change := range map[string]func(*userv1.Grant){
 		"id":          func(g *userv1.Grant) { g.Id = "ogr_1" },
 		"client":      func(g *userv1.Grant) { g.ClientId = "" },
@@ -31,7 +31,7 @@ func TestAllowGrantValidation(t *testing.T) {
 	} {
 		c := allow(1)
 		change(c.Grant)
-		if _, _, err := ask(t, call, created(t), c); entitytest.Code(err) != entity.InvalidRequest {
+		if _, _, err := execute(t, call, created(t), c); entitytest.Code(err) != entity.InvalidRequest {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -48,17 +48,17 @@ func TestAllowGrantValidation(t *testing.T) {
 }
 
 func TestGrants(t *testing.T) {
-	s, call := created(t), by(human(alice))
+	s, call := created(t), callBy(human(alice))
 	for n := range user.MaxGrants {
 		s = must(t, call, s, allow(n))
 	}
-	if _, _, err := ask(t, call, s, allow(900)); entitytest.Code(err) != entity.LimitReached {
+	if _, _, err := execute(t, call, s, allow(900)); entitytest.Code(err) != entity.LimitReached {
 		t.Fatalf("one more: %v", err)
 	}
 	operator := call
 	operator.Principal = as(7, alice)
 	operator.Principal.ImpersonatorId = "usr_bob"
-	s, events, err := ask(t, operator, s, &userv1.RevokeGrant{GrantId: grantID(0)})
+	s, events, err := execute(t, operator, s, &userv1.RevokeGrant{GrantId: grantID(0)})
 	want := &userv1.GrantRevoked{
 		GrantId: grantID(0), At: call.At(), UserId: alice, WorkspaceId: "ws_1", ClientName: "Editor", By: alice, ImpersonatorId: "usr_bob",
 	}
@@ -72,7 +72,7 @@ func TestGrants(t *testing.T) {
 	if reply.GetRevokedAt() != noon.UnixMilli() || reply.GetClientName() != "Editor" || reply.GetWorkspaceSlug() != "acme" || reply.GetWorkspaceName() != "Acme" {
 		t.Errorf("revoked again: %v", reply)
 	}
-	if _, _, err := ask(t, call, s, &userv1.RevokeGrant{GrantId: grantID(901)}); entitytest.Code(err) != entity.NotFound {
+	if _, _, err := execute(t, call, s, &userv1.RevokeGrant{GrantId: grantID(901)}); entitytest.Code(err) != entity.NotFound {
 		t.Errorf("revoking none: %v", err)
 	}
 	page := user.Reply(call, s, &userv1.ListGrants{After: grantID(198), Limit: 2}, nil).(*userv1.GrantPage)
@@ -80,22 +80,22 @@ func TestGrants(t *testing.T) {
 		t.Errorf("the last page: %v", page)
 	}
 	for _, limit := range []int32{0, 101} {
-		if _, _, err := ask(t, call, s, &userv1.ListGrants{Limit: limit}); entitytest.Code(err) != entity.InvalidRequest {
+		if _, _, err := execute(t, call, s, &userv1.ListGrants{Limit: limit}); entitytest.Code(err) != entity.InvalidRequest {
 			t.Errorf("a page of %d: %v", limit, err)
 		}
 	}
 }
 
-// Whatever somebody makes and ends for ever, their state stays small.
-func TestWhatEndedIsForgotten(t *testing.T) {
-	s, call := created(t), by(entity.Platform())
+// TestEndedElementsAreBounded checks that the number of revoked grants and removed machines in the state is bounded.
+func TestEndedElementsAreBounded(t *testing.T) {
+	s, call := created(t), callBy(entity.Platform())
 	for n := range user.MaxEnded + 5 {
 		call.Now = noon.Add(time.Duration(n) * time.Millisecond)
 		for _, c := range []userv1.Command{
 			allow(n), &userv1.RevokeGrant{GrantId: grantID(n)},
 			&userv1.RegisterMachine{MachineId: machineID(n), Name: "m", SyncDeviceId: "A"}, &userv1.RemoveMachine{MachineId: machineID(n)},
 		} {
-			events, err := user.Decide(call, s, c)
+			events, err := user.Rules.AuthorizeAndDecide(call, s, c)
 			if err != nil || len(events) != 1 {
 				t.Fatalf("%v, %v", events, err)
 			}
@@ -110,9 +110,9 @@ func TestWhatEndedIsForgotten(t *testing.T) {
 	}
 }
 
-// Every other key expires by itself.
-func TestKeysThatEndedAreForgotten(t *testing.T) {
-	s, call := created(t), by(human(alice))
+// TestEndedKeysAreBounded revokes every second key and lets the others expire.
+func TestEndedKeysAreBounded(t *testing.T) {
+	s, call := created(t), callBy(human(alice))
 	s = must(t, call, s, &userv1.IssueApiKey{KeyId: keyID(900_000), Name: "kept", SecretSha256: secret})
 	for n := range user.MaxEnded + 6 {
 		call.Now = noon.Add(time.Duration(n) * time.Millisecond)
@@ -122,7 +122,7 @@ func TestKeysThatEndedAreForgotten(t *testing.T) {
 			issue.ExpiresAt, commands = call.At()+1, commands[:1]
 		}
 		for _, c := range commands {
-			events, err := user.Decide(call, s, c)
+			events, err := user.Rules.AuthorizeAndDecide(call, s, c)
 			if err != nil || len(events) != 1 {
 				t.Fatalf("%v, %v", events, err)
 			}
@@ -136,11 +136,11 @@ func TestKeysThatEndedAreForgotten(t *testing.T) {
 }
 
 func TestMachines(t *testing.T) {
-	s, call := created(t), by(entity.Platform())
+	s, call := created(t), callBy(entity.Platform())
 	register := &userv1.RegisterMachine{MachineId: machineID(1), Name: "laptop", SyncDeviceId: "A"}
 	s = must(t, call, must(t, call, s, &userv1.JoinWorkspace{WorkspaceId: "ws_1"}), register)
 	renamed := &userv1.RegisterMachine{MachineId: machineID(2), Name: "desk", SyncDeviceId: "A", ImpersonatorId: "usr_bob"}
-	s, events, err := ask(t, call, s, renamed)
+	s, events, err := execute(t, call, s, renamed)
 	reply := user.Reply(call, s, renamed, events).(*userv1.Machine)
 	under := &userv1.MachineRenamed{
 		MachineId: machineID(1), Name: "desk", At: call.At(), UserId: alice, SyncDeviceId: "A", WorkspaceIds: []string{"ws_1"},
@@ -149,10 +149,10 @@ func TestMachines(t *testing.T) {
 	if err != nil || !proto.Equal(events[0], under) || reply.GetId() != machineID(1) || reply.GetName() != "desk" {
 		t.Fatalf("%v, %v, %v", events, reply, err)
 	}
-	if _, events, err = ask(t, call, s, renamed); len(events) > 0 || err != nil {
+	if _, events, err = execute(t, call, s, renamed); len(events) > 0 || err != nil {
 		t.Errorf("the same again: %v, %v", events, err)
 	}
-	s, events, _ = ask(t, call, s, &userv1.RemoveMachine{MachineId: machineID(1)})
+	s, events, _ = execute(t, call, s, &userv1.RemoveMachine{MachineId: machineID(1)})
 	want := &userv1.MachineRemoved{
 		MachineId: machineID(1), At: call.At(), UserId: alice, SyncDeviceId: "A", Name: "desk", WorkspaceIds: []string{"ws_1"},
 	}
@@ -178,19 +178,19 @@ func TestMachines(t *testing.T) {
 		"id":        {MachineId: "mch_", SyncDeviceId: "B", Name: "n"},
 		"device":    {MachineId: machineID(3), Name: "n"},
 	} {
-		if _, _, err := ask(t, call, s, c); entitytest.Code(err) != entity.InvalidRequest {
+		if _, _, err := execute(t, call, s, c); entitytest.Code(err) != entity.InvalidRequest {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, _, err := ask(t, call, s, &userv1.RemoveMachine{MachineId: machineID(9)}); entitytest.Code(err) != entity.NotFound {
+	if _, _, err := execute(t, call, s, &userv1.RemoveMachine{MachineId: machineID(9)}); entitytest.Code(err) != entity.NotFound {
 		t.Errorf("removing none: %v", err)
 	}
 }
 
 func TestMachineLimit(t *testing.T) {
-	s, call := created(t), by(entity.Platform())
+	s, call := created(t), callBy(entity.Platform())
 	register := func(n int) ([]userv1.Event, error) {
-		return user.Decide(call, s, &userv1.RegisterMachine{MachineId: machineID(n), Name: "m", SyncDeviceId: machineID(n)})
+		return user.Rules.AuthorizeAndDecide(call, s, &userv1.RegisterMachine{MachineId: machineID(n), Name: "m", SyncDeviceId: machineID(n)})
 	}
 	for n := range user.MaxMachines {
 		events, err := register(n)

@@ -17,52 +17,52 @@ import (
 
 const issuer = "https://id.example.com"
 
-// vouched is a session that a provider lets a subject start.
-func vouched(n int, issuer, subject string) *userv1.StartBrowserSession {
+// sessionWithIdentity returns a command that starts a session for a subject of an identity provider.
+func sessionWithIdentity(n int, issuer, subject string) *userv1.StartBrowserSession {
 	c := session(n)
 	c.Identity = &userv1.LinkedIdentity{Issuer: issuer, Subject: subject}
 	return c
 }
 
 func TestFirstSubjectIsLinked(t *testing.T) {
-	call := by(entity.Platform())
-	s, events, err := ask(t, call, created(t), vouched(1, issuer, "one"))
+	call := callBy(entity.Platform())
+	s, events, err := execute(t, call, created(t), sessionWithIdentity(1, issuer, "one"))
 	want := &userv1.IdentityLinked{Identity: &userv1.LinkedIdentity{Issuer: issuer, Subject: "one", LinkedAt: call.At()}}
 	if err != nil || len(events) != 2 || !proto.Equal(events[0], want) || len(s.GetBrowserSessions()) != 1 {
 		t.Fatalf("%v, %v: the link comes first, and the session with it", events, err)
 	}
-	s, events, err = ask(t, call, s, vouched(2, issuer, "one"))
+	s, events, err = execute(t, call, s, sessionWithIdentity(2, issuer, "one"))
 	if err != nil || len(events) != 1 || len(s.GetBrowserSessions()) != 2 {
 		t.Errorf("the same again: %v, %v", events, err)
 	}
 	for _, other := range []string{"two", "One", "one "} {
-		if _, _, err := ask(t, call, s, vouched(3, issuer, other)); entitytest.Code(err) != entity.Forbidden {
-			t.Errorf("%q was let in: %v", other, err)
+		if _, _, err := execute(t, call, s, sessionWithIdentity(3, issuer, other)); entitytest.Code(err) != entity.Forbidden {
+			t.Errorf("%q was authorized: %v", other, err)
 		}
 	}
-	s = must(t, call, s, vouched(3, issuer+"/", "two"))
+	s = must(t, call, s, sessionWithIdentity(3, issuer+"/", "two"))
 	if len(s.GetLinkedIdentities()) != 2 {
 		t.Errorf("another issuer has subjects of its own: %v", s.GetLinkedIdentities())
 	}
-	must(t, call, s, session(4)) // a password asks no provider
+	must(t, call, s, session(4)) // a sign-in with a password has no identity
 }
 
 func TestUnlinkIdentities(t *testing.T) {
-	call := by(entity.Platform())
-	s := must(t, call, must(t, call, created(t), vouched(1, issuer, "one")), session(2))
+	call := callBy(entity.Platform())
+	s := must(t, call, must(t, call, created(t), sessionWithIdentity(1, issuer, "one")), session(2))
 	s = must(t, call, s, &userv1.Disable{})
-	s, events, err := ask(t, call, s, &userv1.UnlinkIdentities{})
+	s, events, err := execute(t, call, s, &userv1.UnlinkIdentities{})
 	if err != nil || len(events) != 1 || fmt.Sprint(events[0].(*userv1.IdentitiesUnlinked).GetEndedSessionIds()) != "[bse_1 bse_2]" {
 		t.Fatalf("%v, %v", events, err)
 	}
 	if len(s.GetLinkedIdentities()) != 0 || len(s.GetBrowserSessions()) != 0 {
 		t.Errorf("%v", s)
 	}
-	if _, _, err := ask(t, call, s, vouched(3, issuer, "two")); entitytest.Code(err) != entity.Forbidden || len(s.GetLinkedIdentities()) != 0 {
+	if _, _, err := execute(t, call, s, sessionWithIdentity(3, issuer, "two")); entitytest.Code(err) != entity.Forbidden || len(s.GetLinkedIdentities()) != 0 {
 		t.Errorf("a disabled person's address is linked: %v", err)
 	}
-	s = must(t, call, must(t, call, s, &userv1.Enable{}), vouched(3, issuer, "two"))
-	if _, _, err := ask(t, call, s, vouched(4, issuer, "one")); entitytest.Code(err) != entity.Forbidden {
+	s = must(t, call, must(t, call, s, &userv1.Enable{}), sessionWithIdentity(3, issuer, "two"))
+	if _, _, err := execute(t, call, s, sessionWithIdentity(4, issuer, "one")); entitytest.Code(err) != entity.Forbidden {
 		t.Errorf("whom the operator unlinked: %v", err)
 	}
 	alone := must(t, call, created(t), session(1))
@@ -85,7 +85,7 @@ func TestIdentityValidation(t *testing.T) {
 		"no UTF-8":       {issuer, "\xff", "subject"},
 		"no text at all": {"", "", "issuer"},
 	} {
-		_, _, err := ask(t, by(entity.Platform()), created(t), vouched(1, test.issuer, test.subject))
+		_, _, err := execute(t, callBy(entity.Platform()), created(t), sessionWithIdentity(1, test.issuer, test.subject))
 		if test.want == "" && err != nil || test.want != "" && (entitytest.Code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -93,21 +93,21 @@ func TestIdentityValidation(t *testing.T) {
 }
 
 func TestIdentityLimit(t *testing.T) {
-	s, call := created(t), by(entity.Platform())
+	s, call := created(t), callBy(entity.Platform())
 	for n := range user.MaxIdentities {
-		s = must(t, call, s, vouched(n, fmt.Sprint(issuer, n), "one"))
+		s = must(t, call, s, sessionWithIdentity(n, fmt.Sprint(issuer, n), "one"))
 	}
-	if _, _, err := ask(t, call, s, vouched(9, issuer, "one")); entitytest.Code(err) != entity.Forbidden {
+	if _, _, err := execute(t, call, s, sessionWithIdentity(9, issuer, "one")); entitytest.Code(err) != entity.Forbidden {
 		t.Errorf("one more: %v", err)
 	}
-	must(t, call, s, vouched(9, issuer+"0", "one"))
+	must(t, call, s, sessionWithIdentity(9, issuer+"0", "one"))
 }
 
-// The operators' log says when a person was linked to which provider, and unlinked; not who the provider knows them as.
+// TestIdentityRows checks that the operators' log has the issuer of each linked identity, but not the subject.
 func TestIdentityRows(t *testing.T) {
-	call := by(entity.Platform())
-	linked, events, _ := ask(t, call, created(t), vouched(1, issuer, "subject-1"))
-	_, more, _ := ask(t, call, linked, &userv1.UnlinkIdentities{})
+	call := callBy(entity.Platform())
+	linked, events, _ := execute(t, call, created(t), sessionWithIdentity(1, issuer, "subject-1"))
+	_, more, _ := execute(t, call, linked, &userv1.UnlinkIdentities{})
 	rows := user.Rows(call, linked, linked, nil, append(events, more...))
 	if len(rows) != 2 || rows[0].List != audit.List || rows[1].List != audit.List {
 		t.Fatalf("%v", rows)

@@ -1,45 +1,46 @@
 package user
 
 import (
-	"crypto/sha256"
 	"strings"
 
 	"github.com/atelier-run/atelier/entity"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// Limits of API keys.
 const (
-	// MaxKeys is how many keys that still open something a person may have.
+	// MaxKeys is the greatest number of usable API keys of a user.
 	MaxKeys = 1000
-	// MaxPage is the most keys of one page.
-	MaxPage = 100
+	// KeyPrefix is the prefix of the id of a key. A ULID follows.
+	KeyPrefix = "key_"
+	// KeyStart is the prefix of a key in the form in which its holder presents it. The id follows, without KeyPrefix.
+	KeyStart = "atl_"
 )
 
 var (
 	errNoSuchKey   = entity.Errorf(entity.NotFound, "no such API key")
 	errTooManyKeys = entity.Errorf(entity.LimitReached, "at most %d API keys can be valid at a time", MaxKeys)
-	errPageLimit   = entity.Errorf(entity.InvalidRequest, "limit must be 1 to %d", MaxPage)
+	errKeyID       = entity.Errorf(entity.InvalidRequest, "keyId must be %s and a lower-case ULID", KeyPrefix)
 )
 
-// ShownPrefix is what is shown of a key for its holder to recognise it.
+// ShownPrefix returns the first characters of a key, by which its holder recognises it in lists.
 func ShownPrefix(keyID string) string {
 	id := strings.TrimPrefix(keyID, KeyPrefix)
 	return KeyStart + id[:min(8, len(id))]
 }
 
+// issueKey adds an API key. It has no effect if the key exists. Errors: invalid_request, limit_reached.
 func issueKey(call entity.Call, s *userv1.User, c *userv1.IssueApiKey) ([]userv1.Event, error) {
-	// Before the validation: a repeated command stays true when its key has expired meanwhile.
+	// This precedes the validation, so that a repeated command succeeds even if the key has expired in the meantime.
 	if _, issued := s.GetApiKeys()[c.GetKeyId()]; issued {
 		return nil, nil
 	}
 	if err := checkKey(call, c); err != nil {
 		return nil, err
 	}
-	if usableKeys(s, call.At()) >= MaxKeys {
+	if countUsableKeys(s, call.At()) >= MaxKeys {
 		return nil, errTooManyKeys
 	}
-	by, impersonator := asked(call)
+	by, impersonator := requester(call)
 	return []userv1.Event{&userv1.ApiKeyIssued{
 		UserId: call.Identity, WorkspaceIds: workspaceIDs(s), By: by, ImpersonatorId: impersonator,
 		Key: &userv1.ApiKey{
@@ -53,7 +54,7 @@ func issueKey(call entity.Call, s *userv1.User, c *userv1.IssueApiKey) ([]userv1
 }
 
 func checkKey(call entity.Call, c *userv1.IssueApiKey) error {
-	if err := CheckLabel(c.GetName()); err != nil {
+	if err := entity.CheckLabel(c.GetName()); err != nil {
 		return err
 	}
 	switch at := c.GetExpiresAt(); {
@@ -61,14 +62,15 @@ func checkKey(call entity.Call, c *userv1.IssueApiKey) error {
 		return errExpiryPast
 	case at > entity.MaxTime:
 		return errExpiryLate
-	case !isULID(c.GetKeyId(), KeyPrefix):
+	case !hasULID(c.GetKeyId(), KeyPrefix):
 		return errKeyID
-	case len(c.GetSecretSha256()) != sha256.Size:
+	case !entity.IsSHA256(c.GetSecretSha256()):
 		return errSecret
 	}
 	return nil
 }
 
+// revokeKey revokes an API key. It has no effect if the key is revoked. Errors: not_found.
 func revokeKey(call entity.Call, s *userv1.User, c *userv1.RevokeApiKey) ([]userv1.Event, error) {
 	key, issued := s.GetApiKeys()[c.GetKeyId()]
 	switch {
@@ -77,16 +79,16 @@ func revokeKey(call entity.Call, s *userv1.User, c *userv1.RevokeApiKey) ([]user
 	case key.GetRevokedAt() != 0:
 		return nil, nil
 	}
-	by, impersonator := asked(call)
+	by, impersonator := requester(call)
 	return []userv1.Event{&userv1.ApiKeyRevoked{
 		KeyId: c.GetKeyId(), At: call.At(), UserId: call.Identity, WorkspaceIds: workspaceIDs(s),
 		Name: key.GetName(), By: by, ImpersonatorId: impersonator,
 	}}, nil
 }
 
-// keysAfter forgets the keys that were revoked or expired longest ago, where there are too many.
-func keysAfter(s *userv1.User, one *userv1.ApiKey, at int64) map[string]*userv1.ApiKey {
-	return forget(entity.With(s.GetApiKeys(), one.GetId(), one), one.GetId(), func(key *userv1.ApiKey) int64 {
+// keysAfter returns the API keys after one was added or changed at a time, without the oldest of too many ended keys.
+func keysAfter(s *userv1.User, changed *userv1.ApiKey, at int64) map[string]*userv1.ApiKey {
+	return dropOldestEnded(entity.With(s.GetApiKeys(), changed.GetId(), changed), changed.GetId(), func(key *userv1.ApiKey) int64 {
 		switch {
 		case key.GetRevokedAt() != 0:
 			return key.GetRevokedAt()
@@ -98,15 +100,15 @@ func keysAfter(s *userv1.User, one *userv1.ApiKey, at int64) map[string]*userv1.
 }
 
 func pageOfKeys(s *userv1.User, c *userv1.ListApiKeys) *userv1.ApiKeyPage {
-	keys, more := pageOf(s.GetApiKeys(), c)
-	page := &userv1.ApiKeyPage{More: more}
+	keys, more := page(s.GetApiKeys(), c)
+	reply := &userv1.ApiKeyPage{More: more}
 	for _, key := range keys {
-		page.Keys = append(page.Keys, shownKey(key))
+		reply.Keys = append(reply.Keys, keyWithoutSecret(key))
 	}
-	return page
+	return reply
 }
 
-func usableKeys(s *userv1.User, at int64) int {
+func countUsableKeys(s *userv1.User, at int64) int {
 	count := 0
 	for _, key := range s.GetApiKeys() {
 		if key.GetRevokedAt() == 0 && (key.GetExpiresAt() == 0 || key.GetExpiresAt() > at) {
@@ -116,20 +118,9 @@ func usableKeys(s *userv1.User, at int64) int {
 	return count
 }
 
-// shownKey is a key without the hash of its secret.
-func shownKey(key *userv1.ApiKey) *userv1.ApiKey {
-	shown := copyOfKey(key)
+// keyWithoutSecret returns a copy of a key without the hash of its secret.
+func keyWithoutSecret(key *userv1.ApiKey) *userv1.ApiKey {
+	shown := entity.ShallowCopy(key)
 	shown.SecretSha256 = nil
 	return shown
-}
-
-func copyOfKey(key *userv1.ApiKey) *userv1.ApiKey {
-	return &userv1.ApiKey{
-		Id:           key.GetId(),
-		Name:         key.GetName(),
-		SecretSha256: key.GetSecretSha256(),
-		CreatedAt:    key.GetCreatedAt(),
-		ExpiresAt:    key.GetExpiresAt(),
-		RevokedAt:    key.GetRevokedAt(),
-	}
 }

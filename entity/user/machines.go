@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// MaxMachines is how many active machines a person may have.
+	// MaxMachines is the greatest number of active machines of a user.
 	MaxMachines = 500
-	// MachinePrefix begins a machine's id; a lower-case ULID follows.
+	// MachinePrefix is the prefix of the id of a machine. A ULID follows.
 	MachinePrefix = "mch_"
 )
 
@@ -19,11 +19,13 @@ var (
 	errNoDevice        = entity.Errorf(entity.InvalidRequest, "syncDeviceId is empty")
 )
 
+// registerMachine adds a machine, or renames the active machine of the device. It has no effect for a machine that was
+// removed. Errors: invalid_request, limit_reached.
 func registerMachine(call entity.Call, s *userv1.User, c *userv1.RegisterMachine) ([]userv1.Event, error) {
-	if err := CheckLabel(c.GetName()); err != nil {
+	if err := entity.CheckLabel(c.GetName()); err != nil {
 		return nil, err
 	}
-	switch known := machineOf(s, c); {
+	switch known := machineFor(s, c); {
 	case known.GetRemovedAt() != 0, known != nil && known.GetName() == c.GetName():
 		return nil, nil
 	case known != nil:
@@ -31,11 +33,11 @@ func registerMachine(call entity.Call, s *userv1.User, c *userv1.RegisterMachine
 			MachineId: known.GetId(), Name: c.GetName(), At: call.At(), UserId: call.Identity,
 			SyncDeviceId: known.GetSyncDeviceId(), WorkspaceIds: workspaceIDs(s), ImpersonatorId: c.GetImpersonatorId(),
 		}}, nil
-	case !isULID(c.GetMachineId(), MachinePrefix):
+	case !hasULID(c.GetMachineId(), MachinePrefix):
 		return nil, errMachineID
 	case c.GetSyncDeviceId() == "":
 		return nil, errNoDevice
-	case activeMachines(s) >= MaxMachines:
+	case countActiveMachines(s) >= MaxMachines:
 		return nil, errTooManyMachines
 	}
 	return []userv1.Event{&userv1.MachineRegistered{
@@ -47,8 +49,9 @@ func registerMachine(call entity.Call, s *userv1.User, c *userv1.RegisterMachine
 	}}, nil
 }
 
-// machineOf is the machine with the command's id, else the active one of its device, else nil.
-func machineOf(s *userv1.User, c *userv1.RegisterMachine) *userv1.Machine {
+// machineFor returns the machine that the command registers again: the one with its id, or otherwise the active one of its
+// device. It returns nil if there is neither.
+func machineFor(s *userv1.User, c *userv1.RegisterMachine) *userv1.Machine {
 	if known := s.GetMachines()[c.GetMachineId()]; known != nil {
 		return known
 	}
@@ -60,6 +63,7 @@ func machineOf(s *userv1.User, c *userv1.RegisterMachine) *userv1.Machine {
 	return nil
 }
 
+// removeMachine removes a machine. It has no effect if the machine is removed. Errors: not_found.
 func removeMachine(call entity.Call, s *userv1.User, c *userv1.RemoveMachine) ([]userv1.Event, error) {
 	machine := s.GetMachines()[c.GetMachineId()]
 	switch {
@@ -68,27 +72,27 @@ func removeMachine(call entity.Call, s *userv1.User, c *userv1.RemoveMachine) ([
 	case machine.GetRemovedAt() != 0:
 		return nil, nil
 	}
-	by, impersonator := asked(call)
+	by, impersonator := requester(call)
 	return []userv1.Event{&userv1.MachineRemoved{
 		MachineId: machine.GetId(), At: call.At(), UserId: call.Identity, SyncDeviceId: machine.GetSyncDeviceId(),
 		Name: machine.GetName(), WorkspaceIds: workspaceIDs(s), By: by, ImpersonatorId: impersonator,
 	}}, nil
 }
 
-// machinesAfter forgets the machines whose removal is longest ago, where there are too many.
+// machinesAfter returns the machines after one was removed, without the oldest of too many removed machines.
 func machinesAfter(s *userv1.User, e *userv1.MachineRemoved) map[string]*userv1.Machine {
-	removed := copyOfMachine(s.GetMachines()[e.GetMachineId()])
+	removed := entity.ShallowCopy(s.GetMachines()[e.GetMachineId()])
 	removed.Id, removed.RemovedAt = e.GetMachineId(), e.GetAt()
-	return forget(entity.With(s.GetMachines(), e.GetMachineId(), removed), e.GetMachineId(), (*userv1.Machine).GetRemovedAt)
+	return dropOldestEnded(entity.With(s.GetMachines(), e.GetMachineId(), removed), e.GetMachineId(), (*userv1.Machine).GetRemovedAt)
 }
 
 func pageOfMachines(s *userv1.User, c *userv1.ListMachines) *userv1.MachinePage {
-	page := &userv1.MachinePage{}
-	page.Machines, page.More = pageOf(s.GetMachines(), c)
-	return page
+	reply := &userv1.MachinePage{}
+	reply.Machines, reply.More = page(s.GetMachines(), c)
+	return reply
 }
 
-func activeMachines(s *userv1.User) int {
+func countActiveMachines(s *userv1.User) int {
 	count := 0
 	for _, machine := range s.GetMachines() {
 		if machine.GetRemovedAt() == 0 {
@@ -96,15 +100,4 @@ func activeMachines(s *userv1.User) int {
 		}
 	}
 	return count
-}
-
-func copyOfMachine(machine *userv1.Machine) *userv1.Machine {
-	return &userv1.Machine{
-		Id:           machine.GetId(),
-		Name:         machine.GetName(),
-		SyncDeviceId: machine.GetSyncDeviceId(),
-		CreatedAt:    machine.GetCreatedAt(),
-		LastUsedAt:   machine.GetLastUsedAt(),
-		RemovedAt:    machine.GetRemovedAt(),
-	}
 }

@@ -1,24 +1,30 @@
-// Package user holds the rules of a person: who they are, the workspaces they belong to, and what they hold.
+// Package user implements the rules of users: their account, the workspaces to which they belong, and their API keys,
+// browser sessions, linked identities, OAuth grants and sync machines.
 //
-//	(none) ──CreateUser──► a person ──Disable──► disabled ──Enable──► a person
-//	                          └─JoinWorkspace, LeaveWorkspace, ChangeProfile, SetInternalAdmin
+//	(none) ──CreateUser──► active ──Disable──► disabled ──Enable──► active
+//	                         └─JoinWorkspace, LeaveWorkspace, ChangeProfile, SetInternalAdmin
 //
-//	API key:         (none) ──IssueApiKey──► usable ──RevokeApiKey, expiresAt──► closed
-//	password:        (none) ──OfferOneTimeLink──► link open ──SetPassword──► set, every browser session ended
-//	browser session: (none) ──StartBrowserSession──► usable ──EndBrowserSession, SetPassword, UnlinkIdentities, expiresAt──► gone
-//	identity:        (none) ──StartBrowserSession──► linked: the issuer's other subjects are refused ──UnlinkIdentities──► (none)
-//	workspace:       (none) ──ReserveWorkspace──► reserved for a while ──JoinWorkspace, created──► counted ──ForgetWorkspace──► (none)
+//	API key:         (none) ──IssueApiKey──► usable ──RevokeApiKey, expiresAt──► unusable
+//	password:        (none) ──OfferOneTimeLink──► link open ──SetPassword──► set, all browser sessions ended
+//	browser session: (none) ──StartBrowserSession──► usable ──EndBrowserSession, SetPassword, UnlinkIdentities, expiresAt──► ended
+//	identity:        (none) ──StartBrowserSession──► linked, other subjects of the issuer are refused ──UnlinkIdentities──► (none)
+//	workspace:       (none) ──ReserveWorkspace──► reserved for 10 minutes ──JoinWorkspace, created──► counted ──ForgetWorkspace──► (none)
 //	grant:           (none) ──AllowGrant──► live ──RevokeGrant──► revoked
-//	machine:         (none) ──RegisterMachine──► active (again: renamed) ──RemoveMachine──► removed
+//	machine:         (none) ──RegisterMachine──► active (repeated: renamed) ──RemoveMachine──► removed
 //
-// The platform creates people, proves who they are and tells them what they joined. What they hold is the person's own
-// business: a credential that acts as the person (entity.Human) lists and ends it; one that merely acts for the person
-// reads who they are. An impersonation makes nothing that would outlive it. To everybody else there is no such person.
-// Secrets come in as hashes and never go out again; a disabled person keeps everything, and is asked for by whoever
-// authenticates (DescribeStanding).
+// The platform creates users, authenticates them and records the workspaces that they joined. A credential that is the
+// person's own identity (entity.Human) may list and end keys, sessions, grants and machines. A credential of a program
+// that acts for the person may only read the account. An impersonation may not create anything that outlives it. For all
+// other principals the user does not exist. Secrets arrive as hashes, and no reply to a person contains one. A disabled
+// user loses nothing; the code that authenticates requests looks up the status with DescribeStanding.
 package user
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -27,35 +33,33 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// Kind describes people to the runtime.
-var Kind = rules.Kind()
+// Kind describes users to the runtime.
+var Kind = Rules.Kind()
 
-var rules = entity.Rules[*userv1.User, userv1.Command, userv1.Event]{
-	Name: entity.KindUser, Zero: Zero, Access: accessOf, Check: Check, Decide: decide, Evolve: Evolve, Reply: Reply,
+// Rules are the rules of users.
+var Rules = entity.Rules[*userv1.User, userv1.Command, userv1.Event]{
+	Name: entity.KindUser, Zero: Zero, Access: accessOf, Check: Check, Decide: Decide, Evolve: Evolve, Reply: Reply,
 	Rows: Rows, Tasks: Tasks, React: React,
-	// The lists are the operators' alone: nobody is an administrator of themselves.
+	// Only operators can read these lists: Check refuses every need for a capability.
 	Lists: map[string]entity.List{
 		audit.List: {Need: entity.Reads(entity.Admin)},
 		People:     {Need: entity.Reads(entity.Admin)},
 	},
 }
 
-// Zero is the state before the first event.
+// Zero returns the state before the first event.
 func Zero(identity string) *userv1.User {
 	return &userv1.User{Id: identity}
 }
 
-// Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
-// Errors: not_found, forbidden, invalid_request, link_invalid, limit_reached.
+// Decide turns an authorized command into events. It returns no events and no error if the state is already as the
+// command requires, or if the command is a query. Errors: not_found, forbidden, invalid_request, link_invalid,
+// limit_reached, and unauthorized if another password was set while a session was being started.
 func Decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event, error) {
-	return rules.AuthorizeAndDecide(call, s, c)
-}
-
-func decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event, error) {
 	if _, creates := c.(*userv1.CreateUser); !creates && !exists(s) {
 		return nil, errNotFound
 	}
-	if s.GetDisabledAt() != 0 && needsStanding(c) {
+	if s.GetDisabledAt() != 0 && needsActiveUser(c) {
 		return nil, errDisabled
 	}
 	switch c := c.(type) {
@@ -82,7 +86,7 @@ func decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event,
 	case *userv1.RevokeApiKey:
 		return revokeKey(call, s, c)
 	case *userv1.ReportLinkMailed:
-		return linkMailed(call, s, c), nil
+		return reportLinkMailed(call, s, c), nil
 	case *userv1.OfferOneTimeLink:
 		return offerLink(call, s, c)
 	case *userv1.SetPassword:
@@ -114,9 +118,9 @@ func decide(call entity.Call, s *userv1.User, c userv1.Command) ([]userv1.Event,
 	return nil, nil
 }
 
-// Evolve is the state after an event. It shares with s what the event did not change.
+// Evolve returns the state after an event. It shares unchanged values with s.
 func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
-	next := copyOf(s)
+	next := entity.ShallowCopy(s)
 	switch e := e.(type) {
 	case *userv1.UserCreated:
 		next.Email, next.Name, next.CreatedAt = e.GetEmail(), e.GetName(), e.GetAt()
@@ -126,7 +130,7 @@ func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
 			next.CreatedWorkspaces = entity.With(s.GetCreatedWorkspaces(), e.GetWorkspaceId(), 0)
 		}
 	case *userv1.WorkspaceReserved:
-		next.CreatedWorkspaces = entity.With(placesTaken(s, e.GetAt()), e.GetWorkspaceId(), e.GetExpiresAt())
+		next.CreatedWorkspaces = entity.With(countedWorkspaces(s, e.GetAt()), e.GetWorkspaceId(), e.GetExpiresAt())
 	case *userv1.WorkspaceForgotten:
 		next.CreatedWorkspaces = entity.Without(s.GetCreatedWorkspaces(), e.GetWorkspaceId())
 	case *userv1.WorkspaceLeft:
@@ -142,7 +146,7 @@ func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
 	case *userv1.ApiKeyIssued:
 		next.ApiKeys = keysAfter(s, e.GetKey(), e.GetKey().GetCreatedAt())
 	case *userv1.ApiKeyRevoked:
-		revoked := copyOfKey(s.GetApiKeys()[e.GetKeyId()])
+		revoked := entity.ShallowCopy(s.GetApiKeys()[e.GetKeyId()])
 		revoked.Id, revoked.RevokedAt = e.GetKeyId(), e.GetAt()
 		next.ApiKeys = keysAfter(s, revoked, e.GetAt())
 	case *userv1.OneTimeLinkOffered:
@@ -164,7 +168,7 @@ func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
 		next.LinkedIdentities = nil
 		next.BrowserSessions = entity.Without(s.GetBrowserSessions(), e.GetEndedSessionIds()...)
 	case *userv1.ImpersonationStarted:
-		next.Impersonations = entity.With(running(s, e.GetAt()), e.GetCredentialId(), e.GetExpiresAt())
+		next.Impersonations = entity.With(activeImpersonations(s, e.GetAt()), e.GetCredentialId(), e.GetExpiresAt())
 	case *userv1.GrantAllowed:
 		next.Grants = entity.With(s.GetGrants(), e.GetGrant().GetId(), e.GetGrant())
 	case *userv1.GrantRevoked:
@@ -172,7 +176,7 @@ func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
 	case *userv1.MachineRegistered:
 		next.Machines = entity.With(s.GetMachines(), e.GetMachine().GetId(), e.GetMachine())
 	case *userv1.MachineRenamed:
-		renamed := copyOfMachine(s.GetMachines()[e.GetMachineId()])
+		renamed := entity.ShallowCopy(s.GetMachines()[e.GetMachineId()])
 		renamed.Name, renamed.LastUsedAt = e.GetName(), e.GetAt()
 		next.Machines = entity.With(s.GetMachines(), e.GetMachineId(), renamed)
 	case *userv1.MachineRemoved:
@@ -181,13 +185,13 @@ func Evolve(s *userv1.User, e userv1.Event) *userv1.User {
 	return next
 }
 
-// Reply is what the asker gets; s is the state after the events.
+// Reply returns the answer to a command; s is the state after the events.
 func Reply(call entity.Call, s *userv1.User, c userv1.Command, _ []userv1.Event) proto.Message {
 	switch c := c.(type) {
 	case *userv1.IssueApiKey:
-		return shownKey(s.GetApiKeys()[c.GetKeyId()])
+		return keyWithoutSecret(s.GetApiKeys()[c.GetKeyId()])
 	case *userv1.RevokeApiKey:
-		return shownKey(s.GetApiKeys()[c.GetKeyId()])
+		return keyWithoutSecret(s.GetApiKeys()[c.GetKeyId()])
 	case *userv1.ListApiKeys:
 		return pageOfKeys(s, c)
 	case *userv1.DescribeUser:
@@ -202,7 +206,7 @@ func Reply(call entity.Call, s *userv1.User, c userv1.Command, _ []userv1.Event)
 			Linked: len(s.GetLinkedIdentities()) > 0,
 		}
 	case *userv1.ListBrowserSessions:
-		return shownSessions(call, s)
+		return openSessions(call, s)
 	case *userv1.AllowGrant:
 		return s.GetGrants()[c.GetGrant().GetId()]
 	case *userv1.RevokeGrant:
@@ -210,7 +214,7 @@ func Reply(call entity.Call, s *userv1.User, c userv1.Command, _ []userv1.Event)
 	case *userv1.ListGrants:
 		return pageOfGrants(s, c)
 	case *userv1.RegisterMachine:
-		return machineOf(s, c)
+		return machineFor(s, c)
 	case *userv1.RemoveMachine:
 		return s.GetMachines()[c.GetMachineId()]
 	case *userv1.ListMachines:
@@ -221,4 +225,62 @@ func Reply(call entity.Call, s *userv1.User, c userv1.Command, _ []userv1.Event)
 		*userv1.EndBrowserSession, *userv1.UnlinkIdentities, *userv1.StartImpersonation:
 	}
 	return &wirev1.Done{}
+}
+
+func exists(s *userv1.User) bool { return s.GetEmail() != "" }
+
+func workspaceIDs(s *userv1.User) []string { return slices.Sorted(maps.Keys(s.GetWorkspaces())) }
+
+// MaxPage is the greatest number of elements in a page.
+const MaxPage = 100
+
+var errPageLimit = entity.Errorf(entity.InvalidRequest, "limit must be 1 to %d", MaxPage)
+
+// pageRequest is a command that requests the page of a list after an id.
+type pageRequest interface {
+	GetAfter() string
+	GetLimit() int32
+}
+
+func checkPage(c pageRequest) error {
+	if c.GetLimit() < 1 || c.GetLimit() > MaxPage {
+		return errPageLimit
+	}
+	return nil
+}
+
+// page returns the requested page in the order of ids, which is the order of creation. more reports whether further
+// elements follow.
+func page[V any](all map[string]V, c pageRequest) (elements []V, more bool) {
+	ids := slices.Sorted(maps.Keys(all))
+	first, found := slices.BinarySearch(ids, c.GetAfter())
+	if found {
+		first++
+	}
+	ids = ids[first:]
+	for _, id := range ids[:min(len(ids), int(c.GetLimit()))] {
+		elements = append(elements, all[id])
+	}
+	return elements, len(ids) > int(c.GetLimit())
+}
+
+// MaxEnded is the number of revoked grants, of removed machines, and of revoked or expired API keys that a user keeps.
+const MaxEnded = 1000
+
+// dropOldestEnded returns the map without the elements that ended first, if more than MaxEnded have ended. endedAt returns
+// the time at which an element ended; 0 if it has not. The element with the id added is never dropped.
+func dropOldestEnded[V any](all map[string]V, added string, endedAt func(V) int64) map[string]V {
+	var ended []string
+	for id, v := range all {
+		if id != added && endedAt(v) != 0 {
+			ended = append(ended, id)
+		}
+	}
+	if len(ended) < MaxEnded {
+		return all
+	}
+	slices.SortFunc(ended, func(a, b string) int {
+		return cmp.Or(cmp.Compare(endedAt(all[a]), endedAt(all[b])), strings.Compare(a, b))
+	})
+	return entity.Without(all, ended[:len(ended)-MaxEnded+1]...)
 }

@@ -34,21 +34,21 @@ func human(person string) *wirev1.Principal {
 	return as(wirev1.CredentialKind_CREDENTIAL_KIND_USER, person)
 }
 
-func by(p *wirev1.Principal) entity.Call {
+func callBy(p *wirev1.Principal) entity.Call {
 	return entity.Call{Now: noon, Identity: alice, Principal: p}
 }
 
-var rules = entitytest.Rules[*userv1.User, userv1.Command, userv1.Event]{Decide: user.Decide, Evolve: user.Evolve}
+var rules = entitytest.Rules[*userv1.User, userv1.Command, userv1.Event]{Decide: user.Rules.AuthorizeAndDecide, Evolve: user.Evolve}
 
-// ask carries a command out and fails the test where a law of rules is broken.
-func ask(
+// execute decides a command and applies its events. It fails the test if a law of rules is broken, see entitytest.Rules.
+func execute(
 	t rapid.TB, call entity.Call, s *userv1.User, c userv1.Command,
 ) (*userv1.User, []userv1.Event, error) {
 	t.Helper()
 	if _, ends := c.(*userv1.EndBrowserSession); ends {
 		return end(t, call, s, c) // a session that was ended is not found a second time
 	}
-	s, events, err := rules.Carry(t, call, s, c)
+	s, events, err := rules.Execute(t, call, s, c)
 	if err != nil {
 		return s, nil, err
 	}
@@ -60,21 +60,23 @@ func ask(
 	return s, events, nil
 }
 
+// end decides a command that ends an element, applies its events and checks that a repetition returns not_found.
 func end(t rapid.TB, call entity.Call, s *userv1.User, c userv1.Command) (*userv1.User, []userv1.Event, error) {
 	t.Helper()
-	events, err := user.Decide(call, s, c)
+	events, err := user.Rules.AuthorizeAndDecide(call, s, c)
 	if err != nil {
 		return s, nil, err
 	}
 	for _, e := range events {
 		s = user.Evolve(s, e)
 	}
-	if _, err := user.Decide(call, s, c); entitytest.Code(err) != entity.NotFound {
+	if _, err := user.Rules.AuthorizeAndDecide(call, s, c); entitytest.Code(err) != entity.NotFound {
 		t.Fatalf("%T a second time: %v", c, err)
 	}
 	return s, events, nil
 }
 
+// replay encodes and decodes events and applies them to the zero state.
 func replay(t rapid.TB, events []userv1.Event) *userv1.User {
 	t.Helper()
 	s := user.Zero(alice)
@@ -94,7 +96,7 @@ func replay(t rapid.TB, events []userv1.Event) *userv1.User {
 
 func created(t rapid.TB) *userv1.User {
 	t.Helper()
-	s, _, err := ask(t, by(entity.Platform()), user.Zero(alice), &userv1.CreateUser{Email: "alice@example.com", Name: "Alice"})
+	s, _, err := execute(t, callBy(entity.Platform()), user.Zero(alice), &userv1.CreateUser{Email: "alice@example.com", Name: "Alice"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +105,7 @@ func created(t rapid.TB) *userv1.User {
 
 func must(t rapid.TB, call entity.Call, s *userv1.User, c userv1.Command) *userv1.User {
 	t.Helper()
-	s, _, err := ask(t, call, s, c)
+	s, _, err := execute(t, call, s, c)
 	if err != nil {
 		t.Fatalf("%T: %v", c, err)
 	}
@@ -142,7 +144,7 @@ func commands(now time.Time) *rapid.Generator[userv1.Command] {
 				ExpiresAt:    expiry.Draw(t, "expiry"),
 			}
 		default:
-			return rapid.OneOf(standing(now), entering(now), holding()).Draw(t, "other")
+			return rapid.OneOf(drawAccountCommand(now), drawSignInCommand(now), drawGrantCommand()).Draw(t, "other")
 		}
 	})
 }
@@ -154,7 +156,7 @@ func TestLaws(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 60_000).Draw(t, "ms later")) * time.Millisecond)
 			call := entity.Call{Now: now, Identity: alice, Principal: principals().Draw(t, "principal")}
-			next, events, err := ask(t, call, s, commands(now).Draw(t, "command"))
+			next, events, err := execute(t, call, s, commands(now).Draw(t, "command"))
 			if foreign(call.Principal) && entitytest.Code(err) != entity.NotFound {
 				t.Fatalf("%v was let at alice: %v", call.Principal, err)
 			}
@@ -171,7 +173,7 @@ func TestLaws(t *testing.T) {
 			s, log = next, append(log, events...)
 		}
 		if replayed := replay(t, log); !proto.Equal(replayed, s) {
-			t.Fatalf("replayed %v, lived %v", replayed, s)
+			t.Fatalf("the replayed state is %v, the live state %v", replayed, s)
 		}
 	})
 }
@@ -187,17 +189,17 @@ func foreign(p *wirev1.Principal) bool {
 	}
 }
 
-func TestNobodyYet(t *testing.T) {
+func TestUserThatDoesNotExist(t *testing.T) {
 	for _, who := range []*wirev1.Principal{human(alice), entity.Platform()} {
 		for _, c := range []userv1.Command{&userv1.DescribeUser{}, &userv1.ListApiKeys{Limit: 1}, &userv1.IssueApiKey{}} {
-			if _, _, err := ask(t, by(who), user.Zero(alice), c); entitytest.Code(err) != entity.NotFound {
+			if _, _, err := execute(t, callBy(who), user.Zero(alice), c); entitytest.Code(err) != entity.NotFound {
 				t.Errorf("%T: %v", c, err)
 			}
 		}
 	}
 	empty := entity.Call{Now: noon, Principal: human("")}
-	if _, err := user.Decide(empty, &userv1.User{Email: "a@example.com"}, &userv1.DescribeUser{}); entitytest.Code(err) != entity.NotFound {
-		t.Errorf("nobody asking for nobody: %v", err)
+	if _, err := user.Rules.AuthorizeAndDecide(empty, &userv1.User{Email: "a@example.com"}, &userv1.DescribeUser{}); entitytest.Code(err) != entity.NotFound {
+		t.Errorf("a principal without a user id: %v", err)
 	}
 }
 
@@ -227,7 +229,7 @@ func TestIssueApiKeyValidation(t *testing.T) {
 		"short id":        {&userv1.IssueApiKey{KeyId: keyID(1)[:29], Name: "x", SecretSha256: secret}, "keyId"},
 		"short hash":      {&userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret[1:]}, "secretSha256"},
 	} {
-		_, _, err := ask(t, by(human(alice)), created(t), test.key)
+		_, _, err := execute(t, callBy(human(alice)), created(t), test.key)
 		switch {
 		case test.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
@@ -238,9 +240,9 @@ func TestIssueApiKeyValidation(t *testing.T) {
 }
 
 func TestKeyLimit(t *testing.T) {
-	s, call := created(t), by(human(alice))
+	s, call := created(t), callBy(human(alice))
 	issue := func(n int, expires int64) error {
-		next, _, err := ask(t, call, s, &userv1.IssueApiKey{KeyId: keyID(n), Name: "x", SecretSha256: secret, ExpiresAt: expires})
+		next, _, err := execute(t, call, s, &userv1.IssueApiKey{KeyId: keyID(n), Name: "x", SecretSha256: secret, ExpiresAt: expires})
 		s = next
 		return err
 	}
@@ -252,7 +254,7 @@ func TestKeyLimit(t *testing.T) {
 	if err := issue(5000, 0); entitytest.Code(err) != entity.LimitReached {
 		t.Fatalf("one more: %v", err)
 	}
-	s, _, _ = ask(t, call, s, &userv1.RevokeApiKey{KeyId: keyID(0)})
+	s, _, _ = execute(t, call, s, &userv1.RevokeApiKey{KeyId: keyID(0)})
 	if err := issue(5000, 0); err != nil {
 		t.Fatalf("after a revocation: %v", err)
 	}
@@ -267,10 +269,10 @@ func TestKeyLimit(t *testing.T) {
 
 func TestListApiKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, call := created(t), by(human(alice))
+		s, call := created(t), callBy(human(alice))
 		ids := rapid.SliceOfDistinct(rapid.IntRange(0, 50), rapid.ID).Draw(t, "keys")
 		for _, n := range ids {
-			s, _, _ = ask(t, call, s, &userv1.IssueApiKey{KeyId: keyID(n), Name: "x", SecretSha256: secret})
+			s, _, _ = execute(t, call, s, &userv1.IssueApiKey{KeyId: keyID(n), Name: "x", SecretSha256: secret})
 		}
 		walk := &userv1.ListApiKeys{Limit: rapid.Int32Range(1, 10).Draw(t, "limit")}
 		seen := 0
@@ -297,18 +299,18 @@ func TestListApiKeys(t *testing.T) {
 func TestDescribeUser(t *testing.T) {
 	s := created(t)
 	for _, workspace := range []string{"ws_1", "ws_2"} {
-		s, _, _ = ask(t, by(entity.Platform()), s, &userv1.JoinWorkspace{WorkspaceId: workspace})
+		s, _, _ = execute(t, callBy(entity.Platform()), s, &userv1.JoinWorkspace{WorkspaceId: workspace})
 	}
-	s, _, _ = ask(t, by(human(alice)), s, &userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret})
+	s, _, _ = execute(t, callBy(human(alice)), s, &userv1.IssueApiKey{KeyId: keyID(1), Name: "x", SecretSha256: secret})
 
-	shown := user.Reply(by(human(alice)), s, &userv1.DescribeUser{}, nil).(*userv1.User)
+	shown := user.Reply(callBy(human(alice)), s, &userv1.DescribeUser{}, nil).(*userv1.User)
 	if shown.GetEmail() != "alice@example.com" || len(shown.GetWorkspaces()) != 2 || len(shown.GetApiKeys()) != 0 {
 		t.Errorf("alice sees %v", shown)
 	}
 	for bound, want := range map[string]int{"ws_1": 1, "ws_3": 0} {
 		app := as(wirev1.CredentialKind_CREDENTIAL_KIND_APP, alice)
 		app.WorkspaceId = bound
-		shown := user.Reply(by(app), s, &userv1.DescribeUser{}, nil).(*userv1.User)
+		shown := user.Reply(callBy(app), s, &userv1.DescribeUser{}, nil).(*userv1.User)
 		if len(shown.GetWorkspaces()) != want {
 			t.Errorf("an app of %s sees %v", bound, shown)
 		}
@@ -320,7 +322,7 @@ func TestCreateUserValidation(t *testing.T) {
 		"email": {Name: "Alice"},
 		"name":  {Email: "alice@example.com", Name: "a\x00"},
 	} {
-		_, _, err := ask(t, by(entity.Platform()), user.Zero(alice), c)
+		_, _, err := execute(t, callBy(entity.Platform()), user.Zero(alice), c)
 		if entitytest.Code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}

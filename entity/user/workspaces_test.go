@@ -9,7 +9,7 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-func TestAPersonCreatesSoManyWorkspaces(t *testing.T) {
+func TestWorkspaceLimit(t *testing.T) {
 	at := func(passed time.Duration) entity.Call {
 		call := entity.Call{Now: noon.Add(passed), Identity: "usr_alice", Principal: entity.Platform()}
 		return call
@@ -17,7 +17,7 @@ func TestAPersonCreatesSoManyWorkspaces(t *testing.T) {
 	s := created(t)
 	reserve := func(passed time.Duration, id string, limit int32, want entity.Code) {
 		t.Helper()
-		next, _, err := ask(t, at(passed), s, &userv1.ReserveWorkspace{WorkspaceId: id, Limit: limit})
+		next, _, err := execute(t, at(passed), s, &userv1.ReserveWorkspace{WorkspaceId: id, Limit: limit})
 		if entitytest.Code(err) != want {
 			t.Errorf("%s after %v: %v, want %q", id, passed, err, want)
 		}

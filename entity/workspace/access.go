@@ -9,37 +9,37 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// One error stands for all that keeps somebody out, so that nobody learns which workspaces there are.
+// A principal that does not belong to the workspace gets errNotFound in every case, so that it cannot learn whether the
+// workspace exists.
 var (
 	errNotFound  = entity.Errorf(entity.NotFound, "no such workspace")
 	errSuspended = entity.Errorf(entity.WorkspaceSuspended, "the workspace is suspended")
 	errClosed    = entity.Errorf(entity.WorkspaceClosed, "the workspace is archived or retired")
 	errDeleted   = entity.Errorf(entity.WorkspaceClosed, "the workspace is deleted")
 	errRenamed   = &entity.Error{
-		Code: entity.Unavailable, Message: "the workspace has just been renamed", RetryAfter: time.Second,
+		Code: entity.Unavailable, Message: "the workspace has just been renamed; retry with its new slug", RetryAfter: time.Second,
 	}
 	errForbidden = entity.Errorf(entity.Forbidden, "your role or grant does not include this")
 )
 
-var errUnknownCommand = entity.Errorf(entity.InvalidRequest, "no command of a workspace")
-
-// Check refuses a call that has not what an operation needs of the workspace. It allocates nothing.
-// Errors: not_found for who does not belong to it, forbidden for a member without the capability or one who only reads,
-// workspace_suspended and workspace_closed for changes of one that takes none.
+// Check returns an error unless the principal of the call satisfies the need. It allocates no memory. Errors: not_found if
+// the principal does not belong to the workspace, forbidden if it lacks the capability or would change something as a
+// viewer, workspace_suspended and workspace_closed if the workspace accepts no changes. The platform may always change it.
 func Check(call entity.Call, s *workspacev1.Workspace, need entity.Need) error {
 	role := roleOf(call.Principal, s)
 	switch {
 	case role == workspacev1.Role_ROLE_UNSPECIFIED:
 		return errNotFound
-	case !hasAny(call.Principal, role, need.Any), need.Changes && role == workspacev1.Role_ROLE_VIEWER:
+	case !hasAnyCapability(call.Principal, role, need.Any), need.Changes && role == workspacev1.Role_ROLE_VIEWER:
 		return errForbidden
 	case need.Changes && !entity.IsPlatform(call.Principal):
-		return takesChanges(s)
+		return checkAcceptsChanges(s)
 	}
 	return nil
 }
 
-func takesChanges(s *workspacev1.Workspace) error {
+// checkAcceptsChanges returns workspace_suspended or workspace_closed if the workspace accepts no changes.
+func checkAcceptsChanges(s *workspacev1.Workspace) error {
 	switch {
 	case s.GetSuspension() != nil:
 		return errSuspended
@@ -49,29 +49,23 @@ func takesChanges(s *workspacev1.Workspace) error {
 	return nil
 }
 
-// Allow is Check, and tells the principal's role and all of its capabilities.
-func Allow(call entity.Call, s *workspacev1.Workspace, need entity.Need) (*workspacev1.Authorized, error) {
-	if err := Check(call, s, need); err != nil {
-		return nil, err
-	}
-	return authorized(call, s), nil
-}
-
-func authorized(call entity.Call, s *workspacev1.Workspace) *workspacev1.Authorized {
+// accessTo returns the role and the capabilities of the principal of the call.
+func accessTo(call entity.Call, s *workspacev1.Workspace) *workspacev1.Authorized {
 	role := roleOf(call.Principal, s)
 	return &workspacev1.Authorized{Role: role, Capabilities: entity.Capabilities(call.Principal, role)}
 }
 
-// roleOf is the role that a principal acts in; unspecified: none, no such workspace, or one that is deleted.
+// roleOf returns the role of a principal in the workspace. The role is unspecified if the principal does not belong to the
+// workspace, or if the workspace does not exist or is deleted.
 //
-// The platform acts as an owner. The workspace's own computer acts as an editor, which is an owner without admin,
-// whoever its members are. Every other principal acts for its person, whose role may change or end while the credential
-// lives. A credential of a computer, a client or an app that is bound to no workspace acts nowhere.
+// The platform has the role of an owner. The workspace's own computer has the role of an editor, which has all capabilities
+// of an owner except admin. Every other principal has the role that its user has now. The credential of a computer, an
+// OAuth client or an app has no role if it is not bound to the workspace.
 func roleOf(p *wirev1.Principal, s *workspacev1.Workspace) workspacev1.Role {
 	if !exists(s) || p.GetWorkspaceId() != "" && p.GetWorkspaceId() != s.GetId() {
 		return workspacev1.Role_ROLE_UNSPECIFIED
 	}
-	if deleted(s) && !entity.IsPlatform(p) {
+	if isDeleted(s) && !entity.IsPlatform(p) {
 		return workspacev1.Role_ROLE_UNSPECIFIED
 	}
 	switch p.GetKind() {
@@ -100,21 +94,22 @@ func exists(s *workspacev1.Workspace) bool {
 	return s.GetStatus() != workspacev1.Status_STATUS_UNSPECIFIED
 }
 
-func deleted(s *workspacev1.Workspace) bool {
+func isDeleted(s *workspacev1.Workspace) bool {
 	return s.GetStatus() == workspacev1.Status_STATUS_DELETED
 }
 
-func hasAny(p *wirev1.Principal, role workspacev1.Role, any []string) bool {
+// hasAnyCapability reports whether a principal with a role has one of the capabilities, or none is listed.
+func hasAnyCapability(p *wirev1.Principal, role workspacev1.Role, any []string) bool {
 	for _, capability := range any {
-		if has(p, role, capability) {
+		if hasCapability(p, role, capability) {
 			return true
 		}
 	}
 	return len(any) == 0
 }
 
-// has tells whether entity.Capabilities holds a capability, without making the list.
-func has(p *wirev1.Principal, role workspacev1.Role, capability string) bool {
+// hasCapability reports whether entity.Capabilities contains a capability. It does not build that list.
+func hasCapability(p *wirev1.Principal, role workspacev1.Role, capability string) bool {
 	switch p.GetKind() {
 	case wirev1.CredentialKind_CREDENTIAL_KIND_APP:
 		if capability == entity.Admin || !slices.Contains(p.GetGrants(), capability) {
@@ -126,8 +121,69 @@ func has(p *wirev1.Principal, role workspacev1.Role, capability string) bool {
 		}
 	default:
 	}
-	return slices.Contains(entity.Capabilities(wholeRole, role), capability)
+	return slices.Contains(entity.Capabilities(unrestricted, role), capability)
 }
 
-// wholeRole has all that a role gives.
-var wholeRole = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER}
+// unrestricted is a principal that has all capabilities of its role.
+var unrestricted = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER}
+
+// accessOf returns the access to a command.
+func accessOf(c workspacev1.Command) entity.Access {
+	switch c := c.(type) {
+	case *workspacev1.AcceptInvitation:
+		// The invited person is not a member yet.
+		return entity.DecidedByRule()
+	case *workspacev1.Authorize:
+		return entity.Requires(entity.Need{Any: c.GetAny(), Changes: c.GetChanges()})
+	case *workspacev1.DescribeWorkspace:
+		return entity.Requires(entity.Reads())
+	case *workspacev1.RenameWorkspace, *workspacev1.SetDefaultModel, *workspacev1.ChangeRole, *workspacev1.RemoveMember:
+		return entity.Requires(entity.Changes(entity.Admin))
+	case *workspacev1.Suspend, *workspacev1.Resume:
+		// Suspend and Resume are also allowed while the workspace accepts no other changes.
+		return entity.Requires(entity.Reads(entity.Admin))
+	case *workspacev1.Invite, *workspacev1.RevokeInvitation:
+		return entity.Requires(entity.Changes(entity.Members))
+	case *workspacev1.Reanchor:
+		return entity.Requires(entity.Changes(entity.Apps, entity.Publish, entity.Share))
+	case *workspacev1.CreateWorkspace, *workspacev1.ReportReady, *workspacev1.ReportUnhealthy, *workspacev1.UpdateMember,
+		*workspacev1.RecordAudit, *workspacev1.RemoveAnchor, *workspacev1.MoveAnchor, *workspacev1.BreakAnchor,
+		*workspacev1.RepairAnchor, *workspacev1.OrphanAnchors, *workspacev1.ListAnchors, *workspacev1.ChangeStatus,
+		*workspacev1.DescribeInvitation, *workspacev1.CreateAnchor, *workspacev1.ReportInvitationMailed,
+		*workspacev1.ReportLocksRemoved, *workspacev1.RequestAnchorCheck, *workspacev1.ReportAnchorsChecked:
+	}
+	return entity.PlatformOnly()
+}
+
+// decideAbsent decides a command to a workspace that was never created or is deleted. done reports whether it has decided
+// the command; if not, the rule of the command decides it.
+func decideAbsent(s *workspacev1.Workspace, c workspacev1.Command) (done bool, err error) {
+	if !exists(s) {
+		switch c.(type) {
+		case *workspacev1.CreateWorkspace, *workspacev1.AcceptInvitation:
+			return false, nil
+		default:
+			return true, errNotFound
+		}
+	}
+	if !isDeleted(s) {
+		return false, nil
+	}
+	switch c := c.(type) {
+	case *workspacev1.CreateWorkspace, *workspacev1.AcceptInvitation:
+		return false, nil
+	case *workspacev1.ChangeStatus:
+		if c.GetStatus() == workspacev1.Status_STATUS_DELETED {
+			return true, nil
+		}
+		return true, errDeleted
+	case *workspacev1.Authorize, *workspacev1.DescribeWorkspace, *workspacev1.ReportReady, *workspacev1.ReportUnhealthy,
+		*workspacev1.UpdateMember, *workspacev1.RecordAudit, *workspacev1.ReportInvitationMailed, *workspacev1.RemoveAnchor, *workspacev1.MoveAnchor,
+		*workspacev1.BreakAnchor, *workspacev1.RepairAnchor, *workspacev1.OrphanAnchors, *workspacev1.ListAnchors,
+		*workspacev1.ReportLocksRemoved, *workspacev1.RequestAnchorCheck, *workspacev1.ReportAnchorsChecked:
+		// Commands of the platform may arrive after the deletion. They succeed without effect.
+		return true, nil
+	default:
+		return true, errNotFound
+	}
+}

@@ -12,11 +12,12 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// Limits of anchors.
 const (
-	MaxAnchors       = 1000
+	// MaxAnchors is the greatest number of anchors of a workspace.
+	MaxAnchors = 1000
+	// MaxSettingsBytes is the greatest length of the settings of an anchor, in bytes.
 	MaxSettingsBytes = 64 << 10
-	// An anchor that has been broken for so long is given up.
+	// orphanAfter is the time after which a broken anchor is orphaned.
 	orphanAfter = 30 * 24 * time.Hour
 )
 
@@ -29,17 +30,17 @@ const (
 var (
 	errNoAnchor       = entity.Errorf(entity.NotFound, "no such anchor")
 	errNoAnchorID     = entity.Errorf(entity.InvalidRequest, "anchorId is empty")
-	errAnchorKind     = entity.Errorf(entity.InvalidRequest, "kind is none of the kinds of anchors")
+	errAnchorKind     = entity.Errorf(entity.InvalidRequest, "kind is not a known kind of anchor")
 	errSettings       = entity.Errorf(entity.InvalidRequest, "settings must be JSON of at most %d bytes", MaxSettingsBytes)
 	errTooManyAnchors = entity.Errorf(entity.LimitReached, "a workspace has at most %d anchors", MaxAnchors)
-	errPathTaken      = entity.Errorf(entity.AnchorConflict, "path has an anchor of this kind already")
+	errPathTaken      = entity.Errorf(entity.AnchorConflict, "path already has an anchor of this kind")
 )
 
-// createAnchor. Errors: anchor_conflict, limit_reached.
+// createAnchor binds a new anchor to a path. Errors: invalid_request, anchor_conflict, limit_reached.
 func createAnchor(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.CreateAnchor,
 ) ([]workspacev1.Event, error) {
-	if _, already := s.GetAnchors()[c.GetAnchorId()]; already {
+	if _, exists := s.GetAnchors()[c.GetAnchorId()]; exists {
 		return nil, nil
 	}
 	if err := checkAnchor(c); err != nil {
@@ -48,7 +49,7 @@ func createAnchor(
 	switch {
 	case len(s.GetAnchors()) >= MaxAnchors:
 		return nil, errTooManyAnchors
-	case conflicting(s, c.GetAnchorId(), c.GetKind(), c.GetPath()) != nil:
+	case conflictingAnchor(s, c.GetAnchorId(), c.GetKind(), c.GetPath()) != nil:
 		return nil, errPathTaken
 	}
 	return []workspacev1.Event{&workspacev1.AnchorCreated{Anchor: &workspacev1.Anchor{
@@ -63,7 +64,7 @@ func checkAnchor(c *workspacev1.CreateAnchor) error {
 	switch {
 	case c.GetAnchorId() == "":
 		return errNoAnchorID
-	case needOfKind(c.GetKind()) == "":
+	case capabilityFor(c.GetKind()) == "":
 		return errAnchorKind
 	case len(settings) > MaxSettingsBytes, !utf8.Valid(settings), len(settings) > 0 && !json.Valid(settings):
 		return errSettings
@@ -78,8 +79,9 @@ func checkPath(path string) error {
 	return nil
 }
 
-// needOfKind is the capability that it takes to bind a kind of anchor anew; empty: there is no such kind.
-func needOfKind(kind workspacev1.AnchorKind) string {
+// capabilityFor returns the capability that is needed to bind an anchor of a kind to another path; empty for an unknown
+// kind.
+func capabilityFor(kind workspacev1.AnchorKind) string {
 	switch kind {
 	case workspacev1.AnchorKind_ANCHOR_KIND_APP, workspacev1.AnchorKind_ANCHOR_KIND_AGENT:
 		return entity.Apps
@@ -92,9 +94,10 @@ func needOfKind(kind workspacev1.AnchorKind) string {
 	}
 }
 
-// conflicting is another anchor that keeps one of the kind off a path: an app's folder is one app's, an agent's one
-// agent's. What is orphaned keeps nothing. Of several, it is the one that is active.
-func conflicting(
+// conflictingAnchor returns the anchor that prevents another anchor of the same kind from being bound to a path, or nil: a
+// path has at most one app and at most one agent. Orphaned anchors do not conflict. If there are several, it returns the
+// active one.
+func conflictingAnchor(
 	s *workspacev1.Workspace, id string, kind workspacev1.AnchorKind, path string,
 ) *workspacev1.Anchor {
 	if kind != workspacev1.AnchorKind_ANCHOR_KIND_APP && kind != workspacev1.AnchorKind_ANCHOR_KIND_AGENT {
@@ -113,6 +116,7 @@ func conflicting(
 	return found
 }
 
+// removeAnchor removes an anchor. It has no effect if the anchor does not exist.
 func removeAnchor(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.RemoveAnchor,
 ) ([]workspacev1.Event, error) {
@@ -122,14 +126,14 @@ func removeAnchor(
 	return []workspacev1.Event{&workspacev1.AnchorRemoved{AnchorId: c.GetAnchorId(), At: call.At()}}, nil
 }
 
-// reanchor binds an anchor to a path that is there. Errors: not_found, forbidden for an anchor of a kind that the caller
-// may not bind, anchor_conflict.
+// reanchor binds an anchor to another path, which exists. Errors: not_found, forbidden if the sender lacks the capability
+// for the kind of the anchor, invalid_request, anchor_conflict.
 func reanchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Reanchor) ([]workspacev1.Event, error) {
 	anchor, found := s.GetAnchors()[c.GetAnchorId()]
 	if !found {
 		return nil, errNoAnchor
 	}
-	if err := Check(call, s, entity.Changes(needOfKind(anchor.GetKind()))); err != nil {
+	if err := Check(call, s, entity.Changes(capabilityFor(anchor.GetKind()))); err != nil {
 		return nil, err
 	}
 	if err := checkPath(c.GetPath()); err != nil {
@@ -138,7 +142,7 @@ func reanchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Reancho
 	switch {
 	case anchor.GetState() == active && anchor.GetPath() == c.GetPath():
 		return nil, nil
-	case conflicting(s, anchor.GetId(), anchor.GetKind(), c.GetPath()) != nil:
+	case conflictingAnchor(s, anchor.GetId(), anchor.GetKind(), c.GetPath()) != nil:
 		return nil, errPathTaken
 	}
 	return []workspacev1.Event{&workspacev1.AnchorRepaired{
@@ -146,17 +150,18 @@ func reanchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Reancho
 	}}, nil
 }
 
-// moveAnchor follows a rename. What stood at the new path was overwritten, and so an anchor in the way is broken.
+// moveAnchor follows a rename on the drive. The rename has replaced the file or folder at the new path, so it breaks an
+// active anchor that conflicts there.
 func moveAnchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.MoveAnchor) ([]workspacev1.Event, error) {
 	if err := checkPath(c.GetToPath()); err != nil {
 		return nil, err
 	}
-	anchor := standing(s, c.GetAnchorId(), c.GetFromPath())
+	anchor := anchorAt(s, c.GetAnchorId(), c.GetFromPath())
 	if anchor == nil || c.GetFromPath() == c.GetToPath() {
 		return nil, nil
 	}
 	var events []workspacev1.Event
-	other := conflicting(s, anchor.GetId(), anchor.GetKind(), c.GetToPath())
+	other := conflictingAnchor(s, anchor.GetId(), anchor.GetKind(), c.GetToPath())
 	if anchor.GetState() == active && other.GetState() == active {
 		events = append(events, &workspacev1.AnchorBroken{AnchorId: other.GetId(), At: call.At(), Seq: c.GetSeq()})
 	}
@@ -165,17 +170,19 @@ func moveAnchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.MoveA
 	}), nil
 }
 
+// breakAnchor records that the path of an active anchor no longer exists.
 func breakAnchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.BreakAnchor) ([]workspacev1.Event, error) {
-	if standing(s, c.GetAnchorId(), c.GetPath()).GetState() != active {
+	if anchorAt(s, c.GetAnchorId(), c.GetPath()).GetState() != active {
 		return nil, nil
 	}
 	return []workspacev1.Event{&workspacev1.AnchorBroken{AnchorId: c.GetAnchorId(), At: call.At(), Seq: c.GetSeq()}}, nil
 }
 
-// repairAnchor tells that what a broken anchor names is back. Where another has taken its place meanwhile it stays broken.
+// repairAnchor records that the path of a broken anchor exists again. The anchor stays broken if another active anchor has
+// been bound to the path in the meantime.
 func repairAnchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.RepairAnchor) ([]workspacev1.Event, error) {
-	anchor := standing(s, c.GetAnchorId(), c.GetPath())
-	if anchor.GetState() != broken || conflicting(s, anchor.GetId(), anchor.GetKind(), c.GetPath()).GetState() == active {
+	anchor := anchorAt(s, c.GetAnchorId(), c.GetPath())
+	if anchor.GetState() != broken || conflictingAnchor(s, anchor.GetId(), anchor.GetKind(), c.GetPath()).GetState() == active {
 		return nil, nil
 	}
 	return []workspacev1.Event{&workspacev1.AnchorRepaired{
@@ -183,7 +190,7 @@ func repairAnchor(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Rep
 	}}, nil
 }
 
-func repaired(a *workspacev1.Anchor, e *workspacev1.AnchorRepaired) {
+func applyRepaired(a *workspacev1.Anchor, e *workspacev1.AnchorRepaired) {
 	a.Path, a.State, a.BrokenAt, a.UpdatedAt = e.GetPath(), active, 0, e.GetAt()
 	a.Seq = max(a.GetSeq(), e.GetSeq())
 	if e.GetBound() {
@@ -191,9 +198,10 @@ func repaired(a *workspacev1.Anchor, e *workspacev1.AnchorRepaired) {
 	}
 }
 
+// orphanAnchors orphans all anchors that have been broken for orphanAfter.
 func orphanAnchors(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.Event, error) {
 	var events []workspacev1.Event
-	for _, a := range sorted(s) {
+	for _, a := range anchorsInOrder(s) {
 		if a.GetState() == broken && call.At()-a.GetBrokenAt() >= orphanAfter.Milliseconds() {
 			events = append(events, &workspacev1.AnchorOrphaned{AnchorId: a.GetId(), At: call.At()})
 		}
@@ -201,17 +209,27 @@ func orphanAnchors(call entity.Call, s *workspacev1.Workspace) ([]workspacev1.Ev
 	return events, nil
 }
 
-// standing is the anchor if it still stands at a path: what the drive tells may be older than the last change here.
-func standing(s *workspacev1.Workspace, id, path string) *workspacev1.Anchor {
+// anchorAt returns the anchor with an id if it is bound to the path, or nil: the command may be older than the last
+// change of the anchor.
+func anchorAt(s *workspacev1.Workspace, id, path string) *workspacev1.Anchor {
 	if a := s.GetAnchors()[id]; a.GetPath() == path {
 		return a
 	}
 	return nil
 }
 
-// sorted are the anchors in the order of creation.
-func sorted(s *workspacev1.Workspace) []*workspacev1.Anchor {
+// anchorsInOrder returns the anchors in the order of creation.
+func anchorsInOrder(s *workspacev1.Workspace) []*workspacev1.Anchor {
 	return slices.SortedFunc(maps.Values(s.GetAnchors()), func(a, b *workspacev1.Anchor) int {
 		return cmp.Compare(a.GetPosition(), b.GetPosition())
 	})
+}
+
+// reportAnchorsChecked completes the check of the command. If another check has been requested since, that one stays open,
+// because the drive may have changed after this check read it.
+func reportAnchorsChecked(call entity.Call, s *workspacev1.Workspace, c *workspacev1.ReportAnchorsChecked) []workspacev1.Event {
+	if s.GetAnchorCheck() == 0 || s.GetAnchorCheck() != c.GetCheck() {
+		return nil
+	}
+	return []workspacev1.Event{&workspacev1.AnchorsChecked{At: call.At()}}
 }

@@ -29,8 +29,9 @@ func anchoredAt(id, path string, kind workspacev1.AnchorKind) *workspacev1.Creat
 	return &workspacev1.CreateAnchor{AnchorId: id, Path: path, Kind: kind}
 }
 
-// stands fails the test unless the anchor is at the path in the state, and the log's newest row says what became of it.
-func (w *world) stands(id, path string, state workspacev1.AnchorState, event string, p *auditv1.Provenance) {
+// checkAnchor fails the test unless the anchor has the path and the state, and the newest row of the audit log has the
+// event.
+func (w *world) checkAnchor(id, path string, state workspacev1.AnchorState, event string, p *auditv1.Provenance) {
 	w.t.Helper()
 	if a := w.s.GetAnchors()[id]; a.GetPath() != path || a.GetState() != state || (a.GetBrokenAt() == 0) != (state == active) {
 		w.t.Errorf("%v, want %v at %s", a, state, path)
@@ -40,8 +41,8 @@ func (w *world) stands(id, path string, state workspacev1.AnchorState, event str
 	}
 }
 
-func TestAnAnchorsLife(t *testing.T) {
-	w, drive := founded(t), entity.Platform()
+func TestAnchorStates(t *testing.T) {
+	w, drive := newReadyWorld(t), entity.Platform()
 	create := anchoredAt("anc_1", "a", app)
 	create.Settings = []byte(`{"port": 1}`)
 	reply, _ := w.must(drive, create)
@@ -52,24 +53,24 @@ func TestAnAnchorsLife(t *testing.T) {
 	if !proto.Equal(reply, want) {
 		t.Errorf("%v, want %v", reply, want)
 	}
-	w.stands("anc_1", "a", active, "anchor.created", &auditv1.Provenance{AnchorId: "anc_1", Path: "a", Kind: "app"})
+	w.checkAnchor("anc_1", "a", active, "anchor.created", &auditv1.Provenance{AnchorId: "anc_1", Path: "a", Kind: "app"})
 	w.must(drive, &workspacev1.MoveAnchor{AnchorId: "anc_1", FromPath: "a", ToPath: "b"})
-	w.stands("anc_1", "b", active, "anchor.moved", &auditv1.Provenance{
+	w.checkAnchor("anc_1", "b", active, "anchor.moved", &auditv1.Provenance{
 		AnchorId: "anc_1", FromPath: "a", ToPath: "b", Path: "b", Kind: "app",
 	})
 	w.must(drive, &workspacev1.BreakAnchor{AnchorId: "anc_1", Path: "b"})
-	w.stands("anc_1", "b", broken, "anchor.broken", &auditv1.Provenance{AnchorId: "anc_1", Path: "b", Kind: "app"})
+	w.checkAnchor("anc_1", "b", broken, "anchor.broken", &auditv1.Provenance{AnchorId: "anc_1", Path: "b", Kind: "app"})
 	w.must(drive, &workspacev1.RepairAnchor{AnchorId: "anc_1", Path: "b"})
-	w.stands("anc_1", "b", active, "anchor.repaired", &auditv1.Provenance{AnchorId: "anc_1", Path: "b", Kind: "app"})
+	w.checkAnchor("anc_1", "b", active, "anchor.repaired", &auditv1.Provenance{AnchorId: "anc_1", Path: "b", Kind: "app"})
 	w.must(drive, &workspacev1.BreakAnchor{AnchorId: "anc_1", Path: "b"})
 	w.now = w.now.Add(30*day - time.Millisecond)
-	w.unchanged(drive, &workspacev1.OrphanAnchors{})
+	w.mustNotChange(drive, &workspacev1.OrphanAnchors{})
 	w.now = w.now.Add(time.Millisecond)
 	w.must(drive, &workspacev1.OrphanAnchors{})
-	w.stands("anc_1", "b", orphaned, "anchor.orphaned", &auditv1.Provenance{AnchorId: "anc_1", Path: "b", Kind: "app"})
-	w.unchanged(drive, &workspacev1.RepairAnchor{AnchorId: "anc_1", Path: "b"})
+	w.checkAnchor("anc_1", "b", orphaned, "anchor.orphaned", &auditv1.Provenance{AnchorId: "anc_1", Path: "b", Kind: "app"})
+	w.mustNotChange(drive, &workspacev1.RepairAnchor{AnchorId: "anc_1", Path: "b"})
 	reply, _ = w.must(person("ann"), &workspacev1.Reanchor{AnchorId: "anc_1", Path: "c"})
-	w.stands("anc_1", "c", active, "anchor.repaired", &auditv1.Provenance{
+	w.checkAnchor("anc_1", "c", active, "anchor.repaired", &auditv1.Provenance{
 		AnchorId: "anc_1", FromPath: "b", ToPath: "c", Path: "c", Kind: "app",
 	})
 	if !proto.Equal(reply, w.s.GetAnchors()["anc_1"]) || w.lastAudit().GetActorId() != "ann" {
@@ -86,9 +87,9 @@ func TestAnAnchorsLife(t *testing.T) {
 	}
 }
 
-// What the drive tells of a path at which the anchor no longer stands comes too late.
-func TestLateNewsOfAnchors(t *testing.T) {
-	w, drive := founded(t), entity.Platform()
+// TestStaleAnchorCommands checks that a command for a path that the anchor no longer has is ignored.
+func TestStaleAnchorCommands(t *testing.T) {
+	w, drive := newReadyWorld(t), entity.Platform()
 	w.must(drive, anchoredAt("anc_1", "a", app))
 	for _, late := range []workspacev1.Command{
 		&workspacev1.MoveAnchor{AnchorId: "anc_1", FromPath: "b", ToPath: "c"},
@@ -100,35 +101,35 @@ func TestLateNewsOfAnchors(t *testing.T) {
 		&workspacev1.RepairAnchor{AnchorId: "anc_2"},
 		anchoredAt("anc_1", "b", publish),
 	} {
-		w.unchanged(drive, late)
+		w.mustNotChange(drive, late)
 	}
 	w.must(drive, &workspacev1.BreakAnchor{AnchorId: "anc_1", Path: "a"})
-	w.unchanged(drive, &workspacev1.RepairAnchor{AnchorId: "anc_1", Path: "b"})
+	w.mustNotChange(drive, &workspacev1.RepairAnchor{AnchorId: "anc_1", Path: "b"})
 }
 
-func TestOnePathOneAppOneAgent(t *testing.T) {
-	w, drive := founded(t), entity.Platform()
+func TestAnchorConflicts(t *testing.T) {
+	w, drive := newReadyWorld(t), entity.Platform()
 	w.must(drive, anchoredAt("anc_1", "a", app))
 	w.must(drive, anchoredAt("anc_2", "a", agent))
 	w.must(drive, anchoredAt("anc_3", "a", publish))
 	w.must(drive, anchoredAt("anc_4", "a", publish))
 	w.must(drive, anchoredAt("anc_5", "b", app))
-	w.refused(drive, anchoredAt("anc_6", "a", app), entity.AnchorConflict)
-	w.refused(drive, anchoredAt("anc_6", "a", agent), entity.AnchorConflict)
-	w.refused(person("ann"), &workspacev1.Reanchor{AnchorId: "anc_5", Path: "a"}, entity.AnchorConflict)
+	w.mustRefuse(drive, anchoredAt("anc_6", "a", app), entity.AnchorConflict)
+	w.mustRefuse(drive, anchoredAt("anc_6", "a", agent), entity.AnchorConflict)
+	w.mustRefuse(person("ann"), &workspacev1.Reanchor{AnchorId: "anc_5", Path: "a"}, entity.AnchorConflict)
 	w.must(drive, &workspacev1.BreakAnchor{AnchorId: "anc_1", Path: "a"})
-	w.refused(person("ann"), &workspacev1.Reanchor{AnchorId: "anc_5", Path: "a"}, entity.AnchorConflict)
+	w.mustRefuse(person("ann"), &workspacev1.Reanchor{AnchorId: "anc_5", Path: "a"}, entity.AnchorConflict)
 	w.must(drive, &workspacev1.MoveAnchor{AnchorId: "anc_5", FromPath: "b", ToPath: "a"})
-	w.unchanged(drive, &workspacev1.RepairAnchor{AnchorId: "anc_1", Path: "a"})
+	w.mustNotChange(drive, &workspacev1.RepairAnchor{AnchorId: "anc_1", Path: "a"})
 	w.now = w.now.Add(30 * day)
 	w.must(drive, &workspacev1.OrphanAnchors{})
 	w.must(drive, &workspacev1.MoveAnchor{AnchorId: "anc_5", FromPath: "a", ToPath: "b"})
 	w.must(drive, anchoredAt("anc_6", "a", app))
 }
 
-// A rename onto another app's folder takes its place.
-func TestAnAnchorMovesOntoAnother(t *testing.T) {
-	w, drive := founded(t), entity.Platform()
+// TestMoveOntoAnotherAnchor checks that a rename onto the folder of another app breaks that app's anchor.
+func TestMoveOntoAnotherAnchor(t *testing.T) {
+	w, drive := newReadyWorld(t), entity.Platform()
 	w.must(drive, anchoredAt("anc_1", "a", app))
 	w.must(drive, anchoredAt("anc_2", "b", app))
 	_, events := w.must(drive, &workspacev1.MoveAnchor{AnchorId: "anc_2", FromPath: "b", ToPath: "a"})
@@ -138,21 +139,21 @@ func TestAnAnchorMovesOntoAnother(t *testing.T) {
 	}
 }
 
-// Of many that have stood at a path, it is the active one that is in the way.
-func TestAnchorsMoveOntoOneAnother(t *testing.T) {
-	w, drive := founded(t), entity.Platform()
+// TestActiveAnchorConflicts checks that among several anchors with one path only the active one conflicts.
+func TestActiveAnchorConflicts(t *testing.T) {
+	w, drive := newReadyWorld(t), entity.Platform()
 	for i := range 10 {
 		id := fmt.Sprintf("anc_%d", i)
 		w.must(drive, anchoredAt(id, id, app))
 		w.must(drive, &workspacev1.MoveAnchor{AnchorId: id, FromPath: id, ToPath: "a"})
 		for j := range i {
-			w.unchanged(drive, &workspacev1.RepairAnchor{AnchorId: fmt.Sprintf("anc_%d", j), Path: "a"})
+			w.mustNotChange(drive, &workspacev1.RepairAnchor{AnchorId: fmt.Sprintf("anc_%d", j), Path: "a"})
 		}
 	}
 }
 
-func TestAnchorsAreRefused(t *testing.T) {
-	w := founded(t)
+func TestCreateAnchorIsRefused(t *testing.T) {
+	w := newReadyWorld(t)
 	for name, settings := range map[string]string{
 		"no JSON": "{", "long": `"` + strings.Repeat("x", workspace.MaxSettingsBytes-1) + `"`, "no UTF-8": "\"\xff\"",
 	} {
@@ -160,7 +161,7 @@ func TestAnchorsAreRefused(t *testing.T) {
 		c.Settings = []byte(settings)
 		t.Run(name, func(t *testing.T) {
 			w.t = t
-			w.refused(entity.Platform(), c, entity.InvalidRequest)
+			w.mustRefuse(entity.Platform(), c, entity.InvalidRequest)
 		})
 	}
 	w.t = t
@@ -168,17 +169,17 @@ func TestAnchorsAreRefused(t *testing.T) {
 		anchoredAt("", "a", app), anchoredAt("anc_1", "", app), anchoredAt("anc_1", "../a", app), anchoredAt("anc_1", "a", 0),
 		anchoredAt("anc_1", "a", 9), &workspacev1.MoveAnchor{AnchorId: "anc_1", ToPath: "/"},
 	} {
-		w.refused(entity.Platform(), c, entity.InvalidRequest)
+		w.mustRefuse(entity.Platform(), c, entity.InvalidRequest)
 	}
-	w.refused(person("ann"), &workspacev1.Reanchor{AnchorId: "anc_1", Path: "a"}, entity.NotFound)
+	w.mustRefuse(person("ann"), &workspacev1.Reanchor{AnchorId: "anc_1", Path: "a"}, entity.NotFound)
 	longest := anchoredAt("anc_0", "a", app)
 	longest.Settings = []byte(`"` + strings.Repeat("x", workspace.MaxSettingsBytes-2) + `"`)
 	w.must(entity.Platform(), longest)
-	w.refused(person("ann"), &workspacev1.Reanchor{AnchorId: "anc_0", Path: "a//b"}, entity.InvalidRequest)
-	w.unchanged(person("ann"), &workspacev1.Reanchor{AnchorId: "anc_0", Path: "a"})
+	w.mustRefuse(person("ann"), &workspacev1.Reanchor{AnchorId: "anc_0", Path: "a//b"}, entity.InvalidRequest)
+	w.mustNotChange(person("ann"), &workspacev1.Reanchor{AnchorId: "anc_0", Path: "a"})
 }
 
-func TestAnchorsAreBoundedAndListedInOrder(t *testing.T) {
+func TestAnchorLimitAndOrder(t *testing.T) {
 	s := open()
 	for i := len(s.Anchors); i < workspace.MaxAnchors; i++ {
 		id := fmt.Sprintf("anc_x%d", i)
@@ -191,7 +192,7 @@ func TestAnchorsAreBoundedAndListedInOrder(t *testing.T) {
 	if code := decide(entity.Platform(), s, anchoredAt("anc_y", "y", app)); code != "" {
 		t.Errorf("the last: %q", code)
 	}
-	all := workspace.Reply(by(entity.Platform()), s, &workspacev1.ListAnchors{}, nil).(*workspacev1.Anchors).GetAnchors()
+	all := workspace.Reply(callBy(entity.Platform()), s, &workspacev1.ListAnchors{}, nil).(*workspacev1.Anchors).GetAnchors()
 	for i, a := range all {
 		if i > 0 && all[i-1].GetPosition() >= a.GetPosition() {
 			t.Fatalf("%v before %v", all[i-1], a)
@@ -202,11 +203,11 @@ func TestAnchorsAreBoundedAndListedInOrder(t *testing.T) {
 	}
 }
 
-// Whatever the drive and people do to anchors, the lists follow and no path is two apps': world.check.
-func TestContendedAnchors(t *testing.T) {
+// TestRandomAnchorCommands checks with world.check that the lists follow the state and that no path has two apps.
+func TestRandomAnchorCommands(t *testing.T) {
 	paths := rapid.SampledFrom([]string{"a", "b", "c"})
 	rapid.Check(t, func(t *rapid.T) {
-		w := founded(t)
+		w := newReadyWorld(t)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{0, 0, 0, 15}).Draw(t, "days")) * day)
 			id := anyAnchor.Draw(t, "anchor")

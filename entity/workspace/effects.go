@@ -4,25 +4,33 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/atelier-run/atelier/entity"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
+	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// The kinds of tasks that a workspace opens, beside MailTask. The message of a LockTask is a workspacev1.LockRemoval, that
-// of an AnchorCheckTask a workspacev1.AnchorCheck.
+// The kinds of the tasks of a workspace.
 const (
-	LockTask        = "drive.remove_locks"
+	// MailTask mails the link of an invitation. Its message is a workspacev1.InvitationMail.
+	MailTask = "mail.invitation"
+	// LockTask removes the file locks of a person. Its message is a workspacev1.LockRemoval.
+	LockTask = "drive.remove_locks"
+	// AnchorCheckTask checks all anchors against the drive. Its message is a workspacev1.AnchorCheck.
 	AnchorCheckTask = "drive.check_anchors"
 )
 
-// anchorCheckID is the ID of the only AnchorCheckTask that a workspace may have open.
+// anchorCheckID is the ID of the AnchorCheckTask: a workspace has at most one.
 const anchorCheckID = "anchors"
 
-// Tasks returns the mails that are to be sent, the locks that are to be removed, and the check of the anchors if one was
-// asked for. A deleted workspace has none.
+// Tasks returns the open tasks: one for each requested mail, one for each requested removal of a person's locks, and the
+// check of the anchors if it was requested. A deleted workspace has none.
 func Tasks(s *workspacev1.Workspace) []entity.Task {
-	if deleted(s) {
+	if isDeleted(s) {
 		return nil
 	}
 	all := mailTasks(s)
@@ -36,7 +44,7 @@ func Tasks(s *workspacev1.Workspace) []entity.Task {
 	return all
 }
 
-// Timers returns the time at which the anchor that has been broken the longest is given up. A deleted workspace has none.
+// Timers returns the timer that orphans the anchor that has been broken the longest. A deleted workspace has none.
 func Timers(s *workspacev1.Workspace) []entity.Timer {
 	var earliest int64
 	for _, a := range s.GetAnchors() {
@@ -44,7 +52,7 @@ func Timers(s *workspacev1.Workspace) []entity.Timer {
 			earliest = a.GetBrokenAt()
 		}
 	}
-	if earliest == 0 || deleted(s) {
+	if earliest == 0 || isDeleted(s) {
 		return nil
 	}
 	return []entity.Timer{{
@@ -52,43 +60,77 @@ func Timers(s *workspacev1.Workspace) []entity.Timer {
 	}}
 }
 
-// lockRemovalID returns the id of the task that removes the locks of a member whose role changes; empty if the change does
-// not take the right to change files away.
-func lockRemovalID(call entity.Call, from, to workspacev1.Role) string {
-	if !writesFiles(from) || writesFiles(to) {
-		return ""
+// mailTasks returns a task for each requested mail of an invitation that has not been accepted or revoked.
+func mailTasks(s *workspacev1.Workspace) []entity.Task {
+	var all []entity.Task
+	for _, id := range slices.Sorted(maps.Keys(s.GetInvitations())) {
+		i := s.GetInvitations()[id]
+		if i.GetMailId() != "" && i.GetRevokedAt() == 0 && i.GetConsumedAt() == 0 {
+			all = append(all, entity.Task{Kind: MailTask, ID: i.GetMailId(), Message: &workspacev1.InvitationMail{
+				InvitationId: id, RequestedAt: i.GetMailRequestedAt(),
+			}})
+		}
 	}
-	return "locks." + strconv.FormatUint(call.Version, 10)
+	return all
 }
 
-func writesFiles(role workspacev1.Role) bool { return has(wholeRole, role, entity.FilesWrite) }
+// slugReservation is the time for which a slug stays reserved for the workspace that released it (decisions, section 3).
+const slugReservation = 30 * 24 * time.Hour
 
-// requireLockRemoval notes in a state that is being made that a person's locks are to be removed, or, where the person may
-// change files now, that they are not.
-func requireLockRemoval(next *workspacev1.Workspace, userID, taskID string, at int64) {
-	switch {
-	case taskID != "":
-		next.LockRemovals = entity.With(next.GetLockRemovals(), userID, &workspacev1.LockRemoval{
-			UserId: userID, TaskId: taskID, RequestedAt: at,
-		})
-	case next.GetLockRemovals()[userID] != nil && writesFiles(next.GetMembers()[userID].GetRole()):
-		next.LockRemovals = entity.Without(next.GetLockRemovals(), userID)
-	}
-}
-
-// locksRemoved ends the removal that the command names. A report of another one changes nothing.
-func locksRemoved(call entity.Call, s *workspacev1.Workspace, c *workspacev1.ReportLocksRemoved) []workspacev1.Event {
-	if removal := s.GetLockRemovals()[c.GetUserId()]; removal == nil || removal.GetTaskId() != c.GetTaskId() {
+// React returns the commands that follow from an event: slugs are released, computers are requested and retired,
+// invitations are stored with their addresses, and users record the workspaces that they join and leave.
+func React(identity string, event workspacev1.Event) []entity.Reaction {
+	switch e := event.(type) {
+	case *workspacev1.WorkspaceCreated:
+		return []entity.Reaction{
+			entity.Send(entity.KindUser, e.GetCreatorId(), &userv1.JoinWorkspace{WorkspaceId: identity, Created: true}),
+			entity.Send(entity.KindComputer, identity, &computerv1.RequestComputer{TaskId: taskID("provision", e.GetAt())}),
+		}
+	case *workspacev1.WorkspaceRenamed:
+		if e.GetOldSlug() == e.GetNewSlug() {
+			return nil
+		}
+		return []entity.Reaction{releaseSlug(e.GetOldSlug(), identity, e.GetAt())}
+	case *workspacev1.StatusChanged:
+		return afterStatusChange(identity, e)
+	case *workspacev1.InvitationCreated:
+		return []entity.Reaction{entity.Send(entity.KindEmail, e.GetInvitation().GetEmail(), &emailv1.AddInvitation{
+			InvitationId: e.GetInvitation().GetId(), WorkspaceId: identity, InviterId: e.GetInvitation().GetInviter().GetUserId(),
+		})}
+	case *workspacev1.InvitationAccepted:
+		return []entity.Reaction{entity.Send(entity.KindUser, e.GetPerson().GetUserId(), &userv1.JoinWorkspace{WorkspaceId: identity})}
+	case *workspacev1.MemberRemoved:
+		return []entity.Reaction{entity.Send(entity.KindUser, e.GetUserId(), &userv1.LeaveWorkspace{WorkspaceId: identity})}
+	default:
 		return nil
 	}
-	return []workspacev1.Event{&workspacev1.LocksRemoved{UserId: c.GetUserId(), At: call.At()}}
 }
 
-// anchorsChecked ends the check that the command names. A check that was asked for later remains to be made: the drive may
-// have changed after this one looked.
-func anchorsChecked(call entity.Call, s *workspacev1.Workspace, c *workspacev1.ReportAnchorsChecked) []workspacev1.Event {
-	if s.GetAnchorCheck() == 0 || s.GetAnchorCheck() != c.GetCheck() {
+func afterStatusChange(identity string, e *workspacev1.StatusChanged) []entity.Reaction {
+	switch e.GetStatus() {
+	case workspacev1.Status_STATUS_ACTIVE:
+		// A closed workspace ignores ReportUnhealthy, so a computer that was lost in that time has to report it again.
+		return []entity.Reaction{entity.Send(entity.KindComputer, identity, &computerv1.AnnounceLoss{At: e.GetAt()})}
+	case workspacev1.Status_STATUS_DELETED:
+		reactions := []entity.Reaction{
+			releaseSlug(e.GetSlug(), identity, e.GetAt()),
+			entity.Send(entity.KindComputer, identity, &computerv1.RetireComputer{TaskId: taskID("retire", e.GetAt())}),
+		}
+		if e.GetBillingUserId() == "" { // an event of an older version
+			return reactions
+		}
+		return append(reactions, entity.Send(entity.KindUser, e.GetBillingUserId(), &userv1.ForgetWorkspace{WorkspaceId: identity}))
+	default:
 		return nil
 	}
-	return []workspacev1.Event{&workspacev1.AnchorsChecked{At: call.At()}}
 }
+
+// releaseSlug returns the command that releases a slug and reserves it for the workspace, from a time on.
+func releaseSlug(slug, workspaceID string, at int64) entity.Reaction {
+	return entity.Send(entity.KindSlug, slug, &slugv1.ReleaseSlug{
+		WorkspaceId: workspaceID, ReservedUntil: at + slugReservation.Milliseconds(),
+	})
+}
+
+// taskID returns the id of the task of the workspace's computer that follows from an event at a time.
+func taskID(purpose string, at int64) string { return purpose + "-" + strconv.FormatInt(at, 10) }

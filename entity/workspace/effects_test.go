@@ -9,7 +9,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// tasks are the ids of the open tasks of a kind.
+// tasks returns the ids of the open tasks of a kind.
 func (w *world) tasks(kind string) []string {
 	var ids []string
 	for _, t := range workspace.Tasks(w.s) {
@@ -22,7 +22,7 @@ func (w *world) tasks(kind string) []string {
 
 func TestLocksAreRemovedByATask(t *testing.T) {
 	const editor, viewer = workspacev1.Role_ROLE_EDITOR, workspacev1.Role_ROLE_VIEWER
-	w := founded(t)
+	w := newReadyWorld(t)
 	w.join("bob", editor)
 	expect := func(what string, n int) string {
 		t.Helper()
@@ -65,7 +65,7 @@ func TestLocksAreRemovedByATask(t *testing.T) {
 }
 
 func TestOnlyThePlatformSeesLockRemovals(t *testing.T) {
-	w := founded(t)
+	w := newReadyWorld(t)
 	w.join("bob", workspacev1.Role_ROLE_EDITOR)
 	w.must(entity.Platform(), &workspacev1.RemoveMember{UserId: "bob"})
 	w.must(entity.Platform(), &workspacev1.RequestAnchorCheck{})
@@ -76,9 +76,9 @@ func TestOnlyThePlatformSeesLockRemovals(t *testing.T) {
 	}
 }
 
-// A check that was asked for while another was made remains to be made.
+// TestAnchorCheck checks that a check that is requested while another one runs stays open.
 func TestAnchorCheck(t *testing.T) {
-	w := founded(t)
+	w := newReadyWorld(t)
 	if open := w.tasks(workspace.AnchorCheckTask); len(open) != 0 {
 		t.Fatalf("%v are open", open)
 	}
@@ -99,9 +99,9 @@ func TestAnchorCheck(t *testing.T) {
 	}
 }
 
-// The timer is due when the anchor that was broken first is given up, and moves on to the next.
+// TestOrphanTimer checks that the timer is due when the first broken anchor is orphaned, and then for the next one.
 func TestOrphanTimer(t *testing.T) {
-	w := founded(t)
+	w := newReadyWorld(t)
 	for _, path := range []string{"a", "b"} {
 		w.must(entity.Platform(), &workspacev1.CreateAnchor{
 			AnchorId: "anc_" + path, Path: path, Kind: workspacev1.AnchorKind_ANCHOR_KIND_PUBLISH,

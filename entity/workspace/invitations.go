@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"crypto/sha256"
 	"maps"
 	"time"
 
@@ -12,32 +11,34 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// Limits of invitations.
 const (
+	// InvitationLifetime is the time after which an invitation expires.
 	InvitationLifetime = 7 * 24 * time.Hour
-	// What was revoked, used or has expired stays in the list for so long.
+	// invitationRetention is the time for which an invitation stays in the list after it was accepted or revoked, or
+	// expired.
 	invitationRetention = 30 * 24 * time.Hour
-	// MaxPending and MaxInvitations are the most that wait for an answer, and the most that are kept.
+	// MaxPending is the greatest number of pending invitations, MaxInvitations the greatest number of invitations in the
+	// list.
 	MaxPending     = 1000
 	MaxInvitations = 5000
 )
 
 var (
 	errNoInvitation   = entity.Errorf(entity.NotFound, "no such invitation")
-	errNoInvitationID = entity.Errorf(entity.InvalidRequest, "invitationId is empty or of another invitation")
+	errNoInvitationID = entity.Errorf(entity.InvalidRequest, "invitationId is empty or already in use")
 	errInvitedRole    = entity.Errorf(entity.InvalidRequest, "role must be editor or viewer")
-	errSecret         = entity.Errorf(entity.InvalidRequest, "secretSha256 is no SHA-256")
-	errAlreadyMember  = entity.Errorf(entity.AlreadyMember, "email is a member's")
-	errTooMany        = entity.Errorf(entity.LimitReached, "a workspace has at most %d pending invitations", MaxPending)
-	errTooManyKept    = entity.Errorf(entity.LimitReached, "a workspace makes at most %d invitations in 30 days", MaxInvitations)
+	errSecret         = entity.Errorf(entity.InvalidRequest, "secretSha256 is not a SHA-256 hash")
+	errAlreadyMember  = entity.Errorf(entity.AlreadyMember, "email is the address of a member")
+	errTooManyPending = entity.Errorf(entity.LimitReached, "a workspace has at most %d pending invitations", MaxPending)
+	errTooManyListed  = entity.Errorf(entity.LimitReached, "a workspace can create at most %d invitations in 30 days", MaxInvitations)
 	errConsumed       = entity.Errorf(entity.InvitationConsumed, "the invitation has been accepted")
 	errRevoked        = entity.Errorf(entity.InvitationRevoked, "the invitation has been revoked")
 	errExpired        = entity.Errorf(entity.InvitationExpired, "the invitation has expired")
-	errNotThatPerson  = entity.Errorf(entity.Forbidden, "an invitation is accepted by whom it is addressed to")
+	errNotInvited     = entity.Errorf(entity.Forbidden, "only the invited person can accept an invitation")
 )
 
-// invite makes an invitation or renews the pending one of the address. The same secret again is the same request.
-// Errors: already_member, limit_reached.
+// invite creates an invitation, or renews the pending one of the same address. A command with the secret, role and inviter
+// of the pending invitation is a repetition and has no effect. Errors: invalid_request, already_member, limit_reached.
 func invite(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) ([]workspacev1.Event, error) {
 	if err := checkInvite(c); err != nil {
 		return nil, err
@@ -51,9 +52,9 @@ func invite(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) (
 			return nil, errAlreadyMember
 		}
 	}
-	before := pendingOf(call, s, address)
+	before := pendingFor(call, s, address)
 	if before == nil {
-		if err := room(call, s, c.GetInvitationId()); err != nil {
+		if err := checkRoom(call, s, c.GetInvitationId()); err != nil {
 			return nil, err
 		}
 		before = &workspacev1.Invitation{Id: c.GetInvitationId(), CreatedAt: call.At(), Position: call.Version}
@@ -81,37 +82,39 @@ func checkInvite(c *workspacev1.Invite) error {
 		return errNoInvitationID
 	case c.GetRole() != workspacev1.Role_ROLE_EDITOR && c.GetRole() != workspacev1.Role_ROLE_VIEWER:
 		return errInvitedRole
-	case len(c.GetSecretSha256()) != 0 && len(c.GetSecretSha256()) != sha256.Size:
+	case len(c.GetSecretSha256()) != 0 && !entity.IsSHA256(c.GetSecretSha256()):
 		return errSecret
 	}
 	return nil
 }
 
-// room tells why there cannot be one more invitation with that id; nil where there can.
-func room(call entity.Call, s *workspacev1.Workspace, id string) error {
+// checkRoom returns an error if the workspace cannot have another invitation, with that id. Errors: invalid_request,
+// limit_reached.
+func checkRoom(call entity.Call, s *workspacev1.Workspace, id string) error {
 	if _, used := s.GetInvitations()[id]; used {
 		return errNoInvitationID
 	}
-	waiting, kept := 0, 0
+	pending, listed := 0, 0
 	for _, i := range s.GetInvitations() {
 		switch {
 		case Pending(call.At(), i):
-			waiting++
-			kept++
-		case !outdated(call.At(), i):
-			kept++
+			pending++
+			listed++
+		case !isOutdated(call.At(), i):
+			listed++
 		}
 	}
 	switch {
-	case waiting >= MaxPending:
-		return errTooMany
-	case kept >= MaxInvitations:
-		return errTooManyKept
+	case pending >= MaxPending:
+		return errTooManyPending
+	case listed >= MaxInvitations:
+		return errTooManyListed
 	}
 	return nil
 }
 
-func pendingOf(call entity.Call, s *workspacev1.Workspace, address string) *workspacev1.Invitation {
+// pendingFor returns the pending invitation of an address, or nil.
+func pendingFor(call entity.Call, s *workspacev1.Workspace, address string) *workspacev1.Invitation {
 	for _, i := range s.GetInvitations() {
 		if i.GetEmail() == address && Pending(call.At(), i) {
 			return i
@@ -120,30 +123,32 @@ func pendingOf(call entity.Call, s *workspacev1.Workspace, address string) *work
 	return nil
 }
 
-// Pending tells whether an invitation waits for its answer at a time, in milliseconds since the Unix epoch.
+// Pending reports whether an invitation can be accepted at a time, in milliseconds since the Unix epoch: it has not been
+// accepted or revoked, and has not expired.
 func Pending(at int64, i *workspacev1.Invitation) bool {
 	return i.GetRevokedAt() == 0 && i.GetConsumedAt() == 0 && at < i.GetExpiresAt()
 }
 
-// outdated tells whether an invitation has been settled for so long that it is forgotten.
-func outdated(at int64, i *workspacev1.Invitation) bool {
-	settled := i.GetExpiresAt()
+// isOutdated reports whether the retention of an invitation is over: it was accepted or revoked, or expired, too long ago.
+func isOutdated(at int64, i *workspacev1.Invitation) bool {
+	endedAt := i.GetExpiresAt()
 	for _, earlier := range []int64{i.GetRevokedAt(), i.GetConsumedAt()} {
 		if earlier != 0 {
-			settled = min(settled, earlier)
+			endedAt = min(endedAt, earlier)
 		}
 	}
-	return at-settled > invitationRetention.Milliseconds()
+	return at-endedAt > invitationRetention.Milliseconds()
 }
 
-// invited are the invitations with a new or renewed one, without those that were outdated when it was made.
-func invited(all map[string]*workspacev1.Invitation, one *workspacev1.Invitation) map[string]*workspacev1.Invitation {
-	next := entity.With(all, one.GetId(), one)
-	maps.DeleteFunc(next, func(_ string, i *workspacev1.Invitation) bool { return outdated(one.GetCreatedAt(), i) })
+// invitationsAfter returns the invitations after one was created or renewed, without those that were outdated when it was
+// created.
+func invitationsAfter(all map[string]*workspacev1.Invitation, made *workspacev1.Invitation) map[string]*workspacev1.Invitation {
+	next := entity.With(all, made.GetId(), made)
+	maps.DeleteFunc(next, func(_ string, i *workspacev1.Invitation) bool { return isOutdated(made.GetCreatedAt(), i) })
 	return next
 }
 
-// revokeInvitation. Errors: not_found, invitation_consumed.
+// revokeInvitation revokes an invitation. Errors: not_found, invitation_consumed.
 func revokeInvitation(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.RevokeInvitation,
 ) ([]workspacev1.Event, error) {
@@ -159,18 +164,20 @@ func revokeInvitation(
 	return []workspacev1.Event{&workspacev1.InvitationRevoked{InvitationId: invitation.GetId(), At: call.At()}}, nil
 }
 
-// acceptInvitation lets in whom Check keeps out: the person whose address the invitation names. To all others it is not
-// there. Errors: not_found, invitation_expired, invitation_revoked, workspace_suspended, workspace_closed.
+// acceptInvitation makes the invited person a member. It authorizes the sender itself, because Check refuses people who
+// are not members: the address of the person must be the address of the invitation. For all other people the invitation
+// does not exist. A member who accepts an invitation keeps the present role. Errors: forbidden, not_found,
+// invitation_expired, invitation_revoked, workspace_suspended, workspace_closed.
 func acceptInvitation(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.AcceptInvitation,
 ) ([]workspacev1.Event, error) {
 	person := c.GetPerson()
-	if !isPerson(call, person) {
-		return nil, errNotThatPerson
+	if !isSenderOrPlatform(call, person) {
+		return nil, errNotInvited
 	}
 	invitation, found := s.GetInvitations()[c.GetInvitationId()]
 	switch {
-	case !found, deleted(s), person.GetEmail() != invitation.GetEmail():
+	case !found, isDeleted(s), person.GetEmail() != invitation.GetEmail():
 		return nil, errNoInvitation
 	case invitation.GetConsumedAt() != 0 && invitation.GetConsumedBy() == person.GetUserId():
 		return nil, nil
@@ -181,7 +188,7 @@ func acceptInvitation(
 	case !Pending(call.At(), invitation):
 		return nil, errExpired
 	}
-	if err := takesChanges(s); err != nil {
+	if err := checkAcceptsChanges(s); err != nil {
 		return nil, err
 	}
 	role := invitation.GetRole()
@@ -193,7 +200,8 @@ func acceptInvitation(
 	}}, nil
 }
 
-func isPerson(call entity.Call, person *workspacev1.Person) bool {
+// isSenderOrPlatform reports whether a person has sent the command, or the platform has.
+func isSenderOrPlatform(call entity.Call, person *workspacev1.Person) bool {
 	if person.GetUserId() == "" {
 		return false
 	}
@@ -201,9 +209,9 @@ func isPerson(call entity.Call, person *workspacev1.Person) bool {
 		entity.Human(call.Principal) && call.Principal.GetUserId() == person.GetUserId()
 }
 
-func accepted(next *workspacev1.Workspace, e *workspacev1.InvitationAccepted) {
+func applyAccepted(next *workspacev1.Workspace, e *workspacev1.InvitationAccepted) {
 	person := e.GetPerson()
-	next.Invitations = altered(next.GetInvitations(), e.GetInvitationId(), func(i *workspacev1.Invitation) {
+	next.Invitations = entity.WithChanged(next.GetInvitations(), e.GetInvitationId(), func(i *workspacev1.Invitation) {
 		i.ConsumedAt, i.ConsumedBy, i.AcceptedSlug = e.GetAt(), person.GetUserId(), e.GetSlug()
 	})
 	if _, already := next.GetMembers()[person.GetUserId()]; already {
@@ -213,4 +221,14 @@ func accepted(next *workspacev1.Workspace, e *workspacev1.InvitationAccepted) {
 		UserId: person.GetUserId(), Role: e.GetRole(), JoinedAt: e.GetAt(),
 		Email: person.GetEmail(), Name: person.GetName(), Position: e.GetPosition(),
 	})
+}
+
+// reportInvitationMailed completes the task that mails an invitation. A report of another mail has no effect.
+func reportInvitationMailed(call entity.Call, s *workspacev1.Workspace, c *workspacev1.ReportInvitationMailed) []workspacev1.Event {
+	if i := s.GetInvitations()[c.GetInvitationId()]; i.GetMailId() == "" || i.GetMailId() != c.GetMailId() {
+		return nil
+	}
+	return []workspacev1.Event{&workspacev1.InvitationMailed{
+		InvitationId: c.GetInvitationId(), MailId: c.GetMailId(), GivenUp: c.GetGivenUp(), At: call.At(),
+	}}
 }

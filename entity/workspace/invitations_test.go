@@ -14,15 +14,15 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-func inviting(id, email, secretOf string) *workspacev1.Invite {
+func newInvite(id, email, secretOf string) *workspacev1.Invite {
 	return &workspacev1.Invite{
 		InvitationId: id, Email: email, Role: editor, SecretSha256: secret(secretOf), Inviter: somebody("ann"),
 	}
 }
 
 func TestInvite(t *testing.T) {
-	w := founded(t)
-	reply, _ := w.must(person("ann"), inviting("inv_1", "Bob@Example.COM", "x"))
+	w := newReadyWorld(t)
+	reply, _ := w.must(person("ann"), newInvite("inv_1", "Bob@Example.COM", "x"))
 	first := &workspacev1.Invitation{
 		Id: "inv_1", Email: "bob@example.com", Role: editor, CreatedAt: noon.UnixMilli(),
 		ExpiresAt: noon.Add(7 * day).UnixMilli(), Inviter: somebody("ann"), SecretSha256: secret("x"), Position: 3,
@@ -31,10 +31,10 @@ func TestInvite(t *testing.T) {
 		t.Fatalf("%v, want %v", reply, want)
 	}
 	w.now = w.now.Add(day)
-	if again := w.unchanged(person("ann"), inviting("inv_1", "bob@example.com", "x")); !proto.Equal(again, reply) {
+	if again := w.mustNotChange(person("ann"), newInvite("inv_1", "bob@example.com", "x")); !proto.Equal(again, reply) {
 		t.Errorf("sent again: %v", again)
 	}
-	renewal := inviting("inv_2", "bob@example.com", "y")
+	renewal := newInvite("inv_2", "bob@example.com", "y")
 	renewal.Role, renewal.Inviter = viewer, nil
 	reply, _ = w.must(person("ann"), renewal)
 	renewed := proto.CloneOf(first)
@@ -44,18 +44,18 @@ func TestInvite(t *testing.T) {
 		t.Errorf("%v, want %v", reply, want)
 	}
 	w.now = w.now.Add(7 * day)
-	reply, _ = w.must(person("ann"), inviting("inv_3", "bob@example.com", "z"))
+	reply, _ = w.must(person("ann"), newInvite("inv_3", "bob@example.com", "z"))
 	if reply.(*workspacev1.Invited).GetRenewed() || len(w.s.GetInvitations()) != 2 {
 		t.Errorf("an expired one is renewed: %v", reply)
 	}
 }
 
 func TestInviteIsRefused(t *testing.T) {
-	w := founded(t)
-	w.must(person("ann"), inviting("inv_1", "bob@example.com", "x"))
+	w := newReadyWorld(t)
+	w.must(person("ann"), newInvite("inv_1", "bob@example.com", "x"))
 	w.must(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_1"})
 	changed := func(change func(*workspacev1.Invite)) *workspacev1.Invite {
-		c := inviting("inv_2", "cat@example.com", "x")
+		c := newInvite("inv_2", "cat@example.com", "x")
 		change(c)
 		return c
 	}
@@ -63,9 +63,9 @@ func TestInviteIsRefused(t *testing.T) {
 		c    *workspacev1.Invite
 		code entity.Code
 	}{
-		"a member":         {inviting("inv_2", "ANN@example.com", "x"), entity.AlreadyMember},
+		"a member":         {newInvite("inv_2", "ANN@example.com", "x"), entity.AlreadyMember},
 		"as owner":         {changed(func(c *workspacev1.Invite) { c.Role = owner }), entity.InvalidRequest},
-		"as nothing":       {changed(func(c *workspacev1.Invite) { c.Role = 0 }), entity.InvalidRequest},
+		"without role":     {changed(func(c *workspacev1.Invite) { c.Role = 0 }), entity.InvalidRequest},
 		"no address":       {changed(func(c *workspacev1.Invite) { c.Email = "" }), entity.InvalidRequest},
 		"not of ASCII":     {changed(func(c *workspacev1.Invite) { c.Email = "\u212aat@example.com" }), entity.InvalidRequest},
 		"a named address":  {changed(func(c *workspacev1.Invite) { c.Email = "Cat <cat@example.com>" }), entity.InvalidRequest},
@@ -76,7 +76,7 @@ func TestInviteIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.t = t
-			w.refused(person("ann"), test.c, test.code)
+			w.mustRefuse(person("ann"), test.c, test.code)
 		})
 	}
 }
@@ -98,33 +98,34 @@ func TestInvitationsAreBounded(t *testing.T) {
 	add(workspace.MaxPending-1, waiting)
 	add(1000, forgotten)
 	add(workspace.MaxInvitations-workspace.MaxPending, revoked)
-	if code := decide(person("owner"), s, inviting("inv_9", "y@example.com", "y")); code != "" {
+	if code := decide(person("owner"), s, newInvite("inv_9", "y@example.com", "y")); code != "" {
 		t.Fatalf("the last one: %q", code)
 	}
 	add(1, revoked)
-	if code := decide(person("owner"), s, inviting("inv_9", "y@example.com", "y")); code != entity.LimitReached {
+	if code := decide(person("owner"), s, newInvite("inv_9", "y@example.com", "y")); code != entity.LimitReached {
 		t.Errorf("too many in all: %q", code)
 	}
 	clear(s.Invitations)
 	add(workspace.MaxPending, waiting)
-	if code := decide(person("owner"), s, inviting("inv_9", "y@example.com", "y")); code != entity.LimitReached {
+	if code := decide(person("owner"), s, newInvite("inv_9", "y@example.com", "y")); code != entity.LimitReached {
 		t.Errorf("too many pending: %q", code)
 	}
-	if code := decide(person("owner"), s, inviting("inv_9", address("inv_x0"), "y")); code != "" {
+	if code := decide(person("owner"), s, newInvite("inv_9", address("inv_x0"), "y")); code != "" {
 		t.Errorf("a renewal among many: %q", code)
 	}
 }
 
-// What has been settled for 30 days goes with the next new invitation, from the state and, by world.check, the list.
-func TestSettledInvitationsAreForgotten(t *testing.T) {
-	w := founded(t)
+// TestOutdatedInvitationsAreRemoved checks that the next invitation removes those that ended 30 days ago from the state
+// and, with world.check, from the list.
+func TestOutdatedInvitationsAreRemoved(t *testing.T) {
+	w := newReadyWorld(t)
 	for _, id := range []string{"bob", "cat", "dan", "eve"} {
-		w.must(person("ann"), inviting("inv_"+id, address(id), "x"))
+		w.must(person("ann"), newInvite("inv_"+id, address(id), "x"))
 	}
 	w.must(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_bob"})
 	w.must(person("cat"), &workspacev1.AcceptInvitation{InvitationId: "inv_cat", Person: somebody("cat")})
 	w.now = noon.Add(6 * day)
-	w.must(person("ann"), inviting("inv_x", address("eve"), "y"))
+	w.must(person("ann"), newInvite("inv_x", address("eve"), "y"))
 	for _, step := range []struct {
 		after time.Duration
 		want  int
@@ -132,7 +133,7 @@ func TestSettledInvitationsAreForgotten(t *testing.T) {
 		{30 * day, 5}, {30*day + time.Millisecond, 4}, {37*day + time.Millisecond, 4}, {43*day + time.Millisecond, 4},
 	} {
 		w.now = noon.Add(step.after)
-		w.must(person("ann"), inviting("inv_f"+step.after.String(), fmt.Sprintf("f%d@example.com", step.after), "x"))
+		w.must(person("ann"), newInvite("inv_f"+step.after.String(), fmt.Sprintf("f%d@example.com", step.after), "x"))
 		if n := len(w.s.GetInvitations()); n != step.want {
 			t.Errorf("after %v: %d, want %d", step.after, n, step.want)
 		}
@@ -140,24 +141,24 @@ func TestSettledInvitationsAreForgotten(t *testing.T) {
 }
 
 func TestRevokeInvitation(t *testing.T) {
-	w := founded(t)
-	w.must(person("ann"), inviting("inv_1", address("bob"), "x"))
-	w.must(person("ann"), inviting("inv_2", address("cat"), "x"))
+	w := newReadyWorld(t)
+	w.must(person("ann"), newInvite("inv_1", address("bob"), "x"))
+	w.must(person("ann"), newInvite("inv_2", address("cat"), "x"))
 	w.must(person("cat"), &workspacev1.AcceptInvitation{InvitationId: "inv_2", Person: somebody("cat")})
 	first, _ := w.must(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_1"})
 	w.now = w.now.Add(time.Hour)
-	again := w.unchanged(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_1"})
+	again := w.mustNotChange(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_1"})
 	if first.(*workspacev1.Invitation).GetRevokedAt() != noon.UnixMilli() || !proto.Equal(first, again) {
 		t.Errorf("%v, again %v", first, again)
 	}
-	w.refused(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_2"}, entity.InvitationConsumed)
-	w.refused(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_3"}, entity.NotFound)
-	w.refused(person("bob"), &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("bob")}, entity.InvitationRevoked)
+	w.mustRefuse(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_2"}, entity.InvitationConsumed)
+	w.mustRefuse(person("ann"), &workspacev1.RevokeInvitation{InvitationId: "inv_3"}, entity.NotFound)
+	w.mustRefuse(person("bob"), &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("bob")}, entity.InvitationRevoked)
 }
 
 func TestAcceptInvitation(t *testing.T) {
-	w := founded(t)
-	w.must(person("ann"), inviting("inv_1", address("bob"), "x"))
+	w := newReadyWorld(t)
+	w.must(person("ann"), newInvite("inv_1", address("bob"), "x"))
 	accept := &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("bob")}
 	reply, _ := w.must(person("bob"), accept)
 	where := &workspacev1.Description{Workspace: &workspacev1.Workspace{Id: acme, Slug: "acme"}}
@@ -168,27 +169,28 @@ func TestAcceptInvitation(t *testing.T) {
 		t.Errorf("%v", m)
 	}
 	w.now = w.now.Add(10 * day)
-	if again := w.unchanged(person("bob"), accept); !proto.Equal(again, where) {
+	if again := w.mustNotChange(person("bob"), accept); !proto.Equal(again, where) {
 		t.Errorf("again: %v", again)
 	}
 	w.must(entity.Platform(), &workspacev1.RenameWorkspace{Slug: "apex"})
 	w.must(person("ann"), &workspacev1.RemoveMember{UserId: "bob"})
-	if again := w.unchanged(person("bob"), accept); !proto.Equal(again, where) {
+	if again := w.mustNotChange(person("bob"), accept); !proto.Equal(again, where) {
 		t.Errorf("again, once renamed: %v", again)
 	}
-	w.must(person("ann"), inviting("inv_2", "boss@example.com", "x"))
+	w.must(person("ann"), newInvite("inv_2", "boss@example.com", "x"))
 	alike := &workspacev1.AcceptInvitation{InvitationId: "inv_2", Person: somebody("eve")}
 	alike.Person.Email = "bo\u017fs@example.com" // which case folding takes for an s
-	w.refused(person("eve"), alike, entity.NotFound)
+	w.mustRefuse(person("eve"), alike, entity.NotFound)
 	other := &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("eve")}
 	other.Person.Email = address("bob")
-	w.refused(person("eve"), other, entity.NotFound)
+	w.mustRefuse(person("eve"), other, entity.NotFound)
 }
 
-// What was accepted before its slug was kept tells who is still a member.
-func TestAnAcceptanceWithoutASlug(t *testing.T) {
-	w := founded(t)
-	w.must(person("ann"), inviting("inv_1", address("bob"), "x"))
+// TestAcceptedWithoutSlug checks that only a member learns the slug if the invitation was accepted before AcceptedSlug
+// existed.
+func TestAcceptedWithoutSlug(t *testing.T) {
+	w := newReadyWorld(t)
+	w.must(person("ann"), newInvite("inv_1", address("bob"), "x"))
 	w.s = workspace.Evolve(w.s, &workspacev1.InvitationAccepted{InvitationId: "inv_1", Person: somebody("bob"), Role: editor, At: 1})
 	accept := &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("bob")}
 	for _, want := range []string{"acme", ""} {
@@ -201,8 +203,8 @@ func TestAnAcceptanceWithoutASlug(t *testing.T) {
 }
 
 func TestAcceptInvitationIsRefused(t *testing.T) {
-	w := founded(t)
-	w.must(person("ann"), inviting("inv_1", address("bob"), "x"))
+	w := newReadyWorld(t)
+	w.must(person("ann"), newInvite("inv_1", address("bob"), "x"))
 	bob := func(id string) *workspacev1.AcceptInvitation {
 		return &workspacev1.AcceptInvitation{InvitationId: id, Person: somebody("bob")}
 	}
@@ -210,26 +212,26 @@ func TestAcceptInvitationIsRefused(t *testing.T) {
 		nil, person("eve"), {Kind: wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, UserId: "bob"},
 		{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_APP, UserId: "bob", WorkspaceId: acme},
 	} {
-		w.refused(p, bob("inv_1"), entity.Forbidden)
+		w.mustRefuse(p, bob("inv_1"), entity.Forbidden)
 	}
-	w.refused(entity.Platform(), &workspacev1.AcceptInvitation{InvitationId: "inv_1"}, entity.Forbidden)
-	w.refused(person("bob"), bob("inv_2"), entity.NotFound)
-	w.refused(person("eve"), &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("eve")}, entity.NotFound)
+	w.mustRefuse(entity.Platform(), &workspacev1.AcceptInvitation{InvitationId: "inv_1"}, entity.Forbidden)
+	w.mustRefuse(person("bob"), bob("inv_2"), entity.NotFound)
+	w.mustRefuse(person("eve"), &workspacev1.AcceptInvitation{InvitationId: "inv_1", Person: somebody("eve")}, entity.NotFound)
 	w.must(person("ann"), &workspacev1.Suspend{})
-	w.refused(person("bob"), bob("inv_1"), entity.WorkspaceSuspended)
+	w.mustRefuse(person("bob"), bob("inv_1"), entity.WorkspaceSuspended)
 	w.must(person("ann"), &workspacev1.Resume{})
 	w.now = noon.Add(7 * day)
-	w.refused(person("bob"), bob("inv_1"), entity.InvitationExpired)
+	w.mustRefuse(person("bob"), bob("inv_1"), entity.InvitationExpired)
 	w.now = w.now.Add(-time.Millisecond)
 	w.must(entity.Platform(), bob("inv_1"))
 }
 
-// Who became a member while an invitation to another address of theirs was under way keeps the role they have.
-func TestAMemberWhoAcceptsKeepsTheirRole(t *testing.T) {
-	w := founded(t)
+// TestMemberKeepsRoleOnAccept checks a person who accepts an invitation and is already a member.
+func TestMemberKeepsRoleOnAccept(t *testing.T) {
+	w := newReadyWorld(t)
 	w.join("bob", owner)
 	joined := w.s.GetMembers()["bob"]
-	w.must(person("ann"), inviting("inv_1", "b@example.com", "x"))
+	w.must(person("ann"), newInvite("inv_1", "b@example.com", "x"))
 	w.must(person("bob"), &workspacev1.AcceptInvitation{
 		InvitationId: "inv_1", Person: &workspacev1.Person{UserId: "bob", Email: "b@example.com"},
 	})
@@ -242,11 +244,11 @@ func TestAMemberWhoAcceptsKeepsTheirRole(t *testing.T) {
 }
 
 func TestDescribeInvitation(t *testing.T) {
-	w := founded(t)
-	invited, _ := w.must(person("ann"), inviting("inv_1", address("bob"), "x"))
-	described := w.unchanged(entity.Platform(), &workspacev1.DescribeInvitation{InvitationId: "inv_1"})
+	w := newReadyWorld(t)
+	invited, _ := w.must(person("ann"), newInvite("inv_1", address("bob"), "x"))
+	described := w.mustNotChange(entity.Platform(), &workspacev1.DescribeInvitation{InvitationId: "inv_1"})
 	if !proto.Equal(described, invited.(*workspacev1.Invited).GetInvitation()) {
 		t.Errorf("%v", described)
 	}
-	w.refused(entity.Platform(), &workspacev1.DescribeInvitation{InvitationId: "inv_2"}, entity.NotFound)
+	w.mustRefuse(entity.Platform(), &workspacev1.DescribeInvitation{InvitationId: "inv_2"}, entity.NotFound)
 }

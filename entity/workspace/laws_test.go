@@ -27,7 +27,7 @@ var (
 	anyInvite = rapid.Custom(func(t *rapid.T) string { return fmt.Sprintf("inv_%d", rapid.IntRange(1, 12).Draw(t, "invitation")) })
 )
 
-func anybody() *rapid.Generator[*wirev1.Principal] {
+func drawPrincipal() *rapid.Generator[*wirev1.Principal] {
 	return rapid.Custom(func(t *rapid.T) *wirev1.Principal {
 		id := anyPerson.Draw(t, "who")
 		switch rapid.IntRange(0, 9).Draw(t, "as") {
@@ -44,8 +44,8 @@ func anybody() *rapid.Generator[*wirev1.Principal] {
 	})
 }
 
-// administration are the commands by which people contend.
-func administration() *rapid.Generator[workspacev1.Command] {
+// drawAdminCommand draws commands for members, invitations and the name.
+func drawAdminCommand() *rapid.Generator[workspacev1.Command] {
 	return rapid.Custom(func(t *rapid.T) workspacev1.Command {
 		switch rapid.IntRange(0, 9).Draw(t, "command") {
 		case 0, 1:
@@ -73,8 +73,8 @@ func administration() *rapid.Generator[workspacev1.Command] {
 	})
 }
 
-// standings are the commands that suspend, report and record.
-func standings() *rapid.Generator[workspacev1.Command] {
+// drawStatusCommand draws commands that suspend the workspace, report about it or record audit events.
+func drawStatusCommand() *rapid.Generator[workspacev1.Command] {
 	return rapid.Custom(func(t *rapid.T) workspacev1.Command {
 		switch rapid.IntRange(0, 8).Draw(t, "command") {
 		case 0:
@@ -101,7 +101,7 @@ func standings() *rapid.Generator[workspacev1.Command] {
 	})
 }
 
-func anchoring() *rapid.Generator[workspacev1.Command] {
+func drawAnchorCommand() *rapid.Generator[workspacev1.Command] {
 	return rapid.Custom(func(t *rapid.T) workspacev1.Command {
 		id, path := anyAnchor.Draw(t, "anchor"), anyPath.Draw(t, "path")
 		switch rapid.IntRange(0, 8).Draw(t, "command") {
@@ -124,34 +124,35 @@ func anchoring() *rapid.Generator[workspacev1.Command] {
 	})
 }
 
-func anything() *rapid.Generator[workspacev1.Command] {
+func drawAnyCommand() *rapid.Generator[workspacev1.Command] {
 	return rapid.Custom(func(t *rapid.T) workspacev1.Command {
 		switch rapid.IntRange(0, 5).Draw(t, "subject") {
 		case 0, 1, 2:
-			return administration().Draw(t, "administration")
+			return drawAdminCommand().Draw(t, "administration")
 		case 3:
-			return standings().Draw(t, "standing")
+			return drawStatusCommand().Draw(t, "standing")
 		default:
-			return anchoring().Draw(t, "anchors")
+			return drawAnchorCommand().Draw(t, "anchors")
 		}
 	})
 }
 
-// Whoever contends, the lists are the state's, each change is one audit row, and the payer stays an owner: world.check.
-func TestContendingAdministrators(t *testing.T) {
+// TestRandomCommands checks with world.check that the lists follow the state, that each change has one audit row and that
+// the billing user remains an owner.
+func TestRandomCommands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := founded(t)
+		w := newReadyWorld(t)
 		if rapid.Bool().Draw(t, "a team") {
 			w.join("bob", workspacev1.Role_ROLE_OWNER)
 			w.join("cat", workspacev1.Role_ROLE_EDITOR)
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, 24, 24 * 8, 24 * 31}).Draw(t, "hours")) * time.Hour)
-			before, p := w.s, anybody().Draw(t, "principal")
-			c := anything().Draw(t, "command")
+			before, p := w.s, drawPrincipal().Draw(t, "principal")
+			c := drawAnyCommand().Draw(t, "command")
 			_, events, err := w.send(p, c)
 			if !entity.IsPlatform(p) {
-				holdBack(t, before, c, events, err)
+				checkAcceptsNoChanges(t, before, c, events, err)
 			}
 		}
 		replayed := workspace.Zero(acme)
@@ -159,22 +160,22 @@ func TestContendingAdministrators(t *testing.T) {
 			replayed = workspace.Evolve(replayed, e)
 		}
 		if !proto.Equal(replayed, w.s) {
-			t.Fatalf("replayed %v, lived %v", replayed, w.s)
+			t.Fatalf("the replayed state is %v, the live state %v", replayed, w.s)
 		}
 	})
 }
 
-// holdBack fails the test where a person changed what takes no change.
-func holdBack(t *rapid.T, s *workspacev1.Workspace, c workspacev1.Command, events []workspacev1.Event, err error) {
+// checkAcceptsNoChanges fails the test if a person changed a workspace that accepts no changes.
+func checkAcceptsNoChanges(t *rapid.T, s *workspacev1.Workspace, c workspacev1.Command, events []workspacev1.Event, err error) {
 	t.Helper()
 	switch c.(type) {
 	case *workspacev1.Suspend, *workspacev1.Resume:
 		if s.GetSuspension().GetByOperator() && len(events) > 0 {
-			t.Fatalf("a person touched an operator's suspension: %v", events)
+			t.Fatalf("a person changed the suspension by an operator: %v", events)
 		}
 	default:
-		still := s.GetSuspension() != nil || s.GetStatus() >= workspacev1.Status_STATUS_ARCHIVED
-		if still && len(events) > 0 {
+		refuses := s.GetSuspension() != nil || s.GetStatus() >= workspacev1.Status_STATUS_ARCHIVED
+		if refuses && len(events) > 0 {
 			t.Fatalf("%T while %v, %v: %v", c, s.GetStatus(), s.GetSuspension(), events)
 		}
 	}

@@ -1,6 +1,11 @@
 package workspace
 
 import (
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
 	"github.com/atelier-run/atelier/entity"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -8,11 +13,11 @@ import (
 var (
 	errNoMember    = entity.Errorf(entity.NotFound, "no such member")
 	errRole        = entity.Errorf(entity.InvalidRequest, "role must be owner, editor or viewer")
-	errBillingUser = entity.Errorf(entity.BillingUser, "who pays for the workspace stays its owner")
-	errFinalOwner  = entity.Errorf(entity.FinalOwner, "the last owner of a workspace stays its owner")
+	errBillingUser = entity.Errorf(entity.BillingUser, "the billing user of a workspace must remain its owner")
+	errFinalOwner  = entity.Errorf(entity.FinalOwner, "the last owner of a workspace must remain its owner")
 )
 
-// changeRole. Errors: not_found, billing_user, final_owner.
+// changeRole gives a member another role. Errors: invalid_request, not_found, billing_user, final_owner.
 func changeRole(call entity.Call, s *workspacev1.Workspace, c *workspacev1.ChangeRole) ([]workspacev1.Event, error) {
 	member, found := s.GetMembers()[c.GetUserId()]
 	switch {
@@ -23,7 +28,7 @@ func changeRole(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Chang
 	case member.GetRole() == c.GetRole():
 		return nil, nil
 	}
-	if err := dispensable(s, member); err != nil {
+	if err := checkMayLoseOwner(s, member); err != nil {
 		return nil, err
 	}
 	return []workspacev1.Event{&workspacev1.MemberRoleChanged{
@@ -31,7 +36,7 @@ func changeRole(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Chang
 	}}, nil
 }
 
-// removeMember. Errors: billing_user, final_owner.
+// removeMember removes a member. It has no effect if the person is not a member. Errors: billing_user, final_owner.
 func removeMember(
 	call entity.Call, s *workspacev1.Workspace, c *workspacev1.RemoveMember,
 ) ([]workspacev1.Event, error) {
@@ -39,7 +44,7 @@ func removeMember(
 	if !found {
 		return nil, nil
 	}
-	if err := dispensable(s, member); err != nil {
+	if err := checkMayLoseOwner(s, member); err != nil {
 		return nil, err
 	}
 	return []workspacev1.Event{&workspacev1.MemberRemoved{
@@ -48,8 +53,8 @@ func removeMember(
 	}}, nil
 }
 
-// dispensable tells why a workspace cannot do without a member as an owner; nil where it can.
-func dispensable(s *workspacev1.Workspace, member *workspacev1.Membership) error {
+// checkMayLoseOwner returns an error if the member must remain an owner: the billing user, and the last owner.
+func checkMayLoseOwner(s *workspacev1.Workspace, member *workspacev1.Membership) error {
 	switch {
 	case member.GetUserId() == s.GetBillingUserId():
 		return errBillingUser
@@ -64,6 +69,7 @@ func dispensable(s *workspacev1.Workspace, member *workspacev1.Membership) error
 	return errFinalOwner
 }
 
+// updateMember records the current address and name of a member, which the user entity reports.
 func updateMember(s *workspacev1.Workspace, c *workspacev1.UpdateMember) ([]workspacev1.Event, error) {
 	person := c.GetPerson()
 	member, found := s.GetMembers()[person.GetUserId()]
@@ -76,4 +82,48 @@ func updateMember(s *workspacev1.Workspace, c *workspacev1.UpdateMember) ([]work
 func isRole(role workspacev1.Role) bool {
 	_, known := workspacev1.Role_name[int32(role)]
 	return known && role != workspacev1.Role_ROLE_UNSPECIFIED
+}
+
+// matchesMember reports whether the email or the name of a member contains the search text, ignoring case.
+func matchesMember(row []byte, search string) bool {
+	var member workspacev1.Membership
+	if proto.Unmarshal(row, &member) != nil {
+		return false
+	}
+	search = strings.ToLower(search)
+	return strings.Contains(strings.ToLower(member.GetEmail()), search) || strings.Contains(strings.ToLower(member.GetName()), search)
+}
+
+// lockRemovalID returns the id of the task that removes the file locks of a member after a change of role. It is empty if
+// the member keeps the right to change files, or did not have it.
+func lockRemovalID(call entity.Call, from, to workspacev1.Role) string {
+	if !mayWriteFiles(from) || mayWriteFiles(to) {
+		return ""
+	}
+	return "locks." + strconv.FormatUint(call.Version, 10)
+}
+
+func mayWriteFiles(role workspacev1.Role) bool {
+	return hasCapability(unrestricted, role, entity.FilesWrite)
+}
+
+// updateLockRemoval adds the removal of a person's locks to the next state if taskID is set, and cancels it if the person
+// may change files again. at is the time of the request, in milliseconds since the Unix epoch.
+func updateLockRemoval(next *workspacev1.Workspace, userID, taskID string, at int64) {
+	switch {
+	case taskID != "":
+		next.LockRemovals = entity.With(next.GetLockRemovals(), userID, &workspacev1.LockRemoval{
+			UserId: userID, TaskId: taskID, RequestedAt: at,
+		})
+	case next.GetLockRemovals()[userID] != nil && mayWriteFiles(next.GetMembers()[userID].GetRole()):
+		next.LockRemovals = entity.Without(next.GetLockRemovals(), userID)
+	}
+}
+
+// reportLocksRemoved completes the task of the command. A report of another task has no effect.
+func reportLocksRemoved(call entity.Call, s *workspacev1.Workspace, c *workspacev1.ReportLocksRemoved) []workspacev1.Event {
+	if removal := s.GetLockRemovals()[c.GetUserId()]; removal == nil || removal.GetTaskId() != c.GetTaskId() {
+		return nil
+	}
+	return []workspacev1.Event{&workspacev1.LocksRemoved{UserId: c.GetUserId(), At: call.At()}}
 }

@@ -18,7 +18,7 @@ const (
 )
 
 func TestChangeRole(t *testing.T) {
-	w := founded(t)
+	w := newReadyWorld(t)
 	w.join("bob", editor)
 	reply, events := w.must(person("ann"), &workspacev1.ChangeRole{UserId: "bob", Role: owner})
 	want := &workspacev1.Membership{
@@ -27,33 +27,33 @@ func TestChangeRole(t *testing.T) {
 	if !proto.Equal(reply, want) || len(events) != 1 {
 		t.Errorf("%v, %v", reply, events)
 	}
-	w.unchanged(person("ann"), &workspacev1.ChangeRole{UserId: "bob", Role: owner})
-	w.unchanged(person("bob"), &workspacev1.ChangeRole{UserId: "ann", Role: owner})
-	w.refused(person("bob"), &workspacev1.ChangeRole{UserId: "ann", Role: viewer}, entity.BillingUser)
-	w.refused(entity.Platform(), &workspacev1.ChangeRole{UserId: "ann", Role: viewer}, entity.BillingUser)
-	w.refused(person("ann"), &workspacev1.ChangeRole{UserId: "eve", Role: viewer}, entity.NotFound)
+	w.mustNotChange(person("ann"), &workspacev1.ChangeRole{UserId: "bob", Role: owner})
+	w.mustNotChange(person("bob"), &workspacev1.ChangeRole{UserId: "ann", Role: owner})
+	w.mustRefuse(person("bob"), &workspacev1.ChangeRole{UserId: "ann", Role: viewer}, entity.BillingUser)
+	w.mustRefuse(entity.Platform(), &workspacev1.ChangeRole{UserId: "ann", Role: viewer}, entity.BillingUser)
+	w.mustRefuse(person("ann"), &workspacev1.ChangeRole{UserId: "eve", Role: viewer}, entity.NotFound)
 	for _, role := range []workspacev1.Role{0, 4, -1} {
-		w.refused(person("ann"), &workspacev1.ChangeRole{UserId: "bob", Role: role}, entity.InvalidRequest)
+		w.mustRefuse(person("ann"), &workspacev1.ChangeRole{UserId: "bob", Role: role}, entity.InvalidRequest)
 	}
 	w.must(person("bob"), &workspacev1.ChangeRole{UserId: "bob", Role: viewer})
-	w.refused(person("bob"), &workspacev1.ChangeRole{UserId: "bob", Role: owner}, entity.Forbidden)
+	w.mustRefuse(person("bob"), &workspacev1.ChangeRole{UserId: "bob", Role: owner}, entity.Forbidden)
 }
 
 func TestRemoveMember(t *testing.T) {
-	w := founded(t)
+	w := newReadyWorld(t)
 	w.join("bob", owner)
-	w.refused(person("bob"), &workspacev1.RemoveMember{UserId: "ann"}, entity.BillingUser)
+	w.mustRefuse(person("bob"), &workspacev1.RemoveMember{UserId: "ann"}, entity.BillingUser)
 	for _, removed := range []bool{true, false} {
 		reply, _ := w.must(person("ann"), &workspacev1.RemoveMember{UserId: "bob"})
 		if reply.(*workspacev1.Removed).GetRemoved() != removed {
 			t.Errorf("%v, want %v", reply, removed)
 		}
 	}
-	w.refused(person("bob"), &workspacev1.DescribeWorkspace{}, entity.NotFound)
+	w.mustRefuse(person("bob"), &workspacev1.DescribeWorkspace{}, entity.NotFound)
 }
 
-// The payer is an owner, so that the last owner is hardly ever another; the rule does not rely on it.
-func TestTheLastOwnerStays(t *testing.T) {
+// TestLastOwnerIsRequired removes the billing user first: normally the last owner is the billing user.
+func TestLastOwnerIsRequired(t *testing.T) {
 	s := peopled()
 	s.BillingUserId = "editor"
 	for _, c := range []workspacev1.Command{
@@ -71,22 +71,22 @@ func TestTheLastOwnerStays(t *testing.T) {
 }
 
 func TestUpdateMember(t *testing.T) {
-	w := founded(t)
+	w := newReadyWorld(t)
 	before := len(w.lists["audit"])
 	w.must(entity.Platform(), &workspacev1.UpdateMember{Person: &workspacev1.Person{UserId: "ann", Email: "a@example.com", Name: "Ann A."}})
 	if m := w.s.GetMembers()["ann"]; m.GetEmail() != "a@example.com" || m.GetName() != "Ann A." || m.GetRole() != owner {
 		t.Errorf("%v", m)
 	}
-	w.unchanged(entity.Platform(), &workspacev1.UpdateMember{Person: &workspacev1.Person{UserId: "ann", Email: "a@example.com", Name: "Ann A."}})
-	w.unchanged(entity.Platform(), &workspacev1.UpdateMember{Person: somebody("eve")})
-	w.unchanged(entity.Platform(), &workspacev1.UpdateMember{})
+	w.mustNotChange(entity.Platform(), &workspacev1.UpdateMember{Person: &workspacev1.Person{UserId: "ann", Email: "a@example.com", Name: "Ann A."}})
+	w.mustNotChange(entity.Platform(), &workspacev1.UpdateMember{Person: somebody("eve")})
+	w.mustNotChange(entity.Platform(), &workspacev1.UpdateMember{})
 	if len(w.lists["audit"]) != before {
 		t.Error("the log says so")
 	}
 }
 
-// Ten thousand members cost only what changes them.
-func TestMembersAreSharedByStatesThatDoNotChangeThem(t *testing.T) {
+// TestEventsShareMembers checks that events that do not change the members do not copy them.
+func TestEventsShareMembers(t *testing.T) {
 	s := open()
 	for i := range 10_000 {
 		id := fmt.Sprintf("usr_%d", i)

@@ -1,41 +1,65 @@
-// Package workspace holds the rules of a workspace: how it comes to be, who belongs to it, who may do what in it, and
-// what is bound to the paths of its drive.
+// Package workspace implements the rules of workspaces: their status, members and invitations, the authorization of every
+// command and operation in them, and the anchors that bind apps and shares to paths of the drive.
 //
 //	(none) ──CreateWorkspace──► provisioning ──ReportReady──► active ◄─ReportReady──ReportUnhealthy─► unhealthy
 //
 //	any ──ChangeStatus──► archived, retired, deleted      archived, retired, unhealthy ──ChangeStatus──► active
 //
-// Only an operator archives, retires or deletes, and opens again; what the computer reports changes none of these. A
-// deleted workspace is there for the platform alone and never changes again. Beside its status, a workspace may be
-// suspended (suspension.go): it can then be read, and changed by the platform alone.
+// Only an operator changes the status to archived, retired or deleted, and back to active. Reports of the computer do not
+// change these statuses. A deleted workspace exists only for the platform and never changes again. Beside its status, a
+// workspace may be suspended: it can then be read, and only the platform can change it (status.go).
 //
-// The creator is its owner and billing user from the first event on, and stays both (members.go). People come in by
-// invitation (invitations.go). Anchors bind what stands at a path of the drive (anchors.go).
+// The creator is the billing user and therefore always an owner (members.go). Other people join by invitation
+// (invitations.go). An anchor binds an app, an agent or a share to a path of the drive (anchors.go).
 //
-// Whatever belongs to a workspace is guarded by Check or Allow (access.go), on the principal of the call. What each
-// command needs is one table (kind.go). Beside the events lie the entries of five lists, members, invitations, anchors,
-// those of them that are broken, and the audit log, which has one row for each change (rows.go, log.go).
+// Check authorizes commands and other operations for the principal of the call; one table says what each command needs
+// (access.go). A workspace has five lists: members, invitations, anchors, broken anchors, and the audit log, which gets one
+// row for each change (rows.go). effects.go has its tasks, its timer and the commands that follow from its events.
+//
+// A person joins a workspace by a chain of commands over four entities:
+//
+//  1. A member sends Invite: InvitationCreated, which opens a MailTask if the node sends mail.
+//  2. React sends AddInvitation to the email address, so that its owner finds the invitation, also one who signs up later.
+//  3. The invited person sends AcceptInvitation to the workspace: InvitationAccepted, which makes the person a member.
+//  4. React sends JoinWorkspace to the user: WorkspaceJoined, so that the user's workspaces can be listed.
+//  5. The user sends UpdateMember to the workspace, and again whenever the name changes (package user, React).
 package workspace
 
 import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/audit"
+	"github.com/atelier-run/atelier/entity/email"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// Zero is the state before the first event.
+// Kind describes workspaces to the runtime.
+var Kind = Rules.Kind()
+
+// Rules are the rules of workspaces.
+var Rules = entity.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
+	Name: entity.KindWorkspace, Zero: Zero, Access: accessOf, Check: Check, Decide: Decide, Evolve: Evolve, Reply: Reply,
+	Rows: Rows, Timers: Timers, Tasks: Tasks, EffectLists: []string{BrokenAnchorsList}, React: React,
+	Lists: map[string]entity.List{
+		MembersList:       {Need: entity.Reads(entity.Sessions, entity.FilesRead), Match: matchesMember},
+		InvitationsList:   {Need: entity.Reads(entity.Members)},
+		AnchorsList:       {Need: entity.Reads(entity.FilesRead)},
+		BrokenAnchorsList: {Need: entity.Reads(entity.Admin)},
+		audit.List:        {Need: entity.Reads(entity.FilesRead)},
+	},
+}
+
+// Zero returns the state before the first event.
 func Zero(identity string) *workspacev1.Workspace {
 	return &workspacev1.Workspace{Id: identity}
 }
 
-// Decide authorizes a command and turns it into events. No events and no error: already so, or a query.
-// Errors: those of Check, forbidden for what only the platform does, invalid_request, and what each command says.
+// Decide turns an authorized command into events. It returns no events and no error if the state is already as the
+// command requires, or if the command is a query. Errors: not_found, invalid_request, and the errors that
+// the comment of each rule names.
 func Decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) ([]workspacev1.Event, error) {
-	return rules.AuthorizeAndDecide(call, s, c)
-}
-
-func decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) ([]workspacev1.Event, error) {
 	if done, err := decideAbsent(s, c); done {
 		return nil, err
 	}
@@ -67,11 +91,14 @@ func decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) (
 	case *workspacev1.RevokeInvitation:
 		return revokeInvitation(call, s, c)
 	case *workspacev1.ReportInvitationMailed:
-		return invitationMailed(call, s, c), nil
+		return reportInvitationMailed(call, s, c), nil
 	case *workspacev1.AcceptInvitation:
 		return acceptInvitation(call, s, c)
 	case *workspacev1.DescribeInvitation:
-		return nil, known(s.GetInvitations(), c.GetInvitationId(), errNoInvitation)
+		if s.GetInvitations()[c.GetInvitationId()] == nil {
+			return nil, errNoInvitation
+		}
+		return nil, nil
 	case *workspacev1.RecordAudit:
 		return recordAudit(call, c)
 	case *workspacev1.CreateAnchor:
@@ -89,23 +116,23 @@ func decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) (
 	case *workspacev1.OrphanAnchors:
 		return orphanAnchors(call, s)
 	case *workspacev1.ReportLocksRemoved:
-		return locksRemoved(call, s, c), nil
+		return reportLocksRemoved(call, s, c), nil
 	case *workspacev1.RequestAnchorCheck:
 		return []workspacev1.Event{&workspacev1.AnchorCheckRequested{Check: call.Version, At: call.At()}}, nil
 	case *workspacev1.ReportAnchorsChecked:
-		return anchorsChecked(call, s, c), nil
+		return reportAnchorsChecked(call, s, c), nil
 	case *workspacev1.Authorize, *workspacev1.DescribeWorkspace, *workspacev1.ListAnchors:
 		return nil, nil
 	}
-	return nil, errUnknownCommand
+	return nil, entity.UnknownCommand(entity.KindWorkspace, c)
 }
 
-// Evolve is the state after an event. It shares with s what the event did not change.
+// Evolve returns the state after an event. It shares unchanged values with s.
 func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspace {
-	next := copyOf(s)
+	next := entity.ShallowCopy(s)
 	switch e := e.(type) {
 	case *workspacev1.WorkspaceCreated:
-		created(next, e)
+		applyCreated(next, e)
 	case *workspacev1.WorkspaceReady:
 		next.Status = workspacev1.Status_STATUS_ACTIVE
 	case *workspacev1.WorkspaceUnhealthy:
@@ -121,44 +148,44 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 	case *workspacev1.WorkspaceResumed:
 		next.Suspension, next.ServicingChangedAt = nil, e.GetAt()
 	case *workspacev1.MemberRoleChanged:
-		next.Members = altered(s.GetMembers(), e.GetUserId(), func(m *workspacev1.Membership) { m.Role = e.GetRole() })
-		requireLockRemoval(next, e.GetUserId(), e.GetLockRemovalId(), e.GetAt())
+		next.Members = entity.WithChanged(s.GetMembers(), e.GetUserId(), func(m *workspacev1.Membership) { m.Role = e.GetRole() })
+		updateLockRemoval(next, e.GetUserId(), e.GetLockRemovalId(), e.GetAt())
 	case *workspacev1.MemberRemoved:
 		next.Members = entity.Without(s.GetMembers(), e.GetUserId())
-		requireLockRemoval(next, e.GetUserId(), e.GetLockRemovalId(), e.GetAt())
+		updateLockRemoval(next, e.GetUserId(), e.GetLockRemovalId(), e.GetAt())
 	case *workspacev1.LocksRemoved:
 		next.LockRemovals = entity.Without(s.GetLockRemovals(), e.GetUserId())
 	case *workspacev1.MemberUpdated:
-		next.Members = altered(s.GetMembers(), e.GetPerson().GetUserId(), func(m *workspacev1.Membership) {
+		next.Members = entity.WithChanged(s.GetMembers(), e.GetPerson().GetUserId(), func(m *workspacev1.Membership) {
 			m.Email, m.Name = e.GetPerson().GetEmail(), e.GetPerson().GetName()
 		})
 	case *workspacev1.InvitationCreated:
-		next.Invitations = invited(s.GetInvitations(), e.GetInvitation())
+		next.Invitations = invitationsAfter(s.GetInvitations(), e.GetInvitation())
 	case *workspacev1.InvitationRevoked:
-		next.Invitations = altered(s.GetInvitations(), e.GetInvitationId(), func(i *workspacev1.Invitation) { i.RevokedAt = e.GetAt() })
+		next.Invitations = entity.WithChanged(s.GetInvitations(), e.GetInvitationId(), func(i *workspacev1.Invitation) { i.RevokedAt = e.GetAt() })
 	case *workspacev1.InvitationMailed:
-		next.Invitations = altered(s.GetInvitations(), e.GetInvitationId(), func(i *workspacev1.Invitation) {
+		next.Invitations = entity.WithChanged(s.GetInvitations(), e.GetInvitationId(), func(i *workspacev1.Invitation) {
 			i.MailId, i.MailRequestedAt = "", 0
 		})
 	case *workspacev1.InvitationAccepted:
-		accepted(next, e)
-		requireLockRemoval(next, e.GetPerson().GetUserId(), "", 0)
+		applyAccepted(next, e)
+		updateLockRemoval(next, e.GetPerson().GetUserId(), "", 0)
 	case *workspacev1.AnchorCreated:
 		next.Anchors = entity.With(s.GetAnchors(), e.GetAnchor().GetId(), e.GetAnchor())
 	case *workspacev1.AnchorRemoved:
 		next.Anchors = entity.Without(s.GetAnchors(), e.GetAnchorId())
 	case *workspacev1.AnchorMoved:
-		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
+		next.Anchors = entity.WithChanged(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
 			a.Path, a.UpdatedAt, a.Seq = e.GetPath(), e.GetAt(), max(a.GetSeq(), e.GetSeq())
 		})
 	case *workspacev1.AnchorBroken:
-		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
+		next.Anchors = entity.WithChanged(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
 			a.State, a.BrokenAt, a.UpdatedAt, a.Seq = broken, e.GetAt(), e.GetAt(), max(a.GetSeq(), e.GetSeq())
 		})
 	case *workspacev1.AnchorRepaired:
-		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) { repaired(a, e) })
+		next.Anchors = entity.WithChanged(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) { applyRepaired(a, e) })
 	case *workspacev1.AnchorOrphaned:
-		next.Anchors = altered(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
+		next.Anchors = entity.WithChanged(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
 			a.State, a.UpdatedAt = orphaned, e.GetAt()
 		})
 	case *workspacev1.AnchorCheckRequested:
@@ -170,39 +197,70 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 	return next
 }
 
-func copyOf(s *workspacev1.Workspace) *workspacev1.Workspace {
-	return &workspacev1.Workspace{
-		Id:                 s.GetId(),
-		Slug:               s.GetSlug(),
-		Name:               s.GetName(),
-		Status:             s.GetStatus(),
-		BillingUserId:      s.GetBillingUserId(),
-		Members:            s.GetMembers(),
-		CreatedAt:          s.GetCreatedAt(),
-		Suspension:         s.GetSuspension(),
-		ServicingChangedAt: s.GetServicingChangedAt(),
-		DefaultTier:        s.GetDefaultTier(),
-		Invitations:        s.GetInvitations(),
-		Anchors:            s.GetAnchors(),
-		LockRemovals:       s.GetLockRemovals(),
-		AnchorCheck:        s.GetAnchorCheck(),
+// Reply returns the answer to a command; s is the state after the events.
+func Reply(
+	call entity.Call, s *workspacev1.Workspace, c workspacev1.Command, events []workspacev1.Event,
+) proto.Message {
+	switch c := c.(type) {
+	case *workspacev1.Authorize:
+		return accessTo(call, s)
+	case *workspacev1.DescribeWorkspace, *workspacev1.RenameWorkspace, *workspacev1.ChangeStatus,
+		*workspacev1.SetDefaultModel, *workspacev1.Suspend, *workspacev1.Resume:
+		return describe(call, s)
+	case *workspacev1.ChangeRole:
+		return s.GetMembers()[c.GetUserId()]
+	case *workspacev1.RemoveMember:
+		return &workspacev1.Removed{Removed: len(events) > 0}
+	case *workspacev1.Invite:
+		return replyInvited(call, s, c)
+	case *workspacev1.RevokeInvitation:
+		return s.GetInvitations()[c.GetInvitationId()]
+	case *workspacev1.DescribeInvitation:
+		return s.GetInvitations()[c.GetInvitationId()]
+	case *workspacev1.AcceptInvitation:
+		return replyAccepted(s, c)
+	case *workspacev1.CreateAnchor:
+		return s.GetAnchors()[c.GetAnchorId()]
+	case *workspacev1.Reanchor:
+		return s.GetAnchors()[c.GetAnchorId()]
+	case *workspacev1.ListAnchors:
+		return &workspacev1.Anchors{Anchors: anchorsInOrder(s)}
+	case *workspacev1.RemoveAnchor:
+		return &workspacev1.Removed{Removed: len(events) > 0}
+	case *workspacev1.CreateWorkspace, *workspacev1.ReportReady, *workspacev1.ReportUnhealthy,
+		*workspacev1.UpdateMember, *workspacev1.ReportInvitationMailed, *workspacev1.RecordAudit, *workspacev1.MoveAnchor, *workspacev1.BreakAnchor,
+		*workspacev1.RepairAnchor, *workspacev1.OrphanAnchors, *workspacev1.ReportLocksRemoved, *workspacev1.RequestAnchorCheck,
+		*workspacev1.ReportAnchorsChecked:
 	}
+	return &wirev1.Done{}
 }
 
-// altered is a map in which one message is changed; the map given and what is in it are left alone.
-func altered[V proto.Message](all map[string]V, id string, alter func(V)) map[string]V {
-	one, found := all[id]
-	if !found {
-		return all
-	}
-	one = proto.CloneOf(one)
-	alter(one)
-	return entity.With(all, id, one)
+// replyInvited returns the invitation of the address. It was renewed if its id is not the id of the command.
+func replyInvited(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Invite) *workspacev1.Invited {
+	address, _ := email.Canonical(c.GetEmail())
+	invitation := pendingFor(call, s, address)
+	return &workspacev1.Invited{Invitation: invitation, Renewed: invitation.GetId() != c.GetInvitationId()}
 }
 
-func known[V any](all map[string]V, id string, refusal error) error {
-	if _, found := all[id]; !found {
-		return refusal
+// replyAccepted returns the id of the workspace and the slug that it had when the invitation was accepted. If the person
+// has been removed since, the person must not learn a newer slug, so the reply to a repeated command is the same. An
+// invitation that was accepted before AcceptedSlug was stored returns the current slug, and only to members.
+func replyAccepted(s *workspacev1.Workspace, c *workspacev1.AcceptInvitation) *workspacev1.Description {
+	slug := s.GetInvitations()[c.GetInvitationId()].GetAcceptedSlug()
+	if _, member := s.GetMembers()[c.GetPerson().GetUserId()]; member && slug == "" {
+		slug = s.GetSlug()
 	}
-	return nil
+	return &workspacev1.Description{Workspace: &workspacev1.Workspace{Id: s.GetId(), Slug: slug}}
+}
+
+// describe returns the workspace without members, invitations and anchors, which need other capabilities, together with the
+// role and the capabilities of the principal.
+func describe(call entity.Call, s *workspacev1.Workspace) *workspacev1.Description {
+	shown := entity.ShallowCopy(s)
+	shown.Members, shown.Invitations, shown.Anchors = nil, nil, nil
+	if !entity.IsPlatform(call.Principal) {
+		shown.LockRemovals, shown.AnchorCheck = nil, 0
+	}
+	access := accessTo(call, s)
+	return &workspacev1.Description{Workspace: shown, Role: access.Role, Capabilities: access.Capabilities}
 }

@@ -20,18 +20,18 @@ const acme = "ws_1"
 
 var noon = time.UnixMilli(1_800_000_000_000)
 
-func by(p *wirev1.Principal) entity.Call {
+func callBy(p *wirev1.Principal) entity.Call {
 	return entity.Call{Now: noon, Identity: acme, Principal: p}
 }
 
-var rules = entitytest.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{Decide: workspace.Decide, Evolve: workspace.Evolve}
+var rules = entitytest.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{Decide: workspace.Rules.AuthorizeAndDecide, Evolve: workspace.Evolve}
 
-// ask carries a command out and fails the test where a law of rules is broken.
-func ask(
+// execute decides a command and applies its events. It fails the test if a law of rules is broken, see entitytest.Rules.
+func execute(
 	t rapid.TB, call entity.Call, s *workspacev1.Workspace, c workspacev1.Command,
 ) (*workspacev1.Workspace, []workspacev1.Event, error) {
 	t.Helper()
-	s, events, err := rules.Carry(t, call, s, c)
+	s, events, err := rules.Execute(t, call, s, c)
 	if err != nil {
 		return s, nil, err
 	}
@@ -41,7 +41,7 @@ func ask(
 	return s, events, nil
 }
 
-// peopled is a workspace with a person of each role.
+// peopled returns a workspace with a member of each role.
 func peopled() *workspacev1.Workspace {
 	member := func(id string, role workspacev1.Role) *workspacev1.Membership {
 		return &workspacev1.Membership{UserId: id, Role: role, JoinedAt: 1}
@@ -57,8 +57,8 @@ func peopled() *workspacev1.Workspace {
 	}
 }
 
-// whole is a workspace that has something in every field.
-func whole() *workspacev1.Workspace {
+// fullWorkspace returns a workspace with every field set.
+func fullWorkspace() *workspacev1.Workspace {
 	s := peopled()
 	s.Suspension = &workspacev1.Suspension{At: 2, Reason: "rent"}
 	s.ServicingChangedAt = 2
@@ -95,7 +95,7 @@ func TestLaws(t *testing.T) {
 		var log []workspacev1.Event
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
 			p := rapid.OneOf(rapid.Just(entity.Platform()), principals()).Draw(t, "principal")
-			next, events, _ := ask(t, by(p), s, commands().Draw(t, "command"))
+			next, events, _ := execute(t, callBy(p), s, commands().Draw(t, "command"))
 			if !entity.IsPlatform(p) && len(events) > 0 {
 				t.Fatalf("%v changed the workspace: %v", p, events)
 			}
@@ -109,7 +109,7 @@ func TestLaws(t *testing.T) {
 			replayed = workspace.Evolve(replayed, e)
 		}
 		if !proto.Equal(replayed, s) {
-			t.Fatalf("replayed %v, lived %v", replayed, s)
+			t.Fatalf("the replayed state is %v, the live state %v", replayed, s)
 		}
 	})
 }
@@ -118,7 +118,7 @@ func TestCreate(t *testing.T) {
 	create := &workspacev1.CreateWorkspace{
 		Slug: "acme", Name: "Acme", CreatorId: "usr_1", CreatorEmail: "ann@example.com", CreatorName: "Ann",
 	}
-	s, _, err := ask(t, by(entity.Platform()), workspace.Zero(acme), create)
+	s, _, err := execute(t, callBy(entity.Platform()), workspace.Zero(acme), create)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,13 +139,13 @@ func TestCreate(t *testing.T) {
 		"creatorId": {Slug: "acme", Name: "Acme"},
 		"name":      {Slug: "acme", CreatorId: "usr_1"},
 	} {
-		_, _, err := ask(t, by(entity.Platform()), workspace.Zero(acme), c)
+		_, _, err := execute(t, callBy(entity.Platform()), workspace.Zero(acme), c)
 		if entitytest.Code(err) != entity.InvalidRequest || !strings.Contains(err.Error(), name) {
 			t.Errorf("no %s: %v", name, err)
 		}
 	}
 	for _, c := range []workspacev1.Command{create, &workspacev1.ReportReady{}} {
-		if _, _, err := ask(t, by(person("owner")), peopled(), c); entitytest.Code(err) != entity.Forbidden {
+		if _, _, err := execute(t, callBy(person("owner")), peopled(), c); entitytest.Code(err) != entity.Forbidden {
 			t.Errorf("an owner's %T: %v", c, err)
 		}
 	}
@@ -167,7 +167,7 @@ func TestReportReady(t *testing.T) {
 	} {
 		s := peopled()
 		s.Status = from
-		s, _, err := ask(t, by(entity.Platform()), s, &workspacev1.ReportReady{})
+		s, _, err := execute(t, callBy(entity.Platform()), s, &workspacev1.ReportReady{})
 		if s.GetStatus() != to || (entitytest.Code(err) == entity.NotFound) != (from == none) {
 			t.Errorf("from %v: %v, %v, want %v", from, s.GetStatus(), err, to)
 		}
@@ -179,22 +179,22 @@ func TestDescribe(t *testing.T) {
 		"owner":  workspacev1.Role_ROLE_OWNER,
 		"viewer": workspacev1.Role_ROLE_VIEWER,
 	} {
-		s := whole()
-		reply := workspace.Reply(by(person(who)), s, &workspacev1.DescribeWorkspace{}, nil).(*workspacev1.Description)
+		s := fullWorkspace()
+		reply := workspace.Reply(callBy(person(who)), s, &workspacev1.DescribeWorkspace{}, nil).(*workspacev1.Description)
 		if reply.GetRole() != role || !slices.Equal(reply.GetCapabilities(), entity.Capabilities(person(who), role)) {
 			t.Errorf("%s: %v", who, reply)
 		}
-		want := whole()
+		want := fullWorkspace()
 		want.Members, want.Invitations, want.Anchors = nil, nil, nil
 		want.LockRemovals, want.AnchorCheck = nil, 0
-		if !proto.Equal(reply.GetWorkspace(), want) || !proto.Equal(s, whole()) {
+		if !proto.Equal(reply.GetWorkspace(), want) || !proto.Equal(s, fullWorkspace()) {
 			t.Errorf("%s sees %v of %v", who, reply.GetWorkspace(), s)
 		}
 	}
 }
 
-func TestEvolveKeepsTheRest(t *testing.T) {
-	s := whole()
+func TestEvolveKeepsOtherFields(t *testing.T) {
+	s := fullWorkspace()
 	fields := s.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		if !s.ProtoReflect().Has(fields.Get(i)) {

@@ -20,25 +20,25 @@ import (
 
 const day = 24 * time.Hour
 
-// world is a workspace with its lists, as the journal would keep them.
+// world is a workspace with its lists, as the journal would store them.
 type world struct {
 	t      rapid.TB
 	s      *workspacev1.Workspace
 	now    time.Time
 	events []workspacev1.Event
-	// lists are by name, then by key.
+	// lists has the rows by the name of the list and the key.
 	lists map[string]map[string]proto.Message
 }
 
-// none is a world before its workspace is created.
-func none(t rapid.TB) *world {
+// newWorld returns a world before its workspace is created.
+func newWorld(t rapid.TB) *world {
 	return &world{t: t, s: workspace.Zero(acme), now: noon, lists: map[string]map[string]proto.Message{}}
 }
 
-// founded is a world whose workspace is ann's and ready.
-func founded(t rapid.TB) *world {
+// newReadyWorld returns a world with an active workspace that ann created.
+func newReadyWorld(t rapid.TB) *world {
 	t.Helper()
-	w := none(t)
+	w := newWorld(t)
 	w.must(entity.Platform(), &workspacev1.CreateWorkspace{
 		Slug: "acme", Name: "Acme", CreatorId: "ann", CreatorEmail: address("ann"), CreatorName: "Ann",
 	})
@@ -52,18 +52,18 @@ func (w *world) call(p *wirev1.Principal) entity.Call {
 	return entity.Call{Now: w.now, Identity: acme, Principal: p, Version: uint64(len(w.events)) + 1}
 }
 
-// send carries a command out as an actor would, and fails the test where a law is broken.
+// send decides a command, applies its events and stores its rows, as an actor would. It fails the test if a law is broken.
 func (w *world) send(p *wirev1.Principal, c workspacev1.Command) (proto.Message, []workspacev1.Event, error) {
 	w.t.Helper()
 	call := w.call(p)
-	next, events, err := w.carry(call, c)
+	next, events, err := w.execute(call, c)
 	rows := workspace.Rows(call, w.s, next, c, events)
 	if len(events) == 0 && (len(rows) > 0 || !proto.Equal(w.s, next)) {
 		w.t.Fatalf("%T without events: %d rows, %v", c, len(rows), next)
 	}
 	before := w.s
 	w.s, w.events = next, append(w.events, events...)
-	w.keep(rows)
+	w.store(rows)
 	w.check()
 	if err != nil {
 		return nil, nil, err
@@ -74,12 +74,12 @@ func (w *world) send(p *wirev1.Principal, c workspacev1.Command) (proto.Message,
 	return workspace.Reply(call, next, c, events), events, nil
 }
 
-func (w *world) carry(call entity.Call, c workspacev1.Command) (*workspacev1.Workspace, []workspacev1.Event, error) {
+func (w *world) execute(call entity.Call, c workspacev1.Command) (*workspacev1.Workspace, []workspacev1.Event, error) {
 	w.t.Helper()
-	if !onceOnly(call.Principal, c) {
-		return rules.Carry(w.t, call, w.s, c)
+	if !isNotRepeatable(call.Principal, c) {
+		return rules.Execute(w.t, call, w.s, c)
 	}
-	events, err := workspace.Decide(call, w.s, c)
+	events, err := workspace.Rules.AuthorizeAndDecide(call, w.s, c)
 	next := w.s
 	for _, e := range events {
 		next = workspace.Evolve(next, e)
@@ -87,9 +87,9 @@ func (w *world) carry(call entity.Call, c workspacev1.Command) (*workspacev1.Wor
 	return next, events, err
 }
 
-// onceOnly tells commands that may come to something else a second time: a fact is recorded again, and who has given
-// up their own role may not ask again.
-func onceOnly(p *wirev1.Principal, c workspacev1.Command) bool {
+// isNotRepeatable reports whether the repetition of a command may have another result: audit events are recorded again,
+// and members who have given up their own role may no longer send the command.
+func isNotRepeatable(p *wirev1.Principal, c workspacev1.Command) bool {
 	switch c := c.(type) {
 	case *workspacev1.RecordAudit, *workspacev1.RequestAnchorCheck:
 		return true
@@ -102,7 +102,7 @@ func onceOnly(p *wirev1.Principal, c workspacev1.Command) bool {
 	}
 }
 
-// must is send of what is not to be refused.
+// must sends a command and fails the test if it is refused.
 func (w *world) must(p *wirev1.Principal, c workspacev1.Command) (proto.Message, []workspacev1.Event) {
 	w.t.Helper()
 	reply, events, err := w.send(p, c)
@@ -112,12 +112,12 @@ func (w *world) must(p *wirev1.Principal, c workspacev1.Command) (proto.Message,
 	return reply, events
 }
 
-func (w *world) keep(rows []entity.Row) {
+func (w *world) store(rows []entity.Row) {
 	w.t.Helper()
 	seen := map[string]bool{}
 	for _, row := range rows {
 		if seen[row.List+row.Key] {
-			w.t.Fatalf("two rows at one place of %s", row.List)
+			w.t.Fatalf("two rows with the same key in %s", row.List)
 		}
 		seen[row.List+row.Key] = true
 		list := w.lists[row.List]
@@ -125,32 +125,32 @@ func (w *world) keep(rows []entity.Row) {
 			list = map[string]proto.Message{}
 			w.lists[row.List] = list
 		}
-		_, there := list[row.Key]
+		_, exists := list[row.Key]
 		switch {
-		case row.Message == nil && !there:
-			w.t.Fatalf("a row of %s goes that is not there", row.List)
+		case row.Message == nil && !exists:
+			w.t.Fatalf("a row that does not exist is removed from %s", row.List)
 		case row.Message == nil:
 			delete(list, row.Key)
-		case row.List == audit.List && there:
-			w.t.Fatal("an audit row is written over")
+		case row.List == audit.List && exists:
+			w.t.Fatal("an audit row is overwritten")
 		default:
 			list[row.Key] = row.Message
 		}
 	}
 }
 
-// check holds the lists against the state and the log, and the state against what always holds.
+// check compares the lists with the state and the audit log with the events, and checks the invariants of the state.
 func (w *world) check() {
 	w.t.Helper()
 	want := map[string]map[string]proto.Message{"members": {}, "invitations": {}, "anchors": {}, "anchors.broken": {}}
 	for _, m := range w.s.GetMembers() {
-		want["members"][entity.Ascending(m.GetPosition())] = m
+		want["members"][entity.AscendingKey(m.GetPosition())] = m
 	}
 	for _, i := range w.s.GetInvitations() {
-		want["invitations"][entity.Descending(i.GetPosition())] = i
+		want["invitations"][entity.DescendingKey(i.GetPosition())] = i
 	}
 	for _, a := range w.s.GetAnchors() {
-		want["anchors"][entity.Ascending(a.GetPosition())] = a
+		want["anchors"][entity.AscendingKey(a.GetPosition())] = a
 		if a.GetState() == workspacev1.AnchorState_ANCHOR_STATE_BROKEN {
 			want["anchors.broken"][a.GetId()] = a
 		}
@@ -172,13 +172,13 @@ func (w *world) check() {
 	if len(w.lists[audit.List]) != changes {
 		w.t.Fatalf("%d changes, %d audit rows", changes, len(w.lists[audit.List]))
 	}
-	if err := sound(w.s); err != nil {
+	if err := checkInvariants(w.s); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// sound tells what is wrong with a state.
-func sound(s *workspacev1.Workspace) error {
+// checkInvariants returns an error if a state violates an invariant.
+func checkInvariants(s *workspacev1.Workspace) error {
 	if s.GetStatus() == workspacev1.Status_STATUS_UNSPECIFIED {
 		return nil
 	}
@@ -205,7 +205,7 @@ func sound(s *workspacev1.Workspace) error {
 	return nil
 }
 
-// lastAudit is the newest row of the audit log.
+// lastAudit returns the newest row of the audit log.
 func (w *world) lastAudit() *auditv1.Event {
 	first := ""
 	for key := range w.lists[audit.List] {
@@ -231,19 +231,19 @@ func somebody(id string) *workspacev1.Person {
 	return &workspacev1.Person{UserId: id, Email: address(id), Name: "Name of " + id}
 }
 
-// secret is some 32 bytes.
+// secret returns 32 bytes that depend on a text.
 func secret(of string) []byte { return []byte(fmt.Sprintf("%-32.32s", of)) }
 
-// refused fails the test unless the command is refused with the code.
-func (w *world) refused(p *wirev1.Principal, c workspacev1.Command, code entity.Code) {
+// mustRefuse fails the test unless the command is refused with the code.
+func (w *world) mustRefuse(p *wirev1.Principal, c workspacev1.Command, code entity.Code) {
 	w.t.Helper()
 	if _, _, err := w.send(p, c); entitytest.Code(err) != code {
 		w.t.Errorf("%T %v by %v: %v, want %s", c, c, p.GetUserId(), err, code)
 	}
 }
 
-// unchanged fails the test unless the command is carried out without an event.
-func (w *world) unchanged(p *wirev1.Principal, c workspacev1.Command) proto.Message {
+// mustNotChange fails the test unless the command succeeds without events.
+func (w *world) mustNotChange(p *wirev1.Principal, c workspacev1.Command) proto.Message {
 	w.t.Helper()
 	reply, events := w.must(p, c)
 	if len(events) > 0 {
@@ -252,8 +252,8 @@ func (w *world) unchanged(p *wirev1.Principal, c workspacev1.Command) proto.Mess
 	return reply
 }
 
-func TestAuditRowsOfOneMomentAreApart(t *testing.T) {
-	w := founded(t)
+func TestAuditRowsOfOneTime(t *testing.T) {
+	w := newReadyWorld(t)
 	w.must(person("ann"), &workspacev1.Suspend{})
 	w.must(person("ann"), &workspacev1.Resume{})
 	if got := w.lastAudit().GetEvent(); got != "workspace.resumed" {

@@ -16,7 +16,7 @@ type anchors struct{ files Drive }
 
 func (a anchors) routes() []server.Route {
 	return []server.Route{
-		{Method: http.MethodGet, Path: server.WorkspacePath + "/anchors", Scope: server.ScopeReadFiles, Summary: "List what is bound to paths of the drive",
+		{Method: http.MethodGet, Path: server.WorkspacePath + "/anchors", Scope: server.ScopeReadFiles, Summary: "List the workspace's anchors",
 			Handler: server.Answer(http.StatusOK, server.DecodePage, a.list)},
 		{Method: http.MethodPost, Path: server.WorkspacePath + "/anchors/{anchorId}/reanchor", Scope: server.ScopeBindAnchors, Summary: "Bind an anchor to another path",
 			Handler: server.Answer(http.StatusOK, server.Checked(checkReanchor), a.reanchor)},

@@ -1,8 +1,9 @@
 // Package api serves the operations of the public API.
 //
 // Each file has the operations of one resource: the bodies of its requests and responses, a type with the handlers as
-// methods, and its rows of the table of routes. The OpenAPI document (openapi.yaml, served at /v1/openapi.json) describes
-// the same to clients, and a test compares the two.
+// methods, and its rows of the table of routes. The OpenAPI document (openapi.yaml) describes the operations to clients,
+// and a test compares the two. `make generate` writes the files that are served for it: openapi.json at /v1/openapi.json,
+// and reference.html at /docs.
 //
 // The pages for browsers and the operators' commands use the same operations: lookups.go has the queries and commands that
 // they share, and links.go the links in mails.

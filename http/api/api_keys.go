@@ -20,7 +20,7 @@ func (k APIKeys) routes() []server.Route {
 			Handler: server.Answer(http.StatusOK, server.DecodePage, k.list)},
 		{Method: http.MethodPost, Path: "/v1/user/api-keys", Scope: server.ScopeHuman, Summary: "Issue an API key",
 			Handler: server.Answer(http.StatusCreated, decodeAPIKey, k.Create)},
-		{Method: http.MethodDelete, Path: "/v1/user/api-keys/{keyId}", Scope: server.ScopeHuman, Idempotent: true, Summary: "Revoke an API key of the caller",
+		{Method: http.MethodDelete, Path: "/v1/user/api-keys/{keyId}", Scope: server.ScopeHuman, Idempotent: true, Summary: "Revoke one of the caller's API keys",
 			Handler: server.Answer(http.StatusOK, server.Nothing, k.Revoke)},
 	}
 }

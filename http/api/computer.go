@@ -24,7 +24,7 @@ func (k computers) routes() []server.Route {
 	return []server.Route{
 		{Method: http.MethodPost, Path: server.WorkspacePath + "/reprovision", Scope: server.ScopeAdmin, Summary: "Replace the workspace's computer",
 			Handler: server.Answer(http.StatusOK, server.Nothing, k.reprovision)},
-		{Method: http.MethodGet, Path: server.WorkspacePath + "/telemetry", Scope: server.ScopeMember, Summary: "Tell how busy the workspace's computer was",
+		{Method: http.MethodGet, Path: server.WorkspacePath + "/telemetry", Scope: server.ScopeMember, Summary: "List samples of the computer's load",
 			Handler: server.Answer(http.StatusOK, decodeSince, k.telemetry)},
 	}
 }

@@ -14,15 +14,15 @@ type drive struct{ files Drive }
 func (d drive) routes() []server.Route {
 	methods := []server.Route{
 		{Method: http.MethodGet, Scope: server.ScopeReadFiles, Summary: "Read a file"},
-		{Method: http.MethodHead, Scope: server.ScopeReadFiles, Summary: "Look at a file without reading it"},
+		{Method: http.MethodHead, Scope: server.ScopeReadFiles, Summary: "Read the headers of a file"},
 		{Method: http.MethodPut, Scope: server.ScopeWriteFiles, Summary: "Write a file"},
 		{Method: http.MethodDelete, Scope: server.ScopeWriteFiles, Summary: "Delete a file or folder"},
-		{Method: http.MethodOptions, Scope: server.ScopeReadFiles, Summary: "Tell what WebDAV can do here"},
-		{Method: "PROPFIND", Scope: server.ScopeReadFiles, Summary: "List properties of a file or of a folder's entries"},
-		{Method: "PROPPATCH", Scope: server.ScopeWriteFiles, Summary: "Change properties"},
+		{Method: http.MethodOptions, Scope: server.ScopeReadFiles, Summary: "List the supported methods"},
+		{Method: "PROPFIND", Scope: server.ScopeReadFiles, Summary: "List the properties of a file or folder"},
+		{Method: "PROPPATCH", Scope: server.ScopeWriteFiles, Summary: "Change the properties of a file or folder"},
 		{Method: "MKCOL", Scope: server.ScopeWriteFiles, Summary: "Create a folder"},
 		{Method: "COPY", Scope: server.ScopeWriteFiles, Summary: "Copy a file or folder"},
-		{Method: "MOVE", Scope: server.ScopeWriteFiles, Summary: "Rename a file or folder"},
+		{Method: "MOVE", Scope: server.ScopeWriteFiles, Summary: "Move or rename a file or folder"},
 		{Method: "LOCK", Scope: server.ScopeWriteFiles, Summary: "Lock a file or folder"},
 		{Method: "UNLOCK", Scope: server.ScopeWriteFiles, Summary: "Unlock a file or folder"},
 	}
@@ -48,7 +48,7 @@ func (d drive) serve(c *server.Call) error {
 	}
 	return c.TransferTo(func(r *http.Request) error {
 		return d.files.ServeDrive(c.Response, r, "/v1/ws/"+c.Workspace.Slug+"/drive", entity.DriveAccess{
-			WorkspaceID: c.Workspace.ID, Principal: c.Caller.Principal,
+			WorkspaceID: c.Workspace.ID, Host: c.PublicHost(), Principal: c.Caller.Principal,
 			BreaksLocks: slices.Contains(granted.GetCapabilities(), entity.Admin),
 			Confirm:     c.Reauthorize,
 		})

@@ -24,9 +24,9 @@ func (f fileActivity) routes() []server.Route {
 			Handler: f.stream, Timing: server.Streaming},
 		{Method: http.MethodGet, Path: activityPath, Scope: server.ScopeReadFiles, Summary: "List the activity of one file",
 			Handler: server.Answer(http.StatusOK, decodeHistory, f.history)},
-		{Method: http.MethodGet, Path: activityPath + "/seen-by", Scope: server.ScopeReadFiles, Summary: "List who read and wrote one file",
+		{Method: http.MethodGet, Path: activityPath + "/seen-by", Scope: server.ScopeReadFiles, Summary: "List the readers and writers of one file",
 			Handler: server.Answer(http.StatusOK, decodeSeenBy, f.seenBy)},
-		{Method: http.MethodGet, Path: activityPath + "/latest-writers", Scope: server.ScopeReadFiles, Summary: "Tell the last writer of entries of one folder",
+		{Method: http.MethodGet, Path: activityPath + "/latest-writers", Scope: server.ScopeReadFiles, Summary: "List the last writers of entries of one folder",
 			Handler: server.Answer(http.StatusOK, decodeLatestWriters, f.latestWriters)},
 	}
 }
@@ -94,10 +94,22 @@ func readPage(c *server.Call, query proto.Message) (server.RawJSON, error) {
 	case err != nil:
 		return nil, err
 	case page.GetNext() == 0:
+		linkToNewer(c, query, page)
 		return server.RawJSON{pageStart, page.GetItems(), pageEnd}, nil
 	}
 	next := c.Workspace.Cursor.Append(nil, page.GetNext())
 	return server.RawJSON{pageStart, page.GetItems(), pageMore, next, pageMoreEnd}, nil
+}
+
+// linkToNewer adds a Link header with rel="next" to the last page in ascending order: the same request with a cursor after
+// the newest row, with which a polling client gets the rows that are recorded later.
+func linkToNewer(c *server.Call, query proto.Message, page *activityv1.Page) {
+	if feed, is := query.(*activityv1.ReadFeed); is && feed.GetDescending() {
+		return
+	}
+	parameters := c.Request.URL.Query()
+	parameters.Set("cursor", string(c.Workspace.Cursor.Append(nil, page.GetResume())))
+	c.Response.Header()["Link"] = []string{"<" + c.Request.URL.EscapedPath() + "?" + parameters.Encode() + `>; rel="next"`}
 }
 
 // activityQuery returns a query to the activity of the workspace in the path.

@@ -20,13 +20,13 @@ type invitations struct{ links *Links }
 
 func (i invitations) routes() []server.Route {
 	return []server.Route{
-		{Method: http.MethodPost, Path: server.WorkspacePath + "/invites", Scope: server.ScopeManageMembers, Summary: "Invite somebody into the workspace",
+		{Method: http.MethodPost, Path: server.WorkspacePath + "/invites", Scope: server.ScopeManageMembers, Summary: "Invite a person to the workspace",
 			Handler: server.AnswerCreated(server.Checked(checkInvite), i.invite)},
 		{Method: http.MethodGet, Path: server.WorkspacePath + "/invites", Scope: server.ScopeManageMembers, Summary: "List the workspace's invitations",
 			Handler: server.Answer(http.StatusOK, server.DecodePage, i.list)},
 		{Method: http.MethodDelete, Path: server.WorkspacePath + "/invites/{inviteId}", Scope: server.ScopeManageMembers, Idempotent: true, Summary: "Revoke an invitation",
 			Handler: server.Answer(http.StatusOK, server.Nothing, i.revoke)},
-		{Method: http.MethodGet, Path: "/v1/user/invitations", Scope: server.ScopeHuman, Summary: "List the invitations that the caller may accept",
+		{Method: http.MethodGet, Path: "/v1/user/invitations", Scope: server.ScopeHuman, Summary: "List the caller's pending invitations",
 			Handler: server.Answer(http.StatusOK, server.DecodePage, i.listReceived)},
 		{Method: http.MethodPost, Path: "/v1/user/invitations/{inviteId}/accept", Scope: server.ScopeHuman, Idempotent: true, Summary: "Accept an invitation",
 			Handler: server.Answer(http.StatusOK, server.Nothing, i.accept)},

@@ -15,9 +15,9 @@ type Grants struct{}
 
 func (g Grants) routes() []server.Route {
 	return []server.Route{
-		{Method: http.MethodGet, Path: "/v1/user/oauth-grants", Scope: server.ScopeHuman, Summary: "List what the caller allowed OAuth clients",
+		{Method: http.MethodGet, Path: "/v1/user/oauth-grants", Scope: server.ScopeHuman, Summary: "List the caller's OAuth grants",
 			Handler: server.Answer(http.StatusOK, server.DecodePage, g.list)},
-		{Method: http.MethodDelete, Path: "/v1/user/oauth-grants/{grantId}", Scope: server.ScopeHuman, Idempotent: true, Summary: "Revoke what the caller allowed an OAuth client",
+		{Method: http.MethodDelete, Path: "/v1/user/oauth-grants/{grantId}", Scope: server.ScopeHuman, Idempotent: true, Summary: "Revoke one of the caller's OAuth grants",
 			Handler: server.Answer(http.StatusOK, server.Nothing, g.Revoke)},
 	}
 }

@@ -12,7 +12,7 @@ type profile struct{}
 
 func (p profile) routes() []server.Route {
 	return []server.Route{
-		{Method: http.MethodGet, Path: "/v1/user/profile", Scope: server.ScopeHuman, Summary: "Tell the caller's profile",
+		{Method: http.MethodGet, Path: "/v1/user/profile", Scope: server.ScopeHuman, Summary: "Read the caller's profile",
 			Handler: server.Answer(http.StatusOK, server.Nothing, p.read)},
 		{Method: http.MethodPatch, Path: "/v1/user/profile", Scope: server.ScopeHuman, Summary: "Change the caller's profile",
 			Handler: server.Answer(http.StatusOK, server.Body[profileRequest], p.change)},

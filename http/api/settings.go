@@ -17,9 +17,9 @@ func (s settings) routes() []server.Route {
 	return []server.Route{
 		{Method: http.MethodPut, Path: suspensionPath, Scope: server.ScopeAdmin, Summary: "Suspend or resume a workspace",
 			Handler: server.Answer(http.StatusOK, server.Checked(CheckSuspension), s.changeSuspension), ChangesSuspended: true},
-		{Method: http.MethodGet, Path: suspensionPath, Scope: server.ScopeAdmin, Summary: "Tell whether a workspace is suspended",
+		{Method: http.MethodGet, Path: suspensionPath, Scope: server.ScopeAdmin, Summary: "Report whether a workspace is suspended",
 			Handler: server.Answer(http.StatusOK, server.Nothing, s.readSuspension)},
-		{Method: http.MethodPut, Path: server.WorkspacePath + "/default-model", Scope: server.ScopeAdmin, Summary: "Choose the model that sessions have by default",
+		{Method: http.MethodPut, Path: server.WorkspacePath + "/default-model", Scope: server.ScopeAdmin, Summary: "Choose the default model for sessions",
 			Handler: server.Answer(http.StatusOK, server.Checked(checkTier), s.changeDefaultModel)},
 	}
 }

@@ -18,11 +18,11 @@ type machines struct{}
 
 func (m machines) routes() []server.Route {
 	return []server.Route{
-		{Method: http.MethodPost, Path: "/v1/user/sync-machines", Scope: server.ScopeHuman, Idempotent: true, Summary: "Register a sync machine of the caller",
+		{Method: http.MethodPost, Path: "/v1/user/sync-machines", Scope: server.ScopeHuman, Idempotent: true, Summary: "Register a sync machine",
 			Handler: server.AnswerCreated(server.Checked(checkMachine), m.register)},
 		{Method: http.MethodGet, Path: "/v1/user/sync-machines", Scope: server.ScopeHuman, Summary: "List the caller's sync machines",
 			Handler: server.Answer(http.StatusOK, server.DecodePage, m.list)},
-		{Method: http.MethodDelete, Path: "/v1/user/sync-machines/{machineId}", Scope: server.ScopeHuman, Idempotent: true, Summary: "Remove a sync machine of the caller",
+		{Method: http.MethodDelete, Path: "/v1/user/sync-machines/{machineId}", Scope: server.ScopeHuman, Idempotent: true, Summary: "Remove a sync machine",
 			Handler: server.Answer(http.StatusOK, server.Nothing, m.remove)},
 	}
 }

@@ -16,7 +16,7 @@ type whoami struct{}
 
 func (w whoami) routes() []server.Route {
 	return []server.Route{
-		{Method: http.MethodGet, Path: "/v1/whoami", Scope: server.ScopeKey, Summary: "Tell whom the credential speaks for",
+		{Method: http.MethodGet, Path: "/v1/whoami", Scope: server.ScopeKey, Summary: "Describe the caller",
 			Handler: server.Answer(http.StatusOK, server.Nothing, w.describe)},
 	}
 }

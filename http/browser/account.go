@@ -28,7 +28,7 @@ func (a accountPages) routes() []server.Route {
 		page(http.MethodPost, accountPath+"/grants/{grantId}/revoke", server.ScopeHuman, "Revoke an application's access", a.closeGrant),
 		page(http.MethodPost, accountPath+"/keys", server.ScopeHuman, "Issue an API key and show it", a.openKey),
 		page(http.MethodPost, accountPath+"/keys/{keyId}/revoke", server.ScopeHuman, "Revoke an API key", a.closeKey),
-		page(http.MethodPost, accountPath+"/password", server.ScopeHuman, "Begin to change the password", a.changePassword),
+		page(http.MethodPost, accountPath+"/password", server.ScopeHuman, "Start a password change", a.changePassword),
 	}
 }
 

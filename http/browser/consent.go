@@ -22,8 +22,8 @@ type consentPages struct{ provider *oauth.Provider }
 
 func (p consentPages) routes() []server.Route {
 	return []server.Route{
-		page(http.MethodGet, oauth.AuthorizePath, server.ScopePublic, "Ask a person what an OAuth client may do", p.ask),
-		page(http.MethodPost, oauth.AuthorizePath, server.ScopePublic, "Answer what an OAuth client may do", p.answer),
+		page(http.MethodGet, oauth.AuthorizePath, server.ScopePublic, "Show the consent page of an OAuth client", p.ask),
+		page(http.MethodPost, oauth.AuthorizePath, server.ScopePublic, "Answer the consent page of an OAuth client", p.answer),
 	}
 }
 

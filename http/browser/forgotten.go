@@ -114,7 +114,7 @@ type forgottenPages struct {
 func (f forgottenPages) routes() []server.Route {
 	return []server.Route{
 		page(http.MethodGet, forgottenPath, server.ScopePublic, "Show the form for a forgotten password", f.show),
-		page(http.MethodPost, forgottenPath, server.ScopePublic, "Have a link mailed that sets a password", f.request),
+		page(http.MethodPost, forgottenPath, server.ScopePublic, "Email a password-reset link", f.request),
 	}
 }
 

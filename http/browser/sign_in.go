@@ -27,7 +27,7 @@ type signInPages struct {
 
 func (s *signInPages) routes() []server.Route {
 	return []server.Route{
-		page(http.MethodGet, signInPath, server.ScopePublic, "Show the form to sign in", s.show),
+		page(http.MethodGet, signInPath, server.ScopePublic, "Show the sign-in form", s.show),
 		page(http.MethodPost, signInPath, server.ScopePublic, "Sign in with a password", s.open),
 		page(http.MethodGet, api.SetPasswordPath, server.ScopePublic, "Show the form to set a password", s.showSetPassword),
 		page(http.MethodPost, api.SetPasswordPath, server.ScopePublic, "Set a password with a one-time link", s.setPassword),

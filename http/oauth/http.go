@@ -39,11 +39,11 @@ func (p *Provider) Routes() []server.Route {
 			Handler: server.Answer(http.StatusOK, server.Nothing, a.describeResource)},
 		{Method: http.MethodPost, Path: RegisterPath, Summary: "Register an OAuth client", Handler: a.register},
 		{Method: http.MethodPost, Path: TokenPath, Summary: "Exchange a code or a refresh token", Handler: a.exchange},
-		{Method: http.MethodPost, Path: RevokePath, Idempotent: true, Summary: "Revoke a token and every other of its grant", Handler: a.revoke},
+		{Method: http.MethodPost, Path: RevokePath, Idempotent: true, Summary: "Revoke a token and its grant", Handler: a.revoke},
 	}
 	for _, r := range table {
 		table = append(table, server.Route{
-			Method: http.MethodOptions, Path: r.Path, Idempotent: true, Summary: "Let pages of other origins ask", Handler: preflight,
+			Method: http.MethodOptions, Path: r.Path, Idempotent: true, Summary: "Answer a CORS preflight request", Handler: preflight,
 		})
 	}
 	for i := range table {

@@ -125,6 +125,9 @@ func (c *Call) Log() *slog.Logger { return c.server.log.With("request", c.Respon
 // Link returns the public URL of a path of this server.
 func (c *Call) Link(path string) string { return c.server.Link(path) }
 
+// PublicHost returns the host of the server's public URL.
+func (c *Call) PublicHost() string { return c.server.options.PublicURL.Host }
+
 // RequestTime returns the time limit of ordinary requests.
 func (c *Call) RequestTime() time.Duration { return c.server.options.Limits.RequestTime }
 

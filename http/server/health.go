@@ -20,7 +20,7 @@ func (s *Server) probes() []Route {
 			Handler: Answer(http.StatusOK, Nothing, s.health)},
 		{Method: http.MethodGet, Path: "/readyz", Scope: ScopeProbe, Summary: "Report whether requests can be answered",
 			Handler: Answer(http.StatusOK, Nothing, s.readiness)},
-		{Method: http.MethodGet, Path: "/metrics", Scope: ScopeProbe, Summary: "Prometheus metrics", Handler: s.metrics.serve},
+		{Method: http.MethodGet, Path: "/metrics", Scope: ScopeProbe, Summary: "Report metrics for Prometheus", Handler: s.metrics.serve},
 	}
 }
 

@@ -183,7 +183,7 @@ func (s *Server) Flush() { s.authenticator.reports.Wait() }
 
 // handle serves a request with a router, between the request id and the access log.
 func (s *Server) handle(router http.Handler, w http.ResponseWriter, r *http.Request) {
-	res := &Response{ResponseWriter: w, Request: r, ID: s.chooseRequestID(r), started: time.Now(), metadata: s.metadata}
+	res := &Response{ResponseWriter: w, Request: r, ID: s.chooseRequestID(r), body: r.Body, started: time.Now(), metadata: s.metadata}
 	res.Header()["X-Request-Id"] = []string{res.ID}
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()

@@ -24,6 +24,7 @@ func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 	r := c.Request.WithContext(ctx)
 	if r.ContentLength != 0 {
 		r.Body = &transferBody{r.Body, t}
+		c.Response.body = r.Body
 	}
 	// The cause is an *entity.Error if the access ended. Otherwise the client has gone or the request is over.
 	defer context.AfterFunc(ctx, func() {
@@ -115,6 +116,13 @@ func (t *traffic) received() {
 	t.arrived = true
 }
 
+// failed is called once reading the body has failed: no more of it is waited for.
+func (t *traffic) failed() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.extends = false
+}
+
 // boundRemainder bounds the time in which net/http reads the rest of a body that the handler did not read.
 func (t *traffic) boundRemainder() {
 	t.mu.Lock()
@@ -146,8 +154,12 @@ type transferBody struct {
 func (b *transferBody) Read(p []byte) (int, error) {
 	b.traffic.beforeRead()
 	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
+	switch err {
+	case nil:
+	case io.EOF:
 		b.traffic.received()
+	default:
+		b.traffic.failed()
 	}
 	return n, err
 }

@@ -16,28 +16,28 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// model is a journal that cannot be wrong: every append walks plain maps.
+// model is a journal without an index or a cache: it stores everything in maps.
 type model struct {
-	streams map[place][]string
+	streams map[modelKey][]string
 	feeds   map[persistence.Partition][]string
-	entries map[place]map[row]string
+	entries map[modelKey]map[entryKey]string
 }
 
-type place struct {
+type modelKey struct {
 	partition persistence.Partition
 	name      string
 }
 
-type row struct {
+type entryKey struct {
 	value string
 	order uint64
 }
 
 func newModel() *model {
 	return &model{
-		streams: make(map[place][]string),
+		streams: make(map[modelKey][]string),
 		feeds:   make(map[persistence.Partition][]string),
-		entries: make(map[place]map[row]string),
+		entries: make(map[modelKey]map[entryKey]string),
 	}
 }
 
@@ -55,9 +55,9 @@ func (m *model) clone() *model {
 	return c
 }
 
-// append is the result that a proposal must have.
-func (m *model) append(p persistence.Proposal, epoch uint64) string {
-	at := place{p.Partition, string(p.Stream)}
+// apply applies a proposal, and returns its expected result.
+func (m *model) apply(p persistence.Proposal, epoch uint64) string {
+	at := modelKey{p.Partition, string(p.Stream)}
 	version := uint64(len(m.streams[at]))
 	if p.Epoch != epoch {
 		return fmt.Sprintf("epoch %d", epoch)
@@ -72,19 +72,20 @@ func (m *model) append(p persistence.Proposal, epoch uint64) string {
 		m.feeds[p.Partition] = append(m.feeds[p.Partition], text)
 	}
 	for _, c := range p.Entries {
-		in := place{p.Partition, c.Index}
+		in := modelKey{p.Partition, c.Index}
 		if m.entries[in] == nil {
-			m.entries[in] = make(map[row]string)
+			m.entries[in] = make(map[entryKey]string)
 		}
-		delete(m.entries[in], row{c.Value, c.Order})
+		delete(m.entries[in], entryKey{c.Value, c.Order})
 		if !c.Remove {
-			m.entries[in][row{c.Value, c.Order}] = string(c.Data)
+			m.entries[in][entryKey{c.Value, c.Order}] = string(c.Data)
 		}
 	}
 	return fmt.Sprintf("version %d", version)
 }
 
-func outcome(r persistence.Result) string {
+// resultText returns a result in the form of model.apply.
+func resultText(r persistence.Result) string {
 	var conflict *persistence.ConflictError
 	var stale *persistence.NotLeaderError
 	switch {
@@ -104,18 +105,18 @@ var (
 	modelValues  = []string{"", "v", "v\x00w", "v\xff"}
 )
 
-// dump is everything that the model holds, in the order that a journal yields it.
+// dump returns the content of the model in the order in which a journal yields it.
 func (m *model) dump() string {
 	var out strings.Builder
 	for p := range persistence.Partition(2) {
 		fmt.Fprintf(&out, "feed %d %q\n", p, m.feeds[p])
 		for _, s := range modelStreams {
-			events := m.streams[place{p, s}]
+			events := m.streams[modelKey{p, s}]
 			fmt.Fprintf(&out, "stream %d %q %d %q\n", p, s, len(events), events)
 		}
 		for _, index := range modelIndexes {
-			entries := m.entries[place{p, index}]
-			keys := slices.SortedFunc(maps.Keys(entries), func(a, b row) int {
+			entries := m.entries[modelKey{p, index}]
+			keys := slices.SortedFunc(maps.Keys(entries), func(a, b entryKey) int {
 				if a.value != b.value {
 					return strings.Compare(a.value, b.value)
 				}
@@ -131,27 +132,27 @@ func (m *model) dump() string {
 	return out.String()
 }
 
-// dump is everything that the journal shows, and checks that walks down agree with walks up.
+// dump returns the content of the journal, and checks that ascending and descending iterations agree.
 func (c *client) dump() string {
 	var out strings.Builder
-	c.look(func(v persistence.View) {
+	c.withView(func(v persistence.View) {
 		for p := range persistence.Partition(2) {
-			fmt.Fprintf(&out, "feed %d %q\n", p, names(c.t, v.Feed(p, 0, nil)))
+			fmt.Fprintf(&out, "feed %d %q\n", p, eventTexts(c.t, v.Feed(p, 0, nil)))
 			for _, name := range modelStreams {
 				s := persistence.Stream(name)
-				up := names(c.t, v.Read(p, s, 0, persistence.Ascending))
-				down := names(c.t, v.Read(p, s, ^uint64(0), persistence.Descending))
+				up := eventTexts(c.t, v.Read(p, s, 0, persistence.Ascending))
+				down := eventTexts(c.t, v.Read(p, s, ^uint64(0), persistence.Descending))
 				slices.Reverse(down)
-				equal(c.t, "down", down, up...)
+				expectTexts(c.t, "down", down, up...)
 				fmt.Fprintf(&out, "stream %d %q %d %q\n", p, name, head(c.t, v, p, s), up)
 			}
 			for _, index := range modelIndexes {
 				query := persistence.Query{Index: index, Prefix: true}
-				up := rows(c.t, v, p, query)
+				up := entryTexts(c.t, v, p, query)
 				query.Direction = persistence.Descending
-				down := rows(c.t, v, p, query)
+				down := entryTexts(c.t, v, p, query)
 				slices.Reverse(down)
-				equal(c.t, "down", down, up...)
+				expectTexts(c.t, "down", down, up...)
 				fmt.Fprintf(&out, "index %d %q %q\n", p, index, up)
 			}
 		}
@@ -159,61 +160,61 @@ func (c *client) dump() string {
 	return out.String()
 }
 
-// subject is a journal beside its model.
-type subject struct {
-	harness Harness
-	client  *client
-	model   *model
-	named   int
+// modelTest compares a journal with its model.
+type modelTest struct {
+	harness  Harness
+	client   *client
+	model    *model
+	lastName int
 }
 
-// runs is how many random histories are tried where -rapid.checks does not say, each of some thirty steps: opening a
-// journal so often costs a minute under the race detector.
-const runs = "25"
+// modelChecks is the number of random histories, of about thirty steps each, unless -rapid.checks is set. It is low
+// because each history opens the journal many times: together they take a minute with the race detector.
+const modelChecks = "25"
 
-// testModel appends at random, closes, crashes, and compares with the model.
+// testModel appends at random, closes and crashes the journal, and compares it with the model.
 func testModel(t *testing.T, make func(t *testing.T) Harness) {
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
-		_ = checks.Value.Set(runs)
+		_ = checks.Value.Set(modelChecks)
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		s := &subject{harness: make(t), model: newModel()}
-		s.client = open(t, s.harness)
+		s := &modelTest{harness: make(t), model: newModel()}
+		s.client = openClient(t, s.harness)
 		rt.Repeat(map[string]func(*rapid.T){
 			"append": s.append,
 			"reopen": s.reopen,
 			"crash":  s.crash,
 			"":       s.check,
 		})
-		s.client.close()
+		s.client.mustClose()
 	})
 }
 
-func (s *subject) check(rt *rapid.T) {
+func (s *modelTest) check(rt *rapid.T) {
 	if got, want := s.client.dump(), s.model.dump(); got != want {
 		rt.Fatalf("the journal has\n%s\nthe model has\n%s", got, want)
 	}
 }
 
-func (s *subject) reopen(*rapid.T) {
-	s.client.close()
-	s.client = open(s.client.t, s.harness)
+func (s *modelTest) reopen(*rapid.T) {
+	s.client.mustClose()
+	s.client = openClient(s.client.t, s.harness)
 }
 
-func (s *subject) append(rt *rapid.T) {
-	proposals := s.draw(rt, s.model.clone())
-	for i, r := range s.client.all(proposals...) {
+func (s *modelTest) append(rt *rapid.T) {
+	proposals := s.drawProposals(rt, s.model.clone())
+	for i, r := range s.client.appendAll(proposals...) {
 		p := proposals[i]
-		if got, want := outcome(r), s.model.append(p, s.client.epochs[p.Partition]); got != want {
+		if got, want := resultText(r), s.model.apply(p, s.client.epochs[p.Partition]); got != want {
 			rt.Fatalf("proposal %d of %q: %s, want %s", i, p.Stream, got, want)
 		}
 	}
 }
 
-// crash cuts the power while proposals are on their way. What is left of each partition must be the outcome of the first
-// few of its proposals, and of all that were acknowledged.
-func (s *subject) crash(rt *rapid.T) {
-	proposals := s.draw(rt, s.model.clone())
+// crash loses power while proposals are in flight. Each partition must then be in the state after a prefix of its
+// proposals, which includes all acknowledged ones.
+func (s *modelTest) crash(rt *rapid.T) {
+	proposals := s.drawProposals(rt, s.model.clone())
 	var acknowledged [2]atomic.Int64
 	var done sync.WaitGroup
 	done.Add(len(proposals))
@@ -230,7 +231,7 @@ func (s *subject) crash(rt *rapid.T) {
 	s.harness.Crash()
 	done.Wait()
 	epochs := s.client.epochs
-	s.client = open(s.client.t, s.harness)
+	s.client = openClient(s.client.t, s.harness)
 	got := s.client.dump()
 	var of [2][]persistence.Proposal
 	for _, p := range proposals {
@@ -240,7 +241,7 @@ func (s *subject) crash(rt *rapid.T) {
 		for second := int(least[1]); second <= len(of[1]); second++ {
 			left := s.model.clone()
 			for _, p := range slices.Concat(of[0][:first], of[1][:second]) {
-				left.append(p, epochs[p.Partition])
+				left.apply(p, epochs[p.Partition])
 			}
 			if left.dump() == got {
 				s.model = left
@@ -251,24 +252,24 @@ func (s *subject) crash(rt *rapid.T) {
 	rt.Fatalf("%d of %d were acknowledged; the journal has\n%s\nbefore them it had\n%s", least, len(proposals), got, s.model.dump())
 }
 
-// draw makes proposals of which most are valid when they are applied in order; then is moved by them.
-func (s *subject) draw(rt *rapid.T, then *model) []persistence.Proposal {
+// drawProposals returns proposals, most of which are valid if they are applied in order. It applies them to then.
+func (s *modelTest) drawProposals(rt *rapid.T, then *model) []persistence.Proposal {
 	proposals := make([]persistence.Proposal, rapid.IntRange(1, 6).Draw(rt, "proposals"))
 	for i := range proposals {
 		p := &proposals[i]
 		p.Partition = persistence.Partition(rapid.IntRange(0, 1).Draw(rt, "partition"))
 		p.Stream = persistence.Stream(rapid.SampledFrom(modelStreams).Draw(rt, "stream"))
 		p.Epoch = s.client.epochs[p.Partition] - rapid.SampledFrom([]uint64{0, 0, 0, 0, 1}).Draw(rt, "behind")
-		p.Expected = uint64(len(then.streams[place{p.Partition, string(p.Stream)}])) + rapid.SampledFrom([]uint64{0, 0, 0, 0, 1}).Draw(rt, "ahead")
+		p.Expected = uint64(len(then.streams[modelKey{p.Partition, string(p.Stream)}])) + rapid.SampledFrom([]uint64{0, 0, 0, 0, 1}).Draw(rt, "ahead")
 		for range rapid.IntRange(0, 3).Draw(rt, "events") {
-			s.named++
-			p.Events = append(p.Events, event(fmt.Sprint("e", s.named)))
+			s.lastName++
+			p.Events = append(p.Events, event(fmt.Sprint("e", s.lastName)))
 		}
 		for range rapid.IntRange(0, 3).Draw(rt, "changes") {
-			s.named++
-			p.Entries = append(p.Entries, drawChange(rt, fmt.Sprint("d", s.named)))
+			s.lastName++
+			p.Entries = append(p.Entries, drawChange(rt, fmt.Sprint("d", s.lastName)))
 		}
-		then.append(*p, s.client.epochs[p.Partition])
+		then.apply(*p, s.client.epochs[p.Partition])
 	}
 	return proposals
 }

@@ -10,17 +10,17 @@ import (
 )
 
 func testRead(t *testing.T, h Harness) {
-	c := open(t, h)
-	defer c.close()
-	c.must(c.proposal(0, "a", 0, "1", "2", "3", "4"), c.proposal(0, "b", 0, "x"))
-	c.look(func(v persistence.View) {
-		read := func(from uint64, d persistence.Direction) []string { return names(t, v.Read(0, "a", from, d)) }
-		equal(t, "up", read(0, persistence.Ascending), "a/1#1 1", "a/2#2 2", "a/3#3 3", "a/4#4 4")
-		equal(t, "up from 3", read(3, persistence.Ascending), "a/3#3 3", "a/4#4 4")
-		equal(t, "up from 5", read(5, persistence.Ascending))
-		equal(t, "down", read(^uint64(0), persistence.Descending), "a/4#4 4", "a/3#3 3", "a/2#2 2", "a/1#1 1")
-		equal(t, "down from 2", read(2, persistence.Descending), "a/2#2 2", "a/1#1 1")
-		equal(t, "down from 0", read(0, persistence.Descending))
+	c := openClient(t, h)
+	defer c.mustClose()
+	c.mustAppend(c.proposal(0, "a", 0, "1", "2", "3", "4"), c.proposal(0, "b", 0, "x"))
+	c.withView(func(v persistence.View) {
+		read := func(from uint64, d persistence.Direction) []string { return eventTexts(t, v.Read(0, "a", from, d)) }
+		expectTexts(t, "up", read(0, persistence.Ascending), "a/1#1 1", "a/2#2 2", "a/3#3 3", "a/4#4 4")
+		expectTexts(t, "up from 3", read(3, persistence.Ascending), "a/3#3 3", "a/4#4 4")
+		expectTexts(t, "up from 5", read(5, persistence.Ascending))
+		expectTexts(t, "down", read(^uint64(0), persistence.Descending), "a/4#4 4", "a/3#3 3", "a/2#2 2", "a/1#1 1")
+		expectTexts(t, "down from 2", read(2, persistence.Descending), "a/2#2 2", "a/1#1 1")
+		expectTexts(t, "down from 0", read(0, persistence.Descending))
 		for version, want := range []bool{false, true, true, true, true, false} {
 			payload, ok, err := v.Payload(0, "a", uint64(version))
 			for e := range v.Read(0, "a", uint64(version), persistence.Ascending) {
@@ -56,36 +56,36 @@ func testRead(t *testing.T, h Harness) {
 }
 
 func testFeed(t *testing.T, h Harness) {
-	c := open(t, h)
-	defer c.close()
-	c.must(c.proposal(0, "a", 0, "1", "2"), c.proposal(0, "b", 0, "3"), c.proposal(0, "a", 2, "4"), c.proposal(1, "c", 0, "x"), c.proposal(0, "b", 1, "5"))
-	c.look(func(v persistence.View) {
-		equal(t, "all", names(t, v.Feed(0, 0, nil)), "a/1#1 1", "a/2#2 2", "b/1#3 3", "a/3#4 4", "b/2#5 5")
-		equal(t, "from 4", names(t, v.Feed(0, 4, nil)), "a/3#4 4", "b/2#5 5")
-		equal(t, "from 6", names(t, v.Feed(0, 6, nil)))
-		equal(t, "b", names(t, v.Feed(0, 1, func(s persistence.Stream) bool { return s == "b" })), "b/1#3 3", "b/2#5 5")
-		equal(t, "another partition", names(t, v.Feed(1, 0, nil)), "c/1#1 x")
+	c := openClient(t, h)
+	defer c.mustClose()
+	c.mustAppend(c.proposal(0, "a", 0, "1", "2"), c.proposal(0, "b", 0, "3"), c.proposal(0, "a", 2, "4"), c.proposal(1, "c", 0, "x"), c.proposal(0, "b", 1, "5"))
+	c.withView(func(v persistence.View) {
+		expectTexts(t, "all", eventTexts(t, v.Feed(0, 0, nil)), "a/1#1 1", "a/2#2 2", "b/1#3 3", "a/3#4 4", "b/2#5 5")
+		expectTexts(t, "from 4", eventTexts(t, v.Feed(0, 4, nil)), "a/3#4 4", "b/2#5 5")
+		expectTexts(t, "from 6", eventTexts(t, v.Feed(0, 6, nil)))
+		expectTexts(t, "b", eventTexts(t, v.Feed(0, 1, func(s persistence.Stream) bool { return s == "b" })), "b/1#3 3", "b/2#5 5")
+		expectTexts(t, "another partition", eventTexts(t, v.Feed(1, 0, nil)), "c/1#1 x")
 		asked := 0
-		later := func(persistence.Stream) bool { asked++; return asked > 2 } // each row is asked for, not each stream
-		equal(t, "from the third row on", names(t, v.Feed(0, 1, later)), "b/1#3 3", "a/3#4 4", "b/2#5 5")
+		later := func(persistence.Stream) bool { asked++; return asked > 2 } // is called for each row, not for each stream
+		expectTexts(t, "from the third row on", eventTexts(t, v.Feed(0, 1, later)), "b/1#3 3", "a/3#4 4", "b/2#5 5")
 	})
 }
 
-// testFeedPasses looks for signs of progress in a feed of which the reader wants the last event alone.
-func testFeedPasses(t *testing.T, h Harness) {
-	c := open(t, h)
-	defer c.close()
+// testFeedSkips checks that Feed reports progress while it skips the events of unwanted streams.
+func testFeedSkips(t *testing.T, h Harness) {
+	c := openClient(t, h)
+	defer c.mustClose()
 	const unwanted = 5000
 	for version := uint64(0); version < unwanted; version += 100 {
 		p := c.proposal(0, "noise", version)
 		for range 100 {
 			p.Events = append(p.Events, event("noise"))
 		}
-		c.must(p)
+		c.mustAppend(p)
 	}
-	c.must(c.proposal(0, "wanted", 0, "last"))
+	c.mustAppend(c.proposal(0, "wanted", 0, "last"))
 	signs, last := 0, uint64(0)
-	c.look(func(v persistence.View) {
+	c.withView(func(v persistence.View) {
 		for e, err := range v.Feed(0, 0, func(s persistence.Stream) bool { return s == "wanted" }) {
 			if err != nil || e.Sequence <= last {
 				t.Fatalf("%d after %d: %v", e.Sequence, last, err)
@@ -107,36 +107,37 @@ func testFeedPasses(t *testing.T, h Harness) {
 	}
 }
 
-func testViewStays(t *testing.T, h Harness) {
-	c := open(t, h)
-	defer c.close()
-	c.must(c.proposal(0, "a", 0, "one"))
-	v := c.view()
+func testViewIsStable(t *testing.T, h Harness) {
+	c := openClient(t, h)
+	defer c.mustClose()
+	c.mustAppend(c.proposal(0, "a", 0, "one"))
+	v := c.mustView()
 	defer v.Close()
 	second := c.proposal(0, "a", 1, "two")
-	second.Entries = []persistence.Change{put("i", "v", 1, "x")}
-	c.must(second)
+	second.Entries = []persistence.Change{putEntry("i", "v", 1, "x")}
+	c.mustAppend(second)
 	if head(t, v, 0, "a") != 1 {
-		t.Fatal("the head moved")
+		t.Fatal("the head of the view has changed")
 	}
-	equal(t, "read", names(t, v.Read(0, "a", 0, persistence.Ascending)), "a/1#1 one")
-	equal(t, "feed", names(t, v.Feed(0, 0, nil)), "a/1#1 one")
-	equal(t, "index", rows(t, v, 0, persistence.Query{Index: "i", Value: "v"}))
+	expectTexts(t, "read", eventTexts(t, v.Read(0, "a", 0, persistence.Ascending)), "a/1#1 one")
+	expectTexts(t, "feed", eventTexts(t, v.Feed(0, 0, nil)), "a/1#1 one")
+	expectTexts(t, "index", entryTexts(t, v, 0, persistence.Query{Index: "i", Value: "v"}))
 	if c.head(0, "a") != 2 {
-		t.Fatal("a later view does not have what is done")
+		t.Fatal("a later view does not have the acknowledged event")
 	}
 }
 
-// testViewIncludes opens views while others commit: each must hold what its own goroutine was told is done.
-func testViewIncludes(t *testing.T, h Harness) {
-	c := open(t, h)
-	defer c.close()
+// testViewIncludesAcknowledged opens views during commits: each must contain the proposals that its goroutine was
+// answered.
+func testViewIncludesAcknowledged(t *testing.T, h Harness) {
+	c := openClient(t, h)
+	defer c.mustClose()
 	var group sync.WaitGroup
 	for g := range 8 {
 		group.Go(func() {
 			s := persistence.Stream(fmt.Sprint("s", g))
 			for version := range uint64(50) {
-				if r := c.one(c.proposal(0, s, version, "e")); r.Err != nil {
+				if r := c.appendOne(c.proposal(0, s, version, "e")); r.Err != nil {
 					t.Error(r.Err)
 					return
 				}
@@ -156,9 +157,9 @@ func testViewIncludes(t *testing.T, h Harness) {
 }
 
 func testSnapshot(t *testing.T, h Harness) {
-	c := open(t, h)
+	c := openClient(t, h)
 	snapshot := func(s persistence.Stream) (found persistence.Snapshot) {
-		c.look(func(v persistence.View) {
+		c.withView(func(v persistence.View) {
 			var err error
 			if found, err = v.Snapshot(0, s); err != nil {
 				t.Fatal(err)
@@ -166,55 +167,55 @@ func testSnapshot(t *testing.T, h Harness) {
 		})
 		return found
 	}
-	c.must(c.proposal(0, "a", 0, "one", "two"))
+	c.mustAppend(c.proposal(0, "a", 0, "one", "two"))
 	c.SaveSnapshot(0, c.epochs[0], "a", persistence.Snapshot{Version: 1, State: []byte("old")})
 	c.SaveSnapshot(0, c.epochs[0], "a", persistence.Snapshot{Version: 2, State: []byte("new")})
-	c.must(c.proposal(0, "a", 2, "three")) // is written behind the snapshots
+	c.mustAppend(c.proposal(0, "a", 2, "three")) // is written after the snapshots
 	if s := snapshot("a"); s.Version != 2 || string(s.State) != "new" {
 		t.Fatalf("got %+v", s)
 	}
 	if s := snapshot("b"); s.Version != 0 || s.State != nil {
 		t.Fatalf("got %+v", s)
 	}
-	c.close()
-	c = open(t, h)
-	defer c.close()
+	c.mustClose()
+	c = openClient(t, h)
+	defer c.mustClose()
 	if s := snapshot("a"); s.Version != 2 || string(s.State) != "new" {
 		t.Fatalf("after reopening: %+v", s)
 	}
 }
 
 func testCheckpoint(t *testing.T, h Harness) {
-	c := open(t, h)
-	defer c.close()
+	c := openClient(t, h)
+	defer c.mustClose()
 	first := c.proposal(0, "a", 0, "one", "two")
-	first.Entries = []persistence.Change{put("i", "v", 1, "x")}
-	c.must(first)
+	first.Entries = []persistence.Change{putEntry("i", "v", 1, "x")}
+	c.mustAppend(first)
 	dir := h.Directory()
 	if err := c.Checkpoint(dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Checkpoint(dir); err == nil {
-		t.Fatal("a checkpoint over another")
+		t.Fatal("a checkpoint replaced another")
 	}
-	c.must(c.proposal(0, "a", 2, "later"))
+	c.mustAppend(c.proposal(0, "a", 2, "later"))
 	copied := newClient(t, h.OpenCopy(dir))
-	defer copied.close()
-	copied.must(copied.proposal(0, "a", 2, "three"))
-	copied.look(func(v persistence.View) {
-		equal(t, "copy", names(t, v.Feed(0, 0, nil)), "a/1#1 one", "a/2#2 two", "a/3#3 three")
-		equal(t, "index", rows(t, v, 0, persistence.Query{Index: "i", Value: "v"}), "v/1 x")
+	defer copied.mustClose()
+	copied.mustAppend(copied.proposal(0, "a", 2, "three"))
+	copied.withView(func(v persistence.View) {
+		expectTexts(t, "copy", eventTexts(t, v.Feed(0, 0, nil)), "a/1#1 one", "a/2#2 two", "a/3#3 three")
+		expectTexts(t, "index", entryTexts(t, v, 0, persistence.Query{Index: "i", Value: "v"}), "v/1 x")
 	})
-	c.look(func(v persistence.View) {
-		equal(t, "original", names(t, v.Feed(0, 3, nil)), "a/3#3 later")
+	c.withView(func(v persistence.View) {
+		expectTexts(t, "original", eventTexts(t, v.Feed(0, 3, nil)), "a/3#3 later")
 	})
 }
 
-// testCheckpointWhileAppending copies a journal that does not stand still: the copy has at least what was done when it
-// was asked for, and no more than was ever appended.
+// testCheckpointWhileAppending copies a journal during appends. The copy has at least the events that were acknowledged
+// before Checkpoint was called, and no event that was never appended.
 func testCheckpointWhileAppending(t *testing.T, h Harness) {
-	c := open(t, h)
-	defer c.close()
+	c := openClient(t, h)
+	defer c.mustClose()
 	dir := h.Directory()
 	stop, done := make(chan struct{}), make(chan uint64)
 	busy := make(chan struct{})
@@ -228,8 +229,8 @@ func testCheckpointWhileAppending(t *testing.T, h Harness) {
 			default:
 			}
 			p := c.proposal(0, "a", version, "e")
-			p.Entries = []persistence.Change{put("i", "v", version, "")}
-			if r := c.one(p); r.Err != nil {
+			p.Entries = []persistence.Change{putEntry("i", "v", version, "")}
+			if r := c.appendOne(p); r.Err != nil {
 				t.Error(r.Err)
 			}
 			if version++; version == 20 {
@@ -246,14 +247,14 @@ func testCheckpointWhileAppending(t *testing.T, h Harness) {
 		t.Fatal(err)
 	}
 	copied := newClient(t, h.OpenCopy(dir))
-	defer copied.close()
-	copied.look(func(v persistence.View) {
+	defer copied.mustClose()
+	copied.withView(func(v persistence.View) {
 		version := head(t, v, 0, "a")
 		if version < least || version > most {
 			t.Fatalf("version %d, want %d to %d", version, least, most)
 		}
-		events := names(t, v.Feed(0, 0, nil))
-		entries := rows(t, v, 0, persistence.Query{Index: "i", Value: "v"})
+		events := eventTexts(t, v.Feed(0, 0, nil))
+		entries := entryTexts(t, v, 0, persistence.Query{Index: "i", Value: "v"})
 		if uint64(len(events)) != version || uint64(len(entries)) != version {
 			t.Fatalf("%d events, %d entries, version %d", len(events), len(entries), version)
 		}

@@ -21,6 +21,7 @@ const browser = await chromium.launch({
 const copy = await (await browser.newContext()).newPage()
 copy.setDefaultTimeout(patience)
 try {
+  await readsTheReference()
   await signsIn()
   await setsPassword()
   await endsSessions()
@@ -55,7 +56,7 @@ async function leave(page) {
 }
 
 // look checks a page: one main heading, no axe-core violations, and no horizontal scrolling on a telephone.
-async function look(page, name) {
+async function look(page, name, whole = true) {
   await page.waitForLoadState()
   assert.equal(await page.locator('h1').count(), 1, name)
   for (const colorScheme of ['light', 'dark']) {
@@ -66,9 +67,25 @@ async function look(page, name) {
   await page.setViewportSize({ width: 360, height: 740 })
   const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
   assert.ok(over <= 0, `${name} is ${over} pixels too wide for a telephone`)
-  await picture(page, `${name}-narrow`, true)
+  await picture(page, `${name}-narrow`, whole)
   await page.setViewportSize({ width: 1000, height: 760 })
   await page.emulateMedia({ colorScheme: 'light' })
+}
+
+// readsTheReference goes from the contents to an operation, and from there to a schema.
+async function readsTheReference() {
+  const page = await open()
+  await page.goto(scene.url + '/docs')
+  await look(page, 'reference', false)
+  await page.getByRole('navigation').getByRole('link', { name: 'List the workspace\'s members' }).click()
+  await at(page, '/docs')
+  const members = page.locator('#listMembers')
+  await members.getByText('Errors: 400').click()
+  await members.getByText('another list').waitFor()
+  await members.getByRole('link', { name: 'Member', exact: true }).click()
+  await page.waitForURL((url) => url.hash === '#schema-Member')
+  await page.locator('#schema-Member').getByText('isBillingUser').first().waitFor()
+  await leave(page)
 }
 
 // axeViolations returns the violations that axe-core finds. axe-core needs JavaScript, so it runs on a copy of the content.

@@ -112,14 +112,14 @@ func TestDamagedDirectoryIsRefused(t *testing.T) {
 	store := filepath.Join(dir, "journal", "store")
 	for _, at := range []int{0, 9, 70, 150} {
 		restore := damage(t, newest(t, store+"/MANIFEST-*"), at)
-		expectRefusal(t, dir, "MANIFEST-", "not those that were written")
+		expectRefusal(t, dir, "MANIFEST-", "differ from the bytes that were written")
 		restore()
 	}
 	restore := damage(t, newest(t, store+"/*.sst"), 100)
 	expectRefusal(t, dir, ".sst", "checksum")
 	restore()
 	for part, says := range map[string]string{
-		"journal": "FORMAT is missing", "journal/store": "store is missing", "journal/FORMAT": "a copy that was cut off",
+		"journal": "FORMAT is missing", "journal/store": "store is missing", "journal/FORMAT": "the copy was interrupted",
 		"secret": "secret is missing", "drives": "drives is missing", "installation": "the marks of the journal are missing",
 	} {
 		path := filepath.Join(dir, part)

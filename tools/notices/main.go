@@ -1,11 +1,12 @@
-// Command notices prints the licenses of everything that is linked into the program, as its distribution requires: the modules
-// with their versions and licenses, and then each text once. It reads the module cache and needs no network.
+// Command notices prints the licenses of all modules that are linked into the program, which must accompany its
+// distribution: a list of the modules with their versions and licenses, and then each license text once. It reads the
+// module cache and does not need a network.
 //
-//	go -C tools run ./notices ..       print the notices of the module in the folder above
+//	go -C tools run ./notices ..       print the notices of the module in the parent folder
 //
-// It fails if a module has no license file, or one that is unknown, or one that does not permit to distribute the program under
-// the Apache License 2.0. Packages of a module may have licenses of their own; those of the packages that are linked are
-// included.
+// It fails if a module has no license file, or an unknown license, or one that does not permit distributing the program
+// under the Apache License 2.0. The packages of a module may have their own licenses; the output includes those of the
+// linked packages.
 package main
 
 import (
@@ -26,7 +27,7 @@ import (
 	"github.com/google/licenseclassifier/v2/assets"
 )
 
-// permitted are the licenses, by their SPDX identifiers, whose terms are met by this file.
+// permitted has the SPDX identifiers of the licenses that permit distributing the program together with this file.
 var permitted = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "CC0-1.0", "Unlicense", "GNU-All-permissive-Copying-License"}
 
 func main() {
@@ -38,9 +39,9 @@ func main() {
 
 func run(arguments []string, out io.Writer) error {
 	if len(arguments) != 1 {
-		return errors.New("want the folder of the module")
+		return errors.New("usage: notices FOLDER, with the folder of the module")
 	}
-	modules, err := linked(arguments[0])
+	modules, err := listLinked(arguments[0])
 	if err != nil {
 		return err
 	}
@@ -68,8 +69,9 @@ type module struct {
 	licenses []string
 }
 
-// linked returns the foreign modules whose packages are linked into cmd/atelier, ordered by path, and Go's standard library.
-func linked(dir string) ([]*module, error) {
+// listLinked returns Go's standard library and the modules of other projects that are linked into cmd/atelier, sorted by
+// path.
+func listLinked(dir string) ([]*module, error) {
 	list := exec.Command("go", "list", "-deps", "-json=Dir,Standard,Module", "./cmd/atelier")
 	list.Dir = dir
 	list.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=-mod=readonly")
@@ -117,9 +119,10 @@ func linked(dir string) ([]*module, error) {
 	return all, nil
 }
 
+// licenseName matches the names of license files.
 var licenseName = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([-._].*)?$`)
 
-// collect reads the license files of a package's folder and of those above it in the module.
+// collect reads the license files in the folder of a package and in its parents up to the root of the module.
 func (m *module) collect(root, dir string) error {
 	for ; ; dir = filepath.Dir(dir) {
 		entries, err := os.ReadDir(dir)
@@ -138,7 +141,7 @@ func (m *module) collect(root, dir string) error {
 			if err != nil {
 				return err
 			}
-			m.texts[name] = normalized(string(text))
+			m.texts[name] = normalize(string(text))
 		}
 		if dir == root || !strings.HasPrefix(dir, root) {
 			return nil
@@ -146,8 +149,8 @@ func (m *module) collect(root, dir string) error {
 	}
 }
 
-// normalized returns a text with Unix line ends and without blanks at the end of lines.
-func normalized(text string) string {
+// normalize returns the text with Unix line ends, and without white space at the ends of lines.
+func normalize(text string) string {
 	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
 	for i, line := range lines {
 		lines[i] = strings.TrimRight(line, " \t\f")
@@ -155,7 +158,7 @@ func normalized(text string) string {
 	return strings.Trim(strings.Join(lines, "\n"), "\n")
 }
 
-// classify finds the licenses of the texts.
+// classify sets the licenses of the module from its texts.
 func (m *module) classify(known *classifier.Classifier) {
 	for _, text := range m.texts {
 		for _, match := range known.Match([]byte(text)).Matches {
@@ -167,10 +170,10 @@ func (m *module) classify(known *classifier.Classifier) {
 	slices.Sort(m.licenses)
 }
 
-// check returns an error if the module must not be linked, or if it is not known whether it may.
+// check returns an error if the module has no known license, or one that is not permitted.
 func (m *module) check() error {
 	if len(m.licenses) == 0 {
-		return fmt.Errorf("%s@%s has no license that is known: read it, and do without the module", m.path, m.version)
+		return fmt.Errorf("%s@%s has no known license: read its files, and remove the module if its license does not permit distribution", m.path, m.version)
 	}
 	for _, id := range m.licenses {
 		if !slices.Contains(permitted, id) {
@@ -187,6 +190,7 @@ Their source code is published as the Go modules of these paths and versions. ma
 
 `
 
+// write prints the list of modules, and each text once with the modules that have it.
 func write(w io.Writer, modules []*module) error {
 	var out strings.Builder
 	out.WriteString(head)

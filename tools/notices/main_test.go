@@ -14,7 +14,7 @@ func TestCheck(t *testing.T) {
 	}
 	for file, refused := range map[string]string{
 		"License/Apache-2.0/pristine.txt": "", "License/MIT/pristine.txt": "", "License/MPL-2.0/license.txt": "",
-		"License/AGPL-3.0/license.txt": "which is not permitted", "License/GPL-3.0/license.txt": "which is not permitted", "none": "has no license that is known",
+		"License/AGPL-3.0/license.txt": "which is not permitted", "License/GPL-3.0/license.txt": "which is not permitted", "none": "has no known license",
 	} {
 		t.Run(file, func(t *testing.T) {
 			m := &module{path: "example.org/m", version: "v1.0.0", texts: map[string]string{"README": "All rights reserved."}}
@@ -23,7 +23,7 @@ func TestCheck(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				m.texts["LICENSE"] = normalized(string(text))
+				m.texts["LICENSE"] = normalize(string(text))
 			}
 			m.classify(known)
 			err := m.check()

@@ -89,7 +89,12 @@ func Guard(header http.Header) {
 
 // Policy returns the Content-Security-Policy of a page. Forms can be sent to this server only, and redirect to the given
 // origins. A page that needs such origins sets the header before it is rendered.
-func Policy(origins ...string) string {
+func Policy(origins ...string) string { return policy(styleHash, origins...) }
+
+// PolicyFor returns the Policy of a page with another style, which is all of the text between its style tags.
+func PolicyFor(style string) string { return policy(hash(style)) }
+
+func policy(styleHash string, origins ...string) string {
 	forms := strings.Join(append([]string{"'self'"}, origins...), " ")
 	return "default-src 'none'; style-src " + styleHash + "; img-src data:; form-action " + forms +
 		"; frame-ancestors 'none'; base-uri 'none'"

@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: messages/activity/v1/activity.proto
 
-// What happened to a workspace's files, in one gap-free sequence.
+// Messages of the file activity of a workspace: one sequence of operations without gaps.
 
 package activityv1
 
@@ -139,11 +139,13 @@ func (EntryKind) EnumDescriptor() ([]byte, []int) {
 	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{1}
 }
 
-// Author is who did it: an actor of the specification's grammar and, where known, the person behind it.
+// Author is the author of an operation.
 type Author struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
-	UserId        string                 `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An actor in the grammar of the specification.
+	Actor string `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
+	// The person for whom the actor acts; empty if none is known.
+	UserId        string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -192,20 +194,20 @@ func (x *Author) GetUserId() string {
 	return ""
 }
 
-// Operation is one thing that was done to a path.
+// Operation is an operation on one path of the drive.
 type Operation struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Kind      Kind                   `protobuf:"varint,1,opt,name=kind,proto3,enum=atelier.activity.v1.Kind" json:"kind,omitempty"`
 	EntryKind EntryKind              `protobuf:"varint,2,opt,name=entry_kind,json=entryKind,proto3,enum=atelier.activity.v1.EntryKind" json:"entry_kind,omitempty"`
 	Path      string                 `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
-	// For a rename, the old path.
+	// The old path of a rename.
 	FromPath string `protobuf:"bytes,4,opt,name=from_path,json=fromPath,proto3" json:"from_path,omitempty"`
-	// 0: not given. The entries that it covers.
+	// The number of entries that the operation concerns; 0 if it is not known.
 	Count  uint64  `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
 	Author *Author `protobuf:"bytes,6,opt,name=author,proto3" json:"author,omitempty"`
-	// The generated tree (node_modules, .git, …) strictly below which path lies; empty: none.
+	// The generated folder (node_modules, .git, …) that contains path; empty if there is none.
 	Tree string `protobuf:"bytes,7,opt,name=tree,proto3" json:"tree,omitempty"`
-	// The same of from_path.
+	// The generated folder that contains from_path; empty if there is none.
 	FromTree      string `protobuf:"bytes,8,opt,name=from_tree,json=fromTree,proto3" json:"from_tree,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -297,13 +299,13 @@ func (x *Operation) GetFromTree() string {
 	return ""
 }
 
-// Intent is an operation that is about to change the disk, kept until it is completed or abandoned,
-// with what recovery needs to see whether the change was made.
+// Intent is an operation that is about to change the disk. It is stored until it is completed or abandoned. After a crash,
+// recovery uses it to find out whether the change was made.
 type Intent struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Operation *Operation             `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
-	// The inode that appears at the operation's path when it is done; 0 where it removes.
+	// The inode of the file or folder at the path after the operation; 0 if the operation removes it.
 	Inode         uint64 `protobuf:"varint,3,opt,name=inode,proto3" json:"inode,omitempty"`
 	At            int64  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -412,7 +414,8 @@ func (x *Intend) GetIntent() *Intent {
 	return nil
 }
 
-// Complete records the operation of an intent. An intent that is gone was completed before: nothing is recorded.
+// Complete records the operation of an intent and removes the intent. It has no effect if the intent does not exist,
+// because it was completed before.
 type Complete struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	IntentId      string                 `protobuf:"bytes,1,opt,name=intent_id,json=intentId,proto3" json:"intent_id,omitempty"`
@@ -457,7 +460,7 @@ func (x *Complete) GetIntentId() string {
 	return ""
 }
 
-// Abandon forgets an intent whose operation did not reach the disk.
+// Abandon removes an intent without recording its operation, which did not reach the disk.
 type Abandon struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	IntentId      string                 `protobuf:"bytes,1,opt,name=intent_id,json=intentId,proto3" json:"intent_id,omitempty"`
@@ -538,7 +541,7 @@ func (*ListIntents) Descriptor() ([]byte, []int) {
 	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{6}
 }
 
-// Record records operations that need no intent: observed ones, reads and restores.
+// Record records operations that need no intent: changes observed on the disk, reads and restores.
 type Record struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Operations    []*Operation           `protobuf:"bytes,1,rep,name=operations,proto3" json:"operations,omitempty"`
@@ -583,7 +586,7 @@ func (x *Record) GetOperations() []*Operation {
 	return nil
 }
 
-// FlushSummaries records the folded operations of trees whose time has come.
+// FlushSummaries writes the summaries of the folds that are due.
 type FlushSummaries struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -620,7 +623,7 @@ func (*FlushSummaries) Descriptor() ([]byte, []int) {
 	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{8}
 }
 
-// WriteIndexes writes the index entries of rows that have none yet, and the read counts collected in memory.
+// WriteIndexes writes the index entries of unindexed rows, and the read counts collected in memory.
 type WriteIndexes struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -727,14 +730,15 @@ func (x *ReadHistory) GetReads() bool {
 
 type ReadFeed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Ascending: rows after it. Descending: rows before it, 0 being the end.
+	// The position after which the page begins. If descending is set, the position before which it begins, and 0 is the end
+	// of the sequence.
 	Position   uint64 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
 	Limit      int32  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	Reads      bool   `protobuf:"varint,3,opt,name=reads,proto3" json:"reads,omitempty"`
 	Descending bool   `protobuf:"varint,4,opt,name=descending,proto3" json:"descending,omitempty"`
-	// Empty: the whole workspace.
+	// Restricts the rows to one path; empty: all rows of the workspace.
 	Path string `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`
-	// Also everything below path.
+	// Includes the rows of all paths below path.
 	Subtree       bool `protobuf:"varint,6,opt,name=subtree,proto3" json:"subtree,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -815,7 +819,7 @@ func (x *ReadFeed) GetSubtree() bool {
 type ReadSeenBy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Path  string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// Where the page before ended; empty: from the most recent.
+	// The next of the previous page; empty: the page begins with the most recently active author.
 	After         []byte `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	Limit         int32  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -969,10 +973,11 @@ func (x *Intents) GetIntents() []*Intent {
 	return nil
 }
 
-// Recorded tells the head of the sequence after the command.
+// Recorded is the reply to commands that record operations.
 type Recorded struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The seq of the last row after the command.
+	Seq           uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1014,13 +1019,15 @@ func (x *Recorded) GetSeq() uint64 {
 	return 0
 }
 
-// Page holds rows as they are sent.
+// Page has rows in the form in which they are sent to clients.
 type Page struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// JSON rows joined by commas.
+	// The JSON of the rows, separated by commas.
 	Items []byte `protobuf:"bytes,1,opt,name=items,proto3" json:"items,omitempty"`
-	// The position that continues the walk; 0: it has reached its end.
-	Next          uint64 `protobuf:"varint,2,opt,name=next,proto3" json:"next,omitempty"`
+	// The position after which the next page begins; 0: this page is the last.
+	Next uint64 `protobuf:"varint,2,opt,name=next,proto3" json:"next,omitempty"`
+	// On the last page in ascending order: the position after which rows that are recorded later begin.
+	Resume        uint64 `protobuf:"varint,3,opt,name=resume,proto3" json:"resume,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1069,10 +1076,17 @@ func (x *Page) GetNext() uint64 {
 	return 0
 }
 
+func (x *Page) GetResume() uint64 {
+	if x != nil {
+		return x.Resume
+	}
+	return 0
+}
+
 type SeenBy struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Readers []*Reader              `protobuf:"bytes,1,rep,name=readers,proto3" json:"readers,omitempty"`
-	// Where the page ended, if more may follow; else empty.
+	// The position of the next page; empty after the last page.
 	Next          []byte `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1129,7 +1143,7 @@ type Reader struct {
 	LastAt     int64                  `protobuf:"varint,3,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
 	ReadCount  uint64                 `protobuf:"varint,4,opt,name=read_count,json=readCount,proto3" json:"read_count,omitempty"`
 	WriteCount uint64                 `protobuf:"varint,5,opt,name=write_count,json=writeCount,proto3" json:"write_count,omitempty"`
-	// 0: never.
+	// 0 if the author has never written to the path.
 	LastWriteAt   int64 `protobuf:"varint,6,opt,name=last_write_at,json=lastWriteAt,proto3" json:"last_write_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1311,7 +1325,7 @@ func (x *Writer) GetLastWriteAt() int64 {
 	return 0
 }
 
-// Totals are what one author did to one path.
+// Totals are the counts and times of the operations of one author on one path.
 type Totals struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Author      *Author                `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`
@@ -1320,9 +1334,9 @@ type Totals struct {
 	ReadCount   uint64                 `protobuf:"varint,4,opt,name=read_count,json=readCount,proto3" json:"read_count,omitempty"`
 	WriteCount  uint64                 `protobuf:"varint,5,opt,name=write_count,json=writeCount,proto3" json:"write_count,omitempty"`
 	LastWriteAt int64                  `protobuf:"varint,6,opt,name=last_write_at,json=lastWriteAt,proto3" json:"last_write_at,omitempty"`
-	// The last read marker's time; 0: none.
+	// The time of the last read marker; 0 if there is none.
 	MarkedAt int64 `protobuf:"varint,7,opt,name=marked_at,json=markedAt,proto3" json:"marked_at,omitempty"`
-	// The time under which the author stands in the path's order of recency; 0: last_at.
+	// The time of the author's entry in the index of recency; 0: last_at.
 	RecencyAt     int64 `protobuf:"varint,8,opt,name=recency_at,json=recencyAt,proto3" json:"recency_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1414,10 +1428,10 @@ func (x *Totals) GetRecencyAt() int64 {
 	return 0
 }
 
-// IndexMark tells which rows have their index entries. It is written together with them.
+// IndexMark records which rows have their index entries. It is committed together with those entries.
 type IndexMark struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Every row up to this one has its index entries.
+	// The seq up to which all rows have their index entries.
 	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	// The number of the last write of read counts.
 	Reads         uint64 `protobuf:"varint,2,opt,name=reads,proto3" json:"reads,omitempty"`
@@ -1469,16 +1483,16 @@ func (x *IndexMark) GetReads() uint64 {
 	return 0
 }
 
-// Fold is the operations below a generated tree that no summary tells of yet.
+// Fold counts the operations of one author in a generated folder since the last summary.
 type Fold struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Kind   Kind                   `protobuf:"varint,1,opt,name=kind,proto3,enum=atelier.activity.v1.Kind" json:"kind,omitempty"`
 	Tree   string                 `protobuf:"bytes,2,opt,name=tree,proto3" json:"tree,omitempty"`
 	Author *Author                `protobuf:"bytes,3,opt,name=author,proto3" json:"author,omitempty"`
 	Count  uint64                 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	// The newest folded operation's time.
+	// The time of the last operation in the fold.
 	At int64 `protobuf:"varint,5,opt,name=at,proto3" json:"at,omitempty"`
-	// When the first was folded.
+	// The time of the first operation in the fold.
 	Since         int64 `protobuf:"varint,6,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1617,10 +1631,11 @@ const file_messages_activity_v1_activity_proto_rawDesc = "" +
 	"\aIntents\x125\n" +
 	"\aintents\x18\x01 \x03(\v2\x1b.atelier.activity.v1.IntentR\aintents\"\x1c\n" +
 	"\bRecorded\x12\x10\n" +
-	"\x03seq\x18\x01 \x01(\x04R\x03seq\"0\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\"H\n" +
 	"\x04Page\x12\x14\n" +
 	"\x05items\x18\x01 \x01(\fR\x05items\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\x04R\x04next\"S\n" +
+	"\x04next\x18\x02 \x01(\x04R\x04next\x12\x16\n" +
+	"\x06resume\x18\x03 \x01(\x04R\x06resume\"S\n" +
 	"\x06SeenBy\x125\n" +
 	"\areaders\x18\x01 \x03(\v2\x1b.atelier.activity.v1.ReaderR\areaders\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\fR\x04next\"\xd5\x01\n" +

@@ -2,7 +2,7 @@ package activityv1
 
 import "google.golang.org/protobuf/proto"
 
-// Command is what changes a workspace's activity.
+// Command is the sealed set of the commands that change the activity of a workspace.
 //
 //sumtype:decl
 type Command interface {
@@ -17,7 +17,7 @@ func (*Record) activityCommand()         {}
 func (*FlushSummaries) activityCommand() {}
 func (*WriteIndexes) activityCommand()   {}
 
-// Query is what reads it.
+// Query is the sealed set of the queries of the activity of a workspace.
 //
 //sumtype:decl
 type Query interface {

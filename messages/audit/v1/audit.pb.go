@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: messages/audit/v1/audit.proto
 
-// What a workspace's audit log holds.
+// Messages of audit logs.
 
 package auditv1
 
@@ -23,13 +23,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Event is the row of the list "audit", newest first.
+// Event is a row of the list "audit".
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// noun.verb
+	// The name of the event, a noun and a verb, such as member.removed.
 	Event string `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
-	// A user id, or system.
+	// A user id, or "system".
 	ActorId       string      `protobuf:"bytes,3,opt,name=actor_id,json=actorId,proto3" json:"actor_id,omitempty"`
 	At            int64       `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
 	Provenance    *Provenance `protobuf:"bytes,5,opt,name=provenance,proto3" json:"provenance,omitempty"`
@@ -102,8 +102,9 @@ func (x *Event) GetProvenance() *Provenance {
 	return nil
 }
 
-// Provenance names what was done to what. Its fields are a choice of the specification's list; empty: left out. Nothing
-// sets image_version, the billing users, the app's fields and session_id: stored history alone keeps their names.
+// Provenance describes the subject and the circumstances of an audit event. Each event sets some of the fields, which are
+// fields of the specification; the API omits empty ones. The fields image_version, new_billing_user_id,
+// old_billing_user_id, app_id, app_slug and session_id are never set; they exist because stored messages have them.
 type Provenance struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Actor             string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
@@ -140,7 +141,7 @@ type Provenance struct {
 	Acknowledged     bool     `protobuf:"varint,31,opt,name=acknowledged,proto3" json:"acknowledged,omitempty"`
 	BreaksPublicUrls bool     `protobuf:"varint,32,opt,name=breaks_public_urls,json=breaksPublicUrls,proto3" json:"breaks_public_urls,omitempty"`
 	Scopes           []string `protobuf:"bytes,33,rep,name=scopes,proto3" json:"scopes,omitempty"`
-	// The API's names.
+	// The names of the API for enum values.
 	Tier          string `protobuf:"bytes,34,opt,name=tier,proto3" json:"tier,omitempty"`
 	Kind          string `protobuf:"bytes,35,opt,name=kind,proto3" json:"kind,omitempty"`
 	Role          string `protobuf:"bytes,36,opt,name=role,proto3" json:"role,omitempty"`

@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: messages/client/v1/client.proto
 
-// A registered OAuth client (RFC 7591).
+// Messages of registered OAuth clients (RFC 7591).
 
 package clientv1
 

@@ -2,7 +2,7 @@ package clientv1
 
 import "google.golang.org/protobuf/proto"
 
-// Command is what an OAuth client can be asked to do or to tell.
+// Command is the sealed set of the commands and queries of an OAuth client.
 //
 //sumtype:decl
 type Command interface {
@@ -13,7 +13,7 @@ type Command interface {
 func (*RegisterClient) clientCommand() {}
 func (*DescribeClient) clientCommand() {}
 
-// Event is what happened to an OAuth client.
+// Event is the sealed set of the events of an OAuth client.
 //
 //sumtype:decl
 type Event interface {

@@ -4,7 +4,8 @@
 // 	protoc        (unknown)
 // source: messages/computer/v1/computer.proto
 
-// A workspace's runtime computer and the backups of its drive. Its identity is the workspace's.
+// Messages of the runtime computer of a workspace and of the backups of its drive. The identity of a computer is the
+// identity of its workspace.
 
 package computerv1
 
@@ -80,13 +81,13 @@ type TaskKind int32
 const (
 	TaskKind_TASK_KIND_UNSPECIFIED TaskKind = 0
 	TaskKind_TASK_KIND_PROVISION   TaskKind = 1
-	// Back up, for its own sake.
+	// Back up the drive.
 	TaskKind_TASK_KIND_BACK_UP TaskKind = 2
-	// Back up and then replace.
+	// Back up the drive, and then replace the computer.
 	TaskKind_TASK_KIND_BACK_UP_AND_REPLACE TaskKind = 3
 	TaskKind_TASK_KIND_REPLACE             TaskKind = 4
 	TaskKind_TASK_KIND_RESTORE             TaskKind = 5
-	// Give the computer up; the drive stays.
+	// Give the computer up. The drive is not deleted.
 	TaskKind_TASK_KIND_RETIRE TaskKind = 6
 )
 
@@ -145,20 +146,20 @@ type Computer struct {
 	Status      Status                 `protobuf:"varint,2,opt,name=status,proto3,enum=atelier.computer.v1.Status" json:"status,omitempty"`
 	VmName      string                 `protobuf:"bytes,3,opt,name=vm_name,json=vmName,proto3" json:"vm_name,omitempty"`
 	ImageRef    string                 `protobuf:"bytes,4,opt,name=image_ref,json=imageRef,proto3" json:"image_ref,omitempty"`
-	// What the driver is to do now; unset: nothing.
+	// The open task of the driver; unset if there is none.
 	Task *Task `protobuf:"bytes,5,opt,name=task,proto3" json:"task,omitempty"`
-	// By backup id; at most 100, the oldest go first.
+	// By backup id; at most 100. The oldest ones are dropped first.
 	Backups map[string]*Backup `protobuf:"bytes,6,rep,name=backups,proto3" json:"backups,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Running and asking agent sessions, and train jobs; while there are any, it is not replaced.
+	// The numbers of agent sessions, running or waiting for input, and of train jobs. A computer with any is not replaced.
 	ActiveSessions uint32 `protobuf:"varint,7,opt,name=active_sessions,json=activeSessions,proto3" json:"active_sessions,omitempty"`
 	ActiveJobs     uint32 `protobuf:"varint,8,opt,name=active_jobs,json=activeJobs,proto3" json:"active_jobs,omitempty"`
-	// Checks in a row that did not find it.
+	// The number of the last checks, in a row, that did not find the computer.
 	Missed uint32 `protobuf:"varint,9,opt,name=missed,proto3" json:"missed,omitempty"`
-	// When the last of them was.
+	// The time of the last of these checks.
 	MissedAt int64 `protobuf:"varint,10,opt,name=missed_at,json=missedAt,proto3" json:"missed_at,omitempty"`
-	// The last task that could not succeed; unset: none since the last that did.
+	// The last task, if it failed.
 	Failed *TaskFailed `protobuf:"bytes,11,opt,name=failed,proto3" json:"failed,omitempty"`
-	// Backups that are no longer kept, by id, until the archive has deleted them.
+	// Dropped backups by id, until they are deleted from the archive.
 	Dropped       map[string]*Backup `protobuf:"bytes,12,rep,name=dropped,proto3" json:"dropped,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -278,12 +279,12 @@ func (x *Computer) GetDropped() map[string]*Backup {
 	return nil
 }
 
-// Work is what the executor of a task needs to know; it is stored with the task's row.
+// Work is the input of the executor of a task. It is stored in the row of the task.
 type Work struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The open task; unset: backup is to be deleted from the archive.
+	// The open task. If it is unset, the task is to delete backup from the archive.
 	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	// The backup that is restored or deleted.
+	// The backup to restore or delete.
 	Backup        *Backup `protobuf:"bytes,2,opt,name=backup,proto3" json:"backup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -333,11 +334,11 @@ func (x *Work) GetBackup() *Backup {
 	return nil
 }
 
-// Present is the row of the list "computer.present", for each computer that is to be checked.
+// Present is the row of the list "computer.present" of a computer that must be sampled.
 type Present struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// The last check did not find it: its entity is told when one does.
+	// The last check did not find the computer, so its entity must learn when a check finds it.
 	Missed        bool `protobuf:"varint,2,opt,name=missed,proto3" json:"missed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -393,12 +394,12 @@ type Task struct {
 	Id       string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Kind     TaskKind               `protobuf:"varint,2,opt,name=kind,proto3,enum=atelier.computer.v1.TaskKind" json:"kind,omitempty"`
 	BackupId string                 `protobuf:"bytes,3,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
-	// What the computer is called that a provision or a replacement makes.
+	// The name of the computer that a provision or a replacement creates.
 	VmName      string `protobuf:"bytes,4,opt,name=vm_name,json=vmName,proto3" json:"vm_name,omitempty"`
 	RequestedAt int64  `protobuf:"varint,5,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
-	// The person who asked; empty: the platform.
+	// The user id of the requester; empty for the platform.
 	RequestedBy string `protobuf:"bytes,6,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
-	// The operator who acted as that person, if one did.
+	// The operator who impersonated the requester; empty if none did.
 	ImpersonatorId string `protobuf:"bytes,7,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -487,10 +488,10 @@ type Backup struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	CreatedAt int64                  `protobuf:"varint,2,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// Of the compressed archive.
+	// The size and the hash of the compressed archive.
 	SizeBytes int64  `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	Sha256    []byte `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	// Entries in it.
+	// The number of entries in the archive.
 	Entries int64 `protobuf:"varint,5,opt,name=entries,proto3" json:"entries,omitempty"`
 	// The name of the object in the bucket.
 	Object        string `protobuf:"bytes,6,opt,name=object,proto3" json:"object,omitempty"`
@@ -570,7 +571,7 @@ func (x *Backup) GetObject() string {
 	return ""
 }
 
-// Sample is the row of the list of telemetry. 0 of a total: not known.
+// Sample is a row of the list "telemetry". A total of 0 means that it is not known.
 type Sample struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Milliseconds since the Unix epoch.
@@ -656,7 +657,7 @@ func (x *Sample) GetDiskTotalMb() float64 {
 	return 0
 }
 
-// RequestComputer asks for the first one; the platform's.
+// RequestComputer requests the first computer of a workspace. Sender: the platform.
 type RequestComputer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -701,12 +702,12 @@ func (x *RequestComputer) GetTaskId() string {
 	return ""
 }
 
-// Reprovision is an admin's of the workspace.
+// Reprovision replaces the computer. Sender: an admin of the workspace.
 type Reprovision struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	TaskId   string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	BackupId string                 `protobuf:"bytes,2,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
-	// Whether the drive can be read, and so be backed up first.
+	// The drive can be read and must be backed up first.
 	DriveReadable bool `protobuf:"varint,3,opt,name=drive_readable,json=driveReadable,proto3" json:"drive_readable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -763,7 +764,7 @@ func (x *Reprovision) GetDriveReadable() bool {
 	return false
 }
 
-// BackUp and Restore are an operator's.
+// BackUp backs the drive up. Sender: an operator.
 type BackUp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -816,6 +817,7 @@ func (x *BackUp) GetBackupId() string {
 	return ""
 }
 
+// Restore restores the drive from a backup. Sender: an operator.
 type Restore struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -868,6 +870,7 @@ func (x *Restore) GetBackupId() string {
 	return ""
 }
 
+// RetireComputer gives the computer up. Sender: the platform.
 type RetireComputer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -1112,7 +1115,7 @@ func (x *ReportRetired) GetTaskId() string {
 	return ""
 }
 
-// ReportRemoved tells that a dropped backup is deleted from the archive.
+// ReportRemoved reports that a dropped backup is deleted from the archive.
 type ReportRemoved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	BackupId      string                 `protobuf:"bytes,1,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
@@ -1157,7 +1160,7 @@ func (x *ReportRemoved) GetBackupId() string {
 	return ""
 }
 
-// ReportFailed ends a task that cannot succeed; what may is tried again.
+// ReportFailed ends a task that has failed permanently. The executor retries after other failures.
 type ReportFailed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -1210,7 +1213,7 @@ func (x *ReportFailed) GetReason() string {
 	return ""
 }
 
-// RecordSample keeps a sample for a day and tells that the computer was found.
+// RecordSample stores a sample for a day. It also reports that the computer was found.
 type RecordSample struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sample        *Sample                `protobuf:"bytes,1,opt,name=sample,proto3" json:"sample,omitempty"`
@@ -1255,7 +1258,7 @@ func (x *RecordSample) GetSample() *Sample {
 	return nil
 }
 
-// ReportMissing tells that the check of a time did not find the computer. It is lost after the second in a row.
+// ReportMissing reports that the check at a time did not find the computer. The second report in a row marks it as lost.
 type ReportMissing struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
@@ -1300,7 +1303,7 @@ func (x *ReportMissing) GetAt() int64 {
 	return 0
 }
 
-// ReportWork tells how much is running that a replacement would interrupt.
+// ReportWork reports the sessions and jobs that a replacement would interrupt.
 type ReportWork struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	ActiveSessions uint32                 `protobuf:"varint,1,opt,name=active_sessions,json=activeSessions,proto3" json:"active_sessions,omitempty"`
@@ -1353,7 +1356,7 @@ func (x *ReportWork) GetActiveJobs() uint32 {
 	return 0
 }
 
-// DescribeComputer is the platform's.
+// DescribeComputer returns the state. Sender: the platform.
 type DescribeComputer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1390,8 +1393,8 @@ func (*DescribeComputer) Descriptor() ([]byte, []int) {
 	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{20}
 }
 
-// AnnounceLoss is the platform's: a computer that was lost before a time, and still is, reports its loss again, to a
-// workspace that was closed until then.
+// AnnounceLoss makes a computer report its loss again if it was lost before a time and still is, because its workspace was
+// closed until then and has ignored the report. Sender: the platform.
 type AnnounceLoss struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
@@ -1653,7 +1656,7 @@ type BackupTaken struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	TaskId string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	Backup *Backup                `protobuf:"bytes,2,opt,name=backup,proto3" json:"backup,omitempty"`
-	// What there is no more room for.
+	// The backups that were dropped to make room.
 	Dropped       []*Backup `protobuf:"bytes,3,rep,name=dropped,proto3" json:"dropped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1710,7 +1713,7 @@ func (x *BackupTaken) GetDropped() []*Backup {
 	return nil
 }
 
-// BackupDropped tells that a backup was taken whose task had ended, and is not kept.
+// BackupDropped: a backup was reported after its task had ended, so it must be deleted.
 type BackupDropped struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Backup        *Backup                `protobuf:"bytes,1,opt,name=backup,proto3" json:"backup,omitempty"`
@@ -1755,7 +1758,7 @@ func (x *BackupDropped) GetBackup() *Backup {
 	return nil
 }
 
-// BackupRemoved tells that a dropped backup is deleted from the archive.
+// BackupRemoved: a dropped backup is deleted from the archive.
 type BackupRemoved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	BackupId      string                 `protobuf:"bytes,1,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
@@ -1980,7 +1983,7 @@ func (x *TaskFailed) GetAt() int64 {
 	return 0
 }
 
-// ComputerMissed tells of the first check that did not find it.
+// ComputerMissed: a check did not find the computer, for the first time in a row.
 type ComputerMissed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
@@ -2069,7 +2072,7 @@ func (x *ComputerLost) GetAt() int64 {
 	return 0
 }
 
-// ComputerFound tells that a check found it after others had not.
+// ComputerFound: a check found the computer after others had not.
 type ComputerFound struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`

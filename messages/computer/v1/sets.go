@@ -2,7 +2,7 @@ package computerv1
 
 import "google.golang.org/protobuf/proto"
 
-// Command is what a computer can be asked to do or to tell.
+// Command is the sealed set of the commands and queries of a computer.
 //
 //sumtype:decl
 type Command interface {
@@ -27,7 +27,7 @@ func (*ReportWork) computerCommand()        {}
 func (*DescribeComputer) computerCommand()  {}
 func (*AnnounceLoss) computerCommand()      {}
 
-// Event is what happened to a computer.
+// Event is the sealed set of the events of a computer.
 //
 //sumtype:decl
 type Event interface {

@@ -4,7 +4,8 @@
 // 	protoc        (unknown)
 // source: messages/credential/v1/credential.proto
 
-// What a secret is checked against. A credential's identity is its key id.
+// Messages of credentials, against which the secrets of API keys, browser sessions and impersonations are checked. The
+// identity of a credential is its id.
 
 package credentialv1
 
@@ -31,17 +32,17 @@ type Credential struct {
 	UserId       string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	SecretSha256 []byte                 `protobuf:"bytes,4,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
 	CreatedAt    int64                  `protobuf:"varint,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// 0: never.
+	// 0 if it does not expire.
 	ExpiresAt int64 `protobuf:"varint,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// 0: not revoked.
+	// 0 if it is not revoked.
 	RevokedAt int64 `protobuf:"varint,7,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
-	// 0: never used. Moves at most once a minute.
+	// 0 if it was never used. It is updated at most once a minute.
 	LastUsedAt int64 `protobuf:"varint,8,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
-	// Capabilities that an app's credential names.
+	// The capabilities of the credential of an app.
 	Grants []string `protobuf:"bytes,9,rep,name=grants,proto3" json:"grants,omitempty"`
-	// The only workspace of an app's or a computer's credential; empty: every workspace of the person.
+	// The workspace to which the credential of an app or a computer is bound; empty: all workspaces of the person.
 	WorkspaceId string `protobuf:"bytes,10,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// The operator who acts as the person, of an impersonation.
+	// The operator of an impersonation.
 	ImpersonatorId string `protobuf:"bytes,11,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -242,7 +243,7 @@ func (x *RevokeCredential) GetAt() int64 {
 	return 0
 }
 
-// UseCredential notes that the credential authenticated a request.
+// UseCredential records that the credential authenticated a request. Errors: unauthorized if it is not usable.
 type UseCredential struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

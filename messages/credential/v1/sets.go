@@ -2,7 +2,7 @@ package credentialv1
 
 import "google.golang.org/protobuf/proto"
 
-// Command is what a credential can be asked to do or to tell.
+// Command is the sealed set of the commands and queries of a credential.
 //
 //sumtype:decl
 type Command interface {
@@ -15,7 +15,7 @@ func (*RevokeCredential) credentialCommand()   {}
 func (*UseCredential) credentialCommand()      {}
 func (*DescribeCredential) credentialCommand() {}
 
-// Event is what happened to a credential.
+// Event is the sealed set of the events of a credential.
 //
 //sumtype:decl
 type Event interface {

@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: messages/device/v1/device.proto
 
-// A sync device, which is registered by at most one person.
+// Messages of sync devices. A device is registered to at most one person.
 
 package devicev1
 
@@ -26,10 +26,10 @@ const (
 type Device struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	SyncDeviceId string                 `protobuf:"bytes,1,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
-	// Empty: nobody's.
+	// Empty if the device is free.
 	UserId    string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	MachineId string `protobuf:"bytes,3,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
-	// As the newest claim gave it.
+	// The name in the last claim.
 	Name          string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -93,13 +93,14 @@ func (x *Device) GetName() string {
 	return ""
 }
 
-// ClaimDevice takes the device for a machine of a person; the one of an earlier claim of the same person stays.
+// ClaimDevice registers the device as a machine of a person. A repeated claim of the same person keeps the machine id of
+// the first one.
 type ClaimDevice struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	UserId    string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	MachineId string                 `protobuf:"bytes,2,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
 	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// The operator who acts as the person, if one does.
+	// The operator who impersonates the person; empty if none does.
 	ImpersonatorId string `protobuf:"bytes,4,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -251,7 +252,7 @@ func (*DescribeDevice) Descriptor() ([]byte, []int) {
 	return file_messages_device_v1_device_proto_rawDescGZIP(), []int{3}
 }
 
-// ConfirmClaim is refused with not_found unless the device is claimed for the machine. It changes nothing.
+// ConfirmClaim is a query that fails with not_found unless the device is claimed for the machine.
 type ConfirmClaim struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	MachineId     string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
@@ -296,7 +297,7 @@ func (x *ConfirmClaim) GetMachineId() string {
 	return ""
 }
 
-// DeviceClaimed is also a repeated claim's, with its new name.
+// DeviceClaimed: the device was claimed, or renamed by a repeated claim.
 type DeviceClaimed struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	SyncDeviceId   string                 `protobuf:"bytes,1,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`

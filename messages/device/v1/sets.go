@@ -2,7 +2,7 @@ package devicev1
 
 import "google.golang.org/protobuf/proto"
 
-// Command is what a sync device can be asked to do or to tell.
+// Command is the sealed set of the commands and queries of a sync device.
 //
 //sumtype:decl
 type Command interface {
@@ -15,7 +15,7 @@ func (*ReleaseDevice) deviceCommand()  {}
 func (*DescribeDevice) deviceCommand() {}
 func (*ConfirmClaim) deviceCommand()   {}
 
-// Event is what happened to a sync device.
+// Event is the sealed set of the events of a sync device.
 //
 //sumtype:decl
 type Event interface {

@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: messages/email/v1/email.proto
 
-// An email address, which names at most one person, and the invitations that are addressed to it.
+// Messages of email addresses. An address belongs to at most one user, and stores the invitations that were sent to it.
 
 package emailv1
 
@@ -26,11 +26,11 @@ const (
 type Email struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Address string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
-	// Empty: nobody's.
+	// Empty if the address is free.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The workspace of each invitation, by invitation id. Whether one is pending its workspace knows.
+	// By invitation id, the workspace of the invitation, which knows whether the invitation is pending.
 	Invitations map[string]string `protobuf:"bytes,3,rep,name=invitations,proto3" json:"invitations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Who invited, by invitation id: a user id. None: nobody is known.
+	// By invitation id, the user id of the inviter; absent if it is not known.
 	Inviters      map[string]string `protobuf:"bytes,4,rep,name=inviters,proto3" json:"inviters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -182,12 +182,12 @@ func (*ResolveEmail) Descriptor() ([]byte, []int) {
 	return file_messages_email_v1_email_proto_rawDescGZIP(), []int{2}
 }
 
-// AddInvitation notes that a workspace invited the address, or did so once more.
+// AddInvitation stores an invitation to the address, or the renewal of one.
 type AddInvitation struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	InvitationId string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
 	WorkspaceId  string                 `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Who asked the workspace to; empty: no person.
+	// The user id of the inviter; empty if no person has invited.
 	InviterId     string `protobuf:"bytes,3,opt,name=inviter_id,json=inviterId,proto3" json:"inviter_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -2,7 +2,7 @@ package emailv1
 
 import "google.golang.org/protobuf/proto"
 
-// Command is what an address can be asked to do or to tell.
+// Command is the sealed set of the commands and queries of an email address.
 //
 //sumtype:decl
 type Command interface {
@@ -14,7 +14,7 @@ func (*ClaimEmail) emailCommand()    {}
 func (*ResolveEmail) emailCommand()  {}
 func (*AddInvitation) emailCommand() {}
 
-// Event is what happened to an address.
+// Event is the sealed set of the events of an email address.
 //
 //sumtype:decl
 type Event interface {

@@ -4,7 +4,8 @@
 // 	protoc        (unknown)
 // source: messages/grant/v1/grant.proto
 
-// A grant family: one consent of a person to an OAuth client, its code and every token that follows from it.
+// Messages of OAuth grants. A grant is one consent of a person to an OAuth client, with its authorization code and all
+// tokens that are issued for it: the token family.
 
 package grantv1
 
@@ -29,23 +30,23 @@ type Grant struct {
 	UserId      string                 `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	ClientId    string                 `protobuf:"bytes,3,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
 	WorkspaceId string                 `protobuf:"bytes,4,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Capabilities.
+	// The granted capabilities.
 	Scopes []string `protobuf:"bytes,5,rep,name=scopes,proto3" json:"scopes,omitempty"`
-	// The resource that its tokens are for.
+	// The resource for which the tokens are valid.
 	Audience    string `protobuf:"bytes,6,opt,name=audience,proto3" json:"audience,omitempty"`
 	RedirectUri string `protobuf:"bytes,7,opt,name=redirect_uri,json=redirectUri,proto3" json:"redirect_uri,omitempty"`
-	// SHA-256 of the PKCE verifier.
+	// The SHA-256 hash of the PKCE code verifier.
 	CodeChallenge []byte `protobuf:"bytes,8,opt,name=code_challenge,json=codeChallenge,proto3" json:"code_challenge,omitempty"`
 	Code          *Token `protobuf:"bytes,9,opt,name=code,proto3" json:"code,omitempty"`
 	CodeUsedAt    int64  `protobuf:"varint,10,opt,name=code_used_at,json=codeUsedAt,proto3" json:"code_used_at,omitempty"`
-	// Those that open doors: the newest, and what is left of earlier ones.
+	// The valid access tokens, newest first.
 	Access []*Token `protobuf:"bytes,11,rep,name=access,proto3" json:"access,omitempty"`
-	// The one that is good; every other refresh token of the family is a replay.
+	// The valid refresh token. The use of an earlier one is a replay.
 	Refresh    *Token `protobuf:"bytes,12,opt,name=refresh,proto3" json:"refresh,omitempty"`
 	CreatedAt  int64  `protobuf:"varint,13,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	RevokedAt  int64  `protobuf:"varint,14,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
 	LastUsedAt int64  `protobuf:"varint,15,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
-	// SHA-256s of the refresh tokens that were exchanged last, oldest first.
+	// The SHA-256 hashes of the refresh tokens that were exchanged last, oldest first.
 	Spent         [][]byte `protobuf:"bytes,16,rep,name=spent,proto3" json:"spent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -290,7 +291,7 @@ func (x *OpenGrant) GetGrant() *Grant {
 	return nil
 }
 
-// RedeemCode exchanges the code for first tokens. A code that was used before revokes the family.
+// RedeemCode exchanges the code for the first tokens. The second use of the code revokes the family.
 type RedeemCode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CodeSha256    []byte                 `protobuf:"bytes,1,opt,name=code_sha256,json=codeSha256,proto3" json:"code_sha256,omitempty"`
@@ -351,7 +352,7 @@ func (x *RedeemCode) GetRefresh() *Token {
 	return nil
 }
 
-// Refresh exchanges the refresh token for new ones. One that was exchanged before revokes the family.
+// Refresh exchanges the refresh token for new tokens. The second use of a refresh token revokes the family.
 type Refresh struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RefreshSha256 []byte                 `protobuf:"bytes,1,opt,name=refresh_sha256,json=refreshSha256,proto3" json:"refresh_sha256,omitempty"`
@@ -456,7 +457,7 @@ func (x *Revoke) GetAt() int64 {
 	return 0
 }
 
-// Use moves last_used_at, at most once a minute.
+// Use updates last_used_at, at most once a minute.
 type Use struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -693,12 +694,13 @@ func (x *Refreshed) GetAt() int64 {
 	return 0
 }
 
-// Revoked carries the person, whose list it is in.
+// Revoked: the grant was revoked by a command or by a replay.
 type Revoked struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	At     int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
-	UserId string                 `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// code_replayed, refresh_replayed, or empty: somebody revoked it.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	At    int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	// The person who allowed the grant; empty if it was not opened.
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// code_replayed, refresh_replayed, or empty if it was revoked by a command.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -2,7 +2,7 @@ package grantv1
 
 import "google.golang.org/protobuf/proto"
 
-// Command is what a grant can be asked to do or to tell.
+// Command is the sealed set of the commands and queries of an OAuth grant.
 //
 //sumtype:decl
 type Command interface {
@@ -17,7 +17,7 @@ func (*Revoke) grantCommand()        {}
 func (*Use) grantCommand()           {}
 func (*DescribeGrant) grantCommand() {}
 
-// Event is what happened to a grant.
+// Event is the sealed set of the events of an OAuth grant.
 //
 //sumtype:decl
 type Event interface {

@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: messages/journal/v1/journal.proto
 
-// What the journal keeps beside an event's own bytes.
+// Messages that the journal stores beside the bytes of events.
 
 package journalv1
 
@@ -23,11 +23,12 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Metadata is stored with each event.
 type Metadata struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The full message name of the event.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Milliseconds since the Unix epoch, from the proposer.
+	// The time of the decision, in milliseconds since the Unix epoch.
 	At            int64  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
 	Actor         string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
 	CommandId     string `protobuf:"bytes,4,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
@@ -101,10 +102,10 @@ func (x *Metadata) GetRequestId() string {
 	return ""
 }
 
-// A State is an entity's state as a snapshot keeps it.
+// State is the snapshot of an entity's state.
 type State struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version of the rules that made the state. Rules of another version make it anew from the events.
+	// The version of the rules that built the state. Rules of another version ignore it and replay the events.
 	Rules         uint64 `protobuf:"varint,1,opt,name=rules,proto3" json:"rules,omitempty"`
 	State         []byte `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -155,16 +156,16 @@ func (x *State) GetState() []byte {
 	return nil
 }
 
-// Mark says how far a stream has carried out the commands that follow from another stream's events. It lies in the
-// target's partition, one for each pair of target and source.
+// Mark is the last command of a source stream's reactions that a target entity has applied. There is one for each pair of
+// target and source, in the target's partition.
 type Mark struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version of the source's event, and the number of the command among those that follow from it.
+	// The version of the source's event, and the index of the command among the commands that follow from it.
 	Version uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Index   uint32 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	// Set if the target refused that command for good.
+	// The target refused that command for good.
 	Refused bool `protobuf:"varint,3,opt,name=refused,proto3" json:"refused,omitempty"`
-	// Where the source's event lies: its partition, and its sequence in the partition's feed.
+	// The partition of the source's event, and the sequence of the event in the feed of that partition.
 	Partition     uint32 `protobuf:"varint,4,opt,name=partition,proto3" json:"partition,omitempty"`
 	Sequence      uint64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -236,21 +237,21 @@ func (x *Mark) GetSequence() uint64 {
 	return 0
 }
 
-// Parked says that the reactions to a stream's events are suspended from one event on, because its reactions kept
+// Parked records that the reactions to a stream are suspended from one event on, because the reactions to that event kept
 // failing.
 type Parked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first event without all of its reactions: its version, a lower bound of its sequence, and its full message name.
-	// The name is empty if the event could not be read.
+	// The event with the failing reactions: its version, a lower bound of its sequence, and its full message name. The name
+	// is empty if the event could not be read.
 	Version  uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	Event    string `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"`
-	// The error of the last attempt, and how many attempts were made.
+	// The error of the last attempt, and the number of attempts.
 	Error    string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
 	Attempts uint32 `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	// Milliseconds since the Unix epoch.
+	// The time at which the stream was parked, in milliseconds since the Unix epoch.
 	Since int64 `protobuf:"varint,6,opt,name=since,proto3" json:"since,omitempty"`
-	// Set in answers only: the stream and its partition, which are the row's key.
+	// The stream and its partition. They are the key of the row, and set only in replies.
 	Stream        string `protobuf:"bytes,7,opt,name=stream,proto3" json:"stream,omitempty"`
 	Partition     uint32 `protobuf:"varint,8,opt,name=partition,proto3" json:"partition,omitempty"`
 	unknownFields protoimpl.UnknownFields

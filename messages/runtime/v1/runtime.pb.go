@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: messages/runtime/v1/runtime.proto
 
-// The rows by which the runtime keeps what an entity is still to do: its timers that wait and its tasks that are open.
+// Messages of the runtime: the rows of pending timers and open tasks.
 
 package runtimev1
 
@@ -23,16 +23,16 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Timer is the row of the index "timer".
+// Timer is a row of the index "timer".
 type Timer struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Kind     string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Identity string                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
-	// Distinct among the entity's timers.
+	// Unique among the timers of the entity.
 	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
-	// When the command is due, in milliseconds since the Unix epoch.
+	// The time at which the command is due, in milliseconds since the Unix epoch.
 	At int64 `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
-	// The command that is sent to the entity when the timer is due.
+	// The command that the entity receives when the timer is due.
 	Command       *Payload `protobuf:"bytes,5,opt,name=command,proto3" json:"command,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -103,18 +103,18 @@ func (x *Timer) GetCommand() *Payload {
 	return nil
 }
 
-// Task is the row of the index "task".
+// Task is a row of the index "task".
 type Task struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Kind     string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Identity string                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
 	// Selects the executor.
 	TaskKind string `protobuf:"bytes,3,opt,name=task_kind,json=taskKind,proto3" json:"task_kind,omitempty"`
-	// Distinct among the entity's tasks of one kind.
+	// Unique among the tasks of the entity of one kind.
 	Id string `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
-	// When the row was written, in milliseconds since the Unix epoch.
+	// The time at which the row was written, in milliseconds since the Unix epoch.
 	OpenedAt int64 `protobuf:"varint,5,opt,name=opened_at,json=openedAt,proto3" json:"opened_at,omitempty"`
-	// What the executor is to do.
+	// The input of the executor.
 	Message       *Payload `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -192,8 +192,8 @@ func (x *Task) GetMessage() *Payload {
 	return nil
 }
 
-// DeclareEffects is a command of the runtime's own to an entity of any kind: the entity writes the rows of its timers and
-// tasks that are missing, and the list rows that follow from its state. It is never stored.
+// DeclareEffects is a command of the runtime to an entity of any kind. The entity writes the missing rows of its timers and
+// tasks, and the list rows that depend on its state alone. The command is never stored.
 type DeclareEffects struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -230,10 +230,11 @@ func (*DeclareEffects) Descriptor() ([]byte, []int) {
 	return file_messages_runtime_v1_runtime_proto_rawDescGZIP(), []int{2}
 }
 
-// Declared is the row of the index "declared": the entities that an index of a kind names have written their rows.
+// Declared is a row of the index "declared". It records that all entities named in an index of a kind have handled
+// DeclareEffects.
 type Declared struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// When the last of them had, in milliseconds since the Unix epoch.
+	// The time at which the last of them had, in milliseconds since the Unix epoch.
 	At            int64 `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -2,7 +2,7 @@ package slugv1
 
 import "google.golang.org/protobuf/proto"
 
-// Command is what a slug can be asked to do or to tell.
+// Command is the sealed set of the commands and queries of a slug.
 //
 //sumtype:decl
 type Command interface {
@@ -14,7 +14,7 @@ func (*ClaimSlug) slugCommand()   {}
 func (*ReleaseSlug) slugCommand() {}
 func (*ResolveSlug) slugCommand() {}
 
-// Event is what happened to a slug.
+// Event is the sealed set of the events of a slug.
 //
 //sumtype:decl
 type Event interface {

@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: messages/slug/v1/slug.proto
 
-// A workspace's address segment, which names at most one workspace.
+// Messages of slugs. A slug is the part of a URL that names a workspace; it belongs to at most one workspace.
 
 package slugv1
 
@@ -27,12 +27,13 @@ const (
 type Slug struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Slug  string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
-	// Empty: free, or reserved.
+	// Empty if the slug is free or reserved.
 	WorkspaceId string `protobuf:"bytes,2,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// The workspace that had it, which alone may take it again before reserved_until.
+	// The workspace that released the slug. Until reserved_until, only this workspace may claim it.
 	ReservedFor   string `protobuf:"bytes,3,opt,name=reserved_for,json=reservedFor,proto3" json:"reserved_for,omitempty"`
 	ReservedUntil int64  `protobuf:"varint,4,opt,name=reserved_until,json=reservedUntil,proto3" json:"reserved_until,omitempty"`
-	// The last claim of a rename, and the last that its workspace refused; whether the slug is held still or not.
+	// The id of the last claim for a rename, and of the last claim that was released because the workspace refused the
+	// rename.
 	ClaimId        string `protobuf:"bytes,5,opt,name=claim_id,json=claimId,proto3" json:"claim_id,omitempty"`
 	RefusedClaimId string `protobuf:"bytes,6,opt,name=refused_claim_id,json=refusedClaimId,proto3" json:"refused_claim_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -111,7 +112,8 @@ func (x *Slug) GetRefusedClaimId() string {
 	return ""
 }
 
-// ClaimSlug takes the slug for a new workspace, which is then created; or, with rename, for one that is there.
+// ClaimSlug claims the slug for a new workspace, which is then created. If rename is set, it claims the slug for an
+// existing workspace.
 type ClaimSlug struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -120,7 +122,7 @@ type ClaimSlug struct {
 	CreatorEmail  string                 `protobuf:"bytes,4,opt,name=creator_email,json=creatorEmail,proto3" json:"creator_email,omitempty"`
 	CreatorName   string                 `protobuf:"bytes,5,opt,name=creator_name,json=creatorName,proto3" json:"creator_name,omitempty"`
 	Rename        *Rename                `protobuf:"bytes,6,opt,name=rename,proto3" json:"rename,omitempty"`
-	// The operator who acts as the creator, if one does.
+	// The operator who impersonates the creator; empty if none does.
 	ImpersonatorId string `protobuf:"bytes,7,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -205,13 +207,14 @@ func (x *ClaimSlug) GetImpersonatorId() string {
 	return ""
 }
 
-// Rename is what to do with a claimed slug: give it to the workspace, as the person who asked.
+// Rename describes the rename for which a slug is claimed.
 type Rename struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Principal *v1.Principal          `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
-	// Empty: unchanged.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The requester, who becomes the sender of RenameWorkspace.
+	Principal *v1.Principal `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
+	// The new name of the workspace; empty: the name does not change.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Tells this claim from others.
+	// The id of the claim, which distinguishes it from other claims of the workspace.
 	Id            string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -268,13 +271,13 @@ func (x *Rename) GetId() string {
 	return ""
 }
 
-// ReleaseSlug gives a slug up that the workspace holds.
+// ReleaseSlug releases the slug if the workspace holds it.
 type ReleaseSlug struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Until when nobody else may take it; 0: free at once.
+	// The end of the reservation for the workspace, in milliseconds since the Unix epoch; 0: the slug is free at once.
 	ReservedUntil int64 `protobuf:"varint,2,opt,name=reserved_until,json=reservedUntil,proto3" json:"reserved_until,omitempty"`
-	// Where set, only while this claim is the one that holds it, which the workspace refused.
+	// If set, the slug is released only if this claim holds it, because the workspace has refused the rename.
 	RefusedClaimId string `protobuf:"bytes,3,opt,name=refused_claim_id,json=refusedClaimId,proto3" json:"refused_claim_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

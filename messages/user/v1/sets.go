@@ -2,7 +2,7 @@ package userv1
 
 import "google.golang.org/protobuf/proto"
 
-// Command is what a person can be asked to do or to tell.
+// Command is the sealed set of the commands and queries of a user.
 //
 //sumtype:decl
 type Command interface {
@@ -40,7 +40,7 @@ func (*RegisterMachine) userCommand()     {}
 func (*RemoveMachine) userCommand()       {}
 func (*ListMachines) userCommand()        {}
 
-// Event is what happened to a person.
+// Event is the sealed set of the events of a user.
 //
 //sumtype:decl
 type Event interface {

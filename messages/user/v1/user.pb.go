@@ -4,7 +4,8 @@
 // 	protoc        (unknown)
 // source: messages/user/v1/user.proto
 
-// A person: who they are, the workspaces they belong to, and what they hold: keys, browser sessions, grants, machines.
+// Messages of users: their account, their workspaces, and their API keys, browser sessions, linked identities, OAuth
+// grants and sync machines.
 
 package userv1
 
@@ -27,20 +28,20 @@ type User struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Email string                 `protobuf:"bytes,2,opt,name=email,proto3" json:"email,omitempty"`
-	// As given when the person was made; see user.DisplayName.
+	// The name that was given when the user was created; see user.DisplayName.
 	Name      string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	CreatedAt int64  `protobuf:"varint,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// By workspace id, the time of joining.
+	// By workspace id, the time at which the user joined the workspace.
 	Workspaces map[string]int64   `protobuf:"bytes,5,rep,name=workspaces,proto3" json:"workspaces,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	ApiKeys    map[string]*ApiKey `protobuf:"bytes,6,rep,name=api_keys,json=apiKeys,proto3" json:"api_keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	FirstName  string             `protobuf:"bytes,7,opt,name=first_name,json=firstName,proto3" json:"first_name,omitempty"`
 	LastName   string             `protobuf:"bytes,8,opt,name=last_name,json=lastName,proto3" json:"last_name,omitempty"`
-	// 0: not disabled. A disabled person's credentials open nothing.
+	// 0 if the user is not disabled. The credentials of a disabled user do not authenticate requests.
 	DisabledAt    int64 `protobuf:"varint,9,opt,name=disabled_at,json=disabledAt,proto3" json:"disabled_at,omitempty"`
 	InternalAdmin bool  `protobuf:"varint,10,opt,name=internal_admin,json=internalAdmin,proto3" json:"internal_admin,omitempty"`
-	// Argon2id in PHC form; empty: none is set.
+	// An argon2id hash in the PHC string format; empty if no password is set.
 	PasswordHash string `protobuf:"bytes,11,opt,name=password_hash,json=passwordHash,proto3" json:"password_hash,omitempty"`
-	// The one-time link that sets a password; unset: none is open.
+	// The open one-time link that sets a password; unset if there is none.
 	OneTimeLink *OneTimeLink `protobuf:"bytes,12,opt,name=one_time_link,json=oneTimeLink,proto3" json:"one_time_link,omitempty"`
 	// By credential id.
 	BrowserSessions map[string]*BrowserSession `protobuf:"bytes,13,rep,name=browser_sessions,json=browserSessions,proto3" json:"browser_sessions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -48,12 +49,12 @@ type User struct {
 	Grants map[string]*Grant `protobuf:"bytes,14,rep,name=grants,proto3" json:"grants,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// By machine id.
 	Machines map[string]*Machine `protobuf:"bytes,15,rep,name=machines,proto3" json:"machines,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Those that were started and have not expired: by credential id, when they do.
+	// By credential id, the time at which an impersonation expires.
 	Impersonations map[string]int64 `protobuf:"bytes,16,rep,name=impersonations,proto3" json:"impersonations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// By issuer.
 	LinkedIdentities map[string]*LinkedIdentity `protobuf:"bytes,17,rep,name=linked_identities,json=linkedIdentities,proto3" json:"linked_identities,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The workspaces that the person created and that are not deleted: by workspace id 0, or until when a place is reserved
-	// for a workspace that is about to be created.
+	// The workspaces that count towards the limit of the user: by workspace id, 0 for a workspace that the user created, or
+	// the time at which the reservation for a workspace that is about to be created expires.
 	CreatedWorkspaces map[string]int64 `protobuf:"bytes,18,rep,name=created_workspaces,json=createdWorkspaces,proto3" json:"created_workspaces,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -215,8 +216,8 @@ func (x *User) GetCreatedWorkspaces() map[string]int64 {
 	return nil
 }
 
-// LinkedIdentity is who an OpenID Connect provider knows the person as. An address may become another's there, a subject
-// never does.
+// LinkedIdentity is the identity of the user at an OpenID Connect provider. A provider may give an email address to another
+// account, but never a subject.
 type LinkedIdentity struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Issuer        string                 `protobuf:"bytes,1,opt,name=issuer,proto3" json:"issuer,omitempty"`
@@ -283,9 +284,9 @@ type ApiKey struct {
 	Name         string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	SecretSha256 []byte                 `protobuf:"bytes,3,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
 	CreatedAt    int64                  `protobuf:"varint,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// 0: never.
+	// 0 if it does not expire.
 	ExpiresAt int64 `protobuf:"varint,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// 0: not revoked.
+	// 0 if it is not revoked.
 	RevokedAt     int64 `protobuf:"varint,6,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -367,7 +368,7 @@ type OneTimeLink struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	SecretSha256 []byte                 `protobuf:"bytes,1,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
 	ExpiresAt    int64                  `protobuf:"varint,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// The mail with the link that is to be sent, and when it was asked for; empty: none is.
+	// The id of the requested mail with the link, and the time of the request; empty if no mail is to be sent.
 	MailId          string `protobuf:"bytes,3,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
 	MailRequestedAt int64  `protobuf:"varint,4,opt,name=mail_requested_at,json=mailRequestedAt,proto3" json:"mail_requested_at,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -432,8 +433,7 @@ func (x *OneTimeLink) GetMailRequestedAt() int64 {
 	return 0
 }
 
-// LinkMail tells the executor of mail that the person's open one-time link is to be sent; it is stored with the task's
-// row.
+// LinkMail is the input of the executor that mails the open one-time link. It is stored in the row of the task.
 type LinkMail struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestedAt   int64                  `protobuf:"varint,1,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
@@ -484,7 +484,7 @@ type BrowserSession struct {
 	SecretSha256 []byte                 `protobuf:"bytes,2,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
 	CreatedAt    int64                  `protobuf:"varint,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	ExpiresAt    int64                  `protobuf:"varint,4,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// What the browser says it is, cut to 200 bytes.
+	// The User-Agent header of the browser, truncated to 200 bytes.
 	UserAgent     string `protobuf:"bytes,5,opt,name=user_agent,json=userAgent,proto3" json:"user_agent,omitempty"`
 	Address       string `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -563,7 +563,7 @@ func (x *BrowserSession) GetAddress() string {
 	return ""
 }
 
-// Grant is what a person allowed an OAuth client.
+// Grant is the consent of a user to an OAuth client.
 type Grant struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -571,12 +571,12 @@ type Grant struct {
 	ClientName   string                 `protobuf:"bytes,3,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
 	RedirectHost string                 `protobuf:"bytes,4,opt,name=redirect_host,json=redirectHost,proto3" json:"redirect_host,omitempty"`
 	WorkspaceId  string                 `protobuf:"bytes,5,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// Capabilities.
+	// The granted capabilities.
 	Scopes    []string `protobuf:"bytes,6,rep,name=scopes,proto3" json:"scopes,omitempty"`
 	CreatedAt int64    `protobuf:"varint,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// 0: not revoked.
+	// 0 if it is not revoked.
 	RevokedAt int64 `protobuf:"varint,8,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
-	// The workspace's when it was allowed: what is shown of it to whom it lets in no longer.
+	// The slug and name of the workspace at the time of the consent. They are shown to users who have left the workspace.
 	WorkspaceSlug string `protobuf:"bytes,9,opt,name=workspace_slug,json=workspaceSlug,proto3" json:"workspace_slug,omitempty"`
 	WorkspaceName string `protobuf:"bytes,10,opt,name=workspace_name,json=workspaceName,proto3" json:"workspace_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -690,7 +690,7 @@ type Machine struct {
 	SyncDeviceId string                 `protobuf:"bytes,3,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
 	CreatedAt    int64                  `protobuf:"varint,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	LastUsedAt   int64                  `protobuf:"varint,5,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
-	// 0: not removed.
+	// 0 if it is not removed.
 	RemovedAt     int64 `protobuf:"varint,6,opt,name=removed_at,json=removedAt,proto3" json:"removed_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -768,7 +768,7 @@ func (x *Machine) GetRemovedAt() int64 {
 	return 0
 }
 
-// CreateUser is the platform's.
+// CreateUser creates the user. Sender: the platform.
 type CreateUser struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Email         string                 `protobuf:"bytes,1,opt,name=email,proto3" json:"email,omitempty"`
@@ -821,11 +821,11 @@ func (x *CreateUser) GetName() string {
 	return ""
 }
 
-// JoinWorkspace and LeaveWorkspace are the platform's: they follow from a membership.
+// JoinWorkspace records a membership, which the workspace has decided. Sender: the platform.
 type JoinWorkspace struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// The person created the workspace.
+	// The user created the workspace.
 	Created       bool `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -875,6 +875,7 @@ func (x *JoinWorkspace) GetCreated() bool {
 	return false
 }
 
+// LeaveWorkspace records the end of a membership. Sender: the platform.
 type LeaveWorkspace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -919,11 +920,11 @@ func (x *LeaveWorkspace) GetWorkspaceId() string {
 	return ""
 }
 
-// ReserveWorkspace is the platform's: it takes a place among the workspaces that a person may have created, for a while.
+// ReserveWorkspace reserves one of the workspaces that the user may create, for 10 minutes. Sender: the platform.
 type ReserveWorkspace struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// How many workspaces a person may have created and not deleted; 0: any number.
+	// The greatest number of workspaces that a user may have created and not deleted; 0: no limit.
 	Limit         int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -973,7 +974,7 @@ func (x *ReserveWorkspace) GetLimit() int32 {
 	return 0
 }
 
-// ForgetWorkspace is the platform's: a workspace is deleted, or is not created after all.
+// ForgetWorkspace removes a workspace from those that count: it was deleted or its creation failed. Sender: the platform.
 type ForgetWorkspace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId   string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -1168,7 +1169,7 @@ func (*DescribeUser) Descriptor() ([]byte, []int) {
 
 type ListApiKeys struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The key id after which the page begins; empty: from the first.
+	// The key id after which the page begins; empty: the page begins with the first key.
 	After         string `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
 	Limit         int32  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1219,7 +1220,7 @@ func (x *ListApiKeys) GetLimit() int32 {
 	return 0
 }
 
-// ChangeProfile leaves a field that is not set unchanged.
+// ChangeProfile changes the fields that are set.
 type ChangeProfile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	FirstName     *string                `protobuf:"bytes,1,opt,name=first_name,json=firstName,proto3,oneof" json:"first_name,omitempty"`
@@ -1272,7 +1273,7 @@ func (x *ChangeProfile) GetLastName() string {
 	return ""
 }
 
-// Standing asks whether the person's credentials open anything; the platform's.
+// DescribeStanding returns whether the user is disabled or an internal admin. Sender: the platform.
 type DescribeStanding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1309,7 +1310,7 @@ func (*DescribeStanding) Descriptor() ([]byte, []int) {
 	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{18}
 }
 
-// Disable and Enable are an operator's.
+// Disable disables the user. Sender: an operator.
 type Disable struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1346,6 +1347,7 @@ func (*Disable) Descriptor() ([]byte, []int) {
 	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{19}
 }
 
+// Enable enables a disabled user. Sender: an operator.
 type Enable struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1382,7 +1384,7 @@ func (*Enable) Descriptor() ([]byte, []int) {
 	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{20}
 }
 
-// SetInternalAdmin is an operator's.
+// SetInternalAdmin grants or removes the role of an internal admin. Sender: an operator.
 type SetInternalAdmin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	InternalAdmin bool                   `protobuf:"varint,1,opt,name=internal_admin,json=internalAdmin,proto3" json:"internal_admin,omitempty"`
@@ -1427,7 +1429,7 @@ func (x *SetInternalAdmin) GetInternalAdmin() bool {
 	return false
 }
 
-// OfferOneTimeLink replaces the open one-time link; the platform's.
+// OfferOneTimeLink replaces the open one-time link. Sender: the platform.
 type OfferOneTimeLink struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Link          *OneTimeLink           `protobuf:"bytes,1,opt,name=link,proto3" json:"link,omitempty"`
@@ -1472,11 +1474,11 @@ func (x *OfferOneTimeLink) GetLink() *OneTimeLink {
 	return nil
 }
 
-// ReportLinkMailed ends the sending of a mail; the platform's.
+// ReportLinkMailed completes the task that mails the one-time link. Sender: the platform.
 type ReportLinkMailed struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	MailId string                 `protobuf:"bytes,1,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
-	// It was not sent, and will not be.
+	// The mail was not sent and will not be sent.
 	GivenUp       bool `protobuf:"varint,2,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1526,7 +1528,7 @@ func (x *ReportLinkMailed) GetGivenUp() bool {
 	return false
 }
 
-// SetPassword uses the open one-time link up and ends every browser session; the platform's.
+// SetPassword sets the password, consumes the open one-time link and ends all browser sessions. Sender: the platform.
 type SetPassword struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	LinkSecretSha256 []byte                 `protobuf:"bytes,1,opt,name=link_secret_sha256,json=linkSecretSha256,proto3" json:"link_secret_sha256,omitempty"`
@@ -1579,7 +1581,7 @@ func (x *SetPassword) GetPasswordHash() string {
 	return ""
 }
 
-// DescribePassword is the platform's: the answer holds the hash.
+// DescribePassword returns the password hash and the open one-time link. Sender: the platform.
 type DescribePassword struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1616,14 +1618,15 @@ func (*DescribePassword) Descriptor() ([]byte, []int) {
 	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{25}
 }
 
-// StartBrowserSession is the platform's, once somebody has proved who they are.
+// StartBrowserSession starts a session after the user has authenticated. Sender: the platform.
 type StartBrowserSession struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Session *BrowserSession        `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	// Who a provider let in; unset: something else did. An issuer's first subject is linked along with the start, any other
-	// one refused.
+	// The identity with which the user authenticated at a provider; unset if the user authenticated otherwise. The first
+	// subject of an issuer is linked to the user; another subject of that issuer is refused.
 	Identity *LinkedIdentity `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
-	// The hash of the password that let them in; empty: something else did. Refused where another one was set meanwhile.
+	// The hash of the password with which the user authenticated; empty if the user authenticated otherwise. The session is
+	// refused if another password has been set in the meantime.
 	PasswordHash  string `protobuf:"bytes,3,opt,name=password_hash,json=passwordHash,proto3" json:"password_hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1760,7 +1763,8 @@ func (*ListBrowserSessions) Descriptor() ([]byte, []int) {
 	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{28}
 }
 
-// UnlinkIdentities is an operator's: every issuer's next subject is linked anew, and every browser session ends.
+// UnlinkIdentities removes all linked identities, so that the next subject of each issuer is linked, and ends all browser
+// sessions. Sender: an operator.
 type UnlinkIdentities struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1797,12 +1801,12 @@ func (*UnlinkIdentities) Descriptor() ([]byte, []int) {
 	return file_messages_user_v1_user_proto_rawDescGZIP(), []int{29}
 }
 
-// StartImpersonation is an operator's.
+// StartImpersonation registers a credential with which an operator acts as the user. Sender: an operator.
 type StartImpersonation struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	CredentialId string                 `protobuf:"bytes,1,opt,name=credential_id,json=credentialId,proto3" json:"credential_id,omitempty"`
 	SecretSha256 []byte                 `protobuf:"bytes,2,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
-	// An internal admin.
+	// The user id of the operator, an internal admin.
 	ImpersonatorId string `protobuf:"bytes,3,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	ExpiresAt      int64  `protobuf:"varint,4,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	Reason         string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1875,7 +1879,7 @@ func (x *StartImpersonation) GetReason() string {
 	return ""
 }
 
-// AllowGrant is asked by the person, on the consent page.
+// AllowGrant records a consent. Sender: the user, on the consent page.
 type AllowGrant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Grant         *Grant                 `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
@@ -2016,13 +2020,13 @@ func (x *ListGrants) GetLimit() int32 {
 	return 0
 }
 
-// RegisterMachine is the platform's: it follows from the claim of the device.
+// RegisterMachine adds the machine of a claimed device. Sender: the platform.
 type RegisterMachine struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	MachineId    string                 `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
 	Name         string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	SyncDeviceId string                 `protobuf:"bytes,3,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
-	// The operator who acts as the person, if one does.
+	// The operator who impersonates the user; empty if none does.
 	ImpersonatorId string `protobuf:"bytes,4,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2291,7 +2295,7 @@ type Password struct {
 	Hash     string                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`
 	Link     *OneTimeLink           `protobuf:"bytes,2,opt,name=link,proto3" json:"link,omitempty"`
 	Disabled bool                   `protobuf:"varint,3,opt,name=disabled,proto3" json:"disabled,omitempty"`
-	// linked: an identity provider has let the person in.
+	// The user has a linked identity.
 	Linked        bool `protobuf:"varint,4,opt,name=linked,proto3" json:"linked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2563,14 +2567,14 @@ func (x *UserCreated) GetAt() int64 {
 	return 0
 }
 
-// WorkspaceJoined carries who the person is, for the workspace.
+// WorkspaceJoined has the address and the display name of the user for the workspace.
 type WorkspaceJoined struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	At          int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
 	Email       string                 `protobuf:"bytes,3,opt,name=email,proto3" json:"email,omitempty"`
 	Name        string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// The person created the workspace.
+	// The user created the workspace.
 	Created       bool `protobuf:"varint,5,opt,name=created,proto3" json:"created,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2808,10 +2812,10 @@ func (x *WorkspaceLeft) GetAt() int64 {
 type ApiKeyIssued struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   *ApiKey                `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// Carried for the credential that follows from this event.
+	// The user of the credential that follows from this event.
 	UserId       string   `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	WorkspaceIds []string `protobuf:"bytes,3,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
-	// The person who asked; empty: the platform. An impersonation's operator beside it.
+	// The user id of the requester, which is empty for the platform, and the operator of an impersonation.
 	By             string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
 	ImpersonatorId string `protobuf:"bytes,5,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -2889,7 +2893,7 @@ type ApiKeyRevoked struct {
 	At           int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
 	UserId       string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	WorkspaceIds []string               `protobuf:"bytes,4,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
-	// The person who asked; empty: the platform. An impersonation's operator beside it.
+	// The user id of the requester, which is empty for the platform, and the operator of an impersonation.
 	By             string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
 	ImpersonatorId string `protobuf:"bytes,6,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	Name           string `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"`
@@ -2981,7 +2985,7 @@ type ProfileChanged struct {
 	FirstName string                 `protobuf:"bytes,1,opt,name=first_name,json=firstName,proto3" json:"first_name,omitempty"`
 	LastName  string                 `protobuf:"bytes,2,opt,name=last_name,json=lastName,proto3" json:"last_name,omitempty"`
 	At        int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
-	// Who the person is now, for the workspaces.
+	// The address and the display name of the user for the workspaces.
 	Email         string   `protobuf:"bytes,4,opt,name=email,proto3" json:"email,omitempty"`
 	Name          string   `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
 	WorkspaceIds  []string `protobuf:"bytes,6,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
@@ -3313,7 +3317,7 @@ func (x *OneTimeLinkMailed) GetAt() int64 {
 	return 0
 }
 
-// PasswordSet ends the sessions that it names.
+// PasswordSet: a password was set, which ended all browser sessions.
 type PasswordSet struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	PasswordHash    string                 `protobuf:"bytes,1,opt,name=password_hash,json=passwordHash,proto3" json:"password_hash,omitempty"`
@@ -3374,7 +3378,7 @@ func (x *PasswordSet) GetEndedSessionIds() []string {
 	return nil
 }
 
-// BrowserSessionStarted ends the oldest sessions where there are too many.
+// BrowserSessionStarted: a session was started, which ended the oldest ones if there were too many.
 type BrowserSessionStarted struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Session         *BrowserSession        `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -3531,7 +3535,7 @@ func (x *IdentityLinked) GetIdentity() *LinkedIdentity {
 	return nil
 }
 
-// IdentitiesUnlinked unlinks all, and ends the sessions that it names.
+// IdentitiesUnlinked: all identities were unlinked, which ended all browser sessions.
 type IdentitiesUnlinked struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	At              int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
@@ -3743,7 +3747,7 @@ type GrantRevoked struct {
 	UserId      string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	WorkspaceId string                 `protobuf:"bytes,4,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
 	ClientName  string                 `protobuf:"bytes,5,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
-	// The person who asked; empty: the platform. An impersonation's operator beside it.
+	// The user id of the requester, which is empty for the platform, and the operator of an impersonation.
 	By             string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
 	ImpersonatorId string `protobuf:"bytes,7,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -3997,7 +4001,7 @@ type MachineRemoved struct {
 	SyncDeviceId string                 `protobuf:"bytes,4,opt,name=sync_device_id,json=syncDeviceId,proto3" json:"sync_device_id,omitempty"`
 	Name         string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
 	WorkspaceIds []string               `protobuf:"bytes,6,rep,name=workspace_ids,json=workspaceIds,proto3" json:"workspace_ids,omitempty"`
-	// The person who asked; empty: the platform. An impersonation's operator beside it.
+	// The user id of the requester, which is empty for the platform, and the operator of an impersonation.
 	By             string `protobuf:"bytes,7,opt,name=by,proto3" json:"by,omitempty"`
 	ImpersonatorId string `protobuf:"bytes,8,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields

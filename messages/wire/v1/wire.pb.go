@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: messages/wire/v1/wire.proto
 
-// The one pair of messages that crosses between members, and who asks.
+// Messages between the members of a cluster: commands, their senders and their replies.
 
 package wirev1
 
@@ -27,7 +27,8 @@ type CredentialKind int32
 
 const (
 	CredentialKind_CREDENTIAL_KIND_UNSPECIFIED CredentialKind = 0
-	// The platform itself: recovery, reactors, operators on the server's own machine. Never decoded from a request.
+	// The platform itself: recovery, reactions, and operators on the server's machine. It is never the credential of a
+	// request.
 	CredentialKind_CREDENTIAL_KIND_PLATFORM        CredentialKind = 1
 	CredentialKind_CREDENTIAL_KIND_USER            CredentialKind = 2
 	CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION CredentialKind = 3
@@ -88,17 +89,18 @@ func (CredentialKind) EnumDescriptor() ([]byte, []int) {
 	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{0}
 }
 
-// A Principal is who asks: a credential, the person behind it, and what cuts its power down.
+// A Principal is the sender of a command: a credential, its person, and the limits of its authority.
 type Principal struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Kind         CredentialKind         `protobuf:"varint,1,opt,name=kind,proto3,enum=atelier.wire.v1.CredentialKind" json:"kind,omitempty"`
 	CredentialId string                 `protobuf:"bytes,2,opt,name=credential_id,json=credentialId,proto3" json:"credential_id,omitempty"`
 	UserId       string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Capabilities that an app or OAuth grant names. Unused for the kinds that have all of the person's.
+	// The capabilities granted to an app or an OAuth client. Unused for credentials that have all capabilities of the person.
 	Grants []string `protobuf:"bytes,4,rep,name=grants,proto3" json:"grants,omitempty"`
-	// The only workspace of an app or OAuth credential. Empty: every workspace of the person.
+	// The workspace to which the credential of an app, an OAuth client or a computer is bound. Empty: all workspaces of the
+	// person.
 	WorkspaceId string `protobuf:"bytes,5,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	// The operator who acts as the person, of an impersonation.
+	// The operator of an impersonation.
 	ImpersonatorId string `protobuf:"bytes,6,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -176,19 +178,19 @@ func (x *Principal) GetImpersonatorId() string {
 	return ""
 }
 
-// A Command asks one entity to do or to tell something.
+// A Command is a command or a query to one entity.
 type Command struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Kind     string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Identity string                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
-	// The full name and the bytes of the message inside.
+	// The full name and the encoded bytes of the message.
 	Name      string     `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Payload   []byte     `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
 	Principal *Principal `protobuf:"bytes,5,opt,name=principal,proto3" json:"principal,omitempty"`
 	RequestId string     `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Where set, the entity carries the command out once, however often it arrives.
+	// If set, the entity applies the command once and repeats its reply to each further delivery.
 	CommandId string `protobuf:"bytes,7,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// Set for the commands of reactions: the entity carries each out once, by its source.
+	// Set for the commands of reactions, which the entity applies once for each source.
 	Source        *Source `protobuf:"bytes,8,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -288,7 +290,7 @@ type Source struct {
 	Stream    string `protobuf:"bytes,2,opt,name=stream,proto3" json:"stream,omitempty"`
 	Version   uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
 	Sequence  uint64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// The number of the command among those that follow from the event.
+	// The index of the command among the commands that follow from the event.
 	Index         uint32 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -365,7 +367,7 @@ type Reply struct {
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Payload []byte                 `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
 	Error   *Error                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	// When the reply was stored, in milliseconds since the Unix epoch. Unset in replies on their way.
+	// The time at which the reply was stored, in milliseconds since the Unix epoch. Unset in replies between members.
 	At            int64 `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -489,7 +491,7 @@ func (x *Error) GetRetryAfterMs() int64 {
 	return 0
 }
 
-// Done is the reply of a command that has nothing to tell but that it is durable.
+// Done is the reply to commands that return no data. The command is durable.
 type Done struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -526,15 +528,15 @@ func (*Done) Descriptor() ([]byte, []int) {
 	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{5}
 }
 
-// List asks an entity for a page of one of its lists, which are rows of the journal's indexes.
+// List requests a page of one of the lists of an entity.
 type List struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Where the page before ended; empty: from the first row.
+	// The next of the previous page; empty: the page begins with the first row.
 	After []byte `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	// 1 to 100.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	// Where set, what rows must match; each list says how.
+	// If set, only rows that match the text are returned; each list defines the match.
 	Search        string `protobuf:"bytes,4,opt,name=search,proto3" json:"search,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -598,12 +600,12 @@ func (x *List) GetSearch() string {
 	return ""
 }
 
-// Page is the answer to List. A page may be short or empty while more follow.
+// Page is the reply to List. A page may be short or empty although more rows follow.
 type Page struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Each the bytes of the list's row message.
+	// The encoded row messages of the list.
 	Rows [][]byte `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
-	// Where the page ended, if more may follow; else empty.
+	// The position of the next page; empty if no rows follow.
 	Next          []byte `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

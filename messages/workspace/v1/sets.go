@@ -2,7 +2,7 @@ package workspacev1
 
 import "google.golang.org/protobuf/proto"
 
-// Command is what a workspace can be asked to do or to tell.
+// Command is the sealed set of the commands and queries of a workspace.
 //
 //sumtype:decl
 type Command interface {
@@ -41,7 +41,7 @@ func (*RequestAnchorCheck) workspaceCommand()     {}
 func (*ReportAnchorsChecked) workspaceCommand()   {}
 func (*ListAnchors) workspaceCommand()            {}
 
-// Event is what happened to a workspace.
+// Event is the sealed set of the events of a workspace.
 //
 //sumtype:decl
 type Event interface {

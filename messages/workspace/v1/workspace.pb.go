@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: messages/workspace/v1/workspace.proto
 
-// A workspace: its name, its people, its standing, what is bound to its paths.
+// Messages of workspaces: status, members, invitations, anchors.
 
 package workspacev1
 
@@ -261,9 +261,9 @@ type AnchorState int32
 const (
 	AnchorState_ANCHOR_STATE_UNSPECIFIED AnchorState = 0
 	AnchorState_ANCHOR_STATE_ACTIVE      AnchorState = 1
-	// What it names is gone; it repairs itself when that comes back to the same path.
+	// The path does not exist. The anchor is repaired when the path exists again.
 	AnchorState_ANCHOR_STATE_BROKEN AnchorState = 2
-	// Broken for so long that it is given up; only reanchoring repairs it.
+	// The anchor was broken for 30 days. Only Reanchor repairs it.
 	AnchorState_ANCHOR_STATE_ORPHANED AnchorState = 3
 )
 
@@ -320,19 +320,19 @@ type Workspace struct {
 	// By user id.
 	Members   map[string]*Membership `protobuf:"bytes,6,rep,name=members,proto3" json:"members,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	CreatedAt int64                  `protobuf:"varint,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// Unset: not suspended.
+	// Unset if the workspace is not suspended.
 	Suspension *Suspension `protobuf:"bytes,8,opt,name=suspension,proto3" json:"suspension,omitempty"`
-	// When servicing was last paused, banned or taken up again; 0: never.
+	// The time of the last suspension or of its end; 0 if there was none.
 	ServicingChangedAt int64 `protobuf:"varint,9,opt,name=servicing_changed_at,json=servicingChangedAt,proto3" json:"servicing_changed_at,omitempty"`
-	// Unspecified: the platform's default.
+	// Unspecified: the default of the platform.
 	DefaultTier Tier `protobuf:"varint,10,opt,name=default_tier,json=defaultTier,proto3,enum=atelier.workspace.v1.Tier" json:"default_tier,omitempty"`
 	// By invitation id.
 	Invitations map[string]*Invitation `protobuf:"bytes,11,rep,name=invitations,proto3" json:"invitations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// By anchor id.
 	Anchors map[string]*Anchor `protobuf:"bytes,12,rep,name=anchors,proto3" json:"anchors,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// By user id: the people who may change no file any more and whose locks are still to be removed.
+	// By user id, the requested removals of file locks, for people without the right to change files.
 	LockRemovals map[string]*LockRemoval `protobuf:"bytes,13,rep,name=lock_removals,json=lockRemovals,proto3" json:"lock_removals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The version of the event that last asked for a check of all anchors against the drive; 0: no check is to be made.
+	// The version of the last event that requested a check of all anchors against the drive; 0 if no check is open.
 	AnchorCheck   uint64 `protobuf:"varint,14,opt,name=anchor_check,json=anchorCheck,proto3" json:"anchor_check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -466,7 +466,7 @@ func (x *Workspace) GetAnchorCheck() uint64 {
 	return 0
 }
 
-// Person is who somebody is, as their own entity knows it.
+// Person is a user, with the address and the display name that the user entity has reported.
 type Person struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -527,7 +527,7 @@ func (x *Person) GetName() string {
 	return ""
 }
 
-// Membership is also the row of the list "members", in the order of joining.
+// Membership is a member of the workspace, and the row of the list "members".
 type Membership struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	UserId   string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -535,7 +535,7 @@ type Membership struct {
 	JoinedAt int64                  `protobuf:"varint,3,opt,name=joined_at,json=joinedAt,proto3" json:"joined_at,omitempty"`
 	Email    string                 `protobuf:"bytes,4,opt,name=email,proto3" json:"email,omitempty"`
 	Name     string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
-	// The version of the stream that made it: its place in the list.
+	// The version of the event that added the member, which determines the order of the list.
 	Position      uint64 `protobuf:"varint,6,opt,name=position,proto3" json:"position,omitempty"`
 	Billing       bool   `protobuf:"varint,7,opt,name=billing,proto3" json:"billing,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -625,7 +625,7 @@ type Suspension struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	At     int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
 	Reason string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Set by an operator, who alone lifts it.
+	// An operator has suspended the workspace. Only an operator can resume it.
 	ByOperator    bool `protobuf:"varint,3,opt,name=by_operator,json=byOperator,proto3" json:"by_operator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -682,7 +682,7 @@ func (x *Suspension) GetByOperator() bool {
 	return false
 }
 
-// Invitation is also the row of the list "invitations", newest first.
+// Invitation is an invitation to the workspace, and the row of the list "invitations".
 type Invitation struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Id         string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -694,12 +694,12 @@ type Invitation struct {
 	ConsumedAt int64                  `protobuf:"varint,7,opt,name=consumed_at,json=consumedAt,proto3" json:"consumed_at,omitempty"`
 	ConsumedBy string                 `protobuf:"bytes,8,opt,name=consumed_by,json=consumedBy,proto3" json:"consumed_by,omitempty"`
 	Inviter    *Person                `protobuf:"bytes,9,opt,name=inviter,proto3" json:"inviter,omitempty"`
-	// Of the secret in the link that was mailed or handed over last.
+	// The hash of the secret in the last link that was mailed or returned to the inviter.
 	SecretSha256 []byte `protobuf:"bytes,10,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
 	Position     uint64 `protobuf:"varint,11,opt,name=position,proto3" json:"position,omitempty"`
-	// The workspace's when it was accepted: what whoever accepted is told for good.
+	// The slug of the workspace when the invitation was accepted. It is the reply to each repetition of AcceptInvitation.
 	AcceptedSlug string `protobuf:"bytes,12,opt,name=accepted_slug,json=acceptedSlug,proto3" json:"accepted_slug,omitempty"`
-	// The mail with the link that is to be sent, and when it was asked for; empty: none is.
+	// The id of the requested mail with the link, and the time of the request; empty if no mail is to be sent.
 	MailId          string `protobuf:"bytes,13,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
 	MailRequestedAt int64  `protobuf:"varint,14,opt,name=mail_requested_at,json=mailRequestedAt,proto3" json:"mail_requested_at,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -834,7 +834,7 @@ func (x *Invitation) GetMailRequestedAt() int64 {
 	return 0
 }
 
-// InvitationMail tells the executor of mail which invitation's link it sends; it is stored with the task's row.
+// InvitationMail is the input of the executor that mails the link of an invitation. It is stored in the row of the task.
 type InvitationMail struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
@@ -887,7 +887,8 @@ func (x *InvitationMail) GetRequestedAt() int64 {
 	return 0
 }
 
-// LockRemoval is a person whose locks on the workspace's files are to be removed; it is stored with the task's row.
+// LockRemoval is a requested removal of a person's file locks. It is the input of the executor, stored in the row of the
+// task.
 type LockRemoval struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -948,7 +949,7 @@ func (x *LockRemoval) GetRequestedAt() int64 {
 	return 0
 }
 
-// AnchorCheck tells the executor of checks which check of the anchors it carries out; it is stored with the task's row.
+// AnchorCheck is the input of the executor that checks the anchors. It is stored in the row of the task.
 type AnchorCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The value of Workspace.anchor_check.
@@ -994,23 +995,23 @@ func (x *AnchorCheck) GetCheck() uint64 {
 	return 0
 }
 
-// Anchor is also the row of the list "anchors", in the order of creation.
+// Anchor binds an app, an agent or a share to a path of the drive. It is the row of the list "anchors".
 type Anchor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Path  string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	Kind  AnchorKind             `protobuf:"varint,3,opt,name=kind,proto3,enum=atelier.workspace.v1.AnchorKind" json:"kind,omitempty"`
 	State AnchorState            `protobuf:"varint,4,opt,name=state,proto3,enum=atelier.workspace.v1.AnchorState" json:"state,omitempty"`
-	// JSON; empty: null.
+	// JSON; empty means null.
 	Settings  []byte `protobuf:"bytes,5,opt,name=settings,proto3" json:"settings,omitempty"`
 	CreatedAt int64  `protobuf:"varint,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt int64  `protobuf:"varint,7,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	BrokenAt  int64  `protobuf:"varint,8,opt,name=broken_at,json=brokenAt,proto3" json:"broken_at,omitempty"`
 	Position  uint64 `protobuf:"varint,9,opt,name=position,proto3" json:"position,omitempty"`
-	// The last row of activity that it followed, or that came before it was bound to its path; and when it was last bound, if
-	// it was since it was made.
-	Seq           uint64 `protobuf:"varint,10,opt,name=seq,proto3" json:"seq,omitempty"`
-	BoundAt       int64  `protobuf:"varint,11,opt,name=bound_at,json=boundAt,proto3" json:"bound_at,omitempty"`
+	// The seq of the last activity row that the anchor followed, or of the last row before it was bound to its path.
+	Seq uint64 `protobuf:"varint,10,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The time at which the anchor was last bound to another path; 0 if it never was.
+	BoundAt       int64 `protobuf:"varint,11,opt,name=bound_at,json=boundAt,proto3" json:"bound_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1129,7 +1130,7 @@ type CreateWorkspace struct {
 	CreatorId    string                 `protobuf:"bytes,3,opt,name=creator_id,json=creatorId,proto3" json:"creator_id,omitempty"`
 	CreatorEmail string                 `protobuf:"bytes,4,opt,name=creator_email,json=creatorEmail,proto3" json:"creator_email,omitempty"`
 	CreatorName  string                 `protobuf:"bytes,5,opt,name=creator_name,json=creatorName,proto3" json:"creator_name,omitempty"`
-	// The operator who acted as the creator, if one did.
+	// The operator who impersonated the creator; empty if none did.
 	ImpersonatorId string `protobuf:"bytes,6,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1207,7 +1208,7 @@ func (x *CreateWorkspace) GetImpersonatorId() string {
 	return ""
 }
 
-// ReportReady and ReportUnhealthy tell what became of the computer.
+// ReportReady reports that the computer is ready, ReportUnhealthy that it is lost.
 type ReportReady struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1280,11 +1281,12 @@ func (*ReportUnhealthy) Descriptor() ([]byte, []int) {
 	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{11}
 }
 
-// Authorize asks whether the caller has one of the capabilities; none: whether they belong to the workspace.
+// Authorize is a query that fails unless the sender has one of the capabilities. If none is given, it fails unless the
+// sender belongs to the workspace.
 type Authorize struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Any   []string               `protobuf:"bytes,2,rep,name=any,proto3" json:"any,omitempty"`
-	// It would be used to change something.
+	// The sender wants to change something.
 	Changes       bool `protobuf:"varint,3,opt,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1370,13 +1372,14 @@ func (*DescribeWorkspace) Descriptor() ([]byte, []int) {
 	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{13}
 }
 
-// RenameWorkspace gives a claimed slug, a new name, or both. It is sent as the person who asked for it.
+// RenameWorkspace sets a claimed slug, a new name, or both. The sender is the requester of the rename.
 type RenameWorkspace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Slug  string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
-	// Empty: unchanged.
+	// Empty: the name does not change.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// The slug is the one that the workspace has; where it has another by now, nothing is changed.
+	// The requester has not claimed the slug: it is the present one. The command fails if the workspace has another slug by
+	// now.
 	NameOnly      bool `protobuf:"varint,3,opt,name=name_only,json=nameOnly,proto3" json:"name_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1653,7 +1656,7 @@ func (x *RemoveMember) GetUserId() string {
 	return ""
 }
 
-// Invite makes an invitation, or renews the pending one of the same address.
+// Invite creates an invitation, or renews the pending one of the same address.
 type Invite struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	InvitationId string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
@@ -1661,7 +1664,7 @@ type Invite struct {
 	Role         Role                   `protobuf:"varint,3,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
 	SecretSha256 []byte                 `protobuf:"bytes,4,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
 	Inviter      *Person                `protobuf:"bytes,5,opt,name=inviter,proto3" json:"inviter,omitempty"`
-	// The link is to be mailed to the address, by this id; empty: it is not.
+	// The id of the mail that sends the link to the address; empty if the link is not mailed.
 	MailId        string `protobuf:"bytes,6,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1739,12 +1742,12 @@ func (x *Invite) GetMailId() string {
 	return ""
 }
 
-// ReportInvitationMailed ends the sending of a mail; the platform's.
+// ReportInvitationMailed completes the task that mails an invitation. Sender: the platform.
 type ReportInvitationMailed struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	InvitationId string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
 	MailId       string                 `protobuf:"bytes,2,opt,name=mail_id,json=mailId,proto3" json:"mail_id,omitempty"`
-	// It was not sent, and will not be.
+	// The mail was not sent and will not be sent.
 	GivenUp       bool `protobuf:"varint,3,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1845,7 +1848,7 @@ func (x *RevokeInvitation) GetInvitationId() string {
 	return ""
 }
 
-// AcceptInvitation makes the person a member. The caller is that person.
+// AcceptInvitation makes the person a member. Sender: that person.
 type AcceptInvitation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
@@ -1898,7 +1901,7 @@ func (x *AcceptInvitation) GetPerson() *Person {
 	return nil
 }
 
-// DescribeInvitation is the platform's: for who is invited and no member yet.
+// DescribeInvitation returns an invitation to show it to the invited person. Sender: the platform.
 type DescribeInvitation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	InvitationId  string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
@@ -1943,7 +1946,7 @@ func (x *DescribeInvitation) GetInvitationId() string {
 	return ""
 }
 
-// UpdateMember passes on what a person's own entity says of them.
+// UpdateMember reports the current address and name of a user. Sender: the platform.
 type UpdateMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Person        *Person                `protobuf:"bytes,1,opt,name=person,proto3" json:"person,omitempty"`
@@ -1988,7 +1991,7 @@ func (x *UpdateMember) GetPerson() *Person {
 	return nil
 }
 
-// RecordAudit records what happened elsewhere and belongs to this workspace's log.
+// RecordAudit adds an event of another entity to the audit log of the workspace. Sender: the platform.
 type RecordAudit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Event         *v1.Event              `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
@@ -2033,7 +2036,7 @@ func (x *RecordAudit) GetEvent() *v1.Event {
 	return nil
 }
 
-// ChangeStatus is an operator's: archived, retired, deleted, or active again.
+// ChangeStatus sets the status to archived, retired, deleted, or back to active. Sender: an operator.
 type ChangeStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Status        Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=atelier.workspace.v1.Status" json:"status,omitempty"`
@@ -2084,7 +2087,7 @@ type CreateAnchor struct {
 	Path     string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	Kind     AnchorKind             `protobuf:"varint,3,opt,name=kind,proto3,enum=atelier.workspace.v1.AnchorKind" json:"kind,omitempty"`
 	Settings []byte                 `protobuf:"bytes,4,opt,name=settings,proto3" json:"settings,omitempty"`
-	// The last row of activity when the path was looked at: neither it nor any before it concerns the anchor.
+	// The seq of the last activity row when the path was looked up. The anchor ignores rows up to it.
 	Seq           uint64 `protobuf:"varint,5,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2199,7 +2202,7 @@ func (x *RemoveAnchor) GetAnchorId() string {
 	return ""
 }
 
-// Reanchor names another path, which exists.
+// Reanchor binds the anchor to another path, which exists.
 type Reanchor struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	AnchorId string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
@@ -2261,13 +2264,14 @@ func (x *Reanchor) GetSeq() uint64 {
 	return 0
 }
 
-// MoveAnchor, BreakAnchor and RepairAnchor tell what the drive did to an anchor that stands at from_path or path.
+// MoveAnchor, BreakAnchor and RepairAnchor report changes of the drive at the path of an anchor. They have no effect if the
+// anchor is bound to another path than from_path or path. Sender: the platform.
 type MoveAnchor struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	AnchorId string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
 	FromPath string                 `protobuf:"bytes,2,opt,name=from_path,json=fromPath,proto3" json:"from_path,omitempty"`
 	ToPath   string                 `protobuf:"bytes,3,opt,name=to_path,json=toPath,proto3" json:"to_path,omitempty"`
-	// The row of activity that it follows; 0: none.
+	// The seq of the activity row that caused the command; 0 if none did.
 	Seq           uint64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2451,7 +2455,7 @@ func (x *RepairAnchor) GetSeq() uint64 {
 	return 0
 }
 
-// OrphanAnchors gives up the anchors that have been broken for too long.
+// OrphanAnchors orphans the anchors that have been broken for 30 days. Sender: the platform.
 type OrphanAnchors struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2488,7 +2492,7 @@ func (*OrphanAnchors) Descriptor() ([]byte, []int) {
 	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{34}
 }
 
-// ReportLocksRemoved ends the removal of a person's locks; the platform's.
+// ReportLocksRemoved completes the task that removes a person's locks. Sender: the platform.
 type ReportLocksRemoved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -2541,7 +2545,8 @@ func (x *ReportLocksRemoved) GetTaskId() string {
 	return ""
 }
 
-// RequestAnchorCheck asks for a check of all anchors against the drive: the drive could not be asked when it changed.
+// RequestAnchorCheck requests a check of all anchors against the drive, because the drive was not available when it
+// changed. Sender: the platform.
 type RequestAnchorCheck struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2578,7 +2583,8 @@ func (*RequestAnchorCheck) Descriptor() ([]byte, []int) {
 	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{36}
 }
 
-// ReportAnchorsChecked ends the check of that number; one that was asked for since remains.
+// ReportAnchorsChecked completes the check with a number. A check that was requested later stays open. Sender: the
+// platform.
 type ReportAnchorsChecked struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Check         uint64                 `protobuf:"varint,1,opt,name=check,proto3" json:"check,omitempty"`
@@ -2623,7 +2629,7 @@ func (x *ReportAnchorsChecked) GetCheck() uint64 {
 	return 0
 }
 
-// ListAnchors is the platform's: all of them at once.
+// ListAnchors returns all anchors. Sender: the platform.
 type ListAnchors struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2820,7 +2826,7 @@ func (x *Removed) GetRemoved() bool {
 type Invited struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Invitation *Invitation            `protobuf:"bytes,1,opt,name=invitation,proto3" json:"invitation,omitempty"`
-	// The invitation was there already.
+	// The invitation existed before.
 	Renewed       bool `protobuf:"varint,2,opt,name=renewed,proto3" json:"renewed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3254,7 +3260,7 @@ type StatusChanged struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Status Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=atelier.workspace.v1.Status" json:"status,omitempty"`
 	At     int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
-	// Carried for what follows from a deletion.
+	// The slug and billing user, for the commands that follow from a deletion.
 	Slug          string `protobuf:"bytes,3,opt,name=slug,proto3" json:"slug,omitempty"`
 	BillingUserId string `protobuf:"bytes,4,opt,name=billing_user_id,json=billingUserId,proto3" json:"billing_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3376,7 +3382,7 @@ type MemberRoleChanged struct {
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	Role   Role                   `protobuf:"varint,2,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
 	At     int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
-	// The task that removes the member's locks, who may change no file any more; empty: none is needed.
+	// The id of the task that removes the file locks of the person; empty if the person keeps the right to change files.
 	LockRemovalId string `protobuf:"bytes,4,opt,name=lock_removal_id,json=lockRemovalId,proto3" json:"lock_removal_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3597,7 +3603,7 @@ func (x *MemberUpdated) GetPerson() *Person {
 	return nil
 }
 
-// InvitationCreated is also a renewal's.
+// InvitationCreated: an invitation was created or renewed.
 type InvitationCreated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Invitation    *Invitation            `protobuf:"bytes,1,opt,name=invitation,proto3" json:"invitation,omitempty"`
@@ -3762,14 +3768,14 @@ func (x *InvitationRevoked) GetAt() int64 {
 	return 0
 }
 
-// InvitationAccepted makes the person a member, unless they are one.
+// InvitationAccepted: the person accepted the invitation, and is a member now.
 type InvitationAccepted struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	InvitationId string                 `protobuf:"bytes,1,opt,name=invitation_id,json=invitationId,proto3" json:"invitation_id,omitempty"`
 	Person       *Person                `protobuf:"bytes,2,opt,name=person,proto3" json:"person,omitempty"`
 	Role         Role                   `protobuf:"varint,3,opt,name=role,proto3,enum=atelier.workspace.v1.Role" json:"role,omitempty"`
 	At           int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
-	// The version of the stream that this event gets: a new member's place in the list.
+	// The version of this event, which determines the order of the list of members.
 	Position      uint64 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
 	Slug          string `protobuf:"bytes,6,opt,name=slug,proto3" json:"slug,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3988,7 +3994,7 @@ func (x *AnchorRemoved) GetAt() int64 {
 	return 0
 }
 
-// AnchorMoved follows a rename on the drive.
+// AnchorMoved: the anchor followed a rename on the drive.
 type AnchorMoved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
@@ -4117,14 +4123,14 @@ func (x *AnchorBroken) GetSeq() uint64 {
 	return 0
 }
 
-// AnchorRepaired is by reappearance, or by naming another path.
+// AnchorRepaired: the path exists again, or the anchor was bound to another path.
 type AnchorRepaired struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	AnchorId string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
 	Path     string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	At       int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
 	Seq      uint64                 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
-	// Somebody named the path.
+	// The anchor was bound by Reanchor.
 	Bound         bool `protobuf:"varint,5,opt,name=bound,proto3" json:"bound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4249,7 +4255,7 @@ func (x *AnchorOrphaned) GetAt() int64 {
 
 type AnchorCheckRequested struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version of the stream that this event gets.
+	// The version of this event.
 	Check         uint64 `protobuf:"varint,1,opt,name=check,proto3" json:"check,omitempty"`
 	At            int64  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields

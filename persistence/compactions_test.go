@@ -1,0 +1,88 @@
+package persistence
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// waitLimit bounds the time that a test waits for an event that should be immediate.
+const waitLimit = 30 * time.Second
+
+// TestOpenAfterKill opens a store with a replayed log that makes a compaction necessary, on a disk that blocks
+// compactions. Open returns nevertheless, and the compaction runs later.
+func TestOpenAfterKill(t *testing.T) {
+	release := make(chan struct{})
+	isTable := faultOn(errors.New("table"), tableSuffix, errorfs.OpCreate)
+	var tables atomic.Int32
+	fs := errorfs.Wrap(killedWithBacklog(t), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if isTable(op) != nil && tables.Add(1) > 1 { // the flush of the replayed log writes the first table
+			<-release
+		}
+		return nil
+	}))
+	opened := make(chan *Store, 1)
+	go func() {
+		s, err := Open(smallOptions(fs, "data"))
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- s
+	}()
+	var s *Store
+	select {
+	case s = <-opened:
+		close(release)
+	case <-time.After(waitLimit):
+		close(release)
+		t.Error("Open waits for a compaction")
+		s = <-opened
+	}
+	if s == nil {
+		return
+	}
+	defer mustClose(t, s)
+	for began := time.Now(); s.db.Metrics().Levels[0].TablesCount > 1; runtime.Gosched() {
+		if time.Since(began) > waitLimit {
+			t.Fatalf("level 0 still has %d tables", s.db.Metrics().Levels[0].TablesCount)
+		}
+	}
+}
+
+// killedWithBacklog returns the disk after a kill of a process that had many overlapping tables in level 0, and further
+// rows in its log.
+func killedWithBacklog(t *testing.T) vfs.FS {
+	t.Helper()
+	disk := vfs.NewCrashableMem()
+	o := smallOptions(disk, "data")
+	mustClose(t, mustOpen(t, o))
+	p := o.withDefaults().pebble(disk, &backgroundErrors{failure: newFailure(discardLog), metrics: newMetrics()})
+	p.DisableAutomaticCompactions = true
+	db, err := pebble.Open("data/store", p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	const flushes = 20
+	for flush := range flushes + 1 {
+		for i := range 10 {
+			key := appendEntryKey(nil, 0, "i", fmt.Sprint(i), 0)
+			if err := db.Set(key, fmt.Append(nil, flush), pebble.Sync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if flush < flushes {
+			if err := db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return disk.CrashClone(vfs.CrashCloneCfg{})
+}
