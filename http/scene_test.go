@@ -276,25 +276,25 @@ func (sc *scene) foreignComputer() headers {
 	return bearer(sc.register(kindComputer, func(c *credentialv1.Credential) { c.WorkspaceId = sc.elsewhere }))
 }
 
-func oauth(whose string, scopes ...string) func(*scene) headers {
+func oauth(owner string, scopes ...string) func(*scene) headers {
 	return func(sc *scene) headers {
-		_, text := sc.open(whose, scopes...)
+		_, text := sc.open(owner, scopes...)
 		return bearer(text)
 	}
 }
 
 // open creates a grant with a live access token.
-func (sc *scene) open(whose string, scopes ...string) (id, text string) {
-	return sc.openFor("http://localhost:8080", whose, scopes...)
+func (sc *scene) open(owner string, scopes ...string) (id, text string) {
+	return sc.openFor("http://localhost:8080", owner, scopes...)
 }
 
-func (sc *scene) openFor(audience, whose string, scopes ...string) (id, text string) {
+func (sc *scene) openFor(audience, owner string, scopes ...string) (id, text string) {
 	id = sc.stage.newID("ogr_")
 	text, hash := newKeyOf(kindOAuth, id)
 	_, other := newKeyOf(kindOAuth, id)
 	soon, later := sc.now()+time.Minute.Milliseconds(), sc.now()+time.Hour.Milliseconds()
 	sc.ask(sc.t, entity.KindGrant, id, &grantv1.OpenGrant{Grant: &grantv1.Grant{
-		Id: id, UserId: sc.people[whose].id, ClientId: "oc_1", WorkspaceId: sc.id, Scopes: scopes,
+		Id: id, UserId: sc.people[owner].id, ClientId: "oc_1", WorkspaceId: sc.id, Scopes: scopes,
 		Audience: audience, RedirectUri: "http://127.0.0.1/", CodeChallenge: hash,
 		Code: &grantv1.Token{SecretSha256: other, ExpiresAt: soon}, CreatedAt: sc.now(),
 	}})

@@ -62,7 +62,7 @@ func checkReanchor(in *reanchorRequest) error {
 }
 
 // missingPath replaces a path that names nothing. No anchor can have it, and the workspace refuses it after all other
-// checks, so that callers who may not bind the anchor learn nothing about the drive.
+// checks, so that callers without access to the anchor learn nothing about the drive.
 const missingPath = "."
 
 func (a anchors) reanchor(c *server.Call, in reanchorRequest) (reanchored, error) {

@@ -57,7 +57,7 @@ func checkRole(in *roleRequest) error {
 	return nil
 }
 
-// changeRole changes a member's role. When it returns, a member who may no longer change files has lost their locks. Errors:
+// changeRole changes a member's role. When it returns, the locks of a member without the access to change files are gone. Errors:
 // not_found, final_owner, billing_user.
 func (m members) changeRole(c *server.Call, in roleRequest) (memberChanged, error) {
 	role, _ := ParseName(RoleNames, in.Role)

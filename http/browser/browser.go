@@ -21,7 +21,7 @@
 //     the browser's previous session and sets the cookie.
 //  6. The browser is redirected to next. From then on server.Call authenticates its requests by the cookie.
 //
-// A person who has forgotten the password has a link mailed (forgotten.go). An invited person without an account gets one on
+// A person who forgot the password has a link mailed (forgotten.go). An invited person without an account gets one on
 // the page of the invitation (invitation.go); package api describes the flow of an invitation. Both set a password with
 // signInPages.setPassword, which continues with step 4.
 package browser

@@ -34,7 +34,7 @@ const (
 	maxChoices = 200
 )
 
-// consent is an authorization request, with the person who is asked to consent.
+// consent is an authorization request, with the person who must consent.
 type consent struct {
 	*oauth.Request
 	user    *userv1.User

@@ -37,7 +37,7 @@ func (s *signInPages) routes() []server.Route {
 // wrongPassword is shown for every failed attempt, so that it does not tell whether the account exists.
 const wrongPassword = "The email or the password is wrong."
 
-// show shows the form, or redirects a visitor who is signed in.
+// show shows the form, or redirects a signed-in visitor.
 func (s *signInPages) show(c *server.Call) (result, error) {
 	next := localPath(c.Request.URL.Query().Get("next"))
 	visitor, err := findVisitor(c)

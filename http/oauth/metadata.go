@@ -31,7 +31,7 @@ type ResourceMetadata struct {
 
 var responseTypes = []string{"code"}
 
-// scopeDescriptions describes each capability to the person who is asked to grant it.
+// scopeDescriptions describes each capability to the person who grants it.
 var scopeDescriptions = map[string]string{
 	entity.Admin:        "Administer the workspace: its name, people's roles, suspension, audit log",
 	entity.Agents:       "Set up agents",
