@@ -51,54 +51,54 @@ type PasswordResets struct {
 
 // NewPasswordResets returns resets with limits that are not used up.
 func NewPasswordResets() *PasswordResets {
-	f := &PasswordResets{seed: maphash.MakeSeed(), networks: server.NewBuckets[netip.Prefix](), Accounts: server.NewBuckets[string](), slots: make(chan struct{}, maxResets)}
-	for i := range f.accountLocks {
-		f.accountLocks[i] = make(chan struct{}, 1)
+	p := &PasswordResets{seed: maphash.MakeSeed(), networks: server.NewBuckets[netip.Prefix](), Accounts: server.NewBuckets[string](), slots: make(chan struct{}, maxResets)}
+	for i := range p.accountLocks {
+		p.accountLocks[i] = make(chan struct{}, 1)
 	}
-	f.ctx, f.stop = context.WithCancel(context.Background())
-	return f
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	return p
 }
 
 // limitNetwork counts a request against the network of an address. Errors: rate_limited.
-func (f *PasswordResets) limitNetwork(now time.Time, source netip.Addr) error {
-	if wait := f.networks.Take(now, server.Network(source), resetsPerNetwork); wait > 0 {
+func (p *PasswordResets) limitNetwork(now time.Time, source netip.Addr) error {
+	if wait := p.networks.Take(now, server.Network(source), resetsPerNetwork); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many links were requested", RetryAfter: wait}
 	}
 	return nil
 }
 
-// start runs work in the background. It returns false if maxResets are in flight.
-func (f *PasswordResets) start(work func()) bool {
+// startWork runs work in the background. It returns false if maxResets are in flight.
+func (p *PasswordResets) startWork(work func()) bool {
 	select {
-	case f.slots <- struct{}{}:
+	case p.slots <- struct{}{}:
 	default:
 		return false
 	}
-	f.work.Go(func() {
-		defer func() { <-f.slots }()
+	p.work.Go(func() {
+		defer func() { <-p.slots }()
 		work()
 	})
 	return true
 }
 
 // lockAccount locks an account until unlock is called. Errors: ctx.Err().
-func (f *PasswordResets) lockAccount(ctx context.Context, userID string) (done func(), err error) {
-	turn := f.accountLocks[maphash.Comparable(f.seed, userID)%uint64(len(f.accountLocks))]
+func (p *PasswordResets) lockAccount(ctx context.Context, userID string) (unlock func(), err error) {
+	lock := p.accountLocks[maphash.Comparable(p.seed, userID)%uint64(len(p.accountLocks))]
 	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
+	case lock <- struct{}{}:
+		return func() { <-lock }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
 // Wait waits until all work that was started is done.
-func (f *PasswordResets) Wait() { f.work.Wait() }
+func (p *PasswordResets) Wait() { p.work.Wait() }
 
 // drain waits for the work in flight. When ctx ends it cancels the work and returns the context's error.
-func (f *PasswordResets) drain(ctx context.Context) error {
-	inTime := context.AfterFunc(ctx, f.stop)
-	f.work.Wait()
+func (p *PasswordResets) drain(ctx context.Context) error {
+	inTime := context.AfterFunc(ctx, p.stop)
+	p.work.Wait()
 	if !inTime() {
 		return ctx.Err()
 	}
@@ -138,7 +138,7 @@ func (f forgottenPages) request(c *server.Call) (result, error) {
 		return result{}, err
 	}
 	if address, err := api.CanonicalEmail(form.Get("email")); err == nil {
-		if !f.resets.start(func() { f.sendResetLink(c, address) }) {
+		if !f.resets.startWork(func() { f.sendResetLink(c, address) }) {
 			c.Log().Warn("dropped a request for a password-reset link: too many are in flight")
 		}
 	}

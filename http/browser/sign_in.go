@@ -253,14 +253,14 @@ func NewSignInAttempts() *SignInAttempts {
 
 // Take counts an attempt. known reports that it comes from a known browser of the address's owner. An attempt that the
 // strictest limit refuses does not count against the others. Errors: rate_limited.
-func (g *SignInAttempts) Take(now time.Time, source netip.Addr, email string, known bool) error {
+func (a *SignInAttempts) Take(now time.Time, source netip.Addr, email string, known bool) error {
 	from := server.Network(source)
-	wait := g.pairs.Take(now, networkAndEmail{from, email}, attemptsPerPair)
+	wait := a.pairs.Take(now, networkAndEmail{from, email}, attemptsPerPair)
 	if wait == 0 {
-		wait = g.networks.Take(now, from, attemptsPerNetwork)
+		wait = a.networks.Take(now, from, attemptsPerNetwork)
 	}
 	if wait == 0 && !known {
-		wait = g.emails.Take(now, email, attemptsPerEmail)
+		wait = a.emails.Take(now, email, attemptsPerEmail)
 	}
 	if wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "there were too many attempts to sign in", RetryAfter: wait}

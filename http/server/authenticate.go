@@ -277,7 +277,7 @@ func (c *Call) InvalidateUser(userID string, end bool) {
 		if of.GetUserId() == userID || of.GetImpersonatorId() == userID {
 			known.invalidate(id.(string))
 			if end {
-				c.server.watch.end(id.(string))
+				c.server.watcher.end(id.(string))
 			}
 		}
 		return true
@@ -288,5 +288,5 @@ func (c *Call) InvalidateUser(userID string, end bool) {
 // credential was revoked: from then on this process refuses it.
 func (s *Server) EndCredential(id string) {
 	s.authenticator.credentials.invalidate(id)
-	s.watch.end(id)
+	s.watcher.end(id)
 }

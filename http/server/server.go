@@ -60,7 +60,7 @@
 //     and has the drive apply the change: an intent, one rename and the activity row (see package drive).
 //  5. If the access ends before that, watcher.check cancels the context with the refusal as its cause, and traffic.cutOff
 //     ends the body. ServeDrive returns the refusal, and the caller gets it as the response.
-//  6. Once the body has been read, traffic.received removes the read deadline: the drive may take its own time.
+//  6. Once the body has been read, traffic.endBody removes the read deadline: the drive may take its own time.
 package server
 
 import (
@@ -102,7 +102,7 @@ type Server struct {
 	authenticator *authenticator
 	workspaces    *cache[*Workspace]
 	cursors       cursors
-	watch         *watcher
+	watcher       *watcher
 	// routes is the table of the public listener, operatorRoutes the table of the operators' listener.
 	routes, operatorRoutes []Route
 	router, operatorRouter *mux.Router
@@ -134,7 +134,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.authenticator = newAuthenticator(o.Asker, o.Clock, strings.TrimSuffix(o.PublicURL.String(), "/"), s.metrics.credentialLookup)
 	s.workspaces = newCache(o.Clock, maxSlugs, s.metrics.slugLookup, s.resolveSlug)
-	s.watch = newWatcher(s.authenticator, o.Limits, s.metrics.streams)
+	s.watcher = newWatcher(s.authenticator, o.Limits, s.metrics.streams)
 	s.publicServer, s.operatorServer = s.newHTTPServer(s), s.newHTTPServer(s.Admin())
 	// Operators have no such limit, so that they can connect while clients hold every connection.
 	s.publicServer.ConnContext, s.publicServer.ConnState = s.admitConnection, s.countConnection
@@ -346,7 +346,7 @@ func untilClosed(err error) error {
 // Shutdown ends open streams at once, refuses new ones, and waits for all other requests. When ctx ends it closes the
 // connections of the requests that are still in flight and returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.watch.close()
+	s.watcher.close()
 	var failed error
 	for _, server := range []*http.Server{s.publicServer, s.operatorServer} {
 		if err := server.Shutdown(ctx); err != nil {

@@ -31,7 +31,7 @@ func (c *Call) StreamTo(subscribe func(ctx context.Context, send func([]byte) er
 	s := c.server
 	ctx, end := context.WithCancelCause(c.Context)
 	defer end(nil)
-	remove, err := s.watch.addStream(c.Caller, end)
+	remove, err := s.watcher.addStream(c.Caller, end)
 	if err != nil {
 		return c.Withhold(err)
 	}

@@ -17,7 +17,7 @@ import (
 func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 	ctx, end := context.WithCancelCause(c.Context)
 	defer end(nil)
-	defer c.server.watch.addTransfer(c, end)()
+	defer c.server.watcher.addTransfer(c, end)()
 	t := newTraffic(http.NewResponseController(c.Response.ResponseWriter), c.server.options.Limits.StallTime, c.Request)
 	defer t.finish()
 	c.Response.pace = t.beforeWrite
@@ -43,26 +43,26 @@ func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 type traffic struct {
 	control *http.ResponseController
 
-	mu                sync.Mutex
-	arriving, leaving deadline
-	// extends reports that the read deadline is extended: the request is an upload.
-	extends bool
-	// arrived reports that the body has been read or closed. From then on there is no read deadline: net/http reads ahead,
+	mu                          sync.Mutex
+	readDeadline, writeDeadline deadline
+	// extendsReads reports that the read deadline is extended: the request is an upload.
+	extendsReads bool
+	// isBodyDone reports that the body has been read or closed. From then on there is no read deadline: net/http reads ahead,
 	// and a deadline would end the request.
-	arrived bool
-	// begun reports that the response has begun.
-	begun bool
-	// lost is the refusal with which the access ended, or nil.
-	lost error
+	isBodyDone bool
+	// hasBegun reports that the response has begun.
+	hasBegun bool
+	// refusal is the error with which the access ended, or nil.
+	refusal error
 }
 
 func newTraffic(control *http.ResponseController, stall time.Duration, r *http.Request) *traffic {
 	return &traffic{
-		control:  control,
-		arriving: deadline{set: control.SetReadDeadline, stall: stall},
-		leaving:  deadline{set: control.SetWriteDeadline, stall: stall},
-		extends:  r.Method == http.MethodPut,
-		arrived:  r.ContentLength == 0,
+		control:       control,
+		readDeadline:  deadline{set: control.SetReadDeadline, stall: stall},
+		writeDeadline: deadline{set: control.SetWriteDeadline, stall: stall},
+		extendsReads:  r.Method == http.MethodPut,
+		isBodyDone:    r.ContentLength == 0,
 	}
 }
 
@@ -71,12 +71,12 @@ func newTraffic(control *http.ResponseController, stall time.Duration, r *http.R
 func (t *traffic) cutOff(lost error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lost = lost
+	t.refusal = lost
 	now := time.Now()
-	if !t.arrived {
+	if !t.isBodyDone {
 		t.control.SetReadDeadline(now)
 	}
-	if t.begun {
+	if t.hasBegun {
 		t.control.SetWriteDeadline(now)
 	} else {
 		t.control.SetWriteDeadline(now.Add(endGrace))
@@ -88,11 +88,11 @@ func (t *traffic) beforeWrite() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.lost == nil:
-		t.begun = true
-		t.leaving.extend()
-	case t.begun:
-		return t.lost
+	case t.refusal == nil:
+		t.hasBegun = true
+		t.writeDeadline.extend()
+	case t.hasBegun:
+		return t.refusal
 	}
 	return nil
 }
@@ -101,34 +101,34 @@ func (t *traffic) beforeWrite() error {
 func (t *traffic) beforeRead() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.lost == nil && t.extends && !t.arrived {
-		t.arriving.extend()
+	if t.refusal == nil && t.extendsReads && !t.isBodyDone {
+		t.readDeadline.extend()
 	}
 }
 
-// received is called once the whole body has been read. It removes the read deadline: the drive may take its own time.
-func (t *traffic) received() {
+// endBody is called once the whole body has been read. It removes the read deadline: the drive may take its own time.
+func (t *traffic) endBody() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.lost == nil && !t.arrived {
+	if t.refusal == nil && !t.isBodyDone {
 		t.control.SetReadDeadline(time.Time{})
 	}
-	t.arrived = true
+	t.isBodyDone = true
 }
 
-// failed is called once reading the body has failed: no more of it is waited for.
-func (t *traffic) failed() {
+// stopExtending is called once reading the body has failed: no more of it is waited for.
+func (t *traffic) stopExtending() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.extends = false
+	t.extendsReads = false
 }
 
 // boundRemainder bounds the time in which net/http reads the rest of a body that the handler did not read.
 func (t *traffic) boundRemainder() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.lost == nil && t.extends && !t.arrived {
-		t.control.SetReadDeadline(time.Now().Add(t.arriving.stall))
+	if t.refusal == nil && t.extendsReads && !t.isBodyDone {
+		t.control.SetReadDeadline(time.Now().Add(t.readDeadline.stall))
 	}
 }
 
@@ -138,9 +138,9 @@ func (t *traffic) finish() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.lost == nil:
-		t.control.SetWriteDeadline(time.Now().Add(2 * t.leaving.stall))
-	case !t.begun:
+	case t.refusal == nil:
+		t.control.SetWriteDeadline(time.Now().Add(2 * t.writeDeadline.stall))
+	case !t.hasBegun:
 		t.control.SetWriteDeadline(time.Now().Add(endGrace))
 	}
 }
@@ -157,9 +157,9 @@ func (b *transferBody) Read(p []byte) (int, error) {
 	switch err {
 	case nil:
 	case io.EOF:
-		b.traffic.received()
+		b.traffic.endBody()
 	default:
-		b.traffic.failed()
+		b.traffic.stopExtending()
 	}
 	return n, err
 }
@@ -167,6 +167,6 @@ func (b *transferBody) Read(p []byte) (int, error) {
 // Close closes the body; net/http reads the rest of it if it is short.
 func (b *transferBody) Close() error {
 	b.traffic.boundRemainder()
-	defer b.traffic.received()
+	defer b.traffic.endBody()
 	return b.ReadCloser.Close()
 }

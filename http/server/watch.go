@@ -69,7 +69,7 @@ func (w *watcher) addStream(c *Credential, end context.CancelCauseFunc) (remove 
 	defer w.mu.Unlock()
 	of := w.credentials[c.Principal.GetCredentialId()]
 	switch {
-	case w.closed():
+	case w.isClosed():
 		return nil, &entity.Error{Code: entity.Unavailable, Message: errShuttingDown.Error(), RetryAfter: time.Second}
 	case w.streams >= w.limits.Streams:
 		return nil, &entity.Error{Code: entity.Unavailable, Message: "too many open streams", RetryAfter: 5 * time.Second}
@@ -147,7 +147,7 @@ func (of *watchedCredential) endMatching(cause error, holds func(*watchedRequest
 func (w *watcher) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.closed() {
+	if !w.isClosed() {
 		close(w.drained)
 	}
 	for _, of := range w.credentials {
@@ -155,8 +155,8 @@ func (w *watcher) close() {
 	}
 }
 
-// closed reports whether close was called.
-func (w *watcher) closed() bool {
+// isClosed reports whether close was called.
+func (w *watcher) isClosed() bool {
 	select {
 	case <-w.drained:
 		return true
