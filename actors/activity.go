@@ -12,15 +12,15 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// activityMachine decides by the rules of package activity. What they need of the indexes it looks up in the journal,
-// whose index entries trail the rows: what the indexes do not have yet is in the state's tail, which queries are handed
-// (see query.go).
+// activityMachine is the machine of a workspace's activity. The rules of package entity/activity decide; the machine looks up
+// in the journal the index entries that they need. Index entries are written after their rows: State.Tail has the rows without
+// entries, which queries add to the indexes (see querying.recent).
 type activityMachine struct {
 	journal     persistence.Journal
 	workspaceID string
 	partition   persistence.Partition
 	state       *activity.State
-	// flushAt is when the timer is due that flushes summaries, in milliseconds since the Unix epoch; 0: none waits.
+	// flushAt is the due time of the timer that flushes summaries, in milliseconds since the Unix epoch; 0: there is none.
 	flushAt int64
 	tallies tallies
 	hub     *hub
@@ -37,16 +37,16 @@ func (a *activityMachine) isQuery(m proto.Message) bool {
 	return ok
 }
 
-func (a *activityMachine) query(at place, m proto.Message) (proto.Message, error) {
-	return answerActivity(at, m)
+func (a *activityMachine) query(src source, m proto.Message) (proto.Message, error) {
+	return queryActivity(src, m)
 }
 
-// check refuses everybody: activity owns nothing, and its own commands are authorized by the workspace.
+// check refuses every principal: the workspace authorizes the commands of its activity, and activity owns no entities.
 func (a *activityMachine) check(entity.Call, entity.Need) error {
 	return entity.Errorf(entity.Forbidden, "only the platform may do this")
 }
 
-func (a *activityMachine) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (version, kept uint64, err error) {
+func (a *activityMachine) load(v persistence.View, p persistence.Partition, s persistence.Stream) (version, snapshotVersion uint64, err error) {
 	head, err := v.Head(p, s)
 	if err != nil {
 		return 0, 0, err
@@ -78,7 +78,7 @@ func (a *activityMachine) recall(v persistence.View, p persistence.Partition, s 
 	return head, head, nil
 }
 
-// indexMark reads how far a workspace's indexes go; nil where no entries were ever written behind their rows.
+// indexMark returns the last row that a workspace's indexes have; nil if no entries were ever written after their rows.
 func indexMark(v persistence.View, p persistence.Partition, workspaceID string) (*activityv1.IndexMark, error) {
 	data, ok, err := v.Lookup(p, activity.Indexed, activity.Prefix(workspaceID), 0)
 	if err != nil || !ok {
@@ -88,7 +88,7 @@ func indexMark(v persistence.View, p persistence.Partition, workspaceID string) 
 	return mark, proto.Unmarshal(data, mark)
 }
 
-// unindexed reads the rows behind a mark.
+// unindexed returns the rows after a mark.
 func unindexed(v persistence.View, p persistence.Partition, s persistence.Stream, mark *activityv1.IndexMark) ([]activity.Row, error) {
 	if mark == nil {
 		return nil, nil
@@ -107,7 +107,7 @@ func unindexed(v persistence.View, p persistence.Partition, s persistence.Stream
 	return rows, nil
 }
 
-// open reads what an index holds of a workspace, by the part of the value behind the prefix.
+// open returns a workspace's entries of an index, by the part of their values after the prefix.
 func open[M proto.Message](v persistence.View, p persistence.Partition, index, prefix string, zero func() M) (map[string]M, error) {
 	found := map[string]M{}
 	for entry, err := range v.Index(p, persistence.Query{Index: index, Value: prefix, Prefix: true}) {
@@ -150,7 +150,7 @@ func (a *activityMachine) decide(call entity.Call, command proto.Message) (decis
 	return d, nil
 }
 
-// setTimer adds what the decision changes of the timer that flushes summaries: it waits for the oldest open fold.
+// setTimer adds to a decision the changes of the timer that flushes summaries, which is due for the oldest open fold.
 func (a *activityMachine) setTimer(d *decision, made *activity.Decision) error {
 	next, changed := a.state.FlushAfter(a.flushAt, made)
 	if !changed {
@@ -171,7 +171,7 @@ func (a *activityMachine) setTimer(d *decision, made *activity.Decision) error {
 	return nil
 }
 
-// declare returns the row of the timer that flushes summaries, whether or not the journal has it.
+// declare returns the row of the timer that flushes summaries, even if the journal has it.
 func (a *activityMachine) declare(int64) ([]persistence.Change, error) {
 	if a.flushAt == 0 {
 		return nil, nil
@@ -184,6 +184,7 @@ func (a *activityMachine) declare(int64) ([]persistence.Change, error) {
 // flushTimer is the ID of the timer that flushes summaries.
 const flushTimer = "flush"
 
+// stored returns a decision of the rules as events and index entries.
 func (a *activityMachine) stored(call entity.Call, made *activity.Decision) decision {
 	d := decision{reply: &activityv1.Recorded{Seq: a.state.Seq}, note: made}
 	for _, row := range made.Rows {
@@ -204,7 +205,8 @@ func (a *activityMachine) stored(call entity.Call, made *activity.Decision) deci
 	return d
 }
 
-// totals are what the Seen index has of an author on a path: as remembered, else as the journal has it.
+// totals returns the totals of an author on a path, by the value of the Seen index: from memory, or from the journal; nil if
+// there are none.
 func (a *activityMachine) totals(seen string) (*activityv1.Totals, error) {
 	if t, ok := a.tallies.find(seen); ok {
 		return t, nil
@@ -236,7 +238,7 @@ func (a *activityMachine) due() (time.Time, proto.Message) {
 	return at, &activityv1.WriteIndexes{}
 }
 
-// flushCommand returns the command that writes what the machine holds in memory alone; nil for nothing.
+// flushCommand returns the command that writes the buffered index entries and counts; nil: there are none.
 func (a *activityMachine) flushCommand() proto.Message {
 	if a.state == nil || !a.state.Tail.Dirty() {
 		return nil
@@ -244,11 +246,11 @@ func (a *activityMachine) flushCommand() proto.Message {
 	return &activityv1.WriteIndexes{}
 }
 
-// committed passes rows on to those who follow the workspace.
+// committed records that the rows of a decision are durable, and publishes them to the workspace's streams.
 func (a *activityMachine) committed(d decision) {
 	made, ok := d.note.(*activity.Decision)
 	if !ok {
-		return // it declared effects
+		return // a decision of DeclareEffects
 	}
 	activity.Acknowledge(a.state, made)
 	if made.Index != nil {
@@ -261,21 +263,21 @@ func (a *activityMachine) committed(d decision) {
 	}
 }
 
-// unindexedActivity is what a query has to add to the indexes of its view.
-type unindexedActivity struct {
-	// rows are durable ones whose index entries may not be in the view; known is false where they have to be read from it.
-	rows  []activity.Row
-	known bool
-	// uses are the counts of the requested paths that may not be in the view.
+// recentActivity is the activity that a query adds to the indexes of its view.
+type recentActivity struct {
+	// rows are durable rows that the view's indexes may lack. If loaded is not set, the query reads them from its view instead.
+	rows   []activity.Row
+	loaded bool
+	// uses are the counts of the requested paths that are not written yet.
 	uses []activity.PendingUses
 }
 
-// recent is what an answer has to take from memory. It is safe to read while the state moves on.
-func (a *activityMachine) recent(q proto.Message, known bool) any {
+// recent implements querying. Its result does not change when the state does.
+func (a *activityMachine) recent(q proto.Message, loaded bool) any {
 	if a.state == nil {
-		return unindexedActivity{}
+		return recentActivity{}
 	}
-	found := unindexedActivity{rows: a.state.Tail.DurableRows(), known: known}
+	found := recentActivity{rows: a.state.Tail.DurableRows(), loaded: loaded}
 	switch q := q.(type) {
 	case *activityv1.ReadSeenBy:
 		found.uses = a.state.PendingUses(q.GetPath())
@@ -285,4 +287,86 @@ func (a *activityMachine) recent(q proto.Message, known bool) any {
 		}
 	}
 	return found
+}
+
+// tallies caches durable totals of one workspace, which saves look-ups in the journal. It has two generations; when the younger
+// is full, the older is dropped. The totals of a path and author take about 130 bytes, a full generation 1.6 MB.
+type tallies struct {
+	// prefix is the length of the common beginning of the workspace's values in the Seen index.
+	prefix     int
+	young, old map[tallyKey]tally
+	// authors has the number of each author, by the part of the value that names the author; known has the authors by number.
+	authors map[string]uint32
+	known   []*activityv1.Author
+}
+
+// tallyGeneration is the number of totals in a generation, and the number of authors at which the whole cache is dropped.
+const tallyGeneration = 12 << 10
+
+// pathBytes is the length of a path in a value of the Seen index.
+const pathBytes = 16
+
+// A tallyKey is a value of the Seen index: a path and the number of an author.
+type tallyKey struct {
+	path   [pathBytes]byte
+	author uint32
+}
+
+// tally is an activityv1.Totals without its author.
+type tally struct {
+	firstAt, lastAt, lastWriteAt, markedAt, recencyAt int64
+	reads, writes                                     uint64
+}
+
+// find returns the totals at a value of the Seen index, and reports whether they are cached.
+func (t *tallies) find(value string) (*activityv1.Totals, bool) {
+	author, ok := t.authors[value[t.prefix+pathBytes:]]
+	if !ok {
+		return nil, false
+	}
+	key := tallyKey{author: author}
+	copy(key.path[:], value[t.prefix:])
+	found, ok := t.young[key]
+	if !ok {
+		if found, ok = t.old[key]; !ok {
+			return nil, false
+		}
+	}
+	return &activityv1.Totals{
+		Author: t.known[author], FirstAt: found.firstAt, LastAt: found.lastAt, ReadCount: found.reads, WriteCount: found.writes,
+		LastWriteAt: found.lastWriteAt, MarkedAt: found.markedAt, RecencyAt: found.recencyAt,
+	}, true
+}
+
+// put caches the totals at a value of the Seen index.
+func (t *tallies) put(value string, totals *activityv1.Totals) {
+	if len(t.young) >= tallyGeneration {
+		t.old, t.young = t.young, nil
+	}
+	if len(t.known) >= tallyGeneration {
+		*t = tallies{prefix: t.prefix}
+	}
+	if t.young == nil {
+		t.young = map[tallyKey]tally{}
+	}
+	key := tallyKey{author: t.number(value[t.prefix+pathBytes:], totals.GetAuthor())}
+	copy(key.path[:], value[t.prefix:])
+	t.young[key] = tally{
+		firstAt: totals.GetFirstAt(), lastAt: totals.GetLastAt(), lastWriteAt: totals.GetLastWriteAt(),
+		markedAt: totals.GetMarkedAt(), recencyAt: totals.GetRecencyAt(), reads: totals.GetReadCount(), writes: totals.GetWriteCount(),
+	}
+}
+
+// number returns the number of an author, and assigns one to a new author.
+func (t *tallies) number(name string, author *activityv1.Author) uint32 {
+	if n, ok := t.authors[name]; ok {
+		return n
+	}
+	if t.authors == nil {
+		t.authors = map[string]uint32{}
+	}
+	n := uint32(len(t.known))
+	t.authors[strings.Clone(name)] = n // a copy, so that the whole value does not stay in memory
+	t.known = append(t.known, author)
+	return n
 }

@@ -28,22 +28,22 @@ import (
 
 const partitions = 4
 
-// patience is how long a test waits for what must come: only a test that fails waits so long, on however slow a machine.
+// patience limits the time that a test waits for a condition. Only a failing test waits so long, however slow the machine is.
 const patience = 3 * time.Minute
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
 
-// bench is a system over a journal, started anew as often as a test wants.
+// A bench is a system over a journal, which a test starts again as often as it wants.
 type bench struct {
 	t       testing.TB
 	fs      vfs.FS
 	journal *persistence.Store
 	faults  *faultyJournal
 	system  *actors.System
-	// split has partitions led by two systems in turn; see moving.
+	// split makes two systems own the partitions in turn; see moving.
 	split bool
 	other *actors.System
-	// wanders has partitions move as long as the bench runs; settled ends that.
+	// wanders makes partitions move while the bench runs, until settled is called.
 	wanders  bool
 	settled  func()
 	router   *cluster.Router
@@ -51,16 +51,16 @@ type bench struct {
 	idle     time.Duration
 	extra    []entity.Kind
 	trail    actors.Trail
-	// react replaces what follows from the events of slugs where a test sets it; attempts and send do likewise.
+	// react, if set, replaces React of slugs; attempts and send replace ReactionAttempts and Ask of actors.Options.
 	react    func(slug string, event proto.Message) []entity.Reaction
 	attempts int
 	send     func(context.Context, entity.Command) (proto.Message, error)
 	// executors and follow are those of actors.Options.
 	executors map[string]actors.Executor
-	follower  func(context.Context, persistence.Partition)
+	follower  func(context.Context, actors.OwnedPartition)
 	clock     *fakeClock
-	// dumb counts what fill records.
-	dumb dumbAuthors
+	// dumb counts the operations that fill has recorded.
+	dumb modelAuthors
 }
 
 type fakeClock struct {
@@ -133,7 +133,7 @@ func (b *bench) sending(ctx context.Context, c entity.Command) (proto.Message, e
 	return b.router.Ask(ctx, c)
 }
 
-// kinds are the bench's kinds, of whose events only those of slugs have consequences: people and computers are left out.
+// kinds returns the bench's kinds. Only events of slugs have reactions; those for users and computers are left out.
 func (b *bench) kinds() []entity.Kind {
 	slugs, workspaces := slug.Kind, workspace.Kind
 	slugs.React, workspaces.React = createWorkspace, nil
@@ -164,7 +164,7 @@ func (b *bench) restart() {
 	b.start()
 }
 
-// createWorkspace creates the workspace of a claimed slug.
+// createWorkspace returns the command that creates the workspace of a claimed slug.
 func createWorkspace(_ string, event proto.Message) []entity.Reaction {
 	e, claimed := event.(*slugv1.SlugClaimed)
 	if !claimed {
@@ -175,20 +175,20 @@ func createWorkspace(_ string, event proto.Message) []entity.Reaction {
 	})}
 }
 
-// faultyJournal loses what a test wants lost.
+// A faultyJournal is a journal with faults that a test injects.
 type faultyJournal struct {
 	persistence.Journal
 	mu   sync.Mutex
 	fail func(persistence.Proposal) error
 	hold func(persistence.Proposal) bool
-	// views, where set, are given once it is closed.
+	// views, if set, delays views until it is closed.
 	views chan struct{}
 	held  chan func()
-	// feed, where set, is called before a feed is read.
+	// feed, if set, is called before a feed is read.
 	feed func(persistence.Partition)
 }
 
-// feedView calls a function before it reads a feed.
+// A feedView calls a function before it reads a feed.
 type feedView struct {
 	persistence.View
 	feed func(persistence.Partition)
@@ -199,14 +199,14 @@ func (v feedView) Feed(p persistence.Partition, from uint64, wants func(persiste
 	return v.View.Feed(p, from, wants)
 }
 
-// reading has a function called before each read of a feed; nil: none.
+// reading sets the function that is called before each read of a feed; nil: none.
 func (f *faultyJournal) reading(feed func(persistence.Partition)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.feed = feed
 }
 
-// holding keeps proposals back until their release is called, which appends them anew.
+// holding delays the proposals that hold selects: it sends to held a function that appends the proposal.
 func (f *faultyJournal) holding(hold func(persistence.Proposal) bool, held chan func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -292,7 +292,7 @@ func (b *bench) feed(id string, q *activityv1.ReadFeed) string {
 	return string(m.(*activityv1.Page).GetItems())
 }
 
-// refuseOnce refuses the next proposal of a stream.
+// refuseOnce returns a fault that refuses the next proposal of a stream.
 func refuseOnce(stream persistence.Stream) func(persistence.Proposal) error {
 	var refused atomic.Bool
 	return func(p persistence.Proposal) error {

@@ -18,13 +18,13 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// ledger is what was acknowledged in one life: the agenda of each id whose timer was set or task opened, by action and
-// id, and of those that were cancelled or dropped.
+// A ledger has the acknowledged commands between two crashes: the agenda of each id with a timer that was set or a task that
+// was opened, by action and id, and of those that were cancelled or dropped.
 type ledger struct {
 	mu                  sync.Mutex
 	acknowledged, given map[[2]string]string
 	closed              bool
-	// end ends the clients, and waits for that.
+	// end stops the clients and waits for them.
 	end func()
 }
 
@@ -36,7 +36,7 @@ func (l *ledger) note(m map[[2]string]string, action, id, agenda string) {
 	}
 }
 
-// close leaves out what is acknowledged from now on.
+// close ignores later acknowledgements.
 func (l *ledger) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,8 +45,8 @@ func (l *ledger) close() {
 
 var crashes = flag.Int("crashes", 100, "how often TestTimersAndTasksSurviveCrashes crashes the machine")
 
-// TestTimersAndTasksSurviveCrashes crashes the machine at random moments, 1,000 times with -crashes=1000. What was
-// acknowledged before a crash is carried out exactly once in the entity's state, in whichever life.
+// TestTimersAndTasksSurviveCrashes crashes the machine at random moments, 1,000 times with -crashes=1000. Each timer and task
+// that was acknowledged before a crash has its effect on the entity's state exactly once, before or after the crash.
 func TestTimersAndTasksSurviveCrashes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var mu sync.Mutex
@@ -63,11 +63,11 @@ func TestTimersAndTasksSurviveCrashes(t *testing.T) {
 			return task.Message, nil
 		})(b)
 	})
-	// kept and cancelled are what the disk is known to hold, over all lives.
+	// kept and cancelled have the timers and tasks that were acknowledged before all crashes so far.
 	kept, cancelled := map[[2]string]string{}, map[[2]string]string{}
 	for life := range *crashes {
 		l := b.live(rng, life)
-		l.close() // what is acknowledged after the crash has not happened
+		l.close() // the crash loses changes that are acknowledged after it
 		left := b.fs.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50 * rng.IntN(3), RNG: rng})
 		maps.Copy(kept, l.acknowledged)
 		maps.Copy(cancelled, l.given)
@@ -97,7 +97,7 @@ func TestTimersAndTasksSurviveCrashes(t *testing.T) {
 	}
 }
 
-// live sends commands from several clients until some were acknowledged, and leaves the others under way.
+// live sends commands from several clients until some were acknowledged, and returns while others are in flight.
 func (b *bench) live(rng *rand.Rand, life int) *ledger {
 	l := &ledger{acknowledged: map[[2]string]string{}, given: map[[2]string]string{}}
 	enough := make(chan struct{}, 64)

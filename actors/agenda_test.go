@@ -11,13 +11,13 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// agenda is a kind with timers and tasks. Its state, commands and events are Structs: a command and its event are an
-// action on an id; the state counts by action and id.
+// agenda is a kind with timers and tasks. Its state, commands and events are Structs: a command and its event are an action on
+// an id, and the state counts by action and id.
 //
-//	set, ring, cancel   a timer: it waits, its command arrived, it was cancelled
-//	open, done, drop    a task: it is open, it was completed, it was given up
-//	deaf                timers are not removed by ring
-//	list                the agenda gets a row in the list that names agendas with timers and tasks
+//	set, ring, cancel   set a timer, its due command, cancel it
+//	open, done, drop    open a task, complete it, give it up
+//	deaf                ring no longer removes timers
+//	list                add the agenda's row to the list of agendas with timers and tasks
 func agenda() entity.Kind {
 	return entity.Rules[*structpb.Struct, *structpb.Struct, *structpb.Struct]{
 		Name: "agenda", Zero: func(string) *structpb.Struct { return &structpb.Struct{} },
@@ -123,7 +123,7 @@ func timerOf(id string, at time.Time) *structpb.Struct {
 	return m
 }
 
-// count is how often an agenda noted an action on an id.
+// count returns the number of times that an agenda has recorded an action on an id.
 func (b *bench) count(identity, action, id string) int {
 	b.t.Helper()
 	n, _ := noted(b.mustAsk(toAgenda(identity, act("describe", ""))).(*structpb.Struct), action, id)

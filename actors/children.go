@@ -11,49 +11,48 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// children are the active entities that one actor supervises: those without an owner under their shard, the others under
-// their owner. A child is activated by the first command for it and leaves memory when it is idle. While it is leaving,
-// what comes for it waits here, so that no command meets an actor that has stopped. All methods run in the supervising
-// actor.
+// children are the active entities that one actor supervises: under a shard those without an owner, under an entity those that
+// it owns. The first request for an entity activates it, and it is passivated when it is idle. While it passivates, requests
+// for it wait here, so that none is sent to a stopped actor. All methods run in the supervising actor.
 type children struct {
 	term *term
 	ctx  actor.Context
-	// owner is the supervising entity's entry; nil under a shard.
+	// owner is the entry of the supervising entity; nil under a shard.
 	owner *entry
 	byKey map[string]*child
 	byPID map[string]*child
-	// outgoing are the children with commands that flush sends, and collected counts these commands.
+	// outgoing are the children with requests that flush sends; collected is the number of these requests.
 	outgoing  []*child
 	collected int
 }
 
-// child is an active entity as its supervisor sees it.
+// A child is an active entity from the view of its supervisor.
 type child struct {
 	key, identity string
 	pid           *actor.PID
 	kind          *kind
-	// entry stays the same as long as the child is active: those of the entities that it owns refer to it.
+	// entry is the same as long as the child is active: the entries of the entities that it owns refer to it.
 	entry *entry
-	// leaving: the child was asked to leave memory, and what comes for it waits.
-	leaving bool
-	waiting []*request
-	// outgoing are commands that the next flush sends.
+	// passivating is set after the child was asked to passivate; requests for it then wait.
+	passivating bool
+	waiting     []*request
+	// outgoing are the requests that the next flush sends.
 	outgoing requests
 }
 
-// requests are commands for one entity, in order, as one message. Its receiver owns the slice.
+// requests are requests for one entity, in order, in one message. The receiver owns the slice.
 type requests []*request
 
-// maxCollected bounds the commands that a supervisor collects before it sends them.
+// maxCollected limits the requests that a supervisor collects before it sends them.
 const maxCollected = 64
 
 type (
-	// passivate asks an idle entity to leave memory.
+	// passivate asks an entity to leave memory if it is idle.
 	passivate struct{}
-	// stay answers passivate when the entity is not idle after all.
-	stay struct{ key string }
-	// blank tells the supervisor of an entity to which nothing ever happened, so that asking for what does not exist
-	// leaves nothing in memory.
+	// stayActive answers passivate: the entity is not idle.
+	stayActive struct{ key string }
+	// blank notifies the supervisor of an entity to which nothing was ever written, so that queries for entities that do not
+	// exist leave nothing in memory.
 	blank struct{ key string }
 )
 
@@ -61,25 +60,25 @@ func newChildren(ctx actor.Context, t *term, owner *entry) *children {
 	return &children{term: t, ctx: ctx, owner: owner, byKey: map[string]*child{}, byPID: map[string]*child{}}
 }
 
-// receive handles what concerns children, and reports whether the message was one of those.
+// receive handles a message about children, and reports whether the message is one.
 func (c *children) receive(message any) bool {
 	switch m := message.(type) {
-	case stay:
-		c.stay(m.key)
+	case stayActive:
+		c.readmit(m.key)
 	case blank:
-		if found := c.byKey[m.key]; found != nil && !found.leaving {
-			c.dismiss(found)
+		if found := c.byKey[m.key]; found != nil && !found.passivating {
+			c.askToPassivate(found)
 		}
 	case *actor.Terminated:
-		c.ended(m.Who)
+		c.handleTerminated(m.Who)
 	default:
 		return false
 	}
 	return true
 }
 
-// deliver collects a command for its entity, which is activated if it is not in memory. The supervisor calls flush
-// before it waits for its next message.
+// deliver collects a request for its entity, and activates the entity if necessary. The supervisor calls flush before it waits
+// for its next message.
 func (c *children) deliver(k *kind, r *request) {
 	to := c.byKey[r.key]
 	if to == nil {
@@ -88,8 +87,9 @@ func (c *children) deliver(k *kind, r *request) {
 	c.deliverTo(to, r)
 }
 
+// deliverTo collects a request for a child, or lets it wait if the child passivates.
 func (c *children) deliverTo(to *child, r *request) {
-	if to.leaving {
+	if to.passivating {
 		to.waiting = append(to.waiting, r)
 		return
 	}
@@ -103,8 +103,8 @@ func (c *children) deliverTo(to *child, r *request) {
 	c.collected++
 }
 
-// flush sends the commands that were delivered. A supervisor with more messages to receive at once may put it off until
-// maxCollected commands are collected, which saves a message for each of them.
+// flush sends the collected requests. A supervisor with more messages in its mailbox may call it later, until maxCollected
+// requests are collected: all requests for one child are one message.
 func (c *children) flush() {
 	for _, to := range c.outgoing {
 		c.send(to)
@@ -113,7 +113,7 @@ func (c *children) flush() {
 	c.outgoing, c.collected = c.outgoing[:0], 0
 }
 
-// send sends a child what is collected for it.
+// send sends the requests that are collected for a child.
 func (c *children) send(to *child) {
 	switch len(to.outgoing) {
 	case 0:
@@ -127,15 +127,16 @@ func (c *children) send(to *child) {
 	}
 }
 
+// activate returns the child for an entity, and starts its actor if it is not active.
 func (c *children) activate(k *kind, identity string) *child {
 	id := key(k.Name, identity)
 	if found := c.byKey[id]; found != nil {
 		return found
 	}
 	found := &entry{owner: c.owner}
-	found.touch(c.term.node.clock())
+	found.touch(c.term.system.clock())
 	m := k.metrics
-	found.pid = spawn(c.ctx, c.term.node, childName(k.Name, identity), m, func(box *mailbox) actor.Actor {
+	found.pid = spawn(c.ctx, c.term.system, childName(k.Name, identity), m, func(box *mailbox) actor.Actor {
 		return &entityActor{term: c.term, kind: k, identity: identity, entry: found, mailbox: box, parent: c.ctx.Self()}
 	})
 	one := &child{key: id, identity: identity, pid: found.pid, kind: k, entry: found}
@@ -146,57 +147,60 @@ func (c *children) activate(k *kind, identity string) *child {
 	return one
 }
 
-// spawn starts an actor below another one.
-func spawn(ctx actor.Context, node *System, name string, m *kindMetrics, produce func(*mailbox) actor.Actor) *actor.PID {
+// spawn starts an actor as a child of another one. It panics if the name is in use; a name is free again when its Terminated
+// message has arrived.
+func spawn(ctx actor.Context, system *System, name string, m *kindMetrics, produce func(*mailbox) actor.Actor) *actor.PID {
 	box := newMailbox(m)
 	props := actor.PropsFromProducer(func() actor.Actor { return produce(box) },
-		actor.WithMailbox(func() actor.Mailbox { return box }), actor.WithDispatcher(node.dispatcher),
-		actor.WithSupervisor(node.supervision))
+		actor.WithMailbox(func() actor.Mailbox { return box }), actor.WithDispatcher(system.dispatcher),
+		actor.WithSupervisor(system.supervision))
 	pid, err := ctx.SpawnNamed(props, name)
 	if err != nil {
-		panic(fmt.Errorf("actor %s: %w", name, err)) // a name is free again once Terminated has arrived
+		panic(fmt.Errorf("actor %s: %w", name, err))
 	}
 	return pid
 }
 
-// sweep asks the children that nobody has used since a time to leave, and the others to look through their own children.
+// sweep passivates the children that were last used at or before a time, and lets the others sweep their own children.
 func (c *children) sweep(unusedSince time.Time) {
 	for _, one := range c.byKey {
-		if one.leaving {
+		if one.passivating {
 			continue
 		}
 		if e := c.term.find(one.key); e != nil && !e.lastUsed().After(unusedSince) {
-			c.dismiss(one)
+			c.askToPassivate(one)
 		} else if len(one.kind.owned) > 0 {
 			c.ctx.Send(one.pid, sweep{})
 		}
 	}
 }
 
-// dismissAll asks all children to leave.
-func (c *children) dismissAll() {
+// passivateAll asks all children to passivate.
+func (c *children) passivateAll() {
 	for _, one := range c.byKey {
-		if !one.leaving {
-			c.dismiss(one)
+		if !one.passivating {
+			c.askToPassivate(one)
 		}
 	}
 }
 
-func (c *children) dismiss(one *child) {
-	c.send(one) // before it is asked to leave
-	one.leaving = true
+// askToPassivate sends a child its collected requests, removes it from the directory and asks it to passivate. The child
+// answers with stayActive, or stops.
+func (c *children) askToPassivate(one *child) {
+	c.send(one) // these requests come before passivate
+	one.passivating = true
 	c.term.directory.Delete(one.key)
 	c.ctx.Send(one.pid, passivate{})
 }
 
-// stay takes a child back that was not idle.
-func (c *children) stay(id string) {
+// readmit takes back a child that did not passivate, and sends it the requests that waited.
+func (c *children) readmit(id string) {
 	one := c.byKey[id]
-	if one == nil || !one.leaving {
+	if one == nil || !one.passivating {
 		return
 	}
-	one.leaving = false
-	one.entry.touch(c.term.node.clock())
+	one.passivating = false
+	one.entry.touch(c.term.system.clock())
 	c.term.directory.Store(id, one.entry)
 	for _, r := range one.waiting {
 		c.ctx.Send(one.pid, r)
@@ -204,8 +208,8 @@ func (c *children) stay(id string) {
 	one.waiting = nil
 }
 
-// ended forgets a child whose actor is gone, and activates it anew for the commands that wait.
-func (c *children) ended(who *actor.PID) {
+// handleTerminated forgets a child that has stopped, and activates it again if requests wait for it.
+func (c *children) handleTerminated(who *actor.PID) {
 	one := c.byPID[who.Id]
 	if one == nil {
 		return
@@ -216,6 +220,7 @@ func (c *children) ended(who *actor.PID) {
 	}
 }
 
+// forget removes a child from the tables and the directory.
 func (c *children) forget(one *child) {
 	delete(c.byPID, one.pid.Id)
 	delete(c.byKey, one.key)
@@ -223,7 +228,7 @@ func (c *children) forget(one *child) {
 	one.kind.metrics.active.Dec()
 }
 
-// end forgets all children when their supervisor ends, which stops them, and answers what waits for them.
+// end forgets all children when their supervisor ends, which stops them, and answers the waiting requests with ErrRetry.
 func (c *children) end() {
 	for _, one := range c.byKey {
 		c.forget(one)
@@ -233,26 +238,26 @@ func (c *children) end() {
 	}
 }
 
-// unsent takes the commands that the child's actor has not got.
+// unsent removes and returns the requests that were not sent to the child.
 func (one *child) unsent() []*request {
 	all := append(one.outgoing, one.waiting...)
 	one.outgoing, one.waiting = nil, nil
 	return all
 }
 
-func (c *children) none() bool { return len(c.byKey) == 0 }
+func (c *children) isEmpty() bool { return len(c.byKey) == 0 }
 
-// anyStays reports whether a child is active that was not asked to leave.
-func (c *children) anyStays() bool {
+// hasActive reports whether a child was not asked to passivate.
+func (c *children) hasActive() bool {
 	for _, one := range c.byKey {
-		if !one.leaving {
+		if !one.passivating {
 			return true
 		}
 	}
 	return false
 }
 
-// entry is where commands for an active entity go. It belongs to one term's directory.
+// An entry is the address of an active entity in the directory of a term. Its fields may be used concurrently.
 type entry struct {
 	pid *actor.PID
 	// owner is the entry of the entity that authorizes each command for this one; nil: it has no owner.
@@ -261,7 +266,7 @@ type entry struct {
 	inFlight atomic.Int64
 }
 
-// touch notes that the entity is in use. Times within a millisecond count as one, since many callers share the entry.
+// touch records that the entity is used. Within a millisecond only the first call writes, because many callers share the entry.
 func (e *entry) touch(now time.Time) {
 	at := now.UnixNano()
 	if since := at - e.used.Load(); since < 0 || since >= int64(time.Millisecond) {
@@ -271,30 +276,31 @@ func (e *entry) touch(now time.Time) {
 
 func (e *entry) lastUsed() time.Time { return time.Unix(0, e.used.Load()) }
 
+// key returns the key of an entity, which is also the name of its stream.
 func key(kind, identity string) string { return kind + "/" + identity }
 
-// childName is an actor's name below its supervisor. A slash separates the names in an actor's id, so that identities
-// have none in it; see kindOf.
+// childName returns the name of an entity's actor below its supervisor. Slashes of the identity are escaped, because a slash
+// separates the names in an actor's id; see kindOf.
 func childName(kind, identity string) string {
 	return kind + "/" + strings.ReplaceAll(identity, "/", "%2F")
 }
 
-// ownerOf is the identity of the entity that owns the one with an identity; see entity.Rules.Owner.
+// ownerOf returns the identity of the entity that owns an entity; see entity.Rules.Owner.
 func ownerOf(identity string) string {
 	owner, _, _ := strings.Cut(identity, "/")
 	return owner
 }
 
-// kind is a kind of entity that the system runs.
+// A kind is a kind of entities that the system runs.
 type kind struct {
 	entity.Kind
 	metrics *kindMetrics
-	// root is the kind whose actors the shards supervise: the kind itself, or its owner.
+	// root is the kind that a shard supervises: the kind itself, or its owner's.
 	root *kind
-	// owned are the kinds that belong to this one.
+	// owned are the kinds of entities that this kind owns.
 	owned []*kind
-	// inFlight counts the commands that are admitted and not answered.
+	// inFlight counts the requests that are admitted and not answered.
 	inFlight atomic.Int64
-	// machine makes the rules' machine of one entity.
+	// machine returns the machine of one entity, which loads its state later.
 	machine func(identity string) machine
 }

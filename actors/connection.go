@@ -16,46 +16,50 @@ import (
 )
 
 type (
-	// proceed has a connection send what is new.
+	// proceed makes a connection send the rows that it has not sent.
 	proceed struct{}
 	// finish ends a connection.
 	finish struct{ err error }
 )
 
-// connection is the actor of one open stream. It holds the seq that it sends next, takes contiguous frames from the
-// workspace's ring, or makes them of the journal's rows where the ring no longer has them, and sends until it has caught
-// up. It has no queue: a slow reader costs nobody anything.
+// A connection is the actor of one open stream. It sends contiguous frames from the workspace's ring or, if the ring no longer
+// has the next row, makes frames of the rows in the journal, until it has caught up. It has no queue, so that a slow client
+// needs no memory here. See "The way of an activity stream" in the package comment.
 type connection struct {
-	node      *System
+	system    *System
 	pid       *actor.PID
 	principal *wirev1.Principal
-	// access is what the principal needs of the workspace, as long as the stream lasts.
+	// access is the access that the principal needs while the stream is open.
 	access entity.Access
 	reads  bool
-	send   func([]byte) error
+	// send writes frames to the client, and does not keep the slice. It may block.
+	send func([]byte) error
 
 	hub       atomic.Pointer[hub]
 	ring      *ring
 	partition persistence.Partition
 	stream    persistence.Stream
-	next      uint64
-	// armed is set while the connection has nothing to send and waits to be woken.
+	// next is the seq of the next row to send.
+	next uint64
+	// armed is set while the connection has caught up and waits to be woken.
 	armed atomic.Bool
 	ended atomic.Bool
-	done  chan struct{}
-	err   error
+	// done is closed when the actor has stopped; err is the reason.
+	done chan struct{}
+	err  error
 }
 
-// Follow sends the rows of a subscription until ctx ends (nil), access ends or Send fails. next is the seq that it would
-// have sent next. With ErrRetry the workspace's actor has ended, and a new subscription after next-1 goes on.
+// A Follow sends the rows of a subscription. It returns nil when ctx ends, the refusal when the principal loses access, the
+// error of Send, or ErrRetry when the workspace's actor has ended; a new subscription after next-1 then continues the stream.
+// next is the seq of the first row that was not sent.
 type Follow func(ctx context.Context) (next uint64, err error)
 
-// Subscribe opens a stream of a workspace's rows. It is registered when Subscribe returns, so that no row falls between
-// history and live. Where the Follow is not called, cancelling the ctx of Subscribe frees it.
-// Errors: not_found, forbidden, unavailable; invalid_cursor for a position beyond the last row; ErrRetry.
+// Subscribe opens a stream of a workspace's rows after a position. No row after the position is lost, even if it is recorded
+// before the caller calls Follow. A caller that does not call Follow cancels ctx. Subscribe returns not_found, forbidden,
+// unavailable, invalid_cursor for a position after the last row, ErrRetry, and ctx's error.
 func (s *System) Subscribe(ctx context.Context, p persistence.Partition, sub activity.Subscription) (Follow, error) {
 	c := &connection{
-		node: s, principal: sub.Principal, access: entity.Requires(activity.Reading), reads: sub.Reads, send: sub.Send,
+		system: s, principal: sub.Principal, access: entity.Requires(activity.Reading), reads: sub.Reads, send: sub.Send,
 		next: sub.After + 1, done: make(chan struct{}), partition: p,
 		stream: persistence.Stream(key(entity.KindActivity, sub.WorkspaceID)),
 	}
@@ -78,20 +82,22 @@ func (s *System) Subscribe(ctx context.Context, p persistence.Partition, sub act
 	}, nil
 }
 
-// stopFailed is one for all connections: protoactor keeps every strategy that it is given.
-var stopFailed = actor.NewOneForOneStrategy(0, 0, func(any) actor.Directive { return actor.StopDirective })
+// stopOnFailure is shared by all connections, because protoactor stores every strategy that it is given.
+var stopOnFailure = actor.NewOneForOneStrategy(0, 0, func(any) actor.Directive { return actor.StopDirective })
 
+// spawn starts the connection's actor, which has no supervisor among the actors.
 func (c *connection) spawn() error {
-	props := actor.PropsFromProducer(func() actor.Actor { return c }, actor.WithGuardian(stopFailed))
-	pid, err := c.node.root.SpawnNamed(props, "stream/"+strconv.FormatUint(c.node.streams.Add(1), 10))
+	props := actor.PropsFromProducer(func() actor.Actor { return c }, actor.WithGuardian(stopOnFailure))
+	pid, err := c.system.root.SpawnNamed(props, "stream/"+strconv.FormatUint(c.system.streams.Add(1), 10))
 	c.pid = pid
 	return err
 }
 
+// follow starts sending and waits until the actor has stopped.
 func (c *connection) follow(ctx context.Context) error {
-	c.node.metrics.connections.Inc()
-	defer c.node.metrics.connections.Dec()
-	c.node.root.Send(c.pid, proceed{})
+	c.system.metrics.connections.Inc()
+	defer c.system.metrics.connections.Dec()
+	c.system.root.Send(c.pid, proceed{})
 	select {
 	case <-c.done:
 	case <-ctx.Done():
@@ -101,10 +107,10 @@ func (c *connection) follow(ctx context.Context) error {
 	return c.err
 }
 
-// stop ends the connection from any goroutine; one that is sending ends when that returns.
+// stop stops the connection, from any goroutine. A send in progress is not interrupted.
 func (c *connection) stop(err error) {
 	c.ended.Store(true)
-	c.node.root.Send(c.pid, finish{err})
+	c.system.root.Send(c.pid, finish{err})
 }
 
 func (c *connection) Receive(ctx actor.Context) {
@@ -126,7 +132,8 @@ func (c *connection) Receive(ctx actor.Context) {
 	}
 }
 
-// pump sends until the stream has caught up.
+// pump sends until the stream has caught up and is armed: step 4 of "The way of an activity stream". Only an armed connection
+// is woken, so pump looks for new rows once more after it has armed.
 func (c *connection) pump() error {
 	h := c.hub.Load()
 	for !c.ended.Load() {
@@ -140,7 +147,7 @@ func (c *connection) pump() error {
 				continue
 			}
 		} else if len(frames) > 0 {
-			c.node.metrics.ringHits.Inc()
+			c.system.metrics.ringHits.Inc()
 			if err := c.transmit(frames); err != nil {
 				return err
 			}
@@ -151,14 +158,14 @@ func (c *connection) pump() error {
 		}
 		c.armed.Store(true)
 		if h.head.Load() < c.next || !c.armed.CompareAndSwap(true, false) {
-			return nil // either nothing is new, or the waker has seen that something is
+			return nil // nothing is new, or the waker has disarmed the connection and sends proceed
 		}
 	}
 	return nil
 }
 
 func (c *connection) transmit(frames []byte) error {
-	c.node.metrics.ringBytes.Add(float64(len(frames)))
+	c.system.metrics.ringBytes.Add(float64(len(frames)))
 	return c.send(frames)
 }
 
@@ -167,16 +174,16 @@ var frameBuffers = sync.Pool{New: func() any {
 	return &b
 }}
 
-// replay sends rows from the journal, one buffer at most, and tells whether it has reached the end.
+// replay sends rows from the journal, at most one buffer, and reports whether it has reached the end.
 func (c *connection) replay() (caughtUp bool, err error) {
-	c.node.metrics.ringFallbacks.Inc()
+	c.system.metrics.ringFallbacks.Inc()
 	buffer := frameBuffers.Get().(*[]byte)
 	defer frameBuffers.Put(buffer)
 	frames, caughtUp, err := c.frames((*buffer)[:0])
 	*buffer = frames[:0]
 	if err != nil {
-		c.node.log.Error("a stream cannot be read", slog.String("stream", string(c.stream)), slog.Any("error", err))
-		return false, unavailable("the journal cannot be read for now")
+		c.system.log.Error("cannot read the rows of an activity stream", slog.String("stream", string(c.stream)), slog.Any("error", err))
+		return false, unavailable("the journal cannot be read at the moment; try again")
 	}
 	if len(frames) == 0 {
 		return caughtUp, nil
@@ -184,9 +191,10 @@ func (c *connection) replay() (caughtUp bool, err error) {
 	return caughtUp, c.transmit(frames)
 }
 
-// frames reads rows into b and moves next behind them. The iterator lives no longer than that.
+// frames appends the frames of rows to b and advances next. It closes its view before it returns, so that a slow client holds
+// none.
 func (c *connection) frames(b []byte) (_ []byte, caughtUp bool, err error) {
-	v, err := c.node.journal.View()
+	v, err := c.system.journal.View()
 	if err != nil {
 		return b, false, err
 	}
@@ -208,40 +216,40 @@ func (c *connection) frames(b []byte) (_ []byte, caughtUp bool, err error) {
 	return b, true, nil
 }
 
-// subscribe registers a connection, which the owner has authorized, with the hub.
+// subscribe adds a connection, which the owner has authorized, to the hub: step 2 of "The way of an activity stream".
 func (e *entityActor) subscribe(r *request) {
 	m, ok := e.own.machine.(*activityMachine)
 	if !ok {
-		r.answer(nil, entity.Errorf(entity.InvalidRequest, "a %s cannot be followed", e.kind.Name))
+		r.answer(nil, entity.Errorf(entity.InvalidRequest, "kind %s has no streams", e.kind.Name))
 		return
 	}
-	if err := e.own.learn(); err != nil {
-		e.own.refuse(r, err)
+	if err := e.own.ensureLoaded(); err != nil {
+		e.own.fail(r, err)
 		return
 	}
-	if r.connection.next > m.state.Seq+1 { // a cursor of a history that was lost since
-		e.own.refuse(r, entity.Errorf(entity.InvalidCursor, ""))
+	if r.connection.next > m.state.Seq+1 { // a cursor from rows that were lost since, for example by a restore
+		e.own.fail(r, entity.Errorf(entity.InvalidCursor, ""))
 		return
 	}
-	m.hub.add(e.term.node.root, r.connection)
+	m.hub.add(e.term.system.root, r.connection)
 	r.answer(nil, nil)
 }
 
-// listened reports whether streams follow the entity.
-func (e *entityActor) listened() bool {
+// hasFollowers reports whether streams follow the entity.
+func (e *entityActor) hasFollowers() bool {
 	m, ok := e.own.machine.(*activityMachine)
-	return ok && m.hub.listened()
+	return ok && m.hub.hasFollowers()
 }
 
-// disconnect ends the streams that follow the entity when its actor ends. They go on where the entity runs next, unless
-// this process is ending: then their clients come back.
-func (e *entityActor) disconnect() {
+// endStreams stops the streams that follow the entity when its actor ends. The router subscribes them again, unless this
+// process is stopping: then the clients reconnect.
+func (e *entityActor) endStreams() {
 	m, ok := e.own.machine.(*activityMachine)
 	if !ok {
 		return
 	}
 	reason := ErrRetry
-	if e.term.node.running.Err() != nil {
+	if e.term.system.running.Err() != nil {
 		reason = nil
 	}
 	m.hub.each(func(c *connection) { c.stop(reason) })

@@ -17,38 +17,39 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// A state that was recorded before its kind declared timers or tasks has no rows for them. The first term of a partition
-// under such rules has the entities write their rows: those that the kind's EffectIndexes name, each by a DeclareEffects
-// command. Once all have, a row of declaredIndex for each kind and index says so, and later terms pass it over.
+// A state that was recorded before its kind declared timers or tasks has no rows for them. The first term of a partition under
+// such rules sends a DeclareEffects command to each entity that the kind's EffectIndexes list, which makes it write its rows.
+// When all entities of an index have done so, a row of declaredIndex records it for the kind and the index, and later terms
+// skip them.
 const (
 	declaredIndex  = "declared"
 	declaredStream = persistence.Stream("rows/declared")
-	// declarePage and declaring bound the entities that are looked up at once and those that are told at the same time.
-	declarePage = 64
-	declaring   = 8
-	// declareAttempts bounds the attempts to tell one entity, which begin firstDeclarePause apart, a pause that doubles.
+	// declarePage limits the entities that are listed at once, maxDeclaring those that are sent the command concurrently.
+	declarePage  = 64
+	maxDeclaring = 8
+	// declareAttempts limits the attempts for one entity. The first pause between them is firstDeclarePause; it doubles.
 	declareAttempts   = 10
 	firstDeclarePause = 10 * time.Millisecond
 )
 
-var errNotDeclared = errors.New("some entities have not written the rows of their timers and tasks")
+var errIncompleteDeclaration = errors.New("some entities have not written the rows of their timers and tasks")
 
-func isDeclaration(m proto.Message) bool {
+func isDeclareEffects(m proto.Message) bool {
 	_, is := m.(*runtimev1.DeclareEffects)
 	return is
 }
 
 func declaredValue(kind, index string) string { return kind + "\x00" + index }
 
-// declareEffects has the entities of a partition write the rows that they lack. It ends with ctx. What fails is logged and
-// is done again in the next term.
+// declareEffects makes the entities of a partition write the rows that they lack. It returns when ctx ends. Errors are logged;
+// the next term repeats the work.
 func (s *System) declareEffects(ctx context.Context, p persistence.Partition, epoch uint64) {
 	var done []persistence.Change
 	for _, name := range slices.Sorted(maps.Keys(s.kinds)) {
 		k := s.kinds[name]
 		for _, index := range k.EffectIndexes {
 			value := declaredValue(name, index)
-			before, err := s.remains(p, declaredIndex, value)
+			before, err := s.rowExists(p, declaredIndex, value)
 			if err == nil && before {
 				continue
 			}
@@ -61,7 +62,7 @@ func (s *System) declareEffects(ctx context.Context, p persistence.Partition, ep
 				done = append(done, persistence.Change{Entry: persistence.Entry{Index: declaredIndex, Value: value, Data: row}})
 			}
 			if err != nil && ctx.Err() == nil && !errors.Is(err, persistence.ErrClosed) {
-				s.log.Error("timers and tasks without rows are looked for again in the next term",
+				s.log.Error("cannot write the missing rows of timers and tasks; the partition's next term tries again",
 					slog.Int("partition", int(p)), slog.String("kind", name), slog.String("index", index), slog.Any("error", err))
 			}
 			if ctx.Err() != nil {
@@ -71,13 +72,13 @@ func (s *System) declareEffects(ctx context.Context, p persistence.Partition, ep
 	}
 	if len(done) > 0 {
 		s.journal.Append(persistence.Proposal{Partition: p, Stream: declaredStream, Epoch: epoch, Entries: done}, func(persistence.Result) {
-			// Where it is lost, the next term looks again.
+			// If the proposal fails, the next term repeats the work.
 		})
 	}
 }
 
-// declareIndex tells the entities of a kind that an index names to write their rows. Errors: errNotDeclared where some
-// could not, those of the journal, and ctx's.
+// declareIndex sends DeclareEffects to the entities that an index lists. It returns errIncompleteDeclaration if some failed,
+// the journal's errors, and ctx's error.
 func (s *System) declareIndex(ctx context.Context, p persistence.Partition, k *kind, index string) error {
 	var failed error
 	for after := ""; ; {
@@ -87,12 +88,12 @@ func (s *System) declareIndex(ctx context.Context, p persistence.Partition, k *k
 		}
 		after = page[len(page)-1]
 		var group errgroup.Group
-		group.SetLimit(declaring)
+		group.SetLimit(maxDeclaring)
 		for _, identity := range page {
 			group.Go(func() error { return s.declare(ctx, p, k.Name, identity) })
 		}
 		if err := group.Wait(); err != nil {
-			failed = fmt.Errorf("%w: %w", errNotDeclared, err)
+			failed = fmt.Errorf("%w: %w", errIncompleteDeclaration, err)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -100,6 +101,7 @@ func (s *System) declareIndex(ctx context.Context, p persistence.Partition, k *k
 	}
 }
 
+// declare sends DeclareEffects to one entity, until it succeeds or the attempts are used up.
 func (s *System) declare(ctx context.Context, p persistence.Partition, kind, identity string) error {
 	pause := firstDeclarePause
 	for attempt := 1; ; attempt++ {

@@ -14,7 +14,8 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// removeRows takes all rows of indexes out of the journal in the term of an epoch, as if the version that wrote it knew none of them.
+// removeRows removes all rows of indexes from the journal, under an epoch, as if the version that wrote the journal did not
+// have the indexes.
 func (b *bench) removeRows(epoch uint64, indexes ...string) {
 	b.t.Helper()
 	for p := range persistence.Partition(partitions) {
@@ -47,14 +48,15 @@ func (b *bench) removeRows(epoch uint64, indexes ...string) {
 	}
 }
 
-// declared waits until every partition has declared the effects of as many kinds.
+// declared waits until every partition has recorded that the effects of a number of kinds are declared.
 func (b *bench) declared(kinds int) {
 	b.t.Helper()
 	b.eventually(func() bool { return b.rows("declared") == kinds*partitions })
 }
 
-// Nobody asks for the agendas after the start: their timers and tasks are found all the same.
-func TestMissingRowsAreWrittenWithTheFirstTerm(t *testing.T) {
+// TestMissingRowsAreWrittenInFirstTerm verifies that timers and tasks without rows take effect although no request activates
+// their entities.
+func TestMissingRowsAreWrittenInFirstTerm(t *testing.T) {
 	b := newBench(t, withAgenda)
 	b.declared(3)
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
@@ -78,7 +80,7 @@ func TestMissingRowsAreWrittenWithTheFirstTerm(t *testing.T) {
 		t.Errorf("%d rows follow from the states", n)
 	}
 
-	// It is done once: later terms do not look again.
+	// Later terms do not write the rows again.
 	b.declared(3)
 	b.mustAsk(toAgenda("a", act("open", "2")))
 	b.eventually(func() bool { return b.count("a", "done", "2") == 1 })
@@ -90,7 +92,8 @@ func TestMissingRowsAreWrittenWithTheFirstTerm(t *testing.T) {
 	}
 }
 
-// Folds of file activity that were opened before summaries had timers are told of in time.
+// TestOpenFoldsWithoutTimer verifies that folds of file activity that were opened before summaries had timers are recorded in
+// time.
 func TestOpenFoldsWithoutTimer(t *testing.T) {
 	b := newBench(t)
 	b.declared(2)
@@ -109,8 +112,8 @@ func TestOpenFoldsWithoutTimer(t *testing.T) {
 	b.eventually(func() bool { return b.rows(activity.OpenFolds) == 0 && b.rows("timer") == 0 })
 }
 
-// Only the platform has an entity declare its effects.
-func TestDeclareEffectsIsThePlatforms(t *testing.T) {
+// TestOnlyPlatformDeclaresEffects verifies that members cannot send DeclareEffects.
+func TestOnlyPlatformDeclaresEffects(t *testing.T) {
 	b := newBench(t, withAgenda)
 	b.createWorkspace("ws_1", "usr_1")
 	for kind, identity := range map[string]string{entity.KindWorkspace: "ws_1", entity.KindActivity: "ws_1"} {

@@ -16,37 +16,37 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// Timers and tasks are rows of two indexes, written in one batch with the events that set or remove them. The way of
-// each, from the decision to its end:
+// Timers and tasks are rows of two indexes, which are written in one batch with the events that set or remove them. The steps
+// of both, from the decision to the end:
 //
-//  1. ruled.decide compares the timers and tasks of the state before and after the events (effectChanges), and adds the
-//     rows that appear or disappear to the decision.
-//  2. pipeline.propose appends events and rows as one proposal, and passes its outcome to effects.committed.
-//  3. effects.committed tells the partition's timers actor of timers that are due before those that it knows of, and the
-//     tasks actor of tasks that were opened or removed.
-//  4. The timers actor (timers.go) sends the command of each row that is due; the tasks actor (tasks.go) has an executor
-//     run each task, and sends the command that it returns.
+//  1. ruled.decide compares the timers and tasks of the state before and after the events (effectChanges), and adds the rows
+//     that appear or disappear to the decision.
+//  2. pipeline.propose appends events and rows as one proposal, and passes the outcome to effects.committed.
+//  3. effects.committed notifies the partition's timers actor of a timer that is due earlier than those that it knows, and
+//     the tasks actor of tasks that were opened or removed.
+//  4. The timers actor (timers.go) sends the command of each row that is due. The tasks actor (tasks.go) has an executor run
+//     each task, and sends the command that it returns.
 //  5. That command's events remove the row, by steps 1 and 2.
 //
-// States that were recorded before their kind declared timers and tasks have no rows: declare.go has them written.
+// States that were recorded before their kind declared timers and tasks have no rows; declare.go writes them.
 //
-// What is lost between two steps is found again in the index when the next term of the partition begins.
+// A notification that is lost with a crash is not needed: the actors of the next term read the indexes from the beginning.
 const (
 	timerIndex = "timer"
 	taskIndex  = "task"
 )
 
-// timerValue orders the rows of timers by the time at which they are due.
+// timerValue returns the value of a timer's row. Rows are ordered by due time.
 func timerValue(kind, identity string, t entity.Timer) string {
 	return dueValue(t.At) + key(kind, identity) + "\x00" + t.ID
 }
 
-// dueValue is what the values of timers begin with that are due at a time, in milliseconds since the Unix epoch.
+// dueValue returns the common beginning of the values of timers with a due time, in milliseconds since the Unix epoch.
 func dueValue(at int64) string {
 	return string(binary.BigEndian.AppendUint64(nil, uint64(max(at, 0))))
 }
 
-// dueAt returns when the timer of a row is due.
+// dueAt returns the due time of the timer with a value.
 func dueAt(value string) (int64, error) {
 	if len(value) < 8 {
 		return 0, fmt.Errorf("the timer's value %q is too short", value)
@@ -54,14 +54,14 @@ func dueAt(value string) (int64, error) {
 	return int64(min(binary.BigEndian.Uint64([]byte(value[:8])), math.MaxInt64)), nil
 }
 
-// taskValue orders the rows of tasks by their kind.
+// taskValue returns the value of a task's row. Rows are ordered by the kind of the task.
 func taskValue(kind, identity string, t entity.Task) string {
 	return taskPrefix(t.Kind) + key(kind, identity) + "\x00" + t.ID
 }
 
 func taskPrefix(taskKind string) string { return taskKind + "\x00" }
 
-// timerChange puts the row of a timer; with remove, it removes it.
+// timerChange returns the change that writes or, with remove, removes the row of a timer.
 func timerChange(kind, identity string, t entity.Timer, remove bool) (persistence.Change, error) {
 	c := persistence.Change{Entry: persistence.Entry{Index: timerIndex, Value: timerValue(kind, identity, t)}, Remove: remove}
 	if remove {
@@ -75,7 +75,8 @@ func timerChange(kind, identity string, t entity.Timer, remove bool) (persistenc
 	return c, err
 }
 
-// taskChange puts the row of a task; with remove, it removes it.
+// taskChange returns the change that writes or, with remove, removes the row of a task. at is the time at which it was opened,
+// in milliseconds since the Unix epoch.
 func taskChange(kind, identity string, t entity.Task, at int64, remove bool) (persistence.Change, error) {
 	c := persistence.Change{Entry: persistence.Entry{Index: taskIndex, Value: taskValue(kind, identity, t)}, Remove: remove}
 	if remove {
@@ -126,9 +127,9 @@ func effectsOf(kind, identity string, timers []entity.Timer, tasks []entity.Task
 	return s
 }
 
-// keepStored drops those that have no row: of a state that was recorded by rules which listed fewer of them. The next
-// decision with events writes their rows, or DeclareEffects (declare.go).
-func (s *stateEffects) keepStored(v persistence.View, p persistence.Partition) error {
+// dropUnstored removes the timers and tasks without a row: the state was recorded by rules that declared fewer of them. The
+// next decision with events writes their rows, or DeclareEffects does (declare.go).
+func (s *stateEffects) dropUnstored(v persistence.View, p persistence.Partition) error {
 	for value := range s.timers {
 		if _, ok, err := v.Lookup(p, timerIndex, value, 0); err != nil {
 			return err
@@ -146,7 +147,8 @@ func (s *stateEffects) keepStored(v persistence.View, p persistence.Partition) e
 	return nil
 }
 
-// effectChanges are the rows that turn the timers and tasks of one state into those of another.
+// effectChanges returns the changes of rows from the timers and tasks of one state to those of the next. at is the time of new
+// tasks.
 func effectChanges(kind, identity string, at int64, before, after *stateEffects) ([]persistence.Change, error) {
 	var all []persistence.Change
 	add := func(c persistence.Change, err error) error {
@@ -184,15 +186,15 @@ func effectChanges(kind, identity string, at int64, before, after *stateEffects)
 	return all, nil
 }
 
-// effects are the timers and tasks of one term of a partition. They end with the shard.
+// effects has the actors of timers and tasks of one term, and ends with the shard.
 type effects struct {
-	node *System
-	// ctx ends with the shard: what runs under it holds the partition's lease.
+	system *System
+	// ctx is canceled when the shard ends. Until then this process owns the partition.
 	ctx           context.Context
 	end           context.CancelFunc
 	timers, tasks *actor.PID
-	// armed is when the timers actor looks at the index next, in milliseconds since the Unix epoch; MaxInt64: it has to
-	// be told of every timer that is set.
+	// armed is the time, in milliseconds since the Unix epoch, at which the timers actor reads the index next. It is notified
+	// only of timers that are due earlier; MaxInt64: of every timer.
 	armed atomic.Int64
 }
 
@@ -201,27 +203,27 @@ const (
 	tasksKind  = "tasks"
 )
 
-// startEffects starts the actors of a shard's timers and tasks, and whatever follows the partition's ownership.
+// startEffects starts the actors of a shard's timers and tasks, the declaration of missing rows, and Options.Follow.
 func (s *shard) startEffects(ctx actor.Context) {
-	node := s.term.node
-	e := &effects{node: node}
-	e.ctx, e.end = context.WithCancel(node.working)
+	system := s.term.system
+	e := &effects{system: system}
+	e.ctx, e.end = context.WithCancel(system.working)
 	e.armed.Store(math.MaxInt64)
 	s.term.effects = e
-	e.timers = spawn(ctx, node, timersKind, node.metrics.kinds[timersKind], func(box *mailbox) actor.Actor {
-		return &timers{node: node, partition: s.term.partition, effects: e, mailbox: box}
+	e.timers = spawn(ctx, system, timersKind, system.metrics.kinds[timersKind], func(box *mailbox) actor.Actor {
+		return &timers{system: system, partition: s.term.partition, effects: e, mailbox: box}
 	})
-	e.tasks = spawn(ctx, node, tasksKind, node.metrics.kinds[tasksKind], func(box *mailbox) actor.Actor {
-		return &tasks{node: node, partition: s.term.partition, effects: e, mailbox: box}
+	e.tasks = spawn(ctx, system, tasksKind, system.metrics.kinds[tasksKind], func(box *mailbox) actor.Actor {
+		return &tasks{system: system, partition: s.term.partition, effects: e, mailbox: box}
 	})
-	node.work.Go(func() { node.declareEffects(e.ctx, s.term.partition, s.term.epoch) })
-	if node.follow != nil {
-		node.background(func() { node.follow(e.ctx, s.term.partition) })
+	system.work.Go(func() { system.declareEffects(e.ctx, s.term.partition, s.term.epoch) })
+	if system.follow != nil {
+		system.launchWork(func() { system.follow(e.ctx, system.OwnedPartition(s.term.partition)) })
 	}
 }
 
-// committed tells the actors of timers and tasks of what a proposal changed. It is called in the journal's goroutine
-// once the outcome is known, also where that is a failure: after some failures the proposal is durable all the same.
+// committed notifies the actors of timers and tasks of the changes of a proposal. It runs in the journal's goroutine when the
+// outcome is known, even if that is a failure: a proposal may be durable after some failures.
 func (e *effects) committed(entries []persistence.Change) {
 	earliest := int64(math.MaxInt64)
 	var changed *tasksChanged
@@ -245,10 +247,10 @@ func (e *effects) committed(entries []persistence.Change) {
 		}
 	}
 	if earliest < e.armed.Load() {
-		e.node.root.Send(e.timers, timerSet{earliest})
+		e.system.root.Send(e.timers, timerSet{earliest})
 	}
 	if changed != nil {
-		e.node.root.Send(e.tasks, changed)
+		e.system.root.Send(e.tasks, changed)
 	}
 }
 
@@ -262,14 +264,5 @@ func hasEffects(entries []persistence.Change) bool {
 	return false
 }
 
-// Tick makes the timers of all partitions look at the clock now. Tests that move the clock call it; nobody else has to.
-func (s *System) Tick() {
-	for i := range s.terms {
-		if t := s.terms[i].Load(); t != nil {
-			s.root.Send(t.shard, tick{})
-		}
-	}
-}
-
-// tick makes a partition's timers look at the clock.
+// tick makes a partition's timers actor read the clock.
 type tick struct{}

@@ -14,15 +14,15 @@ import (
 )
 
 type (
-	// settled tells an entity that outcomes of its proposals wait in its pipeline.
-	settled struct{}
-	// wake has an entity carry out what was due; without a command, it looks for that again.
+	// outcomesReady notifies an entity that its pipeline has outcomes of proposals.
+	outcomesReady struct{}
+	// wake makes an entity apply a command that was due; without a command, it looks for a due one again.
 	wake struct{ command proto.Message }
 )
 
-// entityActor hosts one entity. It carries out the entity's own commands in its pipeline, and authorizes those of the
-// entities that it owns before they go on to their actors, which are its children. A command of an owned entity is thus
-// decided after every change of the owner that was decided before it, and a busy owned entity delays nobody else.
+// An entityActor runs one entity. It applies the entity's own commands in its pipeline. It authorizes the commands of the
+// entities that it owns, and forwards them to their actors, which are its children. A command for an owned entity is therefore
+// authorized after every earlier decision of the owner, and a busy owned entity delays no other.
 type entityActor struct {
 	term     *term
 	kind     *kind
@@ -33,15 +33,17 @@ type entityActor struct {
 
 	self *actor.PID
 	own  *pipeline
-	// owned are the active entities that belong to this one.
+	// owned are the active entities that this entity owns.
 	owned *children
+	// timer sends wake; nil: none is armed.
 	timer *time.Timer
-	// followers are the streams that were let in by this entity's rules and have not been seen to end.
+	// followers are the streams that this entity has authorized, except those that were seen to have ended.
 	followers map[*connection]struct{}
-	// pruneAt is the number of followers at which those that have ended are forgotten.
+	// pruneAt is the number of followers at which ended ones are removed.
 	pruneAt int
-	// leaving: the entity leaves memory once its owned entities have left and what it flushed is durable.
-	leaving bool
+	// passivating is set while the entity waits to stop: until its owned entities have stopped and the rows that it flushed are
+	// durable.
+	passivating bool
 }
 
 func (e *entityActor) Receive(ctx actor.Context) {
@@ -52,58 +54,59 @@ func (e *entityActor) Receive(ctx actor.Context) {
 		e.receive(ctx, m)
 	case requests:
 		e.receiveAll(ctx, m)
-	case settled:
-		e.own.settle()
-		e.settled()
-		if e.leaving {
-			e.leave(ctx)
+	case outcomesReady:
+		e.own.processOutcomes()
+		e.afterOutcomes()
+		if e.passivating {
+			e.stopIfIdle(ctx)
 		}
 	case wake:
 		e.wake(m)
 	case sweep:
-		e.owned.sweep(e.term.node.idleSince())
+		e.owned.sweep(e.term.system.idleBefore())
 	case passivate:
 		e.passivate(ctx)
-	case stay:
+	case stayActive:
 		e.owned.receive(m)
-		e.stay(ctx)
+		e.cancelPassivation(ctx)
 	case *actor.Restarting:
 		e.end()
-		// The actor that starts knows nothing of having been asked to leave.
-		ctx.Send(e.parent, stay{e.key()})
+		// The restarted actor does not know that it was asked to passivate.
+		ctx.Send(e.parent, stayActive{e.key()})
 	case *actor.Stopping:
 		e.mailbox.closed.Store(true)
 		e.flush()
 		e.end()
 	default:
-		if e.owned.receive(m) && e.leaving {
-			e.leave(ctx)
+		if e.owned.receive(m) && e.passivating {
+			e.stopIfIdle(ctx)
 		}
 	}
 	e.send()
 }
 
-// send sends what is collected for owned entities, unless more messages wait that may add to it.
+// send sends the requests that are collected for owned entities, unless further messages wait that may add to them.
 func (e *entityActor) send() {
 	if e.owned != nil && e.owned.collected > 0 && (e.owned.collected >= maxCollected || e.mailbox.UserMessageCount() <= 0) {
 		e.owned.flush()
 	}
 }
 
+// receive handles a request.
 func (e *entityActor) receive(ctx actor.Context, r *request) {
-	e.stay(ctx)
+	e.cancelPassivation(ctx)
 	e.handle(r)
-	if e.blank() {
+	if e.isBlank() {
 		ctx.Send(e.parent, blank{e.key()})
 	}
 }
 
-// receiveAll carries commands out in their order. Where one fails the actor, those behind it are answered with ErrRetry.
+// receiveAll handles requests in order. If the actor panics in one of them, the later ones are answered with ErrRetry.
 func (e *entityActor) receiveAll(ctx actor.Context, all requests) {
 	done := 0
 	defer func() {
 		for _, r := range all[done:] {
-			r.answer(nil, ErrRetry) // answered already, where it is the one that failed
+			r.answer(nil, ErrRetry) // has no effect on the request that panicked: it is answered
 		}
 	}()
 	for _, r := range all {
@@ -114,24 +117,26 @@ func (e *entityActor) receiveAll(ctx actor.Context, all requests) {
 
 func (e *entityActor) key() string { return key(e.kind.Name, e.identity) }
 
+// start makes the entity's pipeline, which loads the state with the first request.
 func (e *entityActor) start(ctx actor.Context) {
 	e.self = ctx.Self()
 	e.owned = newChildren(ctx, e.term, e.entry)
-	root, self := e.term.node.root, e.self
+	root, self := e.term.system.root, e.self
 	e.own = &pipeline{
 		term: e.term, kind: e.kind, stream: persistence.Stream(e.key()), machine: e.kind.machine(e.identity),
-		effects: e.term.effects, wake: func() { root.Send(self, settled{}) },
+		effects: e.term.effects, wake: func() { root.Send(self, outcomesReady{}) },
 	}
 }
 
-// handle carries a command out. One that panics is answered, and then fails the actor, whose state may be wrong.
+// handle handles a request: steps 3 and 4 of "The way of a command" in the package comment. If a rule panics, the state may be
+// wrong: handle answers the request and panics again, so that the supervisor restarts the actor.
 func (e *entityActor) handle(r *request) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			e.term.node.log.Error("a rule panicked", slog.String("kind", r.command.Kind), slog.String("identity", e.identity),
+			e.term.system.log.Error("a rule panicked", slog.String("kind", r.command.Kind), slog.String("identity", e.identity),
 				slog.String("request_id", r.command.RequestID), slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
 			r.answer(nil, entity.Errorf(entity.Internal, "the command failed"))
-			e.owned.flush() // these commands were authorized before the failure
+			e.owned.flush() // these requests were authorized before the panic
 			panic(reason)
 		}
 	}()
@@ -151,46 +156,47 @@ func (e *entityActor) handle(r *request) {
 	}
 }
 
-// forward authorizes a command for an owned entity by the entity's own rules and passes it on. A sender's right that
-// follows from a change that is not durable yet is one only once the change is. Commands of
-// reactions come as the platform, which no owner refuses: a refusal here needs no mark.
+// forward authorizes a command for an owned entity by the owner's rules, and forwards it. If proposals of the owner are in
+// flight, it waits for their outcome, because the authorization may depend on them. The commands of reactions have the platform
+// as principal, which no owner refuses, so no mark is needed for a refusal here.
 func (e *entityActor) forward(r *request) {
-	owned := e.term.node.kinds[r.command.Kind]
-	access, err := accessTo(owned, r)
+	owned := e.term.system.kinds[r.command.Kind]
+	access, err := requiredAccess(owned, r)
 	if err == nil && !entity.IsPlatform(r.command.Principal) {
-		if err = e.own.learn(); err == nil {
+		if err = e.own.ensureLoaded(); err == nil {
 			err = access.Authorize(r.command.Principal, e.check(r.command.Principal))
 		}
-		if err != nil || !e.own.idle() {
-			e.own.after(r, err, func() { e.passOn(owned, r) })
+		if err != nil || !e.own.isIdle() {
+			e.own.afterDurable(r, err, func() { e.deliverToOwned(owned, r) })
 			return
 		}
 	}
 	if err != nil {
-		e.own.refuse(r, err)
+		e.own.fail(r, err)
 		return
 	}
-	e.passOn(owned, r)
+	e.deliverToOwned(owned, r)
 }
 
-func (e *entityActor) passOn(owned *kind, r *request) {
+// deliverToOwned forwards an authorized request to an owned entity, and remembers the stream that it may subscribe.
+func (e *entityActor) deliverToOwned(owned *kind, r *request) {
 	if r.connection != nil {
 		if e.followers == nil {
 			e.followers = map[*connection]struct{}{}
 		}
 		e.followers[r.connection] = struct{}{}
-		e.prune()
+		e.forgetEndedFollowers()
 	}
 	e.owned.deliver(owned, r)
 }
 
-// leastPruned is the least number of followers at which ended ones are looked for.
-const leastPruned = 32
+// minPruned is the least number of followers at which ended ones are removed.
+const minPruned = 32
 
-// prune forgets followers that have ended, each time that there are twice as many as it has left: an entity that nothing
-// happens to does not keep the streams that ever followed it.
-func (e *entityActor) prune() {
-	if len(e.followers) < max(e.pruneAt, leastPruned) {
+// forgetEndedFollowers removes followers that have ended, each time their number has doubled, so that the table does not grow
+// with every stream that ever followed an entity without changes.
+func (e *entityActor) forgetEndedFollowers() {
+	if len(e.followers) < max(e.pruneAt, minPruned) {
 		return
 	}
 	for c := range e.followers {
@@ -201,10 +207,10 @@ func (e *entityActor) prune() {
 	e.pruneAt = 2 * len(e.followers)
 }
 
-// recheck ends the streams of followers that have lost their access.
-func (e *entityActor) recheck() {
-	if len(e.followers) == 0 || e.own.learn() != nil {
-		return // after a failed proposal the state is not the journal's until all outcomes are there, the last of which calls again
+// reauthorizeFollowers stops the streams of followers that have lost their access.
+func (e *entityActor) reauthorizeFollowers() {
+	if len(e.followers) == 0 || e.own.ensureLoaded() != nil {
+		return // proposals are in flight after a failed one; the last outcome calls reauthorizeFollowers again
 	}
 	for c := range e.followers {
 		if c.ended.Load() {
@@ -217,12 +223,13 @@ func (e *entityActor) recheck() {
 	}
 }
 
-// accessTo returns what the sender of a request needs. Errors: invalid_request.
-func accessTo(k *kind, r *request) (entity.Access, error) {
+// requiredAccess returns the access that a request requires. It returns InvalidRequest for a message or list that the kind does
+// not have.
+func requiredAccess(k *kind, r *request) (entity.Access, error) {
 	if r.connection != nil {
 		return r.connection.access, nil
 	}
-	if isDeclaration(r.command.Message) {
+	if isDeclareEffects(r.command.Message) {
 		return entity.PlatformOnly(), nil
 	}
 	asked, ok := r.command.Message.(*wirev1.List)
@@ -236,126 +243,129 @@ func accessTo(k *kind, r *request) (entity.Access, error) {
 	return entity.Requires(list.Need), nil
 }
 
-// check returns how the entity's rules judge a principal, by its state with everything that has been decided.
+// check returns a function that returns nil if a principal has a need, according to the state with all decisions so far.
 func (e *entityActor) check(p *wirev1.Principal) func(entity.Need) error {
 	return func(need entity.Need) error {
-		return e.own.machine.check(entity.Call{Now: now(e.term.node.clock), Identity: e.identity, Principal: p}, need)
+		return e.own.machine.check(entity.Call{Now: now(e.term.system.clock), Identity: e.identity, Principal: p}, need)
 	}
 }
 
-// settled goes on with what depends on the outcomes of proposals.
-func (e *entityActor) settled() {
-	e.recheck()
-	if e.own.known || !e.own.idle() {
+// afterOutcomes does what waits for outcomes of proposals: the authorization of followers, and the timer.
+func (e *entityActor) afterOutcomes() {
+	e.reauthorizeFollowers()
+	if e.own.loaded || !e.own.isIdle() {
 		e.schedule()
 		return
 	}
-	if _, ok := e.own.machine.(scheduled); !ok {
+	if _, ok := e.own.machine.(deferring); !ok {
 		return
 	}
-	// A failed proposal may have left something due, for which no command will come.
-	if e.own.learn() == nil {
+	// After a failed proposal a command may still be due, and no request would load the state for it.
+	if e.own.ensureLoaded() == nil {
 		e.schedule()
 	} else if e.timer == nil {
-		e.later(relearnAfter, nil)
+		e.wakeAfter(reloadAfter, nil)
 	}
 }
 
-const relearnAfter = time.Second
+const reloadAfter = time.Second
 
-// scheduled is a machine that has something to do later without being asked, which may be lost with the actor.
-type scheduled interface {
-	// due returns when and what; a nil command: nothing.
+// A deferring machine has a command to apply later, without a request. It may be lost with the actor.
+type deferring interface {
+	// due returns the time and the command; nil: none is due.
 	due() (time.Time, proto.Message)
 }
 
-// schedule wakes the entity when its machine has something due.
+// schedule arms the timer for the machine's due command.
 func (e *entityActor) schedule() {
-	m, ok := e.own.machine.(scheduled)
-	if !ok || e.timer != nil || !e.own.known {
+	m, ok := e.own.machine.(deferring)
+	if !ok || e.timer != nil || !e.own.loaded {
 		return
 	}
 	at, command := m.due()
 	if command == nil {
 		return
 	}
-	e.later(max(at.Sub(e.term.node.clock()), 0), command)
+	e.wakeAfter(max(at.Sub(e.term.system.clock()), 0), command)
 }
 
-func (e *entityActor) later(pause time.Duration, command proto.Message) {
-	self, root := e.self, e.term.node.root
+// wakeAfter sends the entity wake after a pause.
+func (e *entityActor) wakeAfter(pause time.Duration, command proto.Message) {
+	self, root := e.self, e.term.system.root
 	e.timer = time.AfterFunc(pause, func() { root.Send(self, wake{command}) })
 }
 
+// wake applies a due command and arms the timer for the next one. If the state cannot be loaded, it tries again later.
 func (e *entityActor) wake(w wake) {
 	e.timer = nil
 	if w.command != nil {
-		e.own.handle(e.term.node.newRequest(e.kind, entity.Command{
+		e.own.handle(e.term.system.newRequest(e.kind, entity.Command{
 			Kind: e.kind.Name, Identity: e.identity, Principal: entity.Platform(), Message: w.command,
 		}))
 	}
-	if e.own.known || !e.own.idle() || e.own.learn() == nil {
+	if e.own.loaded || !e.own.isIdle() || e.own.ensureLoaded() == nil {
 		e.schedule()
 	} else {
-		e.later(relearnAfter, nil)
+		e.wakeAfter(reloadAfter, nil)
 	}
 }
 
-func (e *entityActor) blank() bool { return e.own.blank() && e.owned.none() && e.idle() }
+func (e *entityActor) isBlank() bool { return e.own.isBlank() && e.owned.isEmpty() && e.isIdle() }
 
-// idle reports whether the entity itself has nothing under way; its owned entities may have.
-func (e *entityActor) idle() bool {
-	return e.own.idle() && e.timer == nil && !e.listened()
+// isIdle reports whether the entity has no request, proposal, timer or stream. The entities that it owns may have.
+func (e *entityActor) isIdle() bool {
+	return e.own.isIdle() && e.timer == nil && !e.hasFollowers()
 }
 
-// passivate leaves memory if nothing is under way. What is in memory alone is flushed, and owned entities leave, before.
+// passivate stops the actor if it is idle: after the buffered changes are flushed and the owned entities have stopped.
 func (e *entityActor) passivate(ctx actor.Context) {
-	if !e.own.idle() || e.listened() {
-		ctx.Send(e.parent, stay{e.key()})
+	if !e.own.isIdle() || e.hasFollowers() {
+		ctx.Send(e.parent, stayActive{e.key()})
 		return
 	}
-	e.leaving = true
+	e.passivating = true
 	e.flush()
-	e.owned.dismissAll()
-	e.leave(ctx)
+	e.owned.passivateAll()
+	e.stopIfIdle(ctx)
 }
 
-// stay gives up leaving when a command comes, or an owned entity is not idle.
-func (e *entityActor) stay(ctx actor.Context) {
-	if e.leaving {
-		e.leaving = false
-		ctx.Send(e.parent, stay{e.key()})
+// cancelPassivation makes the entity stay active, for a request that has arrived or an owned entity that is not idle.
+func (e *entityActor) cancelPassivation(ctx actor.Context) {
+	if e.passivating {
+		e.passivating = false
+		ctx.Send(e.parent, stayActive{e.key()})
 	}
 }
 
-// leave stops the actor, unless something is still waited for, or has become due meanwhile.
-func (e *entityActor) leave(ctx actor.Context) {
-	if e.owned.anyStays() { // a command waited for one that has left: it was activated anew
-		e.stay(ctx)
+// stopIfIdle stops the passivating actor, or does nothing if it must wait for an outcome or an owned entity. If the entity is
+// not idle any more, it cancels the passivation.
+func (e *entityActor) stopIfIdle(ctx actor.Context) {
+	if e.owned.hasActive() { // a waiting request has activated an owned entity again
+		e.cancelPassivation(ctx)
 		return
 	}
-	if !e.own.idle() || !e.owned.none() {
-		return // the outcome, or the end of the last owned entity, calls leave again
+	if !e.own.isIdle() || !e.owned.isEmpty() {
+		return // the outcome, or the end of the last owned entity, calls stopIfIdle again
 	}
-	if !e.idle() {
-		e.stay(ctx)
+	if !e.isIdle() {
+		e.cancelPassivation(ctx)
 		return
 	}
 	e.kind.metrics.passivations.Inc()
 	ctx.Stop(ctx.Self())
 }
 
-// flushing is a machine that holds something in memory alone for a while.
-type flushing interface {
-	// flushCommand returns the command that writes it; nil: there is nothing.
+// A buffering machine holds changes in memory for a while before it writes them.
+type buffering interface {
+	// flushCommand returns the command that writes the buffered changes; nil: there are none.
 	flushCommand() proto.Message
 }
 
-// flush writes what the machine holds in memory alone. When the actor ends at once nobody waits for the outcome: the
-// journal has the proposal by then, and refuses it where the partition is led elsewhere.
+// flush proposes the buffered changes. If the actor stops at once, nobody waits for the outcome: the journal writes the
+// proposal, or refuses it if another process owns the partition.
 func (e *entityActor) flush() {
-	m, ok := e.own.machine.(flushing)
-	if !ok || !e.own.known {
+	m, ok := e.own.machine.(buffering)
+	if !ok || !e.own.loaded {
 		return
 	}
 	command := m.flushCommand()
@@ -365,18 +375,19 @@ func (e *entityActor) flush() {
 	if e.timer != nil && e.timer.Stop() {
 		e.timer = nil
 	}
-	e.own.handle(e.term.node.newRequest(e.kind, entity.Command{
+	e.own.handle(e.term.system.newRequest(e.kind, entity.Command{
 		Kind: e.kind.Name, Identity: e.identity, Principal: entity.Platform(), Message: command,
 	}))
 }
 
+// end stops the timer, the pipeline, the streams and the owned entities.
 func (e *entityActor) end() {
 	if e.timer != nil {
 		e.timer.Stop()
 	}
 	if e.own != nil {
 		e.own.abandon()
-		e.disconnect()
+		e.endStreams()
 		e.owned.end()
 	}
 }
@@ -386,23 +397,25 @@ func isList(r *request) bool {
 	return ok
 }
 
-// list answers a page of a list from a view, off the actor. The owner has authorized a list of an owned entity.
+// list answers with a page of a list, from a view of the journal. The list of an owned entity was authorized by its owner.
 func (e *entityActor) list(r *request) {
-	access, err := accessTo(e.kind, r)
+	access, err := requiredAccess(e.kind, r)
 	if err == nil && e.kind.Owner == "" && !entity.IsPlatform(r.command.Principal) {
-		if err = e.own.learn(); err == nil {
+		if err = e.own.ensureLoaded(); err == nil {
 			err = access.Authorize(r.command.Principal, e.check(r.command.Principal))
 		}
 	}
 	if err != nil {
-		e.own.refuse(r, err)
+		e.own.fail(r, err)
 		return
 	}
 	asked := r.command.Message.(*wirev1.List)
-	e.answer(r, func(at place) (proto.Message, error) { return listPage(at, e.kind.Lists[asked.GetName()], asked) })
+	e.answerFromView(r, func(src source) (proto.Message, error) {
+		return readListPage(src, e.kind.Lists[asked.GetName()], asked)
+	})
 }
 
-// unknownKind refuses a command for a kind that the system does not run.
+// unknownKind returns the error for a command of a kind that the system does not run.
 func unknownKind(name string) error {
-	return entity.Errorf(entity.InvalidRequest, "no entities of kind %q", name)
+	return entity.Errorf(entity.InvalidRequest, "there is no kind of entities %q", name)
 }

@@ -23,7 +23,7 @@ func code(err error) entity.Code {
 	return ""
 }
 
-func TestStateSurvivesARestart(t *testing.T) {
+func TestStateSurvivesRestart(t *testing.T) {
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")
 	b.restart()
@@ -33,7 +33,7 @@ func TestStateSurvivesARestart(t *testing.T) {
 	}
 }
 
-func TestTheWorkspaceGuardsItsActivity(t *testing.T) {
+func TestWorkspaceAuthorizesActivity(t *testing.T) {
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")
 	query := func(id, user string) error {
@@ -56,7 +56,7 @@ func TestTheWorkspaceGuardsItsActivity(t *testing.T) {
 	}
 }
 
-func TestCommandsWithAnIDTakeEffectOnce(t *testing.T) {
+func TestCommandWithIDTakesEffectOnce(t *testing.T) {
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")
 	c := record("ws_1", operation(activityv1.Kind_KIND_CREATE, "a"))
@@ -118,7 +118,7 @@ func TestConcurrentWritersLeaveNoGap(t *testing.T) {
 	}
 }
 
-func TestAFailedAppendIsNotAcknowledgedAndTheEntityGoesOn(t *testing.T) {
+func TestFailedAppendIsNotAcknowledged(t *testing.T) {
 	for name, failure := range map[string]error{
 		"refused":  persistence.ErrRefused,
 		"unknown":  persistence.ErrUnknown,
@@ -137,7 +137,7 @@ func TestAFailedAppendIsNotAcknowledgedAndTheEntityGoesOn(t *testing.T) {
 			})
 			_, err := b.ask(record("ws_1", operation(activityv1.Kind_KIND_CREATE, "b")))
 			if name == "conflict" && err != nil {
-				t.Errorf("a conflict is not tried again: %v", err)
+				t.Errorf("a conflict is not retried: %v", err)
 			}
 			if name != "conflict" && code(err) != entity.Unavailable {
 				t.Errorf("the failure is answered %v", err)
@@ -153,7 +153,7 @@ func TestAFailedAppendIsNotAcknowledgedAndTheEntityGoesOn(t *testing.T) {
 	}
 }
 
-func TestAFailureInThePipelineSparesWhatIsDurable(t *testing.T) {
+func TestFailedProposalKeepsDurableRows(t *testing.T) {
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")
 	var n atomic.Int32
@@ -181,7 +181,7 @@ func TestAFailureInThePipelineSparesWhatIsDurable(t *testing.T) {
 	}
 }
 
-func TestAChainIsDoneWhenItSettles(t *testing.T) {
+func TestSettleWaitsForChain(t *testing.T) {
 	b := newBench(t)
 	b.mustAsk(entity.Command{Kind: entity.KindSlug, Identity: "acme", Principal: entity.Platform(), ID: "1",
 		Message: &slugv1.ClaimSlug{WorkspaceId: "ws_1", WorkspaceName: "Acme", CreatorId: "usr_1"}})
@@ -191,7 +191,7 @@ func TestAChainIsDoneWhenItSettles(t *testing.T) {
 	b.mustAsk(entity.Command{Kind: entity.KindWorkspace, Identity: "ws_1", Principal: person("usr_1"), Message: &workspacev1.Authorize{Any: []string{entity.Admin}}})
 }
 
-func TestAChainGoesOnAfterARestart(t *testing.T) {
+func TestChainContinuesAfterRestart(t *testing.T) {
 	b := newBench(t)
 	b.faults.failing(func(p persistence.Proposal) error {
 		if p.Stream == "workspace/ws_1" {

@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	// expiryStep bounds the rows that a search reads before it lets go of its view and removes those that have expired.
+	// expiryStep limits the rows that a search reads before it closes its view and removes the expired ones.
 	expiryStep = 512
-	// expiryRows bounds the rows of an index that a shard's search reads. The next one goes on from there, so that the
-	// cost has a bound however many rows there are; with more of them, rows outlive their retention.
+	// expiryRows limits the rows of an index that one search of a shard reads; the next search continues there. The cost of a
+	// search is limited, however many rows there are; if there are more, rows stay longer than their retention.
 	expiryRows = 1 << 16
 )
 
-// Progress is how far a partition's reactor has durably come.
+// Progress is the durable progress of a partition's reactor.
 type Progress struct {
-	// Cursor is the sequence at or before which every event is done or parked.
+	// Cursor is the sequence up to which the reactions to every event are done or parked.
 	Cursor uint64
-	// Parked are the streams whose reactions are suspended.
+	// Parked has the streams with suspended reactions.
 	Parked map[string]bool
 }
 
-// Progress returns how far the reactor of a partition has durably come. Errors: those of the journal.
+// Progress returns the durable progress of the reactor of a partition. It returns the journal's errors.
 func (s *System) Progress(p persistence.Partition) (Progress, error) {
 	v, err := s.journal.View()
 	if err != nil {
@@ -50,9 +50,9 @@ func (s *System) Progress(p persistence.Partition) (Progress, error) {
 	return progress, err
 }
 
-// Expire removes the rows that have expired from every partition that is led here: the marks of reactions whose event
-// lies behind its reactor's cursor, unless its stream is parked, and the replies of commands with an id that are older
-// than their kind's retention. Shards do the same from time to time; see Options.ExpireEvery.
+// Expire removes the expired rows of every partition that this system owns: marks of reactions to events before their reactor's
+// cursor, unless the source is parked, and replies of commands with an id that are older than their kind's retention. Shards do
+// the same every Options.ExpireEvery.
 func (s *System) Expire(ctx context.Context) error {
 	for p := range s.terms {
 		t := s.terms[p].Load()
@@ -67,12 +67,13 @@ func (s *System) Expire(ctx context.Context) error {
 	return nil
 }
 
-// startExpiry searches for expired rows until the reactor stops. The partitions take turns.
+// startExpiry removes expired rows periodically until the reactor stops. The first pause differs between partitions, so that
+// they take turns.
 func (r *reactor) startExpiry() {
-	x := newExpiry(r.node, r.term.partition, r.term.epoch, expiryRows)
-	running, every := r.running, r.node.expireEvery
-	r.node.launch(func() {
-		pause := every + every*time.Duration(x.partition)/time.Duration(len(x.node.terms))
+	x := newExpiry(r.system, r.term.partition, r.term.epoch, expiryRows)
+	running, every := r.running, r.system.expireEvery
+	r.system.launchLane(func() {
+		pause := every + every*time.Duration(x.partition)/time.Duration(len(x.system.terms))
 		for {
 			timer := time.NewTimer(pause)
 			select {
@@ -82,25 +83,26 @@ func (r *reactor) startExpiry() {
 				return
 			}
 			if err := x.run(running); err != nil && running.Err() == nil {
-				x.node.log.Warn("expired rows cannot be removed", slog.Int("partition", int(x.partition)), slog.Any("error", err))
+				x.system.log.Warn("cannot remove expired rows; trying again with the next search", slog.Int("partition", int(x.partition)), slog.Any("error", err))
 			}
 			pause = every
 		}
 	})
 }
 
-// expiry searches for the expired rows of a partition.
+// An expiry removes the expired rows of a partition.
 type expiry struct {
-	node      *System
+	system    *System
 	partition persistence.Partition
 	epoch     uint64
-	// rows bounds how many rows of each index a search reads, and after is where the last one has come to by index.
+	// rows limits the rows of each index that a search reads. after has, by index, the value after which the next search
+	// continues.
 	rows  int
 	after map[string]string
 }
 
-func newExpiry(node *System, p persistence.Partition, epoch uint64, rows int) *expiry {
-	return &expiry{node: node, partition: p, epoch: epoch, rows: rows, after: map[string]string{}}
+func newExpiry(system *System, p persistence.Partition, epoch uint64, rows int) *expiry {
+	return &expiry{system: system, partition: p, epoch: epoch, rows: rows, after: map[string]string{}}
 }
 
 func (x *expiry) run(ctx context.Context) error {
@@ -109,24 +111,24 @@ func (x *expiry) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := x.node.clock()
+	now := x.system.clock()
 	return x.remove(ctx, commandIndex, func(row persistence.Entry) (bool, error) {
 		var reply wirev1.Reply
 		return proto.Unmarshal(row.Data, &reply) != nil || reply.GetAt() < now.Add(-x.retention(row.Value)).UnixMilli(), nil
 	})
 }
 
-// retention returns how long the replies of a stream are stored, by the value of a row of the command index.
+// retention returns how long the replies of a stream are stored. value is the value of a row in commandIndex.
 func (x *expiry) retention(value string) time.Duration {
 	kind, _, _ := strings.Cut(value, "/")
-	if k := x.node.kinds[kind]; k != nil {
+	if k := x.system.kinds[kind]; k != nil {
 		return k.Retention
 	}
 	return entity.CommandRetention
 }
 
-// markExpired reports whether a mark can be removed because its command will not be sent again. The progress of each
-// source partition is read once in a search, since it only grows.
+// markExpired reports whether a mark can be removed because its command will not be sent again. sources caches the progress of
+// each source partition for one search.
 func (x *expiry) markExpired(ctx context.Context, sources map[persistence.Partition]Progress, row persistence.Entry) (bool, error) {
 	var m journalv1.Mark
 	if err := proto.Unmarshal(row.Data, &m); err != nil {
@@ -136,7 +138,7 @@ func (x *expiry) markExpired(ctx context.Context, sources map[persistence.Partit
 	progress, ok := sources[p]
 	if !ok {
 		var err error
-		if progress, err = x.node.progress(ctx, p); err != nil {
+		if progress, err = x.system.progress(ctx, p); err != nil {
 			return false, err
 		}
 		sources[p] = progress
@@ -145,7 +147,7 @@ func (x *expiry) markExpired(ctx context.Context, sources map[persistence.Partit
 	return m.GetSequence() <= progress.Cursor && !progress.Parked[source], nil
 }
 
-// remove removes the rows of an index that have expired, a bounded number at a time.
+// remove removes the expired rows of an index, expiryStep rows at a time.
 func (x *expiry) remove(ctx context.Context, index string, expired func(persistence.Entry) (bool, error)) error {
 	for read := 0; read < x.rows; read += expiryStep {
 		gone, last, err := x.find(index, x.after[index], expired)
@@ -165,9 +167,10 @@ func (x *expiry) remove(ctx context.Context, index string, expired func(persiste
 	return ctx.Err()
 }
 
-// find reads up to expiryStep rows after a value. last is the value to go on after; "": there are no more rows.
+// find reads up to expiryStep rows after a value, and returns the changes that remove the expired ones. last is the value after
+// which the next call continues, or "" at the end.
 func (x *expiry) find(index, after string, expired func(persistence.Entry) (bool, error)) (gone []persistence.Change, last string, err error) {
-	v, err := x.node.journal.View()
+	v, err := x.system.journal.View()
 	if err != nil {
 		return nil, "", err
 	}
@@ -195,10 +198,10 @@ func (x *expiry) find(index, after string, expired func(persistence.Entry) (bool
 	return gone, "", nil
 }
 
-// store removes rows and returns when the removal is durable, so that a search has one proposal in flight at most.
+// store removes rows and returns when that is durable, so that a search has at most one proposal in flight.
 func (x *expiry) store(ctx context.Context, gone []persistence.Change) error {
 	done := make(chan error, 1)
-	x.node.journal.Append(persistence.Proposal{
+	x.system.journal.Append(persistence.Proposal{
 		Partition: x.partition, Stream: putStream, Epoch: x.epoch, Entries: gone,
 	}, func(result persistence.Result) { done <- result.Err })
 	select {

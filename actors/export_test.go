@@ -17,3 +17,21 @@ func (s *System) DelayWorkers(pause time.Duration) {
 	workers := s.supervision.(supervision).workers
 	workers.first, workers.longest = pause, pause
 }
+
+// Sweep makes every shard passivate idle entities now.
+func (s *System) Sweep() {
+	for i := range s.terms {
+		if t := s.terms[i].Load(); t != nil {
+			s.root.Send(t.shard, sweep{})
+		}
+	}
+}
+
+// Tick makes the timers of all partitions read the clock now. Tests that set the clock call it.
+func (s *System) Tick() {
+	for i := range s.terms {
+		if t := s.terms[i].Load(); t != nil {
+			s.root.Send(t.shard, tick{})
+		}
+	}
+}

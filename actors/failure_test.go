@@ -15,7 +15,7 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-func TestWhatWaitsForAnEntityThatKeepsFailingIsAnswered(t *testing.T) {
+func TestRequestsForFailingEntityAreAnswered(t *testing.T) {
 	b := newBench(t, withFragile)
 	var answered sync.WaitGroup
 	for range 40 {
@@ -35,8 +35,9 @@ func TestWhatWaitsForAnEntityThatKeepsFailingIsAnswered(t *testing.T) {
 	b.start()
 }
 
-// A read that leaves no row waits for the rows before it, like every answer, and is decided again when they are refused.
-func TestReadsBehindARefusedMarkerCountOnce(t *testing.T) {
+// TestReadsAfterRefusedMarkerCountOnce verifies that a read without a row waits for the rows before it, like every answer, and
+// is decided again if they are refused.
+func TestReadsAfterRefusedMarkerCountOnce(t *testing.T) {
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")
 	b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_CREATE, "a")))
@@ -70,7 +71,7 @@ func TestReadsBehindARefusedMarkerCountOnce(t *testing.T) {
 	}
 }
 
-func TestAFlushThatIsRefusedIsTriedAgain(t *testing.T) {
+func TestRefusedFlushIsRetried(t *testing.T) {
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")
 	op := operation(activityv1.Kind_KIND_WRITE, ".git/x")
@@ -91,7 +92,7 @@ func TestAFlushThatIsRefusedIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestSnapshotsAreKeptOverActivations(t *testing.T) {
+func TestSnapshotsAreUsedAcrossActivations(t *testing.T) {
 	b := newBench(t, withFragile)
 	for i := range 6 {
 		for range 60 {
@@ -117,7 +118,7 @@ func TestSnapshotsAreKeptOverActivations(t *testing.T) {
 	}
 }
 
-func TestAskingForWhatIsNotThereLeavesNothingInMemory(t *testing.T) {
+func TestQueryOfMissingEntityLeavesNothingInMemory(t *testing.T) {
 	b := newBench(t)
 	for _, id := range []string{"one", "two", "three"} {
 		b.mustAsk(entity.Command{Kind: entity.KindSlug, Identity: id, Principal: entity.Platform(), Message: &slugv1.ResolveSlug{}})
@@ -130,7 +131,7 @@ func TestAskingForWhatIsNotThereLeavesNothingInMemory(t *testing.T) {
 	}
 }
 
-func TestAStreamWhoseClientLeftIsForgotten(t *testing.T) {
+func TestStreamOfGoneClientIsRemoved(t *testing.T) {
 	b := newBench(t, func(b *bench) { b.idle = time.Minute })
 	b.createWorkspace("ws_1", "usr_1")
 	for range 20 {

@@ -11,7 +11,7 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// client is what a stream keeps in memory for the one that it sends to.
+// A client is memory of the size that a stream holds for its client.
 type client struct{ received [64]byte }
 
 func (c *client) send(frames []byte) error {
@@ -19,8 +19,9 @@ func (c *client) send(frames []byte) error {
 	return nil
 }
 
-// A workspace to which nothing happens forgets the streams that have ended, and goes on guarding the others.
-func TestStreamsThatHaveEndedAreForgotten(t *testing.T) {
+// TestEndedStreamsAreForgotten verifies that a workspace without changes forgets streams that have ended, and still authorizes
+// the others.
+func TestEndedStreamsAreForgotten(t *testing.T) {
 	const ended = 300
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")
@@ -70,7 +71,7 @@ func TestStreamsThatHaveEndedAreForgotten(t *testing.T) {
 	}
 }
 
-// A stream is judged by what the journal has: a removal that the journal refused ends nobody's stream.
+// TestStreamOutlivesRefusedRemoval verifies that a removal that the journal refused does not stop the member's stream.
 func TestStreamOutlivesRefusedRemoval(t *testing.T) {
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")

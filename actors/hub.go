@@ -1,6 +1,8 @@
 package actors
 
 import (
+	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,33 +14,35 @@ import (
 )
 
 const (
-	// Above manyConnections, a wake-up is followed by a pause of about what the writes of those woken cost: rows that come
-	// meanwhile share one write a stream. Where rows are so few that all are written long before the next comes, the
-	// pause is over too, and holds nothing up.
+	// After it has woken more than manyConnections streams, the waker pauses for about as long as their writes take, wakePause
+	// for each stream up to longestPause: rows that arrive in the pause share one write for each stream. If rows are rare, the
+	// pause ends before the next row, and delays nothing.
 	manyConnections = 64
 	wakePause       = 10 * time.Microsecond
 	longestPause    = 25 * time.Millisecond
 )
 
-// hub is where the streams of one workspace meet its rows: it keeps the ring of frames while somebody listens, and wakes
-// those streams that had caught up.
+// A hub passes the rows of one workspace to its streams. While there are streams it fills a ring of frames, and wakes the
+// streams that had caught up. It is safe for concurrent use.
 type hub struct {
 	cursor activity.Cursor
 	// head is the last durable seq.
 	head atomic.Uint64
 
-	mu          sync.Mutex
+	mu sync.Mutex
+	// rings and listeners, the number of their connections, are by ringIndex; a ring without listeners is nil.
 	rings       [2]*ring
 	listeners   [2]int
 	connections map[*connection]struct{}
-	signal      chan struct{}
+	// signal wakes wakeConnections; nil while there are no connections.
+	signal chan struct{}
 }
 
 func newHub(cursor activity.Cursor) *hub {
 	return &hub{cursor: cursor, connections: map[*connection]struct{}{}}
 }
 
-// ringIndex returns the ring of a connection that follows reads, or of one that does not.
+// ringIndex returns the index of the ring for connections with or without reads.
 func ringIndex(reads bool) int {
 	if reads {
 		return 1
@@ -46,7 +50,7 @@ func ringIndex(reads bool) int {
 	return 0
 }
 
-// resume tells the hub where the journal stands.
+// resume sets the last durable seq after the activity's state was loaded. If rows are missing in the rings, these begin anew.
 func (h *hub) resume(head uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -59,7 +63,7 @@ func (h *hub) resume(head uint64) {
 	h.wake()
 }
 
-// publish passes on rows that have become durable.
+// publish appends rows that are durable to the rings and wakes the streams. The caller does not modify events afterwards.
 func (h *hub) publish(events []persistence.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,7 +76,7 @@ func (h *hub) publish(events []persistence.Event) {
 	h.wake()
 }
 
-// wake has the waker look for streams to wake, now or after its pause.
+// wake signals wakeConnections. The caller holds mu.
 func (h *hub) wake() {
 	if h.signal == nil {
 		return
@@ -83,9 +87,11 @@ func (h *hub) wake() {
 	}
 }
 
-// add makes a connection one of those that are woken. What is not in the ring by then is in the journal.
+// add adds a connection to those that are woken. Rows that are not in the ring by then are in the journal.
 func (h *hub) add(root *actor.RootContext, c *connection) {
-	c.hub.Store(h) // before ended is read: whoever ends the connection reads them the other way round
+	// hub is stored before ended is read, and stop sets ended before the connection's actor reads hub: one of the two sees
+	// the other, and removes the connection.
+	c.hub.Store(h)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c.ended.Load() {
@@ -104,6 +110,7 @@ func (h *hub) add(root *actor.RootContext, c *connection) {
 	}
 }
 
+// remove removes a connection, and the ring with its last connection.
 func (h *hub) remove(c *connection) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,7 +128,7 @@ func (h *hub) remove(c *connection) {
 	}
 }
 
-// each calls fn with every connection.
+// each calls fn with every connection while mu is held.
 func (h *hub) each(fn func(*connection)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -130,13 +137,14 @@ func (h *hub) each(fn func(*connection)) {
 	}
 }
 
-func (h *hub) listened() bool {
+// hasFollowers reports whether there are connections.
+func (h *hub) hasFollowers() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.connections) > 0
 }
 
-// wakeConnections runs while somebody listens.
+// wakeConnections sends proceed to the armed connections after each signal. It returns when signal is closed.
 func (h *hub) wakeConnections(root *actor.RootContext, signal <-chan struct{}) {
 	var idle []*connection
 	for range signal {
@@ -154,4 +162,124 @@ func (h *hub) wakeConnections(root *actor.RootContext, signal <-chan struct{}) {
 		}
 		clear(idle)
 	}
+}
+
+const (
+	// A ring has at most maxChunks chunks of chunkBytes.
+	chunkBytes = 256 << 10
+	maxChunks  = 8
+	// sendBytes limits the bytes that a stream sends at once, unless one frame is larger.
+	sendBytes = 64 << 10
+)
+
+// A ring has the newest frames of a workspace as contiguous bytes, written once and shared by all streams. One goroutine
+// appends; any number of goroutines read without a lock. The garbage collector frees old chunks, since a slow stream may still
+// be sending one.
+type ring struct {
+	reads     bool
+	published atomic.Pointer[window]
+}
+
+// A window is one published state of a ring. The bytes within the length of its slices never change; append writes behind it.
+type window struct {
+	// The window has the frames of the seqs from start to end-1.
+	start, end uint64
+	chunks     []chunk
+}
+
+type chunk struct {
+	first  uint64
+	bytes  []byte
+	frames []frame
+}
+
+// A frame is the position in the chunk at which a row's frame ends.
+type frame struct {
+	seq uint64
+	end int
+}
+
+func newRing(reads bool, next uint64) *ring {
+	r := &ring{reads: reads}
+	r.published.Store(&window{start: next, end: next})
+	return r
+}
+
+// resume empties the ring unless next is the seq after its last row.
+func (r *ring) resume(next uint64) {
+	if r.published.Load().end != next {
+		r.published.Store(&window{start: next, end: next})
+	}
+}
+
+// append publishes durable rows. If they do not follow the last row, the ring is emptied first.
+func (r *ring) append(cursor activity.Cursor, events []persistence.Event) {
+	w := *r.published.Load()
+	w.chunks = slices.Clone(w.chunks)
+	for _, e := range events {
+		if e.Version != w.end {
+			w = window{start: e.Version, end: e.Version}
+		}
+		if row := activity.Stored(e.Payload); r.reads || !activity.Read(row.Kind()) {
+			w.add(cursor, e.Version, row)
+		}
+		w.end = e.Version + 1
+	}
+	r.published.Store(&w)
+}
+
+func (w *window) add(cursor activity.Cursor, seq uint64, row activity.Stored) {
+	size := len(row) + 96
+	last := len(w.chunks) - 1
+	if last < 0 || cap(w.chunks[last].bytes)-len(w.chunks[last].bytes) < size {
+		w.grow(seq, size)
+		last = len(w.chunks) - 1
+	}
+	c := &w.chunks[last]
+	c.bytes = activity.AppendFrame(c.bytes, cursor, seq, row)
+	c.frames = append(c.frames, frame{seq, len(c.bytes)})
+}
+
+func (w *window) grow(seq uint64, size int) {
+	if len(w.chunks) == maxChunks {
+		w.chunks = w.chunks[1:]
+		w.start = w.chunks[0].first
+	}
+	w.chunks = append(w.chunks, chunk{first: seq, bytes: make([]byte, 0, max(chunkBytes, size))})
+}
+
+// read returns contiguous frames from a seq on, and the seq after them. ok is false if the ring does not have that seq. The
+// caller must not modify the frames.
+func (r *ring) read(from uint64) (frames []byte, next uint64, ok bool) {
+	w := r.published.Load()
+	switch {
+	case from < w.start || from > w.end:
+		return nil, from, false
+	case from == w.end:
+		return nil, from, true
+	}
+	i := sort.Search(len(w.chunks), func(i int) bool {
+		c := w.chunks[i]
+		return c.frames[len(c.frames)-1].seq >= from
+	})
+	if i == len(w.chunks) {
+		return nil, w.end, true
+	}
+	frames, last := w.chunks[i].from(from)
+	if last == w.chunks[len(w.chunks)-1].frames[len(w.chunks[len(w.chunks)-1].frames)-1].seq {
+		return frames, w.end, true
+	}
+	return frames, last + 1, true
+}
+
+// from returns complete frames from a seq on, and the seq of the last one.
+func (c chunk) from(seq uint64) (frames []byte, last uint64) {
+	i := sort.Search(len(c.frames), func(i int) bool { return c.frames[i].seq >= seq })
+	begin := 0
+	if i > 0 {
+		begin = c.frames[i-1].end
+	}
+	j := i + sort.Search(len(c.frames)-i, func(k int) bool { return c.frames[i+k].end-begin > sendBytes })
+	j = max(j, i+1)
+	return c.bytes[begin:c.frames[j-1].end], c.frames[j-1].seq
 }

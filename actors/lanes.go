@@ -9,74 +9,74 @@ import (
 )
 
 const (
-	// firstRetry and longestRetry bound the pause before a failed reaction is tried again, which doubles.
+	// firstRetry and longestRetry limit the pause before a failed reaction is retried, which doubles.
 	firstRetry   = 20 * time.Millisecond
 	longestRetry = 5 * time.Second
 )
 
-// lane carries out the reactions to one stream in their order. It holds no events: it reads them from the stream.
+// A lane runs the reactions to one stream in order. It has no events in memory: each turn reads a batch from the stream.
 type lane struct {
 	stream persistence.Stream
-	// done is the version up to which all reactions are done, last the last version that is to be reacted to.
+	// done is the version up to which all reactions are done, last the last version with reactions.
 	done, last uint64
-	// low is a lower bound of the sequence of the first event that is not done.
+	// low is a lower bound of the sequence of the first event with open reactions.
 	low uint64
-	// resuming tells that the stream's parked row is in the journal and says from where its reactions are not done, so
-	// that the lane does not hold the cursor back.
+	// resuming is set while the stream has a durable parked row, which has the first event with open reactions. The lane then
+	// does not hold back the cursor.
 	resuming bool
 
 	state laneState
-	// urgent tells that a caller waits for the lane.
+	// urgent is set while a caller of Settle waits for the lane.
 	urgent bool
-	// attempts counts the failures since an event was last done.
+	// attempts counts the failures since the last event that was done.
 	attempts int
 	timer    *time.Timer
 	progress *progress
-	waiting  []settling
+	waiting  []laneWaiter
 }
 
 type laneState int
 
 const (
-	// laneQueued lanes wait for their turn, laneRunning ones have a goroutine, lanePaused ones failed and are tried again
-	// after a pause, laneParking ones wait for the journal to store or to remove their parked row.
+	// A queued lane waits for its turn, a running one has a goroutine, a paused one failed and is retried after a pause, and a
+	// parking one waits until its parked row is written or removed.
 	laneQueued laneState = iota
 	laneRunning
 	lanePaused
 	laneParking
 )
 
-// settling is a caller of Settle that waits for a version to be done.
-type settling struct {
+// A laneWaiter is a request of Settle that waits until the reactions up to a version are done.
+type laneWaiter struct {
 	version uint64
-	settle  *settle
+	settle  *settleRequest
 }
 
-// progress remembers which targets have taken all of their commands of an event that failed, so that an attempt repeats
-// only the others.
+// progress has the targets that have received all of their commands of an event that failed, so that the next attempt sends
+// only to the others. done is by the index of the group; see byTarget.
 type progress struct {
 	version uint64
 	done    []bool
 }
 
 type (
-	// laneEnded tells the reactor how far a lane's goroutine has come.
+	// laneEnded is the result of a lane's turn.
 	laneEnded struct {
 		lane *lane
-		// done is the last version that is done, and low a lower bound of the sequence of the next event; reacted counts
-		// the events that were reacted to.
+		// done is the last version that is done, low a lower bound of the sequence of the next event, and reacted the number of
+		// events with reactions in this turn.
 		done, low uint64
 		reacted   int
-		// err is what failed of the reactions to the event after done, whose name is event if it could be read.
+		// err is the error of the reactions to the event after done. event is its name, or empty if it could not be read.
 		err      error
 		event    string
 		progress *progress
 	}
-	// laneDue tells the reactor that a lane's pause is over.
+	// laneDue is sent when a lane's pause is over.
 	laneDue struct{ lane *lane }
 )
 
-// extend has a lane react to a further event of its stream.
+// extend adds an event of the stream to a lane.
 func (l *lane) extend(event persistence.Event) {
 	if event.Version <= l.last {
 		return
@@ -94,12 +94,12 @@ func (l *lane) stop() {
 	l.answer(l.last, ErrRetry)
 }
 
-// answer answers the callers that wait for a version or an earlier one.
+// answer answers the requests that wait for a version or an earlier one.
 func (l *lane) answer(version uint64, err error) {
 	rest := l.waiting[:0]
 	for _, w := range l.waiting {
 		if w.version <= version {
-			w.settle.end(err)
+			w.settle.conclude(err)
 		} else {
 			rest = append(rest, w)
 		}
@@ -108,7 +108,7 @@ func (l *lane) answer(version uint64, err error) {
 	l.waiting = rest
 }
 
-// queue holds the lanes that wait for their turn. Those that a caller waits for come first.
+// A queue has the lanes that wait for their turn. Urgent lanes come first.
 type queue struct{ urgent, others []*lane }
 
 func (q *queue) push(l *lane) {
@@ -119,7 +119,7 @@ func (q *queue) push(l *lane) {
 	}
 }
 
-// pop returns the next lane; nil: none waits. A lane that became urgent while it waited is in the queue twice.
+// pop returns the next lane, or nil. A lane that became urgent while it waited is in the queue twice; pop returns it once.
 func (q *queue) pop() *lane {
 	for _, from := range []*[]*lane{&q.urgent, &q.others} {
 		for len(*from) > 0 {
@@ -134,13 +134,14 @@ func (q *queue) pop() *lane {
 	return nil
 }
 
+// enqueue makes a lane wait for its turn.
 func (r *reactor) enqueue(l *lane) {
 	l.state, l.urgent = laneQueued, len(l.waiting) > 0
 	r.ready.push(l)
 }
 
-// hasten lets a lane that a caller waits for run before others.
-func (r *reactor) hasten(l *lane) {
+// prioritize makes a lane urgent.
+func (r *reactor) prioritize(l *lane) {
 	if l.urgent {
 		return
 	}
@@ -150,6 +151,8 @@ func (r *reactor) hasten(l *lane) {
 	}
 }
 
+// startLanes starts a goroutine for each queued lane, up to runningLanes: step 2 of "The way of a reaction" in the package
+// comment.
 func (r *reactor) startLanes() {
 	for r.started < runningLanes {
 		l := r.ready.pop()
@@ -159,19 +162,19 @@ func (r *reactor) startLanes() {
 		l.state = laneRunning
 		r.started++
 		run := run{
-			node: r.node, partition: r.term.partition, stream: l.stream, from: l.done + 1, to: l.last, low: l.low, progress: l.progress,
+			system: r.system, partition: r.term.partition, stream: l.stream, from: l.done + 1, to: l.last, low: l.low, progress: l.progress,
 		}
-		self, root, running := r.self, r.node.root, r.running
-		r.node.launch(func() {
-			ended := run.carryOut(running)
+		self, root, running := r.self, r.system.root, r.running
+		r.system.launchLane(func() {
+			ended := run.reactToBatch(running)
 			ended.lane = l
 			root.Send(self, ended)
 		})
 	}
 }
 
-// launch runs a goroutine that Stop waits for, unless the system is stopping.
-func (s *System) launch(run func()) {
+// launchLane runs a goroutine that Stop waits for, unless the system is stopping.
+func (s *System) launchLane(run func()) {
 	s.starting.Lock()
 	defer s.starting.Unlock()
 	if s.running.Err() == nil {
@@ -179,8 +182,8 @@ func (s *System) launch(run func()) {
 	}
 }
 
-// background runs a goroutine that EndWork waits for, unless work has ended; it reports whether it does.
-func (s *System) background(run func()) bool {
+// launchWork runs a goroutine that EndWork waits for. It returns false, and runs nothing, after EndWork was called.
+func (s *System) launchWork(run func()) bool {
 	s.starting.Lock()
 	defer s.starting.Unlock()
 	if s.working.Err() != nil {
@@ -190,11 +193,12 @@ func (s *System) background(run func()) bool {
 	return true
 }
 
-// ended takes note of how far a lane has come.
-func (r *reactor) ended(m *laneEnded) {
+// handleLaneEnded records the progress of a lane and decides what follows: step 5 of "The way of a reaction" in the package
+// comment.
+func (r *reactor) handleLaneEnded(m *laneEnded) {
 	l := m.lane
 	if r.lanes[l.stream] != l {
-		return // of the actor before a restart
+		return // a lane of the actor before its restart
 	}
 	r.started--
 	if m.done > l.done {
@@ -206,58 +210,60 @@ func (r *reactor) ended(m *laneEnded) {
 	l.answer(l.done, nil)
 	switch {
 	case m.err != nil:
-		r.failed(l, m)
+		r.retryOrPark(l, m)
 	case l.done < l.last:
 		r.enqueue(l)
 	default:
-		r.finish(l)
+		r.endLane(l)
 	}
 	if r.full {
-		r.follow()
+		r.readOn()
 		return
 	}
 	r.startLanes()
-	r.answerSettled()
-	r.advance()
+	r.answerSettleRequests()
+	r.scheduleCursorWrite()
 }
 
-// failed has a lane try again after a pause, or parks its stream after too many attempts.
-func (r *reactor) failed(l *lane, m *laneEnded) {
+// retryOrPark pauses a lane that failed or, after too many attempts, parks its stream.
+func (r *reactor) retryOrPark(l *lane, m *laneEnded) {
 	if r.running.Err() != nil {
 		return
 	}
 	l.attempts++
-	r.node.metrics.reactions.WithLabelValues("retried").Inc()
-	r.node.log.Warn("a reaction failed and is tried again", slog.String("stream", string(l.stream)), slog.Uint64("version", l.done+1),
+	r.system.metrics.reactions.WithLabelValues("retried").Inc()
+	r.system.log.Warn("a reaction failed; trying again", slog.String("stream", string(l.stream)), slog.Uint64("version", l.done+1),
 		slog.String("event", m.event), slog.Int("attempt", l.attempts), slog.Any("error", m.err))
-	if l.attempts >= r.node.reactionAttempts {
+	if l.attempts >= r.system.reactionAttempts {
 		r.park(l, m)
 		return
 	}
 	r.pauseLane(l)
 }
 
+// pauseLane retries a lane after a pause, which doubles with each attempt and is jittered.
 func (r *reactor) pauseLane(l *lane) {
 	pause := min(firstRetry<<min(max(l.attempts-1, 0), 20), longestRetry)
 	l.state = lanePaused
 	l.timer = r.after(pause/2+rand.N(pause/2+1), laneDue{l})
 }
 
-func (r *reactor) due(l *lane) {
+// requeue ends a lane's pause.
+func (r *reactor) requeue(l *lane) {
 	if r.lanes[l.stream] != l || l.state != lanePaused {
 		return
 	}
 	l.timer = nil
 	if l.done == l.last {
-		r.finish(l)
+		r.endLane(l)
 	} else {
 		r.enqueue(l)
 	}
 	r.startLanes()
 }
 
-// finish ends a lane that has nothing more to do.
-func (r *reactor) finish(l *lane) {
+// endLane removes a lane without open reactions. If its stream is parked, the parked row is removed first.
+func (r *reactor) endLane(l *lane) {
 	if r.parked[l.stream] != nil {
 		r.unpark(l)
 		return

@@ -17,7 +17,7 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// fragile is a kind whose rules panic when they are told to.
+// fragile is a kind with rules that panic on demand.
 func fragile() entity.Kind {
 	return entity.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{
 		Name: "fragile",
@@ -44,7 +44,7 @@ func toFragile(m slugv1.Command) entity.Command {
 	return entity.Command{Kind: "fragile", Identity: "x", Principal: entity.Platform(), Message: m}
 }
 
-func TestAPanicIsAnsweredAndItsEntityStartsOver(t *testing.T) {
+func TestPanicIsAnsweredAndEntityRestarts(t *testing.T) {
 	b := newBench(t, withFragile)
 	b.mustAsk(toFragile(&slugv1.ClaimSlug{WorkspaceId: "ws_1"}))
 	if _, err := b.ask(toFragile(&slugv1.ClaimSlug{})); code(err) != entity.Internal || strings.Contains(err.Error(), "no workspace") {
@@ -55,7 +55,7 @@ func TestAPanicIsAnsweredAndItsEntityStartsOver(t *testing.T) {
 	}
 }
 
-// metric is the value of a counter or gauge with these label values.
+// metric returns the value of a counter or gauge with these label values.
 func (b *bench) metric(name string, labels ...string) float64 {
 	b.t.Helper()
 	families, err := b.registry.Gather()
@@ -83,7 +83,7 @@ func (b *bench) metric(name string, labels ...string) float64 {
 	return 0
 }
 
-func TestIdleEntitiesLeaveMemoryAndComeBack(t *testing.T) {
+func TestIdleEntitiesArePassivated(t *testing.T) {
 	b := newBench(t, func(b *bench) { b.idle = time.Minute })
 	b.createWorkspace("ws_1", "usr_1")
 	b.write("ws_1", 1, 3)
@@ -96,7 +96,7 @@ func TestIdleEntitiesLeaveMemoryAndComeBack(t *testing.T) {
 	}
 }
 
-func TestAWorkspaceThatIsFollowedStaysInMemory(t *testing.T) {
+func TestFollowedWorkspaceStaysActive(t *testing.T) {
 	b := newBench(t, func(b *bench) { b.idle = time.Minute })
 	b.createWorkspace("ws_1", "usr_1")
 	f := b.follow(t, "ws_1", 0, false)
@@ -109,7 +109,7 @@ func TestAWorkspaceThatIsFollowedStaysInMemory(t *testing.T) {
 	}
 }
 
-// eventually asks until something holds; the system gives no event for it.
+// eventually polls until a condition holds; the system has no event for it.
 func (b *bench) eventually(holds func() bool) {
 	b.t.Helper()
 	ticker := time.NewTicker(2 * time.Millisecond)
@@ -119,12 +119,12 @@ func (b *bench) eventually(holds func() bool) {
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			b.t.Fatal("it does not come to hold")
+			b.t.Fatal("the condition does not hold in time")
 		}
 	}
 }
 
-func TestCommandsRaceWithPassivation(t *testing.T) {
+func TestCommandsDuringPassivation(t *testing.T) {
 	b := newBench(t, func(b *bench) { b.idle = time.Nanosecond })
 	b.createWorkspace("ws_1", "usr_1")
 	var writing sync.WaitGroup
@@ -190,7 +190,7 @@ func TestUnknownKindsAndMessagesAreRefused(t *testing.T) {
 	}
 }
 
-func TestStoppingAnswersEverything(t *testing.T) {
+func TestStopAnswersAllRequests(t *testing.T) {
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")
 	ctx, cancel := context.WithCancel(context.Background())

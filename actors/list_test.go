@@ -16,10 +16,10 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// hall is a workspace by another name, with lists, that owns a computer.
+// hall is a workspace kind with lists that owns computers.
 const hall = "hall"
 
-// workspaceAccess is the access to a workspace's commands.
+// workspaceAccess returns the access to a workspace's command.
 func workspaceAccess(c workspacev1.Command) entity.Access {
 	access, _ := workspace.Kind.Access(c)
 	return access
@@ -63,7 +63,7 @@ func (b *bench) list(kind, id, who string, l *wirev1.List) (*wirev1.Page, error)
 	return m.(*wirev1.Page), nil
 }
 
-// ids walks a list by pages, and tells the user ids of its rows.
+// ids reads a list page by page and returns the user ids of its rows.
 func (b *bench) ids(id, search string, limit int32) []string {
 	b.t.Helper()
 	var all []string
@@ -87,11 +87,11 @@ func (b *bench) ids(id, search string, limit int32) []string {
 			return all
 		}
 	}
-	b.t.Fatal("the walk has no end")
+	b.t.Fatal("the pages do not end")
 	return nil
 }
 
-// join makes somebody a member, as an accepted invitation does.
+// join makes a user a member, as an accepted invitation does.
 func (b *bench) join(id, user string) {
 	b.t.Helper()
 	email := user + "@example.com"
@@ -104,10 +104,10 @@ func (b *bench) join(id, user string) {
 	}})
 }
 
-func TestListsArePaged(t *testing.T) {
+func TestListPages(t *testing.T) {
 	b := newBench(t, withHall)
 	b.createHall("ws_1")
-	b.createHall("ws_10") // another's rows begin alike
+	b.createHall("ws_10") // its id begins with the id of ws_1
 	want := []string{"usr_1"}
 	for i := range 12 {
 		user := fmt.Sprintf("usr_%02d", i)
@@ -131,12 +131,12 @@ func TestListsArePaged(t *testing.T) {
 			t.Errorf("another workspace: %v", got)
 		}
 	}
-	if all, err := b.system.Listed("people"); err != nil || len(all) != 2 {
+	if all, err := b.router.Owners(b.t.Context(), "people", "", 10); err != nil || len(all) != 2 {
 		t.Errorf("listed %v, %v", all, err)
 	}
 }
 
-func TestListsAreGuarded(t *testing.T) {
+func TestListAccess(t *testing.T) {
 	b := newBench(t, withHall)
 	b.createHall("ws_1")
 	b.join("ws_1", "usr_2")
@@ -161,8 +161,8 @@ func TestListsAreGuarded(t *testing.T) {
 	}
 }
 
-// A part has a stream, lists and needs of its own, and the people of whom it is a part.
-func TestParts(t *testing.T) {
+// TestOwnedEntityLists verifies that an owned entity has its own stream, lists and needs, and its owner's members.
+func TestOwnedEntityLists(t *testing.T) {
 	b := newBench(t, withHall)
 	b.createHall("ws_1")
 	b.join("ws_1", "usr_2")
@@ -176,7 +176,7 @@ func TestParts(t *testing.T) {
 	if _, err := ask(entity.Platform(), request); err != nil {
 		t.Fatal(err)
 	}
-	if open, err := b.system.Listed(computer.TaskList); err != nil || !slices.Equal(open, []string{"ws_1"}) {
+	if open, err := b.router.Owners(b.t.Context(), computer.TaskList, "", 10); err != nil || !slices.Equal(open, []string{"ws_1"}) {
 		t.Errorf("open tasks of %v, %v", open, err)
 	}
 	b.restart()
@@ -196,7 +196,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// A list may allow longer pages than others.
+// TestLongPages verifies that a list may allow longer pages than the default.
 func TestLongPages(t *testing.T) {
 	b := newBench(t, withHall)
 	b.createHall("ws_1")
@@ -215,7 +215,7 @@ func TestLongPages(t *testing.T) {
 	}
 }
 
-// What is put past an entity is among its rows, and brings it not into memory.
+// TestPut verifies that rows of Put are in the list of the entity, which is not activated.
 func TestPut(t *testing.T) {
 	b := newBench(t, withHall)
 	b.createHall("ws_1")

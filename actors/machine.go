@@ -11,42 +11,44 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// machine is one entity's rules with the state that they have come to. It lives inside one actor.
+// A machine holds the state of one entity and applies its kind's rules. All methods run in the entity's actor.
 type machine interface {
-	// recall learns the state from what is durable, and returns the stream's version and that of its snapshot.
-	recall(v persistence.View, p persistence.Partition, s persistence.Stream) (version, kept uint64, err error)
-	// decide carries a command out against the state, which moves on at once.
+	// load replaces the state by the durable one. It returns the version of the stream and the version of its snapshot, 0 if
+	// there is none.
+	load(v persistence.View, p persistence.Partition, s persistence.Stream) (version, snapshotVersion uint64, err error)
+	// decide authorizes and decides a command, and applies the events to the state at once. After an error the state is
+	// unchanged.
 	decide(call entity.Call, command proto.Message) (decision, error)
-	// check refuses a call that does not have what need says of the entity.
+	// check returns nil if the principal of a call has a need according to the state, and a refusal otherwise.
 	check(call entity.Call, need entity.Need) error
-	// declare returns the rows of timers and tasks that the state has and the journal has not, and the list rows that
-	// follow from the state. at is the time of the rows, in milliseconds since the Unix epoch.
+	// declare returns the changes that write the rows of the state's timers and tasks that the journal lacks, and the list rows
+	// that follow from the state. at is the time of the rows, in milliseconds since the Unix epoch.
 	declare(at int64) ([]persistence.Change, error)
-	// snapshot returns the state as of the version last decided, or nil where the kind keeps no snapshots. The result
-	// may be encoded later, while the state has moved on.
+	// snapshot returns the state after the last decision, or nil if the kind has no snapshots. The caller may encode it later;
+	// the machine does not modify it.
 	snapshot() proto.Message
-	// committed is called for each decision that is durable, just before it is answered; in the order of the decisions,
-	// those that alter nothing included.
+	// committed is called for each decision when it is durable, in the order of the decisions and before its request is
+	// answered; also for decisions that change nothing.
 	committed(d decision)
 }
 
-// decision is what a command came to. One without events and changes alters nothing.
+// A decision is the result of a command. Without events and changes it changes nothing.
 type decision struct {
 	events  []persistence.Event
 	changes []persistence.Change
 	reply   proto.Message
-	// note is the machine's own, for committed.
+	// note is for the machine's own committed.
 	note any
 }
 
 func (d decision) empty() bool { return len(d.events) == 0 && len(d.changes) == 0 }
 
-// ruled is the machine of a kind whose whole state is its events'.
+// ruled is the machine of a kind with a state that is computed from all events of its stream.
 type ruled struct {
 	kind     entity.Kind
 	identity string
 	state    proto.Message
-	// effects are the timers and tasks of the state that have rows; nil before the first recall, and for kinds without.
+	// effects are the timers and tasks of the state that have rows; nil before the first load, and for kinds without any.
 	effects *stateEffects
 }
 
@@ -54,12 +56,12 @@ func newRuled(kind entity.Kind, identity string) *ruled {
 	return &ruled{kind: kind, identity: identity, state: kind.Zero(identity)}
 }
 
-func (r *ruled) recall(v persistence.View, p persistence.Partition, s persistence.Stream) (version, kept uint64, err error) {
+func (r *ruled) load(v persistence.View, p persistence.Partition, s persistence.Stream) (version, snapshotVersion uint64, err error) {
 	r.state, r.effects = r.kind.Zero(r.identity), nil
-	if version, err = r.recallSnapshot(v, p, s); err != nil {
+	if version, err = r.loadSnapshot(v, p, s); err != nil {
 		return 0, 0, err
 	}
-	kept = version
+	snapshotVersion = version
 	for stored, err := range v.Read(p, s, version+1, persistence.Ascending) {
 		if err != nil {
 			return 0, 0, err
@@ -76,25 +78,25 @@ func (r *ruled) recall(v persistence.View, p persistence.Partition, s persistenc
 	}
 	if r.hasEffects() {
 		r.effects = r.effectsOf(r.state)
-		if err := r.effects.keepStored(v, p); err != nil {
+		if err := r.effects.dropUnstored(v, p); err != nil {
 			return 0, 0, err
 		}
 	}
-	return version, kept, nil
+	return version, snapshotVersion, nil
 }
 
-// recallSnapshot takes the state from the stream's snapshot and returns its version; 0: there is none, or other rules
-// made it, so that the state has to be made of the events anew.
-func (r *ruled) recallSnapshot(v persistence.View, p persistence.Partition, s persistence.Stream) (version uint64, err error) {
+// loadSnapshot sets the state from the stream's snapshot and returns its version. It returns 0 if there is no snapshot, or if
+// another version of the rules made it; the state is then computed from all events.
+func (r *ruled) loadSnapshot(v persistence.View, p persistence.Partition, s persistence.Stream) (version uint64, err error) {
 	snapshot, err := v.Snapshot(p, s)
 	if err != nil || snapshot.Version == 0 {
 		return 0, err
 	}
-	var kept journalv1.State
-	if proto.Unmarshal(snapshot.State, &kept) != nil || kept.GetRules() != r.kind.Version {
+	var stored journalv1.State
+	if proto.Unmarshal(snapshot.State, &stored) != nil || stored.GetRules() != r.kind.Version {
 		return 0, nil
 	}
-	if err := proto.Unmarshal(kept.GetState(), r.state); err != nil {
+	if err := proto.Unmarshal(stored.GetState(), r.state); err != nil {
 		return 0, fmt.Errorf("snapshot of %s: %w", s, err)
 	}
 	return snapshot.Version, nil
@@ -114,7 +116,7 @@ func (r *ruled) decide(call entity.Call, command proto.Message) (decision, error
 			return decision{}, err
 		}
 	}
-	if d.changes, err = changes(r.identity, out.Rows); err != nil {
+	if d.changes, err = listChanges(r.identity, out.Rows); err != nil {
 		return decision{}, err
 	}
 	if r.hasEffects() && len(out.Events) > 0 {
@@ -132,7 +134,7 @@ func (r *ruled) decide(call entity.Call, command proto.Message) (decision, error
 func (r *ruled) declare(at int64) ([]persistence.Change, error) {
 	var all []persistence.Change
 	if r.kind.StateRows != nil {
-		rows, err := changes(r.identity, r.kind.StateRows(r.state))
+		rows, err := listChanges(r.identity, r.kind.StateRows(r.state))
 		if err != nil {
 			return nil, err
 		}
@@ -152,6 +154,7 @@ func (r *ruled) declare(at int64) ([]persistence.Change, error) {
 
 func (r *ruled) hasEffects() bool { return r.kind.Timers != nil || r.kind.Tasks != nil }
 
+// effectsOf returns the timers and tasks that the kind declares for a state.
 func (r *ruled) effectsOf(state proto.Message) *stateEffects {
 	var timers []entity.Timer
 	var tasks []entity.Task
@@ -168,12 +171,12 @@ func (r *ruled) check(call entity.Call, need entity.Need) error {
 	return r.kind.Check(call, r.state, need)
 }
 
-// snapshot is safe to encode later, since Evolve leaves its argument alone.
+// snapshot returns the state itself: Evolve does not modify its argument.
 func (r *ruled) snapshot() proto.Message { return r.state }
 
 func (r *ruled) committed(decision) {}
 
-// encodeSnapshot returns a state as a snapshot keeps it, with the version of the rules that made it.
+// encodeSnapshot encodes a state for a snapshot, with the version of the rules that made it.
 func encodeSnapshot(rules uint64, state proto.Message) ([]byte, error) {
 	encoded, err := proto.Marshal(state)
 	if err != nil {
@@ -182,6 +185,7 @@ func encodeSnapshot(rules uint64, state proto.Message) ([]byte, error) {
 	return proto.Marshal(&journalv1.State{Rules: rules, State: encoded})
 }
 
+// encode returns an event for the journal.
 func encode(call entity.Call, e proto.Message) (persistence.Event, error) {
 	payload, err := proto.MarshalOptions{Deterministic: true}.Marshal(e)
 	if err != nil {
@@ -195,7 +199,8 @@ func encode(call entity.Call, e proto.Message) (persistence.Event, error) {
 	}, nil
 }
 
-// actorOf returns who the journal says caused an event.
+// actorOf returns the id that the journal stores as the author of an event: the user, or the credential of a principal without
+// one.
 func actorOf(call entity.Call) string {
 	if user := call.Principal.GetUserId(); user != "" {
 		return user
@@ -203,5 +208,5 @@ func actorOf(call entity.Call) string {
 	return entity.Actor(call.Principal)
 }
 
-// now has the precision that the journal keeps.
+// now returns the time in milliseconds, the precision of the journal.
 func now(clock func() time.Time) time.Time { return clock().Truncate(time.Millisecond) }

@@ -14,7 +14,7 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// loseCursors restarts with the cursors as they were in the beginning.
+// loseCursors restarts the system with the initial cursors.
 func (b *bench) loseCursors() {
 	b.t.Helper()
 	held := make(chan func(), 1024)
@@ -27,7 +27,7 @@ func (b *bench) loseCursors() {
 	b.restart()
 }
 
-func TestLosingTheCursorRepeatsNothing(t *testing.T) {
+func TestLostCursorRepeatsNoCommand(t *testing.T) {
 	release := func(slug string, event proto.Message) []entity.Reaction {
 		e, claimed := event.(*slugv1.SlugClaimed)
 		if slug != "source" || !claimed {
@@ -42,7 +42,7 @@ func TestLosingTheCursorRepeatsNothing(t *testing.T) {
 	b.claim("source", "c00")
 	b.claim("source", "c01")
 	b.settleAll()
-	// The first executions changed nothing, since nobody had claimed the target. A repetition would.
+	// The commands changed nothing the first time, because the target was not claimed. If they were repeated, they would.
 	b.slug("target", &slugv1.ClaimSlug{WorkspaceId: "ws_target", WorkspaceName: "n", CreatorId: "usr_1"})
 	b.settleAll()
 	for range 2 {
@@ -62,8 +62,8 @@ func TestLosingTheCursorRepeatsNothing(t *testing.T) {
 	}
 }
 
-// A command that was refused is refused again when it is repeated, and its alternative is sent once.
-func TestARefusalIsRemembered(t *testing.T) {
+// TestRefusalIsRemembered verifies that a repeated command is refused again, and that its alternative is sent once.
+func TestRefusalIsRemembered(t *testing.T) {
 	claim := func(by string) entity.Command {
 		return entity.Command{Kind: entity.KindSlug, Identity: "target", Message: &slugv1.ClaimSlug{
 			WorkspaceId: by, WorkspaceName: "n", CreatorId: "usr_1",
@@ -90,7 +90,7 @@ func TestARefusalIsRemembered(t *testing.T) {
 	}
 }
 
-func TestMarksExpireBehindTheCursor(t *testing.T) {
+func TestMarksExpireBeforeCursor(t *testing.T) {
 	b, e := newParked(t)
 	for i := range 20 {
 		b.claim(fmt.Sprintf("good%d", i), "c00")

@@ -9,15 +9,16 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// merged walks several indexes as one, in the order of seq, each seq once.
+// A merged reads several indexes as one, in the order of seq, and returns each seq once.
 type merged struct {
 	direction persistence.Direction
-	walks     []*walk
+	cursors   []*indexCursor
 	last      uint64
 }
 
-// walk is one index with its next entry.
-type walk struct {
+// An indexCursor is a position in one index. next is its entry at the position, unless err is set; more reports whether there
+// is one.
+type indexCursor struct {
 	pull func() (activity.Posting, error, bool)
 	stop func()
 	next activity.Posting
@@ -25,19 +26,20 @@ type walk struct {
 	more bool
 }
 
-func merge(v persistence.View, p persistence.Partition, queries []persistence.Query, page page) *merged {
+// mergeIndexes returns the entries of several queries from the beginning of a page on. The caller calls close.
+func mergeIndexes(v persistence.View, p persistence.Partition, queries []persistence.Query, page page) *merged {
 	m := &merged{direction: page.direction}
 	for _, q := range queries {
 		q.From, q.Direction = page.from, page.direction
-		w := &walk{}
-		w.pull, w.stop = iter.Pull2(postings(v, p, q))
-		w.advance()
-		m.walks = append(m.walks, w)
+		c := &indexCursor{}
+		c.pull, c.stop = iter.Pull2(postings(v, p, q))
+		c.advance()
+		m.cursors = append(m.cursors, c)
 	}
 	return m
 }
 
-// addRows adds the rows that a page may have of those that no index has yet, ascending, which is as good as one more index.
+// addRows adds the selected rows of a page that no index has yet, like the rows of one more index. rows is ascending.
 func (m *merged) addRows(rows []activity.Row, has func(activity.Row) bool, page page) {
 	var selected []activity.Row
 	for _, row := range rows {
@@ -50,22 +52,22 @@ func (m *merged) addRows(rows []activity.Row, has func(activity.Row) bool, page 
 		slices.Reverse(selected)
 	}
 	i := -1
-	w := &walk{stop: func() {}, pull: func() (activity.Posting, error, bool) {
+	c := &indexCursor{stop: func() {}, pull: func() (activity.Posting, error, bool) {
 		if i++; i >= len(selected) {
 			return activity.Posting{}, nil, false
 		}
 		return activity.Posting{Seq: selected[i].Seq, Kind: selected[i].Operation.GetKind()}, nil, true
 	}}
-	w.advance()
-	m.walks = append(m.walks, w)
+	c.advance()
+	m.cursors = append(m.cursors, c)
 }
 
-func (w *walk) advance() {
-	w.next, w.err, w.more = w.pull()
+func (c *indexCursor) advance() {
+	c.next, c.err, c.more = c.pull()
 }
 
-// postings walks the rows that an index has at a value, from q.From on in q.Direction. An entry is a run of rows under
-// the seq of its first row, so that the run which q.From lies in may begin before it.
+// postings returns the rows that an index has at a value, from q.From on in q.Direction. An entry is a run of rows under the
+// seq of its first row, so that the run that contains q.From may begin before it.
 func postings(v persistence.View, p persistence.Partition, q persistence.Query) iter.Seq2[activity.Posting, error] {
 	return func(yield func(activity.Posting, error) bool) {
 		var buf []activity.Posting
@@ -97,7 +99,7 @@ func postings(v persistence.View, p persistence.Partition, q persistence.Query) 
 	}
 }
 
-// yieldRun yields those rows of a run that a query selects, in its direction, and reports whether more are wanted.
+// yieldRun yields the rows of a run that a query selects, in its direction, and reports whether the caller wants more.
 func yieldRun(run []activity.Posting, q persistence.Query, yield func(activity.Posting, error) bool) bool {
 	if q.Direction == persistence.Descending {
 		slices.Reverse(run)
@@ -114,23 +116,23 @@ func yieldRun(run []activity.Posting, q persistence.Query, yield func(activity.P
 }
 
 func (m *merged) close() {
-	for _, w := range m.walks {
-		w.stop()
+	for _, c := range m.cursors {
+		c.stop()
 	}
 }
 
-// next is the next seq and its row's kind; ok is false at the end.
+// next returns the next seq and the kind of its row; ok is false at the end.
 func (m *merged) next() (seq uint64, kind activityv1.Kind, ok bool, err error) {
 	for {
-		w := m.nearest()
-		if w == nil {
+		c := m.nearest()
+		if c == nil {
 			return 0, 0, false, nil
 		}
-		if w.err != nil {
-			return 0, 0, false, w.err
+		if c.err != nil {
+			return 0, 0, false, c.err
 		}
-		seq, kind = w.next.Seq, w.next.Kind
-		w.advance()
+		seq, kind = c.next.Seq, c.next.Kind
+		c.advance()
 		if seq != m.last {
 			m.last = seq
 			return seq, kind, true, nil
@@ -138,17 +140,18 @@ func (m *merged) next() (seq uint64, kind activityv1.Kind, ok bool, err error) {
 	}
 }
 
-func (m *merged) nearest() *walk {
-	var best *walk
-	for _, w := range m.walks {
-		if !w.more {
+// nearest returns the cursor with an error or with the next row in the direction; nil: all are at their end.
+func (m *merged) nearest() *indexCursor {
+	var best *indexCursor
+	for _, c := range m.cursors {
+		if !c.more {
 			continue
 		}
-		if w.err != nil {
-			return w
+		if c.err != nil {
+			return c
 		}
-		if best == nil || (w.next.Seq < best.next.Seq) == (m.direction == persistence.Ascending) {
-			best = w
+		if best == nil || (c.next.Seq < best.next.Seq) == (m.direction == persistence.Ascending) {
+			best = c
 		}
 	}
 	return best

@@ -15,9 +15,9 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// TestEverythingGoesOnUnderMoves has timers, tasks, reactions and owned entities at work at once while partitions move:
-// what was acknowledged takes effect exactly once.
-func TestEverythingGoesOnUnderMoves(t *testing.T) {
+// TestWorkContinuesDuringMoves runs timers, tasks, reactions and owned entities at once while partitions move: every
+// acknowledged change takes effect exactly once.
+func TestWorkContinuesDuringMoves(t *testing.T) {
 	b := newBench(t, withNotes, inSplit, withChores(2, func(_ context.Context, task actors.Task) (proto.Message, error) {
 		if task.Attempt == 1 && len(task.ID)%2 == 0 {
 			return nil, fmt.Errorf("task %s fails once", task.ID)

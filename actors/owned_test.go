@@ -16,8 +16,8 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// note is a kind that belongs to workspaces. Its identities are <workspace>/<id>; ClaimSlug counts in reserved_until, by a
-// member that has the capability sessions, and panics without a workspace name.
+// note is a kind that workspaces own, with identities <workspace>/<id>. ClaimSlug, by a member with the capability for
+// sessions, counts in reserved_until, and panics without a workspace name.
 const note = "note"
 
 func withNotes(b *bench) {
@@ -55,7 +55,7 @@ var count = &slugv1.ClaimSlug{WorkspaceName: "n"}
 
 func counted(m proto.Message) int64 { return m.(*slugv1.Slug).GetReservedUntil() }
 
-// admitted makes somebody a member of a workspace.
+// admitted makes a user a member of a workspace.
 func (b *bench) admitted(workspaceID, userID string) {
 	b.t.Helper()
 	invitation := "inv_" + userID
@@ -95,8 +95,9 @@ func TestOwnedEntity(t *testing.T) {
 	}
 }
 
-// The owner's decision counts from the moment at which it is made, and only if it becomes durable.
-func TestRemovedMemberReachesNoOwnedEntity(t *testing.T) {
+// TestRemovedMemberCannotReachOwnedEntity verifies that the removal of a member applies to commands for owned entities at once,
+// but only if it becomes durable.
+func TestRemovedMemberCannotReachOwnedEntity(t *testing.T) {
 	for _, durable := range []bool{true, false} {
 		t.Run(fmt.Sprint("removal is durable ", durable), func(t *testing.T) {
 			b := newBench(t, withNotes)
@@ -132,7 +133,7 @@ func TestRemovedMemberReachesNoOwnedEntity(t *testing.T) {
 	}
 }
 
-func TestBusyOwnedEntityDelaysNobody(t *testing.T) {
+func TestBusyOwnedEntityDelaysNoOther(t *testing.T) {
 	b := newBench(t, withNotes)
 	b.createWorkspace("ws_1", "usr_1")
 	b.mustAsk(toNote("ws_1/busy", person("usr_1"), count))
@@ -163,7 +164,7 @@ func TestBusyOwnedEntityDelaysNobody(t *testing.T) {
 	close(held)
 }
 
-func TestOwnedEntityThatFailsLeavesItsOwnerAlone(t *testing.T) {
+func TestFailingOwnedEntityDoesNotFailOwner(t *testing.T) {
 	b := newBench(t, withNotes)
 	b.createWorkspace("ws_1", "usr_1")
 	b.mustAsk(toNote("ws_1/a", person("usr_1"), count))
@@ -184,9 +185,9 @@ func TestOwnedEntityThatFailsLeavesItsOwnerAlone(t *testing.T) {
 	}
 }
 
-func TestOwnedEntitiesLeaveMemory(t *testing.T) {
+func TestOwnedEntitiesArePassivated(t *testing.T) {
 	active := func(b *bench, kind string) float64 { return b.metric("atelier_actor_active", kind) }
-	t.Run("with their owner", func(t *testing.T) {
+	t.Run("together with their owner", func(t *testing.T) {
 		b := newBench(t, withNotes, func(b *bench) { b.idle = time.Minute })
 		b.createWorkspace("ws_1", "usr_1")
 		b.mustAsk(toNote("ws_1/a", person("usr_1"), count))
@@ -221,14 +222,14 @@ func TestOwnedEntitiesLeaveMemory(t *testing.T) {
 		b.faults.holding(nil, nil)
 		b.clock.Advance(2 * time.Minute)
 		b.system.Sweep()
-		// The workspace takes itself back when its note does not leave.
+		// The workspace stays active because its note does.
 		b.mustAsk(toNote("ws_1/b", person("usr_1"), count))
 		release()
 		if err := <-answered; err != nil {
 			t.Error(err)
 		}
 	})
-	t.Run("of which there is nothing", func(t *testing.T) {
+	t.Run("that were never written", func(t *testing.T) {
 		b := newBench(t, withNotes)
 		b.createWorkspace("ws_1", "usr_1")
 		for i := range 8 {
@@ -238,7 +239,7 @@ func TestOwnedEntitiesLeaveMemory(t *testing.T) {
 	})
 }
 
-func TestOwnedCommandsRaceWithPassivation(t *testing.T) {
+func TestOwnedCommandsDuringPassivation(t *testing.T) {
 	b := newBench(t, withNotes, func(b *bench) { b.idle = time.Nanosecond })
 	b.createWorkspace("ws_1", "usr_1")
 	var acknowledged atomic.Int64
@@ -259,9 +260,9 @@ func TestOwnedCommandsRaceWithPassivation(t *testing.T) {
 	}
 }
 
-// Commands that wait for the owner are passed on together: each is carried out once, and one that fails the actor of the
-// owned entity takes no other along.
-func TestOwnedCommandsComeTogether(t *testing.T) {
+// TestBatchOfOwnedCommands verifies that each of several commands in one message is applied once, and that one that fails
+// the owned entity's actor does not fail the others.
+func TestBatchOfOwnedCommands(t *testing.T) {
 	const each = 8
 	b := newBench(t, withNotes)
 	b.createWorkspace("ws_1", "usr_1")

@@ -12,14 +12,14 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// listedWorkspaces are workspaces whose rules leave rows in lists.
+// listedWorkspaces has a workspace kind that writes rows of lists.
 func listedWorkspaces(b *bench) {
 	listed := workspace.Kind
 	listed.Name = "listed"
 	b.extra = append(b.extra, listed)
 }
 
-// Owners are found once each, however pages cut them, and however many rows they have.
+// TestOwners verifies that each owner is returned once, regardless of the size of pages and the number of its rows.
 func TestOwners(t *testing.T) {
 	b := newBench(t, listedWorkspaces)
 	if got, err := b.router.Owners(t.Context(), audit.List, "", 10); err != nil || len(got) != 0 {
@@ -56,8 +56,8 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// An owner's rows are read a page at a time, whoever is in memory, and nobody else's with them.
-func TestRowsOfAnOwner(t *testing.T) {
+// TestRowsOfOwner verifies that pages have all rows of an owner and no others, whether its entity is active or not.
+func TestRowsOfOwner(t *testing.T) {
 	b := newBench(t, listedWorkspaces)
 	for _, id := range []string{"ws_a", "ws_ab"} {
 		b.changeListed(id, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_ada"})

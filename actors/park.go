@@ -12,12 +12,14 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// parkedIndex holds a row for each stream whose reactions are suspended, by stream.
+// parkedIndex has a row for each stream with suspended reactions, by stream.
 //
-// The cursor passes the events of such a stream: its row says from where its reactions are not done. The row is written
-// before the cursor may pass, and removed once the stream has caught up, from when on its lane holds the cursor again.
+// The cursor advances past the events of such a stream: its row has the first event with open reactions. The row is durable
+// before the cursor advances past that event, and is removed when the stream has caught up; from then on its lane holds back
+// the cursor again.
 const parkedIndex = "parked"
 
+// maxParkedError limits the text of the error in a row, in bytes.
 const maxParkedError = 1 << 10
 
 var (
@@ -26,7 +28,7 @@ var (
 )
 
 type (
-	// parkWritten and unparkWritten tell the outcome of writing and of removing a row.
+	// parkWritten and unparkWritten are the outcomes of writing and of removing a row.
 	parkWritten struct {
 		lane *lane
 		row  *journalv1.Parked
@@ -36,12 +38,13 @@ type (
 		lane *lane
 		err  error
 	}
-	// resumption asks the reactor to go on with a parked stream; with skip, behind the event that failed.
+	// A resumption is a request to resume a parked stream; with skip, after the event that failed.
 	resumption struct {
 		stream persistence.Stream
 		skip   bool
 		done   chan error
 	}
+	// skipWritten is the outcome of writing that an event is skipped.
 	skipWritten struct {
 		resumption *resumption
 		lane       *lane
@@ -50,7 +53,8 @@ type (
 	}
 )
 
-// Parked returns the streams of a partition whose reactions are suspended, by stream. Errors: those of the journal.
+// Parked returns the streams of a partition with suspended reactions, in the order of their names. It returns the journal's
+// errors.
 func (s *System) Parked(p persistence.Partition) ([]*journalv1.Parked, error) {
 	v, err := s.journal.View()
 	if err != nil {
@@ -76,9 +80,9 @@ func readParked(v persistence.View, p persistence.Partition) ([]*journalv1.Parke
 	return all, nil
 }
 
-// Resume has the reactions of a parked stream carried out again, from the event that failed on and in their order; with
-// skip, from the event after it. It returns when that has begun: a stream whose reactions fail again is parked again.
-// Errors: ErrRetry, not_found if the stream is not parked, unavailable, and ctx's.
+// Resume resumes the reactions of a parked stream, in order, from the event that failed; with skip, from the event after it. It
+// returns when they have been resumed: if they fail again, the stream is parked again. Resume returns ErrRetry, not_found if
+// the stream is not parked, unavailable, and ctx's error.
 func (s *System) Resume(ctx context.Context, p persistence.Partition, stream string, skip bool) error {
 	t := s.terms[p].Load()
 	if t == nil {
@@ -94,33 +98,34 @@ func (s *System) Resume(ctx context.Context, p persistence.Partition, stream str
 	}
 }
 
-// park suspends the reactions of a stream. Until that is durable the lane holds the cursor. A journal that takes no writes
-// may be why the reaction failed: the lane then tries again.
+// park suspends the reactions of a stream. Until the row is durable, the lane holds back the cursor. If the row cannot be
+// written, the lane is retried: the journal's failure may be the reason why the reaction failed.
 func (r *reactor) park(l *lane, m *laneEnded) {
 	row := &journalv1.Parked{
-		Version: l.done + 1, Sequence: l.low, Event: m.event, Error: shortened(m.err.Error()), Attempts: uint32(l.attempts),
-		Since: r.node.clock().UnixMilli(),
+		Version: l.done + 1, Sequence: l.low, Event: m.event, Error: truncateError(m.err.Error()), Attempts: uint32(l.attempts),
+		Since: r.system.clock().UnixMilli(),
 	}
 	l.state = laneParking
 	r.storeParked(l.stream, row, func(err error) any { return &parkWritten{l, row, err} })
 }
 
-func shortened(text string) string {
+// truncateError returns the text of an error as valid UTF-8 of at most maxParkedError bytes.
+func truncateError(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxParkedError)], "")
 }
 
-// storeParked writes a stream's row, or removes it if row is nil, and sends what outcome returns to the reactor.
+// storeParked writes a stream's row, or removes it if row is nil, and sends the reactor the message that outcome returns.
 func (r *reactor) storeParked(stream persistence.Stream, row *journalv1.Parked, outcome func(error) any) {
 	change := persistence.Change{Entry: persistence.Entry{Index: parkedIndex, Value: string(stream)}, Remove: row == nil}
 	if row != nil {
 		var err error
 		if change.Data, err = proto.Marshal(row); err != nil {
-			r.node.root.Send(r.self, outcome(err))
+			r.system.root.Send(r.self, outcome(err))
 			return
 		}
 	}
-	self, root := r.self, r.node.root
-	r.node.journal.Append(persistence.Proposal{
+	self, root := r.self, r.system.root
+	r.system.journal.Append(persistence.Proposal{
 		Partition: r.term.partition, Stream: cursorIndex + "/" + reactorKind, Epoch: r.term.epoch, Entries: []persistence.Change{change},
 	}, func(result persistence.Result) { root.Send(self, outcome(result.Err)) })
 }
@@ -131,7 +136,7 @@ func (r *reactor) parkWritten(m *parkWritten) {
 		return
 	}
 	if m.err != nil {
-		r.node.log.Warn("reactions cannot be parked", slog.String("stream", string(l.stream)), slog.Any("error", m.err))
+		r.system.log.Warn("cannot park the reactions of a stream", slog.String("stream", string(l.stream)), slog.Any("error", m.err))
 		r.pauseLane(l)
 		return
 	}
@@ -140,17 +145,17 @@ func (r *reactor) parkWritten(m *parkWritten) {
 	delete(r.lanes, l.stream)
 	l.answer(l.last, errParked)
 	r.cursor.reacted++
-	r.node.metrics.reactions.WithLabelValues("parked").Inc()
-	r.node.log.Error("the reactions of a stream are parked", slog.String("stream", string(l.stream)), slog.Uint64("version", m.row.GetVersion()),
+	r.system.metrics.reactions.WithLabelValues("parked").Inc()
+	r.system.log.Error("parked the reactions of a stream; see atelier admin reactions", slog.String("stream", string(l.stream)), slog.Uint64("version", m.row.GetVersion()),
 		slog.String("event", m.row.GetEvent()), slog.Uint64("attempts", uint64(m.row.GetAttempts())), slog.String("error", m.row.GetError()))
-	r.follow()
+	r.readOn()
 }
 
-// resume begins to carry out the reactions of a parked stream again, or first stores that its event is skipped.
+// resume starts a lane for a parked stream or, with skip, first writes that the event is skipped.
 func (r *reactor) resume(m *resumption) {
 	row := r.parked[m.stream]
 	switch {
-	case !r.recalled:
+	case !r.loaded:
 		m.done <- ErrRetry
 		return
 	case row == nil:
@@ -163,10 +168,10 @@ func (r *reactor) resume(m *resumption) {
 		m.done <- nil
 		return
 	}
-	l, err := r.resumed(m.stream, row)
+	l, err := r.newResumedLane(m.stream, row)
 	if err != nil {
-		r.node.log.Error("a parked stream cannot be read", slog.String("stream", string(m.stream)), slog.Any("error", err))
-		m.done <- unavailable("the stream cannot be read for now")
+		r.system.log.Error("cannot read a parked stream", slog.String("stream", string(m.stream)), slog.Any("error", err))
+		m.done <- unavailable("the stream cannot be read at the moment; try again")
 		return
 	}
 	r.lanes[m.stream] = l
@@ -174,13 +179,13 @@ func (r *reactor) resume(m *resumption) {
 		r.skip(m, l, row)
 		return
 	}
-	r.proceed(l)
+	r.startResumedLane(l)
 	m.done <- nil
 }
 
-// resumed returns a lane that goes on where a row says, up to the stream's head.
-func (r *reactor) resumed(stream persistence.Stream, row *journalv1.Parked) (*lane, error) {
-	v, err := r.node.journal.View()
+// newResumedLane returns a lane from the event in the row to the stream's head.
+func (r *reactor) newResumedLane(stream persistence.Stream, row *journalv1.Parked) (*lane, error) {
+	v, err := r.system.journal.View()
 	if err != nil {
 		return nil, err
 	}
@@ -191,16 +196,18 @@ func (r *reactor) resumed(stream persistence.Stream, row *journalv1.Parked) (*la
 	}, err
 }
 
-func (r *reactor) proceed(l *lane) {
-	r.node.log.Info("the reactions of a stream are resumed", slog.String("stream", string(l.stream)), slog.Uint64("version", l.done+1))
+// startResumedLane lets the lane of a resumed stream run.
+func (r *reactor) startResumedLane(l *lane) {
+	r.system.log.Info("resumed the reactions of a stream", slog.String("stream", string(l.stream)), slog.Uint64("version", l.done+1))
 	if l.done >= l.last {
-		r.finish(l)
+		r.endLane(l)
 		return
 	}
 	r.enqueue(l)
 	r.startLanes()
 }
 
+// skip writes a row that begins after the event that failed.
 func (r *reactor) skip(m *resumption, l *lane, row *journalv1.Parked) {
 	l.state = laneParking
 	next := &journalv1.Parked{
@@ -217,21 +224,21 @@ func (r *reactor) skipWritten(m *skipWritten) {
 	}
 	if m.err != nil {
 		delete(r.lanes, l.stream)
-		m.resumption.done <- unavailable("the journal takes no writes for now")
+		m.resumption.done <- unavailable("the journal accepts no writes at the moment; try again")
 		return
 	}
-	r.node.metrics.reactions.WithLabelValues("skipped").Inc()
-	r.node.log.Warn("the reactions to an event are skipped", slog.String("stream", string(l.stream)), slog.Uint64("version", before.GetVersion()),
+	r.system.metrics.reactions.WithLabelValues("skipped").Inc()
+	r.system.log.Warn("skipped the reactions to an event", slog.String("stream", string(l.stream)), slog.Uint64("version", before.GetVersion()),
 		slog.String("event", before.GetEvent()), slog.String("error", before.GetError()))
 	m.row.Stream, m.row.Partition = before.GetStream(), before.GetPartition()
 	r.parked[l.stream] = m.row
 	l.done, l.low = m.row.GetVersion()-1, m.row.GetSequence()
 	l.last = max(l.last, l.done)
-	r.proceed(l)
+	r.startResumedLane(l)
 	m.resumption.done <- nil
 }
 
-// unpark removes the row of a stream that has caught up. From here on the lane holds the cursor for further events.
+// unpark removes the row of a stream that has caught up. From then on the lane holds back the cursor for further events.
 func (r *reactor) unpark(l *lane) {
 	l.resuming, l.state = false, laneParking
 	r.storeParked(l.stream, nil, func(err error) any { return &unparkWritten{l, err} })
@@ -243,19 +250,19 @@ func (r *reactor) unparkWritten(m *unparkWritten) {
 		return
 	}
 	if m.err != nil {
-		r.node.log.Warn("reactions that have caught up are still parked", slog.String("stream", string(l.stream)), slog.Any("error", m.err))
+		r.system.log.Warn("cannot remove the parked row of a stream that has caught up; trying again", slog.String("stream", string(l.stream)), slog.Any("error", m.err))
 		l.attempts = max(l.attempts, 1)
 		r.pauseLane(l)
 		return
 	}
 	delete(r.parked, l.stream)
-	r.node.log.Info("the reactions of a stream have caught up", slog.String("stream", string(l.stream)))
+	r.system.log.Info("the reactions of a parked stream have caught up", slog.String("stream", string(l.stream)))
 	if l.done < l.last {
 		r.enqueue(l)
 		r.startLanes()
 	} else {
 		delete(r.lanes, l.stream)
 	}
-	r.answerSettled()
-	r.advance()
+	r.answerSettleRequests()
+	r.scheduleCursorWrite()
 }

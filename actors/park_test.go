@@ -21,7 +21,7 @@ func TestParkedStream(t *testing.T) {
 	if got := b.metric("atelier_reactor_parked_streams", partition); got != 1 {
 		t.Errorf("%v streams of the partition are parked", got)
 	}
-	for i := range 2 * partitions { // others go on, of its partition, too
+	for i := range 2 * partitions { // reactions of other streams continue, also of its partition
 		slug := fmt.Sprintf("good%d", i)
 		b.claim(slug, "c")
 		if err := b.settle(slug); err != nil {
@@ -53,11 +53,11 @@ func TestParkedStream(t *testing.T) {
 	b.settleAll()
 	b.expectRecorded("bad", "c00", "c01", "c02", "c03", "c04")
 	if err := b.router.ResumeReactions(t.Context(), "slug/bad", false); code(err) != entity.NotFound {
-		t.Errorf("what is not parked is resumed: %v", err)
+		t.Errorf("a stream that is not parked is resumed: %v", err)
 	}
 }
 
-// newParked makes a stream whose second of three claims cannot be reacted to, and waits until it is parked.
+// newParked returns a bench with a parked stream: the reaction to the second of its three claims fails.
 func newParked(t *testing.T) (*bench, *echo) {
 	e := &echo{}
 	b := newBench(t, withEcho(e))
@@ -74,7 +74,7 @@ func newParked(t *testing.T) (*bench, *echo) {
 	return b, e
 }
 
-func TestSkipPassesOverOneEvent(t *testing.T) {
+func TestSkipOneEvent(t *testing.T) {
 	b, _ := newParked(t)
 	b.resume("bad", true)
 	b.eventually(func() bool { return len(b.parked()) == 0 })
@@ -88,8 +88,9 @@ func TestSkipPassesOverOneEvent(t *testing.T) {
 	b.expectRecorded("bad", "c00", "c02", "c03")
 }
 
-// A panic, and an event that cannot be decoded, park their stream and nothing else.
-func TestWhatCannotBeReactedToParksItsStream(t *testing.T) {
+// TestFailingReactionParksOnlyItsStream verifies that a panic and an event that cannot be decoded park their stream and no
+// other.
+func TestFailingReactionParksOnlyItsStream(t *testing.T) {
 	b := newBench(t, withEcho(&echo{}))
 	b.claim("panics", "c")
 	b.append("slug/garbled", persistence.Event{Name: "atelier.slug.v1.SlugClaimed", Payload: []byte{0xff}})
@@ -105,8 +106,9 @@ func TestWhatCannotBeReactedToParksItsStream(t *testing.T) {
 	b.eventually(func() bool { return len(b.parked()) == 1 })
 }
 
-// A retry that a restart cuts off leaves the stream parked where it was, and the next repeats nothing.
-func TestARetryThatIsCutOff(t *testing.T) {
+// TestInterruptedRetry verifies that after a retry that a restart interrupts, the stream is still parked, and the next retry
+// repeats no command.
+func TestInterruptedRetry(t *testing.T) {
 	b, e := newParked(t)
 	begun, release := make(chan struct{}), make(chan struct{})
 	e.failing(func(slug, claim string) error {

@@ -13,45 +13,47 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// commandIndex remembers the replies of commands that carried an id.
-const commandIndex = "command"
-
-// snapshotEvery is how many events a stream takes on before its state is kept again.
+// snapshotEvery is the number of events between two snapshots of a stream.
 const snapshotEvery = 256
 
-// pipeline carries commands of one stream out: it decides against the state as it will be, proposes what follows to the
-// journal, and holds every reply back until what the reply tells of is durable. Many proposals are under way at once, so
-// that an entity is limited by the journal and not by one sync a command.
+// A pipeline applies the commands of one stream. It decides each command against the state with all earlier decisions, whether
+// they are durable or not, proposes the events and rows to the journal, and answers when the changes that the reply reports are
+// durable. Many proposals are in flight at once, so that the journal's throughput limits an entity, and not the time of one
+// sync.
 //
-// A proposal that fails takes everything behind it along: the replies become errors, the state is dropped, and once
-// nothing is under way any more the state is learnt again from the journal.
+// If a proposal fails, the journal accepts none of the later ones: their requests are answered with errors, the state is
+// dropped, and it is loaded again when no proposal is in flight.
 //
-// All methods but outcome run in the entity's actor, until that ends with abandon.
+// All methods except outcome run in the entity's actor. After the actor has called abandon, concludeOrphaned runs in the
+// journal's goroutine. See "The way of a command" in the package comment.
 type pipeline struct {
 	term    *term
 	kind    *kind
 	stream  persistence.Stream
 	machine machine
 	effects *effects
-	// wake makes the actor call settle.
+	// wake sends the actor outcomesReady. It is safe for concurrent use.
 	wake func()
 
-	// known tells whether state and version are those of the journal and what is under way.
-	known             bool
+	// loaded is set while state and version are those of the journal and the proposals in flight.
+	loaded            bool
 	version, revision uint64
-	// kept is the version of the last snapshot.
-	kept uint64
-	// proposed and settled count proposals: those made, and those whose outcome is known.
-	proposed, settled uint64
-	waiting           []pending
-	byID              map[string]uint64
-	marks             marks
-	finished          inbox
-	// concluding serializes the goroutines that answer requests after the actor has ended.
+	// snapshotVersion is the version of the last snapshot.
+	snapshotVersion uint64
+	// proposed counts the proposals, and concluded those with a known outcome. A proposal's number is its ticket.
+	proposed, concluded uint64
+	// waiting has the answers that wait for outcomes, in the order of their tickets.
+	waiting []pending
+	// byID has the ticket of each command with an id that is in flight.
+	byID     map[string]uint64
+	marks    marks
+	outcomes outcomes
+	// concluding serializes the calls of concludeOrphaned.
 	concluding sync.Mutex
 }
 
-// pending is a decision whose outcome is awaited, or an answer that waits behind one.
+// A pending is an answer that waits for the outcome of its own proposal or, if it changes nothing, for the outcome of the last
+// proposal before it.
 type pending struct {
 	ticket   uint64
 	request  *request
@@ -59,109 +61,116 @@ type pending struct {
 	err      error
 	version  uint64
 	snapshot proto.Message
-	// then, where set, goes on with the request in place of an answer; see after.
+	// then, if set, continues with the request instead of an answer; see afterDurable.
 	then func()
-	// proposed tells that the answer became a proposal of its own, and not one that waits behind others'.
+	// proposed is set if ticket is a proposal of this answer, and not of an earlier one.
 	proposed bool
 }
 
-// inbox takes the journal's outcomes, which come from its goroutine. A refusal may come ahead of its turn.
-type inbox struct {
-	mu       sync.Mutex
-	upTo     uint64
-	early    map[uint64]struct{}
+// outcomes collects the outcomes that the journal delivers in its goroutine. A refusal may arrive before the outcomes of
+// earlier proposals.
+type outcomes struct {
+	mu sync.Mutex
+	// upTo is the last ticket before which no outcome is missing; early has the later tickets with an outcome.
+	upTo  uint64
+	early map[uint64]struct{}
+	// failures has the errors of failed proposals that collect has not returned.
 	failures map[uint64]error
-	posted   bool
-	// orphaned: the actor has ended, and outcomes are concluded in the goroutine that brings them.
+	// posted is set from the call of wake until collect.
+	posted bool
+	// orphaned is set when the actor has ended; the goroutine that delivers an outcome then answers the requests.
 	orphaned bool
 }
 
-// take notes an outcome, and tells whether the actor is to be woken for it.
-func (b *inbox) take(ticket uint64, err error) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// add records an outcome, and reports whether processOutcomes must be called: whether more outcomes are complete and no call is
+// on its way.
+func (o *outcomes) add(ticket uint64, err error) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if err != nil {
-		if b.failures == nil {
-			b.failures = map[uint64]error{}
+		if o.failures == nil {
+			o.failures = map[uint64]error{}
 		}
-		b.failures[ticket] = err
+		o.failures[ticket] = err
 	}
-	if ticket != b.upTo+1 {
-		if b.early == nil {
-			b.early = map[uint64]struct{}{}
+	if ticket != o.upTo+1 {
+		if o.early == nil {
+			o.early = map[uint64]struct{}{}
 		}
-		b.early[ticket] = struct{}{}
+		o.early[ticket] = struct{}{}
 		return false
 	}
-	b.upTo++
-	for len(b.early) > 0 {
-		if _, ok := b.early[b.upTo+1]; !ok {
+	o.upTo++
+	for len(o.early) > 0 {
+		if _, ok := o.early[o.upTo+1]; !ok {
 			break
 		}
-		b.upTo++
-		delete(b.early, b.upTo)
+		o.upTo++
+		delete(o.early, o.upTo)
 	}
-	wake := !b.posted || b.orphaned
-	b.posted = true
+	wake := !o.posted || o.orphaned
+	o.posted = true
 	return wake
 }
 
-// orphan makes the goroutine that brings an outcome conclude it, from now on.
-func (b *inbox) orphan() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.orphaned = true
+// markOrphaned makes the goroutines that deliver further outcomes answer the requests.
+func (o *outcomes) markOrphaned() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.orphaned = true
 }
 
-func (b *inbox) isOrphaned() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.orphaned
+func (o *outcomes) isOrphaned() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.orphaned
 }
 
-// collect is up to where all outcomes are known, and those among them that are failures.
-func (b *inbox) collect() (upTo uint64, failures map[uint64]error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.posted = false
-	upTo, failures = b.upTo, b.failures
-	b.failures = nil
+// collect returns the last ticket up to which all outcomes are known, and the errors of the failed proposals among them. Errors
+// of later ones stay for the next call.
+func (o *outcomes) collect() (upTo uint64, failures map[uint64]error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.posted = false
+	upTo, failures = o.upTo, o.failures
+	o.failures = nil
 	for ticket, err := range failures {
 		if ticket > upTo {
-			if b.failures == nil {
-				b.failures = map[uint64]error{}
+			if o.failures == nil {
+				o.failures = map[uint64]error{}
 			}
-			b.failures[ticket] = err
+			o.failures[ticket] = err
 		}
 	}
 	return upTo, failures
 }
 
-// outcome runs in the journal's goroutine.
+// outcome records the outcome of a proposal. It runs in the journal's goroutine.
 func (p *pipeline) outcome(ticket uint64, r persistence.Result) {
 	if r.Err != nil {
 		p.kind.metrics.appendFailures.Inc()
 	}
-	if !p.finished.take(ticket, r.Err) {
+	if !p.outcomes.add(ticket, r.Err) {
 		return
 	}
-	if p.finished.isOrphaned() {
-		p.conclusion()
+	if p.outcomes.isOrphaned() {
+		p.concludeOrphaned()
 		return
 	}
 	p.wake()
 }
 
-// learn makes the state known. While earlier proposals are under way the journal may still move, so it refuses. Those of
-// an actor that failed before this one move the stream's revision, and make what was decided without them a conflict.
-func (p *pipeline) learn() error {
-	if p.known {
+// ensureLoaded loads the state from the journal, unless it is loaded. It returns ErrRetry while earlier proposals are in
+// flight, because the stream may still change. Proposals of an actor that failed before this one are no danger: they advance
+// the revision of the stream, so that a decision without them is refused as a conflict. Other errors are those of the journal.
+func (p *pipeline) ensureLoaded() error {
+	if p.loaded {
 		return nil
 	}
-	if p.settled != p.proposed {
+	if p.concluded != p.proposed {
 		return ErrRetry
 	}
-	v, err := p.term.node.journal.View()
+	v, err := p.term.system.journal.View()
 	if err != nil {
 		return err
 	}
@@ -169,43 +178,44 @@ func (p *pipeline) learn() error {
 	if p.revision, err = v.Revision(p.term.partition, p.stream); err != nil {
 		return err
 	}
-	if p.version, p.kept, err = p.machine.recall(v, p.term.partition, p.stream); err != nil {
+	if p.version, p.snapshotVersion, err = p.machine.load(v, p.term.partition, p.stream); err != nil {
 		return err
 	}
-	p.known = true
+	p.loaded = true
 	p.byID, p.marks = map[string]uint64{}, marks{}
 	return nil
 }
 
-// handle carries a command out.
+// handle decides a command and proposes its changes, and answers it or enqueues the answer: steps 4 to 6 of "The way of a
+// command" in the package comment.
 func (p *pipeline) handle(r *request) {
-	if err := p.learn(); err != nil {
-		p.refuse(r, err)
+	if err := p.ensureLoaded(); err != nil {
+		p.fail(r, err)
 		return
 	}
-	if p.repeated(r) {
+	if p.answerRepeated(r) {
 		return
 	}
-	call := entity.Call{Now: now(p.term.node.clock), Identity: r.command.Identity, Principal: r.command.Principal, Version: p.version + 1}
+	call := entity.Call{Now: now(p.term.system.clock), Identity: r.command.Identity, Principal: r.command.Principal, Version: p.version + 1}
 	d, err := p.decide(call, r.command.Message)
 	next := pending{ticket: p.proposed, request: r, decision: d, err: err}
 	if source := r.command.Source; source != nil && (err == nil || entity.IsRefusal(err)) {
-		next.decision.changes = append(next.decision.changes, p.mark(source, err != nil)...)
+		next.decision.changes = append(next.decision.changes, p.advanceMark(source, err != nil)...)
 	}
 	if !next.decision.empty() {
 		p.propose(&next)
 	}
 	p.kind.metrics.decided(r.arrived)
-	if next.ticket == p.settled {
-		p.finish(next)
+	if next.ticket == p.concluded {
+		p.answer(next)
 		return
 	}
 	p.waiting = append(p.waiting, next)
 }
 
-// decide decides a command of the kind, or the runtime's own command to write missing rows.
+// decide decides a command of the kind, or DeclareEffects, the command of the runtime that writes missing rows.
 func (p *pipeline) decide(call entity.Call, command proto.Message) (decision, error) {
-	if !isDeclaration(command) {
+	if !isDeclareEffects(command) {
 		return p.machine.decide(call, command)
 	}
 	if err := entity.PlatformOnly().Authorize(call.Principal, func(need entity.Need) error {
@@ -217,21 +227,23 @@ func (p *pipeline) decide(call entity.Call, command proto.Message) (decision, er
 	return decision{changes: rows, reply: &wirev1.Done{}}, err
 }
 
-// after goes on with a request that the state allows (err is nil) or refuses it, once everything that the state rests on
-// is durable.
-func (p *pipeline) after(r *request, err error, then func()) {
+// afterDurable calls then, or answers with err if that is a refusal, when every proposal that the state of the decision depends
+// on is durable. If one fails, the request is answered with ErrRetry.
+func (p *pipeline) afterDurable(r *request, err error, then func()) {
 	if err != nil && !entity.IsRefusal(err) {
-		p.refuse(r, err)
+		p.fail(r, err)
 		return
 	}
 	next := pending{ticket: p.proposed, request: r, err: err, then: then}
-	if next.ticket == p.settled {
-		p.finish(next)
+	if next.ticket == p.concluded {
+		p.answer(next)
 		return
 	}
 	p.waiting = append(p.waiting, next)
 }
 
+// propose appends the events and rows of a decision to the journal, with the reply of a command that has an id, and advances
+// version and revision. It also takes a snapshot if one is due, which is saved when the events are durable.
 func (p *pipeline) propose(next *pending) {
 	p.proposed++
 	ticket := p.proposed
@@ -245,7 +257,7 @@ func (p *pipeline) propose(next *pending) {
 	if id != "" {
 		p.byID[id] = ticket
 		next.decision.changes = append(next.decision.changes, persistence.Change{Entry: persistence.Entry{
-			Index: commandIndex, Value: p.commandValue(id), Data: encodeReply(next.decision.reply, p.term.node.clock()),
+			Index: commandIndex, Value: p.commandValue(id), Data: encodeReply(next.decision.reply, p.term.system.clock()),
 		}})
 	}
 	proposal := persistence.Proposal{
@@ -255,55 +267,25 @@ func (p *pipeline) propose(next *pending) {
 	p.version += uint64(len(next.decision.events))
 	p.revision++
 	next.version = p.version
-	if p.version-p.kept >= snapshotEvery {
+	if p.version-p.snapshotVersion >= snapshotEvery {
 		next.snapshot = p.machine.snapshot()
-		p.kept = p.version
+		p.snapshotVersion = p.version
 	}
-	tells, proposed := hasEffects(proposal.Entries), time.Now()
-	p.term.node.journal.Append(proposal, func(result persistence.Result) {
+	changesEffects, proposed := hasEffects(proposal.Entries), time.Now()
+	p.term.system.journal.Append(proposal, func(result persistence.Result) {
 		p.kind.metrics.committed(proposed)
-		if tells {
+		if changesEffects {
 			p.effects.committed(proposal.Entries)
 		}
 		p.outcome(ticket, result)
 	})
 }
 
-func (p *pipeline) commandValue(id string) string { return string(p.stream) + "\x00" + id }
-
-// repeated answers a command whose id or source the stream has carried out, or is carrying out.
-func (p *pipeline) repeated(r *request) bool {
-	if r.command.Source != nil {
-		return p.marked(r)
-	}
-	id := r.command.ID
-	if id == "" {
-		return false
-	}
-	if ticket, ok := p.byID[id]; ok && ticket > p.settled {
-		r.answer(nil, ErrRetry) // its outcome will be in the journal by then
-		return true
-	}
-	v, err := p.term.node.journal.View()
-	if err != nil {
-		p.refuse(r, err)
-		return true
-	}
-	defer v.Close()
-	data, done, err := v.Lookup(p.term.partition, commandIndex, p.commandValue(id), 0)
-	switch {
-	case err != nil:
-		p.refuse(r, err)
-	case done:
-		r.answer(decodeReply(data))
-	}
-	return err != nil || done
-}
-
-// settle gives the replies that have become true, and fails those that will not.
-func (p *pipeline) settle() {
-	upTo, failures := p.finished.collect()
-	p.settled = upTo
+// processOutcomes answers the requests with known outcomes, in the order of their tickets: step 7 of "The way of a command" in
+// the package comment.
+func (p *pipeline) processOutcomes() {
+	upTo, failures := p.outcomes.collect()
+	p.concluded = upTo
 	n := 0
 	for n < len(p.waiting) && p.waiting[n].ticket <= upTo {
 		p.conclude(p.waiting[n], failures[p.waiting[n].ticket])
@@ -316,33 +298,33 @@ func (p *pipeline) settle() {
 	}
 }
 
-// conclude ends one wait. After a failure the journal takes none of the proposals behind it, and an answer that changes
-// nothing was given on a state that did not come to be.
+// conclude answers one waiting request. After a failed proposal, the journal accepts none of the later ones, and answers that
+// change nothing were decided on a state that never became durable.
 func (p *pipeline) conclude(next pending, failure error) {
 	if id := next.request.command.ID; id != "" && p.byID[id] == next.ticket {
 		delete(p.byID, id)
 	}
-	if failure != nil && p.known {
-		p.known = false
-		p.term.node.log.Warn("an append failed", slog.String("stream", string(p.stream)), slog.Any("error", failure))
+	if failure != nil && p.loaded {
+		p.loaded = false
+		p.term.system.log.Warn("a proposal failed; the state is loaded from the journal again", slog.String("stream", string(p.stream)), slog.Any("error", failure))
 	}
 	switch {
-	case !next.proposed && !p.known:
-		p.refuse(next.request, ErrRetry)
+	case !next.proposed && !p.loaded:
+		p.fail(next.request, ErrRetry)
 	case failure != nil:
-		p.refuse(next.request, failure)
+		p.fail(next.request, failure)
 	default:
-		p.finish(next)
+		p.answer(next)
 	}
 }
 
-// finish answers what is durable.
-func (p *pipeline) finish(next pending) {
+// answer answers a request, or calls its continuation, when its decision is durable, and saves the snapshot.
+func (p *pipeline) answer(next pending) {
 	if next.err == nil {
 		p.machine.committed(next.decision)
 	}
 	if next.snapshot != nil {
-		p.keep(next)
+		p.saveSnapshot(next)
 	}
 	if next.then != nil && next.err == nil {
 		next.then()
@@ -351,46 +333,49 @@ func (p *pipeline) finish(next pending) {
 	next.request.answer(next.decision.reply, next.err)
 }
 
-func (p *pipeline) keep(next pending) {
+// saveSnapshot saves a snapshot. It does not wait: a snapshot only shortens later loads.
+func (p *pipeline) saveSnapshot(next pending) {
 	state, err := encodeSnapshot(p.kind.Version, next.snapshot)
 	if err != nil {
-		p.term.node.log.Error("a snapshot cannot be encoded", slog.String("stream", string(p.stream)), slog.Any("error", err))
+		p.term.system.log.Error("cannot encode a snapshot", slog.String("stream", string(p.stream)), slog.Any("error", err))
 		return
 	}
-	p.term.node.journal.SaveSnapshot(p.term.partition, p.term.epoch, p.stream, persistence.Snapshot{Version: next.version, State: state})
+	p.term.system.journal.SaveSnapshot(p.term.partition, p.term.epoch, p.stream, persistence.Snapshot{Version: next.version, State: state})
 }
 
-// abandon ends the pipeline with its actor. What is under way is answered when its outcome is known, since it may be
-// durable; nothing new begins.
+// abandon ends the pipeline when its actor ends. Requests in flight are answered when their outcome is known, since their
+// changes may be durable. No further command may be handled.
 func (p *pipeline) abandon() {
-	p.finished.orphan()
-	p.conclusion()
+	p.outcomes.markOrphaned()
+	p.concludeOrphaned()
 }
 
-// conclusion answers what the journal has decided after the actor has ended.
-func (p *pipeline) conclusion() {
+// concludeOrphaned answers the requests with known outcomes after the actor has ended. It calls no continuation and does not
+// touch the machine.
+func (p *pipeline) concludeOrphaned() {
 	p.concluding.Lock()
 	defer p.concluding.Unlock()
-	upTo, failures := p.finished.collect()
-	p.settled = upTo
+	upTo, failures := p.outcomes.collect()
+	p.concluded = upTo
 	for len(p.waiting) > 0 && p.waiting[0].ticket <= upTo {
 		next := p.waiting[0]
 		p.waiting = p.waiting[1:]
 		failure := failures[next.ticket]
-		p.known = p.known && failure == nil
+		p.loaded = p.loaded && failure == nil
 		switch {
-		case next.then != nil && next.err == nil, !next.proposed && !p.known:
-			p.refuse(next.request, ErrRetry)
+		case next.then != nil && next.err == nil, !next.proposed && !p.loaded:
+			p.fail(next.request, ErrRetry)
 		case failure != nil:
-			p.refuse(next.request, failure)
+			p.fail(next.request, failure)
 		default:
 			next.request.answer(next.decision.reply, next.err)
 		}
 	}
 }
 
-// refuse answers a command that was not carried out, or may not have been.
-func (p *pipeline) refuse(r *request, err error) {
+// fail answers a request with the error of a command that was not applied, or was perhaps applied. Refusals reach the caller as
+// they are; after an unknown outcome only a command with an id or source may be sent again.
+func (p *pipeline) fail(r *request, err error) {
 	var refusal *entity.Error
 	var conflict *persistence.ConflictError
 	var notLeader *persistence.NotLeaderError
@@ -402,41 +387,17 @@ func (p *pipeline) refuse(r *request, err error) {
 	case errors.Is(err, persistence.ErrUnknown) && (r.command.ID != "" || r.command.Source != nil):
 		r.answer(nil, ErrRetry)
 	case errors.Is(err, persistence.ErrUnknown):
-		r.answer(nil, unavailable("the outcome is not known; read it again"))
+		r.answer(nil, unavailable("the outcome of the command is unknown; read the state before you repeat it"))
 	case errors.Is(err, persistence.ErrRefused), errors.Is(err, persistence.ErrClosed):
-		r.answer(nil, unavailable("the journal takes no writes for now"))
+		r.answer(nil, unavailable("the journal accepts no writes at the moment; try again"))
 	default:
-		p.term.node.log.Error("an entity cannot be read", slog.String("stream", string(p.stream)), slog.Any("error", err))
-		r.answer(nil, unavailable("the entity cannot be read for now"))
+		p.term.system.log.Error("cannot read an entity", slog.String("stream", string(p.stream)), slog.Any("error", err))
+		r.answer(nil, unavailable("the entity cannot be read at the moment; try again"))
 	}
 }
 
-// blank tells whether the stream is one of which there is nothing.
-func (p *pipeline) blank() bool { return p.known && p.version == 0 && p.revision == 0 }
+// isBlank reports whether nothing was ever written to the stream.
+func (p *pipeline) isBlank() bool { return p.loaded && p.version == 0 && p.revision == 0 }
 
-// idle tells whether nothing is under way.
-func (p *pipeline) idle() bool { return len(p.waiting) == 0 && p.proposed == p.settled }
-
-// encodeReply encodes the reply of a command that is stored at a time.
-func encodeReply(m proto.Message, at time.Time) []byte {
-	if m == nil {
-		m = &wirev1.Done{}
-	}
-	payload, err := proto.Marshal(m)
-	if err != nil {
-		return nil
-	}
-	b, _ := proto.Marshal(&wirev1.Reply{Name: entity.MessageName(m), Payload: payload, At: at.UnixMilli()})
-	return b
-}
-
-func decodeReply(b []byte) (proto.Message, error) {
-	if len(b) == 0 {
-		return &wirev1.Done{}, nil
-	}
-	var r wirev1.Reply
-	if err := proto.Unmarshal(b, &r); err != nil {
-		return nil, err
-	}
-	return entity.Message(r.GetName(), r.GetPayload())
-}
+// isIdle reports whether no request waits and no proposal is in flight.
+func (p *pipeline) isIdle() bool { return len(p.waiting) == 0 && p.proposed == p.concluded }

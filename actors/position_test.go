@@ -10,8 +10,8 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// TestPositionBeyondTheLastRow asks for rows behind one that is not there, as after the loss of a part of the history.
-func TestPositionBeyondTheLastRow(t *testing.T) {
+// TestPositionAfterLastRow queries rows after a position that does not exist, as after the loss of a part of the history.
+func TestPositionAfterLastRow(t *testing.T) {
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")
 	b.write("ws_1", 1, 3)

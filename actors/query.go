@@ -10,26 +10,27 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// scanBudget bounds the rows that one page passes over in search of those it wants; such a page is short.
+// scanBudget limits the rows that one page reads without returning them. A page that reaches it is short, and the caller
+// continues behind it.
 const scanBudget = 4096
 
-// querying is a machine that answers some messages from a view, off the actor: what is in a view is durable, and waits
-// behind nothing.
+// A querying machine answers queries from a view, outside the actor. Everything in a view is durable, so that a query waits for
+// no proposal.
 type querying interface {
 	isQuery(m proto.Message) bool
-	query(at place, m proto.Message) (proto.Message, error)
-	// recent returns what a query needs and the journal's indexes do not have yet. It is called in the actor, and its
-	// result is read off it; known reports whether the machine's state agrees with the journal.
-	recent(q proto.Message, known bool) any
+	query(src source, m proto.Message) (proto.Message, error)
+	// recent returns the rows that a query needs and that the indexes of the journal may lack. It runs in the actor, and its
+	// result is read concurrently. loaded is set if the machine has the state of the journal.
+	recent(q proto.Message, loaded bool) any
 }
 
-// place is where an entity's rows are read.
-type place struct {
+// A source is one entity's part of a view of the journal.
+type source struct {
 	view      persistence.View
 	partition persistence.Partition
 	stream    persistence.Stream
 	identity  string
-	// recent is what the machine adds to the view; see querying.
+	// recent is the result of querying.recent.
 	recent any
 }
 
@@ -38,39 +39,39 @@ func (e *entityActor) isQuery(r *request) bool {
 	return ok && m.isQuery(r.command.Message)
 }
 
-// query answers from a view that is opened after recent was called. It has every row that recent tells of as durable, and
-// maybe index entries that were not there yet: its IndexMark tells which rows and read counts are in the indexes, so that
-// each is counted once.
+// query answers a query from a view that is opened after the call of recent. The view has every row that recent reports as
+// durable, and perhaps index entries that were missing at that time. The view's IndexMark tells which rows and read counts its
+// indexes have, so that each is counted once.
 func (e *entityActor) query(r *request) {
 	m := e.own.machine.(querying)
-	// Where the state cannot be learnt now, the answer finds in its view what it needs.
-	known := e.own.learn() == nil
-	recent := m.recent(r.command.Message, known)
-	e.answer(r, func(at place) (proto.Message, error) {
-		at.recent = recent
-		return m.query(at, r.command.Message)
+	// If the state cannot be loaded now, the answer reads the rows from its view.
+	loaded := e.own.ensureLoaded() == nil
+	recent := m.recent(r.command.Message, loaded)
+	e.answerFromView(r, func(src source) (proto.Message, error) {
+		src.recent = recent
+		return m.query(src, r.command.Message)
 	})
 }
 
-// answer reads a view off the actor and answers with what read returns.
-func (e *entityActor) answer(r *request, read func(place) (proto.Message, error)) {
+// answerFromView opens a view in a goroutine of its own and answers with the result of read.
+func (e *entityActor) answerFromView(r *request, read func(source) (proto.Message, error)) {
 	p := e.own
 	go func() {
-		v, err := e.term.node.journal.View()
+		v, err := e.term.system.journal.View()
 		if err != nil {
-			p.refuse(r, err)
+			p.fail(r, err)
 			return
 		}
 		defer v.Close()
 		defer func() {
 			if reason := recover(); reason != nil {
-				e.term.node.log.Error("a query panicked", slog.String("kind", r.command.Kind), slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
+				e.term.system.log.Error("a query panicked", slog.String("kind", r.command.Kind), slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
 				r.answer(nil, entity.Errorf(entity.Internal, "the query failed"))
 			}
 		}()
-		reply, err := read(place{view: v, partition: e.term.partition, stream: p.stream, identity: e.identity})
+		reply, err := read(source{view: v, partition: e.term.partition, stream: p.stream, identity: e.identity})
 		if err != nil {
-			p.refuse(r, err)
+			p.fail(r, err)
 			return
 		}
 		r.answer(reply, nil)

@@ -17,19 +17,19 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// kept is a row as the dumb model keeps it.
-type kept struct {
+// A modelRow is a row of the model, which has all rows in a slice.
+type modelRow struct {
 	seq uint64
 	op  *activityv1.Operation
 }
 
-func (k kept) at(path string) bool { return k.op.GetPath() == path || k.op.GetFromPath() == path }
+func (k modelRow) at(path string) bool { return k.op.GetPath() == path || k.op.GetFromPath() == path }
 
-func (k kept) below(path string) bool {
+func (k modelRow) below(path string) bool {
 	return strings.HasPrefix(k.op.GetPath(), path+"/") || strings.HasPrefix(k.op.GetFromPath(), path+"/")
 }
 
-func (k kept) selected(q *activityv1.ReadFeed) bool {
+func (k modelRow) selected(q *activityv1.ReadFeed) bool {
 	switch {
 	case !q.GetReads() && k.op.GetKind() == activityv1.Kind_KIND_READ:
 		return false
@@ -57,8 +57,8 @@ func drawOperation(t *rapid.T) *activityv1.Operation {
 	return op
 }
 
-// TestPagesAgreeWithADumbModel walks the feed in every way and compares the rows with a filter over all of them.
-func TestPagesAgreeWithADumbModel(t *testing.T) {
+// TestPagesMatchModel reads the feed with every kind of query and compares the rows with a filter over all rows.
+func TestPagesMatchModel(t *testing.T) {
 	b := newBench(t)
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -70,17 +70,17 @@ func TestPagesAgreeWithADumbModel(t *testing.T) {
 		for _, path := range []string{"", "a", "a/b", "a/b/c", "ab", "none"} {
 			for bits := range 8 {
 				q := &activityv1.ReadFeed{Path: path, Subtree: bits&1 > 0 && path != "", Reads: bits&2 > 0, Descending: bits&4 > 0, Limit: 7}
-				compare(rt, rows, q, b.walk(rt, id, q))
+				compare(rt, rows, q, b.readAll(rt, id, q))
 			}
 		}
 	})
 }
 
-// fill records operations one by one, and keeps those of which a row was made. Now and then index entries are written,
-// or the process is replaced by another.
-func (b *bench) fill(t *rapid.T, id string, ops []*activityv1.Operation) []kept {
-	var rows []kept
-	b.dumb = dumbAuthors{}
+// fill records operations one by one and returns the rows that follow. From time to time index entries are written, or the
+// system is restarted.
+func (b *bench) fill(t *rapid.T, id string, ops []*activityv1.Operation) []modelRow {
+	var rows []modelRow
+	b.dumb = modelAuthors{}
 	for _, op := range ops {
 		b.clock.Advance(time.Duration(rapid.SampledFrom([]int{0, 1, 1000, 400_000}).Draw(t, "pause")) * time.Millisecond)
 		switch rapid.IntRange(0, 19).Draw(t, "meanwhile") {
@@ -91,7 +91,7 @@ func (b *bench) fill(t *rapid.T, id string, ops []*activityv1.Operation) []kept 
 		}
 		head := b.mustAsk(record(id, op)).(*activityv1.Recorded).GetSeq()
 		if uint64(len(rows)) < head {
-			rows = append(rows, kept{head, op})
+			rows = append(rows, modelRow{head, op})
 		}
 		b.dumb.count(op, b.clock.Now().UnixMilli())
 	}
@@ -103,15 +103,15 @@ func (b *bench) writeIndexes(id string) {
 	b.mustAsk(entity.Command{Kind: entity.KindActivity, Identity: id, Principal: entity.Platform(), Message: &activityv1.WriteIndexes{}})
 }
 
-// dumbAuthors are the readers and writers of each path, counted one by one, and who wrote last.
-type dumbAuthors map[string]*dumbPath
+// modelAuthors has the readers and writers of each path, counted one by one, and the last writer.
+type modelAuthors map[string]*dumbPath
 
 type dumbPath struct {
 	readers map[string]*activityv1.Reader
 	writer  string
 }
 
-func (d dumbAuthors) count(op *activityv1.Operation, at int64) {
+func (d modelAuthors) count(op *activityv1.Operation, at int64) {
 	reads := op.GetKind() == activityv1.Kind_KIND_READ
 	if !reads && op.GetKind() != activityv1.Kind_KIND_WRITE && op.GetKind() != activityv1.Kind_KIND_CREATE && op.GetKind() != activityv1.Kind_KIND_RENAME {
 		return
@@ -134,8 +134,8 @@ func (d dumbAuthors) count(op *activityv1.Operation, at int64) {
 	path.writer = actor
 }
 
-// order is a path's readers, the most recently active first.
-func (d dumbAuthors) order(path string) []*activityv1.Reader {
+// order returns the readers of a path, the most recently active first.
+func (d modelAuthors) order(path string) []*activityv1.Reader {
 	if d[path] == nil {
 		return nil
 	}
@@ -144,7 +144,7 @@ func (d dumbAuthors) order(path string) []*activityv1.Reader {
 	})
 }
 
-// compareAuthors walks the seen-by pages of every path, and asks who wrote last.
+// compareAuthors compares the seen-by pages and the latest writer of every path with the model.
 func (b *bench) compareAuthors(t *rapid.T, id string) {
 	ask := func(m activityv1.Query) proto.Message {
 		return b.mustAsk(entity.Command{Kind: entity.KindActivity, Identity: id, Principal: person("usr_1"), Message: m})
@@ -171,8 +171,8 @@ func (b *bench) compareAuthors(t *rapid.T, id string) {
 	}
 }
 
-// walk is the seqs that pages give until their end.
-func (b *bench) walk(t *rapid.T, id string, q *activityv1.ReadFeed) []string {
+// readAll returns the seqs of all pages of a query.
+func (b *bench) readAll(t *rapid.T, id string, q *activityv1.ReadFeed) []string {
 	var found []string
 	for range 100 {
 		m, err := b.ask(entity.Command{Kind: entity.KindActivity, Identity: id, Principal: person("usr_1"), Message: q})
@@ -190,11 +190,11 @@ func (b *bench) walk(t *rapid.T, id string, q *activityv1.ReadFeed) []string {
 		}
 		q.Position = page.GetNext()
 	}
-	t.Fatalf("the walk %v does not end", q)
+	t.Fatalf("the pages of %v do not end", q)
 	return nil
 }
 
-func compare(t *rapid.T, rows []kept, q *activityv1.ReadFeed, found []string) {
+func compare(t *rapid.T, rows []modelRow, q *activityv1.ReadFeed, found []string) {
 	var want []string
 	for _, row := range rows {
 		if row.selected(q) {
@@ -250,7 +250,7 @@ func TestSeenByCountsEveryRead(t *testing.T) {
 	}
 }
 
-func TestFoldedOperationsSurviveARestart(t *testing.T) {
+func TestFoldedOperationsSurviveRestart(t *testing.T) {
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")
 	op := operation(activityv1.Kind_KIND_WRITE, "app/node_modules/x/index.js")
@@ -289,7 +289,7 @@ func TestLatestWriters(t *testing.T) {
 	}
 }
 
-func TestAnIntentIsCompletedOnce(t *testing.T) {
+func TestIntentIsCompletedOnce(t *testing.T) {
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")
 	send := func(m activityv1.Command) uint64 {
@@ -298,7 +298,7 @@ func TestAnIntentIsCompletedOnce(t *testing.T) {
 	send(&activityv1.Intend{Intent: &activityv1.Intent{Id: "i1", Operation: operation(activityv1.Kind_KIND_CREATE, "a")}})
 	send(&activityv1.Intend{Intent: &activityv1.Intent{Id: "i2", Operation: operation(activityv1.Kind_KIND_CREATE, "b")}})
 	b.restart()
-	found, err := b.system.Identities(activity.OpenIntents)
+	found, err := b.system.IndexOwners(b.router.Partition("ws_1"), activity.OpenIntents, "", 10)
 	if err != nil || !slices.Equal(found, []string{"ws_1"}) {
 		t.Errorf("open intents are in %v, %v", found, err)
 	}
@@ -315,7 +315,7 @@ func TestAnIntentIsCompletedOnce(t *testing.T) {
 	if got := send(&activityv1.Complete{IntentId: "i2"}); got != 1 {
 		t.Errorf("an abandoned intent is completed at %d", got)
 	}
-	if found, _ := b.system.Identities(activity.OpenIntents); len(found) != 0 {
+	if found, _ := b.system.IndexOwners(b.router.Partition("ws_1"), activity.OpenIntents, "", 10); len(found) != 0 {
 		t.Errorf("open intents are left in %v", found)
 	}
 }

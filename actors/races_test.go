@@ -12,8 +12,8 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// leavingActivity has activity hold back what it flushes when it leaves memory, and returns what releases it. The
-// workspace stays in memory.
+// leavingActivity delays the flush of an activity entity that passivates, and returns the function that ends the delay. The
+// workspace stays active.
 func leavingActivity(b *bench) (release func()) {
 	b.t.Helper()
 	b.createWorkspace("ws_1", "usr_1")
@@ -26,7 +26,7 @@ func leavingActivity(b *bench) (release func()) {
 	return <-held
 }
 
-// workspaceAnswers asks the workspace for something.
+// workspaceAnswers waits for the answer to a query of the workspace.
 func (b *bench) workspaceAnswers() {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
@@ -36,8 +36,9 @@ func (b *bench) workspaceAnswers() {
 	}
 }
 
-// A command may wait for an owned entity that is leaving when its owner is asked to leave as well.
-func TestOwnerStaysForAnOwnedEntityThatComesBack(t *testing.T) {
+// TestOwnerStaysActiveForReactivatedEntity has a command wait for an owned entity that passivates when its owner is asked to
+// passivate as well.
+func TestOwnerStaysActiveForReactivatedEntity(t *testing.T) {
 	b := newBench(t, func(b *bench) { b.idle = time.Minute })
 	release := leavingActivity(b)
 	recorded := make(chan error, 1)
@@ -58,8 +59,8 @@ func TestOwnerStaysForAnOwnedEntityThatComesBack(t *testing.T) {
 	b.workspaceAnswers()
 }
 
-// An entity that fails while it is leaving takes commands again.
-func TestEntityThatFailsWhileItLeaves(t *testing.T) {
+// TestEntityFailsWhilePassivating verifies that an entity that fails while it passivates handles commands again.
+func TestEntityFailsWhilePassivating(t *testing.T) {
 	b := newBench(t, func(b *bench) { b.idle = time.Minute })
 	b.createWorkspace("ws_1", "usr_1")
 	b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_WRITE, "a")))
@@ -80,8 +81,8 @@ func TestEntityThatFailsWhileItLeaves(t *testing.T) {
 	}
 }
 
-// The metrics of a partition are those of its latest term, however late the one before ends.
-func TestParkedStreamsAreCountedAfterANewTerm(t *testing.T) {
+// TestMetricsOfLatestTerm verifies that the latest term sets the metrics of a partition, even if the term before ends later.
+func TestMetricsOfLatestTerm(t *testing.T) {
 	b, _ := newParked(t)
 	p := b.router.Partition("bad")
 	for range 20 {

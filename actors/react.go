@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	// reactionTimeout bounds the reaction to one row of a Trail, and one attempt of one command.
+	// reactionTimeout limits the reaction to one event or row, and each attempt of one command.
 	reactionTimeout = 10 * time.Second
-	// batchEvents, batchBytes and batchRows bound what a lane does before it lets others run: the events that are reacted
-	// to, their bytes, and the events read.
+	// batchEvents, batchBytes and batchRows limit the batch of a lane's turn: the events with reactions, their bytes, and the
+	// events that are read.
 	batchEvents = 32
 	batchBytes  = 256 << 10
 	batchRows   = 1024
-	// laneCommands bounds the commands in flight of one lane: a change of a person may concern every workspace that they
-	// belong to. allCommands bounds those of all lanes.
+	// laneCommands limits the commands in flight of one lane: a change of a user may concern every workspace that the user is a
+	// member of. allCommands limits those of all lanes.
 	laneCommands = 32
 	allCommands  = 512
 )
 
-// run is what a lane's goroutine knows: it reacts to the events of a stream from a version to another.
+// A run is one turn of a lane in a goroutine of its own: the reactions to the events of a stream from one version to another.
 type run struct {
-	node      *System
+	system    *System
 	partition persistence.Partition
 	stream    persistence.Stream
 	from, to  uint64
@@ -39,15 +39,16 @@ type run struct {
 	progress  *progress
 }
 
-// batch is what a run reads at once: events that are reacted to, and up to where it has read.
+// A batch is the events with reactions that a run has read, and the version and sequence up to which it has read.
 type batch struct {
 	events        []persistence.Event
 	end, sequence uint64
-	// err is why the event after end could not be read.
+	// err is the reason why the event after end could not be read; nil: the batch is complete.
 	err error
 }
 
-func (r *run) carryOut(ctx context.Context) *laneEnded {
+// reactToBatch reads a batch and runs its reactions in order, up to the first that fails.
+func (r *run) reactToBatch(ctx context.Context) *laneEnded {
 	ended := &laneEnded{done: r.from - 1, low: r.low}
 	c := r.load()
 	for _, event := range c.events {
@@ -57,7 +58,7 @@ func (r *run) carryOut(ctx context.Context) *laneEnded {
 		}
 		r.progress = nil
 		ended.reacted++
-		r.node.metrics.reactions.WithLabelValues("done").Inc()
+		r.system.metrics.reactions.WithLabelValues("done").Inc()
 	}
 	if c.end >= r.from {
 		ended.done, ended.low = c.end, c.sequence+1
@@ -66,11 +67,10 @@ func (r *run) carryOut(ctx context.Context) *laneEnded {
 	return ended
 }
 
-// load reads the next events of the stream. They are copied, so that nothing of the journal is held while they are
-// reacted to.
+// load reads the next batch of the stream. It copies the events, so that no view is open while their reactions run.
 func (r *run) load() (c batch) {
 	c.end = r.from - 1
-	v, err := r.node.journal.View()
+	v, err := r.system.journal.View()
 	if err != nil {
 		c.err = err
 		return c
@@ -88,7 +88,7 @@ func (r *run) load() (c batch) {
 		if event.Version > r.to || len(c.events) == batchEvents || size >= batchBytes || rows == batchRows {
 			return c
 		}
-		if r.node.reacts(event) {
+		if r.system.reacts(event) {
 			event.Payload = bytes.Clone(event.Payload)
 			c.events = append(c.events, event)
 			size += len(event.Payload)
@@ -102,11 +102,12 @@ func (r *run) load() (c batch) {
 	return c
 }
 
-// react carries out one event's reactions. A panic is an error like others.
+// react runs the reactions to one event: step 3 of "The way of a reaction" in the package comment. It returns a panic as an
+// error.
 func (r *run) react(ctx context.Context, event persistence.Event) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			r.node.log.Error("a reaction panicked", slog.String("stream", string(r.stream)), slog.Uint64("version", event.Version),
+			r.system.log.Error("a reaction panicked", slog.String("stream", string(r.stream)), slog.Uint64("version", event.Version),
 				slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
 			err = fmt.Errorf("the reaction panicked: %v", reason)
 		}
@@ -115,23 +116,24 @@ func (r *run) react(ctx context.Context, event persistence.Event) (err error) {
 	defer cancel()
 	kind, identity, _ := strings.Cut(string(r.stream), "/")
 	if kind == entity.KindActivity {
-		return r.node.trail.React(limited, identity, event.Payload)
+		return r.system.trail.React(limited, identity, event.Payload)
 	}
-	reactions, err := r.node.reactionsTo(kind, identity, event)
+	reactions, err := r.system.reactionsTo(kind, identity, event)
 	if err != nil {
 		return err
 	}
 	return r.sendAll(ctx, event, reactions)
 }
 
-// numbered is a reaction with the number of its command; that of Otherwise is one higher.
+// numbered is a reaction with the number of its command in the event's reactions, by which the target's mark identifies it. The
+// command Otherwise has the next number.
 type numbered struct {
 	entity.Reaction
 	index uint32
 }
 
-// sendAll sends the commands of an event: those of one target in their order, those of different targets side by side.
-// A target that fails does not keep the others from their commands.
+// sendAll sends the commands of an event: in order to each target, concurrently to different targets. If a target fails, the
+// others still get their commands; the next attempt repeats only the failed ones.
 func (r *run) sendAll(ctx context.Context, event persistence.Event, reactions []entity.Reaction) error {
 	all := byTarget(reactions)
 	if r.progress == nil || r.progress.version != event.Version || len(r.progress.done) != len(all) {
@@ -153,30 +155,32 @@ func (r *run) sendAll(ctx context.Context, event persistence.Event, reactions []
 	return group.Wait()
 }
 
-// byTarget groups reactions by the entity that they are for. Where one depends on another's outcome all are one group:
-// what a refusal leads to may be for a target that has other commands, and a target takes commands in their order only.
+// byTarget groups reactions by their target. If a reaction depends on the outcome of another command, all reactions are one
+// group, because the command after a refusal may be for a target with other commands, and each target gets its commands in
+// order.
 func byTarget(reactions []entity.Reaction) [][]numbered {
 	var all [][]numbered
-	place := map[string]int{}
-	together := false
+	groupOf := map[string]int{}
+	isDependent := false
 	for _, x := range reactions {
-		together = together || x.Otherwise != nil || x.Condition != nil
+		isDependent = isDependent || x.Otherwise != nil || x.Condition != nil
 	}
 	for i, x := range reactions {
 		target := ""
-		if !together {
+		if !isDependent {
 			target = key(x.Kind, x.Identity)
 		}
-		n, ok := place[target]
+		n, ok := groupOf[target]
 		if !ok {
 			n = len(all)
-			place[target], all = n, append(all, nil)
+			groupOf[target], all = n, append(all, nil)
 		}
 		all[n] = append(all[n], numbered{x, uint32(2 * i)})
 	}
 	return all
 }
 
+// sendInOrder sends the commands of one group. It returns the first error that is no refusal.
 func (r *run) sendInOrder(ctx context.Context, event persistence.Event, reactions []numbered) error {
 	for _, x := range reactions {
 		if x.Condition != nil {
@@ -207,17 +211,19 @@ func (r *run) sendInOrder(ctx context.Context, event persistence.Event, reaction
 	return nil
 }
 
+// source returns the source that identifies a command to its target.
 func (r *run) source(event persistence.Event, index uint32) *entity.Source {
 	return &entity.Source{
 		Partition: uint16(r.partition), Stream: string(event.Stream), Version: event.Version, Sequence: event.Sequence, Index: index,
 	}
 }
 
-// send sends one command, and returns the error with which its target refused it for good apart from others.
+// send sends one command. It returns the error of a refusal, which a retry would not change, as refused, and any other error as
+// err.
 func (r *run) send(ctx context.Context, event persistence.Event, c entity.Command, source *entity.Source) (refused, err error) {
 	select {
-	case r.node.commands <- struct{}{}:
-		defer func() { <-r.node.commands }()
+	case r.system.commands <- struct{}{}:
+		defer func() { <-r.system.commands }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -227,14 +233,14 @@ func (r *run) send(ctx context.Context, event persistence.Event, c entity.Comman
 		c.Principal = entity.Platform()
 	}
 	c.RequestID, c.Source = event.RequestID, source
-	if _, err = r.node.ask(ctx, c); entity.IsRefusal(err) {
+	if _, err = r.system.ask(ctx, c); entity.IsRefusal(err) {
 		return err, nil
 	}
 	return nil, err
 }
 
 func (r *run) logRefusal(event persistence.Event, c entity.Command, refused error) {
-	r.node.metrics.reactions.WithLabelValues("refused").Inc()
-	r.node.log.Error("a reaction was refused", slog.String("stream", string(event.Stream)), slog.String("event", event.Name),
+	r.system.metrics.reactions.WithLabelValues("refused").Inc()
+	r.system.log.Error("a reaction was refused", slog.String("stream", string(event.Stream)), slog.String("event", event.Name),
 		slog.String("command", entity.MessageName(c.Message)), slog.Any("error", refused))
 }

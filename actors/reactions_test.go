@@ -19,8 +19,8 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// echo reacts to the claims of slugs: each has a row recorded in the workspace ws_log, whose path tells slug and claim.
-// It fails as a test wants.
+// echo reacts to claims of slugs: each records a row in the workspace ws_log, with a path of the slug and the claim. A test can
+// make it fail.
 type echo struct {
 	mu   sync.Mutex
 	fail func(slug, claim string) error
@@ -43,7 +43,7 @@ func (e *echo) react(slug string, event proto.Message) []entity.Reaction {
 	return []entity.Reaction{{Command: record("ws_log", operation(activityv1.Kind_KIND_CREATE, slug+"/"+claimed.GetWorkspaceName()))}}
 }
 
-// send sends a reaction's command on, unless a test wants it to fail.
+// send sends the command of a reaction, unless the test makes it fail.
 func (e *echo) send(ctx context.Context, b *bench, c entity.Command) (proto.Message, error) {
 	e.mu.Lock()
 	fail := e.fail
@@ -69,7 +69,7 @@ func (b *bench) slug(identity string, m proto.Message) {
 	b.mustAsk(entity.Command{Kind: entity.KindSlug, Identity: identity, Principal: entity.Platform(), Message: m})
 }
 
-// claim claims a slug and releases it, so that it can be claimed again: two events, of which the first is reacted to.
+// claim claims and releases a slug, so that it can be claimed again. The first of the two events has a reaction.
 func (b *bench) claim(slug, claim string) {
 	b.t.Helper()
 	b.slug(slug, &slugv1.ClaimSlug{WorkspaceId: "ws_" + slug, WorkspaceName: claim, CreatorId: "usr_1"})
@@ -91,7 +91,7 @@ func (b *bench) settleAll() {
 	}
 }
 
-// recorded are the rows of ws_log that a slug's claims led to, in the order of their recording.
+// recorded returns the rows of ws_log for the claims of a slug, in order.
 func (b *bench) recorded(slug string) []string {
 	b.t.Helper()
 	v, err := b.journal.View()
@@ -205,7 +205,7 @@ func TestSettleWaitsForItsOwnStreamOnly(t *testing.T) {
 	b.expectRecorded("slow", "c")
 }
 
-// append appends events past the actors.
+// append appends events to the journal without the actors.
 func (b *bench) append(stream persistence.Stream, events ...persistence.Event) {
 	b.t.Helper()
 	_, identity, _ := strings.Cut(string(stream), "/")
@@ -233,7 +233,7 @@ func (b *bench) propose(p persistence.Proposal) {
 	}
 }
 
-func TestAFanOutDelaysNobody(t *testing.T) {
+func TestFanOutDelaysNoOtherStream(t *testing.T) {
 	const targets = 2000
 	var inFlight, most atomic.Int64
 	begun, release := make(chan struct{}), make(chan struct{})

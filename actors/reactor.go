@@ -20,59 +20,60 @@ import (
 
 const (
 	reactorKind = "reactor"
-	// cursorIndex holds the durable cursor of a partition's reactor.
+	// cursorIndex has the durable cursor of a partition's reactor.
 	cursorIndex = "reactor"
-	// passedEvents is how far the cursor may advance over events without reactions before it is written.
+	// passedEvents is the number of events without reactions after which the cursor is written.
 	passedEvents = 4096
-	// reactedEvents and cursorPause bound how many events, and for how long, are reacted to before the cursor is written.
+	// The cursor is written after reactedEvents events with reactions, or cursorPause after the first one of them.
 	reactedEvents = 256
 	cursorPause   = 100 * time.Millisecond
-	// feedStep bounds the events that the reactor reads between two messages.
+	// feedStep limits the events that the reactor reads between two messages.
 	feedStep = 4096
-	// maxLanes bounds the streams of a partition with reactions that are not done. Beyond it the feed is not read.
+	// maxLanes limits the streams of a partition with open reactions. At the limit the reactor stops reading the feed.
 	maxLanes = 16384
-	// runningLanes bounds the lanes of a partition that run at the same time.
+	// runningLanes limits the lanes of a partition that run at the same time.
 	runningLanes = 64
 )
 
-// Trail has the activity of workspaces that have rows in a list reacted to. Without it a reactor passes over activity,
-// which is most of what a journal holds.
+// A Trail has the reactions to the activity of workspaces that have rows in a list. Without it a reactor skips activity, which
+// is most of the events in a journal.
 type Trail struct {
-	// List is the list that says which workspaces; Begins is the event that puts the first row there.
+	// List is the list that the workspaces have rows in. Begins is the name of the event that adds a workspace's first row.
 	List   string
 	Begins string
-	// React is called with each row, as it is stored, in the order of the workspace's rows. Errors are tried again.
+	// React is called with each stored row, in the order of the workspace's rows. It is called again with the same row after an
+	// error or a crash. It does not keep row.
 	React func(ctx context.Context, workspaceID string, row []byte) error
 }
 
-// reactor carries out the reactions to a partition's events:
+// A reactor runs the reactions to a partition's events. See "The way of a reaction" in the package comment.
 //
 //	feed ──read──► dispatch ──► lane of the event's stream ──start──► goroutine: load, react, send the commands
 //	                                 ▲                                     │
 //	                                 └── retry, after a pause ◄── failed ◄─┤
 //	                                                 └─ too often ─► park  └─► done ──► cursor
 //
-// A lane carries out the reactions to one stream in their order; the lanes of different streams run concurrently. The
-// durable cursor is a low-water mark: every event at or before it is done, or its stream is parked from that event or an
-// earlier one. After a crash the events behind the cursor are reacted to again, and the targets of the commands recognize
-// those that they have carried out; see marks.
+// A lane runs the reactions to one stream in order; the lanes of different streams run concurrently. The durable cursor is a
+// low-water mark: the reactions to every event at or before it are done, or its stream is parked from that event or an earlier
+// one. After a crash the reactions to the events after the cursor run again, and the targets recognize the commands that they
+// have applied; see marks.
 //
-// All methods but those of run are called in the reactor's actor.
+// All methods except those of run are called in the reactor's actor.
 type reactor struct {
-	node    *System
+	system  *System
 	term    *term
 	mailbox *mailbox
 	self    *actor.PID
 
-	// running ends with this actor.
+	// running is canceled when this actor ends.
 	running context.Context
 	end     context.CancelFunc
 
-	// recalled is set once the durable state has been read: the cursor, the parked streams, and trailed, the workspaces
-	// whose activity has reactions.
-	recalled bool
-	trailed  map[string]bool
-	parked   map[persistence.Stream]*journalv1.Parked
+	// loaded is set when the durable state has been read: the cursor, parked, and trailWorkspaces, the workspaces with rows in
+	// the Trail's list.
+	loaded          bool
+	trailWorkspaces map[string]bool
+	parked          map[persistence.Stream]*journalv1.Parked
 
 	// read is the sequence of the last event that was read from the feed.
 	read  uint64
@@ -80,34 +81,34 @@ type reactor struct {
 	retry *time.Timer
 
 	lanes map[persistence.Stream]*lane
-	// full tells that the feed is not read on until a lane has ended.
+	// full is set while the feed is not read because there are maxLanes lanes.
 	full    bool
 	ready   queue
 	started int
-	// waiting are the callers of Settle whose events may not have been read yet.
-	waiting []*settle
+	// waiting has the requests of Settle for events that may not have been read yet.
+	waiting []*settleRequest
 
 	cursor cursor
 }
 
-// cursor is the state of the durable cursor.
+// cursor is the state of writing the durable cursor.
 type cursor struct {
 	written uint64
-	// tried is how far the feed was read when the cursor was last to be written: an event that is not done may have kept
-	// it from advancing.
+	// tried is the position in the feed at which the cursor was last to be written. An event with open reactions may have
+	// prevented its advance.
 	tried   uint64
 	writing bool
 	timer   *time.Timer
-	// reacted counts the events that were reacted to since the last write.
+	// reacted counts the events with reactions since the last write.
 	reacted int
 }
 
 type (
-	// readOn has the reactor go on reading the feed; retried tells that it does so after a failure.
-	readOn struct{ retried bool }
-	// writeCursor has the reactor write its cursor.
+	// continueReading makes the reactor read on; retried is set if it does so after a failure.
+	continueReading struct{ retried bool }
+	// writeCursor makes the reactor write its cursor.
 	writeCursor struct{}
-	// cursorWritten tells the outcome of writing the cursor.
+	// cursorWritten is the outcome of writing the cursor.
 	cursorWritten struct {
 		sequence uint64
 		err      error
@@ -118,22 +119,22 @@ func (r *reactor) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *actor.Started:
 		r.start(ctx.Self())
-	case advanced:
-		r.term.told.Store(false)
-		r.follow()
-	case readOn:
+	case feedGrew:
+		r.term.notified.Store(false)
+		r.readOn()
+	case continueReading:
 		if m.retried {
 			r.retry = nil
 		}
-		r.follow()
-	case *settle:
+		r.readOn()
+	case *settleRequest:
 		m.upTo = r.term.sequence.Load()
 		r.waiting = append(r.waiting, m)
-		r.follow()
+		r.readOn()
 	case *laneEnded:
-		r.ended(m)
+		r.handleLaneEnded(m)
 	case laneDue:
-		r.due(m.lane)
+		r.requeue(m.lane)
 	case *parkWritten:
 		r.parkWritten(m)
 	case *unparkWritten:
@@ -144,7 +145,7 @@ func (r *reactor) Receive(ctx actor.Context) {
 		r.skipWritten(m)
 	case writeCursor:
 		r.cursor.timer = nil
-		r.write()
+		r.writeCursor()
 	case cursorWritten:
 		r.cursorWritten(m)
 	case *actor.Restarting:
@@ -157,16 +158,16 @@ func (r *reactor) Receive(ctx actor.Context) {
 
 func (r *reactor) start(self *actor.PID) {
 	r.self = self
-	r.running, r.end = context.WithCancel(r.node.running)
+	r.running, r.end = context.WithCancel(r.system.running)
 	r.lanes, r.parked = map[persistence.Stream]*lane{}, map[persistence.Stream]*journalv1.Parked{}
 	r.startExpiry()
 	r.beginReports()
-	// A message of before, which clears told, may have been lost with an earlier reactor of the term.
-	r.term.told.Store(false)
-	r.follow()
+	// The message that clears notified may have been lost with an earlier reactor of the term.
+	r.term.notified.Store(false)
+	r.readOn()
 }
 
-// stop cancels the lanes, whose goroutines then return, answers the callers of Settle, and writes the cursor.
+// stop cancels the goroutines of the lanes, answers the requests of Settle with ErrRetry, and writes the cursor.
 func (r *reactor) stop() {
 	if r.end == nil {
 		return
@@ -181,62 +182,63 @@ func (r *reactor) stop() {
 		l.stop()
 	}
 	for _, w := range r.waiting {
-		w.end(ErrRetry)
+		w.conclude(ErrRetry)
 	}
 	r.waiting = nil
-	if r.recalled {
+	if r.loaded {
 		r.cursor.writing = false
-		r.write()
+		r.writeCursor()
 	}
 	r.report(0, 0)
 }
 
-// report sets the partition's metrics, unless a later term's reactor does by now.
+// report sets the partition's metrics, unless the reactor of a later term sets them already.
 func (r *reactor) report(parked int, lag uint64) {
-	r.node.reporting.Lock()
-	defer r.node.reporting.Unlock()
-	if r.node.reporters[r.term.partition] != r.term {
+	r.system.reporting.Lock()
+	defer r.system.reporting.Unlock()
+	if r.system.reporters[r.term.partition] != r.term {
 		return
 	}
 	partition := strconv.Itoa(int(r.term.partition))
-	r.node.metrics.parked.WithLabelValues(partition).Set(float64(parked))
-	r.node.metrics.reactorLag.WithLabelValues(partition).Set(float64(lag))
+	r.system.metrics.parked.WithLabelValues(partition).Set(float64(parked))
+	r.system.metrics.reactorLag.WithLabelValues(partition).Set(float64(lag))
 }
 
-// beginReports makes the reactor the one that sets the partition's metrics.
+// beginReports makes this reactor the one that sets the partition's metrics.
 func (r *reactor) beginReports() {
-	r.node.reporting.Lock()
-	defer r.node.reporting.Unlock()
-	r.node.reporters[r.term.partition] = r.term
+	r.system.reporting.Lock()
+	defer r.system.reporting.Unlock()
+	r.system.reporters[r.term.partition] = r.term
 }
 
-// follow reads on in the feed, and tries again later if that fails.
-func (r *reactor) follow() {
+// readOn reads the feed, starts lanes and answers requests of Settle. If the feed cannot be read, it tries again after a pause.
+func (r *reactor) readOn() {
 	if r.retry != nil || r.running.Err() != nil {
 		return
 	}
-	err := r.recall()
+	err := r.loadState()
 	if err == nil {
 		err = r.readFeed()
 	}
 	r.startLanes()
-	r.answerSettled()
-	r.advance()
+	r.answerSettleRequests()
+	r.scheduleCursorWrite()
 	switch {
 	case err == nil:
 		r.pause = 0
 	case !errors.Is(err, persistence.ErrClosed):
-		r.node.log.Warn("the feed cannot be read and is tried again", slog.Int("partition", int(r.term.partition)), slog.Any("error", err))
+		r.system.log.Warn("cannot read the feed; trying again", slog.Int("partition", int(r.term.partition)), slog.Any("error", err))
 		r.pause = min(max(2*r.pause, firstRetry), longestRetry)
-		r.retry = r.after(r.pause, readOn{retried: true})
+		r.retry = r.after(r.pause, continueReading{retried: true})
 	}
 }
 
-func (r *reactor) recall() error {
-	if r.recalled {
+// loadState reads the durable state: the cursor, the parked streams and the workspaces of the Trail.
+func (r *reactor) loadState() error {
+	if r.loaded {
 		return nil
 	}
-	v, err := r.node.journal.View()
+	v, err := r.system.journal.View()
 	if err != nil {
 		return err
 	}
@@ -251,28 +253,28 @@ func (r *reactor) recall() error {
 	for _, row := range rows {
 		r.parked[persistence.Stream(row.GetStream())] = row
 	}
-	if r.node.trail.React != nil {
-		r.trailed = map[string]bool{}
-		for entry, err := range v.Index(r.term.partition, persistence.Query{Index: listIndex(r.node.trail.List), Prefix: true}) {
+	if r.system.trail.React != nil {
+		r.trailWorkspaces = map[string]bool{}
+		for entry, err := range v.Index(r.term.partition, persistence.Query{Index: listIndex(r.system.trail.List), Prefix: true}) {
 			if err != nil {
 				return err
 			}
 			workspaceID, _, _ := strings.Cut(entry.Value, "\x00")
-			r.trailed[workspaceID] = true
+			r.trailWorkspaces[workspaceID] = true
 		}
 	}
-	r.cursor.written, r.cursor.tried, r.recalled = r.read, r.read, true
+	r.cursor.written, r.cursor.tried, r.loaded = r.read, r.read, true
 	return nil
 }
 
-// readFeed dispatches the events of the feed to the end of a view, which has all that was acknowledged before. It stops
-// after feedStep events, and where there are too many lanes.
+// readFeed dispatches the events of the feed up to the end of a view, which has every event that was acknowledged before the
+// call. It stops after feedStep events or at maxLanes lanes.
 func (r *reactor) readFeed() error {
 	if r.full = len(r.lanes) >= maxLanes; r.full {
-		return nil // a lane that ends reads on
+		return nil // handleLaneEnded reads on
 	}
 	upTo := r.term.sequence.Load()
-	v, err := r.node.journal.View()
+	v, err := r.system.journal.View()
 	if err != nil {
 		return err
 	}
@@ -285,7 +287,7 @@ func (r *reactor) readFeed() error {
 		r.dispatch(event)
 		r.read = event.Sequence
 		if n++; n == feedStep || len(r.lanes) >= maxLanes {
-			r.node.root.Send(r.self, readOn{})
+			r.system.root.Send(r.self, continueReading{})
 			return nil
 		}
 	}
@@ -293,28 +295,29 @@ func (r *reactor) readFeed() error {
 	return nil
 }
 
+// wants reports whether events of a stream may have reactions.
 func (r *reactor) wants(s persistence.Stream) bool {
 	kind, identity, _ := strings.Cut(string(s), "/")
-	return kind != entity.KindActivity || r.trailed[identity]
+	return kind != entity.KindActivity || r.trailWorkspaces[identity]
 }
 
-// dispatch hands an event that is reacted to over to the lane of its stream.
+// dispatch assigns an event that has reactions to the lane of its stream.
 func (r *reactor) dispatch(event persistence.Event) {
-	if event.Version == 0 { // passed over
+	if event.Version == 0 { // the feed has only the sequence of an event that wants excludes
 		return
 	}
-	if r.trailed != nil && event.Name == r.node.trail.Begins {
+	if r.trailWorkspaces != nil && event.Name == r.system.trail.Begins {
 		_, identity, _ := strings.Cut(string(event.Stream), "/")
-		r.trailed[identity] = true
+		r.trailWorkspaces[identity] = true
 	}
-	if !r.node.reacts(event) {
+	if !r.system.reacts(event) {
 		return
 	}
 	l := r.lanes[event.Stream]
 	switch {
 	case l != nil:
 		l.extend(event)
-	case r.parked[event.Stream] != nil: // its row remembers from where
+	case r.parked[event.Stream] != nil: // the row has the first event with open reactions
 	default:
 		l = &lane{stream: event.Stream, done: event.Version - 1, last: event.Version, low: event.Sequence}
 		r.lanes[event.Stream] = l
@@ -322,8 +325,8 @@ func (r *reactor) dispatch(event persistence.Event) {
 	}
 }
 
-// reacts reports whether something follows from an event. It also reports true if the event cannot be decoded or the
-// kind's React panics: the event's lane then fails, which parks the stream.
+// reacts reports whether an event has reactions. It also reports true if the event cannot be decoded or the kind's React
+// panics: the lane then fails, which parks the stream.
 func (s *System) reacts(event persistence.Event) bool {
 	name, identity, _ := strings.Cut(string(event.Stream), "/")
 	if name == entity.KindActivity {
@@ -339,7 +342,8 @@ func (s *System) reacts(event persistence.Event) bool {
 	return err != nil || len(reactions) > 0
 }
 
-// reactionsTo returns what the event's kind says follows from it. A panic is returned as an error.
+// reactionsTo returns the reactions of the event's kind to an event. It returns an error if the event cannot be decoded or
+// React panics.
 func (s *System) reactionsTo(name, identity string, event persistence.Event) (_ []entity.Reaction, err error) {
 	m, err := entity.Message(event.Name, event.Payload)
 	if err != nil {
@@ -359,7 +363,7 @@ func (s *System) reactionsTo(name, identity string, event persistence.Event) (_ 
 	return k.React(identity, m), nil
 }
 
-// lowWater returns the sequence up to which every event is done, or parked.
+// lowWater returns the sequence up to which the reactions to every event are done or parked.
 func (r *reactor) lowWater() uint64 {
 	low := r.read
 	for _, l := range r.lanes {
@@ -370,22 +374,20 @@ func (r *reactor) lowWater() uint64 {
 	return low
 }
 
-// advance sees to it that the cursor is written in time.
-func (r *reactor) advance() {
-	r.report(len(r.parked), max(r.term.sequence.Load(), r.read)-r.read+r.undone())
+// scheduleCursorWrite writes the cursor or arms the timer for it, and sets the metrics.
+func (r *reactor) scheduleCursorWrite() {
+	r.report(len(r.parked), max(r.term.sequence.Load(), r.read)-r.read+uint64(len(r.lanes)))
 	switch {
 	case r.cursor.reacted >= reactedEvents, r.cursor.reacted == 0 && r.read-r.cursor.tried >= passedEvents:
-		r.write()
+		r.writeCursor()
 	case r.cursor.reacted > 0 && r.cursor.timer == nil:
 		r.cursor.timer = r.after(cursorPause, writeCursor{})
 	}
 }
 
-// undone is the number of streams whose reactions are not done.
-func (r *reactor) undone() uint64 { return uint64(len(r.lanes)) }
-
-// write makes the cursor durable. If that is lost, what lies behind it is reacted to again.
-func (r *reactor) write() {
+// writeCursor proposes the cursor, unless it has not advanced. If the proposal fails, the reactions to later events run again
+// after a restart.
+func (r *reactor) writeCursor() {
 	if r.cursor.writing {
 		return
 	}
@@ -395,8 +397,8 @@ func (r *reactor) write() {
 		return
 	}
 	r.cursor.writing = true
-	self, root := r.self, r.node.root
-	r.node.journal.Append(persistence.Proposal{
+	self, root := r.self, r.system.root
+	r.system.journal.Append(persistence.Proposal{
 		Partition: r.term.partition, Stream: cursorIndex + "/" + reactorKind, Epoch: r.term.epoch,
 		Entries: []persistence.Change{{Entry: persistence.Entry{
 			Index: cursorIndex, Value: reactorKind, Data: binary.BigEndian.AppendUint64(nil, low),
@@ -409,12 +411,12 @@ func (r *reactor) cursorWritten(m cursorWritten) {
 	if m.err == nil {
 		r.cursor.written = max(r.cursor.written, m.sequence)
 	} else {
-		r.cursor.reacted++ // tried again with the next
+		r.cursor.reacted++ // written with the next advance
 	}
-	r.advance()
+	r.scheduleCursorWrite()
 }
 
-// readCursor returns the durable cursor of a partition's reactor; 0: there is none.
+// readCursor returns the durable cursor of a partition's reactor, or 0 if there is none.
 func readCursor(v persistence.View, p persistence.Partition) (uint64, error) {
 	data, ok, err := v.Lookup(p, cursorIndex, reactorKind, 0)
 	if err != nil || !ok {
@@ -423,8 +425,8 @@ func readCursor(v persistence.View, p persistence.Partition) (uint64, error) {
 	return binary.BigEndian.Uint64(data), nil
 }
 
-// after sends a message to the reactor after a pause.
+// after sends the reactor a message after a pause.
 func (r *reactor) after(pause time.Duration, message any) *time.Timer {
-	self, root := r.self, r.node.root
+	self, root := r.self, r.system.root
 	return time.AfterFunc(pause, func() { root.Send(self, message) })
 }

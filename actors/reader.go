@@ -12,20 +12,22 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// rowBytes is more than most rows have with their comma, so that a page is written without being copied.
+// rowBytes is a size that most rows with their comma do not exceed, so that a page is rarely copied as it grows.
 const rowBytes = 256
 
-// activityReader reads one workspace's activity from one view.
+// An activityReader answers a query of one workspace's activity from a view.
 type activityReader struct {
-	place
-	// tail are the durable rows that the view's indexes do not have, ascending.
+	source
+	// tail are the durable rows that the view's indexes lack, ascending.
 	tail []activity.Row
-	// uses are the counts of the requested paths that they do not have.
+	// uses are the counts of the requested paths that the indexes lack.
 	uses []activity.PendingUses
 }
 
-func answerActivity(at place, m proto.Message) (proto.Message, error) {
-	a := activityReader{place: at}
+// queryActivity answers a query. It returns InvalidRequest for an unknown one, InvalidCursor for a position after the last row,
+// and the journal's errors.
+func queryActivity(src source, m proto.Message) (proto.Message, error) {
+	a := activityReader{source: src}
 	if err := a.catchUp(m); err != nil {
 		return nil, err
 	}
@@ -39,7 +41,7 @@ func answerActivity(at place, m proto.Message) (proto.Message, error) {
 		if err := a.checkPosition(q.GetAfter()); err != nil {
 			return nil, err
 		}
-		return a.walk(selection{path: q.GetPath()}, pageOf(q.GetAfter(), q.GetLimit(), q.GetReads(), persistence.Ascending))
+		return a.pathPage(selection{path: q.GetPath()}, pageOf(q.GetAfter(), q.GetLimit(), q.GetReads(), persistence.Ascending))
 	case *activityv1.ReadSeenBy:
 		return a.seenBy(q)
 	case *activityv1.ReadLatestWriters:
@@ -50,7 +52,8 @@ func answerActivity(at place, m proto.Message) (proto.Message, error) {
 	return nil, entity.Errorf(entity.InvalidRequest, "activity answers no %s", m.ProtoReflect().Descriptor().Name())
 }
 
-// checkPosition returns invalid_cursor for a position beyond the last row: a cursor of a history that was lost since.
+// checkPosition returns InvalidCursor for a position after the last row. Such a cursor is from rows that were lost since, for
+// example by a restore.
 func (a activityReader) checkPosition(position uint64) error {
 	if position == 0 {
 		return nil
@@ -62,7 +65,7 @@ func (a activityReader) checkPosition(position uint64) error {
 	return err
 }
 
-// catchUp finds what the view's indexes lack of what an answer needs.
+// catchUp sets tail and reads to the rows and counts that the view's indexes lack, if the query uses indexes.
 func (a *activityReader) catchUp(m proto.Message) error {
 	switch q := m.(type) {
 	case *activityv1.ListIntents:
@@ -72,7 +75,7 @@ func (a *activityReader) catchUp(m proto.Message) error {
 			return nil
 		}
 	}
-	recent := a.recent.(unindexedActivity)
+	recent := a.recent.(recentActivity)
 	mark, err := indexMark(a.view, a.partition, a.identity)
 	if err != nil {
 		return err
@@ -82,7 +85,7 @@ func (a *activityReader) catchUp(m proto.Message) error {
 			a.uses = append(a.uses, pending)
 		}
 	}
-	if !recent.known {
+	if !recent.loaded {
 		a.tail, err = unindexed(a.view, a.partition, a.stream, mark)
 		return err
 	}
@@ -94,7 +97,7 @@ func (a *activityReader) catchUp(m proto.Message) error {
 	return nil
 }
 
-// page is what a walk of rows is asked for.
+// A page is a range of rows that a query asks for.
 type page struct {
 	from      uint64
 	limit     int
@@ -102,7 +105,7 @@ type page struct {
 	direction persistence.Direction
 }
 
-// pageOf turns a position, which a walk goes on behind, into its first seq. from is 0 where nothing can follow.
+// pageOf returns the page after a position; from is its first seq, or 0 if no row can follow.
 func pageOf(position uint64, limit int32, reads bool, d persistence.Direction) page {
 	p := page{limit: min(max(int(limit), 1), 100), reads: reads, direction: d}
 	switch {
@@ -122,13 +125,13 @@ func (a activityReader) feed(q *activityv1.ReadFeed) (proto.Message, error) {
 	direction := persistence.Direction(q.GetDescending())
 	p := pageOf(q.GetPosition(), q.GetLimit(), q.GetReads(), direction)
 	if q.GetPath() != "" {
-		return a.walk(selection{path: q.GetPath(), subtree: q.GetSubtree(), restores: true}, p)
+		return a.pathPage(selection{path: q.GetPath(), subtree: q.GetSubtree(), restores: true}, p)
 	}
-	return a.sequence(p)
+	return a.workspacePage(p)
 }
 
-// sequence is a page of the whole workspace.
-func (a activityReader) sequence(p page) (*activityv1.Page, error) {
+// workspacePage returns a page of all rows of the workspace, without an index.
+func (a activityReader) workspacePage(p page) (*activityv1.Page, error) {
 	out := newPage(p.limit)
 	if p.from == 0 {
 		return out.Page, nil
@@ -159,13 +162,13 @@ func (a activityReader) lastPage(out *pageWriter, p page) (_ *activityv1.Page, e
 	return out.Page, err
 }
 
-// selection is the rows of a path; with subtree also those below it, with restores also the restore rows.
+// A selection is the rows of a path; with subtree also those below the path, with restores also the restores of the drive.
 type selection struct {
 	path              string
 	subtree, restores bool
 }
 
-// queries are the index walks that together find a selection.
+// queries returns the index queries that together find a selection.
 func (s selection) queries(workspaceID string) []persistence.Query {
 	value := activity.PathValue(workspaceID, s.path)
 	queries := []persistence.Query{{Index: activity.ByPath, Value: value}}
@@ -186,13 +189,13 @@ func (s selection) contains(row activity.Row) bool {
 	return row.On(s.path) || s.subtree && row.Below(s.path)
 }
 
-// walk is a page of the rows of a selection: of those in the indexes, and of the tail behind them.
-func (a activityReader) walk(s selection, p page) (*activityv1.Page, error) {
+// pathPage returns a page of the rows of a selection: those in the indexes, and those in the tail.
+func (a activityReader) pathPage(s selection, p page) (*activityv1.Page, error) {
 	out := newPage(p.limit)
 	if p.from == 0 {
 		return out.Page, nil
 	}
-	m := merge(a.view, a.partition, s.queries(a.identity), p)
+	m := mergeIndexes(a.view, a.partition, s.queries(a.identity), p)
 	m.addRows(a.tail, s.contains, p)
 	defer m.close()
 	for scanned := 0; ; scanned++ {
@@ -224,7 +227,7 @@ func (a activityReader) row(out *pageWriter, seq uint64) error {
 	return err
 }
 
-// pageWriter gathers a page's rows.
+// A pageWriter collects the rows of a page.
 type pageWriter struct {
 	*activityv1.Page
 	rows int
@@ -243,14 +246,14 @@ func (w *pageWriter) add(row activity.Stored) {
 	w.rows++
 }
 
-// end is the page when more may follow.
+// end returns the page with the position after which the next one begins.
 func (w *pageWriter) end() *activityv1.Page {
 	w.Next = w.last
 	return w.Page
 }
 
-// seenBy is a page of a path's authors, the most recently active first. Those of whom something is not in the indexes
-// are put together from both.
+// seenBy returns a page of the authors who read or wrote a path, the most recently active first. The totals of an author with
+// rows or counts that the indexes lack are computed from both.
 func (a activityReader) seenBy(q *activityv1.ReadSeenBy) (proto.Message, error) {
 	limit := pageOf(0, q.GetLimit(), true, persistence.Ascending).limit
 	after := string(q.GetAfter())
@@ -265,17 +268,17 @@ func (a activityReader) seenBy(q *activityv1.ReadSeenBy) (proto.Message, error) 
 	for _, t := range recent {
 		found = append(found, t)
 	}
-	standing := make([]author, 0, len(found))
+	ranked := make([]author, 0, len(found))
 	for _, t := range found {
-		if place := activity.SeenPlace(t.GetLastAt(), t.GetAuthor()); place > after {
-			standing = append(standing, author{place, t})
+		if rank := activity.SeenPlace(t.GetLastAt(), t.GetAuthor()); rank > after {
+			ranked = append(ranked, author{rank, t})
 		}
 	}
-	slices.SortFunc(standing, func(x, y author) int { return strings.Compare(x.place, y.place) })
+	slices.SortFunc(ranked, func(x, y author) int { return strings.Compare(x.rank, y.rank) })
 	out := &activityv1.SeenBy{}
-	for i, s := range standing {
+	for i, s := range ranked {
 		if i == limit {
-			out.Next = []byte(standing[i-1].place)
+			out.Next = []byte(ranked[i-1].rank)
 			break
 		}
 		t := s.totals
@@ -287,13 +290,13 @@ func (a activityReader) seenBy(q *activityv1.ReadSeenBy) (proto.Message, error) 
 	return out, nil
 }
 
-// author is an author's totals on a path with their place in the order of recency.
+// An author is an author's totals on a path with the rank in the order of recency.
 type author struct {
-	place  string
+	rank   string
 	totals *activityv1.Totals
 }
 
-// recentTotals are the totals of those authors of a path of whom the indexes do not have everything, by their value in
+// recentTotals returns the totals of those authors of a path for whom the indexes lack rows or counts, by their value in
 // the Seen index.
 func (a activityReader) recentTotals(path string) (map[string]*activityv1.Totals, error) {
 	recent := map[string]*activityv1.Totals{}
@@ -327,8 +330,8 @@ func (a activityReader) recentTotals(path string) (map[string]*activityv1.Totals
 	return recent, nil
 }
 
-// authors are the totals, as the indexes have them, of a path's authors but for those of except: all whose place is
-// behind after, or the first of them, more than limit. Others may be among them.
+// authors returns the totals of the path's authors from the indexes, except those in except: all authors ranked after one rank,
+// or the first of them, more than limit. The result may have others too.
 func (a activityReader) authors(path, after string, limit int, except map[string]*activityv1.Totals) ([]*activityv1.Totals, error) {
 	query := persistence.Query{
 		Index: activity.Recency, Value: activity.PathValue(a.identity, path), Prefix: true,
@@ -345,7 +348,7 @@ func (a activityReader) authors(path, after string, limit int, except map[string
 			continue
 		}
 		if span != last && behind > limit {
-			break // a span is taken whole, since its entries are not in the exact order
+			break // the entries of a span are not sorted, so a span is read completely
 		}
 		last = span
 		t := new(activityv1.Totals)
@@ -393,7 +396,7 @@ func (a activityReader) latestWriters(q *activityv1.ReadLatestWriters) (proto.Me
 	return out, nil
 }
 
-// lookup decodes one entry; found is false where there is none.
+// lookup decodes one index entry; found is false if there is none.
 func (a activityReader) lookup(index, value string, m proto.Message) (found bool, err error) {
 	data, found, err := a.view.Lookup(a.partition, index, value, 0)
 	if err != nil || !found {

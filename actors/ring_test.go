@@ -19,8 +19,8 @@ func row(seq uint64, kind activityv1.Kind, size int) persistence.Event {
 	}})}
 }
 
-// TestARingGivesEachRowOnceInOrder appends batches of rows and follows them from random places.
-func TestARingGivesEachRowOnceInOrder(t *testing.T) {
+// TestRingReturnsEachRowOnce appends batches of rows and reads them from random positions.
+func TestRingReturnsEachRowOnce(t *testing.T) {
 	cursor := activity.NewCursor([]byte("secret"), "ws_1")
 	rapid.Check(t, func(t *rapid.T) {
 		reads := rapid.Bool().Draw(t, "reads")
@@ -54,7 +54,7 @@ func TestARingGivesEachRowOnceInOrder(t *testing.T) {
 	})
 }
 
-// drain reads to the end. Where the ring has moved on, what was missed is taken as read from the journal.
+// drain reads the ring to its end. Rows that the ring no longer has count as read from the journal.
 func drain(t *rapid.T, r *ring, got []uint64, from uint64, wanted *[]uint64) ([]uint64, uint64) {
 	for {
 		frames, next, ok := r.read(from)
@@ -85,19 +85,19 @@ func drain(t *rapid.T, r *ring, got []uint64, from uint64, wanted *[]uint64) ([]
 	}
 }
 
-func TestARingBeginsAnewAfterAGap(t *testing.T) {
+func TestRingRestartsAfterGap(t *testing.T) {
 	cursor := activity.NewCursor([]byte("secret"), "ws_1")
 	r := newRing(false, 1)
 	r.append(cursor, []persistence.Event{row(1, activityv1.Kind_KIND_WRITE, 1)})
 	r.append(cursor, []persistence.Event{row(5, activityv1.Kind_KIND_WRITE, 1)})
 	if _, _, ok := r.read(2); ok {
-		t.Error("a row that the ring never had is taken for one without frames")
+		t.Error("the ring answers for a row that it never had")
 	}
 	if frames, next, ok := r.read(5); !ok || next != 6 || !bytes.Contains(frames, []byte(`"seq":5`)) {
 		t.Errorf("%q, %d, %v", frames, next, ok)
 	}
 	r.resume(9)
 	if _, _, ok := r.read(6); ok {
-		t.Error("rows that the ring missed are taken for none")
+		t.Error("the ring answers for rows that it missed")
 	}
 }

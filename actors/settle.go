@@ -8,26 +8,27 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// errParked answers the caller of Settle for a stream whose reactions are suspended.
+// errParked answers Settle for a stream with parked reactions.
 var errParked = &entity.Error{
-	Code: entity.Unavailable, Message: "the change was made; its consequences are delayed until an operator has looked at them",
+	Code: entity.Unavailable, Message: "the change was made, but its consequences are suspended after repeated failures, until an operator resumes them",
 }
 
-// settle asks a reactor to answer when it has done what a stream, or every stream, has recorded so far.
-type settle struct {
+// A settleRequest is a request of Settle: it is answered when the reactions to the events that one stream, or every stream, has
+// recorded so far are done.
+type settleRequest struct {
 	// stream is empty for every stream of the partition.
 	stream persistence.Stream
-	// upTo is the sequence up to which the feed is to be read first.
+	// upTo is the sequence up to which the feed must be read first.
 	upTo uint64
-	// open counts the lanes that are waited for.
+	// open counts the lanes that the request waits for.
 	open int
 	done chan error
 }
 
-// end counts one lane that is done, and answers with the last or with an error.
-func (s *settle) end(err error) {
+// conclude counts one lane as done, and answers the request after the last one or after an error.
+func (s *settleRequest) conclude(err error) {
 	if s.stream == "" && errors.Is(err, errParked) {
-		err = nil // SettleAll leaves parked streams out
+		err = nil // SettleAll does not wait for parked streams
 	}
 	if s.open--; s.open > 0 && err == nil {
 		return
@@ -38,20 +39,20 @@ func (s *settle) end(err error) {
 	}
 }
 
-// Settle waits until every reaction to what an entity has recorded so far is done. It does not wait for what follows from
-// those reactions for the entities that they concern, nor for other entities of the partition.
-// Errors: ErrRetry, unavailable if the entity's reactions are parked, and ctx's.
+// Settle waits until every reaction to the events that an entity has recorded so far is done. It does not wait for the
+// consequences of those reactions for their targets, nor for reactions to other entities. It returns ErrRetry, unavailable if
+// the entity's reactions are parked, and ctx's error.
 func (s *System) Settle(ctx context.Context, p persistence.Partition, kind, identity string) error {
-	return s.settle(ctx, p, &settle{stream: persistence.Stream(key(kind, identity)), done: make(chan error, 1)})
+	return s.settle(ctx, p, &settleRequest{stream: persistence.Stream(key(kind, identity)), done: make(chan error, 1)})
 }
 
-// SettleAll waits until every reaction to what a partition has recorded so far is done, but for streams that are parked.
-// Errors: ErrRetry, and ctx's.
+// SettleAll waits until every reaction to the events that a partition has recorded so far is done, except for parked streams.
+// It returns ErrRetry and ctx's error.
 func (s *System) SettleAll(ctx context.Context, p persistence.Partition) error {
-	return s.settle(ctx, p, &settle{done: make(chan error, 1)})
+	return s.settle(ctx, p, &settleRequest{done: make(chan error, 1)})
 }
 
-func (s *System) settle(ctx context.Context, p persistence.Partition, m *settle) error {
+func (s *System) settle(ctx context.Context, p persistence.Partition, m *settleRequest) error {
 	t := s.terms[p].Load()
 	if t == nil {
 		return ErrRetry
@@ -65,11 +66,11 @@ func (s *System) settle(ctx context.Context, p persistence.Partition, m *settle)
 	}
 }
 
-// answerSettled answers the callers of Settle whose events have been read, or has them wait for lanes.
-func (r *reactor) answerSettled() {
+// answerSettleRequests answers the requests for events that have been read, or lets them wait for the lanes.
+func (r *reactor) answerSettleRequests() {
 	rest := r.waiting[:0]
 	for _, w := range r.waiting {
-		if !r.recalled || r.read < w.upTo {
+		if !r.loaded || r.read < w.upTo {
 			rest = append(rest, w)
 			continue
 		}
@@ -83,28 +84,30 @@ func (r *reactor) answerSettled() {
 	r.waiting = rest
 }
 
-func (r *reactor) await(w *settle) {
+// await lets a request wait for the lane of its stream, which runs before others.
+func (r *reactor) await(w *settleRequest) {
 	w.open = 1
 	l := r.lanes[w.stream]
 	switch {
 	case r.parked[w.stream] != nil:
-		w.end(errParked)
+		w.conclude(errParked)
 	case l == nil || l.done == l.last:
-		w.end(nil)
+		w.conclude(nil)
 	default:
-		l.waiting = append(l.waiting, settling{l.last, w})
-		r.hasten(l)
+		l.waiting = append(l.waiting, laneWaiter{l.last, w})
+		r.prioritize(l)
 		r.startLanes()
 	}
 }
 
-func (r *reactor) awaitAll(w *settle) {
-	w.open = 1 // answered below where there is nothing to wait for
+// awaitAll lets a request wait for all lanes, except those of parked streams.
+func (r *reactor) awaitAll(w *settleRequest) {
+	w.open = 1 // concluded below, so that a request that waits for no lane is answered at once
 	for _, l := range r.lanes {
 		if r.parked[l.stream] == nil && l.done < l.last {
 			w.open++
-			l.waiting = append(l.waiting, settling{l.last, w})
+			l.waiting = append(l.waiting, laneWaiter{l.last, w})
 		}
 	}
-	w.end(nil)
+	w.conclude(nil)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// waitingContext closes waits once a caller begins to wait for its end: what the caller had to send is sent by then.
+// A waitingContext closes waits when its user begins to wait for its end. The user has sent its message by then.
 type waitingContext struct {
 	context.Context
 	once  sync.Once
@@ -25,9 +25,9 @@ func (c *waitingContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// settling calls a function that waits for reactions, and returns where its outcome arrives. When settling returns, the
-// request of the function lies before all further ones in the mailbox of its shard.
-func settling(t *testing.T, settle func(context.Context) error) <-chan error {
+// startSettle calls a function that waits for reactions in a goroutine, and returns the channel of its result. When startSettle
+// returns, the request is in the mailbox of the shard.
+func startSettle(t *testing.T, settle func(context.Context) error) <-chan error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
@@ -38,15 +38,15 @@ func settling(t *testing.T, settle func(context.Context) error) <-chan error {
 	return outcome
 }
 
-// reactorAnswers waits until the reactor of a partition has handled what was sent to it before.
-func (b *bench) reactorAnswers(p persistence.Partition) {
+// awaitReactor waits until the reactor of a partition has handled all earlier messages.
+func (b *bench) awaitReactor(p persistence.Partition) {
 	b.t.Helper()
 	if err := b.system.Resume(b.t.Context(), p, "slug/nothing", false); code(err) != entity.NotFound {
 		b.t.Fatalf("a stream that is not parked is resumed: %v", err)
 	}
 }
 
-// sharing returns another name whose slug lies in the partition of a slug.
+// sharing returns another slug in the same partition.
 func (b *bench) sharing(slug string) string {
 	for i := 0; ; i++ {
 		if other := fmt.Sprint("other", i); b.router.Partition(other) == b.router.Partition(slug) {
@@ -55,8 +55,9 @@ func (b *bench) sharing(slug string) string {
 	}
 }
 
-// A stream is parked while callers wait for its partition: they wait for the other streams, and get no error.
-func TestSettleAllBesideParking(t *testing.T) {
+// TestSettleAllDuringParking parks a stream while callers wait for its partition: they wait for the other streams and get no
+// error.
+func TestSettleAllDuringParking(t *testing.T) {
 	e := &echo{}
 	b := newBench(t, withEcho(e))
 	p, slow := b.router.Partition("bad"), b.sharing("bad")
@@ -76,14 +77,14 @@ func TestSettleAllBesideParking(t *testing.T) {
 	b.claim(slow, "c")
 	<-begun
 	<-begun
-	all := settling(t, func(ctx context.Context) error { return b.system.SettleAll(ctx, p) })
-	own := settling(t, func(ctx context.Context) error { return b.system.Settle(ctx, p, entity.KindSlug, "bad") })
-	b.reactorAnswers(p)
+	all := startSettle(t, func(ctx context.Context) error { return b.system.SettleAll(ctx, p) })
+	own := startSettle(t, func(ctx context.Context) error { return b.system.Settle(ctx, p, entity.KindSlug, "bad") })
+	b.awaitReactor(p)
 	close(fail)
 	if err := <-own; code(err) != entity.Unavailable {
 		t.Errorf("the stream that is parked settles with %v", err)
 	}
-	b.reactorAnswers(p)
+	b.awaitReactor(p)
 	select {
 	case err := <-all:
 		t.Errorf("the partition settles with %v before its slow stream", err)
@@ -96,13 +97,13 @@ func TestSettleAllBesideParking(t *testing.T) {
 	b.expectRecorded(slow, "c")
 }
 
-// What a reactor has not handled when its shard restarts is not handled any more: the reactor of the restarted shard has
-// to be sent what comes afterwards, and callers that wait are answered.
-func TestReactionsGoOnAfterTheShardRestarts(t *testing.T) {
+// TestReactionsContinueAfterShardRestart restarts a shard with messages that its reactor has not handled: they are lost, the
+// waiting callers are answered, and the new reactor gets later messages.
+func TestReactionsContinueAfterShardRestart(t *testing.T) {
 	b := newBench(t, withEcho(&echo{}))
-	b.system.DelayWorkers(time.Hour) // the shard restarts before its reactor does
+	b.system.DelayWorkers(time.Hour) // the shard restarts earlier than its reactor
 	p := b.router.Partition("acme")
-	b.settleAll() // with nothing to react to, no timer of the reactor runs that would send it further messages
+	b.settleAll() // without open reactions, no timer of the reactor sends it messages
 	b.faults.reading(func(of persistence.Partition) {
 		if of == p {
 			panic("the feed cannot be read")
@@ -113,14 +114,14 @@ func TestReactionsGoOnAfterTheShardRestarts(t *testing.T) {
 	b.faults.reading(nil)
 	b.claim("acme", "c01")
 	b.eventually(func() bool { return b.metric("atelier_actor_mailbox_messages", "reactor") == 1 })
-	all := settling(t, func(ctx context.Context) error { return b.system.SettleAll(ctx, p) })
+	all := startSettle(t, func(ctx context.Context) error { return b.system.SettleAll(ctx, p) })
 	b.eventually(func() bool { return b.metric("atelier_actor_mailbox_messages", "reactor") == 2 })
 	b.system.FailShard(p)
 	if err := <-all; !errors.Is(err, actors.ErrRetry) {
 		t.Errorf("the partition settles with %v without its reactor", err)
 	}
 	b.eventually(func() bool { return len(b.recorded("acme")) == 2 })
-	b.claim("acme", "c02") // nothing but the message that the feed has grown makes the reactor read on
+	b.claim("acme", "c02") // only feedGrew makes the reactor read on
 	b.eventually(func() bool { return len(b.recorded("acme")) == 3 })
 	b.expectRecorded("acme", numbers(3)...)
 }

@@ -2,7 +2,6 @@ package actors
 
 import (
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,23 +11,24 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// term is one epoch in which this process leads a partition. Its directory and its actors begin and end with it, so that
-// nothing of an earlier term can touch those of a later one.
+// A term is the time, of one epoch, in which this process owns a partition. Its directory and its actors begin and end with it,
+// so that a term cannot change the state of a later one.
 type term struct {
-	node      *System
+	system    *System
 	partition persistence.Partition
 	epoch     uint64
 	shard     *actor.PID
-	// directory finds the entry of an active entity by its key, so that commands go to it directly.
+	// directory has the entry of each active entity by its key, so that requests are sent to its actor directly.
 	directory sync.Map
-	// sequence is the last durable one of the partition's feed.
+	// sequence is the sequence of the last durable event in the partition's feed.
 	sequence atomic.Uint64
-	// told is set while the reactor has a message that the feed has grown.
-	told atomic.Bool
-	// effects are the timers and tasks of the term; the shard sets them before it activates an entity.
+	// notified is set while a feedGrew message is on its way to the reactor, so that there is one at most.
+	notified atomic.Bool
+	// effects has the actors of timers and tasks. The shard sets it before it activates an entity.
 	effects *effects
 }
 
+// find returns the entry of an active entity, or nil.
 func (t *term) find(key string) *entry {
 	if found, ok := t.directory.Load(key); ok {
 		return found.(*entry)
@@ -36,40 +36,15 @@ func (t *term) find(key string) *entry {
 	return nil
 }
 
-// post puts a command into the mailbox of the actor that carries it out or authorizes it, or of the shard, which will
-// activate that one.
-func (t *term) post(k *kind, r *request) error {
-	now := t.node.clock()
-	to := t.shard
-	if own := t.find(r.key); own != nil {
-		if !r.admit(1, &own.inFlight, maxInFlight) {
-			return busy(r)
-		}
-		own.touch(now)
-		to = own.pid
-		if own.owner != nil {
-			own.owner.touch(now)
-			to = own.owner.pid
-		}
-	} else if k.root != k {
-		if owner := t.find(key(k.root.Name, ownerOf(r.command.Identity))); owner != nil {
-			owner.touch(now)
-			to = owner.pid
-		}
-	}
-	t.node.root.Send(to, r)
-	return nil
-}
-
 type (
-	// sweep has a supervisor look for idle entities.
+	// sweep makes a supervisor passivate its idle entities.
 	sweep struct{}
-	// advanced tells of new events in the partition's feed.
-	advanced struct{}
+	// feedGrew notifies the reactor of new events in the partition's feed.
+	feedGrew struct{}
 )
 
-// shard is the actor of one partition that is led here, under one epoch. It activates the entities that have no owner as
-// its children by identity, supervises them, and puts those that are idle out of memory.
+// A shard is the actor of one partition in one term. It activates the entities without an owner as its children, supervises
+// them, and passivates idle ones.
 type shard struct {
 	term    *term
 	mailbox *mailbox
@@ -86,14 +61,14 @@ func (s *shard) Receive(ctx actor.Context) {
 		s.start(ctx)
 	case *request:
 		s.deliver(m)
-	case advanced:
+	case feedGrew:
 		ctx.Send(s.reactor, m)
-	case *settle, *resumption:
+	case *settleRequest, *resumption:
 		ctx.Send(s.reactor, m)
 	case tick:
 		ctx.Send(s.term.effects.timers, m)
 	case sweep:
-		s.entities.sweep(s.term.node.idleSince())
+		s.entities.sweep(s.term.system.idleBefore())
 		s.scheduleSweep()
 	case *actor.Restarting:
 		s.stop()
@@ -109,9 +84,9 @@ func (s *shard) Receive(ctx actor.Context) {
 func (s *shard) start(ctx actor.Context) {
 	s.self = ctx.Self()
 	s.entities = newChildren(ctx, s.term, nil)
-	node := s.term.node
-	s.reactor = spawn(ctx, node, reactorKind, node.metrics.kinds[reactorKind], func(box *mailbox) actor.Actor {
-		return &reactor{node: node, term: s.term, mailbox: box}
+	system := s.term.system
+	s.reactor = spawn(ctx, system, reactorKind, system.metrics.kinds[reactorKind], func(box *mailbox) actor.Actor {
+		return &reactor{system: system, term: s.term, mailbox: box}
 	})
 	s.startEffects(ctx)
 	s.scheduleSweep()
@@ -121,13 +96,14 @@ func (s *shard) scheduleSweep() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	self, root := s.self, s.term.node.root
-	s.timer = time.AfterFunc(s.term.node.sweepEvery, func() { root.Send(self, sweep{}) })
+	self, root := s.self, s.term.system.root
+	s.timer = time.AfterFunc(s.term.system.sweepEvery, func() { root.Send(self, sweep{}) })
 }
 
-// deliver hands a command to its entity, or to the owner of its entity.
+// deliver forwards a request to its entity or, if the entity has an owner, to the owner, and activates that actor if necessary:
+// step 2 of "The way of a command" in the package comment.
 func (s *shard) deliver(r *request) {
-	k := s.term.node.kinds[r.command.Kind]
+	k := s.term.system.kinds[r.command.Kind]
 	if k.root == k {
 		s.entities.deliver(k, r)
 		return
@@ -147,30 +123,10 @@ func (s *shard) stop() {
 	}
 }
 
-// identities returns the entities that have rows in an index whose values begin with an identity and a zero byte.
-func (s *System) identities(p persistence.Partition, index string) ([]string, error) {
-	v, err := s.journal.View()
-	if err != nil {
-		return nil, err
-	}
-	defer v.Close()
-	var found []string
-	for row, err := range v.Index(p, persistence.Query{Index: index, Prefix: true}) {
-		if err != nil {
-			return nil, err
-		}
-		identity, _, _ := strings.Cut(row.Value, "\x00")
-		if len(found) == 0 || found[len(found)-1] != identity {
-			found = append(found, strings.Clone(identity))
-		}
-	}
-	return found, nil
-}
-
-// lead begins a term: it starts the partition's shard, whose name has the partition and the epoch in it, so that what is
-// sent to the shard of an earlier term becomes a dead letter.
-func (s *System) lead(n persistence.Notice) *term {
-	t := &term{node: s, partition: n.Partition, epoch: n.Epoch}
+// startTerm starts the shard of a new term. The partition and the epoch are part of the shard's name, so that messages to the
+// shard of an earlier term become dead letters. It returns nil, and logs, if the shard cannot be started.
+func (s *System) startTerm(n persistence.Notice) *term {
+	t := &term{system: s, partition: n.Partition, epoch: n.Epoch}
 	t.sequence.Store(n.Sequence)
 	box := newMailbox(s.metrics.kinds[shardKind])
 	props := actor.PropsFromProducer(func() actor.Actor { return &shard{term: t, mailbox: box} },
@@ -178,7 +134,7 @@ func (s *System) lead(n persistence.Notice) *term {
 		actor.WithGuardian(s.guardian), actor.WithSupervisor(s.supervision))
 	pid, err := s.root.SpawnNamed(props, shardName(n.Partition, n.Epoch))
 	if err != nil {
-		s.log.Error("a shard cannot be started", slog.Int("partition", int(n.Partition)), slog.Uint64("epoch", n.Epoch), slog.Any("error", err))
+		s.log.Error("cannot start the shard of a partition", slog.Int("partition", int(n.Partition)), slog.Uint64("epoch", n.Epoch), slog.Any("error", err))
 		return nil
 	}
 	t.shard = pid

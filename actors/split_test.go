@@ -16,17 +16,17 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// inSplit runs partitions on two systems over one journal.
+// inSplit makes two systems run the partitions of one journal.
 func inSplit(b *bench) { b.split = true }
 
-// inBothModes runs a test over one system, and over two between which partitions move all the time.
+// inBothModes runs a test with one system, and with two between which partitions move all the time.
 func inBothModes(t *testing.T, test func(*testing.T, func(*bench))) {
 	t.Run("one system", func(t *testing.T) { test(t, func(*bench) {}) })
 	t.Run("split", func(t *testing.T) { test(t, func(b *bench) { b.split, b.wanders = true, true }) })
 }
 
-// moving moves partitions between the two systems while fn runs: after some of the commits, so that commands and reactions
-// are under way. fn is told how many moves there were so far, to go on until there were enough.
+// moving moves partitions between the two systems while fn runs: after some of the commits, so that commands and reactions are
+// in flight. fn runs until enough reports that there were enough moves.
 func (b *bench) moving(seed uint64, fn func(enough func() bool)) {
 	b.t.Helper()
 	moved, stop := b.wander(seed)
@@ -45,7 +45,7 @@ func (b *bench) wander(seed uint64) (moved func() int64, stop func()) {
 			began := terms[told.Partition] != told.Epoch
 			terms[told.Partition] = told.Epoch
 			if began || !told.Owned {
-				return // a move, and no commit
+				return // a notice of a move, not of a commit
 			}
 			select {
 			case committed <- struct{}{}:
@@ -77,7 +77,7 @@ func (b *bench) wander(seed uint64) (moved func() int64, stop func()) {
 	}
 }
 
-func TestMovesLoseAndDoubleNothing(t *testing.T) {
+func TestMovesLoseAndRepeatNothing(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			b := newBench(t, withNotes, inSplit)
@@ -119,7 +119,7 @@ func TestMovesLoseAndDoubleNothing(t *testing.T) {
 	}
 }
 
-func TestStreamsGoOnWhereTheirWorkspaceMoves(t *testing.T) {
+func TestStreamsContinueAfterMoves(t *testing.T) {
 	b := newBench(t, inSplit)
 	b.createWorkspace("ws_1", "usr_1")
 	f := b.follow(t, "ws_1", 0, false)
@@ -134,7 +134,7 @@ func TestStreamsGoOnWhereTheirWorkspaceMoves(t *testing.T) {
 	contiguous(t, f.wait(rows), 1, rows)
 }
 
-func TestChainsGoOnUnderMoves(t *testing.T) {
+func TestChainsContinueDuringMoves(t *testing.T) {
 	b := newBench(t, inSplit)
 	claims := 0
 	b.moving(9, func(enough func() bool) {
@@ -155,8 +155,9 @@ func TestChainsGoOnUnderMoves(t *testing.T) {
 	}
 }
 
-// A shard of an ended term that stops late cannot touch what its successor has activated.
-func TestLateEndOfATermLeavesItsSuccessorAlone(t *testing.T) {
+// TestLateEndOfTermKeepsSuccessor verifies that the shard of an ended term that stops late does not change the entries of the
+// next term.
+func TestLateEndOfTermKeepsSuccessor(t *testing.T) {
 	b := newBench(t, withNotes, inSplit, func(b *bench) { b.idle = time.Minute })
 	b.createWorkspace("ws_1", "usr_1")
 	p := b.router.Partition("ws_1")

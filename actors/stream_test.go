@@ -15,7 +15,7 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// follower collects the seqs that a stream sends.
+// A follower collects the seqs that a stream sends.
 type follower struct {
 	t      *testing.T
 	mu     sync.Mutex
@@ -74,7 +74,7 @@ func (f *follower) send(frames []byte) error {
 	return nil
 }
 
-// wait returns the seqs once the last of them is at least want.
+// wait returns the seqs when the last of them is at least want.
 func (f *follower) wait(want uint64) []uint64 {
 	f.t.Helper()
 	timeout := time.After(patience)
@@ -117,11 +117,11 @@ func (b *bench) write(id string, from, to int) {
 	}
 }
 
-func TestAStreamReplaysAndGoesLiveWithoutGapOrRepeat(t *testing.T) {
-	inBothModes(t, testAStreamReplaysAndGoesLiveWithoutGapOrRepeat)
+func TestStreamReplaysThenFollows(t *testing.T) {
+	inBothModes(t, testStreamReplaysThenFollows)
 }
 
-func testAStreamReplaysAndGoesLiveWithoutGapOrRepeat(t *testing.T, mode func(*bench)) {
+func testStreamReplaysThenFollows(t *testing.T, mode func(*bench)) {
 	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	b.write("ws_1", 1, 300)
@@ -137,11 +137,11 @@ func testAStreamReplaysAndGoesLiveWithoutGapOrRepeat(t *testing.T, mode func(*be
 	}
 }
 
-func TestStreamsLeaveReadMarkersOutUnlessAsked(t *testing.T) {
-	inBothModes(t, testStreamsLeaveReadMarkersOutUnlessAsked)
+func TestStreamOmitsReadsByDefault(t *testing.T) {
+	inBothModes(t, testStreamOmitsReadsByDefault)
 }
 
-func testStreamsLeaveReadMarkersOutUnlessAsked(t *testing.T, mode func(*bench)) {
+func testStreamOmitsReadsByDefault(t *testing.T, mode func(*bench)) {
 	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_CREATE, "a"), operation(activityv1.Kind_KIND_READ, "a")))
@@ -154,11 +154,11 @@ func testStreamsLeaveReadMarkersOutUnlessAsked(t *testing.T, mode func(*bench)) 
 	contiguous(t, with.wait(4), 1, 4)
 }
 
-func TestASlowStreamFallsBackToTheJournal(t *testing.T) {
-	inBothModes(t, testASlowStreamFallsBackToTheJournal)
+func TestSlowStreamFallsBackToJournal(t *testing.T) {
+	inBothModes(t, testSlowStreamFallsBackToJournal)
 }
 
-func testASlowStreamFallsBackToTheJournal(t *testing.T, mode func(*bench)) {
+func testSlowStreamFallsBackToJournal(t *testing.T, mode func(*bench)) {
 	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	slow := b.follow(t, "ws_1", 0, false, func(f *follower) { f.block = make(chan struct{}) })
@@ -177,9 +177,9 @@ func testASlowStreamFallsBackToTheJournal(t *testing.T, mode func(*bench)) {
 	contiguous(t, slow.wait(rows), 1, rows)
 }
 
-func TestAStreamOfAStrangerIsRefused(t *testing.T) { inBothModes(t, testAStreamOfAStrangerIsRefused) }
+func TestStreamOfStrangerIsRefused(t *testing.T) { inBothModes(t, testStreamOfStrangerIsRefused) }
 
-func testAStreamOfAStrangerIsRefused(t *testing.T, mode func(*bench)) {
+func testStreamOfStrangerIsRefused(t *testing.T, mode func(*bench)) {
 	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	_, err := b.router.Subscribe(t.Context(), activity.Subscription{WorkspaceID: "ws_1", Principal: person("usr_2")})
@@ -188,11 +188,11 @@ func testAStreamOfAStrangerIsRefused(t *testing.T, mode func(*bench)) {
 	}
 }
 
-func TestAStreamEndsWithItsContextAndWithItsClient(t *testing.T) {
-	inBothModes(t, testAStreamEndsWithItsContextAndWithItsClient)
+func TestStreamEndsWithContextOrClient(t *testing.T) {
+	inBothModes(t, testStreamEndsWithContextOrClient)
 }
 
-func testAStreamEndsWithItsContextAndWithItsClient(t *testing.T, mode func(*bench)) {
+func testStreamEndsWithContextOrClient(t *testing.T, mode func(*bench)) {
 	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	f := b.follow(t, "ws_1", 0, false)
@@ -213,9 +213,9 @@ func testAStreamEndsWithItsContextAndWithItsClient(t *testing.T, mode func(*benc
 	}
 }
 
-func TestStreamsSurviveAFailedAppend(t *testing.T) { inBothModes(t, testStreamsSurviveAFailedAppend) }
+func TestStreamSurvivesFailedAppend(t *testing.T) { inBothModes(t, testStreamSurvivesFailedAppend) }
 
-func testStreamsSurviveAFailedAppend(t *testing.T, mode func(*bench)) {
+func testStreamSurvivesFailedAppend(t *testing.T, mode func(*bench)) {
 	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	f := b.follow(t, "ws_1", 0, false)
@@ -228,12 +228,12 @@ func testStreamsSurviveAFailedAppend(t *testing.T, mode func(*bench)) {
 	contiguous(t, f.wait(6), 1, 6)
 }
 
-// TestTheAdmissionOfAStreamHasADeadline has the journal withhold what the workspace needs to become active.
-func TestTheAdmissionOfAStreamHasADeadline(t *testing.T) {
-	inBothModes(t, testTheAdmissionOfAStreamHasADeadline)
+// TestSubscribeHasDeadline delays the views that the workspace needs for its activation.
+func TestSubscribeHasDeadline(t *testing.T) {
+	inBothModes(t, testSubscribeHasDeadline)
 }
 
-func testTheAdmissionOfAStreamHasADeadline(t *testing.T, mode func(*bench)) {
+func testSubscribeHasDeadline(t *testing.T, mode func(*bench)) {
 	b := newBench(t, mode)
 	b.createWorkspace("ws_1", "usr_1")
 	b.restart()

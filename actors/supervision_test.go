@@ -8,7 +8,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// recorder is a supervisor that tells when its child is restarted and stopped.
+// A recorder is a supervisor that records restarts and stops of its child.
 type recorder struct {
 	actor.Supervisor
 	restarts, stops chan time.Time
@@ -22,10 +22,10 @@ func (r *recorder) RestartChildren(...*actor.PID) { r.restarts <- time.Now() }
 
 func (r *recorder) StopChildren(...*actor.PID) { r.stops <- time.Now() }
 
-func TestRestartsBackOffAndEnd(t *testing.T) {
+func TestBackoffStopsChildAfterRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told int
-		b := newBackoff(func(*actor.PID, any, bool) { told++ })
+		var reported int
+		b := newBackoff(func(*actor.PID, any, bool) { reported++ })
 		b.healthy = time.Hour
 		r, stats := newRecorder(), actor.NewRestartStatistics()
 		for i := range b.retries {
@@ -37,13 +37,13 @@ func TestRestartsBackOffAndEnd(t *testing.T) {
 			}
 		}
 		b.HandleFailure(nil, r, nil, stats, "reason", nil)
-		if len(r.stops) != 1 || told != b.retries+1 {
-			t.Errorf("%d stops, told %d times", len(r.stops), told)
+		if len(r.stops) != 1 || reported != b.retries+1 {
+			t.Errorf("%d stops, reported %d times", len(r.stops), reported)
 		}
 	})
 }
 
-func TestAChildThatWasHealthyIsForgiven(t *testing.T) {
+func TestBackoffCountsAnewAfterHealthyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackoff(func(*actor.PID, any, bool) {})
 		r, stats := newRecorder(), actor.NewRestartStatistics()
@@ -53,7 +53,7 @@ func TestAChildThatWasHealthyIsForgiven(t *testing.T) {
 			<-time.After(b.healthy + time.Second)
 		}
 		if len(r.stops) != 0 {
-			t.Error("it was stopped")
+			t.Error("the child was stopped")
 		}
 	})
 }

@@ -1,15 +1,63 @@
 // Package actors runs entities as supervised actors over a journal.
 //
-// A shard actor stands for each partition that is led here; its children are the entities that are in memory. An
-// entity's pipeline decides commands against the state as it will be, proposes the events to the journal, and holds
-// each reply back until what it tells of is durable. A reactor follows each partition's feed and carries out what
-// follows from events elsewhere. Streams of file activity are actors of their own, fed from a ring of frames that a
-// workspace's actor fills with what was committed.
-//
-//	Ask ──► directory ──► entity actor ── Decide ──► pipeline ── Append ──► journal
-//	           │ (unknown)      ▲                        ▲                     │
+//	Ask ──► directory ──► entity actor ── decide ──► pipeline ── Append ──► journal
+//	           │ (not active)   ▲                        ▲                     │
 //	           └──► shard ──────┘ activates              └─── outcomes ────────┤
-//	                   └──► reactor ◄── feed ─────────────────────────────────┘
+//	                   └──► reactor ◄── feed ──────────────────────────────────┘
+//
+// A System runs a shard actor for each partition that its process owns, from the beginning of a term to its end. A shard
+// supervises the entity actors without an owner, a reactor, and the actors of timers and tasks (effects.go); an entity actor
+// supervises the actors of the entities that it owns.
+//
+// # The way of a command
+//
+//  1. System.Ask makes a request and counts it against the limit of its kind. term.post looks up the entity in the directory
+//     of the partition's term, counts the request against the limit of the entity, and sends it to the entity's actor; to
+//     its owner's actor if it has an owner; to the shard if the actor to send it to is not active.
+//  2. shard.deliver activates the entity's actor, or its owner's, by children.activate, and forwards the request.
+//  3. If the request is for an owned entity, the owner's actor authorizes it by its own rules (entityActor.forward), and
+//     children.deliver forwards it to the owned entity's actor, which is a child of the owner's.
+//  4. entityActor.handle calls pipeline.handle. If the state is not loaded, pipeline.ensureLoaded reads the snapshot and the
+//     events after it (machine.load).
+//  5. pipeline.answerRepeated answers a command that was applied before. Otherwise machine.decide authorizes and decides the
+//     command, and applies the events to the state in memory at once.
+//  6. pipeline.propose appends the events and index entries to the journal as one proposal. The actor goes on to the next
+//     request; up to maxInFlight requests of one entity wait at the same time.
+//  7. When the outcome is known, the journal calls pipeline.outcome, which sends the actor outcomesReady.
+//     pipeline.processOutcomes answers the requests, in the order of their proposals, now that the changes they report are
+//     durable.
+//  8. If the proposal failed, processOutcomes answers the request and all later ones with retryable errors, and the state is
+//     dropped. The next request loads it again, once no proposal is in flight.
+//
+// Queries and lists leave this way at step 4: entityActor.answerFromView reads a view of the journal in a goroutine of its own.
+//
+// # The way of an activity stream
+//
+//  1. System.Subscribe starts an actor for the stream (connection), and sends a request for it the way of a command. The
+//     workspace authorizes it in entityActor.forward and remembers the connection as a follower.
+//  2. entityActor.subscribe adds the connection to the hub of the workspace's activity (hub.add). From then on no row is
+//     lost: a row is in the hub's ring, or in the journal.
+//  3. When rows are durable, activityMachine.committed calls hub.publish, which appends their frames to the ring
+//     (ring.append) once for all connections, and signals hub.wakeConnections. That goroutine sends proceed to the
+//     connections that had caught up.
+//  4. connection.pump sends contiguous frames from the ring (ring.read) until the connection has caught up. If the ring no
+//     longer has the next row, connection.replay sends rows from the journal instead, until the ring has the next one.
+//  5. When the principal loses access, entityActor.reauthorizeFollowers stops the connection. When the activity's actor
+//     ends, entityActor.endStreams stops it with ErrRetry, and the router subscribes again after the last row that was sent.
+//
+// # The way of a reaction
+//
+//  1. The journal notifies System.handleNotice of new events, which sends feedGrew to the partition's reactor.
+//  2. reactor.readFeed reads the feed from its position on. reactor.dispatch assigns each event that has reactions to the
+//     lane of its stream, and reactor.startLanes starts a goroutine for each lane that may run now.
+//  3. run.reactToBatch reads the lane's events from their stream. For each, run.react asks the kind's React for the
+//     commands, and run.sendAll sends them: in order to each target, concurrently to different targets.
+//  4. The target's pipeline stores a mark for the source stream in the same proposal as the command's effect
+//     (pipeline.advanceMark). If the command is sent again, pipeline.answerMarked recognizes it.
+//  5. reactor.handleLaneEnded records the progress of the lane. A failed reaction is retried after a pause; after too many
+//     attempts reactor.park suspends the reactions to its stream durably (park.go).
+//  6. reactor.writeCursor stores the low-water mark of all lanes. After a crash, the reactor of the next term begins there.
+//  7. System.Settle waits until the reactions to the events that an entity has recorded so far are done (settle.go).
 package actors
 
 import (
@@ -29,46 +77,49 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// maxInFlight bounds the commands that one entity has admitted and not answered; maxInFlightOfKind those of a kind.
+// maxInFlight limits the requests of one entity that are admitted and not answered, maxInFlightOfKind those of all entities of
+// a kind.
 const (
 	maxInFlight       = 4096
 	maxInFlightOfKind = 65536
 )
 
-// Options are what a System is made of.
+// Options are the arguments of New. Journal, Partitions, Kinds, Ask, Clock, Log and IdleAfter are required.
 type Options struct {
 	Journal    persistence.Journal
 	Partitions int
 	// Kinds are the kinds of entities that the system runs.
 	Kinds []entity.Kind
-	// Secret is what the cursors in the frames of streams are made with.
+	// Secret is the key with which the cursors in the frames of streams are signed.
 	Secret []byte
-	// Trail has activity reacted to; may be zero.
+	// Trail has the reactions to activity; the zero value has none.
 	Trail Trail
-	// Ask reaches entities of any partition, for reactions.
+	// Ask sends the commands of reactions, timers and tasks to entities of any partition.
 	Ask        func(context.Context, entity.Command) (proto.Message, error)
 	Clock      func() time.Time
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
-	// IdleAfter is when an unused entity leaves memory.
+	// IdleAfter is the time after its last use at which an entity leaves memory.
 	IdleAfter time.Duration
-	// ReactionAttempts is how often a reaction is tried before its stream is parked; 0: DefaultReactionAttempts.
+	// ReactionAttempts is the number of failed attempts of a reaction after which its stream is parked; 0:
+	// DefaultReactionAttempts.
 	ReactionAttempts int
 	// ExpireEvery is the pause between two searches for expired rows; 0: 10 minutes. See Expire.
 	ExpireEvery time.Duration
-	// Progress returns how far the reactor of any partition has come; nil: every partition is led here.
+	// Progress returns the durable progress of the reactor of any partition; nil: this system owns all partitions.
 	Progress func(context.Context, persistence.Partition) (Progress, error)
-	// Executors run the tasks that kinds open, by the kind of the task.
+	// Executors run the tasks of entities, by the kind of the task.
 	Executors map[string]Executor
-	// Follow, where set, is called in a goroutine of its own for each term of a partition that this process leads. ctx
-	// ends with the term. State of the process that depends on what it leads is built and dropped there.
-	Follow func(ctx context.Context, p persistence.Partition)
+	// Follow, if set, is called in its own goroutine for each term of a partition that this process owns. ctx is canceled
+	// when the term ends; Follow then drops the state that it keeps for the partition, and returns.
+	Follow func(ctx context.Context, p OwnedPartition)
 }
 
-// DefaultReactionAttempts is the ReactionAttempts of Options that leave it out: about half a minute.
+// DefaultReactionAttempts is the default of Options.ReactionAttempts. With the pauses between them, the attempts take about
+// half a minute.
 const DefaultReactionAttempts = 12
 
-// System is the actor side of one process.
+// A System runs the actors of one process. Its methods are safe for concurrent use.
 type System struct {
 	journal    persistence.Journal
 	kinds      map[string]*kind
@@ -83,18 +134,18 @@ type System struct {
 	reactionAttempts int
 	expireEvery      time.Duration
 	progress         func(context.Context, persistence.Partition) (Progress, error)
-	// commands admits the commands of reactions; lanes are the goroutines of reactors, none of which starts once running
-	// has ended.
+	// commands limits the commands of reactions in flight. lanes counts the goroutines of reactors; none starts after running
+	// has been canceled, which starting guards.
 	commands chan struct{}
 	starting sync.Mutex
 	lanes    sync.WaitGroup
 
 	executors map[string]*executor
 	runs      runs
-	follow    func(context.Context, persistence.Partition)
-	// work is what runs beside the actors: tasks, deliveries of timers, followers of terms.
+	follow    func(context.Context, OwnedPartition)
+	// work counts the goroutines that run beside the actors: tasks, deliveries of timers, Options.Follow.
 	work sync.WaitGroup
-	// working ends before the system stops.
+	// working is canceled by EndWork, before running.
 	working context.Context
 	endWork context.CancelFunc
 
@@ -103,23 +154,23 @@ type System struct {
 	dispatcher  *dispatcher
 	supervision actor.SupervisorStrategy
 	guardian    actor.SupervisorStrategy
-	// terms are those of the partitions that are led here, by partition; nil: led elsewhere.
+	// terms has the current term of each partition; nil: this process does not own the partition.
 	terms   []atomic.Pointer[term]
 	streams atomic.Uint64
-	// ownership is held while terms begin and end.
+	// ownership is locked while terms begin and end.
 	ownership sync.Mutex
-	// reporting guards reporters, the terms whose reactors set the metrics of their partition: a term that ends late does
-	// not reset those of its successor.
+	// reporting guards reporters. For each partition, reporters has the term with the reactor that sets the partition's
+	// metrics, so that a term that ends late does not reset the metrics of its successor.
 	reporting sync.Mutex
 	reporters []*term
-	// stopping are the shards of ended terms, which stop.
+	// stopping counts the shards of ended terms that have not stopped yet.
 	stopping sync.WaitGroup
-	// running ends when the system stops.
+	// running is canceled by Stop.
 	running context.Context
 	end     context.CancelFunc
 }
 
-// New makes a system that runs nothing yet. It panics where a kind names an owner that is not among the kinds.
+// New returns a System that runs nothing until Start. It panics if a kind names an owner that is not one of the kinds.
 func New(o Options) *System {
 	s := &System{
 		journal: o.Journal, kinds: map[string]*kind{}, trail: o.Trail, ask: o.Ask,
@@ -135,7 +186,7 @@ func New(o Options) *System {
 	s.follow = o.Follow
 	s.executors = map[string]*executor{}
 	for kind, e := range o.Executors {
-		s.executors[kind] = &executor{Executor: e.complete(), node: s, kind: kind}
+		s.executors[kind] = &executor{Executor: e.complete(), system: s, kind: kind}
 	}
 	names := []string{reactorKind, shardKind, timersKind, tasksKind}
 	for _, k := range o.Kinds {
@@ -144,7 +195,7 @@ func New(o Options) *System {
 	s.metrics = newMetrics(o.Registerer, names)
 	s.metrics.observeTasks(o.Registerer, s)
 	for _, k := range o.Kinds {
-		s.kinds[k.Name] = s.host(k, o.Secret)
+		s.kinds[k.Name] = s.newKind(k, o.Secret)
 	}
 	for _, k := range s.kinds {
 		if k.root = k; k.Owner == "" {
@@ -156,23 +207,23 @@ func New(o Options) *System {
 		k.root.owned = append(k.root.owned, k)
 	}
 	s.actors = actor.NewActorSystemWithConfig(actor.Configure(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
-		return slog.New(levelled{o.Log.Handler()})
+		return slog.New(warningsOnly{o.Log.Handler()})
 	})))
 	s.root = s.actors.Root
-	s.supervision, s.guardian = newSupervision(s.childFailed), tireless(s.childFailed)
+	s.supervision, s.guardian = newSupervision(s.recordFailure), newUnlimitedBackoff(s.recordFailure)
 	s.working, s.endWork = context.WithCancel(context.Background())
 	s.running, s.end = context.WithCancel(context.Background())
 	s.dispatcher = newDispatcher()
 	s.actors.EventStream.Subscribe(func(event any) {
 		if dead, ok := event.(*actor.DeadLetterEvent); ok {
-			bounce(dead.Message)
+			answerDeadLetter(dead.Message)
 		}
 	})
 	return s
 }
 
-// host prepares a kind to be run.
-func (s *System) host(k entity.Kind, secret []byte) *kind {
+// newKind returns a kind with its metrics and its machine.
+func (s *System) newKind(k entity.Kind, secret []byte) *kind {
 	hosted := &kind{Kind: k, metrics: s.metrics.kinds[k.Name]}
 	hosted.machine = func(identity string) machine { return newRuled(k, identity) }
 	if k.Name == entity.KindActivity {
@@ -181,12 +232,13 @@ func (s *System) host(k entity.Kind, secret []byte) *kind {
 	return hosted
 }
 
-// Start runs shards for the partitions that the journal says are led here, now and later.
+// Start runs a shard for each partition that the process owns, now and whenever the journal assigns it one. It returns at once.
 func (s *System) Start() {
-	s.journal.Watch(s.running, s.notice)
+	s.journal.Watch(s.running, s.handleNotice)
 }
 
-// EndWork ends what runs beside the actors, the tasks among it, and waits for that until ctx ends. Entities still answer.
+// EndWork cancels tasks, deliveries of timers and calls of Options.Follow, and waits for them until ctx ends. Entities still
+// answer.
 func (s *System) EndWork(ctx context.Context) {
 	s.starting.Lock()
 	s.endWork()
@@ -199,8 +251,8 @@ func (s *System) EndWork(ctx context.Context) {
 	}
 }
 
-// Stop ends all actors. Callers of Ask must have stopped before: the outcome of a command that is still under way is
-// answered as unknown. The journal stays open.
+// Stop stops all actors and waits for them until ctx ends. The caller stops calling Ask first: a command that is in flight is
+// answered with an unknown outcome. Stop does not close the journal.
 func (s *System) Stop(ctx context.Context) {
 	s.starting.Lock()
 	s.endWork()
@@ -208,7 +260,7 @@ func (s *System) Stop(ctx context.Context) {
 	s.starting.Unlock()
 	s.ownership.Lock()
 	for i := range s.terms {
-		s.lose(s.terms[i].Swap(nil))
+		s.endTerm(s.terms[i].Swap(nil))
 	}
 	s.ownership.Unlock()
 	stopped := make(chan struct{})
@@ -222,82 +274,11 @@ func (s *System) Stop(ctx context.Context) {
 	s.dispatcher.end()
 }
 
-// Leads reports whether the partition is led here.
+// Leads reports whether this system owns a partition.
 func (s *System) Leads(p persistence.Partition) bool { return s.terms[p].Load() != nil }
 
-// newRequest makes a request of a command that counts against no limit.
-func (s *System) newRequest(k *kind, c entity.Command) *request {
-	k.metrics.inFlight.Inc()
-	return &request{command: c, key: key(c.Kind, c.Identity), arrived: time.Now(), reply: make(chan outcome, 1), metrics: k.metrics}
-}
-
-// Ask sends a command to the entity that it names, in a partition that is led here, and waits for its reply.
-// Errors: *entity.Error, ErrRetry, and ctx's.
-func (s *System) Ask(ctx context.Context, p persistence.Partition, c entity.Command) (proto.Message, error) {
-	k := s.kinds[c.Kind]
-	if k == nil {
-		return nil, unknownKind(c.Kind)
-	}
-	return s.deliver(ctx, p, s.newRequest(k, c))
-}
-
-func (s *System) deliver(ctx context.Context, p persistence.Partition, r *request) (proto.Message, error) {
-	if err := s.post(p, r); err != nil {
-		r.answer(nil, err)
-	}
-	select {
-	case o := <-r.reply:
-		return o.message, o.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (s *System) post(p persistence.Partition, r *request) error {
-	k := s.kinds[r.command.Kind]
-	if !r.admit(0, &k.inFlight, maxInFlightOfKind) {
-		return busy(r)
-	}
-	t := s.terms[p].Load()
-	if t == nil {
-		return ErrRetry
-	}
-	return t.post(k, r)
-}
-
-func busy(r *request) error {
-	r.metrics.refused.Inc()
-	return unavailable("too many commands are under way")
-}
-
-// Sweep has every shard look for idle entities now.
-func (s *System) Sweep() {
-	for i := range s.terms {
-		if t := s.terms[i].Load(); t != nil {
-			s.root.Send(t.shard, sweep{})
-		}
-	}
-}
-
-// idleSince is the time since which an idle entity has not been used.
-func (s *System) idleSince() time.Time { return s.clock().Add(-s.idleAfter) }
-
-// Identities returns the entities that an index says have something open, over the partitions that are led here; see
-// activity.OpenIntents.
-func (s *System) Identities(index string) ([]string, error) {
-	var all []string
-	for p := range s.terms {
-		if !s.Leads(persistence.Partition(p)) {
-			continue
-		}
-		found, err := s.identities(persistence.Partition(p), index)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
-	return all, nil
-}
+// idleBefore returns the time of last use at or before which an entity is idle.
+func (s *System) idleBefore() time.Time { return s.clock().Add(-s.idleAfter) }
 
 // Active returns the identities of a kind's entities that are in memory in a partition, in no order.
 func (s *System) Active(p persistence.Partition, kind string) []string {
@@ -317,8 +298,9 @@ func (s *System) Active(p persistence.Partition, kind string) []string {
 
 const shardKind = "shard"
 
-// notice follows the ownership of partitions. It runs in the journal's goroutine: it hands over and returns.
-func (s *System) notice(n persistence.Notice) {
+// handleNotice begins and ends terms, and notifies a reactor of new events. The journal calls it in a goroutine of its own, so
+// it must not block.
+func (s *System) handleNotice(n persistence.Notice) {
 	s.ownership.Lock()
 	defer s.ownership.Unlock()
 	if s.running.Err() != nil {
@@ -327,22 +309,23 @@ func (s *System) notice(n persistence.Notice) {
 	t := s.terms[n.Partition].Load()
 	if t != nil && (!n.Owned || t.epoch != n.Epoch) {
 		s.terms[n.Partition].Store(nil)
-		s.lose(t)
+		s.endTerm(t)
 		t = nil
 	}
 	switch {
 	case n.Owned && t == nil:
-		s.terms[n.Partition].Store(s.lead(n))
+		s.terms[n.Partition].Store(s.startTerm(n))
 	case n.Owned:
 		t.sequence.Store(n.Sequence)
-		if t.told.CompareAndSwap(false, true) {
-			s.root.Send(t.shard, advanced{})
+		if t.notified.CompareAndSwap(false, true) {
+			s.root.Send(t.shard, feedGrew{})
 		}
 	}
 }
 
-// lose ends a term: its shard stops with everything below it. What is under way is fenced off by the term's epoch.
-func (s *System) lose(t *term) {
+// endTerm stops the shard of a term and everything below it. Proposals in flight are refused by the journal if a later epoch
+// has begun.
+func (s *System) endTerm(t *term) {
 	if t == nil {
 		return
 	}
@@ -350,8 +333,9 @@ func (s *System) lose(t *term) {
 	s.stopping.Go(func() { _ = stopped.Wait() })
 }
 
-// childFailed is told of each failure of a supervised actor.
-func (s *System) childFailed(child *actor.PID, reason any, stopped bool) {
+// recordFailure logs and counts a failure of a supervised actor, which its supervisor restarts, or stops for good if stopped is
+// set.
+func (s *System) recordFailure(child *actor.PID, reason any, stopped bool) {
 	directive := "restart"
 	if stopped {
 		directive = "stop"

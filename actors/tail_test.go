@@ -12,11 +12,11 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// proposals counts a stream's, those that change index entries alone apart.
+// proposals counts the proposals of a stream, and those with index entries alone.
 type proposals struct {
 	mu         sync.Mutex
 	all, index int
-	// refuse refuses those that change index entries alone.
+	// refuse makes the journal refuse proposals with index entries alone.
 	refuse bool
 }
 
@@ -69,7 +69,7 @@ func TestReads(t *testing.T) {
 		}
 	}
 
-	t.Run("those_between_markers_are_not_appended_one_by_one", func(t *testing.T) {
+	t.Run("reads between markers are written together", func(t *testing.T) {
 		b, seen := begin(t)
 		b.mustAsk(read)
 		_, before := seen.count()
@@ -86,7 +86,7 @@ func TestReads(t *testing.T) {
 		expect(t, b, 501)
 	})
 
-	t.Run("are_written_within_their_time", func(t *testing.T) {
+	t.Run("are written in time", func(t *testing.T) {
 		b, seen := begin(t)
 		b.mustAsk(read)
 		b.mustAsk(read)
@@ -94,7 +94,7 @@ func TestReads(t *testing.T) {
 		expect(t, b, 2)
 	})
 
-	t.Run("survive_a_refused_write", func(t *testing.T) {
+	t.Run("survive a refused write", func(t *testing.T) {
 		b, seen := begin(t)
 		b.mustAsk(read)
 		b.mustAsk(read)
@@ -110,7 +110,7 @@ func TestReads(t *testing.T) {
 		expect(t, b, 3)
 	})
 
-	t.Run("are_written_before_the_actor_leaves_memory", func(t *testing.T) {
+	t.Run("are written before passivation", func(t *testing.T) {
 		b := newBench(t, func(b *bench) { b.idle = time.Minute })
 		b.createWorkspace("ws_1", "usr_1")
 		for range 3 {
@@ -122,13 +122,13 @@ func TestReads(t *testing.T) {
 		expect(t, b, 3)
 	})
 
-	t.Run("markers_survive_a_crash", func(t *testing.T) {
+	t.Run("markers survive a crash", func(t *testing.T) {
 		b, seen := begin(t)
 		b.mustAsk(read)
 		b.clock.Advance(activity.MarkerWindow)
 		b.mustAsk(read)
 		b.mustAsk(read)
-		seen.refusing(true) // what the actor would write at its end
+		seen.refusing(true) // the flush when the actor stops
 		b.restart()
 		expect(t, b, 2)
 		b.mustAsk(read)
@@ -140,7 +140,8 @@ func TestReads(t *testing.T) {
 	})
 }
 
-// Rows whose index entries were lost with the process are found all the same, and get them.
+// TestRowsWithoutIndexEntries verifies that queries find rows without index entries after a crash, and that the entries are
+// written.
 func TestRowsWithoutIndexEntries(t *testing.T) {
 	b, seen := newBench(t), &proposals{refuse: true}
 	b.createWorkspace("ws_1", "usr_1")
@@ -188,8 +189,8 @@ func TestRowsWithoutIndexEntries(t *testing.T) {
 	}
 }
 
-// More index entries than one proposal should carry are spread over several.
-func TestManyRowsAreIndexedAsTheyCome(t *testing.T) {
+// TestIndexEntriesOfManyRows verifies that the index entries of many rows are written in several proposals.
+func TestIndexEntriesOfManyRows(t *testing.T) {
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")
 	ops := make([]*activityv1.Operation, activity.MaxOperations)

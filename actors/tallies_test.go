@@ -19,33 +19,33 @@ func TestTallies(t *testing.T) {
 		return &activityv1.Totals{Author: author(by), FirstAt: 1, LastAt: int64(path), ReadCount: uint64(by), WriteCount: 3,
 			LastWriteAt: 4, MarkedAt: 5, RecencyAt: 6}
 	}
-	expect := func(t *testing.T, kept *tallies, path, by int, want bool) {
+	expect := func(t *testing.T, cached *tallies, path, by int, want bool) {
 		t.Helper()
-		got, ok := kept.find(seen(path, by))
+		got, ok := cached.find(seen(path, by))
 		if ok != want || ok && !proto.Equal(got, totals(path, by)) {
 			t.Errorf("author %d on path %d: %v, %v", by, path, got, ok)
 		}
 	}
-	t.Run("pairs_of_the_last_two_generations_are_found", func(t *testing.T) {
-		kept := tallies{prefix: len(activity.Prefix("ws_1"))}
+	t.Run("totals of the last two generations are cached", func(t *testing.T) {
+		cached := tallies{prefix: len(activity.Prefix("ws_1"))}
 		for i := range 2*tallyGeneration + 1 {
-			kept.put(seen(i, i%3), totals(i, i%3))
+			cached.put(seen(i, i%3), totals(i, i%3))
 		}
-		expect(t, &kept, 2*tallyGeneration, 2*tallyGeneration%3, true)
-		expect(t, &kept, tallyGeneration, tallyGeneration%3, true)
-		expect(t, &kept, tallyGeneration, (tallyGeneration+1)%3, false)
-		expect(t, &kept, 0, 0, false)
-		expect(t, &kept, tallyGeneration, 4, false)
+		expect(t, &cached, 2*tallyGeneration, 2*tallyGeneration%3, true)
+		expect(t, &cached, tallyGeneration, tallyGeneration%3, true)
+		expect(t, &cached, tallyGeneration, (tallyGeneration+1)%3, false)
+		expect(t, &cached, 0, 0, false)
+		expect(t, &cached, tallyGeneration, 4, false)
 	})
-	t.Run("authors_are_bounded", func(t *testing.T) {
-		kept := tallies{prefix: len(activity.Prefix("ws_1"))}
+	t.Run("number of authors is bounded", func(t *testing.T) {
+		cached := tallies{prefix: len(activity.Prefix("ws_1"))}
 		for i := range tallyGeneration + 1 {
-			kept.put(seen(0, i), totals(0, i))
+			cached.put(seen(0, i), totals(0, i))
 		}
-		expect(t, &kept, 0, tallyGeneration, true)
-		expect(t, &kept, 0, 0, false)
-		if len(kept.known) != 1 || len(kept.authors) != 1 {
-			t.Errorf("%d authors are kept", len(kept.known))
+		expect(t, &cached, 0, tallyGeneration, true)
+		expect(t, &cached, 0, 0, false)
+		if len(cached.known) != 1 || len(cached.authors) != 1 {
+			t.Errorf("%d authors are cached", len(cached.known))
 		}
 	})
 }

@@ -17,48 +17,49 @@ import (
 )
 
 type (
-	// tasksChanged tells of the kinds of tasks that were opened, and of the rows that were removed.
+	// tasksChanged has the kinds of tasks that were opened, and the values of rows that were removed.
 	tasksChanged struct{ opened, removed []string }
-	// runTasks has the tasks actor run tasks of a kind; of all kinds where it is empty.
+	// runTasks makes the tasks actor start tasks of a kind; of all kinds if it is empty.
 	runTasks struct{ kind string }
-	// ran ends a run.
+	// ran is the result of an attempt.
 	ran struct {
 		kind, value string
 		attempt     int
-		// remains tells that the task is open still.
+		// remains is set if the task is still open.
 		remains bool
 		err     error
 	}
 )
 
-// tasks runs the open tasks of a partition. It keeps in memory what runs, and a bounded number of tasks that failed:
-// those that wait for room are read from the index when there is some, in turns, so that none waits for ever.
+// A tasks actor runs the open tasks of a partition. It has in memory the running tasks, and a bounded number of those that
+// failed. Tasks that wait for a slot are read from the index when one is free, in rounds from the first row to the last, so
+// that each gets its turn.
 type tasks struct {
-	node      *System
+	system    *System
 	partition persistence.Partition
 	effects   *effects
 	mailbox   *mailbox
 
 	self   *actor.PID
 	queues map[string]*taskQueue
-	// next wakes the actor for tasks that are held.
+	// next wakes the actor for tasks to retry.
 	next *time.Timer
 }
 
-// taskQueue is the tasks of one kind.
+// A taskQueue is the state of the tasks of one kind.
 type taskQueue struct {
 	kind     string
 	executor *executor
-	// cursor is the value up to which the index was read in this turn; more tells that the turn goes on, and again that
-	// tasks were opened during it, some of them perhaps before the cursor.
+	// cursor is the value up to which the index was read in this round. more is set while the round goes on, again if tasks
+	// were opened during it, perhaps before the cursor, so that another round must follow.
 	cursor      string
 	more, again bool
-	// crowded tells that the queue found no room, and is woken when there is.
-	crowded bool
-	// heldFirst tells that tasks that are tried again come before others the next time that there is room. The two take
-	// turns, so that tasks that keep failing use at most half of the room that others want.
-	heldFirst bool
-	held      holding
+	// awaitsSlot is set while the queue waits for a slot; the executor wakes it.
+	awaitsSlot bool
+	// retriesFirst is set if tasks to retry come before others when the next slot is free. It alternates, so that tasks that
+	// keep failing use at most half of the slots that others want.
+	retriesFirst bool
+	retries      retries
 }
 
 func (t *tasks) Receive(ctx actor.Context) {
@@ -82,7 +83,7 @@ func (t *tasks) Receive(ctx actor.Context) {
 func (t *tasks) start(ctx actor.Context) {
 	t.self = ctx.Self()
 	t.queues = map[string]*taskQueue{}
-	for kind, e := range t.node.executors {
+	for kind, e := range t.system.executors {
 		t.queues[kind] = &taskQueue{kind: kind, executor: e, more: true}
 	}
 	t.run("")
@@ -93,18 +94,19 @@ func (t *tasks) end() {
 		t.next.Stop()
 	}
 	for _, q := range t.queues {
-		q.executor.leave(t.self)
+		q.executor.forget(t.self)
 	}
 }
 
+// changed cancels the tasks that were removed and starts those that were opened.
 func (t *tasks) changed(m *tasksChanged) {
 	for _, value := range m.removed {
-		t.node.runs.cancel(value)
+		t.system.runs.cancel(value)
 	}
 	for _, kind := range m.opened {
 		q := t.queues[kind]
 		if q == nil {
-			t.node.log.Error("no executor runs tasks of this kind", slog.String("task", kind))
+			t.system.log.Error("no executor is registered for a kind of tasks", slog.String("task", kind))
 			continue
 		}
 		if q.more {
@@ -117,7 +119,7 @@ func (t *tasks) changed(m *tasksChanged) {
 	t.arm()
 }
 
-// run runs tasks as far as there is room.
+// run starts tasks of a kind, or of all kinds, while slots are free.
 func (t *tasks) run(kind string) {
 	for _, q := range t.queues {
 		if kind == "" || kind == q.kind {
@@ -127,12 +129,12 @@ func (t *tasks) run(kind string) {
 	t.arm()
 }
 
-// arm wakes the actor when the next held task is ready.
+// arm arms the timer for the next task to retry.
 func (t *tasks) arm() {
 	pause := time.Duration(math.MaxInt64)
 	for _, q := range t.queues {
-		if !q.crowded {
-			pause = min(pause, q.held.untilNext())
+		if !q.awaitsSlot {
+			pause = min(pause, q.retries.untilNext())
 		}
 	}
 	if t.next != nil {
@@ -141,77 +143,77 @@ func (t *tasks) arm() {
 	}
 	if pause < math.MaxInt64 {
 		self := t.self
-		t.next = time.AfterFunc(pause, func() { t.node.root.Send(self, runTasks{}) })
+		t.next = time.AfterFunc(pause, func() { t.system.root.Send(self, runTasks{}) })
 	}
 }
 
-// fill starts tasks of one kind while there are some, and room for them.
+// fill starts tasks of one kind while there are some and slots are free.
 func (t *tasks) fill(q *taskQueue) {
 	if t.effects.ctx.Err() != nil {
-		return // the term has ended: the next one begins anew
+		return // the term has ended
 	}
-	q.crowded = false
-	if q.held.rescan() {
+	q.awaitsSlot = false
+	if q.retries.takeRescan() {
 		q.more, q.again, q.cursor = true, false, ""
 	}
-	ready := q.held.ready()
+	ready := q.retries.ready()
 	if !q.more && len(ready) == 0 {
-		q.executor.pass(t.self) // this actor may have been woken for room that another waits for
+		q.executor.decline(t.self) // a slot may be reserved for this actor
 		return
 	}
-	if q.crowded = !q.executor.enter(t.self); q.crowded {
-		return // the end of another task makes room
+	if q.awaitsSlot = !q.executor.acquire(t.self); q.awaitsSlot {
+		return // the end of another task wakes this actor
 	}
-	free := true // whether the room that was entered is to be used
+	free := true // whether the slot that was acquired is unused
 	defer func() {
 		if free {
-			q.executor.exit()
+			q.executor.release()
 		}
 	}()
 	begin := func(value string, data []byte) bool {
-		if q.crowded = !free && !q.executor.enter(t.self); q.crowded {
+		if q.awaitsSlot = !free && !q.executor.acquire(t.self); q.awaitsSlot {
 			return false
 		}
 		free = !t.begin(q, value, data)
 		return true
 	}
 	if err := t.read(q, ready, begin); err != nil && !errors.Is(err, persistence.ErrClosed) {
-		t.node.log.Error("tasks cannot be read", slog.Int("partition", int(t.partition)), slog.Any("error", err))
+		t.system.log.Error("cannot read the rows of tasks; trying again", slog.Int("partition", int(t.partition)), slog.Any("error", err))
 		self := t.self
-		time.AfterFunc(firstRedelivery, func() { t.node.root.Send(self, runTasks{q.kind}) })
+		time.AfterFunc(firstRedelivery, func() { t.system.root.Send(self, runTasks{q.kind}) })
 	}
 }
 
-// read calls begin with the rows that are to be run, until it returns false.
+// read calls begin with the rows of tasks to run, until begin returns false.
 func (t *tasks) read(q *taskQueue, ready []string, begin func(value string, data []byte) bool) error {
-	v, err := t.node.journal.View()
+	v, err := t.system.journal.View()
 	if err != nil {
 		return err
 	}
 	defer v.Close()
-	held := func() (bool, error) { return t.readHeld(v, q, ready, begin) }
+	retries := func() (bool, error) { return t.readRetries(v, q, ready, begin) }
 	others := func() (bool, error) { return t.readOn(v, q, begin) }
-	first, second := others, held
-	if q.heldFirst {
-		first, second = held, others
+	first, second := others, retries
+	if q.retriesFirst {
+		first, second = retries, others
 	}
-	q.heldFirst = !q.heldFirst
-	if room, err := first(); err != nil || !room {
+	q.retriesFirst = !q.retriesFirst
+	if hasSlot, err := first(); err != nil || !hasSlot {
 		return err
 	}
 	_, err = second()
 	return err
 }
 
-// readHeld begins the tasks that are ready to be tried again, and reports whether there is room for more.
-func (t *tasks) readHeld(v persistence.View, q *taskQueue, ready []string, begin func(string, []byte) bool) (room bool, err error) {
+// readRetries starts the tasks that are ready to be retried, and reports whether slots are left.
+func (t *tasks) readRetries(v persistence.View, q *taskQueue, ready []string, begin func(string, []byte) bool) (hasSlot bool, err error) {
 	for _, value := range ready {
 		data, ok, err := v.Lookup(t.partition, taskIndex, value, 0)
 		switch {
 		case err != nil:
 			return false, err
 		case !ok:
-			delete(q.held.rows, value)
+			delete(q.retries.rows, value)
 		case !begin(value, data):
 			return false, nil
 		}
@@ -219,14 +221,14 @@ func (t *tasks) readHeld(v persistence.View, q *taskQueue, ready []string, begin
 	return true, nil
 }
 
-// readOn begins the tasks from the cursor on, and reports whether there is room for more.
-func (t *tasks) readOn(v persistence.View, q *taskQueue, begin func(string, []byte) bool) (room bool, err error) {
+// readOn starts the tasks after the cursor, and reports whether slots are left.
+func (t *tasks) readOn(v persistence.View, q *taskQueue, begin func(string, []byte) bool) (hasSlot bool, err error) {
 	for q.more {
 		for row, err := range v.Index(t.partition, persistence.Query{Index: taskIndex, Value: taskPrefix(q.kind), Prefix: true, After: q.cursor}) {
 			if err != nil {
 				return false, err
 			}
-			if !q.held.has(row.Value) && !t.node.runs.isRunning(row.Value, t.effects) && !begin(row.Value, row.Data) {
+			if !q.retries.has(row.Value) && !t.system.runs.isRunning(row.Value, t.effects) && !begin(row.Value, row.Data) {
 				return false, nil
 			}
 			q.cursor = row.Value
@@ -236,52 +238,53 @@ func (t *tasks) readOn(v persistence.View, q *taskQueue, begin func(string, []by
 	return true, nil
 }
 
-// begin starts a run and reports whether it has started. data is the journal's and is not kept.
+// begin starts an attempt of a task, and reports whether it has started. data belongs to the view and is only valid during the
+// call.
 func (t *tasks) begin(q *taskQueue, value string, data []byte) bool {
 	value = strings.Clone(value)
 	var row runtimev1.Task
 	if err := proto.Unmarshal(data, &row); err != nil {
-		t.hold(q, value, err)
+		t.retryLater(q, value, err)
 		return false
 	}
 	ctx, cancel := context.WithCancel(t.effects.ctx)
-	if !t.node.runs.begin(value, &taskRun{t.effects, cancel}) {
+	if !t.system.runs.begin(value, &taskRun{t.effects, cancel}) {
 		cancel()
-		t.hold(q, value, errStillRunning)
+		t.retryLater(q, value, errStillRunning)
 		return false
 	}
 	attempt := 1
-	if h := q.held.rows[value]; h != nil {
+	if h := q.retries.rows[value]; h != nil {
 		attempt = h.attempts + 1
 	}
-	q.held.begin(value)
+	q.retries.begin(value)
 	self := t.self
-	begun := t.node.background(func() {
+	begun := t.system.launchWork(func() {
 		remains, err := t.execute(ctx, q.executor, value, &row, attempt)
 		cancel()
-		t.node.runs.end(value)
-		q.executor.exit()
-		t.node.root.Send(self, ran{q.kind, value, attempt, remains, err})
+		t.system.runs.end(value)
+		q.executor.release()
+		t.system.root.Send(self, ran{q.kind, value, attempt, remains, err})
 	})
-	if !begun { // the process ends
+	if !begun { // the process is stopping
 		cancel()
-		t.node.runs.end(value)
+		t.system.runs.end(value)
 	}
 	return begun
 }
 
 var (
-	errStillRunning = errors.New("a run of an earlier term has not ended")
-	errTaskRemains  = errors.New("the task is open after it was completed")
+	errStillRunning = errors.New("an attempt of an earlier term has not ended")
+	errTaskRemains  = errors.New("the completion was applied and the task is still open")
 )
 
-// execute runs a task once and sends its completion. It reports whether the task is still open.
+// execute runs an attempt of a task and sends its completion. It reports whether the task is still open.
 func (t *tasks) execute(ctx context.Context, e *executor, value string, row *runtimev1.Task, attempt int) (remains bool, err error) {
 	// The row may come from a view that is older than the end of an earlier run.
-	if remains, err := t.node.remains(t.partition, taskIndex, value); err != nil || !remains {
+	if remains, err := t.system.rowExists(t.partition, taskIndex, value); err != nil || !remains {
 		return err != nil, err
 	}
-	m := t.node.metrics.tasks[row.GetTaskKind()]
+	m := t.system.metrics.tasks[row.GetTaskKind()]
 	m.running.Inc()
 	began := time.Now()
 	defer func() {
@@ -298,28 +301,28 @@ func (t *tasks) execute(ctx context.Context, e *executor, value string, row *run
 			m.retried.Inc()
 		}
 	}()
-	completion, err := e.attempt(ctx, row, attempt, t.node.log)
+	completion, err := e.attempt(ctx, row, attempt, t.system.log)
 	if err == nil && completion != nil {
 		err = t.report(ctx, e, row, completion)
 	}
-	remains, failed := t.node.remains(t.partition, taskIndex, value)
+	remains, failed := t.system.rowExists(t.partition, taskIndex, value)
 	switch {
 	case failed != nil:
 		return true, failed
 	case remains && err == nil:
 		return true, errTaskRemains
 	case !remains && ctx.Err() == nil:
-		return false, nil // also where the completion was carried out and its answer was lost
+		return false, nil // even after an error: the completion was applied, and its answer was lost
 	}
 	return remains, err
 }
 
-// report sends a completion until it is answered, the task is removed, or the term ends: what took long to do is not
-// done again because its entity could not be reached.
+// report sends a completion until it is answered, the task is removed or the term ends, so that a long task does not run again
+// because its entity could not be reached.
 func (t *tasks) report(ctx context.Context, e *executor, row *runtimev1.Task, completion proto.Message) error {
 	for pause := e.FirstPause; ; pause = min(2*pause, e.LongestPause) {
 		asking, cancel := context.WithTimeout(t.effects.ctx, deliveryTimeout)
-		_, err := t.node.ask(asking, entity.Command{
+		_, err := t.system.ask(asking, entity.Command{
 			Kind: row.GetKind(), Identity: row.GetIdentity(), Principal: entity.Platform(), Message: completion,
 		})
 		cancel()
@@ -336,22 +339,23 @@ func (t *tasks) report(ctx context.Context, e *executor, row *runtimev1.Task, co
 	}
 }
 
+// ran handles the end of an attempt.
 func (t *tasks) ran(m ran) {
 	q := t.queues[m.kind]
 	if q == nil || t.effects.ctx.Err() != nil {
 		return
 	}
 	if m.remains {
-		t.hold(q, m.value, m.err)
+		t.retryLater(q, m.value, m.err)
 	} else {
-		delete(q.held.rows, m.value)
+		delete(q.retries.rows, m.value)
 	}
 	t.fill(q)
 	t.arm()
 }
 
-// hold has a task tried again later.
-func (t *tasks) hold(q *taskQueue, value string, err error) {
-	attempts := q.held.hold(value, q.executor.FirstPause, q.executor.LongestPause)
-	t.node.log.Warn("a task is tried again", slog.String("task", printable(value)), slog.Int("attempts", attempts), slog.Any("error", err))
+// retryLater retries a task after a pause.
+func (t *tasks) retryLater(q *taskQueue, value string, err error) {
+	attempts := q.retries.add(value, q.executor.FirstPause, q.executor.LongestPause)
+	t.system.log.Warn("a task failed; trying again", slog.String("task", printable(value)), slog.Int("attempts", attempts), slog.Any("error", err))
 }

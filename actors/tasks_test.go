@@ -15,7 +15,7 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// withChores runs the tasks of agendas.
+// withChores registers an executor for the tasks of agendas.
 func withChores(limit int, run func(context.Context, actors.Task) (proto.Message, error)) func(*bench) {
 	return func(b *bench) {
 		withAgenda(b)
@@ -28,7 +28,7 @@ func withChores(limit int, run func(context.Context, actors.Task) (proto.Message
 func doChore(_ context.Context, task actors.Task) (proto.Message, error) { return task.Message, nil }
 
 func TestTask(t *testing.T) {
-	t.Run("it is run and completed", func(t *testing.T) {
+	t.Run("is run and completed", func(t *testing.T) {
 		b := newBench(t, withChores(2, func(_ context.Context, task actors.Task) (proto.Message, error) {
 			if task.EntityKind != "agenda" || task.Identity != "a" || task.Kind != "chore" || task.ID != "1" || task.Attempt != 1 ||
 				task.OpenedAt.UnixMilli() != 1_700_000_000_000 {
@@ -39,7 +39,7 @@ func TestTask(t *testing.T) {
 		b.mustAsk(toAgenda("a", act("open", "1")))
 		b.eventually(func() bool { return b.count("a", "done", "1") == 1 && b.rows("task") == 0 })
 	})
-	t.Run("it is tried again after an error and after a panic", func(t *testing.T) {
+	t.Run("is retried after an error and after a panic", func(t *testing.T) {
 		var runs atomic.Int64
 		b := newBench(t, withChores(1, func(_ context.Context, task actors.Task) (proto.Message, error) {
 			switch runs.Add(1) {
@@ -48,7 +48,7 @@ func TestTask(t *testing.T) {
 			case 2:
 				panic("not now")
 			case 3:
-				return nil, nil // done, by its own account
+				return nil, nil // completed without a command
 			}
 			return task.Message, nil
 		}))
@@ -58,7 +58,7 @@ func TestTask(t *testing.T) {
 			t.Errorf("it ran %d times", runs.Load())
 		}
 	})
-	t.Run("no more run at once than the limit, over all partitions", func(t *testing.T) {
+	t.Run("limit applies to all partitions together", func(t *testing.T) {
 		var running, most atomic.Int64
 		b := newBench(t, withChores(3, func(_ context.Context, task actors.Task) (proto.Message, error) {
 			defer running.Add(-1)
@@ -82,7 +82,7 @@ func TestTask(t *testing.T) {
 }
 
 func TestTaskEnds(t *testing.T) {
-	t.Run("one that is removed is cancelled", func(t *testing.T) {
+	t.Run("is cancelled when it is removed", func(t *testing.T) {
 		began := make(chan string, 1)
 		b := newBench(t, withChores(1, func(ctx context.Context, task actors.Task) (proto.Message, error) {
 			if task.ID == "long" {
@@ -102,7 +102,7 @@ func TestTaskEnds(t *testing.T) {
 			t.Error("a cancelled task was completed, or its row remains")
 		}
 	})
-	t.Run("it ends with the partition's ownership, and goes on in the next process", func(t *testing.T) {
+	t.Run("ends with the term and runs again in the next process", func(t *testing.T) {
 		began, ended := make(chan struct{}, 1), make(chan error, 1)
 		b := newBench(t, withChores(1, func(ctx context.Context, _ actors.Task) (proto.Message, error) {
 			began <- struct{}{}
@@ -120,7 +120,7 @@ func TestTaskEnds(t *testing.T) {
 		b.start()
 		b.eventually(func() bool { return b.count("a", "done", "1") == 1 })
 	})
-	t.Run("failing ones delay no others", func(t *testing.T) {
+	t.Run("failing tasks delay no others", func(t *testing.T) {
 		b := newBench(t, withChores(2, func(_ context.Context, task actors.Task) (proto.Message, error) {
 			if task.Identity == "poisoned" {
 				return nil, errors.New("never")
@@ -140,7 +140,7 @@ func TestTaskEnds(t *testing.T) {
 		}
 		b.eventually(func() bool { return b.rows("task") == 0 })
 	})
-	t.Run("failing ones without a pause leave room for others, of every partition", func(t *testing.T) {
+	t.Run("failing tasks without a pause leave slots for others", func(t *testing.T) {
 		b := newBench(t, withChores(1, func(_ context.Context, task actors.Task) (proto.Message, error) {
 			if task.ID != "good" {
 				return nil, errors.New("never")
@@ -163,7 +163,8 @@ func TestTaskEnds(t *testing.T) {
 	})
 }
 
-// A state that was recorded before its kind listed tasks gets the row with its next event.
+// TestTaskWithoutItsRow verifies that the next event of an entity writes the rows of tasks that its kind did not declare when
+// the state was recorded.
 func TestTaskWithoutItsRow(t *testing.T) {
 	b := newBench(t, withAgenda)
 	b.mustAsk(toAgenda("a", act("open", "1")))
@@ -184,28 +185,28 @@ func TestTaskWithoutItsRow(t *testing.T) {
 
 func TestFollowRunsForEachTerm(t *testing.T) {
 	var mu sync.Mutex
-	led := map[persistence.Partition]int{}
+	running := map[actors.OwnedPartition]int{}
 	b := newBench(t, func(b *bench) {
-		b.follower = func(ctx context.Context, p persistence.Partition) {
+		b.follower = func(ctx context.Context, p actors.OwnedPartition) {
 			mu.Lock()
-			led[p]++
+			running[p]++
 			mu.Unlock()
 			<-ctx.Done()
 			mu.Lock()
 			defer mu.Unlock()
-			led[p]--
+			running[p]--
 		}
 	})
 	all := func() int {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(led)
+		return len(running)
 	}
 	b.eventually(func() bool { return all() == partitions })
 	b.stop()
-	for p, n := range led {
+	for _, n := range running {
 		if n != 0 {
-			t.Errorf("partition %d is followed after the system stopped", p)
+			t.Errorf("%d calls of Follow for one partition run after the system has stopped", n)
 		}
 	}
 	b.start()

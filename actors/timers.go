@@ -18,52 +18,52 @@ import (
 )
 
 const (
-	// maxDelivering bounds the due commands of one partition that are sent and not answered.
+	// maxDelivering limits the due commands of one partition in flight.
 	maxDelivering = 64
-	// deliveryTimeout bounds one attempt to deliver a due command.
+	// deliveryTimeout limits one attempt to send a due command.
 	deliveryTimeout = 10 * time.Second
-	// longestNap is the longest pause between two looks at the clock, which may be set at any time.
+	// longestNap is the longest pause between two readings of the clock, which may be set at any time.
 	longestNap = 15 * time.Second
-	// A timer whose command was answered, and which still waits, is delivered again after firstRedelivery, and then after
-	// pauses that grow to longestRedelivery. maxHeld bounds those that are remembered.
+	// A timer that still exists after its command was answered is delivered again after firstRedelivery, then after pauses that
+	// double up to longestRedelivery. maxRetries limits the rows of which this is remembered.
 	firstRedelivery   = 100 * time.Millisecond
 	longestRedelivery = time.Minute
-	maxHeld           = 1024
+	maxRetries        = 1024
 )
 
 type (
-	// timerSet tells of a timer that is due before those that the timers actor knows of.
+	// timerSet notifies the timers actor of a timer that is due earlier than those that it knows.
 	timerSet struct{ at int64 }
-	// checkTimers has the timers actor deliver what is due.
+	// checkTimers makes the timers actor deliver the timers that are due.
 	checkTimers struct{}
-	// delivered ends the delivery of a row.
+	// delivered is the result of a delivery.
 	delivered struct {
 		value string
-		// remains tells that the timer waits still.
+		// remains is set if the timer still exists.
 		remains bool
 		err     error
 	}
 )
 
-// timers sends the due commands of a partition's timers. It keeps in memory what it is delivering and when it looks at
-// the index next, however many timers wait: a waiting timer is a row on disk.
+// A timers actor sends the due commands of a partition's timers. It has in memory only the rows that it is delivering or
+// retries, and the time at which it reads the index next, however many timers wait.
 //
-// A row is delivered until it has disappeared from the index, so that no crash loses a timer. It disappears in the batch
-// that records what the due command did, so that none is carried out twice.
+// A row is delivered until it has disappeared from the index, so that no crash loses a timer. It disappears in the batch with
+// the events of the due command, so that no command is applied twice.
 type timers struct {
-	node      *System
+	system    *System
 	partition persistence.Partition
 	effects   *effects
 	mailbox   *mailbox
 
 	self *actor.PID
-	// cursor is the value up to which the index was read: what is due before it is being delivered, or is held.
+	// cursor is the value up to which the index was read. Rows before it are being delivered or retried.
 	cursor string
-	// delivering are the values of rows whose command is on its way.
+	// delivering has the values of rows with a command in flight.
 	delivering map[string]struct{}
-	// full tells that more is due than can be delivered at once.
-	full bool
-	held holding
+	// full is set if more timers are due than can be delivered at once.
+	full    bool
+	retries retries
 	// next wakes the actor.
 	next *time.Timer
 }
@@ -72,10 +72,10 @@ func (t *timers) Receive(ctx actor.Context) {
 	switch m := ctx.Message().(type) {
 	case *actor.Started:
 		t.self = ctx.Self()
-		t.delivering, t.held = map[string]struct{}{}, holding{}
+		t.delivering, t.retries = map[string]struct{}{}, retries{}
 		t.check()
 	case timerSet:
-		// It may be due before the place to which the index was read.
+		// The timer may be due before the cursor.
 		t.cursor = min(t.cursor, dueValue(m.at))
 		t.check()
 	case checkTimers, tick:
@@ -97,15 +97,15 @@ func (t *timers) end() {
 	t.effects.armed.Store(math.MaxInt64)
 }
 
-// check delivers what is due, and arms the timer for what is due next.
+// check delivers the timers that are due, and arms the actor's own timer for the next one.
 func (t *timers) check() {
 	if t.effects.ctx.Err() != nil {
-		return // the term or the process ends: the next one begins anew
+		return // the term has ended
 	}
 	if t.full && len(t.delivering) > maxDelivering/2 {
 		return // the end of a delivery checks again
 	}
-	// A timer that is set from now on may be missing in the view, and is told of.
+	// The view may lack timers that are set from now on; the actor is notified of each until armed is set below.
 	t.effects.armed.Store(math.MaxInt64)
 	due, err := t.deliverDue()
 	pause := longestNap
@@ -113,35 +113,35 @@ func (t *timers) check() {
 	case errors.Is(err, persistence.ErrClosed):
 		return
 	case err != nil:
-		t.node.log.Error("timers cannot be read", slog.Int("partition", int(t.partition)), slog.Any("error", err))
+		t.system.log.Error("cannot read the rows of timers; trying again", slog.Int("partition", int(t.partition)), slog.Any("error", err))
 		pause = firstRedelivery
 	case due < math.MaxInt64:
-		pause = min(pause, max(time.UnixMilli(due).Sub(t.node.clock()), 0))
+		pause = min(pause, max(time.UnixMilli(due).Sub(t.system.clock()), 0))
 	}
-	pause = min(pause, t.held.untilNext())
+	pause = min(pause, t.retries.untilNext())
 	if t.next != nil {
 		t.next.Stop()
 	}
 	self := t.self
-	t.next = time.AfterFunc(pause, func() { t.node.root.Send(self, checkTimers{}) })
+	t.next = time.AfterFunc(pause, func() { t.system.root.Send(self, checkTimers{}) })
 	if err == nil {
 		t.effects.armed.Store(due)
 	}
 }
 
-// deliverDue begins to deliver what is due, as far as there is room, and returns when the next timer is due: MaxInt64
-// where none waits, or where there was no room to find out.
+// deliverDue starts the delivery of due timers while fewer than maxDelivering are in flight, and returns the due time of the
+// next timer; MaxInt64 if none waits or the limit was reached.
 func (t *timers) deliverDue() (next int64, err error) {
-	v, err := t.node.journal.View()
+	v, err := t.system.journal.View()
 	if err != nil {
 		return 0, err
 	}
 	defer v.Close()
 	t.full = false
-	if t.held.rescan() {
+	if t.retries.takeRescan() {
 		t.cursor = ""
 	}
-	for _, value := range t.held.ready() {
+	for _, value := range t.retries.ready() {
 		if len(t.delivering) == maxDelivering {
 			t.full = true
 			return math.MaxInt64, nil
@@ -151,12 +151,12 @@ func (t *timers) deliverDue() (next int64, err error) {
 		case err != nil:
 			return 0, err
 		case !ok:
-			delete(t.held.rows, value)
+			delete(t.retries.rows, value)
 		default:
 			t.begin(value, data)
 		}
 	}
-	now := t.node.clock().UnixMilli()
+	now := t.system.clock().UnixMilli()
 	for row, err := range v.Index(t.partition, persistence.Query{Index: timerIndex, Prefix: true, After: t.cursor}) {
 		if err != nil {
 			return 0, err
@@ -169,7 +169,7 @@ func (t *timers) deliverDue() (next int64, err error) {
 			return at, nil
 		}
 		_, begun := t.delivering[row.Value]
-		if !begun && !t.held.has(row.Value) {
+		if !begun && !t.retries.has(row.Value) {
 			if len(t.delivering) == maxDelivering {
 				t.full = true
 				return math.MaxInt64, nil
@@ -181,24 +181,24 @@ func (t *timers) deliverDue() (next int64, err error) {
 	return math.MaxInt64, nil
 }
 
-// begin delivers one row in the background. data is the journal's and is not kept.
+// begin delivers one row in a goroutine of its own. data belongs to the view and is only valid during the call.
 func (t *timers) begin(value string, data []byte) {
 	value = strings.Clone(value)
 	t.delivering[value] = struct{}{}
-	t.held.begin(value)
+	t.retries.begin(value)
 	var row runtimev1.Timer
 	err := proto.Unmarshal(data, &row)
 	self := t.self
-	t.node.background(func() {
+	t.system.launchWork(func() {
 		d := delivered{value: value, remains: true, err: err}
 		if err == nil {
 			d.remains, d.err = t.deliver(value, &row)
 		}
-		t.node.root.Send(self, d)
+		t.system.root.Send(self, d)
 	})
 }
 
-// deliver sends the command of a row and reports whether the row remains.
+// deliver sends the command of a row and reports whether the row still exists.
 func (t *timers) deliver(value string, row *runtimev1.Timer) (remains bool, err error) {
 	command, err := decodePayload(row.GetCommand())
 	if err != nil {
@@ -206,26 +206,27 @@ func (t *timers) deliver(value string, row *runtimev1.Timer) (remains bool, err 
 	}
 	ctx, cancel := context.WithTimeout(t.effects.ctx, deliveryTimeout)
 	defer cancel()
-	_, err = t.node.ask(ctx, entity.Command{
+	_, err = t.system.ask(ctx, entity.Command{
 		Kind: row.GetKind(), Identity: row.GetIdentity(), Principal: entity.Platform(), Message: command,
 	})
-	remains, failed := t.node.remains(t.partition, timerIndex, value)
+	remains, failed := t.system.rowExists(t.partition, timerIndex, value)
 	if failed != nil {
 		return true, failed
 	}
 	if !remains {
-		t.node.metrics.timerLateness.Observe(t.node.clock().Sub(time.UnixMilli(row.GetAt())).Seconds())
+		t.system.metrics.timerLateness.Observe(t.system.clock().Sub(time.UnixMilli(row.GetAt())).Seconds())
 		return false, nil
 	}
 	return true, err
 }
 
+// delivered handles the end of a delivery.
 func (t *timers) delivered(d delivered) {
 	delete(t.delivering, d.value)
 	switch {
 	case !d.remains:
-		delete(t.held.rows, d.value)
-		t.node.metrics.timers.WithLabelValues("done").Inc()
+		delete(t.retries.rows, d.value)
+		t.system.metrics.timers.WithLabelValues("done").Inc()
 	case t.effects.ctx.Err() != nil:
 		return
 	default:
@@ -233,9 +234,9 @@ func (t *timers) delivered(d delivered) {
 		if d.err == nil {
 			outcome, reason = "remains", errTimerRemains
 		}
-		t.node.metrics.timers.WithLabelValues(outcome).Inc()
-		attempts := t.held.hold(d.value, firstRedelivery, longestRedelivery)
-		t.node.log.Warn("a timer is delivered again", slog.String("timer", printable(d.value[8:])), slog.Int("attempts", attempts),
+		t.system.metrics.timers.WithLabelValues(outcome).Inc()
+		attempts := t.retries.add(d.value, firstRedelivery, longestRedelivery)
+		t.system.log.Warn("a timer was delivered and still exists; trying again", slog.String("timer", printable(d.value[8:])), slog.Int("attempts", attempts),
 			slog.Any("error", reason))
 	}
 	if t.full || d.remains {
@@ -243,13 +244,13 @@ func (t *timers) delivered(d delivered) {
 	}
 }
 
-var errTimerRemains = errors.New("the command was carried out and did not remove its timer")
+var errTimerRemains = errors.New("the command was applied and did not remove its timer")
 
-// printable shows a value in a log.
+// printable returns the value of a row for a log.
 func printable(value string) string { return strings.ReplaceAll(value, "\x00", " ") }
 
-// remains reports whether an index has a row still.
-func (s *System) remains(p persistence.Partition, index, value string) (bool, error) {
+// rowExists reports whether an index has a row. After an error it reports true.
+func (s *System) rowExists(p persistence.Partition, index, value string) (bool, error) {
 	v, err := s.journal.View()
 	if err != nil {
 		return true, err
@@ -259,35 +260,35 @@ func (s *System) remains(p persistence.Partition, index, value string) (bool, er
 	return ok, err
 }
 
-// holding remembers rows that are tried again later, a bounded number of them. The rows past the bound are found by
-// reading the index from its beginning, once the longest pause has passed.
-type holding struct {
-	rows map[string]*heldRow
-	// overflowed is when the index is to be read from its beginning; the zero time: not needed.
+// retries has a bounded number of rows to retry later. Rows beyond the bound are found by reading the index from its beginning
+// after the longest pause.
+type retries struct {
+	rows map[string]*retryRow
+	// overflowed is the time at which the index must be read from its beginning; zero: it need not be.
 	overflowed time.Time
 }
 
-type heldRow struct {
+type retryRow struct {
 	attempts int
 	next     time.Time
 }
 
-func (h *holding) has(value string) bool { return h.rows[value] != nil }
+func (h *retries) has(value string) bool { return h.rows[value] != nil }
 
-// hold notes that a row failed, and returns how often it has.
-func (h *holding) hold(value string, first, longest time.Duration) (attempts int) {
+// add records that a row failed, and returns the number of its failures. Its pause doubles from first to longest.
+func (h *retries) add(value string, first, longest time.Duration) (attempts int) {
 	row := h.rows[value]
 	if row == nil {
-		if len(h.rows) >= maxHeld {
+		if len(h.rows) >= maxRetries {
 			if h.overflowed.IsZero() {
 				h.overflowed = time.Now().Add(longest)
 			}
 			return 1
 		}
 		if h.rows == nil {
-			h.rows = map[string]*heldRow{}
+			h.rows = map[string]*retryRow{}
 		}
-		row = &heldRow{}
+		row = &retryRow{}
 		h.rows[value] = row
 	}
 	row.attempts++
@@ -296,8 +297,8 @@ func (h *holding) hold(value string, first, longest time.Duration) (attempts int
 	return row.attempts
 }
 
-// ready are the rows whose pause has passed.
-func (h *holding) ready() []string {
+// ready returns the rows to retry now: their pause has passed.
+func (h *retries) ready() []string {
 	var all []string
 	now := time.Now()
 	for value, row := range h.rows {
@@ -308,15 +309,15 @@ func (h *holding) ready() []string {
 	return all
 }
 
-// begin notes that a row is tried now. It is not ready until it is held again.
-func (h *holding) begin(value string) {
+// begin records that a row is being tried. It is not ready until it is added again.
+func (h *retries) begin(value string) {
 	if row := h.rows[value]; row != nil {
 		row.next = time.Time{}
 	}
 }
 
-// rescan tells, once, that the index is to be read from its beginning.
-func (h *holding) rescan() bool {
+// takeRescan reports whether the index must be read from its beginning, and resets that.
+func (h *retries) takeRescan() bool {
 	if h.overflowed.IsZero() || h.overflowed.After(time.Now()) {
 		return false
 	}
@@ -324,8 +325,8 @@ func (h *holding) rescan() bool {
 	return true
 }
 
-// untilNext is the pause until a row is ready or the index is to be read again.
-func (h *holding) untilNext() time.Duration {
+// untilNext returns the pause until a row is ready or the index must be read again.
+func (h *retries) untilNext() time.Duration {
 	next := h.overflowed
 	for _, row := range h.rows {
 		if !row.next.IsZero() && (next.IsZero() || row.next.Before(next)) {

@@ -33,7 +33,7 @@ func (b *bench) advance(d time.Duration) {
 }
 
 func TestTimer(t *testing.T) {
-	t.Run("its command arrives once when it is due", func(t *testing.T) {
+	t.Run("command arrives once when due", func(t *testing.T) {
 		b := newBench(t, withAgenda)
 		b.setTimer("a", "late", 2*time.Hour)
 		b.setTimer("a", "early", time.Hour)
@@ -52,14 +52,14 @@ func TestTimer(t *testing.T) {
 			t.Error("a timer rang twice")
 		}
 	})
-	t.Run("one that is set in the past is due at once", func(t *testing.T) {
+	t.Run("timer in the past is due at once", func(t *testing.T) {
 		b := newBench(t, withAgenda)
 		b.setTimer("a", "now", 0)
 		b.eventually(func() bool { return b.count("a", "ring", "now") == 1 })
 		b.setTimer("a", "before", -time.Hour)
 		b.eventually(func() bool { return b.count("a", "ring", "before") == 1 })
 	})
-	t.Run("one that was cancelled never rings", func(t *testing.T) {
+	t.Run("cancelled timer does not ring", func(t *testing.T) {
 		b := newBench(t, withAgenda)
 		b.setTimer("a", "cancelled", time.Hour)
 		b.setTimer("a", "kept", time.Hour)
@@ -70,7 +70,7 @@ func TestTimer(t *testing.T) {
 			t.Error("a cancelled timer rang, or its row remains")
 		}
 	})
-	t.Run("one that is set again waits for the new time", func(t *testing.T) {
+	t.Run("timer that is set again waits for the new time", func(t *testing.T) {
 		b := newBench(t, withAgenda)
 		b.setTimer("a", "moved", time.Hour)
 		b.setTimer("a", "moved", 2*time.Hour)
@@ -81,7 +81,7 @@ func TestTimer(t *testing.T) {
 			t.Error("the timer rang at the time that was replaced")
 		}
 	})
-	t.Run("it keeps no entity in memory, and survives a restart", func(t *testing.T) {
+	t.Run("survives a restart without an active entity", func(t *testing.T) {
 		b := newBench(t, withAgenda, func(b *bench) { b.idle = time.Minute })
 		for i := range 20 {
 			b.setTimer(fmt.Sprint(i), "t", time.Hour)
@@ -99,7 +99,7 @@ func TestTimer(t *testing.T) {
 			b.eventually(func() bool { return b.count(fmt.Sprint(i), "ring", "t") == 1 })
 		}
 	})
-	t.Run("one that its command does not remove is delivered again, with pauses", func(t *testing.T) {
+	t.Run("timer that its command does not remove is delivered again after pauses", func(t *testing.T) {
 		b := newBench(t, withAgenda)
 		b.mustAsk(toAgenda("deaf", act("deaf", "")))
 		b.setTimer("deaf", "t", 0)
@@ -113,7 +113,7 @@ func TestTimer(t *testing.T) {
 		b.mustAsk(toAgenda("deaf", act("cancel", "t")))
 		b.eventually(func() bool { return b.rows("timer") == 0 })
 	})
-	t.Run("many that are due at once all ring", func(t *testing.T) {
+	t.Run("many timers that are due at once all ring", func(t *testing.T) {
 		b := newBench(t, withAgenda)
 		for i := range 500 {
 			b.setTimer(fmt.Sprint(i%50), fmt.Sprint(i), time.Hour)

@@ -13,7 +13,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// tracer notes what it is passed, and fails where a test wants it.
+// A tracer records the rows that it gets, and fails on demand.
 type tracer struct {
 	mu   sync.Mutex
 	fail int
@@ -37,8 +37,8 @@ func (s *tracer) seen() []string {
 	return append([]string(nil), s.rows...)
 }
 
-// Rows are passed on in their order, of workspaces with a row in the list alone, again after a failure, and before
-// Settle returns.
+// TestTrail verifies that rows are passed to React in order, only of workspaces with a row in the list, again after a failure,
+// and before Settle returns.
 func TestTrail(t *testing.T) {
 	s := &tracer{}
 	b := newBench(t, withHall, func(b *bench) {
@@ -80,7 +80,7 @@ func TestTrail(t *testing.T) {
 	write("ws_1", "d")
 	expect(`ws_1 {"seq":2`, `ws_1 {"seq":3`, `ws_1 {"seq":4`)
 
-	// Another process knows from the list. It may repeat what it finds behind its cursor, and misses nothing.
+	// The next process finds the workspaces in the list. It may repeat rows after its cursor, and misses none.
 	b.restart()
 	write("ws_1", "e")
 	settle()
@@ -89,9 +89,9 @@ func TestTrail(t *testing.T) {
 	}
 }
 
-// Rows behind the event that begins a workspace's trail are reacted to, although rows before it are not, and although the
-// feed is read in one pass.
-func TestTrailBeginsWithinAPass(t *testing.T) {
+// TestTrailBeginsWithinFeedRead verifies that React gets the rows after the event that begins a workspace's trail, and none
+// before it, if one read of the feed has both.
+func TestTrailBeginsWithinFeedRead(t *testing.T) {
 	b := newBench(t)
 	b.mustAsk(record("ws_1", operation(activityv1.Kind_KIND_WRITE, "before")))
 	b.createWorkspace("ws_1", "usr_1")

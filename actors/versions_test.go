@@ -9,7 +9,7 @@ import (
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 )
 
-// counter returns a kind whose state grows by step with each claim, by rules of a version.
+// counter returns a kind with a version of its rules, which add step to the state with each claim.
 func counter(version uint64, step int64) entity.Kind {
 	return entity.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{
 		Name: "counter", Version: version,
@@ -27,8 +27,9 @@ func counter(version uint64, step int64) entity.Kind {
 	}.Kind()
 }
 
-// A snapshot that rules of another version made is ignored: the state is made of the events again.
-func TestSnapshotOfOtherRules(t *testing.T) {
+// TestSnapshotOfOtherRulesIsIgnored verifies that the state is computed from the events if another version of the rules made
+// the snapshot.
+func TestSnapshotOfOtherRulesIsIgnored(t *testing.T) {
 	const claims = 300
 	b := newBench(t, func(b *bench) { b.extra = []entity.Kind{counter(1, 1)} })
 	send := func(m proto.Message) int64 {

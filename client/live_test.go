@@ -30,7 +30,7 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	n, err := node.Start(t.Context(), node.Options{
-		Dir: t.TempDir(), BirthPatience: timeout, HTTP: http.Options{Options: server.Options{Limits: server.Limits{RequestTime: timeout}}},
+		Dir: t.TempDir(), PendingLimit: timeout, HTTP: http.Options{Options: server.Options{Limits: server.Limits{RequestTime: timeout}}},
 	})
 	if err != nil {
 		t.Fatal(err)

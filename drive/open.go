@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"sync"
 )
@@ -46,6 +47,36 @@ func (d *Drives) Recover(ctx context.Context, workspaceID string) error {
 	}
 	drive.sweepLeftovers()
 	return nil
+}
+
+// recoverPage limits the workspaces that RecoverAll lists at once.
+const recoverPage = 64
+
+// RecoverAll calls Recover for each workspace that list returns, one after the other, until list returns no more or ctx ends.
+// list returns at most limit workspaces, in the order of their ids, beginning after one id. RecoverAll logs errors; a drive that
+// cannot be recovered does not prevent the recovery of the others, and is recovered again when it is opened.
+func (d *Drives) RecoverAll(ctx context.Context, list func(after string, limit int) ([]string, error)) {
+	for after := ""; ctx.Err() == nil; {
+		page, err := list(after, recoverPage)
+		if err != nil && ctx.Err() == nil {
+			d.log.Error("cannot list the drives with unfinished operations", slog.Any("error", err))
+		}
+		if err != nil || len(page) == 0 {
+			return
+		}
+		for _, id := range page {
+			err := d.Recover(ctx, id)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				d.log.Error("cannot recover a drive; it is recovered when it is opened", slog.String("workspace", id), slog.Any("error", err))
+			default:
+				d.log.Info("recovered a drive", slog.String("workspace", id))
+			}
+		}
+		after = page[len(page)-1]
+	}
 }
 
 // acquire reserves the descriptors of one operation and returns the drive with its files open. It does not recover the drive.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/atelier-run/atelier/cmd/node"
+	steady "github.com/atelier-run/atelier/actors/clock"
 	"github.com/atelier-run/atelier/http"
 )
 
@@ -13,7 +13,7 @@ import (
 // clock, the credential waits at most for one token.
 func TestRateLimitAfterTheClockIsSetBack(t *testing.T) {
 	for name, through := range map[string]func(read func() (time.Time, time.Duration)) func() time.Time{
-		"with the node's clock": node.SteadyClock,
+		"with the node's clock": steady.Steady,
 		"with the wall clock": func(read func() (time.Time, time.Duration)) func() time.Time {
 			return func() time.Time { wall, _ := read(); return wall }
 		},

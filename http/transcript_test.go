@@ -128,7 +128,7 @@ func (s *stage) start() {
 	s.Helper()
 	var err error
 	s.node, err = node.Start(s.Context(), node.Options{
-		Dir: s.dir, Clock: s.clock.Now, Wire: true, Members: s.members, SampleEvery: time.Hour, BirthPatience: longest,
+		Dir: s.dir, Clock: s.clock.Now, Wire: true, Members: s.members, SampleEvery: time.Hour, PendingLimit: longest,
 		Journal: persistence.Options{FS: errorfs.Wrap(s.disk, errorfs.InjectorFunc(s.operated)), CacheBytes: 4 << 20, Partitions: 4},
 		HTTP:    http.Options{Options: server.Options{NewID: s.newID, Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}}},
 	})

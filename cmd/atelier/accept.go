@@ -4,25 +4,25 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/persistence/datadir"
 )
 
-// acceptCommand accepts a data directory as it stands.
+// acceptCommand is atelier accept: it accepts a data directory with missing parts.
 type acceptCommand struct {
 	dataFlag
-	Yes bool `help:"Accept it, though what is missing is then missing for good."`
+	Yes bool `help:"Confirm that the missing parts are lost permanently."`
 }
 
-// Run writes new marks, which end the cursors that clients hold.
+// Run writes new marks of the journal, which invalidates the cursors of all clients, and prints how many events are missing.
 func (c *acceptCommand) Run(out console) error {
 	if !c.Yes {
-		return coded{errors.New("what is missing from the data directory would be missing for good: copy it first, and then add --yes"), exitUsage}
+		return coded{errors.New("accepting makes the loss of the missing parts permanent: copy the data directory first, then add --yes"), exitUsage}
 	}
 	log, err := newLog(out.errors, "warn", "text")
 	if err != nil {
 		return err
 	}
-	accepted, err := node.Accept(c.Data, log)
+	accepted, err := datadir.Accept(c.Data, log)
 	if err != nil {
 		return explain(err)
 	}

@@ -26,11 +26,11 @@ type adminCommands struct {
 	Workspace workspaceCommands `cmd:"" help:"Workspaces."`
 	Backup    backupCommands    `cmd:"" help:"Backups of workspaces' drives."`
 	Audit     auditCommands     `cmd:"" help:"Audit logs."`
-	Reactions reactionsCommands `cmd:"" help:"Consequences of events that could not be carried out."`
+	Reactions reactionsCommands `cmd:"" help:"Reactions that are parked after repeated failures."`
 }
 
-// operator speaks to the node that runs over a data directory. Its answers are JSON, which commands print as they are,
-// one value a line.
+// An operator sends requests to the node that runs over a data directory, through the socket in it. Commands print its JSON
+// answers unchanged, one value a line.
 type operator struct {
 	socket string
 	http   *http.Client
@@ -41,9 +41,9 @@ const (
 	adminWorkspaces = "/admin/workspaces"
 	adminReactions  = "/admin/reactions"
 
-	// operatorTime bounds an ordinary call.
+	// operatorTime limits an ordinary request.
 	operatorTime = time.Minute
-	// longestAnswer bounds what is read of an answer, in bytes.
+	// longestAnswer limits the bytes of an answer that are read.
 	longestAnswer = 1 << 20
 )
 
@@ -55,8 +55,8 @@ func newOperator(dir string) operator {
 	return operator{socket, &http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true}}}
 }
 
-// tell prints the answer to a call.
-func (o operator) tell(ctx context.Context, out console, method, path string, in any) error {
+// printAnswer sends a request and prints the answer.
+func (o operator) printAnswer(ctx context.Context, out console, method, path string, in any) error {
 	var answer json.RawMessage
 	if err := o.call(ctx, method, path, in, &answer); err != nil {
 		return err
@@ -64,12 +64,13 @@ func (o operator) tell(ctx context.Context, out console, method, path string, in
 	return line(out, answer)
 }
 
+// line prints a JSON value on a line.
 func line(out console, value json.RawMessage) error {
 	_, err := fmt.Fprintf(out.out, "%s\n", bytes.TrimSpace(value))
 	return err
 }
 
-// list prints the items of all pages, or as many as are wanted; 0: all.
+// list prints the items of all pages, at most limit of them; 0: all.
 func (o operator) list(ctx context.Context, out console, path string, limit int) error {
 	const most = 100
 	query := url.Values{}
@@ -99,7 +100,7 @@ func (o operator) list(ctx context.Context, out console, path string, limit int)
 	}
 }
 
-// call sends JSON and decodes the answer; out nil: it is dropped.
+// call sends a request with JSON and decodes the answer into out; nil: it ignores the answer.
 func (o operator) call(ctx context.Context, method, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, operatorTime)
 	defer cancel()
@@ -115,7 +116,8 @@ func (o operator) call(ctx context.Context, method, path string, in, out any) er
 	return json.Unmarshal(text, out)
 }
 
-// send gives an answer that is a success, whose body the caller closes.
+// send sends a request and returns the response if it is a success; the caller closes its body. Otherwise it returns an error:
+// *client.Error for an answer of the node.
 func (o operator) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	body := io.Reader(http.NoBody)
 	if in != nil {
@@ -135,18 +137,18 @@ func (o operator) send(ctx context.Context, method, path string, in any) (*http.
 	response, err := o.http.Do(request)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("no node runs there: nobody answers at %s", o.socket)
+		return nil, fmt.Errorf("no node runs over this data directory: nothing listens on %s", o.socket)
 	case err != nil:
 		return nil, err
 	case response.StatusCode >= http.StatusBadRequest:
 		defer response.Body.Close()
-		return nil, refused(response, path)
+		return nil, refusal(response, path)
 	}
 	return response, nil
 }
 
-// refused is an answer that is an error. What is not there is what the path names.
-func refused(r *http.Response, path string) error {
+// refusal returns the error of a response. For not_found it says, by the path, which thing was not found.
+func refusal(r *http.Response, path string) error {
 	e := &client.Error{Status: r.StatusCode, RequestID: r.Header.Get("X-Request-Id")}
 	var body struct{ Error, Message string }
 	if err := json.NewDecoder(io.LimitReader(r.Body, longestAnswer)).Decode(&body); err == nil {
@@ -155,12 +157,12 @@ func refused(r *http.Response, path string) error {
 	if e.Code != "not_found" {
 		return e
 	}
-	e.Message = "nobody has this address"
+	e.Message = "no person has this address"
 	if strings.HasPrefix(path, adminReactions) {
-		e.Message = "no reactions are parked under this name"
+		e.Message = "no stream with this name is parked"
 	}
 	if strings.HasPrefix(path, adminWorkspaces) || strings.HasPrefix(path, "/admin/audit") {
-		e.Message = "there is no such workspace, or nothing of that name in it"
+		e.Message = "there is no workspace with this slug, or it has nothing with this name"
 	}
 	return e
 }

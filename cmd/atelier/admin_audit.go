@@ -10,16 +10,16 @@ import (
 )
 
 type auditCommands struct {
-	Export auditExportCommand `cmd:"" help:"Print the audit logs of all workspaces, and what was done to people, one JSON object a line; newest first within a log."`
+	Export auditExportCommand `cmd:"" help:"Print the audit logs of all workspaces and of the changes to people, one JSON object a line; newest first within a log."`
 }
 
 type auditExportCommand struct {
 	dataFlag
-	Slug  string `help:"Slug of the only workspace that is wanted."`
-	Since int64  `help:"Earliest time that is wanted, in milliseconds since the Unix epoch."`
+	Slug  string `help:"Slug of a workspace, to export only its log."`
+	Since int64  `help:"Earliest time of an entry, in milliseconds since the Unix epoch."`
 }
 
-// Run passes the lines on as they come, however many there are.
+// Run prints the lines as they arrive.
 func (c *auditExportCommand) Run(ctx context.Context, out console) error {
 	query := url.Values{"since": {strconv.FormatInt(c.Since, 10)}}
 	if c.Slug != "" {
@@ -31,7 +31,7 @@ func (c *auditExportCommand) Run(ctx context.Context, out console) error {
 	}
 	defer response.Body.Close()
 	if _, err := io.Copy(out.out, response.Body); err != nil {
-		return fmt.Errorf("the export was cut off, what is printed is not all: %w", err)
+		return fmt.Errorf("the export ended early, the printed lines are incomplete: %w", err)
 	}
 	return nil
 }

@@ -7,9 +7,9 @@ import (
 )
 
 type reactionsCommands struct {
-	List  reactionsListCommand  `cmd:"" help:"Print the streams whose reactions are parked because they kept failing, one JSON object a line."`
-	Retry reactionsRetryCommand `cmd:"" help:"Carry out the reactions of parked streams again, from the event that failed on. A stream whose reactions fail again is parked again."`
-	Skip  reactionsSkipCommand  `cmd:"" help:"Give up the reactions to the one event at which a stream failed, and go on with the next event."`
+	List  reactionsListCommand  `cmd:"" help:"Print the streams with parked reactions, one JSON object a line."`
+	Retry reactionsRetryCommand `cmd:"" help:"Retry the reactions of parked streams, from the event that failed. If they fail again, the stream is parked again."`
+	Skip  reactionsSkipCommand  `cmd:"" help:"Skip the reactions to the event at which a stream failed, and continue with the next event."`
 }
 
 type reactionsListCommand struct {
@@ -29,7 +29,7 @@ func (c *reactionsListCommand) Run(ctx context.Context, out console) error {
 	return nil
 }
 
-// streamRequest names a stream, as reactions list prints it.
+// streamRequest has the name of a stream, as "reactions list" prints it.
 type streamRequest struct {
 	Stream string `json:"stream"`
 }
@@ -40,14 +40,14 @@ type reactionsRetryCommand struct {
 }
 
 func (c *reactionsRetryCommand) Run(ctx context.Context, out console) error {
-	return newOperator(c.Data).tell(ctx, out, http.MethodPost, adminReactions+"/retry", streamRequest{c.Stream})
+	return newOperator(c.Data).printAnswer(ctx, out, http.MethodPost, adminReactions+"/retry", streamRequest{c.Stream})
 }
 
 type reactionsSkipCommand struct {
 	dataFlag
-	Stream string `required:"" placeholder:"KIND/IDENTITY" help:"Stream whose event is skipped."`
+	Stream string `required:"" placeholder:"KIND/IDENTITY" help:"Stream of the event."`
 }
 
 func (c *reactionsSkipCommand) Run(ctx context.Context, out console) error {
-	return newOperator(c.Data).tell(ctx, out, http.MethodPost, adminReactions+"/skip", streamRequest{c.Stream})
+	return newOperator(c.Data).printAnswer(ctx, out, http.MethodPost, adminReactions+"/skip", streamRequest{c.Stream})
 }

@@ -8,11 +8,11 @@ import (
 
 type userCommands struct {
 	Create      userCreateCommand      `cmd:"" help:"Create a person with a first API key, and a one-time link that sets a password; print them as one JSON object."`
-	List        userListCommand        `cmd:"" help:"Print everybody, one JSON object a line."`
-	Disable     userDisableCommand     `cmd:"" help:"Shut a person out: none of their keys, sessions and tokens opens anything."`
-	Enable      userEnableCommand      `cmd:"" help:"Let a person in again who was shut out."`
+	List        userListCommand        `cmd:"" help:"Print all people, one JSON object a line."`
+	Disable     userDisableCommand     `cmd:"" help:"Disable a person: their keys, sessions and tokens are rejected."`
+	Enable      userEnableCommand      `cmd:"" help:"Enable a disabled person again."`
 	SetAdmin    userSetAdminCommand    `cmd:"" help:"Make a person an internal admin, who may act as others."`
-	Unlink      userUnlinkCommand      `cmd:"" help:"Forget who the OpenID Connect provider knows a person as, for who signs in through it next, and end their browser sessions."`
+	Unlink      userUnlinkCommand      `cmd:"" help:"Remove a person's link to the OpenID Connect provider, which the next sign-in through it makes anew, and end their browser sessions."`
 	Link        userLinkCommand        `cmd:"" help:"Make a one-time link that sets a person's password; it replaces the one before."`
 	Impersonate userImpersonateCommand `cmd:"" help:"Print a key with which an internal admin acts as a person. The log of each of the person's workspaces says so."`
 }
@@ -21,7 +21,7 @@ type keyCommands struct {
 	Create keyCreateCommand `cmd:"" help:"Issue a further API key for a person, and print it as JSON."`
 }
 
-// personFlag names a person.
+// personFlag is the flag that names a person.
 type personFlag struct {
 	Email string `required:"" help:"Address of the person."`
 }
@@ -34,10 +34,10 @@ type userCreateCommand struct {
 }
 
 func (c *userCreateCommand) Run(ctx context.Context, out console) error {
-	return newOperator(c.Data).tell(ctx, out, http.MethodPost, adminPeople, newPerson{c.Email, c.Name, c.NoKey, true})
+	return newOperator(c.Data).printAnswer(ctx, out, http.MethodPost, adminPeople, newPerson{c.Email, c.Name, c.NoKey, true})
 }
 
-// newPerson is a person to be made.
+// newPerson is the request to create a person.
 type newPerson struct {
 	Email   string `json:"email"`
 	Name    string `json:"name,omitempty"`
@@ -45,7 +45,7 @@ type newPerson struct {
 	Link    bool   `json:"link,omitempty"`
 }
 
-// person is one who was made, or got something new.
+// person is the answer to a request that creates a person, a key or a link.
 type person struct {
 	Key          string `json:"key"`
 	PasswordLink string `json:"passwordLink"`
@@ -57,7 +57,7 @@ type personNamed struct {
 
 type userListCommand struct {
 	dataFlag
-	Limit int `help:"At most so many. 0: all."`
+	Limit int `help:"Largest number to print. 0: all."`
 }
 
 func (c *userListCommand) Run(ctx context.Context, out console) error {
@@ -72,7 +72,7 @@ type personChange struct {
 }
 
 func (o operator) change(ctx context.Context, out console, change personChange) error {
-	return o.tell(ctx, out, http.MethodPatch, adminPeople, change)
+	return o.printAnswer(ctx, out, http.MethodPatch, adminPeople, change)
 }
 
 type userDisableCommand struct {
@@ -105,7 +105,7 @@ func (c *userUnlinkCommand) Run(ctx context.Context, out console) error {
 type userSetAdminCommand struct {
 	dataFlag
 	personFlag
-	Revoke bool `help:"Take it from the person."`
+	Revoke bool `help:"Revoke it instead."`
 }
 
 func (c *userSetAdminCommand) Run(ctx context.Context, out console) error {
@@ -118,15 +118,15 @@ type userLinkCommand struct {
 }
 
 func (c *userLinkCommand) Run(ctx context.Context, out console) error {
-	return newOperator(c.Data).tell(ctx, out, http.MethodPost, "/admin/links", personNamed{c.Email})
+	return newOperator(c.Data).printAnswer(ctx, out, http.MethodPost, "/admin/links", personNamed{c.Email})
 }
 
 type userImpersonateCommand struct {
 	dataFlag
 	Email   string        `required:"" help:"Address of the person to act as."`
-	AsAdmin string        `required:"" placeholder:"EMAIL" help:"Address of the internal admin who will."`
+	AsAdmin string        `required:"" placeholder:"EMAIL" help:"Address of the internal admin who acts."`
 	Reason  string        `required:"" help:"Why; the logs show it."`
-	For     time.Duration `default:"15m" help:"How long the key is good, an hour at the most."`
+	For     time.Duration `default:"15m" help:"How long the key is valid, at most an hour."`
 }
 
 // Validate is called by the parser.
@@ -135,7 +135,7 @@ func (c *userImpersonateCommand) Validate() error {
 }
 
 func (c *userImpersonateCommand) Run(ctx context.Context, out console) error {
-	return newOperator(c.Data).tell(ctx, out, http.MethodPost, "/admin/impersonations", struct {
+	return newOperator(c.Data).printAnswer(ctx, out, http.MethodPost, "/admin/impersonations", struct {
 		Email   string `json:"email"`
 		Admin   string `json:"admin"`
 		Reason  string `json:"reason"`
@@ -149,5 +149,5 @@ type keyCreateCommand struct {
 }
 
 func (c *keyCreateCommand) Run(ctx context.Context, out console) error {
-	return newOperator(c.Data).tell(ctx, out, http.MethodPost, "/admin/keys", personNamed{c.Email})
+	return newOperator(c.Data).printAnswer(ctx, out, http.MethodPost, "/admin/keys", personNamed{c.Email})
 }

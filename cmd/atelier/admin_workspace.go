@@ -10,15 +10,15 @@ import (
 type workspaceCommands struct {
 	List    workspaceListCommand    `cmd:"" help:"Print all workspaces, one JSON object a line."`
 	Members workspaceMembersCommand `cmd:"" help:"Print a workspace's members, one JSON object a line."`
-	Suspend workspaceSuspendCommand `cmd:"" help:"Have a workspace take no changes until an operator resumes it."`
-	Resume  workspaceResumeCommand  `cmd:"" help:"Have a suspended workspace take changes again."`
+	Suspend workspaceSuspendCommand `cmd:"" help:"Refuse changes of a workspace until an operator resumes it."`
+	Resume  workspaceResumeCommand  `cmd:"" help:"Allow changes of a suspended workspace again."`
 	Archive workspaceArchiveCommand `cmd:"" help:"Close a workspace: it can be read, and reopened."`
 	Retire  workspaceRetireCommand  `cmd:"" help:"Close a workspace that is not meant to be reopened; it can be read."`
 	Reopen  workspaceReopenCommand  `cmd:"" help:"Open an archived or retired workspace again."`
-	Delete  workspaceDeleteCommand  `cmd:"" help:"End a workspace for everybody and for good. Its slug stays reserved for 30 days."`
+	Delete  workspaceDeleteCommand  `cmd:"" help:"Delete a workspace permanently. Its slug stays reserved for 30 days."`
 }
 
-// slugFlag names a workspace.
+// slugFlag is the flag that names a workspace.
 type slugFlag struct {
 	Slug string `required:"" help:"Slug of the workspace."`
 }
@@ -29,7 +29,7 @@ func (f slugFlag) path(below string) string {
 
 type workspaceListCommand struct {
 	dataFlag
-	Limit int `help:"At most so many. 0: all."`
+	Limit int `help:"Largest number to print. 0: all."`
 }
 
 func (c *workspaceListCommand) Run(ctx context.Context, out console) error {
@@ -39,7 +39,7 @@ func (c *workspaceListCommand) Run(ctx context.Context, out console) error {
 type workspaceMembersCommand struct {
 	dataFlag
 	slugFlag
-	Limit int `help:"At most so many. 0: all."`
+	Limit int `help:"Largest number to print. 0: all."`
 }
 
 func (c *workspaceMembersCommand) Run(ctx context.Context, out console) error {
@@ -58,7 +58,7 @@ type workspaceSuspendCommand struct {
 }
 
 func (c *workspaceSuspendCommand) Run(ctx context.Context, out console) error {
-	return newOperator(c.Data).tell(ctx, out, http.MethodPut, c.path("/suspension"), suspensionChange{true, c.Reason})
+	return newOperator(c.Data).printAnswer(ctx, out, http.MethodPut, c.path("/suspension"), suspensionChange{true, c.Reason})
 }
 
 type workspaceResumeCommand struct {
@@ -67,11 +67,11 @@ type workspaceResumeCommand struct {
 }
 
 func (c *workspaceResumeCommand) Run(ctx context.Context, out console) error {
-	return newOperator(c.Data).tell(ctx, out, http.MethodPut, c.path("/suspension"), suspensionChange{})
+	return newOperator(c.Data).printAnswer(ctx, out, http.MethodPut, c.path("/suspension"), suspensionChange{})
 }
 
 func (f slugFlag) setStatus(ctx context.Context, dir string, out console, status string) error {
-	return newOperator(dir).tell(ctx, out, http.MethodPut, f.path("/status"), struct {
+	return newOperator(dir).printAnswer(ctx, out, http.MethodPut, f.path("/status"), struct {
 		Status string `json:"status"`
 	}{status})
 }
@@ -106,12 +106,12 @@ func (c *workspaceReopenCommand) Run(ctx context.Context, out console) error {
 type workspaceDeleteCommand struct {
 	dataFlag
 	slugFlag
-	Yes bool `help:"It is meant."`
+	Yes bool `help:"Confirm the deletion."`
 }
 
 func (c *workspaceDeleteCommand) Run(ctx context.Context, out console) error {
 	if !c.Yes {
-		return coded{errors.New("a deleted workspace does not come back: say --yes if it is meant"), exitUsage}
+		return coded{errors.New("a deleted workspace cannot be restored: add --yes to delete it"), exitUsage}
 	}
 	return c.setStatus(ctx, c.Data, out, "deleted")
 }

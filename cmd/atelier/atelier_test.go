@@ -37,7 +37,7 @@ func TestCommandLine(t *testing.T) {
 	}})
 }
 
-// waitFile waits for a file to appear.
+// waitFile waits until a file exists.
 func waitFile(ts *testscript.TestScript, _ bool, arguments []string) {
 	path := ts.MkAbs(arguments[0])
 	waitUntil(ts, arguments[0]+" does not appear", func() bool {
@@ -76,18 +76,18 @@ func waitWorkspace(ts *testscript.TestScript, _ bool, arguments []string) {
 	})
 }
 
-func waitUntil(ts *testscript.TestScript, otherwise string, so func() bool) {
-	given := time.After(5 * time.Minute) // whoever waits longer hangs
-	for pause := time.Millisecond; !so(); pause = min(2*pause, 100*time.Millisecond) {
+func waitUntil(ts *testscript.TestScript, failure string, holds func() bool) {
+	deadline := time.After(5 * time.Minute) // more than any test takes on a slow machine
+	for pause := time.Millisecond; !holds(); pause = min(2*pause, 100*time.Millisecond) {
 		select {
 		case <-time.After(pause):
-		case <-given:
-			ts.Fatalf("%s", otherwise)
+		case <-deadline:
+			ts.Fatalf("%s", failure)
 		}
 	}
 }
 
-// restore restores the backup that a command has printed into a file.
+// restore restores the backup with the id in the output of a command, which is in a file.
 func restore(ts *testscript.TestScript, _ bool, arguments []string) {
 	var b backupTask
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile(arguments[2])), &b))
@@ -103,8 +103,8 @@ type mute struct {
 
 type muteKey struct{}
 
-// muteBucket starts a mute listener, whose address is then that of a bucket in BUCKET; with "stop", it ends the listener
-// and its connections, so that further ones are refused.
+// muteBucket starts a listener that never answers, and sets BUCKET to the address of a bucket there; with "stop", it closes the
+// listener and its connections, so that further ones are refused.
 func muteBucket(ts *testscript.TestScript, _ bool, arguments []string) {
 	m := ts.Value(muteKey{}).(*mute)
 	if len(arguments) == 1 && arguments[0] == "stop" {
@@ -152,7 +152,7 @@ func waitTask(ts *testscript.TestScript, none bool, arguments []string) {
 	})
 }
 
-// checkModes wants a data directory to be its owner's alone.
+// checkModes fails unless only the owner can read the data directory and its secrets.
 func checkModes(ts *testscript.TestScript, _ bool, arguments []string) {
 	dir := ts.MkAbs(arguments[0])
 	for name, mode := range map[string]fs.FileMode{".": 0o700, socketName: 0o600, quickstartKey: 0o600, "secret": 0o600} {
@@ -165,7 +165,7 @@ func checkModes(ts *testscript.TestScript, _ bool, arguments []string) {
 }
 
 func TestReferenceIsFresh(t *testing.T) {
-	kept, err := os.ReadFile("../../docs/configuration.md")
+	stored, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestReferenceIsFresh(t *testing.T) {
 	if code := run([]string{"reference"}, console{&out, &errs}); code != 0 {
 		t.Fatal(errs.String())
 	}
-	if out.String() != string(kept) {
+	if out.String() != string(stored) {
 		t.Error("docs/configuration.md is stale: run make generate")
 	}
 }
@@ -189,7 +189,7 @@ func parse(t *testing.T, arguments ...string) (*serveCommand, error) {
 	return &all.Serve, err
 }
 
-// The flag wins over the environment, and the environment over the file.
+// TestPrecedence verifies that a flag takes precedence over the environment, and the environment over the file.
 func TestPrecedence(t *testing.T) {
 	path := t.TempDir() + "/atelier.yaml"
 	content := "rate: 1\nburst: 1\nmax-streams: 1\ncache-size: 8MiB\ngenerated-trees: [a, b]\nheartbeat: 3s\n"

@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/persistence/datadir"
 )
 
 // socketName is the operators' socket in the data directory.
 const socketName = "atelier.sock"
 
-// longestSocket is what Linux takes for a socket's path (unix(7)), without the end of the text.
+// longestSocket is the longest path of a socket on Linux (unix(7)), without the terminating zero.
 const longestSocket = 107
 
 // makeData makes the data directory, which only its owner may enter. It refuses to make a node in a directory that holds
@@ -24,7 +24,7 @@ func makeData(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("the data directory: %w", err)
 	}
-	foreign, err := node.ForeignFiles(dir)
+	foreign, err := datadir.ForeignFiles(dir)
 	if err != nil {
 		return fmt.Errorf("the data directory: %w", err)
 	}
@@ -48,19 +48,19 @@ func shortened(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// listenAdmin opens the operators' socket. The caller holds the journal's lock, so that a socket that is there was left
-// by a process that has ended.
+// listenAdmin listens on the operators' socket. The caller holds the journal's lock, so that an existing socket was left by a
+// process that has ended.
 func listenAdmin(dir string) (net.Listener, error) {
 	path := filepath.Join(dir, socketName)
 	if len(path) > longestSocket {
-		return nil, fmt.Errorf("the socket %s: its path has more than %d bytes, which the system does not take", path, longestSocket)
+		return nil, fmt.Errorf("the path of the socket %s has more than %d bytes, the limit of the system: choose a shorter --data", path, longestSocket)
 	}
 	switch at, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err
 	case at.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("%s is in the way of the operators' socket", path)
+		return nil, fmt.Errorf("%s is not a socket: remove it, the operators' socket needs this name", path)
 	default:
 		if err := os.Remove(path); err != nil {
 			return nil, err

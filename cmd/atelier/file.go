@@ -10,7 +10,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// file resolves settings from the YAML file that --config names. It comes after flags and the environment.
+// A file resolves settings from the YAML file of --config. Flags and environment variables take precedence.
 type file struct {
 	loaded   bool
 	settings map[string]any
@@ -18,13 +18,13 @@ type file struct {
 
 var _ kong.Resolver = (*file)(nil)
 
-// fileError is what is wrong with the file as a whole. Kong blames whichever flag it asks for first.
+// fileError is an error of the whole file. Kong would attribute it to the first flag that it resolves.
 type fileError struct{ error }
 
 func (e fileError) Unwrap() error { return e.error }
 
-// blamed is an error with the flag that it is about.
-func blamed(err error) error {
+// attributed returns an error with the flag that it concerns.
+func attributed(err error) error {
 	if whole := (fileError{}); errors.As(err, &whole) {
 		return fmt.Errorf("--config: %w", whole)
 	}
@@ -43,7 +43,7 @@ func (f *file) Resolve(c *kong.Context, parent *kong.Path, flag *kong.Flag) (any
 	return f.settings[flag.Name], nil
 }
 
-// inFile tells what a file may set: not itself, nor what is said for one start.
+// inFile reports whether a flag is also a key of the file. --config and the flags for a single start are not.
 func inFile(flag *kong.Flag) bool {
 	return flag.Name != "config" && flag.Name != "quickstart" && flag.Name != "help"
 }
@@ -81,7 +81,8 @@ func (f *file) load(c *kong.Context, flags []*kong.Flag) error {
 	return nil
 }
 
-// readSettings gives each setting as the text that its flag would take.
+// readSettings returns each setting of a file as the text that its flag takes. It returns an error for keys that are not in
+// known.
 func readSettings(path string, known map[string]bool) (map[string]any, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -95,7 +96,7 @@ func readSettings(path string, known map[string]bool) (map[string]any, error) {
 	var errs []error
 	for key, value := range values {
 		if !known[key] {
-			errs = append(errs, fmt.Errorf("no setting is called %q", key))
+			errs = append(errs, fmt.Errorf("there is no setting %q", key))
 			continue
 		}
 		text, err := settingText(value)
@@ -110,9 +111,9 @@ func readSettings(path string, known map[string]bool) (map[string]any, error) {
 func settingText(value any) (string, error) {
 	switch value := value.(type) {
 	case nil:
-		return "", errors.New("it has no value")
+		return "", errors.New("the setting has no value")
 	case map[string]any:
-		return "", errors.New("it is one value and not a group")
+		return "", errors.New("the setting takes one value, not a group")
 	case []any:
 		items := make([]string, len(value))
 		for i, item := range value {

@@ -10,9 +10,9 @@ import (
 	"github.com/atelier-run/atelier/mail"
 )
 
-// smtpSettings say how mail is sent. Without an address none is.
+// smtpSettings are the settings of mail. Without an address no mail is sent.
 type smtpSettings struct {
-	SMTPAddress      string `name:"smtp-address" group:"Mail" placeholder:"HOST:PORT" help:"Server that takes mail. None: links of invitations and passwords are handed over by whoever asks for them."`
+	SMTPAddress      string `name:"smtp-address" group:"Mail" placeholder:"HOST:PORT" help:"Server that takes mail. None: no mail is sent; the links of invitations and passwords are returned to the requester, who passes them on."`
 	SMTPFrom         string `name:"smtp-from" group:"Mail" placeholder:"ADDRESS" help:"Sender of mail, as atelier@example.com."`
 	SMTPTLS          string `name:"smtp-tls" group:"Mail" default:"starttls" enum:"starttls,tls,none" help:"How the connection is kept private: ${enum}; none on a loopback address alone."`
 	SMTPUser         string `name:"smtp-user" group:"Mail" placeholder:"NAME" help:"Name to sign in with. None: without."`
@@ -22,7 +22,7 @@ type smtpSettings struct {
 func (s *smtpSettings) check() error {
 	if s.SMTPAddress == "" {
 		if s.SMTPFrom != "" || s.SMTPUser != "" || s.SMTPPasswordFile != "" {
-			return errors.New("smtp-address: it is missing beside the other settings of mail")
+			return errors.New("smtp-address: it is required with the other settings of mail")
 		}
 		return nil
 	}
@@ -32,23 +32,23 @@ func (s *smtpSettings) check() error {
 	}
 	var errs []error
 	if s.SMTPTLS == "none" && !loopback(host) {
-		errs = append(errs, fmt.Errorf("smtp-tls: none is for loopback addresses alone, and not for %s", host))
+		errs = append(errs, fmt.Errorf("smtp-tls: none is allowed only for loopback addresses, and %s is not one", host))
 	}
 	if _, err := netmail.ParseAddress(s.SMTPFrom); err != nil {
-		errs = append(errs, fmt.Errorf("smtp-from: %q is no address", s.SMTPFrom))
+		errs = append(errs, fmt.Errorf("smtp-from: %q is not an address", s.SMTPFrom))
 	}
 	if (s.SMTPUser == "") != (s.SMTPPasswordFile == "") {
-		errs = append(errs, errors.New("smtp-user: it and smtp-password-file come together"))
+		errs = append(errs, errors.New("smtp-user: set both smtp-user and smtp-password-file, or neither"))
 	}
 	return errors.Join(errs...)
 }
 
-// mail sends what there is for people; nil: nothing does.
+// mail returns the sender of mail, or nil if none is configured.
 func (s *smtpSettings) mail() (api.Mail, error) {
 	if s.SMTPAddress == "" {
 		return nil, nil
 	}
-	password, err := secretOf("smtp-password-file", s.SMTPPasswordFile)
+	password, err := readSecret("smtp-password-file", s.SMTPPasswordFile)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,7 @@
 //	atelier admin workspace    list, suspend, archive, retire, delete workspaces
 //	atelier admin backup       take, list, restore and wait for backups of a workspace's drive
 //	atelier admin audit        export the audit logs
-//	atelier accept             accept a data directory of which serve says that a part is missing or older
+//	atelier accept             accept a data directory with a missing or older part
 //	atelier reference          print every setting of serve as Markdown
 //	atelier version            print the version, commit, date and Go version of this program; so does --version
 //
@@ -39,20 +39,21 @@ const (
 type commands struct {
 	Serve     serveCommand     `cmd:"" help:"Run a node."`
 	Admin     adminCommands    `cmd:"" help:"Administer the node that runs on this machine."`
-	Accept    acceptCommand    `cmd:"" help:"Accept a data directory that serve refuses because a part of it is missing or older than the rest."`
+	Accept    acceptCommand    `cmd:"" help:"Accept a data directory that serve refuses because a part is missing or older than the others."`
 	Reference referenceCommand `cmd:"" help:"Print every setting of serve as Markdown."`
 	Version   versionCommand   `cmd:"" help:"Print the version, commit, date and Go version of this program."`
 
 	VersionFlag versionFlag `name:"version" env:"-" help:"Print the version, commit, date and Go version of this program."`
 }
 
-// console is where a command writes: what was asked for, and all else.
+// console has the outputs of a command: for its result, and for logs and errors.
 type console struct {
 	out, errors io.Writer
 }
 
 func main() { os.Exit(run(os.Args[1:], console{os.Stdout, os.Stderr})) }
 
+// run runs a command line and returns the exit code.
 func run(arguments []string, c console) int {
 	parser, err := newParser(c)
 	if err != nil {
@@ -60,8 +61,8 @@ func run(arguments []string, c console) int {
 	}
 	chosen, err := parser.Parse(arguments)
 	if err != nil {
-		code := report(c, blamed(err), exitUsage)
-		fmt.Fprintln(c.errors, "Run with --help for what is possible.")
+		code := report(c, attributed(err), exitUsage)
+		fmt.Fprintln(c.errors, "Run with --help for the commands and settings.")
 		return code
 	}
 	interrupted, stop := untilSignal()
@@ -82,7 +83,7 @@ func newParser(c console) (*kong.Kong, error) {
 	)
 }
 
-// coded is an error with an exit code of its own.
+// coded is an error with its own exit code.
 type coded struct {
 	error
 	code int
@@ -90,6 +91,7 @@ type coded struct {
 
 func (c coded) Unwrap() error { return c.error }
 
+// report prints an error and returns its exit code, by default code; 0 without an error.
 func report(c console, err error, code int) int {
 	if err == nil {
 		return 0

@@ -8,7 +8,7 @@ import (
 	"github.com/atelier-run/atelier/http/browser"
 )
 
-// oidcSettings name a provider by which people may sign in beside their password.
+// oidcSettings are the settings of an OpenID Connect provider for sign-in.
 type oidcSettings struct {
 	OIDCIssuer           string `name:"oidc-issuer" group:"Sign-in" placeholder:"URL" help:"OpenID Connect provider by which people may sign in. None: by password alone."`
 	OIDCClientID         string `name:"oidc-client-id" group:"Sign-in" placeholder:"ID" help:"What the provider knows this node as."`
@@ -19,21 +19,21 @@ type oidcSettings struct {
 func (s *oidcSettings) check() error {
 	if s.OIDCIssuer == "" {
 		if s.OIDCClientID != "" || s.OIDCClientSecretFile != "" || s.OIDCName != "" {
-			return errors.New("oidc-issuer: it is missing beside the other settings of the provider")
+			return errors.New("oidc-issuer: it is required with the other settings of the provider")
 		}
 		return nil
 	}
 	_, err := checkURL("oidc-issuer", s.OIDCIssuer)
 	if s.OIDCClientID == "" {
-		err = errors.Join(err, errors.New("oidc-client-id: it is missing"))
+		err = errors.Join(err, errors.New("oidc-client-id: it is required with oidc-issuer"))
 	}
 	if s.OIDCClientSecretFile == "" {
-		err = errors.Join(err, errors.New("oidc-client-secret-file: it is missing"))
+		err = errors.Join(err, errors.New("oidc-client-secret-file: it is required with oidc-issuer"))
 	}
 	return err
 }
 
-// provider is the one that is set; nil: there is none.
+// provider returns the configured provider, or nil.
 func (s *oidcSettings) provider() (*browser.OIDC, error) {
 	if s.OIDCIssuer == "" {
 		return nil, nil
@@ -42,7 +42,7 @@ func (s *oidcSettings) provider() (*browser.OIDC, error) {
 	if err != nil {
 		return nil, err
 	}
-	secret, err := secretOf("oidc-client-secret-file", s.OIDCClientSecretFile)
+	secret, err := readSecret("oidc-client-secret-file", s.OIDCClientSecretFile)
 	if err != nil {
 		return nil, err
 	}

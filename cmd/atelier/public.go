@@ -7,13 +7,13 @@ import (
 	"net/url"
 )
 
-// publicSettings say where clients find the node, and through whom they come.
+// publicSettings are the public address of the node and the proxies in front of it.
 type publicSettings struct {
 	PublicURL      string    `name:"public-url" group:"Address" placeholder:"URL" help:"Where clients reach the API, as https://atelier.example.com; plain http on a loopback address alone. Links and cookies follow from it. None: the address that is listened on."`
 	TrustedProxies []network `group:"Address" placeholder:"NETWORK" help:"Networks of proxies that are believed in X-Forwarded-For, as 10.0.0.0/8."`
 }
 
-// network is a range of addresses, or one of them.
+// A network is a range of addresses or a single address.
 type network struct{ netip.Prefix }
 
 func (n *network) UnmarshalText(text []byte) error {
@@ -23,7 +23,7 @@ func (n *network) UnmarshalText(text []byte) error {
 	}
 	prefix, err := netip.ParsePrefix(string(text))
 	if err != nil {
-		return fmt.Errorf("%q is no network: 10.0.0.0/8, fd00::/8 and 192.0.2.1 are", text)
+		return fmt.Errorf("%q is not a network, such as 10.0.0.0/8, fd00::/8 or 192.0.2.1", text)
 	}
 	n.Prefix = prefix.Masked()
 	return nil
@@ -35,19 +35,20 @@ func (s *publicSettings) check() error {
 	}
 	at, err := checkURL("public-url", s.PublicURL)
 	if err == nil && (at.Path != "" && at.Path != "/" || at.RawQuery != "" || at.Fragment != "") {
-		return fmt.Errorf("public-url: %q has more than a scheme and a host", s.PublicURL)
+		return fmt.Errorf("public-url: %q must have only a scheme and a host", s.PublicURL)
 	}
 	return err
 }
 
-// checkURL wants what may not be read on the way: https, or a loopback address.
+// checkURL parses the URL of a server. It accepts https, and plain http for a loopback address, where nobody on the network can
+// read it.
 func checkURL(setting, text string) (*url.URL, error) {
 	at, err := url.Parse(text)
 	switch {
 	case err != nil, at.Host == "", at.User != nil, at.Scheme != "https" && at.Scheme != "http":
-		return nil, fmt.Errorf("%s: %q is no URL of a server", setting, text)
+		return nil, fmt.Errorf("%s: %q is not the URL of a server", setting, text)
 	case at.Scheme == "http" && !loopback(at.Hostname()):
-		return nil, fmt.Errorf("%s: %q is plain http, which is for loopback addresses alone", setting, text)
+		return nil, fmt.Errorf("%s: %q is plain http, which is allowed only for loopback addresses", setting, text)
 	}
 	return at, nil
 }
@@ -60,8 +61,8 @@ func (s *publicSettings) proxies() []netip.Prefix {
 	return trusted
 }
 
-// publicURL is where clients reach what listens on an address. Unset, that is the address, where one machine may use it
-// without others reading along; local tells that other machines get nowhere by it.
+// publicURL returns the URL under which clients reach a node that listens on an address. If it is not configured, it is the
+// loopback address; local reports that the node may listen on others too, where the URL does not work.
 func (s *publicSettings) publicURL(listen string) (at *url.URL, local bool, err error) {
 	if s.PublicURL != "" {
 		at, err = url.Parse(s.PublicURL)

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/atelier-run/atelier/client"
-	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/persistence/datadir"
 )
 
 const (
@@ -69,7 +69,7 @@ func ownerKey(ctx context.Context, o operator, dir, address string) (string, err
 	if err != nil {
 		return "", err
 	}
-	return owner.Key, node.WriteDurably(path, []byte(owner.Key+"\n"))
+	return owner.Key, datadir.WriteDurably(path, []byte(owner.Key+"\n"))
 }
 
 func opens(ctx context.Context, address, key string) error {

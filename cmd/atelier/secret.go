@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// longestSecret bounds what is read of a file that holds one.
+// longestSecret limits the bytes of a file with a secret.
 const longestSecret = 4 << 10
 
-// secretOf is what a file holds that a setting names, without the end of its line; "" where none is named. Secrets come
-// from files: others on the machine can read flags, and what starts a process its variables.
-func secretOf(setting, path string) (string, error) {
+// readSecret returns the content of the file that a setting names, without the end of its line, or "" if path is empty. It
+// returns a usage error if the file does not have exactly one line. Secrets come from files because other users of the machine
+// can read flags.
+func readSecret(setting, path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
@@ -27,7 +28,7 @@ func secretOf(setting, path string) (string, error) {
 	case err != nil:
 		return "", coded{fmt.Errorf("%s: %w", setting, err), exitUsage}
 	case secret == "", len(text) > longestSecret, strings.ContainsAny(secret, "\r\n\x00"):
-		return "", coded{fmt.Errorf("%s: %s does not hold one line of at most %d bytes", setting, path, longestSecret), exitUsage}
+		return "", coded{fmt.Errorf("%s: %s must have one line of at most %d bytes", setting, path, longestSecret), exitUsage}
 	}
 	return secret, nil
 }

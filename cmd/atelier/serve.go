@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// afterFailure is what a node takes to end whose journal can write no more.
+	// afterFailure is the drain deadline of a node after its journal or listener has failed.
 	afterFailure = 2 * time.Second
-	// lastResort is what may pass beyond the drain deadline before the process ends as it is.
+	// lastResort is the time after the drain deadline at which the process ends without waiting for the node.
 	lastResort = 5 * time.Second
 )
 
-// Run serves until the context ends.
+// Run runs a node until ctx is canceled by a signal, or the journal or a listener fails.
 func (c *serveCommand) Run(ctx context.Context, out console) error {
 	log, err := newLog(out.errors, c.LogLevel, c.LogFormat)
 	if err != nil {
@@ -39,21 +39,21 @@ func (c *serveCommand) Run(ctx context.Context, out console) error {
 	}
 	options, err := c.options(log, reserved)
 	if err != nil {
-		return errors.Join(err, closed(reserved))
+		return errors.Join(err, closeReserved(reserved))
 	}
 	started := time.Now()
 	node.TuneMemory()
 	n, err := node.Start(ctx, options)
 	if err != nil {
-		return errors.Join(explain(err), closed(reserved))
+		return errors.Join(explain(err), closeReserved(reserved))
 	}
 	log.Info("recovered", slog.String("data", c.Data), slog.Duration("duration", time.Since(started)),
 		slog.String("version", node.ReadBuild().String()))
 	return c.serve(ctx, n, reserved, log, out)
 }
 
-// reserve takes a free port before the node starts, which has to know where clients find it. A port that is given is
-// opened after recovery, so that connections are refused until then; nil: it is given.
+// reserve listens on a free port if the port is 0: the node must know its address when it starts. A port that is configured is
+// opened after recovery, so that connections are refused until then; reserve then returns nil.
 func (c *serveCommand) reserve() (net.Listener, error) {
 	if _, port, err := net.SplitHostPort(c.Listen); err != nil || port != "0" {
 		return nil, err
@@ -61,14 +61,14 @@ func (c *serveCommand) reserve() (net.Listener, error) {
 	return net.Listen("tcp", c.Listen)
 }
 
-func closed(l net.Listener) error {
+func closeReserved(l net.Listener) error {
 	if l == nil {
 		return nil
 	}
 	return l.Close()
 }
 
-// explain gives an error of the start its exit code. EAGAIN is what fcntl(2) says of a lock that is another's.
+// explain adds the exit code to an error of the start. fcntl(2) returns EAGAIN if another process has the lock.
 func explain(err error) error {
 	if errors.Is(err, syscall.EAGAIN) {
 		return coded{err, exitInUse}
@@ -120,7 +120,7 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 	}, nil
 }
 
-// unlimited is a rate, or a limit, as the server has it, where 0 is its default and less is no limit.
+// unlimited converts a limit for the server, where 0 is the default and a negative limit is none.
 func unlimited(rate int) int {
 	if rate == 0 {
 		return -1
@@ -128,7 +128,8 @@ func unlimited(rate int) int {
 	return rate
 }
 
-// cacheBytes leaves a process whose memory is bounded room for all else; 0 is the journal's own default.
+// cacheBytes returns the size of the journal's cache. If the memory of the process is limited, the default is a quarter of the
+// limit; 0 is the journal's own default.
 func (c *serveCommand) cacheBytes() int64 {
 	limit := debug.SetMemoryLimit(-1)
 	if c.CacheSize != 0 || limit == math.MaxInt64 {
@@ -137,6 +138,7 @@ func (c *serveCommand) cacheBytes() int64 {
 	return max(minCacheSize, min(256<<20, limit/4))
 }
 
+// serve serves requests until ctx is canceled or a part fails, and stops the node.
 func (c *serveCommand) serve(ctx context.Context, n *node.Node, reserved net.Listener, log *slog.Logger, out console) error {
 	listener, admin, err := c.open(reserved)
 	if err != nil {
@@ -158,14 +160,14 @@ func (c *serveCommand) serve(ctx context.Context, n *node.Node, reserved net.Lis
 		log.Info("draining", slog.Duration("deadline", c.DrainDeadline))
 		return stop(n, c.DrainDeadline, log)
 	case <-n.Journal.Failed():
-		err = fmt.Errorf("the journal can write no more: %w", n.Journal.Err())
+		err = fmt.Errorf("the journal cannot write any more: %w", n.Journal.Err())
 	case err = <-ended:
 	}
 	log.Error("ending", slog.String("error", fmt.Sprint(err)))
 	return errors.Join(err, stop(n, afterFailure, log))
 }
 
-// open opens the API's port, unless it is reserved, and the operators' socket.
+// open listens on the API's port, unless it is reserved, and on the operators' socket.
 func (c *serveCommand) open(reserved net.Listener) (api, admin net.Listener, err error) {
 	if api = reserved; api == nil {
 		if api, err = net.Listen("tcp", c.Listen); err != nil {
@@ -178,7 +180,8 @@ func (c *serveCommand) open(reserved net.Listener) (api, admin net.Listener, err
 	return api, admin, nil
 }
 
-// stop ends the node; one that does not end in time is left as it is, which is what a crash would leave as well.
+// stop stops the node. If it does not stop within the deadline and lastResort, stop returns an error; the process then ends
+// like after a crash, which loses nothing that was acknowledged.
 func stop(n *node.Node, deadline time.Duration, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
@@ -189,6 +192,6 @@ func stop(n *node.Node, deadline time.Duration, log *slog.Logger) error {
 		log.Info("stopped")
 		return err
 	case <-time.After(deadline + lastResort):
-		return errors.New("what was under way did not end in time")
+		return errors.New("requests in flight did not end before the drain deadline")
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// dataFlag names the directory that holds all of a node.
+// dataFlag is the flag of the data directory.
 type dataFlag struct {
-	Data string `default:"data" type:"path" placeholder:"DIR" help:"Directory that holds all of a node; serve makes it where it is missing. Without this: data, here."`
+	Data string `default:"data" type:"path" placeholder:"DIR" help:"Data directory of the node; serve creates it if it is missing. Default: data in the current directory."`
 }
 
-// serveCommand is every setting of a node: the one place where they are named, explained and bounded.
+// serveCommand has every setting of a node with its name, help and limits.
 type serveCommand struct {
 	Config string `type:"path" placeholder:"FILE" help:"YAML file with settings: the flags' names without the dashes."`
 	dataFlag
@@ -31,7 +31,7 @@ type serveCommand struct {
 	LogLevel  string `group:"Log" default:"info" enum:"debug,info,warn,error" help:"Least level that is logged: ${enum}."`
 	LogFormat string `group:"Log" default:"text" enum:"text,json" help:"Form of a line: ${enum}."`
 
-	DrainDeadline time.Duration `group:"Time" default:"30s" help:"What is under way has this long to finish after SIGTERM."`
+	DrainDeadline time.Duration `group:"Time" default:"30s" help:"Time for requests in flight to finish after SIGTERM."`
 	RequestTime   time.Duration `group:"Time" default:"30s" help:"Bound of an ordinary request. Transfers and streams have none."`
 	StallTime     time.Duration `group:"Time" default:"1m" help:"A transfer or a stream that moves no byte for this long is cut off."`
 	HeaderTime    time.Duration `group:"Time" default:"10s" help:"Bound of the arrival of a request's head."`
@@ -44,23 +44,23 @@ type serveCommand struct {
 	AddressRate          int `group:"Limits" default:"50" help:"Requests a second from one address to public pages and endpoints, or with keys that are not known yet or wrong; more are answered 429. 0: no limit."`
 	AddressBurst         int `group:"Limits" default:"0" help:"Such requests that an address may save up. 0: twenty times the rate."`
 	MaxConnections       int `group:"Limits" default:"12000" help:"Connections, beyond which requests are answered 503. Fewer where the limit of open files leaves no room for so many."`
-	MaxRequests          int `group:"Limits" default:"4096" help:"Requests under way, streams apart, beyond which more are answered 503."`
+	MaxRequests          int `group:"Limits" default:"4096" help:"Requests in flight, streams not counted, beyond which more are answered 503."`
 	MaxStreams           int `group:"Limits" default:"10000" help:"Open streams, beyond which more are answered 503."`
 	MaxCredentialStreams int `group:"Limits" default:"5000" help:"Open streams with one credential, beyond which more are answered 429."`
 	MaxWorkspaces        int `group:"Limits" default:"1000" help:"Workspaces that a person may have created and not deleted; creating more is answered 409 limit_reached. 0: no limit."`
 
 	CacheSize    size          `group:"Resources" default:"0" help:"Memory for the journal's blocks and tables, as 256MiB. 0: 256 MiB, or a quarter of GOMEMLIMIT where that is less."`
 	MinFreeSpace size          `group:"Resources" default:"64MiB" help:"Free space on the disk below which changes are refused."`
-	IdleAfter    time.Duration `group:"Resources" default:"5m" help:"An entity that nobody uses leaves memory after this long."`
+	IdleAfter    time.Duration `group:"Resources" default:"5m" help:"An entity leaves memory when it has not been used for this long."`
 
-	ReactionAttempts int `group:"Resources" default:"12" help:"Attempts to carry out what follows from an event, before the reactions of its stream are parked until an operator retries or skips them."`
+	ReactionAttempts int `group:"Resources" default:"12" help:"Failed attempts of a reaction to an event, after which the reactions of its stream are parked until an operator retries or skips them."`
 
 	BackupURL string `name:"backup-url" group:"Drive" placeholder:"URL" help:"Bucket that keeps backups: s3://BUCKET?region=REGION, or file:///DIR. None: a folder of the data directory."`
 
 	GeneratedTrees []string `group:"Drive" default:"node_modules,.git,target,dist,build,.venv,__pycache__,.cache" help:"Names of folders whose content is generated: operations below them are recorded in summaries."`
 }
 
-// Validate is called by the parser once every setting has its value.
+// Validate is called by the parser when every setting has its value.
 func (c *serveCommand) Validate() error {
 	return errors.Join(
 		c.checkListen(),
@@ -97,10 +97,10 @@ func (c *serveCommand) checkListen() error {
 		return fmt.Errorf("listen: %q is not HOST:PORT", c.Listen)
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
-		return fmt.Errorf("listen: %q is no port", port)
+		return fmt.Errorf("listen: %q is not a port", port)
 	}
 	if c.Quickstart && !loopback(host) {
-		return fmt.Errorf("quickstart: it prints a key for whoever sees the terminal, so it wants a loopback address and not %q", c.Listen)
+		return fmt.Errorf("quickstart: it prints a key on the terminal, so it needs a loopback address; %q is not one", c.Listen)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (c *serveCommand) checkSizes() error {
 func (c *serveCommand) checkTrees() error {
 	for _, name := range c.GeneratedTrees {
 		if err := entity.CheckPath(name); err != nil || strings.Contains(name, "/") {
-			return fmt.Errorf("generated-trees: %q is no name of a folder", name)
+			return fmt.Errorf("generated-trees: %q is not the name of a folder", name)
 		}
 	}
 	return nil

@@ -59,26 +59,26 @@ func TestSecretFiles(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := secretOf("smtp-password-file", path)
+		got, err := readSecret("smtp-password-file", path)
 		var usage coded
 		switch {
 		case got != want:
-			t.Errorf("%.20q holds %.20q", content, got)
+			t.Errorf("secret of %.20q: %.20q", content, got)
 		case want == "" && (!errors.As(err, &usage) || usage.code != exitUsage):
 			t.Errorf("%.20q: %v", content, err)
 		case err != nil && strings.Contains(err.Error(), "two"):
-			t.Errorf("the secret is told: %v", err)
+			t.Errorf("the error has the secret: %v", err)
 		}
 	}
-	if got, err := secretOf("smtp-password-file", ""); got != "" || err != nil {
+	if got, err := readSecret("smtp-password-file", ""); got != "" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, err := secretOf("smtp-password-file", path+".gone"); err == nil || !strings.Contains(err.Error(), "smtp-password-file") {
+	if _, err := readSecret("smtp-password-file", path+".gone"); err == nil || !strings.Contains(err.Error(), "smtp-password-file") {
 		t.Error(err)
 	}
 }
 
-func TestSettingsOfOthers(t *testing.T) {
+func TestValidSettings(t *testing.T) {
 	for _, arguments := range [][]string{
 		{"--smtp-address=localhost:25", "--smtp-tls=none", "--smtp-from=atelier@example.org"},
 		{"--smtp-address=mail.example.org:587", "--smtp-from=Atelier <a@example.org>", "--smtp-user=a", "--smtp-password-file=f"},
@@ -92,7 +92,7 @@ func TestSettingsOfOthers(t *testing.T) {
 	}
 }
 
-func TestMailAndProviderAreWired(t *testing.T) {
+func TestOptionsOfMailAndProvider(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")
 	if err := os.WriteFile(secret, []byte("hunter2\n"), 0o600); err != nil {

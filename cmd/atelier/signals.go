@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// untilSignal ends a context with the first SIGTERM or SIGINT, and the process with the second.
+// untilSignal returns a context that the first SIGTERM or SIGINT cancels. The second one ends the process.
 func untilSignal() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// size is a number of bytes, written as 1048576, 1MiB or 1GiB.
+// A size is a number of bytes, written as 1048576, 1MiB or 1GiB.
 type size int64
 
 var units = []struct {
@@ -25,7 +25,7 @@ func (s *size) UnmarshalText(text []byte) error {
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
 	if err != nil || n < 0 || size(n) > math.MaxInt64/unit {
-		return fmt.Errorf("%q is no size: 1048576, 512KiB, 256MiB and 1GiB are", text)
+		return fmt.Errorf("%q is not a size, such as 1048576, 512KiB or 1GiB", text)
 	}
 	*s = size(n) * unit
 	return nil

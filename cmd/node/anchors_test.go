@@ -7,12 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/atelier-run/atelier/drive/anchors"
 	"github.com/atelier-run/atelier/entity"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// anchor is an anchor's state and path.
+// anchor returns the state and the path of an anchor, or "none".
 func (h *home) anchor(id string) string {
 	h.Helper()
 	for _, a := range h.ask(entity.KindWorkspace, &workspacev1.ListAnchors{}).(*workspacev1.Anchors).GetAnchors() {
@@ -66,29 +67,30 @@ func TestAnchorsFollowTheDrive(t *testing.T) {
 	expect("active sites/shop", "active moved")
 }
 
-// A drive that cannot be read keeps its partition from nothing; its anchors are looked at later.
-func TestAnchorsWaitForTheirDrive(t *testing.T) {
+// TestAnchorsOfUnreadableDrive verifies that a drive that cannot be read does not block its partition, and that its anchors are
+// checked later, by a later process if need be.
+func TestAnchorsOfUnreadableDrive(t *testing.T) {
 	h := newHome(t)
 	h.done()
 	h.put("a", "x")
 	h.ask(entity.KindWorkspace, &workspacev1.CreateAnchor{AnchorId: "anc_1", Path: "a", Kind: workspacev1.AnchorKind_ANCHOR_KIND_PUBLISH})
 	h.settle()
 	h.stop()
-	// The next process finds the file gone, and cannot ask the drive.
+	// The next process cannot read the drive, and the file is gone.
 	drive := filepath.Join(h.dir, "drives", ws)
 	h.check(os.Remove(filepath.Join(drive, "files", "a")))
 	h.check(os.Rename(drive, drive+".away"))
 	h.start()
 	row := []byte("\x03" + `{"seq":9,"event":{"kind":"delete","at":9,"path":"a"}}`)
-	for range 2 { // a row may be passed on twice
+	for range 2 { // a row may be delivered twice
 		if err := h.anchors.React(t.Context(), ws, row); err != nil {
-			t.Errorf("a drive that is away holds up the rest: %v", err)
+			t.Errorf("React for an unreadable drive: %v", err)
 		}
 	}
 	if state, check := h.anchor("anc_1"), h.workspace().GetAnchorCheck(); state != "active a" || check == 0 {
 		t.Errorf("anchor %s, check %d", state, check)
 	}
-	// Who repairs a drive may have to end the process for it.
+	// The operator stops the node to repair the drive.
 	h.stop()
 	h.check(os.Rename(drive+".away", drive))
 	h.start()
@@ -98,27 +100,28 @@ func TestAnchorsWaitForTheirDrive(t *testing.T) {
 	}
 }
 
-// What waited for its drive when a version without tasks was stopped is looked at by this one.
-func TestAnchorsThatWaitedBeforeTasks(t *testing.T) {
+// TestConvertMissedAnchorChecks verifies that a check that a version without tasks has noted in a row is done by this version.
+func TestConvertMissedAnchorChecks(t *testing.T) {
 	h := newHome(t)
 	h.done()
 	h.put("a", "x")
 	h.ask(entity.KindWorkspace, &workspacev1.CreateAnchor{AnchorId: "anc_1", Path: "a", Kind: workspacev1.AnchorKind_ANCHOR_KIND_PUBLISH})
 	h.settle()
-	h.check(h.Router.Put(t.Context(), ws, entity.Row{List: missedList, Key: missedKey, Message: &wirev1.Done{}}))
+	h.check(h.Router.Put(t.Context(), ws, entity.Row{List: anchors.MissedList, Key: anchors.MissedKey, Message: &wirev1.Done{}}))
 	h.stop()
 	h.check(os.Remove(filepath.Join(h.dir, "drives", ws, "files", "a")))
 	h.start()
 	h.until(func() bool { return h.anchor("anc_1") == "broken a" && h.workspace().GetAnchorCheck() == 0 })
 	h.until(func() bool {
-		waiting, err := h.Systems[0].Listed(missedList)
+		waiting, err := h.Router.Owners(t.Context(), anchors.MissedList, "", 1)
 		h.check(err)
 		return len(waiting) == 0
 	})
 }
 
-// A broken anchor is given up by the workspace's timer, whoever runs and whether or not somebody asks for it.
-func TestABrokenAnchorIsGivenUp(t *testing.T) {
+// TestBrokenAnchorIsOrphaned verifies that the workspace's timer orphans a broken anchor without a request, also in a later
+// process.
+func TestBrokenAnchorIsOrphaned(t *testing.T) {
 	h := newHome(t)
 	h.done()
 	h.put("a", "x")
@@ -131,9 +134,9 @@ func TestABrokenAnchorIsGivenUp(t *testing.T) {
 	h.until(func() bool { return h.anchor("anc_1") == "orphaned a" })
 }
 
-// The next process is passed rows again that this one has followed: one that did not concern an anchor then does not
-// concern it afterwards.
-func TestAnchorsFollowNoOlderRow(t *testing.T) {
+// TestAnchorsIgnoreOlderRows verifies that a row that did not concern an anchor when it was recorded does not change the anchor
+// when the next process reacts to the row again.
+func TestAnchorsIgnoreOlderRows(t *testing.T) {
 	h := newHome(t)
 	h.done()
 	h.put("site", "old")
@@ -153,7 +156,7 @@ func TestAnchorsFollowNoOlderRow(t *testing.T) {
 		h.start()
 		h.settle()
 	}
-	// A name that somebody gave is not moved by what was renamed before.
+	// An earlier rename does not move an anchor that was set afterwards.
 	h.ask(entity.KindWorkspace, &workspacev1.Reanchor{AnchorId: "anc_1", Path: "site.new"})
 	h.stop()
 	h.start()

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -30,22 +31,23 @@ var (
 	change = drive.Change{Author: &activityv1.Author{Actor: "api-key:key_1", UserId: "usr_1"}}
 )
 
-// home is a node over a directory, with one workspace.
+// A home is a node over a directory, with one workspace.
 type home struct {
 	*testing.T
 	dir string
 	*Node
-	// impatient homes wait for no computer.
+	options Options
+	// impatient makes requests not wait for computers.
 	impatient bool
-	// wall, where set, is the clock that the node is steadied against.
+	// wall, if set, is the wall clock of the node.
 	wall *wall
 	last atomic.Int64
 }
 
-// longest is what may pass where nothing is measured: whoever waits longer hangs.
-const longest = 5 * time.Minute
+// testTimeout is longer than any test takes on a slow machine.
+const testTimeout = 5 * time.Minute
 
-// clock tells no millisecond twice: of two checks within one the second counts for nothing.
+// clock returns each millisecond at most once: of two checks in one millisecond, the second has no effect.
 func (h *home) clock() time.Time {
 	for {
 		last := h.last.Load()
@@ -70,20 +72,36 @@ func newHomeAt(t *testing.T, w *wall) *home {
 	return h
 }
 
+// newUnprovisionedHome returns a home with a workspace that cannot be provisioned until the file blockedDrive is removed.
+func newUnprovisionedHome(t *testing.T) *home {
+	h := &home{T: t, dir: t.TempDir(), impatient: true}
+	h.check(os.Mkdir(filepath.Dir(h.blockedDrive()), 0o700))
+	h.check(os.WriteFile(h.blockedDrive(), nil, 0o600))
+	h.start()
+	t.Cleanup(func() { h.stop() })
+	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
+	h.settle()
+	return h
+}
+
+// blockedDrive returns the path of the file that takes the place of the workspace's drive.
+func (h *home) blockedDrive() string { return filepath.Join(h.dir, "drives", ws) }
+
 func (h *home) start() {
 	h.Helper()
-	patience := longest
+	pendingLimit := testTimeout
 	if h.impatient {
-		patience = time.Millisecond
+		pendingLimit = time.Millisecond
 	}
 	clock := h.clock
 	if h.wall != nil {
 		clock = h.wall.clock()
 	}
-	n, err := Start(context.Background(), Options{
-		Dir: h.dir, Wire: true, SampleEvery: time.Hour, BirthPatience: patience, Clock: clock,
+	h.options = Options{
+		Dir: h.dir, Wire: true, SampleEvery: time.Hour, PendingLimit: pendingLimit, Clock: clock,
 		Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
-	})
+	}
+	n, err := Start(context.Background(), h.options)
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -91,7 +109,7 @@ func (h *home) start() {
 }
 
 func (h *home) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := h.Stop(ctx); err != nil {
 		h.Error(err)
@@ -105,7 +123,7 @@ func (h *home) ask(kind string, m proto.Message) proto.Message {
 
 func (h *home) as(p *wirev1.Principal, kind string, m proto.Message) proto.Message {
 	h.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	reply, err := h.Router.Ask(ctx, entity.Command{Kind: kind, Identity: ws, Principal: p, Message: m})
 	if err != nil {
@@ -116,9 +134,9 @@ func (h *home) as(p *wirev1.Principal, kind string, m proto.Message) proto.Messa
 
 func (h *home) settle() {
 	h.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
-	if err := (settler{h.Router, h.Node}).Settle(ctx, entity.KindWorkspace, ws); err != nil {
+	if err := h.asker(h.options).Settle(ctx, entity.KindWorkspace, ws); err != nil {
 		h.Fatal(err)
 	}
 	if err := h.Router.SettleAll(ctx, h.Router.Partition(ws)); err != nil {
@@ -126,10 +144,10 @@ func (h *home) settle() {
 	}
 }
 
-// done waits until the computer has nothing to do.
+// done waits until the computer has no open task, and returns its state.
 func (h *home) done() *computerv1.Computer {
 	h.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	for ctx.Err() == nil {
 		h.settle()
@@ -139,7 +157,7 @@ func (h *home) done() *computerv1.Computer {
 			return state
 		}
 	}
-	h.Fatal("the computer is at work for too long")
+	h.Fatal("the computer has an open task for too long")
 	return nil
 }
 
@@ -147,7 +165,7 @@ func (h *home) done() *computerv1.Computer {
 func (h *home) sample() {
 	h.Helper()
 	for p := range h.Journal.Partitions() {
-		h.check(h.Computers.Sample(context.Background(), share{h.Systems[0], persistence.Partition(p)}))
+		h.check(h.Computers.Sample(context.Background(), computer.NewShare(h.Systems[0].OwnedPartition(persistence.Partition(p)))))
 	}
 }
 
@@ -232,7 +250,7 @@ func TestWorkspaceGetsItsComputer(t *testing.T) {
 		t.Errorf("samples %v", samples)
 	}
 
-	// Lost after two checks, and found again, also after a restart.
+	// The computer is lost after two checks, and found again, also after a restart.
 	files := filepath.Join(h.dir, "drives", ws, "files")
 	h.check(os.Rename(files, files+".away"))
 	for range 2 {
@@ -298,7 +316,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
-// A backup that could not be taken is taken by the next process.
+// TestOpenTaskAfterRestart verifies that the next process takes a backup that could not be taken.
 func TestOpenTaskAfterRestart(t *testing.T) {
 	h := newHome(t)
 	h.done()
@@ -322,7 +340,7 @@ func TestOpenTaskAfterRestart(t *testing.T) {
 	}
 }
 
-// Samples bring no workspace into memory: after a restart none is there that nobody asked for.
+// TestSamplesActivateNothing verifies that samples activate no entities.
 func TestSamplesActivateNothing(t *testing.T) {
 	h := newHome(t)
 	h.done()
@@ -332,13 +350,14 @@ func TestSamplesActivateNothing(t *testing.T) {
 	for p := range h.Journal.Partitions() {
 		for _, kind := range []string{entity.KindWorkspace, entity.KindComputer} {
 			if active := h.Systems[0].Active(persistence.Partition(p), kind); len(active) != 0 {
-				t.Errorf("of kind %s %v are active", kind, active)
+				t.Errorf("active entities of kind %s: %v", kind, active)
 			}
 		}
 	}
 }
 
-// A computer that is lost while its workspace is archived is lost when that is opened again.
+// TestLostWhileArchived verifies that a computer that is lost while its workspace is archived is reported as lost when the
+// workspace is opened again.
 func TestLostWhileArchived(t *testing.T) {
 	h := newHome(t)
 	h.done()
@@ -365,27 +384,21 @@ func TestLostWhileArchived(t *testing.T) {
 	expect(workspacev1.Status_STATUS_ACTIVE)
 }
 
-// A computer that is not there in time delays the making of its workspace, and nothing after it.
-func TestAComputerThatDoesNotCome(t *testing.T) {
-	h := &home{T: t, dir: t.TempDir(), impatient: true}
-	drives := filepath.Join(h.dir, "drives")
-	h.check(os.Mkdir(drives, 0o700))
-	h.check(os.WriteFile(filepath.Join(drives, ws), nil, 0o600))
-	h.start()
-	t.Cleanup(func() { h.stop() })
-	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
-	h.settle()
+// TestSlowProvisioning verifies that a computer that is not provisioned in time delays the answer to the creation of its
+// workspace by PendingLimit only.
+func TestSlowProvisioning(t *testing.T) {
+	h := newUnprovisionedHome(t)
 	if status := h.workspaceStatus(); status != workspacev1.Status_STATUS_PROVISIONING {
 		t.Errorf("workspace %v", status)
 	}
-	h.check(os.Remove(filepath.Join(drives, ws)))
+	h.check(os.Remove(h.blockedDrive()))
 	if state := h.done(); state.GetStatus() != computerv1.Status_STATUS_ACTIVE {
 		t.Errorf("computer %v", state)
 	}
 }
 
-// A person may have the computer replaced, and nothing else of what the platform does to it.
-func TestPlatformAloneReports(t *testing.T) {
+// TestPlatformCommandsOfComputers verifies that only the platform may send a computer the commands that are not for members.
+func TestPlatformCommandsOfComputers(t *testing.T) {
 	h := newHome(t)
 	h.done()
 	for _, m := range []proto.Message{
@@ -398,7 +411,7 @@ func TestPlatformAloneReports(t *testing.T) {
 	}
 }
 
-// The deletion of a backup that is no longer kept outlives the process that dropped it.
+// TestDroppedBackupIsDeletedAfterRestart verifies that the next process deletes a dropped backup.
 func TestDroppedBackupIsDeletedAfterRestart(t *testing.T) {
 	h := newHome(t)
 	h.done()

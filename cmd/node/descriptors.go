@@ -13,33 +13,32 @@ import (
 )
 
 const (
-	// otherDescriptors are for all that has no share of its own: standard streams, listeners, operators' connections, the
+	// otherDescriptors is the number of descriptors without a share: standard streams, listeners, connections of operators, the
 	// bucket of backups, mail, sign-in, measurements.
 	otherDescriptors = 48
-	// journalSlack is what the journal may take beyond its open files, for tables that are being written.
+	// journalSlack is the number of descriptors that the journal may use beyond its open files, for tables that it writes.
 	journalSlack = 16
-	// mostJournalFiles and mostDriveDescriptors are what these shares gain nothing beyond.
+	// mostJournalFiles and mostDriveDescriptors limit these shares: more descriptors would not help.
 	mostJournalFiles     = 1000
 	mostDriveDescriptors = 1 << 15
 	// leastDescriptors is the limit below which a node does not start.
 	leastDescriptors = 192
 )
 
-// descriptors are the shares of the file descriptors that a process may have, which is the one place where they are
-// divided. None of the shares is exceeded, so that running out of connections or of open drives refuses requests and never
-// keeps the journal from opening a file.
+// descriptors are the shares of the file descriptors of a process. Each part stays within its share: when connections or open
+// drives run out, requests are refused, and the journal can still open files.
 type descriptors struct {
 	limit int
-	// journalFiles is how many files the journal has open.
+	// journalFiles is the number of files that the journal may have open.
 	journalFiles int
-	// drives is how many descriptors open drives and the operations on them hold.
+	// drives is the number of descriptors for open drives and the operations on them.
 	drives int
-	// connections is how many connections are served; a few more are told so and closed.
+	// connections is the number of connections that are served; a few more are accepted, to answer that the server is busy.
 	connections int
 }
 
-// divideDescriptors divides a limit. The journal comes first, drives get at least a quarter of what is left, and connections
-// as many as are wanted of the rest.
+// divideDescriptors divides a limit. The journal gets its share first, drives at least a quarter of the rest, and connections
+// up to wanted. It returns an error if the limit is below leastDescriptors.
 func divideDescriptors(limit, wanted int) (descriptors, error) {
 	if limit < leastDescriptors {
 		return descriptors{}, fmt.Errorf("the limit of open files is %d: a node needs at least %d; raise it (ulimit -n, or "+
@@ -54,8 +53,8 @@ func divideDescriptors(limit, wanted int) (descriptors, error) {
 	return d, nil
 }
 
-// descriptorLimit is the process's limit of open files. The Go runtime raises the soft limit to the hard one when a program
-// starts, and gives children the limit that the program was started with.
+// descriptorLimit returns the process's limit of open files. The Go runtime raises the soft limit to the hard one when a
+// program starts.
 func descriptorLimit() (int, error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -64,7 +63,8 @@ func descriptorLimit() (int, error) {
 	return int(min(limit.Cur, math.MaxInt32)), nil
 }
 
-// withDescriptors sizes what a node is made of to the file descriptors that the process may have.
+// withDescriptors divides the file descriptors and returns the options with the sizes that follow, and the shares. It logs the
+// shares, with a warning if fewer connections than configured fit.
 func (o Options) withDescriptors() (Options, descriptors, error) {
 	limit := o.Descriptors
 	if limit == 0 {
@@ -85,9 +85,9 @@ func (o Options) withDescriptors() (Options, descriptors, error) {
 		o.Journal.OpenFiles = d.journalFiles
 	}
 	o.HTTP.Limits.Connections = d.connections
-	level, message := slog.LevelInfo, "file descriptors are divided"
+	level, message := slog.LevelInfo, "divided the file descriptors"
 	if d.connections < wanted {
-		level, message = slog.LevelWarn, "the limit of open files leaves fewer connections than are wanted: raise it"
+		level, message = slog.LevelWarn, "the limit of open files allows fewer connections than configured; raise it (ulimit -n, LimitNOFILE)"
 	}
 	o.Log.Log(context.Background(), level, message, slog.Int("limit", limit), slog.Int("journal", d.journalFiles),
 		slog.Int("drives", d.drives), slog.Int("connections", d.connections), slog.Int("wanted", wanted))

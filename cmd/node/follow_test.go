@@ -17,22 +17,22 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// until waits for what follows by itself.
+// until waits until a condition holds.
 func (h *home) until(holds func() bool) {
 	h.Helper()
 	ticker := time.NewTicker(2 * time.Millisecond)
 	defer ticker.Stop()
-	deadline := time.After(longest)
+	deadline := time.After(testTimeout)
 	for !holds() {
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			h.Fatal("it does not come to hold")
+			h.Fatal("the condition does not hold in time")
 		}
 	}
 }
 
-// workspace is the workspace as the platform sees it.
+// workspace returns the state of the workspace.
 func (h *home) workspace() *workspacev1.Workspace {
 	h.Helper()
 	return h.ask(entity.KindWorkspace, &workspacev1.DescribeWorkspace{}).(*workspacev1.Description).GetWorkspace()
@@ -49,7 +49,8 @@ func (h *home) request(userID, method, path, body string) *httptest.ResponseReco
 	return w
 }
 
-// removeRows takes indexes out of the journal, as if the version that wrote it knew none of them. It is for the first term.
+// removeRows removes all entries of indexes, as if the version that wrote the journal did not have them. It needs the first
+// term.
 func (h *home) removeRows(indexes ...string) {
 	h.Helper()
 	p := h.Router.Partition(ws)
@@ -77,9 +78,9 @@ func (h *home) removeRows(indexes ...string) {
 
 const exclusiveLock = `<lockinfo xmlns="DAV:"><lockscope><exclusive/></lockscope><locktype><write/></locktype></lockinfo>`
 
-// The locks of a former editor are gone with the answer; where the drive cannot be opened then, the next process removes
-// them.
-func TestLocksOfAFormerEditor(t *testing.T) {
+// TestLocksOfFormerEditor verifies that the locks of a member who lost the right to change files are removed before the answer;
+// if the drive cannot be opened, by the next process.
+func TestLocksOfFormerEditor(t *testing.T) {
 	join := func(h *home) {
 		h.done()
 		h.put("a", "x")
@@ -104,14 +105,14 @@ func TestLocksOfAFormerEditor(t *testing.T) {
 			h.Errorf("PUT: %d %s", w.Code, w.Body)
 		}
 	}
-	t.Run("with the answer", func(t *testing.T) {
+	t.Run("removed before the answer", func(t *testing.T) {
 		h := newHome(t)
 		join(h)
 		h.ask(entity.KindWorkspace, &workspacev1.ChangeRole{UserId: "usr_2", Role: workspacev1.Role_ROLE_VIEWER})
 		h.settle()
 		gone(h)
 	})
-	t.Run("by the next process", func(t *testing.T) {
+	t.Run("removed by the next process", func(t *testing.T) {
 		h := newHome(t)
 		join(h)
 		h.stop()
@@ -121,7 +122,7 @@ func TestLocksOfAFormerEditor(t *testing.T) {
 		h.start()
 		h.ask(entity.KindWorkspace, &workspacev1.RemoveMember{UserId: "usr_2"})
 		if w := h.workspace(); w.GetLockRemovals()["usr_2"] == nil {
-			t.Error("the locks are not to be removed")
+			t.Error("no removal of the locks is open")
 		}
 		h.stop()
 		h.check(os.Remove(drive))
@@ -132,20 +133,14 @@ func TestLocksOfAFormerEditor(t *testing.T) {
 	})
 }
 
-// A workspace that was being provisioned when a version without tasks was stopped is provisioned by this one.
+// TestProvisioningWithoutItsTask verifies that a workspace is provisioned that was being provisioned when a version without
+// tasks was stopped.
 func TestProvisioningWithoutItsTask(t *testing.T) {
-	h := &home{T: t, dir: t.TempDir(), impatient: true}
-	drives := filepath.Join(h.dir, "drives")
-	h.check(os.Mkdir(drives, 0o700))
-	h.check(os.WriteFile(filepath.Join(drives, ws), nil, 0o600))
-	h.start()
-	t.Cleanup(func() { h.stop() })
-	h.ask(entity.KindWorkspace, &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: "usr_1"})
-	h.settle()
+	h := newUnprovisionedHome(t)
 	h.until(func() bool { return h.hasRows("declared") })
 	h.removeRows("task", "declared")
 	h.stop()
-	h.check(os.Remove(filepath.Join(drives, ws)))
+	h.check(os.Remove(h.blockedDrive()))
 	h.start()
 	h.until(func() bool { return h.hasRows("declared") })
 	if state := h.done(); state.GetStatus() != computerv1.Status_STATUS_ACTIVE {
@@ -165,7 +160,8 @@ func (h *home) hasRows(index string) bool {
 	return false
 }
 
-// The process that gains a partition recovers the drives on which operations were cut off, before anybody opens them.
+// TestDrivesAreRecoveredWithTheTerm verifies that the process that acquires a partition recovers the drives with unfinished
+// operations before they are opened.
 func TestDrivesAreRecoveredWithTheTerm(t *testing.T) {
 	h := newHome(t)
 	h.done()

@@ -10,7 +10,8 @@ import (
 	"github.com/atelier-run/atelier/entity/kinds"
 )
 
-// A node runs every registered kind, and the metrics of its actors have one series for each from the start.
+// TestNodeRunsEveryKind verifies that a node runs every registered kind, and that the metrics of its actors have a series for
+// each kind from the start.
 func TestNodeRunsEveryKind(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	n, err := node.Start(t.Context(), node.Options{Dir: t.TempDir(), Registry: registry})

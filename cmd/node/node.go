@@ -1,4 +1,5 @@
-// Package node puts a member together: journal, actors, router, drives and HTTP server over one data directory.
+// Package node constructs a member from its parts: journal, actors, router, drives and HTTP server over one data directory. It
+// has no rules of its own.
 package node
 
 import (
@@ -14,7 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/atelier-run/atelier/actors"
+	"github.com/atelier-run/atelier/actors/clock"
 	"github.com/atelier-run/atelier/cluster"
+	"github.com/atelier-run/atelier/cluster/pending"
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/computer/bucket"
@@ -24,76 +27,76 @@ import (
 	"github.com/atelier-run/atelier/entity/kinds"
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/persistence/datadir"
 )
 
-// Options are what a node is made of. Only Dir is needed.
+// Options are the arguments of Start. Only Dir is required.
 type Options struct {
 	// Dir is the data directory.
 	Dir string
 	Log *slog.Logger
-	// Clock is the time that rules and limits see. It must not go backwards (SteadyClock); nil: the machine's.
+	// Clock is the clock of rules and limits. It must not go backwards; nil: clock.System.
 	Clock func() time.Time
-	// Journal sizes the journal; its directory and logger come from here.
+	// Journal has the sizes of the journal. Start sets its directory and logger.
 	Journal persistence.Options
-	// HTTP holds limits and durations; what it is wired to comes from here.
+	// HTTP has the limits and durations of the server. Start sets the parts that it uses.
 	HTTP http.Options
-	// GeneratedTrees are the folder names whose content folds into summaries.
+	// GeneratedTrees are the names of folders with generated content; operations in them are recorded in summaries.
 	GeneratedTrees []string
-	// Descriptors is how many file descriptors the node may use; 0: as many as the process may have.
+	// Descriptors is the number of file descriptors that the node may use; 0: the limit of the process.
 	Descriptors int
-	// IdleAfter is when an unused entity leaves memory.
+	// IdleAfter is the time after its last use at which an entity leaves memory; 0: DefaultIdleAfter.
 	IdleAfter time.Duration
-	// ReactionAttempts is how often a reaction is tried before its stream is parked; 0: actors.DefaultReactionAttempts.
+	// ReactionAttempts is the number of failed attempts of a reaction after which its stream is parked; 0:
+	// actors.DefaultReactionAttempts.
 	ReactionAttempts int
 	// BackupURL is the bucket of backups, an address of package bucket; empty: a folder of Dir.
 	BackupURL string
 	// SampleEvery is the pause between samples of computers; 0: 15 s.
 	SampleEvery time.Duration
-	// BirthPatience is how long a request that makes a workspace waits for its computer, and one that takes the right to
-	// change files away for the removal of the person's locks; 0: 2 s. Both take milliseconds here.
-	BirthPatience time.Duration
-	// Wire sends every command through the wire codec.
+	// PendingLimit limits the time for which a request waits for the tasks that it opened: the provisioning of the computer of
+	// a new workspace, and the removal of the locks of a person who lost the right to change files; 0: 2 s. Both usually take
+	// milliseconds.
+	PendingLimit time.Duration
+	// Wire makes every command and reply pass the wire codec, as between members.
 	Wire bool
-	// Members is how many actor systems run over the journal, each leading the partitions that Journal.Move gives it; 0: 1.
-	// More than one is the split mode of tests, in which nothing may depend on state that one system alone has.
+	// Members is the number of actor systems over the journal, each of which owns the partitions that Journal.Move assigns to
+	// it; 0: 1. More than one is the split mode of tests, in which no code may depend on the state of one system.
 	Members int
-	// Registry takes the metrics.
+	// Registry registers the metrics; nil: a new one.
 	Registry *prometheus.Registry
 }
 
-// DefaultIdleAfter is the IdleAfter of Options that leave it out.
+// DefaultIdleAfter is the default of Options.IdleAfter.
 const DefaultIdleAfter = 5 * time.Minute
 
-// Node is a running member.
+// A Node is a running member.
 type Node struct {
 	Journal *persistence.Store
-	// Systems are the actor systems of the members, of which MemberName has the names in the journal.
+	// Systems are the actor systems of the members. MemberName returns their names in the journal.
 	Systems []*actors.System
 	Router  *cluster.Router
 	Drives  *drive.Drives
-	// Computers looks after the workspaces' computers.
+	// Computers runs the tasks of computers and samples them.
 	Computers *computer.Fleet
 	Server    *http.Server
-	// CursorSecret is the key of cursors. It follows from the installation's secret and the journal's timeline.
+	// CursorSecret is the key of cursors, derived from the secret of the data directory and the timeline of the journal.
 	CursorSecret []byte
 
-	// files serves the drives.
+	// files serves the drives over WebDAV.
 	files   *webdav.Handler
 	backups bucket.Bucket
 	anchors *anchors.Follower
-	// birthPatience and clock are those of Options.
-	birthPatience time.Duration
-	clock         func() time.Time
-	// ready is closed once Server is set: tasks that send mail wait for it.
-	ready chan struct{}
-	log   *slog.Logger
+	// serverReady is closed when Server is set.
+	serverReady chan struct{}
 }
 
-// Start opens the data directory and returns a node that is ready to serve. What it has
-// started when something fails is stopped again.
+// Start prepares the data directory and starts all parts of the node. When it returns, the caller can serve n.Server. If a part
+// fails to start, Start stops the others and returns the error, which is datadir.ErrIncomplete if a part of the directory is
+// missing or damaged.
 func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	o = o.complete()
-	n := &Node{log: o.Log, birthPatience: cmp.Or(o.BirthPatience, 2*time.Second), clock: o.Clock, ready: make(chan struct{})}
+	n := &Node{serverReady: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			stopping, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -108,19 +111,21 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if err != nil {
 		return n, err
 	}
-	secret, err := prepareDir(o)
+	o.Journal.Logger = o.Log
+	journal := datadir.JournalOptions(o.Dir, o.Journal)
+	secret, err := datadir.Prepare(o.Dir, journal)
 	if err != nil {
 		return n, err
 	}
-	if n.Journal, err = openJournal(o); err != nil {
+	if n.Journal, err = datadir.OpenJournal(journal); err != nil {
 		return n, err
 	}
-	if n.CursorSecret, err = cursorSecret(secret, n.Journal.Timeline()); err != nil {
+	if n.CursorSecret, err = datadir.CursorSecret(secret, n.Journal.Timeline()); err != nil {
 		return n, err
 	}
 	n.Router = cluster.NewRouter(n.Journal.Partitions(), o.Wire)
 	if n.Drives, err = drive.New(drive.Options{
-		Dir: filepath.Join(o.Dir, drivesName), Asker: n.Router, Generated: o.GeneratedTrees, Log: o.Log,
+		Dir: filepath.Join(o.Dir, datadir.DrivesName), Asker: n.Router, Generated: o.GeneratedTrees, Log: o.Log,
 		Descriptors: shares.drives,
 	}); err != nil {
 		return n, err
@@ -130,7 +135,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.backups, err = openBucket(o); err != nil {
 		return n, err
 	}
-	if n.Computers, err = n.fleet(o, archive.New(n.backups, archived{n.Drives})); err != nil {
+	if n.Computers, err = n.newFleet(o, archive.New(n.backups, archived{n.Drives})); err != nil {
 		return n, err
 	}
 	for member := range max(o.Members, 1) {
@@ -141,17 +146,17 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 		system.Start()
 	}
 	if len(n.Systems) == 1 {
-		n.Journal.Recover(context.WithoutCancel(ctx)) // until the journal is closed
+		n.Journal.Recover(context.WithoutCancel(ctx)) // runs until the journal is closed
 	}
 	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers)
-	if n.Server, err = n.serve(o); err != nil {
+	if n.Server, err = n.newServer(o); err != nil {
 		return n, err
 	}
-	close(n.ready)
+	close(n.serverReady)
 	return n, nil
 }
 
-// MemberName returns the name under which the journal knows a member of the node, from 0 on.
+// MemberName returns the name of a member of the node in the journal, counted from 0.
 func MemberName(member int) string {
 	if member == 0 {
 		return persistence.DefaultMember
@@ -159,32 +164,27 @@ func MemberName(member int) string {
 	return fmt.Sprintf("member-%d", member)
 }
 
-// newSystem makes the actor system of a member. The first one has the metrics.
+// newSystem returns the actor system of a member. Only the first member's registers metrics.
 func (n *Node) newSystem(o Options, member int) *actors.System {
-	executors := map[string]actors.Executor{}
-	n.computerExecutors(executors)
-	n.mailExecutors(executors)
-	n.driveExecutors(executors)
 	var metrics prometheus.Registerer
 	if member == 0 {
 		metrics = o.Registry
 	}
-	var system *actors.System
-	system = actors.New(actors.Options{
+	return actors.New(actors.Options{
 		Journal: n.Journal.Member(MemberName(member)), Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
 		Trail: n.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: metrics,
-		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: executors,
-		Follow: func(ctx context.Context, p persistence.Partition) { n.follow(ctx, share{system, p}) },
+		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: n.executors(),
+		Follow: n.followTerm,
 	})
-	return system
 }
 
+// complete returns the options with their defaults.
 func (o Options) complete() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Clock == nil {
-		o.Clock = systemClock()
+		o.Clock = clock.System()
 	}
 	if o.GeneratedTrees == nil {
 		o.GeneratedTrees = drive.DefaultGenerated
@@ -200,31 +200,23 @@ func (o Options) complete() Options {
 	return o
 }
 
-func openJournal(o Options) (*persistence.Store, error) {
-	journal, err := persistence.Open(journalOptions(o))
-	if errors.Is(err, persistence.ErrDamaged) {
-		return nil, incomplete("%w", err)
-	}
-	return journal, err
-}
-
-func journalOptions(o Options) persistence.Options {
-	settings := o.Journal
-	settings.Dir, settings.Logger = filepath.Join(o.Dir, journalName), o.Log
-	settings.Marks = filepath.Join(o.Dir, marksName)
-	return settings
-}
-
-func (n *Node) serve(o Options) (*http.Server, error) {
+// newServer returns the HTTP server over the parts of the node.
+func (n *Node) newServer(o Options) (*http.Server, error) {
 	settings := o.HTTP
-	settings.Asker, settings.Streams, settings.Drive = settler{n.Router, n}, n.Router, n.files
+	settings.Asker, settings.Streams, settings.Drive = n.asker(o), n.Router, n.files
 	settings.Directory, settings.Reactions, settings.Progress = n.Router, n.Router, n.Computers.Progress
 	settings.Secret, settings.Log, settings.Clock = n.CursorSecret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
 	return http.New(settings)
 }
 
-// Stop ends what runs, in the order that lets commands under way finish: requests, tasks, drives, actors, journal.
+// asker returns the router as HTTP handlers use it.
+func (n *Node) asker(o Options) pending.Router {
+	return pending.Router{Router: n.Router, Clock: o.Clock, Limit: cmp.Or(o.PendingLimit, 2*time.Second)}
+}
+
+// Stop stops the node in the order that lets commands in flight finish: requests, tasks, drives, actors, journal. It returns
+// the errors of all of them. When ctx ends, it waits for nothing more.
 func (n *Node) Stop(ctx context.Context) error {
 	var errs []error
 	if n.Server != nil {

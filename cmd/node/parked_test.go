@@ -11,9 +11,9 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// TestParkedReactionsAreOperated parks a stream by an event that cannot be decoded, and takes it through the operators'
+// TestOperateParkedReactions parks a stream by an event that cannot be decoded, and lists, retries and skips it by operators'
 // requests.
-func TestParkedReactionsAreOperated(t *testing.T) {
+func TestOperateParkedReactions(t *testing.T) {
 	n, err := node.Start(t.Context(), node.Options{Dir: t.TempDir(), ReactionAttempts: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -69,13 +69,13 @@ func TestParkedReactionsAreOperated(t *testing.T) {
 	if status, body := request(http.MethodPost, "/admin/reactions/skip", `{}`); status != http.StatusBadRequest {
 		t.Errorf("skip of no stream: %d %s", status, body)
 	}
-	for t.Context().Err() == nil { // while it is retried, it cannot be skipped
+	for t.Context().Err() == nil { // it cannot be skipped while it is retried
 		if status, _ := request(http.MethodPost, "/admin/reactions/skip", `{"stream":"user/usr_1"}`); status == http.StatusOK {
 			break
 		}
 	}
 	until(`"items":[]`)
 	if status, body := request(http.MethodPost, "/admin/reactions/skip", `{"stream":"user/usr_1"}`); status != http.StatusNotFound {
-		t.Errorf("skip of what is not parked: %d %s", status, body)
+		t.Errorf("skip of a stream that is not parked: %d %s", status, body)
 	}
 }

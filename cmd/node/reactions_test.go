@@ -30,7 +30,7 @@ const (
 	laptop    = "ABCDEFG"
 )
 
-// scene is a node of two people, of whom alice made a workspace.
+// A scene is a node with two people, alice and bob, and a workspace of alice.
 type scene struct {
 	t    *testing.T
 	node *node.Node
@@ -61,7 +61,7 @@ func person(id string) *wirev1.Principal {
 	return &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: id}
 }
 
-// ask waits for all that follows: chains have at most four steps.
+// ask sends a command and waits for its consequences: chains have at most four steps.
 func (s scene) ask(p *wirev1.Principal, kind, identity string, m proto.Message) proto.Message {
 	s.t.Helper()
 	reply, err := s.node.Router.Ask(s.t.Context(), entity.Command{Kind: kind, Identity: identity, Principal: p, Message: m})
@@ -83,7 +83,7 @@ func (s scene) platform(kind, identity string, m proto.Message) proto.Message {
 	return s.ask(entity.Platform(), kind, identity, m)
 }
 
-// recorded are the events of the workspace's log about a subject, newest first.
+// recorded returns the names of the workspace's audit events about a subject, newest first.
 func (s scene) recorded(subject string) []string {
 	s.t.Helper()
 	page := s.ask(person(alice), entity.KindWorkspace, workspace, &wirev1.List{Name: "audit", Limit: 100}).(*wirev1.Page)
@@ -100,7 +100,7 @@ func (s scene) recorded(subject string) []string {
 	return names
 }
 
-func TestAKeyBecomesACredentialAndIsRecorded(t *testing.T) {
+func TestKeyCreatesCredentialAndAuditEvents(t *testing.T) {
 	s := newScene(t)
 	key := "key_01j00000000000000000000001"
 	s.ask(person(alice), entity.KindUser, alice, &userv1.IssueApiKey{KeyId: key, Name: "laptop", SecretSha256: make([]byte, 32)})
@@ -111,14 +111,14 @@ func TestAKeyBecomesACredentialAndIsRecorded(t *testing.T) {
 	s.ask(person(alice), entity.KindUser, alice, &userv1.RevokeApiKey{KeyId: key})
 	credential = s.platform(entity.KindCredential, key, &credentialv1.DescribeCredential{}).(*credentialv1.Credential)
 	if credential.GetRevokedAt() == 0 {
-		t.Error("the credential is good after the key's revocation")
+		t.Error("the credential of a revoked key is valid")
 	}
 	if log := s.recorded("api_key"); len(log) != 2 || log[0] != "api_key.revoked" || log[1] != "api_key.created" {
 		t.Errorf("recorded %v", log)
 	}
 }
 
-func TestARefusedRenameFreesTheSlug(t *testing.T) {
+func TestRefusedRenameFreesSlug(t *testing.T) {
 	s := newScene(t)
 	claim := func(by string) *slugv1.ClaimSlug {
 		return &slugv1.ClaimSlug{WorkspaceId: workspace, Rename: &slugv1.Rename{Id: "cmd_" + by, Principal: person(by)}}
@@ -140,13 +140,13 @@ func TestARefusedRenameFreesTheSlug(t *testing.T) {
 	}
 }
 
-func TestADeviceIsAMachineUntilItIsRemoved(t *testing.T) {
+func TestDeviceFollowsMachine(t *testing.T) {
 	s := newScene(t)
 	const machine = "mch_01j00000000000000000000001"
 	s.platform(entity.KindDevice, laptop, &devicev1.ClaimDevice{UserId: "usr_nobody", MachineId: machine, Name: "n"})
 	device := s.platform(entity.KindDevice, laptop, &devicev1.DescribeDevice{}).(*devicev1.Device)
 	if device.GetUserId() != "" {
-		t.Fatalf("nobody's claim stays: %v", device)
+		t.Fatalf("the claim of an unknown user stays: %v", device)
 	}
 	for _, name := range []string{"laptop", "desk", "desk"} { // the last changes nothing
 		s.platform(entity.KindDevice, laptop, &devicev1.ClaimDevice{UserId: alice, MachineId: machine, Name: name})
@@ -166,8 +166,8 @@ func TestADeviceIsAMachineUntilItIsRemoved(t *testing.T) {
 	}
 }
 
-// Whatever an operator does as a person, the log names the operator.
-func TestTheLogNamesTheOperatorBehindAPerson(t *testing.T) {
+// TestAuditNamesImpersonator verifies that the audit log names the operator behind each action as another person.
+func TestAuditNamesImpersonator(t *testing.T) {
 	s := newScene(t)
 	const second = "ws_01j00000000000000000000002"
 	s.platform(entity.KindSlug, "second", &slugv1.ClaimSlug{
@@ -194,12 +194,12 @@ func TestTheLogNamesTheOperatorBehindAPerson(t *testing.T) {
 	}
 	for _, name := range []string{"workspace.created", "sync_machine.registered", "workspace.reprovisioned", "backup.created"} {
 		if !told[name] {
-			t.Errorf("%s is not bob's as alice: %v", name, told)
+			t.Errorf("%s does not name bob as the operator behind alice: %v", name, told)
 		}
 	}
 }
 
-func TestAProfileReachesTheMembersAndTheOperators(t *testing.T) {
+func TestProfileReachesMembersAndOperators(t *testing.T) {
 	s := newScene(t)
 	s.ask(person(alice), entity.KindUser, alice, &userv1.ChangeProfile{FirstName: new("Ali"), LastName: new("Ce")})
 	for search, want := range map[string]int{"ALI CE": 1, "alice@": 1, "bob": 0, "": 1} {
@@ -217,7 +217,7 @@ func TestAProfileReachesTheMembersAndTheOperators(t *testing.T) {
 		Kind: entity.KindUser, Identity: alice, Principal: person(alice), Message: &wirev1.List{Name: "audit", Limit: 10},
 	})
 	if err == nil {
-		t.Error("alice walks the operators' log")
+		t.Error("alice lists the audit log of operators")
 	}
 }
 

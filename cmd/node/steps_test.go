@@ -9,19 +9,20 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/atelier-run/atelier/actors/clock"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// wall is a wall clock that is set while a node runs. Between two steps it goes as fast as the time of the bubble.
+// A wall is a wall clock that a test sets while a node runs. Between two steps it runs as fast as the clock of the bubble.
 type wall struct {
 	started time.Time
 	offset  atomic.Int64
 }
 
-// newStepping returns a home whose wall clock the test sets. It is called in a bubble.
+// newStepping returns a home with a wall clock that the test sets. It is called in a bubble.
 func newStepping(t *testing.T) (*home, *wall) {
 	// The actor system counts dead letters for a second after the last one.
 	t.Cleanup(func() { time.Sleep(2 * time.Second) })
@@ -33,17 +34,17 @@ func (w *wall) now() time.Time { return time.Now().Add(time.Duration(w.offset.Lo
 
 func (w *wall) step(by time.Duration) { w.offset.Add(int64(by)) }
 
-// clock returns a steady clock over the wall clock, as each process has one.
+// clock returns a steady clock over the wall clock.
 func (w *wall) clock() func() time.Time {
-	return SteadyClock(func() (time.Time, time.Duration) {
+	return clock.Steady(func() (time.Time, time.Duration) {
 		return w.now(), time.Since(w.started)
 	})
 }
 
-// slowed is the longest time that may pass while a steady clock goes on by d.
+// slowed returns the testTimeout time that passes while a steady clock advances by d.
 func slowed(d time.Duration) time.Duration { return d*16/15 + time.Millisecond }
 
-// summarized returns how many operations in a generated tree the summaries count.
+// summarized returns the number of operations in a generated tree that the summaries count, and the number of summaries.
 func (h *home) summarized(tree string) (operations, summaries int) {
 	h.Helper()
 	for position := uint64(0); ; {
@@ -67,7 +68,7 @@ func (h *home) summarized(tree string) (operations, summaries int) {
 	}
 }
 
-// A summary comes when its window has passed, however the wall clock is set meanwhile.
+// TestStepUnderSummary verifies that a summary is recorded when its window has passed, regardless of steps of the wall clock.
 func TestStepUnderSummary(t *testing.T) {
 	for name, steps := range map[string][]time.Duration{
 		"none": nil, "back a minute": {-time.Minute}, "back a day": {-24 * time.Hour}, "back twice": {-time.Minute, -time.Minute},
@@ -78,7 +79,7 @@ func TestStepUnderSummary(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h, w := newStepping(t)
 				h.check(h.drive().MakeFolder(t.Context(), ".git", change))
-				for turn := range 3 { // in later turns the clock is behind from the beginning
+				for turn := range 3 { // from the second turn on the wall clock is behind at the beginning
 					began := time.Now()
 					h.put(".git/a", "x")
 					highest, at := time.Duration(0), time.Duration(0)
@@ -105,7 +106,7 @@ func TestStepUnderSummary(t *testing.T) {
 	}
 }
 
-// Each operation is counted once, while the wall clock is set again and again under the summaries.
+// TestStepsUnderSummaries verifies that each operation is counted once while the wall clock is set repeatedly.
 func TestStepsUnderSummaries(t *testing.T) {
 	for seed := range uint64(3) {
 		synctest.Test(t, func(t *testing.T) {
@@ -135,11 +136,12 @@ func TestStepsUnderSummaries(t *testing.T) {
 	}
 }
 
-// A broken anchor is given up once, thirty days after it broke, however the wall clock is set meanwhile.
+// TestStepsUnderAnchors verifies that a broken anchor is orphaned once, thirty days after it broke, regardless of steps of the
+// wall clock.
 func TestStepsUnderAnchors(t *testing.T) {
 	const (
 		month = 30 * 24 * time.Hour
-		// look is how long a step ahead may go unnoticed.
+		// look is the testTimeout time until a step ahead has an effect.
 		look = 15 * time.Second
 	)
 	for name, steps := range map[string][]time.Duration{
@@ -161,27 +163,27 @@ func TestStepsUnderAnchors(t *testing.T) {
 					w.step(step)
 					time.Sleep(2 * look)
 					if state := h.anchor("anc_1"); state != "broken a" {
-						t.Fatalf("%v before it is due the anchor is %s", due.Sub(h.Node.clock()), state)
+						t.Fatalf("%v before it is due the anchor is %s", due.Sub(h.options.Clock()), state)
 					}
 				}
 				w.step(due.Add(-time.Minute).Sub(w.now()))
 				time.Sleep(look)
-				left := due.Sub(h.Node.clock())
+				left := due.Sub(h.options.Clock())
 				w.step(-time.Hour)
 				time.Sleep(left - time.Second)
 				if state := h.anchor("anc_1"); state != "broken a" {
-					t.Errorf("%v before it is due the anchor is %s", due.Sub(h.Node.clock()), state)
+					t.Errorf("%v before it is due the anchor is %s", due.Sub(h.options.Clock()), state)
 				}
 				time.Sleep(slowed(left) - left + time.Second + 10*time.Millisecond)
 				if state := h.anchor("anc_1"); state != "orphaned a" {
-					t.Errorf("%v after it was due the anchor is %s", h.Node.clock().Sub(due), state)
+					t.Errorf("%v after it was due the anchor is %s", h.options.Clock().Sub(due), state)
 				}
 				w.step(2 * month)
 				time.Sleep(2 * look)
 				w.step(-2 * month)
 				time.Sleep(2 * look)
 				if n := strings.Count(h.audit(), "anchor.orphaned"); n != 1 {
-					t.Errorf("the anchor was given up %d times", n)
+					t.Errorf("the anchor was orphaned %d times", n)
 				}
 			})
 		})
@@ -203,7 +205,7 @@ func TestStepsUnderAnchors(t *testing.T) {
 	})
 }
 
-// brokenAt returns when an anchor broke.
+// brokenAt returns the time at which an anchor broke.
 func (h *home) brokenAt(id string) time.Time {
 	h.Helper()
 	for _, a := range h.ask(entity.KindWorkspace, &workspacev1.ListAnchors{}).(*workspacev1.Anchors).GetAnchors() {

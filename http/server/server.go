@@ -38,13 +38,13 @@
 //  1. api.fileActivity.stream decodes the position from which the client wants events: the Last-Event-ID header or a
 //     cursor.
 //  2. Call.StreamTo admits the stream, within the limits for the node and for the credential (watcher.addStream).
-//  3. The function that the handler passes to StreamTo calls api.Streams.Subscribe. It registers with the workspace's
-//     ring of frames before anything is read, so that no event falls between history and live events. Package actors
-//     implements it: the workspace authorizes the subscription, and rows before the ring are read from the journal.
+//  3. The function that the handler passes to StreamTo calls api.Streams.Subscribe, which package actors implements (see
+//     "The way of an activity stream" there). The workspace authorizes the subscription, and the connection is registered
+//     before history is read, so that no event falls between history and live events.
 //  4. sink.open sends the response head, the retry time and, while the stream is idle, heartbeats.
-//  5. The follow function that Subscribe returned sends frames from the ring. If the client is slower than the writers
-//     and the ring has overwritten its position, the stream reads the journal from there until it has caught up with the
-//     ring, and loses nothing.
+//  5. The follow function that Subscribe returned sends the frames: the rows after the client's position from the
+//     journal, then live ones from the workspace's ring. If the client is so slow that the ring has overwritten its
+//     position, the stream falls back to the journal until it has caught up, and loses nothing.
 //  6. The stream ends when the segment is over (Options.StreamSegment), the client leaves, a write takes longer than
 //     Limits.StallTime, the access ends (step 5 above) or the server shuts down. The client reconnects with Last-Event-ID.
 //

@@ -22,9 +22,9 @@ import (
 
 const inFlight = 256
 
-// BenchmarkActor records operations through the workspace's actor, on ten thousand files in all. raw appends the rows that
-// the actor made to a journal of its own, as many at a time, each in one proposal with the index entries that it comes
-// to; rows leaves the entries out.
+// BenchmarkActor records operations through the workspace's actor, on ten thousand files in all. The variant raw appends the
+// rows of the actor to a separate journal, as many at a time, each in one proposal with its index entries; the variant rows
+// omits the entries.
 func BenchmarkActor(b *testing.B) {
 	for _, workspaces := range []int{1, inFlight} {
 		b.Run(fmt.Sprint("workspaces=", workspaces), func(b *testing.B) {
@@ -32,17 +32,17 @@ func BenchmarkActor(b *testing.B) {
 			captured := a.capture(4096)
 			raw, rows := newAppender(b, workspaces, captured, true), newAppender(b, workspaces, captured, false)
 			variants := []Variant{
-				{"actor", func(d time.Duration) (float64, time.Duration) { return atOnce(b, d, a.record) }},
-				{"raw", func(d time.Duration) (float64, time.Duration) { return atOnce(b, d, raw.append) }},
-				{"rows", func(d time.Duration) (float64, time.Duration) { return atOnce(b, d, rows.append) }},
+				{"actor", func(d time.Duration) (float64, time.Duration) { return inParallel(b, d, inFlight, a.record) }},
+				{"raw", func(d time.Duration) (float64, time.Duration) { return inParallel(b, d, inFlight, raw.append) }},
+				{"rows", func(d time.Duration) (float64, time.Duration) { return inParallel(b, d, inFlight, rows.append) }},
 			}
 			Rounds(b, time.Second, variants...).Report(b, "event", variants...)
 		})
 	}
 }
 
-// BenchmarkActorAlone runs one variant of BenchmarkActor with one workspace for ten seconds, after one to warm up. Each
-// is to be run in a process of its own, so that flushes and compactions count for the variant that caused them.
+// BenchmarkActorAlone runs one variant of BenchmarkActor with one workspace for ten seconds, after one second to warm up. Run
+// each variant in a process of its own, so that flushes and compactions count for the variant that caused them.
 func BenchmarkActorAlone(b *testing.B) {
 	for _, name := range []string{"actor", "raw"} {
 		b.Run("variant="+name, func(b *testing.B) {
@@ -51,10 +51,10 @@ func BenchmarkActorAlone(b *testing.B) {
 			if name == "raw" {
 				call = newAppender(b, 1, a.capture(4096), true).append
 			}
-			atOnce(b, time.Second, call)
+			inParallel(b, time.Second, inFlight, call)
 			for b.Loop() {
 				used := processorTime()
-				events, took := atOnce(b, 10*time.Second, call)
+				events, took := inParallel(b, 10*time.Second, inFlight, call)
 				b.ReportMetric(float64((processorTime()-used).Nanoseconds())/events, "cpu-ns/event")
 				b.ReportMetric(events/took.Seconds(), "events/s")
 			}
@@ -62,28 +62,7 @@ func BenchmarkActorAlone(b *testing.B) {
 	}
 }
 
-// atOnce keeps as many calls going as are in flight.
-func atOnce(b *testing.B, d time.Duration, call func(worker int) error) (calls float64, took time.Duration) {
-	var total atomic.Int64
-	var workers sync.WaitGroup
-	began := time.Now()
-	for w := range inFlight {
-		workers.Go(func() {
-			n := int64(0)
-			for ; time.Since(began) < d; n++ {
-				if err := call(w); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-			total.Add(n)
-		})
-	}
-	workers.Wait()
-	return float64(total.Load()), time.Since(began)
-}
-
-// activityActors are a node's actors over a journal that remembers proposals.
+// activityActors has the actors of a node over a journal that records proposals.
 type activityActors struct {
 	b          testing.TB
 	router     *cluster.Router
@@ -139,7 +118,7 @@ func (a *activityActors) record(worker int) error {
 	return err
 }
 
-// capture records until the journal has seen that many proposals of one event each.
+// capture records operations until the journal has n proposals of one event each, and returns them.
 func (a *activityActors) capture(n int) []persistence.Proposal {
 	a.journal.wanted = n
 	for done := 0; done < 2*n; done += inFlight {
@@ -160,7 +139,7 @@ func (a *activityActors) capture(n int) []persistence.Proposal {
 	return a.journal.proposals
 }
 
-// ownEntries are the index entries of a proposal's one row, written for it alone.
+// ownEntries returns the index entries of the one row of a proposal, as if they were written for it alone.
 func ownEntries(b testing.TB, p persistence.Proposal) []persistence.Change {
 	row, err := activity.Decode(p.Events[0].Payload)
 	if err != nil {
@@ -185,7 +164,7 @@ func ownEntries(b testing.TB, p persistence.Proposal) []persistence.Change {
 	return entries
 }
 
-// appender appends captured proposals to streams of its own.
+// An appender appends captured proposals to streams of its own.
 type appender struct {
 	store     *persistence.Store
 	captured  []persistence.Proposal
@@ -235,11 +214,11 @@ func (a *appender) append(worker int) error {
 	return (<-result).Err
 }
 
-// stamp makes the proposal the stream's next. Entries by seq get the new one, so that they are as new as the actor's.
+// stamp makes the proposal the next one of the stream. Entries by seq get the new seq, so that they are as new as the actor's.
 func (s *appendedTo) stamp(p *persistence.Proposal) {
 	p.Partition, p.Stream, p.Epoch, p.Expected = s.partition, s.name, s.epoch, s.version
 	s.version++
-	p.Revision = s.version // each proposal is one event
+	p.Revision = s.version // each proposal has one event
 	for i := range p.Entries {
 		switch e := &p.Entries[i]; e.Index {
 		case activity.ByPath, activity.Below, activity.Restores:

@@ -1,15 +1,15 @@
-// Package bench measures the product against the least that the same work can cost, and against its peers.
+// Package bench measures the product against the minimal cost of the same work, and against its peers.
 //
-// Every target is a ratio within one run. The variants take turns in slices of about a second, so that the machine's
-// moods meet all of them, and what is reported is the median of the rounds' ratios; absolute figures belong to one
-// machine and are there to be compared with each other alone.
+// Every target is a ratio within one run. The variants take turns in slices of about a second, so that changes of the machine's
+// speed affect all of them, and the result is the median of the rounds' ratios. Absolute figures are only comparable on the
+// same machine.
 //
-// Load comes from a child process of the test binary (readers.go, loop.go): one thread that waits for thousands of
-// sockets at once, cheap enough to leave the processor to the server, whose own use of it can so be told apart. All
-// variants get the same load. The benchmarks need Linux and use the loopback interface and the temporary directory,
-// which must be on a disk: set TMPDIR where /tmp is memory.
+// The load comes from a child process of the test binary (readers.go, loop.go). Its single thread waits for thousands of
+// sockets at once, which leaves the processor to the server, and separates the processor times of server and
+// clients. All variants get the same load. The benchmarks need Linux, the loopback interface, and a temporary directory on a
+// disk: set TMPDIR if /tmp is in memory.
 //
-// What needs other modules lies in tests/peers, which uses this package.
+// Benchmarks that need other modules are in tests/peers, which uses this package.
 package bench
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/atelier-run/atelier/cmd/node"
 )
 
-// role names the part that a child process plays.
+// role is the environment variable with the part of a child process.
 const role = "ATELIER_BENCH_ROLE"
 
-// Run is the TestMain of a package of benchmarks: it runs them, or plays the part of a child.
+// Run is the TestMain of a package of benchmarks: it runs them or, in a child process, its part, and returns the exit code.
 func Run(m *testing.M) int {
 	switch os.Getenv(role) {
 	case "readers":
@@ -50,7 +50,7 @@ func exit(err error) int {
 
 const tmpfs = 0x01021994
 
-// Disk is a new directory that is not in memory.
+// Disk returns a new directory on a disk. It fails the benchmark if the temporary directory is in memory.
 func Disk(b testing.TB) string {
 	dir := b.TempDir()
 	var fs syscall.Statfs_t
@@ -58,12 +58,12 @@ func Disk(b testing.TB) string {
 		b.Fatal(err)
 	}
 	if fs.Type == tmpfs {
-		b.Fatal("the temporary directory is in memory: set TMPDIR to one on a disk")
+		b.Fatal("the temporary directory is in memory: set TMPDIR to a directory on a disk")
 	}
 	return dir
 }
 
-// processorTime is what this process has used so far.
+// processorTime returns the processor time of this process so far.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -16,38 +16,38 @@ import (
 	entitycomputer "github.com/atelier-run/atelier/entity/computer"
 )
 
-// wish is sent to a child that is a member.
+// A wish is a request to a child that runs a member.
 type wish struct {
-	// Start opens the data directory.
+	// Start is the data directory to start a node over.
 	Start string
-	// SampleEvery is the pause between samples of running computers for Start; 0: the usual one.
+	// SampleEvery is the interval between samples of running computers for Start; 0: the default.
 	SampleEvery time.Duration
-	// Events to record.
+	// Events is the number of events to record.
 	Events int
-	// Use brings this many numbered workspaces into use. Quiet then waits until all idle computers have been checked, and
-	// Rounds observes so many rounds of sampling.
+	// Use is the number of workspaces to activate. Quiet then waits until all idle computers have been checked, and Rounds is
+	// the number of sampling rounds to observe.
 	Use    int
 	Quiet  bool
 	Rounds int
 	Stop   bool
 }
 
-// state is how a child that is a member answers.
+// A state is the answer of a child that runs a member.
 type state struct {
 	Address, Key, Slug string
-	// Took is how long the start lasted.
+	// Took is the duration of the start.
 	Took time.Duration
-	// Resident is the memory of the process, in bytes, after what is garbage has been given back.
+	// Resident is the memory of the process, in bytes, after a garbage collection.
 	Resident int64
-	// Descriptors is the number of files and sockets that the process has open.
+	// Descriptors is the number of open files and sockets of the process.
 	Descriptors int
-	// Processor is the processor time of the observed rounds, and Samples the computers that were sampled in them.
+	// Processor is the processor time of the observed rounds, and Samples the number of samples in them.
 	Processor time.Duration
 	Samples   int
 	Failed    string
 }
 
-// Child is a member in a process of its own.
+// A Child is a member in a process of its own.
 type Child struct {
 	b      testing.TB
 	wishes *gob.Encoder
@@ -55,7 +55,7 @@ type Child struct {
 	stop   func() error
 }
 
-// NewChild starts the process; the member starts when it is told to.
+// NewChild starts the process. The member starts with a wish.
 func NewChild(b testing.TB) *Child {
 	in, out, wait := startChild(b, "member")
 	return &Child{b: b, wishes: gob.NewEncoder(in), states: gob.NewDecoder(out), stop: func() error {
@@ -78,7 +78,7 @@ func (c *Child) ask(w wish) state {
 	return s
 }
 
-// serveMember is the child's side.
+// serveMember is the main loop of the child: it answers wishes until in ends.
 func serveMember(in io.Reader, out io.Writer) error {
 	wishes, states := gob.NewDecoder(in), gob.NewEncoder(out)
 	var m *Member
@@ -133,7 +133,7 @@ func grant(m **Member, w wish, operations *Operations) (s state, err error) {
 	return s, err
 }
 
-// descriptors is the number of files that this process has open; 0: unknown.
+// descriptors returns the number of open files of this process; 0: unknown.
 func descriptors() int {
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -142,7 +142,7 @@ func descriptors() int {
 	return len(open)
 }
 
-// resident is this process's memory, in bytes; 0: unknown.
+// resident returns the memory of this process in bytes; 0: unknown.
 func resident() int64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -156,7 +156,7 @@ func resident() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// kernelTCP is the memory of all TCP sockets of the machine, in bytes; 0: unknown.
+// kernelTCP returns the memory of all TCP sockets of the machine in bytes; 0: unknown.
 func kernelTCP() int64 {
 	b, err := os.ReadFile("/proc/net/sockstat")
 	if err != nil {

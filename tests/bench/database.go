@@ -10,10 +10,10 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// databaseDir, where set, names a directory that keeps filled databases from run to run.
+// databaseDir, if set, is a directory with filled databases, which are reused by the next run.
 const databaseDir = "BENCH_DATABASES"
 
-// Large tells whether benchmarks at ten million events are wanted.
+// Large reports whether benchmarks with ten million events are requested.
 func Large() bool { return os.Getenv("BENCH_LARGE") == "1" }
 
 var databases struct {
@@ -21,7 +21,8 @@ var databases struct {
 	temporary string
 }
 
-// Filled is a data directory whose workspace has that many events. It is made once a run, or found again.
+// Filled returns a data directory with a workspace of a number of events. It fills the directory once in a run, or reuses one
+// of an earlier run.
 func Filled(b testing.TB, events int) string {
 	databases.Lock()
 	defer databases.Unlock()
@@ -52,7 +53,7 @@ func removeDatabases() {
 	}
 }
 
-// fill records events through the workspace's actor, a thousand a command.
+// fill records events through the workspace's actor, a thousand with each command.
 func fill(dir string, events int) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err

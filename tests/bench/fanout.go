@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Broadcast is a server of which every connection gets every event.
+// A Broadcast is a server that sends every event to every connection.
 type Broadcast struct {
 	Name        string
 	Connections *Connections
-	// Publish makes one event durable and on its way.
+	// Publish makes one event durable and starts its delivery.
 	Publish func() error
 
 	published uint64
 }
 
-// Slice keeps w events in flight for about d: the next is published when all connections have received one. It returns
-// the frames that arrived.
+// Slice has w events in flight for about d: it publishes the next event when all connections have received one. It returns the
+// number of frames that arrived, and the time.
 func (c *Broadcast) Slice(b *testing.B, w int, d time.Duration) (frames float64, took time.Duration) {
 	began := time.Now()
 	before := c.published
@@ -45,7 +45,7 @@ func (c *Broadcast) Slice(b *testing.B, w int, d time.Duration) (frames float64,
 	return float64(c.published-before) * float64(c.Connections.Connections), time.Since(began)
 }
 
-// FanOut measures broadcasts with w events in flight: the first against each other one.
+// FanOut measures broadcasts with w events in flight, and reports the first relative to each other one.
 func FanOut(b *testing.B, w int, broadcasts ...*Broadcast) {
 	var variants []Variant
 	for _, c := range broadcasts {
@@ -54,7 +54,8 @@ func FanOut(b *testing.B, w int, broadcasts ...*Broadcast) {
 	Rounds(b, time.Second, variants...).Report(b, "frame", variants...)
 }
 
-// Latency publishes a hundred events a second for about d, and returns how long each took to each connection.
+// Latency publishes a hundred events a second for about d, and returns the times from publishing to the arrival at each
+// connection.
 func (c *Broadcast) Latency(b *testing.B, d time.Duration) []time.Duration {
 	c.Connections.Stamp()
 	var sent []int64
@@ -78,7 +79,7 @@ func (c *Broadcast) Latency(b *testing.B, d time.Duration) []time.Duration {
 	return took
 }
 
-// Latencies measures broadcasts at a hundred events a second.
+// Latencies measures the latency of broadcasts at a hundred events a second.
 func Latencies(b *testing.B, broadcasts ...*Broadcast) {
 	p50, p99 := map[string][]float64{}, map[string][]float64{}
 	for b.Loop() {
@@ -99,7 +100,7 @@ func Latencies(b *testing.B, broadcasts ...*Broadcast) {
 	}
 }
 
-// Ours is the product as a broadcast to n connections.
+// Ours returns the product as a broadcast to n connections.
 func Ours(m *Member, readers *Readers, n int) *Broadcast {
 	var mu sync.Mutex
 	operations := NewOperations(1, 10_000, false)

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// marker is in every event once, whoever sends it.
+// marker is in every event once, for all servers.
 var marker = []byte("\ndata: ")
 
 const (
-	// spread is the most by which the fastest connection of a group may be ahead of the slowest, in events.
+	// spread limits the events by which the fastest connection of a group is ahead of the slowest.
 	spread     = 1 << 17
 	readBuffer = 256 << 10
 )
 
-// loop is the one thread that reads: it waits for all sockets at once.
+// A loop is the single thread that reads all sockets.
 type loop struct {
 	epoll   int
 	wake    [2]int
@@ -36,12 +36,12 @@ type group struct {
 	Group
 	id      int
 	sockets []*socket
-	// reached counts, by level, the sockets that got as far.
-	reached []int32
-	level   uint64
-	told    uint64
-	opening int
-	stamp   bool
+	// reached has, by level, the number of sockets that have received so many events.
+	reached  []int32
+	level    uint64
+	reported uint64
+	opening  int
+	stamp    bool
 
 	until   time.Time
 	began   time.Time
@@ -55,7 +55,7 @@ type socket struct {
 	begun bool
 	count uint64
 	tail  []byte
-	// missing is what is still to come of an answer.
+	// missing is the number of bytes of an answer that have not arrived.
 	missing int
 	next    int
 	stamps  []int64
@@ -117,15 +117,15 @@ func (l *loop) run() error {
 			}
 		}
 		for _, g := range l.groups {
-			if g.level > g.told {
-				g.told = g.level
+			if g.level > g.reported {
+				g.reported = g.level
 				l.out.Encode(report{ID: g.id, Level: g.level})
 			}
 		}
 	}
 }
 
-// lose reports a broken connection once.
+// lose reports a broken connection, once.
 func (l *loop) lose(s *socket, err error) {
 	delete(l.sockets, int32(s.fd))
 	syscall.Close(s.fd)
@@ -147,7 +147,7 @@ func (l *loop) obey() (done bool, err error) {
 		if err := l.open(o.ID, *o.Open); err != nil {
 			return false, l.out.Encode(report{ID: o.ID, Answer: true, Failed: err.Error()})
 		}
-		return false, nil // answered when the last head is here
+		return false, nil // the report is sent when the last head has arrived
 	case o.Query > 0:
 		return false, l.query(g, o.Query)
 	case o.Stamp:
@@ -300,7 +300,7 @@ func (l *loop) count(s *socket, k uint64) {
 	}
 }
 
-// query sets a group going.
+// query starts the requests of a group.
 func (l *loop) query(g *group, d time.Duration) error {
 	g.began = time.Now()
 	g.until, g.answers, g.asking = g.began.Add(d), 0, len(g.sockets)
@@ -324,7 +324,7 @@ var (
 	length  = []byte("Content-Length: ")
 )
 
-// answered takes in a part of an answer, and asks again when it was the last.
+// answered reads a part of an answer, and sends the next request after the last part.
 func (l *loop) answered(s *socket, data []byte) error {
 	if s.missing == 0 {
 		end, at := bytes.Index(data, headEnd), bytes.Index(data, length)

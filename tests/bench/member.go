@@ -23,14 +23,14 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// Member is a whole node that serves on the loopback interface, with one person and one workspace.
+// A Member is a node that serves on the loopback interface, with one person and one workspace.
 type Member struct {
 	Node      *node.Node
 	Address   string
 	Key       string
 	Slug      string
 	Workspace string
-	// Registry has the node's metrics, and SampleEvery is the pause between samples of its running computers.
+	// Registry has the node's metrics. SampleEvery is the interval between samples of its running computers.
 	Registry    *prometheus.Registry
 	SampleEvery time.Duration
 
@@ -38,11 +38,11 @@ type Member struct {
 	served chan error
 }
 
-// StartMember starts a node over a data directory, which is made where there is none. Only limits on one client's rate
-// and number of streams are off: the benchmarks' clients share one credential.
+// StartMember starts a node over a data directory, which it creates if necessary. The limits of requests and streams of one
+// client are off, because the clients of a benchmark share one credential.
 func StartMember(dir string) (*Member, error) { return startSampling(dir, entitycomputer.SampleEvery) }
 
-// startSampling is StartMember with another pause between samples of running computers.
+// startSampling is StartMember with another interval between samples of running computers.
 func startSampling(dir string, every time.Duration) (*Member, error) {
 	limits := server.Limits{Rate: -1, Streams: 20_000, CredentialStreams: 20_000, Connections: 40_000}
 	registry := prometheus.NewRegistry()
@@ -65,7 +65,7 @@ func startSampling(dir string, every time.Duration) (*Member, error) {
 	return m, nil
 }
 
-// NewMember starts a node for as long as the benchmark runs.
+// NewMember starts a node that is stopped with the benchmark.
 func NewMember(b testing.TB, dir string) *Member {
 	m, err := StartMember(dir)
 	if err != nil {
@@ -79,14 +79,14 @@ func NewMember(b testing.TB, dir string) *Member {
 	return m
 }
 
-// Stop ends the node.
+// Stop stops the node.
 func (m *Member) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	return m.Node.Stop(ctx)
 }
 
-// enrol makes the person and the workspace, or a further key for who is there already.
+// enrol creates the person and the workspace, or issues a further key if the person exists.
 func (m *Member) enrol() error {
 	const person = `{"email":"bench@example.com","name":"Bench"}`
 	var made struct{ Key, WorkspaceID string }
@@ -119,13 +119,13 @@ func send(h http.Handler, path, key, body string, into any) error {
 	return json.Unmarshal(answer, into)
 }
 
-// Request is a request below the workspace's file activity, as a client writes it.
+// Request returns a request below the workspace's file activity, as a client sends it.
 func (m *Member) Request(rest string) []byte {
 	return fmt.Appendf(nil, "GET /v1/ws/%s/file-activity%s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\n\r\n",
 		m.Slug, rest, m.Key)
 }
 
-// Record has the workspace's actor record operations.
+// Record records operations through the workspace's actor.
 func (m *Member) Record(operations ...*activityv1.Operation) error {
 	_, err := m.Node.Router.Ask(context.Background(), record(m.Workspace, operations...))
 	return err

@@ -7,38 +7,38 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// Operations are what people and their tools do on a drive.
+// Operations generates the operations of people and their tools on a drive.
 type Operations struct {
 	random *rand.Rand
-	// files is how many files there are, three folders deep.
+	// files is the number of files, three folders deep.
 	files int
-	// reads and changes other than writes are among them.
+	// mixed adds reads, and changes other than writes.
 	mixed bool
 }
 
 const (
-	// hot files get a tenth of the operations, each a hundredth, however many files there are; everyone works on them.
+	// A tenth of the operations are on the hot files, evenly, regardless of the number of files; all authors use them.
 	hot = 10
-	// authors share the work; seven of eight operations on another file are by whose it is.
+	// authors is the number of authors. Seven of eight operations on another file are by the author to whom it belongs.
 	authors = 8
 )
 
-// NewOperations of writes alone, or mixed.
+// NewOperations returns a generator of writes alone or of mixed operations.
 func NewOperations(seed uint64, files int, mixed bool) *Operations {
 	return &Operations{random: rand.New(rand.NewPCG(seed, 1)), files: files, mixed: mixed}
 }
 
-// HotPath is one of the paths that see many operations; its folder is HotFolder.
+// HotPath returns the path of a hot file, in HotFolder.
 func HotPath(i int) string { return fmt.Sprintf("%s/report-%d.md", HotFolder, i%hot) }
 
-// HotFolder holds the hot files.
+// HotFolder is the folder of the hot files.
 const HotFolder = "projects/atlas"
 
 func path(i int) string {
 	return fmt.Sprintf("projects/team-%d/sprint-%d/notes-%d.md", i%50, i/50%200, i/10_000)
 }
 
-// Next is one operation.
+// Next returns the next operation.
 func (o *Operations) Next() *activityv1.Operation {
 	op := &activityv1.Operation{Kind: activityv1.Kind_KIND_WRITE, EntryKind: activityv1.EntryKind_ENTRY_KIND_FILE}
 	who := o.random.IntN(authors)
@@ -73,7 +73,7 @@ func author(i int) *activityv1.Author {
 	return &activityv1.Author{Actor: "user:" + id, UserId: id}
 }
 
-// Take is the next n operations.
+// Take returns the next n operations.
 func (o *Operations) Take(n int) []*activityv1.Operation {
 	taken := make([]*activityv1.Operation, n)
 	for i := range taken {

@@ -18,7 +18,7 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// counter describes a kind with one event for each command, which its sender needs a capability for.
+// counter returns a kind with one event for each command. The sender of a command needs a capability.
 func counter(name, owner string) entity.Kind {
 	return entity.Rules[*slugv1.Slug, slugv1.Command, slugv1.Event]{
 		Name: name, Owner: owner,
@@ -35,8 +35,8 @@ func counter(name, owner string) entity.Kind {
 	}.Kind()
 }
 
-// BenchmarkOwned sends durable commands of a person to an owner and to an entity that it owns, one at a time and 256 at a
-// time. The owner authorizes both.
+// BenchmarkOwned sends durable commands of a person to an owner and to an entity that it owns, one at a time and 256 at a time.
+// The owner authorizes both.
 func BenchmarkOwned(b *testing.B) {
 	store, _ := openJournal(b)
 	router := cluster.NewRouter(store.Partitions(), false)
@@ -68,7 +68,7 @@ func BenchmarkOwned(b *testing.B) {
 	}
 }
 
-// inParallel has workers call one after the other for a while, and returns how many calls were made.
+// inParallel repeats call in concurrent workers for d and returns the number of calls and the time.
 func inParallel(b *testing.B, d time.Duration, workers int, call func(int) error) (calls float64, took time.Duration) {
 	var total atomic.Int64
 	var group sync.WaitGroup

@@ -18,7 +18,7 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// openJournal opens a journal of its own, as a node does.
+// openJournal opens a journal with the options of a node.
 func openJournal(b testing.TB) (*persistence.Store, []uint64) {
 	store, err := persistence.Open(persistence.Options{Dir: Disk(b) + "/journal", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -38,7 +38,7 @@ func openJournal(b testing.TB) (*persistence.Store, []uint64) {
 
 const rawWorkspace = "ws_01jd0000000000000000000000"
 
-// proposer decides by the product's rules and appends without its actors: rows and indexes are the same.
+// A proposer decides by the product's rules and appends to a journal without actors: rows and indexes are the same.
 type proposer struct {
 	store *persistence.Store
 	epoch uint64
@@ -96,12 +96,12 @@ func (p *proposer) propose(done func(activity.Row, error)) error {
 			Entry: persistence.Entry{Index: e.Index, Value: e.Value, Order: e.Order, Data: e.Data}, Remove: e.Remove,
 		})
 	}
-	activity.Acknowledge(p.state, d) // nothing is read back, and a failure ends the benchmark
+	activity.Acknowledge(p.state, d) // state is not read back, and a failure ends the benchmark
 	p.store.Append(proposal, func(r persistence.Result) { done(row, r.Err) })
 	return nil
 }
 
-// serveRaw serves a handler on the loopback interface while the benchmark runs.
+// serveRaw serves a handler on the loopback interface until the end of the benchmark.
 func serveRaw(b testing.TB, h http.Handler) (address string) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -115,8 +115,8 @@ func serveRaw(b testing.TB, h http.Handler) (address string) {
 
 var rawRequest = []byte("GET / HTTP/1.1\r\nHost: bench\r\n\r\n")
 
-// shared is the least that a fan-out can be: one contiguous run of frames, from which each hijacked connection writes
-// all that is new to it.
+// shared is the minimal fan-out: one contiguous run of frames, from which each hijacked connection writes the frames that it
+// has not sent.
 type shared struct {
 	mu     sync.Mutex
 	grown  sync.Cond
@@ -174,7 +174,7 @@ func (s *shared) follow(connection net.Conn) {
 	}
 }
 
-// after waits for frames behind those that were sent; nil ends the stream.
+// after waits for frames after those that were sent; nil ends the stream.
 func (s *shared) after(sent int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ func (s *shared) after(sent int) []byte {
 	return s.frames[sent:]
 }
 
-// each is what most servers do: a queue a connection, and for every event its encoding, one write and one flush.
+// each is the fan-out of most servers: a queue for each connection, and for every event its encoding, one write and one flush.
 type each struct {
 	mu     sync.Mutex
 	queues map[chan activity.Row]bool

@@ -26,9 +26,9 @@ const (
 	busyStreams        = 10_000
 )
 
-// BenchmarkReaction is the time from the acknowledgement of a command to the end of its reaction, which is a command to
-// another entity: while ten thousand other streams record a thousand events a second that are reacted to, and the
-// reactions of one are parked, and alone.
+// BenchmarkReaction reports the time from the acknowledgement of a command to the end of its reaction, a command to another
+// entity: alone, and while ten thousand other streams record a thousand events a second with reactions, and the reactions of
+// one stream are parked.
 func BenchmarkReaction(b *testing.B) {
 	r := newReacting(b)
 	r.run(1, func() { // parks after one attempt
@@ -65,9 +65,9 @@ func BenchmarkReaction(b *testing.B) {
 	})
 }
 
-// others has the other streams record events until stop is called, which waits for their reactions.
+// others makes the other streams record events until stop is called, which waits for their reactions.
 func (r *reacting) others() (stop func()) {
-	const workers, pause = 10, 10 * time.Millisecond // each an event a pause
+	const workers, pause = 10, 10 * time.Millisecond // each worker records an event after each pause
 	ended := make(chan struct{})
 	var working sync.WaitGroup
 	for range workers {
@@ -101,8 +101,8 @@ func (r *reacting) others() (stop func()) {
 	}
 }
 
-// reacting is a journal over which actors of slugs are started and stopped. Events of slugs named bad- cannot be reacted
-// to; from those of others follows a command to one of a few other slugs.
+// reacting is a journal with actors of slugs that are started and stopped. Reactions to slugs named bad- fail; those to others
+// send a command to one of a few other slugs.
 type reacting struct {
 	b       testing.TB
 	journal *persistence.Store
@@ -129,7 +129,7 @@ func newReacting(b testing.TB) *reacting {
 	return &reacting{b: b, journal: journal, clock: time.Now}
 }
 
-// run does something while the actors run, once they have read the feed.
+// run starts the actors, waits until they have read the feed, calls do and stops them.
 func (r *reacting) run(attempts int, do func()) {
 	r.b.Helper()
 	r.router = cluster.NewRouter(reactionPartitions, false)
@@ -142,7 +142,7 @@ func (r *reacting) run(attempts int, do func()) {
 	})
 	r.router.Attach(r.system)
 	r.system.Start()
-	for range reactionPartitions { // the feeds are read to their ends
+	for range reactionPartitions { // wait until the feeds have been read
 		r.react(fmt.Sprint("probe-", r.next.Add(1)))
 	}
 	do()
@@ -161,7 +161,7 @@ func reactTo(name string, _ proto.Message) []entity.Reaction {
 	return []entity.Reaction{entity.Send(entity.KindSlug, target, &slugv1.ReleaseSlug{WorkspaceId: "ws"})}
 }
 
-// ask sends the command of a reaction, and fails if it is one for the target that fails.
+// ask sends the command of a reaction. It fails for the failing target.
 func (r *reacting) ask(ctx context.Context, c entity.Command) (proto.Message, error) {
 	if c.Identity == failingTarget {
 		return nil, errors.New("the benchmark wants it to fail")
@@ -182,7 +182,7 @@ func (r *reacting) send(c entity.Command) {
 	}
 }
 
-// react claims a slug, and returns how long the reaction took from then on.
+// react claims a slug and returns the time that the reaction took.
 func (r *reacting) react(name string) time.Duration {
 	r.claim(name)
 	began := time.Now()
@@ -204,8 +204,8 @@ func (r *reacting) parked() int {
 	return n
 }
 
-// BenchmarkCommandRows is how many bytes of index rows a command leaves, of a client with an id and of a reaction, so that
-// it is not carried out twice: two days later, and, as it was before rows expired, for ever.
+// BenchmarkCommandRows reports the bytes of index rows that a command with an id and a command of a reaction leave, which
+// prevent their repetition: after two days, and without expiry, as in earlier versions.
 func BenchmarkCommandRows(b *testing.B) {
 	const commands = 2000
 	r := newReacting(b)
@@ -230,7 +230,7 @@ func BenchmarkCommandRows(b *testing.B) {
 			}
 			reaction = r.rows("reaction") / commands
 			empty = r.rows("command")
-			for i := range commands { // as reactions' commands were sent before
+			for i := range commands { // as the commands of reactions were sent in earlier versions
 				r.send(entity.Command{Kind: entity.KindSlug, Identity: name(i), ID: fmt.Sprintf("reaction:user/%s:%d:0", source(i), r.next.Add(1)),
 					Message: &slugv1.ClaimSlug{WorkspaceId: fmt.Sprint("ws_", r.next.Load()), WorkspaceName: "n", CreatorId: "usr_1"}})
 				r.send(entity.Command{Kind: entity.KindSlug, Identity: name(i), Message: &slugv1.ReleaseSlug{WorkspaceId: fmt.Sprint("ws_", r.next.Load())}})
@@ -250,7 +250,7 @@ func BenchmarkCommandRows(b *testing.B) {
 	b.ReportMetric(left, "bytes-after-48h")
 }
 
-// rows is the size of an index's rows: values, orders and data.
+// rows returns the bytes of an index's rows: values, orders and data.
 func (r *reacting) rows(index string) (bytes float64) {
 	v, err := r.journal.View()
 	if err != nil {

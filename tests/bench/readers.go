@@ -12,32 +12,32 @@ import (
 	"time"
 )
 
-// Manner is what a group of connections does.
+// A Manner is the behaviour of a group of connections.
 type Manner int
 
 const (
 	// Follow counts the events of server-sent event streams.
 	Follow Manner = iota
-	// Query asks for one answer after the other, while told to.
+	// Query sends requests one after the other during calls of Connections.Query.
 	Query
-	// Ignore sends the request and reads nothing but the answer's head.
+	// Ignore sends the request and reads only the head of the answer.
 	Ignore
 )
 
-// Group says which connections to open.
+// A Group describes the connections to open.
 type Group struct {
 	Address     string
 	Connections int
 	Manner      Manner
-	// Requests are sent as they are: the first of them by connections that follow, all in turn by those that query.
+	// Requests are sent unchanged: the first one by connections that follow, all in turn by those that query.
 	Requests [][]byte
-	// Greeting is in what a server of another protocol answers when a connection is ready; empty: HTTP's 200.
+	// Greeting is in the answer of a server of another protocol when a connection is ready; empty: status 200 of HTTP.
 	Greeting []byte
-	// ReceiveBuffer of the sockets, in bytes; 0: the system's.
+	// ReceiveBuffer is the size of the sockets' receive buffers, in bytes; 0: the system's default.
 	ReceiveBuffer int
 }
 
-// order is sent to the child, and answered by a report but for those of levels, which come unasked.
+// An order is a request to the child. The child answers with a report; it also reports levels without an order.
 type order struct {
 	Open   *Group
 	ID     int
@@ -47,12 +47,12 @@ type order struct {
 	Close  bool
 }
 
-// report is what the child says of a group.
+// A report is a message of the child about a group.
 type report struct {
 	ID int
-	// Level is how many events every connection of the group has received.
+	// Level is the number of events that every connection of the group has received.
 	Level uint64
-	// Answer tells that the report answers an order.
+	// Answer is set if the report answers an order.
 	Answer    bool
 	Answers   uint64
 	Took      time.Duration
@@ -61,7 +61,7 @@ type report struct {
 	Failed    string
 }
 
-// Readers is a child process that reads.
+// Readers is a child process that reads the connections of clients.
 type Readers struct {
 	b       testing.TB
 	orders  *gob.Encoder
@@ -82,7 +82,7 @@ type Connections struct {
 	lost  error
 }
 
-// NewReaders starts the child; it ends with the benchmark.
+// NewReaders starts the child, which ends with the benchmark.
 func NewReaders(b testing.TB) *Readers {
 	r := &Readers{b: b, answers: make(chan report, 1)}
 	in, out, wait := startChild(b, "readers")
@@ -164,7 +164,7 @@ func (r *Readers) order(o order) report {
 	return m
 }
 
-// Open opens the connections and returns when each has the head of its answer.
+// Open opens connections and returns when each has the head of its answer.
 func (r *Readers) Open(g Group) *Connections {
 	c := &Connections{readers: r, id: len(r.groups), Group: g}
 	c.moved.L = &c.mu
@@ -175,7 +175,7 @@ func (r *Readers) Open(g Group) *Connections {
 	return c
 }
 
-// Processor is the processor time that the readers have used so far.
+// Processor returns the processor time of the readers so far.
 func (r *Readers) Processor() time.Duration { return r.order(order{Stamps: true, ID: -1}).Processor }
 
 func (c *Connections) advance(level uint64, lost error) {
@@ -185,14 +185,14 @@ func (c *Connections) advance(level uint64, lost error) {
 	c.moved.Broadcast()
 }
 
-// Level is how many events every connection has received.
+// Level returns the number of events that every connection has received.
 func (c *Connections) Level() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.level
 }
 
-// Await waits until every connection has received that many events.
+// Await waits until every connection has received a number of events.
 func (c *Connections) Await(level uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,16 +204,16 @@ func (c *Connections) Await(level uint64) {
 	}
 }
 
-// Query lets the group ask for about d, and returns how many answers came in how long.
+// Query makes the group send requests for about d, and returns the number of answers and the time.
 func (c *Connections) Query(d time.Duration) (answers float64, took time.Duration) {
 	m := c.readers.order(order{ID: c.id, Query: d})
 	return float64(m.Answers), m.Took
 }
 
-// Stamp begins to note when each connection receives each event.
+// Stamp starts recording when each connection receives each event.
 func (c *Connections) Stamp() { c.readers.order(order{ID: c.id, Stamp: true}) }
 
-// Stamps are those times, by connection, in nanoseconds since the Unix epoch.
+// Stamps returns the recorded times, by connection, in nanoseconds since the Unix epoch.
 func (c *Connections) Stamps() [][]int64 {
 	return c.readers.order(order{ID: c.id, Stamps: true}).Stamps
 }

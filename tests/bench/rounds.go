@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// Variant is one way to do the work that others are measured against.
+// A Variant is one way to do the work.
 type Variant struct {
 	Name string
-	// Slice does as much work as fits into about d, and returns how much that was and how long it took.
+	// Slice works for about d, and returns the amount of work and the time.
 	Slice func(d time.Duration) (units float64, took time.Duration)
 }
 
-// Rates are the units a second of each variant, one a round, and the processor time of this process that a unit took.
+// Rates has the units of work a second of each variant, by round, and the processor time of this process for a unit.
 type Rates struct {
 	rates map[string][]float64
 	costs map[string][]float64
 }
 
-// Turns is how many rounds make one iteration, so that a run with Go's own benchtime has a median worth the name.
+// Turns is the number of rounds in one iteration, so that a run with Go's default benchtime has a useful median.
 const Turns = 5
 
-// Rounds lets the variants take turns, one slice each a round, in an order that changes. The first round warms up.
+// Rounds runs one slice of each variant in each round, in changing order. The first round warms up and does not count.
 func Rounds(b *testing.B, slice time.Duration, variants ...Variant) Rates {
 	r := Rates{map[string][]float64{}, map[string][]float64{}}
 	for _, v := range variants {
@@ -41,10 +41,10 @@ func Rounds(b *testing.B, slice time.Duration, variants ...Variant) Rates {
 	return r
 }
 
-// Median is a variant's median rate.
+// Median returns a variant's median rate.
 func (r Rates) Median(name string) float64 { return Median(r.rates[name]) }
 
-// Ratio is the median of the rounds' ratios of two variants.
+// Ratio returns the median of the rounds' ratios of two variants.
 func (r Rates) Ratio(name, of string) float64 { return ratio(r.rates[name], r.rates[of]) }
 
 func ratio(values, of []float64) float64 {
@@ -55,7 +55,7 @@ func ratio(values, of []float64) float64 {
 	return Median(ratios)
 }
 
-// Report reports the median rate and cost of every variant, and the ratios of the first one's to those of each other.
+// Report reports the median rate and cost of every variant, and the ratios of the first variant to each other one.
 func (r Rates) Report(b *testing.B, unit string, variants ...Variant) {
 	for i, v := range variants {
 		b.ReportMetric(r.Median(v.Name), v.Name+"-"+unit+"/s")
@@ -67,10 +67,10 @@ func (r Rates) Report(b *testing.B, unit string, variants ...Variant) {
 	}
 }
 
-// Median of nothing is 0.
+// Median returns the median of values, or 0 if there are none.
 func Median[N int64 | float64 | time.Duration](values []N) N { return Quantile(values, 0.5) }
 
-// Quantile is the value below which a share q of the values lies.
+// Quantile returns the value below which a share q of the values is.
 func Quantile[N int64 | float64 | time.Duration](values []N, q float64) N {
 	if len(values) == 0 {
 		return 0

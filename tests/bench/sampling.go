@@ -10,10 +10,10 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// WorkspaceID returns the id of a numbered workspace.
+// WorkspaceID returns the id of the workspace with a number.
 func WorkspaceID(i int) string { return fmt.Sprintf("ws_%022d", i) }
 
-// use brings the workspaces from..to-1 into use: their computers run until the workspaces leave memory.
+// use activates the workspaces with the numbers from..to-1: their computers run until the workspaces are passivated.
 func (m *Member) use(from, to int) error {
 	for i := from; i < to; i++ {
 		_, err := m.Node.Router.Ask(context.Background(), entity.Command{
@@ -26,8 +26,8 @@ func (m *Member) use(from, to int) error {
 	return nil
 }
 
-// observe lets rounds of sampling pass and returns the processor time that the process used, and the number of computers
-// that were sampled or checked. It fails if one of them was not found.
+// observe waits for a number of sampling rounds, and returns the processor time that the process used in them and the number of
+// computers that were sampled or checked. It fails if one of them was not found.
 func (m *Member) observe(rounds int) (processor time.Duration, samples int, err error) {
 	before, lost := m.sampled()
 	used := processorTime()
@@ -50,7 +50,7 @@ func (m *Member) quiet() error {
 	return errors.New("idle computers are checked without end")
 }
 
-// sampled counts the samples and checks so far, and those of them that failed.
+// sampled returns the number of samples and checks so far, and of the failed ones.
 func (m *Member) sampled() (all, failed int) {
 	families, err := m.Registry.Gather()
 	if err != nil {

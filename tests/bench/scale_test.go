@@ -10,7 +10,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/activity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 )
 
 func sizes() []int {
@@ -20,7 +22,7 @@ func sizes() []int {
 	return []int{10_000, million}
 }
 
-// question is a sort of request, made for a workspace with that many events.
+// A question is a kind of request for a workspace with a number of events.
 type question struct {
 	name string
 	make func(random *rand.Rand, events uint64) proto.Message
@@ -28,24 +30,24 @@ type question struct {
 
 var questions = []question{
 	{"page", func(random *rand.Rand, events uint64) proto.Message {
-		return &activityv1.ReadFeed{Position: place(random, events), Limit: 100}
+		return &activityv1.ReadFeed{Position: randomSeq(random, events), Limit: 100}
 	}},
 	{"history", func(random *rand.Rand, events uint64) proto.Message {
-		return &activityv1.ReadHistory{Path: HotPath(random.IntN(hot)), After: place(random, events), Limit: 20, Reads: true}
+		return &activityv1.ReadHistory{Path: HotPath(random.IntN(hot)), After: randomSeq(random, events), Limit: 20, Reads: true}
 	}},
 	{"subtree", func(random *rand.Rand, events uint64) proto.Message {
-		return &activityv1.ReadFeed{Path: HotFolder, Subtree: true, Position: place(random, events), Limit: 100}
+		return &activityv1.ReadFeed{Path: HotFolder, Subtree: true, Position: randomSeq(random, events), Limit: 100}
 	}},
 	{"seen-by", func(random *rand.Rand, _ uint64) proto.Message {
 		return &activityv1.ReadSeenBy{Path: HotPath(random.IntN(hot)), Limit: 100}
 	}},
 }
 
-// place leaves room for a page behind it, at every size.
-func place(random *rand.Rand, events uint64) uint64 { return random.Uint64N(events * 3 / 4) }
+// randomSeq returns a random seq with a full page after it, for every size.
+func randomSeq(random *rand.Rand, events uint64) uint64 { return random.Uint64N(events * 3 / 4) }
 
-// BenchmarkScale asks workspaces of different sizes the same, in turns. first is of places that were never asked for,
-// again of those asked for a moment before.
+// BenchmarkScale sends the same requests to workspaces of different sizes, in turns. The variant first requests positions for
+// the first time, again the same positions a moment later.
 func BenchmarkScale(b *testing.B) {
 	var members []*Member
 	for _, events := range sizes() {
@@ -98,7 +100,7 @@ func (m *Member) time(b *testing.B, questions []proto.Message) (took []time.Dura
 	return took
 }
 
-// BenchmarkStart opens data directories of different sizes, each in a process of its own; empty ones in turn with them.
+// BenchmarkStart opens data directories of different sizes, each in a process of its own, in turns with empty ones.
 func BenchmarkStart(b *testing.B) {
 	took, resident := map[int][]time.Duration{}, map[int][]float64{}
 	for b.Loop() {
@@ -126,7 +128,7 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// prepare makes a data directory with its person and workspace, so that only the events make the difference.
+// prepare makes a data directory with its person and workspace, so that the sizes differ only in the events.
 func prepare(b *testing.B, dir string) {
 	m, err := StartMember(dir)
 	if err != nil {
@@ -135,4 +137,20 @@ func prepare(b *testing.B, dir string) {
 	if err := m.Stop(); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// find sets the workspace's id if the data directory was filled by an earlier run.
+func (m *Member) find(b testing.TB) {
+	found, err := m.Node.Router.Ask(context.Background(), entity.Command{
+		Kind: entity.KindSlug, Identity: m.Slug, Principal: entity.Platform(), Message: &slugv1.ResolveSlug{},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	m.Workspace = found.(*slugv1.Slug).GetWorkspaceId()
+}
+
+// cursor returns the cursors of the member's workspace.
+func (m *Member) cursor() activity.Cursor {
+	return activity.NewCursor(m.Node.CursorSecret, m.Workspace)
 }

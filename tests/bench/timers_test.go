@@ -23,7 +23,7 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// rung takes how late each due command arrived.
+// rung records the delay of each due command.
 type rung struct {
 	mu   sync.Mutex
 	late []time.Duration
@@ -31,7 +31,7 @@ type rung struct {
 	want int
 }
 
-// alarms are entities of which each has one timer, at the time in its state, and nothing once that rang.
+// alarms is a kind with entities that have one timer each, at the time in the state, until it has rung.
 func alarms(r *rung) entity.Kind {
 	return entity.Rules[*structpb.Value, *structpb.Value, *structpb.Value]{
 		Name: "alarm", Zero: func(string) *structpb.Value { return &structpb.Value{} },
@@ -59,7 +59,7 @@ func alarms(r *rung) entity.Kind {
 	}.Kind()
 }
 
-// waiting writes the rows of timers that are due in a year.
+// waiting writes the rows of n timers that are due in a year.
 func waiting(b *testing.B, journal *persistence.Store, n int) {
 	const each = 1000
 	var written sync.WaitGroup
@@ -90,8 +90,8 @@ func waiting(b *testing.B, journal *persistence.Store, n int) {
 	written.Wait()
 }
 
-// BenchmarkTimers has timers ring on time beside others that wait: the start of the actors, their memory, and how late
-// 1,000 commands arrive that are due within two seconds.
+// BenchmarkTimers reports the start of the actors, their memory, and the delay of 1,000 commands that are due within two
+// seconds, beside timers that wait.
 func BenchmarkTimers(b *testing.B) {
 	for _, n := range []int{1_000, million} {
 		b.Run(fmt.Sprint("waiting=", n), func(b *testing.B) {
@@ -110,7 +110,7 @@ func BenchmarkTimers(b *testing.B) {
 					Clock: time.Now, Log: slog.New(slog.DiscardHandler), IdleAfter: time.Hour})
 				router.Attach(system)
 				system.Start()
-				set(b, router, -1, time.Now()) // the first answer
+				set(b, router, -1, time.Now()) // the actors have started when the first answer arrives
 				started := time.Since(began)
 				b.ReportMetric(float64(heap()-before)/float64(n), "heap-B/timer")
 				b.ReportMetric(float64(started.Microseconds())/1000, "start-ms")
@@ -148,7 +148,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// crowd is computers of which none or some run.
+// crowd is a share of computers, of which some run.
 type crowd struct {
 	all     []*computerv1.Present
 	running []string

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// sampleEvery is the pause between samples of a running computer in BenchmarkWorkspaces, which is 15 s as a rule:
-	// what a round costs does not depend on it.
+	// sampleEvery is the interval between samples of a running computer in BenchmarkWorkspaces. The default is 15 s; the cost
+	// of a round does not depend on it.
 	sampleEvery = time.Second
-	// observed is how many rounds are taken together.
+	// observed is the number of rounds that are observed together.
 	observed = 10
 )
 
-// usages are how many of the workspaces are in use while rounds of sampling are observed.
+// usages are the numbers of workspaces in use while rounds of sampling are observed.
 var usages = []int{0, 100, 1_000}
 
-// BenchmarkWorkspaces starts a whole node, in a process of its own, over 1,000 and over 100,000 workspaces with computers:
-// how long the start takes, what memory and how many descriptors the node has afterwards, and what processor time a round
-// of samples takes. The first rounds after the start check idle computers as well, a bounded number in each; those rounds
-// are observed while no workspace is in use, and the others once all idle computers have been checked.
+// BenchmarkWorkspaces starts a node, in a process of its own, over 1,000 and over 100,000 workspaces with computers. It reports
+// the duration of the start, the memory and file descriptors of the node afterwards, and the processor time of a round of
+// samples. The first rounds after the start also check idle computers, a bounded number in each; they are observed while no
+// workspace is in use, and the later ones when all idle computers have been checked.
 func BenchmarkWorkspaces(b *testing.B) {
 	counts := []int{1_000, 100_000}
 	dirs := map[int]string{}
@@ -67,14 +67,14 @@ func reportRounds(b *testing.B, child *Child, n int) {
 		b.ReportMetric(float64(s.Processor.Microseconds())/1000/observed, fmt.Sprintf("round-%d-%s-ms", n, name))
 		b.ReportMetric(float64(s.Samples)/observed, fmt.Sprintf("samples-%d-%s", n, name))
 	}
-	if n >= 100_000 { // fewer are checked within a round
+	if n >= 100_000 { // fewer workspaces are checked in one round
 		report("starting", child.ask(wish{Rounds: observed}))
 	}
 	child.ask(wish{Quiet: true})
 	var last state
 	for _, used := range usages {
 		last = child.ask(wish{Use: used, Rounds: observed})
-		if last.Samples < used*(observed-1) || last.Samples > (used+1)*(observed+1) { // that of the member may be in use, too
+		if last.Samples < used*(observed-1) || last.Samples > (used+1)*(observed+1) { // the member's own workspace may be in use, too
 			b.Errorf("%d samples of %d running computers in %d rounds", last.Samples, used, observed)
 		}
 		report(fmt.Sprint(used, "-running"), last)
@@ -83,8 +83,8 @@ func reportRounds(b *testing.B, child *Child, n int) {
 	b.ReportMetric(float64(last.Descriptors), fmt.Sprintf("descriptors-%d-in-use", n))
 }
 
-// Workspaces returns the data directory of a node with n workspaces that nobody uses, each with a drive and a computer. The
-// directory is kept below BENCH_DATABASES, where that is set.
+// Workspaces returns the data directory of a node with n unused workspaces, each with a drive and a computer. If
+// BENCH_DATABASES is set, the directory stays there for the next run.
 func Workspaces(b *testing.B, n int) string {
 	b.Helper()
 	kept := os.Getenv("BENCH_DATABASES")
@@ -108,7 +108,7 @@ func Workspaces(b *testing.B, n int) string {
 	return dir
 }
 
-// fillWorkspaces has a node make workspaces, and waits until their computers are there.
+// fillWorkspaces creates workspaces through a node, and waits until their computers are provisioned.
 func fillWorkspaces(b *testing.B, dir string, n int) {
 	m, err := startSampling(dir, time.Hour)
 	if err != nil {
@@ -145,7 +145,7 @@ func fillWorkspaces(b *testing.B, dir string, n int) {
 	}
 }
 
-// awaitTasks waits until the reactions of a partition are done and none of its tasks is open.
+// awaitTasks waits until the reactions of a partition are done and it has no open task.
 func awaitTasks(b *testing.B, m *Member, p persistence.Partition) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 20*time.Minute)

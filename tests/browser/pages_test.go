@@ -126,7 +126,7 @@ func newSite(t *testing.T) *site {
 			Mail:    mail,
 			OIDC:    &browser.OIDC{Issuer: startUnavailableProvider(t), ClientID: "atelier", Name: "Example"},
 		},
-		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4}, BirthPatience: longest,
+		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4}, PendingLimit: longest,
 	})
 	if err != nil {
 		t.Fatal(err)

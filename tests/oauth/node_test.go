@@ -82,7 +82,7 @@ func (w *world) start() {
 	w.Helper()
 	public, _ := url.Parse(w.url)
 	n, err := node.Start(w.Context(), node.Options{
-		Dir: w.dir, Clock: w.clock, Wire: true, BirthPatience: longest,
+		Dir: w.dir, Clock: w.clock, Wire: true, PendingLimit: longest,
 		Journal: persistence.Options{FS: w.disk, CacheBytes: 4 << 20, Partitions: 4},
 		HTTP:    atelier.Options{Options: server.Options{PublicURL: public, NewID: w.newID, Limits: server.Limits{RequestTime: longest}}},
 	})

@@ -40,7 +40,7 @@ func expectRefusal(t *testing.T, dir string, parts ...string) {
 	if code != 1 {
 		t.Errorf("exit %d:\n%s", code, errs)
 	}
-	for _, part := range append(parts, "was left as it is", "atelier accept") {
+	for _, part := range append(parts, "was not changed", "atelier accept") {
 		if !strings.Contains(errs, part) {
 			t.Errorf("the message lacks %q:\n%s", part, errs)
 		}

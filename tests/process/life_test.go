@@ -116,7 +116,7 @@ func TestSocketOfKilledNodeIsReplaced(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(n.dir, "atelier.sock")); err != nil {
 		t.Fatalf("a killed node leaves its socket: %v", err)
 	}
-	if _, errs, code := atelier("admin", "key", "create", "--data="+n.dir, "--email=a@example.org"); code != 1 || !strings.Contains(errs, "no node runs there") {
+	if _, errs, code := atelier("admin", "key", "create", "--data="+n.dir, "--email=a@example.org"); code != 1 || !strings.Contains(errs, "no node runs over this data directory") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
 	newPerson(t, start(t, n.dir), "ada@example.org")

@@ -277,7 +277,7 @@ func startNode(t *testing.T) (address, key string) {
 		t.Fatal(err)
 	}
 	n, err := node.Start(t.Context(), node.Options{
-		Dir: t.TempDir(), BirthPatience: longest,
+		Dir: t.TempDir(), PendingLimit: longest,
 		HTTP: atelier.Options{Options: server.Options{
 			PublicURL: public, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 			Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest},

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-func TestHolding(t *testing.T) {
+func TestRetries(t *testing.T) {
 	t.Run("a row is ready after pauses that grow", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var h holding
+			var r retries
 			for i, pause := range []time.Duration{1, 2, 4, 8, 8} {
-				if attempts := h.hold("a", time.Second, 8*time.Second); attempts != i+1 {
+				if attempts := r.add("a", time.Second, 8*time.Second); attempts != i+1 {
 					t.Errorf("attempt %d is counted as %d", i+1, attempts)
 				}
-				if next := h.untilNext(); next < pause*time.Second/2 || next > pause*time.Second {
+				if next := r.untilNext(); next < pause*time.Second/2 || next > pause*time.Second {
 					t.Errorf("attempt %d is followed by a pause of %v", i+1, next)
 				}
-				if len(h.ready()) != 0 {
+				if len(r.ready()) != 0 {
 					t.Error("a row is ready before its pause has passed")
 				}
-				time.Sleep(h.untilNext())
-				if ready := h.ready(); len(ready) != 1 {
+				time.Sleep(r.untilNext())
+				if ready := r.ready(); len(ready) != 1 {
 					t.Errorf("ready: %v", ready)
 				}
-				h.begin("a")
-				if len(h.ready()) != 0 {
+				r.begin("a")
+				if len(r.ready()) != 0 {
 					t.Error("a row that is tried is ready")
 				}
 			}
@@ -34,15 +34,15 @@ func TestHolding(t *testing.T) {
 	})
 	t.Run("rows past the bound are found by reading the index again", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var h holding
-			for i := range maxHeld + 10 {
-				h.hold(fmt.Sprint(i), time.Hour, time.Hour)
+			var r retries
+			for i := range maxRetries + 10 {
+				r.add(fmt.Sprint(i), time.Hour, time.Hour)
 			}
-			if len(h.rows) != maxHeld || h.rescan() {
-				t.Errorf("%d rows are held", len(h.rows))
+			if len(r.rows) != maxRetries || r.takeRescan() {
+				t.Errorf("%d rows are held", len(r.rows))
 			}
 			time.Sleep(time.Hour)
-			if !h.rescan() || h.rescan() {
+			if !r.takeRescan() || r.takeRescan() {
 				t.Error("the index is not read again, or twice")
 			}
 		})

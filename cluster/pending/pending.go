@@ -1,0 +1,76 @@
+// Package pending delays the answer to a request until the tasks that the request opened are done, or a limit is reached.
+//
+// A router's Settle waits for the reactions to an entity's events. A workspace also opens tasks, which run outside the
+// actors: the provisioning of its computer after it was created, and the removal of the WebDAV locks of a person without the
+// right to change files. A Router waits for both, so that a client can use a workspace as soon as its creation is answered.
+package pending
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/atelier-run/atelier/cluster"
+	"github.com/atelier-run/atelier/entity"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+const (
+	// firstPause and longestPause bound the pause between two queries of a workspace's state. The pause doubles.
+	firstPause   = time.Millisecond
+	longestPause = 50 * time.Millisecond
+)
+
+// A Router is a cluster.Router with a Settle that also waits for the tasks of a workspace.
+type Router struct {
+	*cluster.Router
+	// Clock is the clock of the rules, by which a workspace's state has its times.
+	Clock func() time.Time
+	// Limit is the time after the opening of a task until which Settle waits for it.
+	Limit time.Duration
+}
+
+// Settle waits until every reaction to the events of an entity is done; see cluster.Router.Settle. For a workspace it then
+// waits until its computer is provisioned and no locks are to be removed, but for no task longer than Limit after the task
+// was opened: the task goes on, and Settle returns nil. If the workspace does not answer, Settle returns the error of ctx, or
+// nil. Other errors are those of cluster.Router.Settle.
+func (r Router) Settle(ctx context.Context, kind, identity string) error {
+	err := r.Router.Settle(ctx, kind, identity)
+	if err != nil || kind != entity.KindWorkspace {
+		return err
+	}
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		reply, err := r.Ask(ctx, entity.Command{
+			Kind: kind, Identity: identity, Principal: entity.Platform(), Message: &workspacev1.DescribeWorkspace{},
+		})
+		if err != nil {
+			return ctx.Err() // the caller's next command gets the error
+		}
+		described, _ := reply.(*workspacev1.Description)
+		if !hasPendingTask(described.GetWorkspace(), r.Clock().Add(-r.Limit)) {
+			return nil
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// hasPendingTask reports whether a workspace has an open task, provisioning or the removal of locks, that was opened after a
+// time.
+func hasPendingTask(w *workspacev1.Workspace, after time.Time) bool {
+	isRecent := func(at int64) bool { return time.UnixMilli(at).After(after) }
+	if w.GetStatus() == workspacev1.Status_STATUS_PROVISIONING && isRecent(w.GetCreatedAt()) {
+		return true
+	}
+	for _, removal := range w.GetLockRemovals() {
+		if isRecent(removal.GetRequestedAt()) {
+			return true
+		}
+	}
+	return false
+}
