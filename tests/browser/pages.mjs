@@ -265,7 +265,7 @@ async function changesThePassword() {
 
 async function sets(page) {
   await page.getByLabel('New password').fill(password)
-  await page.getByLabel('Repeat the new password').fill(password)
+  await page.getByLabel('Repeat the password').fill(password)
   await press(page, 'Set password and sign in')
   await at(page, '/account?done=password')
 }
