@@ -82,6 +82,7 @@ fuzz:
 	tests/fuzz $(FUZZTIME)
 
 bench:
+	tests/requirements apache2
 	go test -run '^$$' -bench '$(BENCH)' -timeout 30m ./...
 	cd tests/peers && go test -run '^$$' -bench '$(BENCH)' -timeout 30m ./...
 

@@ -25,18 +25,28 @@ type Change struct {
 	// Guard checks the caller's conditions while the paths are locked, before anything is changed. Its error ends the
 	// operation. Put and Copy call it once more before they stage content. May be nil.
 	Guard func() error
-	// Confirm verifies the caller's access after Guard, immediately before the intent is recorded and while the paths are
-	// locked. Its error ends the operation with nothing changed. May be nil.
-	Confirm func() error
+	// Authenticate verifies after Guard that the caller's credential is still valid, immediately before the intent is
+	// recorded and while the paths are locked. Its error ends the operation with nothing changed. May be nil.
+	Authenticate func() error
+	// Authorize verifies after Authenticate that the caller still has access. It is called for changes without an intent
+	// only, because the activity authorizes an intent. Its error ends the operation with nothing changed. May be nil.
+	Authorize func() error
 	// Done is called once the disk has changed, while the paths are locked. May be nil.
 	Done func()
 }
 
-func (c Change) confirm() error {
-	if c.Confirm == nil {
+func (c Change) authenticate() error {
+	if c.Authenticate == nil {
 		return nil
 	}
-	return c.Confirm()
+	return c.Authenticate()
+}
+
+func (c Change) authorize() error {
+	if c.Authorize == nil {
+		return nil
+	}
+	return c.Authorize()
 }
 
 // An attempt is one unfinished operation. Its id is the id of its intent, the name of its staged content in tmp, and the
@@ -48,6 +58,8 @@ type attempt struct {
 	unlock func()
 	// isDetached is set when retryOutcome or recovery takes over: end then neither releases the paths nor the id.
 	isDetached bool
+	// isInstalled is set once the staged content has been renamed to its path.
+	isInstalled bool
 }
 
 // begin admits an operation: step 3 of "The life of a change" in the package comment. It returns Unavailable if the drive
@@ -110,11 +122,11 @@ func (a *attempt) checkGuard() error {
 // apply either changes the disk as a whole or not at all, and makes the change durable. If it returns changed and an error,
 // the operation has happened and commit returns the error after completing the intent.
 //
-// commit returns the refusals of Confirm and of the activity, with nothing changed; the error of apply; and Unavailable if
+// commit returns the refusals of Authenticate and of the activity, with nothing changed; the error of apply; and Unavailable if
 // the outcome of the operation is unknown.
 func (a *attempt) commit(ctx context.Context, op *activityv1.Operation, inode uint64, apply func() (changed bool, err error)) error {
 	intent := &activityv1.Intent{Id: a.id, Operation: op, Inode: inode, At: time.Now().UnixMilli()}
-	if err := a.change.confirm(); err != nil {
+	if err := a.change.authenticate(); err != nil {
 		return err
 	}
 	if err := a.intend(ctx, intent); err != nil {
@@ -251,7 +263,7 @@ var errStranded = errors.New("drive: a replaced entry is stranded in the trash")
 // removeStaged deletes the staged entry, unless it was installed or the attempt is detached. A folder that is not empty is
 // left to the sweep.
 func (a *attempt) removeStaged() {
-	if a.isDetached {
+	if a.isDetached || a.isInstalled {
 		return
 	}
 	st, err := a.drive.staging.stat(a.stagedName())

@@ -14,12 +14,12 @@
 //  2. webdav's call.serve decodes the path, opens the drive with Drives.Open, and calls call.put. That builds the Change: the
 //     author, the principal, and a Guard that checks conditional headers and locks.
 //  3. Drive.Put calls begin, which admits the operation and creates its id. preflightPut calls Guard a first time, to refuse
-//     before the body is read.
+//     before the body is read; for a small body it leaves the checks that read the disk to step 6.
 //  4. Drive.receive streams the body to tmp/<id> and syncs it. No path is locked, however long the upload takes.
 //  5. attempt.lock locks the path. A path conflicts with itself, its ancestors and its descendants.
 //  6. attempt.checkGuard calls Guard again. From here to step 10 no other operation can change the path.
-//  7. attempt.commit calls Change.Confirm, which verifies that the caller still has access, and attempt.intend: the activity
-//     entity authorizes the operation for Change.Principal and makes an intent durable. The intent holds the operation, its
+//  7. attempt.commit calls Change.Authenticate, which verifies that the caller's credential is still valid, and
+//     attempt.intend: the activity entity authorizes the operation for Change.Principal and makes an intent durable. The intent holds the operation, its
 //     author, and the inode that will appear. After this step a client that disconnects no longer stops the operation.
 //  8. attempt.commit renames tmp/<id> to the path and syncs both folders. Now the operation has happened.
 //  9. attempt.commit sends Complete. The activity entity appends the operation's row to the workspace's sequence and removes

@@ -59,9 +59,9 @@ func (h handle) openFile(name string) (*os.File, error) {
 	return f.File, nil
 }
 
-// create creates a file in it for writing. It fails with EEXIST if the name is in use.
-func (h handle) create(name string) (*os.File, error) {
-	f, err := h.openMode(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+// create creates a file with a mode in it, for writing. It fails with EEXIST if the name is in use.
+func (h handle) create(name string, mode uint32) (*os.File, error) {
+	f, err := h.openMode(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, mode)
 	return f.File, err
 }
 
@@ -134,21 +134,24 @@ func (h handle) eachName(visit func(name string) error) error {
 
 // descend opens the folder at a path below it, segment by segment. It fails with errLinked if a segment is a link.
 func (h handle) descend(path string) (handle, error) {
-	at, err := h.openFolder(".")
-	if err != nil || path == "" {
-		return at, err
+	if path == "" {
+		return h.openFolder(".")
 	}
+	at := h
 	for segment := range strings.SplitSeq(path, "/") {
 		next, err := at.openFolder(segment)
 		if err != nil {
-			st, _ := at.stat(segment)
-			at.Close()
-			if st != nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
-				return handle{}, errLinked
+			if st, _ := at.stat(segment); st != nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+				err = errLinked
 			}
+			next = handle{}
+		}
+		if at != h {
+			at.Close()
+		}
+		if err != nil {
 			return handle{}, err
 		}
-		at.Close()
 		at = next
 	}
 	return at, nil
@@ -279,7 +282,10 @@ func (o ownership) applyToPath(root *os.Root, path string) error {
 }
 
 // isProcess reports whether entries that this process creates have the ownership anyway.
-func (o ownership) isProcess() bool { return int(o.uid) == os.Geteuid() && int(o.gid) == os.Getegid() }
+func (o ownership) isProcess() bool { return o == processOwnership }
+
+// processOwnership is the ownership of entries that this process creates.
+var processOwnership = ownership{uint32(os.Geteuid()), uint32(os.Getegid())}
 
 func ignorePermission(err error) error {
 	if errors.Is(err, unix.EPERM) {

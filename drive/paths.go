@@ -32,27 +32,36 @@ type claim struct {
 // The caller calls release once.
 func (l *pathLocks) acquire(ctx context.Context, paths ...string) (release func(), err error) {
 	c := l.enqueue(paths)
+	release = func() { l.remove(c) }
+	select {
+	case <-c.granted:
+		return release, nil
+	default:
+	}
 	timer := time.NewTimer(waitTimeout)
 	defer timer.Stop()
 	select {
 	case <-c.granted:
-		return func() { l.remove(c) }, nil
+		return release, nil
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-timer.C:
 		err = unavailable("another operation holds the path; try again")
 	}
-	l.remove(c)
+	release()
 	return nil, err
 }
 
 func (l *pathLocks) enqueue(paths []string) *claim {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := &claim{paths: paths, followers: map[*claim]struct{}{}, granted: make(chan struct{})}
+	c := &claim{paths: paths, granted: make(chan struct{})}
 	for earlier := range l.claims {
 		if earlier.conflicts(c) {
 			c.blockers++
+			if earlier.followers == nil {
+				earlier.followers = map[*claim]struct{}{}
+			}
 			earlier.followers[c] = struct{}{}
 		}
 	}

@@ -69,7 +69,10 @@ func (d *Drive) Patch(ctx context.Context, path string, c Change, edit func([]Pr
 			return err
 		}
 	}
-	if err := c.confirm(); err != nil {
+	if err := c.authenticate(); err != nil {
+		return err
+	}
+	if err := c.authorize(); err != nil {
 		return err
 	}
 	file, err := d.openToPatch(path)

@@ -44,10 +44,10 @@ func (d *Drive) Put(ctx context.Context, path string, upload Upload, c Change) (
 	}
 	defer a.end()
 	// Refuse before the body is read, if possible. The same checks run again under the lock.
-	if err := d.preflightPut(path, a); err != nil {
+	if err := d.preflightPut(path, upload.Size, a); err != nil {
 		return Entry{}, false, err
 	}
-	file, err := d.tmp.OpenFile(a.stagedName(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	file, err := d.staging.create(a.stagedName(), 0o644)
 	if err != nil {
 		return Entry{}, false, fromOS(err)
 	}
@@ -94,12 +94,21 @@ func (a *attempt) commitUpload(ctx context.Context, file *os.File, at *location,
 		if err := d.staging.rename(a.stagedName(), at.parent, at.name, at.exists()); err != nil {
 			return false, err
 		}
+		a.isInstalled = true
 		return true, errors.Join(at.parent.Sync(), d.staging.Sync())
 	})
 }
 
-// preflightPut returns the error with which Put would refuse the upload now.
-func (d *Drive) preflightPut(path string, a *attempt) error {
+// smallUpload is the size in bytes up to which preflightPut does not look at the disk: the system calls would cost more than
+// an upload that is received in vain.
+const smallUpload = 64 << 10
+
+// preflightPut returns the error with which Put would refuse an upload of the announced size now. For a small upload it
+// calls the guard only.
+func (d *Drive) preflightPut(path string, size int64, a *attempt) error {
+	if size >= 0 && size <= smallUpload {
+		return a.checkGuard()
+	}
 	at, err := d.locateFile(path)
 	if err != nil {
 		return err

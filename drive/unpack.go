@@ -173,7 +173,7 @@ func (u *unpacker) makeFolder(name string) error {
 }
 
 func (u *unpacker) createFile(h *tar.Header, name string, content io.Reader) error {
-	file, err := u.at.create(name)
+	file, err := u.at.create(name, 0o600)
 	if err != nil {
 		return err
 	}

@@ -154,7 +154,10 @@ type DriveAccess struct {
 	Host string
 	// BreaksLocks reports whether the caller may remove locks of other principals.
 	BreaksLocks bool
-	// Confirm authenticates and authorizes the caller again, without caches. It is called right before a change is decided,
-	// and its error refuses the change. If it is nil, the first authorization remains valid.
-	Confirm func() error
+	// Authenticate verifies without caches that the caller's credential is still valid. It is called right before a change is
+	// decided, and its error refuses the change. If it is nil, the first authentication remains valid.
+	Authenticate func() error
+	// Authorize verifies that the caller still has access. It is called after Authenticate, right before a change that no
+	// command decides, and its error refuses the change. If it is nil, the first authorization remains valid.
+	Authorize func() error
 }

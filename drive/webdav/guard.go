@@ -29,18 +29,22 @@ func (c *call) change(effects func() []effect) (drive.Change, error) {
 	}
 	return drive.Change{
 		Author: c.author, Principal: c.access.Principal,
-		Guard: func() error { return c.checkConditions(header, effects()) }, Confirm: c.confirm,
+		Guard: func() error { return c.checkConditions(header, effects) }, Authenticate: c.authenticate, Authorize: c.authorize,
 	}, nil
 }
 
-func (c *call) checkConditions(header ifHeader, effects []effect) error {
+// checkConditions evaluates the conditional headers, and checks the locks on the effects if the drive has any locks.
+func (c *call) checkConditions(header ifHeader, effects func() []effect) error {
 	if err := c.checkPreconditions(); err != nil {
 		return err
 	}
 	if !header.isTrue(c) {
 		return errPreconditionFailed
 	}
-	for _, effect := range effects {
+	if !c.locks.isHeld() {
+		return nil
+	}
+	for _, effect := range effects() {
 		if err := c.checkLocks(effect, header); err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ type call struct {
 	prefix  string
 	access  entity.DriveAccess
 	author  *activityv1.Author
-	// accessError is the error with which confirm refused the access.
+	// accessError is the error with which authenticate or authorize refused the access.
 	accessError error
 	// path is the path on the drive, without the slash that may follow it in the URL.
 	path             string
@@ -72,9 +72,10 @@ func (h *Handler) Exists(ctx context.Context, workspaceID, path string) (bool, e
 // has set the deadlines of the connection. The read deadline has to outlast the call, because ServeDrive may refuse a
 // request without reading its body, and the server drains the body afterwards.
 //
-// The caller's access may end during the request: then access.Confirm returns an error, or the request's context is canceled
-// with an *entity.Error as its cause. ServeDrive changes nothing after that and returns the error. The caller of
-// ServeDrive answers with it, unless the response has begun. ServeDrive answers all other errors itself and returns nil.
+// The caller's access may end during the request: then access.Authenticate or access.Authorize returns an error, or the
+// request's context is canceled with an *entity.Error as its cause. ServeDrive changes nothing after that and returns the
+// error. The caller of ServeDrive answers with it, unless the response has begun. ServeDrive answers all other errors
+// itself and returns nil.
 func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, prefix string, access entity.DriveAccess) error {
 	author := &activityv1.Author{Actor: entity.Actor(access.Principal), UserId: access.Principal.GetUserId()}
 	c := &call{
@@ -95,12 +96,26 @@ func (h *Handler) ServeDrive(w http.ResponseWriter, r *http.Request, prefix stri
 	return nil
 }
 
-// confirm verifies that the caller still has access. It returns the error of DriveAccess.Confirm.
+// authenticate calls DriveAccess.Authenticate and returns its error.
+func (c *call) authenticate() error { return c.ask(c.access.Authenticate) }
+
+// authorize calls DriveAccess.Authorize and returns its error.
+func (c *call) authorize() error { return c.ask(c.access.Authorize) }
+
+// confirm verifies the credential and the access of the caller, for what is not decided by a command.
 func (c *call) confirm() error {
-	if c.access.Confirm == nil {
+	if err := c.authenticate(); err != nil {
+		return err
+	}
+	return c.authorize()
+}
+
+// ask calls a function of the access, unless it is nil, and keeps its error for ServeDrive.
+func (c *call) ask(verify func() error) error {
+	if verify == nil {
 		return nil
 	}
-	c.accessError = c.access.Confirm()
+	c.accessError = verify()
 	return c.accessError
 }
 

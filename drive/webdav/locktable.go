@@ -79,6 +79,13 @@ func (l *lockTable) current() []*lock {
 	return current
 }
 
+// isHeld reports whether the drive has any lock that has not expired.
+func (l *lockTable) isHeld() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.current()) > 0
+}
+
 // replace replaces the locks, first on disk and then in memory. The caller holds mu.
 func (l *lockTable) replace(next []*lock) error {
 	content, err := json.Marshal(next)

@@ -245,9 +245,9 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestConfirmRefusesEveryChange lets Confirm refuse the access to each method that changes the drive. ServeDrive must
+// TestAuthenticateRefusesEveryChange lets Authenticate refuse the access to each method that changes the drive. ServeDrive must
 // return that error without a response, and nothing may change.
-func TestConfirmRefusesEveryChange(t *testing.T) {
+func TestAuthenticateRefusesEveryChange(t *testing.T) {
 	s := serve(t)
 	s.do("PUT", "/a", "1").is(201)
 	s.do("MKCOL", "/d", "").is(201)
@@ -273,11 +273,20 @@ func TestConfirmRefusesEveryChange(t *testing.T) {
 			request.Header.Set(name, value)
 		}
 		access := accessOf(request)
-		access.Confirm = func() error { confirmed++; return refusal }
+		access.Authenticate = func() error { confirmed++; return refusal }
 		recorder := httptest.NewRecorder()
 		err := handler.ServeDrive(recorder, request, prefix, access)
 		if err != error(refusal) || confirmed != 1 || recorder.Body.Len() > 0 {
 			t.Errorf("%s %s: %v, confirmed %d times, answered %s", change.method, change.path, err, confirmed, recorder.Body)
+		}
+	}
+	// No command decides these, so the access is verified as well.
+	for _, change := range []struct{ method, body string }{{"PROPPATCH", propertyUpdate(`<m xmlns="urn:x"/>`)}, {"LOCK", exclusive}} {
+		request := httptest.NewRequest(change.method, prefix+"/a", strings.NewReader(change.body))
+		access := accessOf(request)
+		access.Authorize = func() error { return refusal }
+		if err := handler.ServeDrive(httptest.NewRecorder(), request, prefix, access); err != error(refusal) {
+			t.Errorf("%s without access: %v", change.method, err)
 		}
 	}
 	s.rows(rows...)

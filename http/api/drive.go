@@ -49,8 +49,8 @@ func (d drive) serve(c *server.Call) error {
 	return c.TransferTo(func(r *http.Request) error {
 		return d.files.ServeDrive(c.Response, r, "/v1/ws/"+c.Workspace.Slug+"/drive", entity.DriveAccess{
 			WorkspaceID: c.Workspace.ID, Host: c.PublicHost(), Principal: c.Caller.Principal,
-			BreaksLocks: slices.Contains(granted.GetCapabilities(), entity.Admin),
-			Confirm:     c.Reauthorize,
+			BreaksLocks:  slices.Contains(granted.GetCapabilities(), entity.Admin),
+			Authenticate: c.Reauthenticate, Authorize: c.Authorize,
 		})
 	})
 }

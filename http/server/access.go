@@ -83,12 +83,9 @@ func (op *operation) authorizeCommand(workspaceID string) entity.Command {
 	}
 }
 
-// Reauthorize authenticates and authorizes the caller again, without the cache. Errors: unauthorized and those of Authorize.
-func (c *Call) Reauthorize() error {
-	if err := c.server.authenticator.revalidate(c.Context, c.Caller); err != nil {
-		return err
-	}
-	return c.Authorize()
+// Reauthenticate verifies, without the cache, that the caller's credential is still valid. Errors: unauthorized.
+func (c *Call) Reauthenticate() error {
+	return c.server.authenticator.revalidate(c.Context, c.Caller)
 }
 
 // findWorkspace returns the workspace that a slug names, at most a second old. Errors: not_found.

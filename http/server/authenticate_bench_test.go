@@ -23,15 +23,15 @@ import (
 // caller for each processor, with the same credential or with one credential each. Authentication writes nothing that callers
 // with other credentials read, so with one credential each it costs the same as for one caller.
 func BenchmarkIdentify(b *testing.B) {
-	holders := &fakeCredentials{hashes: map[string][]byte{}}
-	s, err := New(Options{Asker: holders, Secret: make([]byte, 32)})
+	credentials := &fakeCredentials{hashes: map[string][]byte{}}
+	s, err := New(Options{Asker: credentials, Secret: make([]byte, 32)})
 	if err != nil {
 		b.Fatal(err)
 	}
 	s.options.Limits.Rate, s.options.Limits.Burst = 1e9, 1e9 // the buckets are used, and never empty
 	b.Run("alone", func(b *testing.B) {
 		defer report(b)()
-		c := holders.with(b, s, holders.issue())
+		c := credentials.with(b, s, credentials.issue())
 		for b.Loop() {
 			if err := c.authenticate(); err != nil {
 				b.Fatal(err)
@@ -51,15 +51,15 @@ func BenchmarkIdentify(b *testing.B) {
 		})
 	}
 	b.Run("together/same", func(b *testing.B) {
-		key := holders.issue()
-		parallel(b, func() *Call { return holders.with(b, s, key) })
+		key := credentials.issue()
+		parallel(b, func() *Call { return credentials.with(b, s, key) })
 	})
 	b.Run("together/different", func(b *testing.B) {
 		keys, taken := make([]string, 1024), atomic.Int64{}
 		for i := range keys {
-			keys[i] = holders.issue()
+			keys[i] = credentials.issue()
 		}
-		parallel(b, func() *Call { return holders.with(b, s, keys[taken.Add(1)%int64(len(keys))]) })
+		parallel(b, func() *Call { return credentials.with(b, s, keys[taken.Add(1)%int64(len(keys))]) })
 	})
 }
 
@@ -88,7 +88,7 @@ func lockWait() time.Duration {
 	return time.Duration(sample[0].Value.Float64() * float64(time.Second))
 }
 
-// holders answers for the entities of credentials, without a delay.
+// fakeCredentials answers for the entities of credentials, without a delay.
 type fakeCredentials struct{ hashes map[string][]byte }
 
 func (h *fakeCredentials) issue() string {

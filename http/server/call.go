@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/gorilla/mux"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -84,7 +83,7 @@ func (c *Call) Withhold(err error) error {
 }
 
 // Variable returns a variable of the path, in the encoding of the request.
-func (c *Call) Variable(name string) string { return mux.Vars(c.Request)[name] }
+func (c *Call) Variable(name string) string { return c.Response.variables[name] }
 
 // Ask sends a command to an entity and returns its reply. A command without a principal is sent as the caller.
 func Ask[Reply proto.Message](c *Call, command entity.Command) (Reply, error) {

@@ -150,6 +150,11 @@ type headConn struct {
 	length, charged int64
 	// lineHasText reports that the current line has bytes other than its end.
 	lineHasText bool
+
+	// isHolding is set between hold and its release; held has the bytes that were written in between. Only the goroutine
+	// that answers a request uses them.
+	isHolding bool
+	held      []byte
 }
 
 // Read reads from the connection. If a head exceeds its bounds, Read answers the request itself and returns io.EOF.
@@ -208,6 +213,49 @@ func (c *headConn) refuse(answer string) {
 		return
 	}
 	io.CopyN(io.Discard, c.Conn, maxHead)
+}
+
+// maxHeld bounds the bytes that are held: content of smallContent with its head.
+const maxHeld = smallContent + 8<<10
+
+var heldBuffers = sync.Pool{New: func() any { return new([maxHeld]byte) }}
+
+// hold collects the written bytes until release is called, which writes them with one system call and returns its error.
+func (c *headConn) hold() (release func() error) {
+	c.isHolding = true
+	return func() error {
+		c.isHolding = false
+		return c.sendHeld()
+	}
+}
+
+// sendHeld writes the held bytes.
+func (c *headConn) sendHeld() error {
+	held := c.held
+	if c.held = nil; held == nil {
+		return nil
+	}
+	_, err := c.Conn.Write(held)
+	heldBuffers.Put((*[maxHeld]byte)(held[:maxHeld]))
+	return err
+}
+
+// Write writes to the connection, or holds p.
+func (c *headConn) Write(p []byte) (int, error) {
+	if !c.isHolding {
+		return c.Conn.Write(p)
+	}
+	if len(c.held)+len(p) > maxHeld {
+		if err := c.sendHeld(); err != nil {
+			return 0, err
+		}
+		return c.Conn.Write(p)
+	}
+	if c.held == nil {
+		c.held = heldBuffers.Get().(*[maxHeld]byte)[:0]
+	}
+	c.held = append(c.held, p...)
+	return len(p), nil
 }
 
 // beginHead starts the accounting of a head, when the server waits for the next request.

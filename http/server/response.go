@@ -2,10 +2,12 @@ package server
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -28,6 +30,8 @@ type Response struct {
 	Err       error
 	// metadata is the public URL of ResourceMetadataPath.
 	metadata string
+	// variables has the variables of the path.
+	variables map[string]string
 	// pace, if it is set, is called before each write and extends the write deadline; its error ends the response.
 	pace func() error
 }
@@ -91,8 +95,39 @@ func (w *Response) beginWrite() error {
 // reads maxWrite bytes in Limits.StallTime.
 const maxWrite = 256 << 10
 
-// ReadFrom lets the kernel copy from a file to the socket, at most maxWrite bytes at a time.
+// smallContent is the length in bytes up to which content is read into memory and sent by one system call, which costs less
+// than the kernel's copy.
+const smallContent = 32 << 10
+
+var contentBuffers = sync.Pool{New: func() any { return new([smallContent]byte) }}
+
+// readWhole is ReadFrom for small content: it sends the head and the content together.
+func (w *Response) readWhole(src *io.LimitedReader) (int64, error) {
+	buffer := contentBuffers.Get().(*[smallContent]byte)
+	defer contentBuffers.Put(buffer)
+	content, failed := buffer[:src.N], error(nil)
+	n, err := io.ReadFull(src, content)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		failed = err
+	}
+	release := func() error { return nil }
+	if c := connectionOf(w.Request.Context()); c != nil && c.heads != nil {
+		release = c.heads.hold()
+	}
+	written, err := w.Write(content[:n])
+	w.Flush()
+	if lost := release(); lost != nil {
+		return 0, lost
+	}
+	return int64(written), errors.Join(failed, err)
+}
+
+// ReadFrom sends small content with one write (readWhole). It lets the kernel copy larger content from a file to the socket, at
+// most maxWrite bytes at a time.
 func (w *Response) ReadFrom(src io.Reader) (int64, error) {
+	if small, ok := src.(*io.LimitedReader); ok && small.N <= smallContent {
+		return w.readWhole(small)
+	}
 	to, ok := w.ResponseWriter.(io.ReaderFrom)
 	if !ok {
 		return io.Copy(struct{ io.Writer }{w}, src)

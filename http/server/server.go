@@ -26,7 +26,8 @@
 //  4. If the input is invalid, no command is sent. Answer passes the error through Call.Withhold, which authorizes the
 //     caller first: callers without access get the refusal of access and learn nothing from validation.
 //  5. Streams and transfers outlast the first check. The watcher (watch.go) revalidates their access twice a second and
-//     ends them; Call.Reauthorize confirms the access once more before a change of a drive is decided.
+//     ends them. Right before a change of a drive is decided, Call.Reauthenticate verifies the credential once more, and the
+//     rules of the workspace authorize the command; Call.Authorize does so for changes that no command decides.
 //
 // A workspace answers not_found to callers who are not members, and forbidden to members who lack the capability. Entities
 // return an *entity.Error, which becomes the response with the status of its code in Statuses (errors.go).
@@ -56,8 +57,9 @@
 //  2. api.drive.serve authorizes the caller (Call.FetchAuthorization) and calls Call.TransferTo.
 //  3. TransferTo registers the request with the watcher and wraps its body: transferBody extends the read deadline as
 //     bytes arrive (traffic).
-//  4. api.Drive.ServeDrive, which package webdav implements, stages the body in a temporary file, calls Call.Reauthorize,
-//     and has the drive apply the change: an intent, one rename and the activity row (see package drive).
+//  4. api.Drive.ServeDrive, which package webdav implements, stages the body in a temporary file, calls
+//     Call.Reauthenticate, and has the drive apply the change: an intent, which the workspace authorizes, one rename and
+//     the activity row (see package drive).
 //  5. If the access ends before that, watcher.check cancels the context with the refusal as its cause, and traffic.cutOff
 //     ends the body. ServeDrive returns the refusal, and the caller gets it as the response.
 //  6. Once the body has been read, traffic.endBody removes the read deadline: the drive may take its own time.
@@ -182,7 +184,7 @@ func (s *Server) Stats() Stats {
 func (s *Server) Flush() { s.authenticator.reports.Wait() }
 
 // handle serves a request with a router, between the request id and the access log.
-func (s *Server) handle(router http.Handler, w http.ResponseWriter, r *http.Request) {
+func (s *Server) handle(router *mux.Router, w http.ResponseWriter, r *http.Request) {
 	res := &Response{ResponseWriter: w, Request: r, ID: s.chooseRequestID(r), body: r.Body, started: time.Now(), metadata: s.metadata}
 	res.Header()["X-Request-Id"] = []string{res.ID}
 	s.metrics.inFlight.Inc()
@@ -198,7 +200,16 @@ func (s *Server) handle(router http.Handler, w http.ResponseWriter, r *http.Requ
 		res.fail(ErrOverloaded)
 		return
 	}
-	router.ServeHTTP(res, r)
+	s.route(router, res, r)
+}
+
+// route calls the handler that a router finds for a request. The router's own ServeHTTP would copy the request twice, to attach
+// the match to its context.
+func (s *Server) route(router *mux.Router, w *Response, r *http.Request) {
+	var matched mux.RouteMatch
+	router.Match(r, &matched)
+	w.variables = matched.Vars
+	matched.Handler.ServeHTTP(w, r)
 }
 
 // publicShare: one in publicShare requests in flight may be on a public operation. Such a request can last long, because its
