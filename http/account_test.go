@@ -19,19 +19,18 @@ var (
 	revokes  = regexp.MustCompile(`action="(/account/keys/key_[0-9a-z]{26}/revoke)"`)
 )
 
-// Somebody who came by an invitation gets to a key, and so to the API, by themselves.
-func TestKeysOfANewcomer(t *testing.T) {
+func TestNewcomerCreatesAKey(t *testing.T) {
 	s := newSite(t)
-	owner, _ := s.enter("alice")
+	owner, _ := s.signUp("alice")
 	s.workspace(owner, "acme")
 	link, b := s.invite(owner, "acme", "bob@example.com"), s.browser()
 	_, token, _ := strings.Cut(b.post(link, "name", "Bob").to, "token=")
 	b.post("/set-password", "token", token, "password", goodPassword, "again", goodPassword)
-	if found := revokes.FindString(b.get("/account").page(200, "A new key").text); found != "" {
+	if found := revokes.FindString(b.get("/account").expectPage(200, "Create an API key").text); found != "" {
 		t.Errorf("a newcomer has a key: %s", found)
 	}
 
-	made := b.post("/account/keys", "name", "Laptop & co", "lasts", "90").page(200, "Laptop &amp; co", "15 April 2027", "not shown again", " readonly ")
+	made := b.post("/account/keys", "name", "Laptop & co", "lasts", "90").expectPage(200, "Laptop &amp; co", "15 April 2027", "not shown again", " readonly ")
 	if len(made.Cookies()) != 0 {
 		t.Errorf("cookies: %v", made.Cookies())
 	}
@@ -39,135 +38,135 @@ func TestKeysOfANewcomer(t *testing.T) {
 	if key == nil {
 		t.Fatalf("no key: %s", made.body())
 	}
-	wants(t, request(t, s.node.Server, "GET", "/v1/ws/acme/file-activity/feed", key[1], ""), 200, "")
-	page := b.get("/account").page(200, "Laptop &amp; co", key[1][:12]+"…", "until 15 April 2027", "last used <time").lacks(t, key[1][40:])
+	expect(t, request(t, s.node.Server, "GET", "/v1/ws/acme/file-activity/feed", key[1], ""), 200, "")
+	page := b.get("/account").expectPage(200, "Laptop &amp; co", key[1][:12]+"…", "until 15 April 2027", "last used <time").expectNot(t, key[1][40:])
 
-	_, stranger := s.enter("carol")
+	_, stranger := s.signUp("carol")
 	revoke := revokes.FindStringSubmatch(page.text)[1]
-	stranger.post(revoke).page(404)
-	wants(t, request(t, s.node.Server, "GET", "/v1/whoami", key[1], ""), 200, "")
-	b.post(revoke).leads("/account?done=key")
-	wants(t, request(t, s.node.Server, "GET", "/v1/whoami", key[1], ""), 401, "")
-	b.get("/account?done=key").page(200, "The key opens nothing any more.").lacks(t, "Laptop")
-	b.post(revoke).leads("/account?done=key")
-	b.post("/account/keys/nonsense/revoke").page(404)
+	stranger.post(revoke).expectPage(404)
+	expect(t, request(t, s.node.Server, "GET", "/v1/whoami", key[1], ""), 200, "")
+	b.post(revoke).expectRedirect("/account?done=key")
+	expect(t, request(t, s.node.Server, "GET", "/v1/whoami", key[1], ""), 401, "")
+	b.get("/account?done=key").expectPage(200, "The key was revoked.").expectNot(t, "Laptop")
+	b.post(revoke).expectRedirect("/account?done=key")
+	b.post("/account/keys/nonsense/revoke").expectPage(404)
 }
 
 func TestKeysAreListedNewestFirst(t *testing.T) {
 	s := newSite(t)
-	key, b := s.enter("alice")
+	key, b := s.signUp("alice")
 	for i := range 120 { // more than entities list at once
 		s.clock.advance(time.Second)
 		body := fmt.Sprintf(`{"name":"k%03d","expiresAt":%d}`, i, s.clock.Now().Add(time.Hour).UnixMilli())
-		wants(t, request(t, s.node.Server, "POST", "/v1/user/api-keys", key, body), 201, "")
+		expect(t, request(t, s.node.Server, "POST", "/v1/user/api-keys", key, body), 201, "")
 	}
-	page := b.get("/account").page(200, "There are older ones")
+	page := b.get("/account").expectPage(200, "Only the newest keys are shown")
 	names := regexp.MustCompile(`>(k\d{3})<`).FindAllStringSubmatch(page.text, -1)
 	if len(names) != 50 || names[0][1] != "k119" || names[49][1] != "k070" || strings.Contains(page.text, "expired") {
 		t.Fatalf("%d keys: %v", len(names), names)
 	}
 	b.post(revokes.FindStringSubmatch(page.text)[1])
 	s.clock.advance(time.Hour)
-	b.get("/account").page(200, "k118", "k069", ">expired<").lacks(t, "k119")
+	b.get("/account").expectPage(200, "k118", "k069", ">expired<").expectNot(t, "k119")
 }
 
-func TestKeysThatCannotBeMade(t *testing.T) {
+func TestCreateKeyRefusesInvalidInput(t *testing.T) {
 	s := newSite(t)
-	_, b := s.enter("alice")
+	_, b := s.signUp("alice")
 	before := len(revokes.FindAllString(b.get("/account").text, -1))
 	for name, problem := range map[string]string{
 		"": "Name is required.", "  ": "Name is blank.", "a\x07": "control character", strings.Repeat("ä", 201): "at most 200 characters",
 	} {
 		b.post("/account/keys", "name", name, "lasts", "never").
-			page(400, problem, `aria-invalid="true"`, `value="never" selected`, "Key not made").lacks(t, "atl_01j0000")
+			expectPage(400, problem, `aria-invalid="true"`, `value="never" selected`, "Key not created").expectNot(t, "atl_01j0000")
 	}
-	b.post("/account/keys", "name", "x").page(400)
-	b.post("/account/keys", "name", "x", "lasts", "31").page(400)
-	b.post("/account/keys", "name", strings.Repeat("x", 70<<10), "lasts", "30").page(413)
+	b.post("/account/keys", "name", "x").expectPage(400)
+	b.post("/account/keys", "name", "x", "lasts", "31").expectPage(400)
+	b.post("/account/keys", "name", strings.Repeat("x", 70<<10), "lasts", "30").expectPage(413)
 	if now := len(revokes.FindAllString(b.get("/account").text, -1)); now != before {
 		t.Errorf("%d keys, there were %d", now, before)
 	}
-	b.post("/account/keys", "name", "x", "lasts", "never").page(200, "until you revoke it")
-	s.browser().post("/account/keys", "name", "x", "lasts", "never").leads("/sign-in?next=%2Faccount")
+	b.post("/account/keys", "name", "x", "lasts", "never").expectPage(200, "until you revoke it")
+	s.browser().post("/account/keys", "name", "x", "lasts", "never").expectRedirect("/sign-in?next=%2Faccount")
 }
 
 func TestTooManyKeys(t *testing.T) {
-	w := newWorld()
-	answers(w, func(entity.Command, *userv1.IssueApiKey) (proto.Message, error) {
+	w := newFakeEntities()
+	stub(w, func(entity.Command, *userv1.IssueApiKey) (proto.Message, error) {
 		return nil, entity.Errorf(entity.LimitReached, "at most 1000 API keys can be valid at a time")
 	})
-	answers(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) { return &userv1.Password{}, nil })
-	answers(w, func(entity.Command, *userv1.ListBrowserSessions) (proto.Message, error) {
+	stub(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) { return &userv1.Password{}, nil })
+	stub(w, func(entity.Command, *userv1.ListBrowserSessions) (proto.Message, error) {
 		return &userv1.BrowserSessions{}, nil
 	})
-	answers(w, func(entity.Command, *userv1.ListGrants) (proto.Message, error) { return &userv1.GrantPage{}, nil })
-	wants(t, request(t, w.server(t), "POST", "/account/keys", w.key(alice), url.Values{"name": {"x"}, "lasts": {"30"}}.Encode(),
+	stub(w, func(entity.Command, *userv1.ListGrants) (proto.Message, error) { return &userv1.GrantPage{}, nil })
+	expect(t, request(t, w.server(t), "POST", "/account/keys", w.key(alice), url.Values{"name": {"x"}, "lasts": {"30"}}.Encode(),
 		"Content-Type", "application/x-www-form-urlencoded"), 409, "At most 1000 API keys can be valid at a time.")
 }
 
 func TestChangePassword(t *testing.T) {
 	s := newSite(t)
-	_, b := s.enter("alice")
+	_, b := s.signUp("alice")
 	other := s.browser()
-	other.post("/sign-in", "email", "alice@example.com", "password", goodPassword).leads("/account")
+	other.post("/sign-in", "email", "alice@example.com", "password", goodPassword).expectRedirect("/account")
 	for _, wrong := range []string{"", "no such thing", goodPassword + " ", strings.Repeat("x", 5000)} {
-		b.post("/account/password", "current", wrong).page(403, "The password is wrong.", "Password not changed", `role="alert"`).lacks(t, strings.TrimSpace(wrong))
+		b.post("/account/password", "current", wrong).expectPage(403, "The password is wrong.", "Password not changed", `role="alert"`).expectNot(t, strings.TrimSpace(wrong))
 	}
 	to := b.post("/account/password", "current", goodPassword)
 	path, token, _ := strings.Cut(to.to, "token=")
 	if to.StatusCode != 303 || path != "/set-password?" {
 		t.Fatalf("%d to %q: %s", to.StatusCode, to.to, to.body())
 	}
-	other.get("/account").page(200) // nothing has changed yet
+	other.get("/account").expectPage(200) // nothing has changed yet
 	const better = "another way to the sea"
-	b.get(to.to).page(200, "alice@example.com")
-	b.post("/set-password", "token", token, "password", better, "again", better).leads("/account?done=password")
-	b.get("/account").page(200)
-	other.get("/account").leads("/sign-in?next=%2Faccount")
-	s.browser().post("/sign-in", "email", "alice@example.com", "password", goodPassword).page(403)
-	s.browser().post("/sign-in", "email", "alice@example.com", "password", better).leads("/account")
+	b.get(to.to).expectPage(200, "alice@example.com")
+	b.post("/set-password", "token", token, "password", better, "again", better).expectRedirect("/account?done=password")
+	b.get("/account").expectPage(200)
+	other.get("/account").expectRedirect("/sign-in?next=%2Faccount")
+	s.browser().post("/sign-in", "email", "alice@example.com", "password", goodPassword).expectPage(403)
+	s.browser().post("/sign-in", "email", "alice@example.com", "password", better).expectRedirect("/account")
 }
 
-// Who has no password has none to change.
-func TestNoPasswordToChange(t *testing.T) {
+func TestChangePasswordNeedsAPassword(t *testing.T) {
 	s := newSite(t)
 	key := s.person("alice")
-	wants(t, request(t, s.node.Server, "GET", "/account", key, ""), 200, "API keys")
+	expect(t, request(t, s.node.Server, "GET", "/account", key, ""), 200, "API keys")
 	if text := request(t, s.node.Server, "GET", "/account", key, "").Body.String(); strings.Contains(text, "/account/password") {
 		t.Errorf("there is a form: %s", text)
 	}
-	wants(t, request(t, s.node.Server, "POST", "/account/password", key, "current=", "Content-Type", "application/x-www-form-urlencoded"),
+	expect(t, request(t, s.node.Server, "POST", "/account/password", key, "current=", "Content-Type", "application/x-www-form-urlencoded"),
 		403, "The password is wrong.")
 }
 
-// A stolen session guesses no faster than who signs in, and as one with them.
+// Attempts to change the password share the limit of attempts to sign in, so that a stolen session cannot be used to guess
+// faster.
 func TestChangingThePasswordIsThrottled(t *testing.T) {
 	s := newSite(t)
-	_, b := s.enter("alice")
+	_, b := s.signUp("alice")
 	for i := range 10 {
 		if i%2 == 0 {
-			s.browser().post("/sign-in", "email", "alice@example.com", "password", "wrong").page(403)
+			s.browser().post("/sign-in", "email", "alice@example.com", "password", "wrong").expectPage(403)
 		} else {
-			b.post("/account/password", "current", "wrong").page(403)
+			b.post("/account/password", "current", "wrong").expectPage(403)
 		}
 	}
-	b.post("/account/password", "current", goodPassword).page(429, "Too many tries", "Try again in 10 seconds.")
+	b.post("/account/password", "current", goodPassword).expectPage(429, "Too many attempts", "Try again in 10 seconds.")
 	s.clock.advance(10 * time.Second)
 	if to := b.post("/account/password", "current", goodPassword).to; !strings.HasPrefix(to, "/set-password?token=") {
 		t.Errorf("leads to %q", to)
 	}
 }
 
-// Neither a key nor a way to the password comes from acting as somebody.
-func TestAccountOfTheImpersonated(t *testing.T) {
+// An impersonation can neither create a key nor change the password.
+func TestImpersonationCannotCreateKeys(t *testing.T) {
 	s := newSite(t)
-	s.enter("alice")
+	s.signUp("alice")
 	s.person("root")
 	s.change("root", &userv1.SetInternalAdmin{InternalAdmin: true})
 	var made struct{ Key string }
 	s.operator("/admin/impersonations", `{"email":"alice@example.com","admin":"root@example.com","reason":"a look","seconds":60}`, &made)
 	for path, form := range map[string]string{"/account/keys": "name=x&lasts=30", "/account/password": url.Values{"current": {goodPassword}}.Encode()} {
-		wants(t, request(t, s.node.Server, "POST", path, made.Key, form, "Content-Type", "application/x-www-form-urlencoded"), 403, "This is not allowed")
+		expect(t, request(t, s.node.Server, "POST", path, made.Key, form, "Content-Type", "application/x-www-form-urlencoded"), 403, "Not allowed")
 	}
-	wants(t, request(t, s.node.Server, "GET", "/account", made.Key, ""), 200, "alice@example.com")
+	expect(t, request(t, s.node.Server, "GET", "/account", made.Key, ""), 200, "alice@example.com")
 }

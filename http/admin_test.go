@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ask sends a request and decodes the answer, which has a status.
+// ask sends a request, expects a status and decodes the response.
 func (s *stage) ask(h nethttp.Handler, key, method, path, body string, status int, out any) {
 	s.Helper()
 	answer := request(s, h, method, path, key, body)
@@ -26,7 +26,7 @@ func (s *stage) ask(h nethttp.Handler, key, method, path, body string, status in
 	}
 }
 
-// An impersonation acts as the person until it expires, and every log it concerns says whose it was.
+// An impersonation acts as the person until it expires, and the audit logs name the impersonator.
 func TestImpersonation(t *testing.T) {
 	s := newStage(t)
 	s.person("alice")
@@ -56,17 +56,17 @@ func TestImpersonation(t *testing.T) {
 	s.ask(s.node.Server, started.Key, "PUT", "/v1/ws/acme/default-model", `{"tier":"balanced"}`, 200, nil)
 	lines := s.export("/admin/audit?slug=acme")
 	if got := lines[0]; got.Event != "default_model.changed" || got.ActorID != started.UserID || got.Provenance.Actor != started.ImpersonatorID {
-		t.Errorf("what was done: %+v", got)
+		t.Errorf("row of the change: %+v", got)
 	}
 	if got := lines[1]; got.Event != "impersonation.started" || got.ActorID != started.ImpersonatorID || got.Provenance.Reason != "a lost file" {
-		t.Errorf("that it could be done: %+v", got)
+		t.Errorf("row of the impersonation: %+v", got)
 	}
 
 	s.clock.advance(10 * time.Minute)
 	s.ask(s.node.Server, started.Key, "GET", "/v1/whoami", "", 401, nil)
 }
 
-// An impersonation ends with what made it possible: its operator is an internal admin who is let in.
+// An impersonation ends when its operator is disabled or is no longer an internal admin.
 func TestImpersonationEndsWithItsOperator(t *testing.T) {
 	s := newStage(t)
 	s.person("alice")
@@ -106,8 +106,8 @@ func (s *stage) export(path string) (lines []exported) {
 	return lines
 }
 
-// An export has every row of every log once, newest first within one, over pages of logs and of rows.
-func TestExportGoesOverPages(t *testing.T) {
+// An export has every row of every log exactly once, newest first within a log, across pages of logs and of rows.
+func TestExportReadsAllPages(t *testing.T) {
 	s := newStage(t)
 	s.person("alice")
 	const workspaces, changes = 3, 250
@@ -119,14 +119,14 @@ func TestExportGoesOverPages(t *testing.T) {
 		s.clock.advance(time.Millisecond)
 		s.ask(s.node.Server, s.keys["alice"], "PUT", "/v1/ws/acme-1/default-model", fmt.Sprintf(`{"tier":%q}`, tiers[i%2]), 200, nil)
 	}
-	for i := range 120 { // more people than a page has
+	for i := range 120 { // more accounts than fit on a page
 		s.ask(s.node.Server.Admin(), "", "POST", "/admin/users", fmt.Sprintf(`{"email":"p%d@example.com","keyless":true}`, i), 201, nil)
 	}
 	people, owned, changed := map[string]int{}, map[string]int{}, 0
 	last := map[string]int64{}
 	for _, e := range s.export("/admin/audit") {
 		if before, seen := last[e.WorkspaceID+e.UserID]; seen && e.At > before {
-			t.Errorf("%+v comes behind what is older", e)
+			t.Errorf("%+v comes after an older row", e)
 		}
 		last[e.WorkspaceID+e.UserID] = e.At
 		switch {
@@ -152,7 +152,7 @@ func TestExportGoesOverPages(t *testing.T) {
 	}
 }
 
-// Streams of who is disabled end at once.
+// Disabling an account ends its streams at once.
 func TestDisablingEndsStreams(t *testing.T) {
 	s := newStage(t)
 	s.person("alice")
@@ -168,11 +168,11 @@ func TestDisablingEndsStreams(t *testing.T) {
 	}
 	defer response.Body.Close()
 	s.ask(s.node.Server.Admin(), "", "PATCH", "/admin/users", `{"email":"alice@example.com","disabled":true}`, 200, nil)
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); { // its end is the test
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); { // the stream must end
 	}
 }
 
-// The one-time link leads to a page that takes it, until there is another.
+// A password link opens the form until a newer link replaces it.
 func TestPasswordLink(t *testing.T) {
 	s := newStage(t)
 	var first, second struct{ PasswordLink string }

@@ -27,8 +27,8 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// answers has a world answer messages of one type.
-func answers[M proto.Message](w *world, reply func(entity.Command, M) (proto.Message, error)) {
+// stub makes the entities answer messages of one type with reply.
+func stub[M proto.Message](w *fakeEntities, reply func(entity.Command, M) (proto.Message, error)) {
 	before := w.before
 	w.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
 		if m, ok := c.Message.(M); ok {
@@ -41,10 +41,10 @@ func answers[M proto.Message](w *world, reply func(entity.Command, M) (proto.Mes
 	}
 }
 
-// lists has a world answer with rows, whatever the list.
-func lists(t *testing.T, w *world, next string, rows ...proto.Message) *[]*wirev1.List {
+// stubLists makes the entities answer every list with the given rows, and records the requests.
+func stubLists(t *testing.T, w *fakeEntities, next string, rows ...proto.Message) *[]*wirev1.List {
 	asked := &[]*wirev1.List{}
-	answers(w, func(_ entity.Command, l *wirev1.List) (proto.Message, error) {
+	stub(w, func(_ entity.Command, l *wirev1.List) (proto.Message, error) {
 		*asked = append(*asked, l)
 		page := &wirev1.Page{Next: []byte(next)}
 		for _, row := range rows {
@@ -60,7 +60,7 @@ func lists(t *testing.T, w *world, next string, rows ...proto.Message) *[]*wirev
 }
 
 func TestReprovisionAnswers(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	for _, test := range []struct {
 		unreadable error
@@ -84,7 +84,7 @@ func TestReprovisionAnswers(t *testing.T) {
 			return true, test.unreadable
 		}
 		w.before = nil
-		answers(w, func(c entity.Command, m *computerv1.Reprovision) (proto.Message, error) {
+		stub(w, func(c entity.Command, m *computerv1.Reprovision) (proto.Message, error) {
 			if m.GetDriveReadable() != (test.unreadable == nil) || !strings.HasPrefix(m.GetBackupId(), "bkp_") || c.Principal.GetUserId() != alice {
 				t.Errorf("asked with %v as %v", m, c.Principal)
 			}
@@ -98,11 +98,11 @@ func TestReprovisionAnswers(t *testing.T) {
 }
 
 func TestTelemetryOfTheLastDay(t *testing.T) {
-	w, now := newWorld(), newClock()
+	w, now := newFakeEntities(), newClock()
 	s, key := w.server(t, func(o *http.Options) { o.Clock = now.Now }), w.key(alice)
 	at := now.Now().UnixMilli()
 	day := (24 * time.Hour).Milliseconds()
-	asked := lists(t, w, "",
+	asked := stubLists(t, w, "",
 		&computerv1.Sample{At: at - 15_000, CpuPct: 1, MemUsedMb: math.NaN(), MemTotalMb: 8, DiskUsedMb: 1, DiskTotalMb: math.Inf(1)},
 		&computerv1.Sample{At: at, CpuPct: 101},
 		&computerv1.Sample{At: at - day - 1, CpuPct: 1},
@@ -118,30 +118,30 @@ func TestTelemetryOfTheLastDay(t *testing.T) {
 	}
 }
 
-func TestSettingsOfAnchors(t *testing.T) {
-	w := newWorld()
+func TestAnchorSettings(t *testing.T) {
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	for settings, want := range map[string]string{
 		"": "null", "null": "null", `{"a": [1, 2.50, "é"]}`: `{"a":[1,2.50,"é"]}`, `"x"`: `"x"`, "12345678901234567890": "12345678901234567890",
 		"false": "false", `{"a":1,"a":2}`: "null", "nonsense": "null", "\xff": "null",
 	} {
 		w.before = nil
-		lists(t, w, "", &workspacev1.Anchor{
+		stubLists(t, w, "", &workspacev1.Anchor{
 			Id: "anc_01j0000000000000000000000a", Path: "a", Kind: workspacev1.AnchorKind_ANCHOR_KIND_SHARE_MOUNT,
 			State: workspacev1.AnchorState_ANCHOR_STATE_ORPHANED, Settings: []byte(settings), CreatedAt: 1, UpdatedAt: 2,
 		})
 		got := request(t, s, "GET", "/v1/ws/acme/anchors", key, "")
-		wants(t, got, 200, `{"items":[{"id":"anc_01j0000000000000000000000a","workspaceId":"`+acme+`","path":"a","kind":"share-mount","settings":`+
+		expect(t, got, 200, `{"items":[{"id":"anc_01j0000000000000000000000a","workspaceId":"`+acme+`","path":"a","kind":"share-mount","settings":`+
 			want+`,"state":"orphaned","createdAt":1,"updatedAt":2}],"nextCursor":null}`)
 	}
 }
 
-// unset are the fields that no event sets: stored history keeps their names, and the API does not show them.
+// unset are the fields that no event sets: they exist in stored history, and the API does not show them.
 var unset = []string{"image_version", "new_billing_user_id", "old_billing_user_id", "app_id", "app_slug", "session_id"}
 
-// TestProvenance sets each field that a log can hold, and finds it under its name and alone.
+// TestProvenance sets each field of an audit row alone, and expects it alone under its name in JSON.
 func TestProvenance(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	values := map[string]string{"tier": "economy", "kind": "folder", "role": "viewer", "old_role": "owner"}
 	fields := (&auditv1.Provenance{}).ProtoReflect().Descriptor().Fields()
@@ -172,7 +172,7 @@ func TestProvenance(t *testing.T) {
 			want = text
 		}
 		w.before = nil
-		lists(t, w, "", &auditv1.Event{Id: "aud_01j0000000000000000000000a", Event: "a.b", ActorId: "system", At: 1, Provenance: p})
+		stubLists(t, w, "", &auditv1.Event{Id: "aud_01j0000000000000000000000a", Event: "a.b", ActorId: "system", At: 1, Provenance: p})
 		var page struct {
 			Items []struct{ Provenance map[string]any }
 		}
@@ -186,18 +186,18 @@ func TestProvenance(t *testing.T) {
 	}
 	for _, empty := range []*auditv1.Provenance{nil, {}} {
 		w.before = nil
-		lists(t, w, "", &auditv1.Event{Id: "aud_01j0000000000000000000000a", Event: "a.b", ActorId: "system", At: 1, Provenance: empty})
-		wants(t, request(t, s, "GET", "/v1/ws/acme/audit", key, ""), 200,
+		stubLists(t, w, "", &auditv1.Event{Id: "aud_01j0000000000000000000000a", Event: "a.b", ActorId: "system", At: 1, Provenance: empty})
+		expect(t, request(t, s, "GET", "/v1/ws/acme/audit", key, ""), 200,
 			`{"items":[{"id":"aud_01j0000000000000000000000a","event":"a.b","actorId":"system","at":1}],"nextCursor":null}`)
 	}
 }
 
-// TestPages holds what is asked of an entity against what a client sends, over every list of a workspace.
+// TestPages compares the parameters of a request with those of the query to the entity, for every list of a workspace.
 func TestPages(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	next := "\x00\xff\"<place>\n"
-	asked := lists(t, w, next)
+	asked := stubLists(t, w, next)
 	for _, list := range []struct{ path, name string }{
 		{"members", "members"}, {"invites", "invitations"}, {"anchors", "anchors"}, {"audit", "audit"},
 	} {
@@ -215,7 +215,7 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: %d cursors of one place", target, len(cursors))
 		}
 		cursor := slices.Collect(maps.Keys(cursors))[0]
-		wants(t, request(t, s, "GET", target+"?limit=7&cursor="+cursor, key, ""), 200, `{"items":[],"nextCursor":"`)
+		expect(t, request(t, s, "GET", target+"?limit=7&cursor="+cursor, key, ""), 200, `{"items":[],"nextCursor":"`)
 		last := (*asked)[len(*asked)-1]
 		if last.GetName() != list.name || last.GetLimit() != 7 || string(last.GetAfter()) != next || last.GetSearch() != "" {
 			t.Errorf("%s asked for %v", target, last)
@@ -231,17 +231,17 @@ func TestPages(t *testing.T) {
 		}
 		edited := "A" + cursor[1:]
 		if edited != cursor {
-			wants(t, request(t, s, "GET", target+"?cursor="+edited, key, ""), 400, `{"error":"invalid_cursor"}`)
+			expect(t, request(t, s, "GET", target+"?cursor="+edited, key, ""), 400, `{"error":"invalid_cursor"}`)
 		}
 	}
-	wants(t, request(t, s, "GET", "/v1/ws/acme/members?search=A%20b", key, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/ws/acme/members?search=A%20b", key, ""), 200, "")
 	if last := (*asked)[len(*asked)-1]; last.GetSearch() != "A b" {
 		t.Errorf("searched for %q", last.GetSearch())
 	}
 }
 
-// TestRenameThatIsRefused has the workspace refuse what the slug's claim led to.
-func TestRenameThatIsRefused(t *testing.T) {
+// TestRefusedRename covers the outcomes of a claim that the workspace accepts, refuses, or that a later claim has replaced.
+func TestRefusedRename(t *testing.T) {
 	const (
 		body    = `{"slug":"apex","publicUrlBreakAcknowledged":true,"name":"Apex"}`
 		renamed = `{"ok":true,"breaksPublicUrls":true}`
@@ -253,22 +253,22 @@ func TestRenameThatIsRefused(t *testing.T) {
 		status int
 		want   string
 	}{
-		"given": {func(id string) *slugv1.Slug { return &slugv1.Slug{WorkspaceId: acme, ClaimId: id} }, nil, 200, renamed},
-		"given, and given up by another rename": {
+		"accepted": {func(id string) *slugv1.Slug { return &slugv1.Slug{WorkspaceId: acme, ClaimId: id} }, nil, 200, renamed},
+		"accepted, then released by another rename": {
 			func(id string) *slugv1.Slug {
 				return &slugv1.Slug{ReservedFor: acme, ClaimId: id, RefusedClaimId: "cmd_0"}
 			},
 			entity.Errorf(entity.Forbidden, "no more"), 200, renamed,
 		},
-		"refused":              {refused, entity.Errorf(entity.Forbidden, "no more"), 403, `{"error":"forbidden","message":"no more"}`},
-		"refused, suspended":   {refused, entity.Errorf(entity.WorkspaceSuspended, "now"), 403, `{"error":"workspace_suspended","message":"now"}`},
-		"refused, and allowed": {refused, nil, 503, `{"error":"unavailable"`},
-		"behind another claim": {func(string) *slugv1.Slug { return &slugv1.Slug{WorkspaceId: acme, ClaimId: "cmd_9"} }, nil, 503, `{"error":"unavailable"`},
+		"refused":                                {refused, entity.Errorf(entity.Forbidden, "no more"), 403, `{"error":"forbidden","message":"no more"}`},
+		"refused because suspended":              {refused, entity.Errorf(entity.WorkspaceSuspended, "now"), 403, `{"error":"workspace_suspended","message":"now"}`},
+		"refused, but the caller has access now": {refused, nil, 503, `{"error":"unavailable"`},
+		"replaced by a later claim":              {func(string) *slugv1.Slug { return &slugv1.Slug{WorkspaceId: acme, ClaimId: "cmd_9"} }, nil, 503, `{"error":"unavailable"`},
 	} {
-		w := newWorld()
+		w := newFakeEntities()
 		s, key := w.server(t), w.key(alice)
 		claim := ""
-		answers(w, func(c entity.Command, m *slugv1.ClaimSlug) (proto.Message, error) {
+		stub(w, func(c entity.Command, m *slugv1.ClaimSlug) (proto.Message, error) {
 			rename := m.GetRename()
 			claim = rename.GetId()
 			if !entity.IsPlatform(c.Principal) || c.Identity != "apex" || m.GetWorkspaceId() != acme || rename.GetName() != "Apex" ||
@@ -277,22 +277,22 @@ func TestRenameThatIsRefused(t *testing.T) {
 			}
 			return &slugv1.Slug{}, nil
 		})
-		answers(w, func(c entity.Command, _ *slugv1.ResolveSlug) (proto.Message, error) {
+		stub(w, func(c entity.Command, _ *slugv1.ResolveSlug) (proto.Message, error) {
 			if c.Identity == "apex" {
 				return test.state(claim), nil
 			}
 			return nil, nil
 		})
-		answers(w, func(entity.Command, *workspacev1.DescribeWorkspace) (proto.Message, error) {
+		stub(w, func(entity.Command, *workspacev1.DescribeWorkspace) (proto.Message, error) {
 			return &workspacev1.Description{Workspace: &workspacev1.Workspace{Id: acme, Slug: "acme"}}, nil
 		})
-		answers(w, func(entity.Command, *workspacev1.Authorize) (proto.Message, error) {
+		stub(w, func(entity.Command, *workspacev1.Authorize) (proto.Message, error) {
 			if claim != "" && test.denied != nil {
 				return nil, test.denied
 			}
 			return nil, nil
 		})
-		wants(t, request(t, s, "PATCH", "/v1/workspaces/acme", key, body), test.status, test.want)
+		expect(t, request(t, s, "PATCH", "/v1/workspaces/acme", key, body), test.status, test.want)
 	}
 }
 
@@ -303,10 +303,10 @@ func (l *letters) Send(_ context.Context, to, _, text string) error {
 	return nil
 }
 
-func TestInvitationsGoByMail(t *testing.T) {
-	w, sent := newWorld(), &letters{}
+func TestInvitationIsMailedAndNotReturned(t *testing.T) {
+	w, sent := newFakeEntities(), &letters{}
 	s, key := w.server(t, func(o *http.Options) { o.Mail = sent }), w.key(alice)
-	answers(w, func(_ entity.Command, m *workspacev1.Invite) (proto.Message, error) {
+	stub(w, func(_ entity.Command, m *workspacev1.Invite) (proto.Message, error) {
 		if len(m.GetSecretSha256()) != 32 || m.GetInviter().GetEmail() != "alice@example.com" || m.GetInviter().GetUserId() != alice || m.GetMailId() == "" {
 			t.Errorf("invited with %v", m)
 		}
@@ -315,15 +315,15 @@ func TestInvitationsGoByMail(t *testing.T) {
 		}}, nil
 	})
 	got := request(t, s, "POST", "/v1/ws/acme/invites", key, `{"email":"Bob@Example.com","role":"viewer"}`)
-	wants(t, got, 200, `{"id":"inv_01j0000000000000000000000a","email":"bob@example.com","role":"viewer","expiresAt":7}`)
+	expect(t, got, 200, `{"id":"inv_01j0000000000000000000000a","email":"bob@example.com","role":"viewer","expiresAt":7}`)
 	if link := got.Header().Get("Link"); link != "" || len(*sent) != 0 {
-		t.Errorf("%q was shown, and %q sent by the request", link, *sent)
+		t.Errorf("%q was returned, and %q was sent during the request", link, *sent)
 	}
 }
 
-// TestWhoamiOfWorkspaces holds each standing of a workspace against what is told of it.
+// TestWhoamiOfWorkspaces checks the view of a workspace in each of its states.
 func TestWhoamiOfWorkspaces(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	for name, test := range map[string]struct {
 		edit func(*workspacev1.Workspace)
@@ -343,7 +343,7 @@ func TestWhoamiOfWorkspaces(t *testing.T) {
 		"tier": {func(w *workspacev1.Workspace) { w.DefaultTier = workspacev1.Tier_TIER_OPENAI_MAX }, `"defaultTier":{"effective":"openai-max","configured":"openai-max"}}`},
 	} {
 		w.before = nil
-		answers(w, func(entity.Command, *workspacev1.DescribeWorkspace) (proto.Message, error) {
+		stub(w, func(entity.Command, *workspacev1.DescribeWorkspace) (proto.Message, error) {
 			shown := &workspacev1.Workspace{Id: acme, Slug: "acme", Name: "Acme", BillingUserId: alice, Status: workspacev1.Status_STATUS_ACTIVE}
 			test.edit(shown)
 			return &workspacev1.Description{Workspace: shown, Role: workspacev1.Role_ROLE_EDITOR, Capabilities: []string{"apps"}}, nil
@@ -355,50 +355,50 @@ func TestWhoamiOfWorkspaces(t *testing.T) {
 	}
 }
 
-// TestMachinesHaveALimit has the person refuse the machine of a device that was claimed for it.
+// TestMachinesHaveALimit checks that a claimed device is released if the account refuses the machine.
 func TestMachinesHaveALimit(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	var claimed *devicev1.ClaimDevice
 	var released *devicev1.ReleaseDevice
-	answers(w, func(c entity.Command, m *devicev1.ClaimDevice) (proto.Message, error) {
+	stub(w, func(c entity.Command, m *devicev1.ClaimDevice) (proto.Message, error) {
 		claimed = m
 		return &devicev1.Device{SyncDeviceId: c.Identity, UserId: m.GetUserId(), MachineId: m.GetMachineId()}, nil
 	})
-	answers(w, func(c entity.Command, m *devicev1.ReleaseDevice) (proto.Message, error) {
+	stub(w, func(c entity.Command, m *devicev1.ReleaseDevice) (proto.Message, error) {
 		released = m
 		return &devicev1.Device{SyncDeviceId: c.Identity}, nil
 	})
 	refusal := entity.Errorf(entity.LimitReached, "enough")
-	answers(w, func(entity.Command, *userv1.RegisterMachine) (proto.Message, error) { return nil, refusal })
+	stub(w, func(entity.Command, *userv1.RegisterMachine) (proto.Message, error) { return nil, refusal })
 	const body = `{"name":"laptop","syncDeviceId":"ABCDEFG"}`
-	wants(t, request(t, s, "POST", "/v1/user/sync-machines", key, body), 409, `{"error":"limit_reached","message":"enough"}`)
+	expect(t, request(t, s, "POST", "/v1/user/sync-machines", key, body), 409, `{"error":"limit_reached","message":"enough"}`)
 	if released.GetMachineId() != claimed.GetMachineId() || released.GetUserId() != alice {
 		t.Errorf("claimed %v, released %v", claimed, released)
 	}
 	refusal, released = entity.Errorf(entity.Unavailable, "later"), nil
-	wants(t, request(t, s, "POST", "/v1/user/sync-machines", key, body), 503, "")
+	expect(t, request(t, s, "POST", "/v1/user/sync-machines", key, body), 503, "")
 	if released != nil {
 		t.Errorf("released %v while it may still be registered", released)
 	}
 }
 
-// TestReceivedInvitations walks many invitations of which few are pending.
+// TestReceivedInvitations lists many invitations of which few are pending.
 func TestReceivedInvitations(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	sent := map[string]string{}
 	id := func(i int) string { return fmt.Sprintf("inv_01j%023d", i) }
 	for i := range 450 {
 		sent[id(i)] = acme
 	}
-	answers(w, func(c entity.Command, _ *emailv1.ResolveEmail) (proto.Message, error) {
+	stub(w, func(c entity.Command, _ *emailv1.ResolveEmail) (proto.Message, error) {
 		if c.Identity != "alice@example.com" {
 			t.Errorf("asked for the invitations of %s", c.Identity)
 		}
 		return &emailv1.Email{Address: c.Identity, Invitations: sent}, nil
 	})
-	answers(w, func(_ entity.Command, m *workspacev1.DescribeInvitation) (proto.Message, error) {
+	stub(w, func(_ entity.Command, m *workspacev1.DescribeInvitation) (proto.Message, error) {
 		i := &workspacev1.Invitation{Id: m.GetInvitationId(), Role: workspacev1.Role_ROLE_EDITOR, ExpiresAt: 1 << 50}
 		switch number := strings.TrimLeft(m.GetInvitationId()[7:], "0"); {
 		case number == "7", number == "420", number == "449":
@@ -437,8 +437,8 @@ func TestReceivedInvitations(t *testing.T) {
 	}
 }
 
-// What is wrong with a path comes behind whose anchor it is.
-func TestReanchorTellsOfAPathLast(t *testing.T) {
+// The error about a path comes only after the anchor was found.
+func TestReanchorChecksThePathLast(t *testing.T) {
 	s := newStage(t)
 	s.person("alice")
 	s.ask(s.node.Server, s.keys["alice"], "POST", "/v1/workspaces", `{"slug":"acme","name":"Acme"}`, 201, nil)

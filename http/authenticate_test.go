@@ -25,8 +25,8 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-func TestUnauthorizedCannotBeToldApart(t *testing.T) {
-	w, clock := newWorld(), newClock()
+func TestUnauthorizedResponsesAreIdentical(t *testing.T) {
+	w, clock := newFakeEntities(), newClock()
 	s := w.server(t, func(o *http.Options) { o.Clock = clock.Now })
 	good, revoked, expired := w.key(alice), w.key(alice), w.key(alice)
 	w.change(revoked, func(c *credentialv1.Credential) { c.RevokedAt = 1 })
@@ -35,7 +35,7 @@ func TestUnauthorizedCannotBeToldApart(t *testing.T) {
 	wrong := good[:len(good)-1] + string("ab"[btoi(good[len(good)-1] == 'a')])
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("x:"+good))
 
-	wants(t, request(t, s, "GET", "/v1/whoami", good, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", good, ""), 200, "")
 	const metadata = `resource_metadata="http://localhost:8080/.well-known/oauth-protected-resource"`
 	for challenge, headers := range map[string][]string{
 		"Bearer " + metadata: {"", "Bearer", "Bearer ", "Token " + good, good, basic},
@@ -46,7 +46,7 @@ func TestUnauthorizedCannotBeToldApart(t *testing.T) {
 	} {
 		var first *httptest.ResponseRecorder
 		for _, header := range headers {
-			for range 2 { // asked, and remembered
+			for range 2 { // looked up, then cached
 				got := request(t, s, "GET", "/v1/whoami", "", "", "Authorization", header, "X-Request-Id", "the-same-1")
 				if first == nil {
 					first = got
@@ -65,7 +65,7 @@ func TestUnauthorizedCannotBeToldApart(t *testing.T) {
 	if statusOf(s, twice) != 401 {
 		t.Error("two Authorization headers were accepted")
 	}
-	wants(t, request(t, s, "GET", "/v1/whoami", "", "", "Authorization", "bearer "+good), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", "", "", "Authorization", "bearer "+good), 200, "")
 }
 
 func btoi(b bool) int {
@@ -75,53 +75,53 @@ func btoi(b bool) int {
 	return 0
 }
 
-func TestBasicOnTheDriveAlone(t *testing.T) {
-	w := newWorld()
+func TestBasicAuthenticationOnDrivesOnly(t *testing.T) {
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("anybody:"+key))
 	for _, path := range []string{"/v1/ws/acme/drive", "/v1/ws/acme/drive/", "/v1/ws/acme/drive/a%2Fb/..;/c"} {
-		wants(t, request(t, s, "GET", path, "", "", "Authorization", basic), 200, "GET "+acme+" "+strings.TrimPrefix(path, "/v1/ws/acme/drive")+" api-key:key_ "+alice)
+		expect(t, request(t, s, "GET", path, "", "", "Authorization", basic), 200, "GET "+acme+" "+strings.TrimPrefix(path, "/v1/ws/acme/drive")+" api-key:key_ "+alice)
 	}
-	wants(t, request(t, s, "GET", "/v1/ws/acme/file-activity/feed", "", "", "Authorization", basic), 401, "")
+	expect(t, request(t, s, "GET", "/v1/ws/acme/file-activity/feed", "", "", "Authorization", basic), 401, "")
 	got := request(t, s, "PROPFIND", "/v1/ws/acme/drive/", "", "")
 	if challenges := got.Header().Values("Www-Authenticate"); got.Code != 401 || len(challenges) != 2 || !strings.HasPrefix(challenges[1], "Basic realm=") {
 		t.Errorf("%d, challenges %q", got.Code, challenges)
 	}
 }
 
-func TestCredentialsAreAskedForOnceASecond(t *testing.T) {
-	w, clock := newWorld(), newClock()
+func TestCredentialsAreCachedForASecond(t *testing.T) {
+	w, clock := newFakeEntities(), newClock()
 	s, key := w.server(t, func(o *http.Options) { o.Clock = clock.Now }), w.key(alice)
 	describe := &credentialv1.DescribeCredential{}
 	for range 10 {
-		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+		expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	}
 	if n := w.count(describe); n != 1 {
 		t.Errorf("asked %d times", n)
 	}
 	w.change(key, func(c *credentialv1.Credential) { c.RevokedAt = 1 })
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	clock.advance(time.Second)
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 401, "")
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 401, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 401, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 401, "")
 	if n := w.count(describe); n != 2 {
 		t.Errorf("asked %d times", n)
 	}
 }
 
 func TestExpiryNeedsNoLookup(t *testing.T) {
-	w, clock := newWorld(), newClock()
+	w, clock := newFakeEntities(), newClock()
 	s, key := w.server(t, func(o *http.Options) { o.Clock = clock.Now }), w.key(alice)
 	w.change(key, func(c *credentialv1.Credential) { c.ExpiresAt = clock.Now().UnixMilli() + 10 })
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	clock.advance(9 * time.Millisecond)
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	clock.advance(time.Millisecond)
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 401, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 401, "")
 }
 
 func TestUnknownKeysTakeNoMemory(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s := w.server(t)
 	for range 5000 {
 		unknown, _ := server.NewKey(server.KeyStart, newID("key_"))
@@ -136,9 +136,9 @@ func TestUnknownKeysTakeNoMemory(t *testing.T) {
 	}
 }
 
-func TestOneRequestAsks(t *testing.T) {
+func TestConcurrentRequestsShareALookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
+		w := newFakeEntities()
 		s, key := w.server(t), w.key(alice)
 		release := make(chan struct{})
 		w.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
@@ -158,7 +158,7 @@ func TestOneRequestAsks(t *testing.T) {
 			})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		group.Go(func() { // one who leaves does not wait and disturbs nobody
+		group.Go(func() { // a client that leaves does not wait, and does not affect the others
 			r := httptest.NewRequest("GET", "/v1/whoami", nil).WithContext(ctx)
 			r.Header.Set("Authorization", "Bearer "+key)
 			if status := statusOf(s, r); status != 503 {
@@ -177,7 +177,7 @@ func TestOneRequestAsks(t *testing.T) {
 }
 
 func TestUsesAreReportedOnceAMinute(t *testing.T) {
-	w, clock := newWorld(), newClock()
+	w, clock := newFakeEntities(), newClock()
 	s, key := w.server(t, func(o *http.Options) { o.Clock = clock.Now }), w.key(alice)
 	for i, want := range []int{1, 1, 1, 2} {
 		request(t, s, "GET", "/v1/whoami", key, "")
@@ -190,22 +190,22 @@ func TestUsesAreReportedOnceAMinute(t *testing.T) {
 }
 
 func TestLookupFailures(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	for _, err := range []error{entity.Errorf(entity.Unavailable, "busy"), context.DeadlineExceeded} {
 		w.before = func(context.Context, entity.Command) (proto.Message, error) { return nil, err }
-		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 503, "unavailable")
+		expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 503, "unavailable")
 	}
 	w.before = func(context.Context, entity.Command) (proto.Message, error) { panic("look-up") }
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 500, "internal")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 500, "internal")
 	w.before = func(context.Context, entity.Command) (proto.Message, error) { return &wirev1.Done{}, nil }
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 500, "internal")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 500, "internal")
 	w.before = nil
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 }
 
 func TestScopes(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s := w.server(t)
 	for kind, want := range map[wirev1.CredentialKind][2]int{
 		wirev1.CredentialKind_CREDENTIAL_KIND_USER:      {200, 201},
@@ -214,44 +214,44 @@ func TestScopes(t *testing.T) {
 	} {
 		key := w.key(alice)
 		w.change(key, func(c *credentialv1.Credential) { c.Kind = kind })
-		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), map[bool]int{true: 200, false: 401}[want[0] == 200], "")
-		key = retold(key, kind)
-		wants(t, request(t, s, "GET", "/v1/user/api-keys", key, ""), want[0], "")
-		wants(t, request(t, s, "POST", "/v1/workspaces", key, `{"slug":"hello","name":"x"}`), want[1], "")
-		if want[1] == 403 { // it is not told what is wrong with its request
-			wants(t, request(t, s, "POST", "/v1/workspaces", key, "{"), 403, "")
-			wants(t, request(t, s, "POST", "/v1/workspaces?x=1", key, "{}", "Content-Type", "text/plain"), 403, "")
+		expect(t, request(t, s, "GET", "/v1/whoami", key, ""), map[bool]int{true: 200, false: 401}[want[0] == 200], "")
+		key = relabelKey(key, kind)
+		expect(t, request(t, s, "GET", "/v1/user/api-keys", key, ""), want[0], "")
+		expect(t, request(t, s, "POST", "/v1/workspaces", key, `{"slug":"hello","name":"x"}`), want[1], "")
+		if want[1] == 403 { // the refusal of access comes before validation
+			expect(t, request(t, s, "POST", "/v1/workspaces", key, "{"), 403, "")
+			expect(t, request(t, s, "POST", "/v1/workspaces?x=1", key, "{}", "Content-Type", "text/plain"), 403, "")
 		}
-		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+		expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	}
 }
 
 func TestRateLimit(t *testing.T) {
-	w, clock := newWorld(), newClock()
+	w, clock := newFakeEntities(), newClock()
 	s := w.server(t, func(o *http.Options) { o.Clock = clock.Now; o.Limits.Rate, o.Limits.Burst = 2, 3 })
 	key, other := w.key(alice), w.key(alice)
 	for range 3 {
-		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+		expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	}
 	limited := request(t, s, "GET", "/v1/whoami", key, "")
-	wants(t, limited, 429, `{"error":"rate_limited",`)
+	expect(t, limited, 429, `{"error":"rate_limited",`)
 	if limited.Header().Get("Retry-After") != "1" {
 		t.Errorf("%v", limited.Header())
 	}
-	wants(t, request(t, s, "GET", "/v1/whoami", other, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", other, ""), 200, "")
 	clock.advance(500 * time.Millisecond)
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 429, "")
-	clock.advance(time.Hour) // the look-up is made anew, what was saved up is bounded
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 429, "")
+	clock.advance(time.Hour) // the credential is looked up again, and the burst is bounded
 	for range 3 {
-		wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+		expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 	}
-	wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 429, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 429, "")
 }
 
 func TestSecretsAreNotLogged(t *testing.T) {
 	var log bytes.Buffer
-	w := newWorld()
+	w := newFakeEntities()
 	s := w.server(t, func(o *http.Options) {
 		o.Log = slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
@@ -283,7 +283,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 }
 
 func BenchmarkFeed(b *testing.B) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(b, func(o *http.Options) { o.Limits.Rate = -1 }), w.key(alice)
 	page := []byte(strings.Repeat(row+",", 99) + row)
 	w.before = func(_ context.Context, c entity.Command) (proto.Message, error) {

@@ -16,98 +16,98 @@ import (
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 )
 
-// story is a request whose effects span entities, and what must be so after a crash and a start, however far it came.
-type story struct {
-	prepare func(*crashed)
+// crashCase is a request that affects several entities, with the two states that are allowed after a crash and a restart.
+type crashCase struct {
+	prepare func(*crashTest)
 	method  string
-	target  func(*crashed) string
+	target  func(*crashTest) string
 	body    string
-	// as is who asks.
+	// as is the name of the account that sends the request.
 	as string
-	// whole tells whether all of it is there; nothing tells whether none of it is. One of the two must hold.
-	whole, nothing func(*crashed) bool
+	// isComplete reports whether all effects exist, isUntouched whether none does. Exactly one must be true.
+	isComplete, isUntouched func(*crashTest) bool
 }
 
-// crashed is a node that crashes within a story.
-type crashed struct {
+// crashTest is a node that crashes during a crashCase.
+type crashTest struct {
 	*stage
 	invitation, key string
 }
 
-var stories = map[string]story{
+var crashCases = map[string]crashCase{
 	"a workspace is created": {
 		method: "POST", target: at("/v1/workspaces"), body: `{"slug":"acme","name":"Acme"}`, as: "ann",
-		whole: func(c *crashed) bool {
+		isComplete: func(c *crashTest) bool {
 			return c.lists("ann", "acme", "active") && c.members("ann", "acme") == "ann@example.com owner" &&
 				c.logged("ann", "acme", "workspace.created") == 1
 		},
-		nothing: func(c *crashed) bool { return c.holder("acme") == "" && !c.lists("ann", "acme", "") },
+		isUntouched: func(c *crashTest) bool { return c.holder("acme") == "" && !c.lists("ann", "acme", "") },
 	},
 	"a workspace is renamed": {
-		prepare: (*crashed).found,
+		prepare: (*crashTest).found,
 		method:  "PATCH", target: at("/v1/workspaces/acme"), body: `{"slug":"apex","publicUrlBreakAcknowledged":true}`, as: "ann",
-		whole: func(c *crashed) bool {
+		isComplete: func(c *crashTest) bool {
 			return c.lists("ann", "apex", "active") && c.holder("acme") == "" && c.logged("ann", "apex", "workspace.renamed") == 1
 		},
-		nothing: func(c *crashed) bool {
+		isUntouched: func(c *crashTest) bool {
 			return c.lists("ann", "acme", "active") && c.holder("apex") == "" && c.logged("ann", "acme", "workspace.renamed") == 0
 		},
 	},
 	"an invitation is accepted": {
-		prepare: (*crashed).invite,
-		method:  "POST", target: func(c *crashed) string { return "/v1/user/invitations/" + c.invitation + "/accept" }, as: "bob",
-		whole: func(c *crashed) bool {
+		prepare: (*crashTest).invite,
+		method:  "POST", target: func(c *crashTest) string { return "/v1/user/invitations/" + c.invitation + "/accept" }, as: "bob",
+		isComplete: func(c *crashTest) bool {
 			return c.lists("bob", "acme", "active") && strings.Contains(c.members("ann", "acme"), "bob@example.com editor") &&
 				c.logged("ann", "acme", "invitation.accepted") == 1
 		},
-		nothing: func(c *crashed) bool {
+		isUntouched: func(c *crashTest) bool {
 			return !c.lists("bob", "acme", "") && !strings.Contains(c.members("ann", "acme"), "bob") &&
 				c.logged("ann", "acme", "invitation.accepted") == 0
 		},
 	},
 	"a member is removed": {
-		prepare: (*crashed).join,
-		method:  "DELETE", target: func(c *crashed) string { return "/v1/ws/acme/members/" + c.idOf("bob") }, as: "ann",
-		whole: func(c *crashed) bool {
+		prepare: (*crashTest).join,
+		method:  "DELETE", target: func(c *crashTest) string { return "/v1/ws/acme/members/" + c.idOf("bob") }, as: "ann",
+		isComplete: func(c *crashTest) bool {
 			return !c.lists("bob", "acme", "") && c.members("ann", "acme") == "ann@example.com owner" && c.logged("ann", "acme", "member.removed") == 1
 		},
-		nothing: func(c *crashed) bool {
+		isUntouched: func(c *crashTest) bool {
 			return c.lists("bob", "acme", "active") && c.logged("ann", "acme", "member.removed") == 0
 		},
 	},
 	"a key is revoked": {
-		prepare: (*crashed).issue,
-		method:  "DELETE", target: func(c *crashed) string { return "/v1/user/api-keys/" + c.key }, as: "ann",
-		whole: func(c *crashed) bool {
+		prepare: (*crashTest).issue,
+		method:  "DELETE", target: func(c *crashTest) string { return "/v1/user/api-keys/" + c.key }, as: "ann",
+		isComplete: func(c *crashTest) bool {
 			return c.credential(c.key).GetRevokedAt() > 0 && c.logged("ann", "acme", "api_key.revoked") == 1
 		},
-		nothing: func(c *crashed) bool {
+		isUntouched: func(c *crashTest) bool {
 			return c.credential(c.key).GetRevokedAt() == 0 && c.logged("ann", "acme", "api_key.revoked") == 0
 		},
 	},
 }
 
-func at(target string) func(*crashed) string { return func(*crashed) string { return target } }
+func at(target string) func(*crashTest) string { return func(*crashTest) string { return target } }
 
-// TestACrashAnywhere ends the node, with the loss of what was not synced, before each sync of the journal that a story
-// takes. After the start all of the story is there, or none of it.
-func TestACrashAnywhere(t *testing.T) {
-	for name, s := range stories {
+// TestCrashBeforeEachSync crashes the node, with the loss of all data that was not synced, before each sync of the journal
+// during the request. After the restart all effects exist, or none.
+func TestCrashBeforeEachSync(t *testing.T) {
+	for name, s := range crashCases {
 		t.Run(name, func(t *testing.T) {
-			instants := 0
-			for !s.crash(t, instants+1) {
-				instants++
+			syncs := 0
+			for !s.crash(t, syncs+1) {
+				syncs++
 			}
-			if instants < 2 {
-				t.Errorf("%d instants", instants)
+			if syncs < 2 {
+				t.Errorf("only %d syncs", syncs)
 			}
 		})
 	}
 }
 
-// crash tells the story with a crash before its nth sync; ended tells that it takes fewer.
-func (s story) crash(t *testing.T, nth int) (ended bool) {
-	c := &crashed{stage: newStage(t)}
+// crash runs the case with a crash before the nth sync. It returns true if there are fewer syncs.
+func (s crashCase) crash(t *testing.T, nth int) (ended bool) {
+	c := &crashTest{stage: newStage(t)}
 	c.person("ann")
 	c.person("bob")
 	if s.prepare != nil {
@@ -117,7 +117,7 @@ func (s story) crash(t *testing.T, nth int) (ended bool) {
 	answer := request(t, c.node.Server, s.method, s.target(c), c.keys[s.as], s.body)
 	left := survivor()
 	if left == nil {
-		if answer.Code >= 300 || !s.whole(c) {
+		if answer.Code >= 300 || !s.isComplete(c) {
 			t.Errorf("without a crash: %d %s", answer.Code, answer.Body)
 		}
 		return true
@@ -126,14 +126,14 @@ func (s story) crash(t *testing.T, nth int) (ended bool) {
 	c.disk = left
 	c.start()
 	c.settled()
-	if whole, nothing := s.whole(c), s.nothing(c); whole == nothing {
-		t.Errorf("crash before sync %d: whole %v, nothing %v", nth, whole, nothing)
+	if whole, nothing := s.isComplete(c), s.isUntouched(c); whole == nothing {
+		t.Errorf("crash before sync %d: complete %v, untouched %v", nth, whole, nothing)
 	}
 	return false
 }
 
-// armed takes a copy of the disk before the nth sync from now on, which survivor gives; nil: there were fewer.
-func (c *crashed) armed(nth int) (survivor func() *vfs.MemFS) {
+// armed copies the disk before the nth sync from now on. survivor returns the copy, or nil if there were fewer syncs.
+func (c *crashTest) armed(nth int) (survivor func() *vfs.MemFS) {
 	var mu sync.Mutex
 	var left *vfs.MemFS
 	syncs := []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}
@@ -156,8 +156,8 @@ func (c *crashed) armed(nth int) (survivor func() *vfs.MemFS) {
 	}
 }
 
-// settled waits for all that follows, computers included.
-func (c *crashed) settled() {
+// settled waits until all reactions and the work on computers are done.
+func (c *crashTest) settled() {
 	c.Helper()
 	c.follow()
 	for _, slug := range []string{"acme", "apex"} {
@@ -168,7 +168,7 @@ func (c *crashed) settled() {
 	c.follow()
 }
 
-func (c *crashed) follow() {
+func (c *crashTest) follow() {
 	c.Helper()
 	for _, of := range []string{"acme", "apex", c.idOf("ann"), c.idOf("bob"), c.holder("acme"), c.holder("apex"), "ann@example.com", "bob@example.com"} {
 		for range 3 {
@@ -179,7 +179,7 @@ func (c *crashed) follow() {
 	}
 }
 
-func (c *crashed) ok(method, target, as, body string) string {
+func (c *crashTest) ok(method, target, as, body string) string {
 	c.Helper()
 	answer := request(c, c.node.Server, method, target, c.keys[as], body)
 	if answer.Code >= 300 {
@@ -188,27 +188,27 @@ func (c *crashed) ok(method, target, as, body string) string {
 	return answer.Body.String()
 }
 
-func (c *crashed) found() {
+func (c *crashTest) found() {
 	c.ok("POST", "/v1/workspaces", "ann", `{"slug":"acme","name":"Acme"}`)
 	c.settled()
 }
 
-func (c *crashed) invite() {
+func (c *crashTest) invite() {
 	c.found()
 	c.invitation = decoded[struct{ ID string }](c, c.ok("POST", "/v1/ws/acme/invites", "ann", `{"email":"bob@example.com"}`)).ID
 }
 
-func (c *crashed) join() {
+func (c *crashTest) join() {
 	c.invite()
 	c.ok("POST", "/v1/user/invitations/"+c.invitation+"/accept", "bob", "")
 }
 
-func (c *crashed) issue() {
+func (c *crashTest) issue() {
 	c.found()
 	c.key = decoded[struct{ Record struct{ ID string } }](c, c.ok("POST", "/v1/user/api-keys", "ann", `{"name":"laptop"}`)).Record.ID
 }
 
-func decoded[V any](c *crashed, text string) (v V) {
+func decoded[V any](c *crashTest, text string) (v V) {
 	c.Helper()
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
 		c.Fatalf("%v: %s", err, text)
@@ -221,8 +221,8 @@ type listedWorkspaces struct {
 	Workspaces []struct{ Slug, Status string }
 }
 
-// lists tells whether whoami names a workspace, in a status where one is given.
-func (c *crashed) lists(name, slug, status string) bool {
+// lists reports whether whoami lists a workspace, in a status unless it is "".
+func (c *crashTest) lists(name, slug, status string) bool {
 	for _, w := range decoded[listedWorkspaces](c, c.ok("GET", "/v1/whoami", name, "")).Workspaces {
 		if w.Slug == slug && (status == "" || w.Status == status) {
 			return true
@@ -231,8 +231,8 @@ func (c *crashed) lists(name, slug, status string) bool {
 	return false
 }
 
-// members are the workspace's, in their order; empty where it is not to be seen.
-func (c *crashed) members(name, slug string) string {
+// members returns the members of a workspace in their order; "" if the account has no access.
+func (c *crashTest) members(name, slug string) string {
 	answer := request(c, c.node.Server, "GET", "/v1/ws/"+slug+"/members", c.keys[name], "")
 	if answer.Code != 200 {
 		return ""
@@ -246,8 +246,8 @@ func (c *crashed) members(name, slug string) string {
 	return strings.Join(all, ", ")
 }
 
-// logged counts the rows of an event.
-func (c *crashed) logged(name, slug, event string) int {
+// logged counts the rows of an event in the audit log.
+func (c *crashTest) logged(name, slug, event string) int {
 	count := 0
 	for _, row := range decoded[struct{ Items []struct{ Event string } }](c, c.ok("GET", "/v1/ws/"+slug+"/audit?limit=100", name, "")).Items {
 		if row.Event == event {
@@ -257,7 +257,7 @@ func (c *crashed) logged(name, slug, event string) int {
 	return count
 }
 
-func (c *crashed) holder(slug string) string {
+func (c *crashTest) holder(slug string) string {
 	reply, err := c.node.Router.Ask(c.Context(), entity.Command{
 		Kind: entity.KindSlug, Identity: slug, Principal: entity.Platform(), Message: &slugv1.ResolveSlug{},
 	})
@@ -267,7 +267,7 @@ func (c *crashed) holder(slug string) string {
 	return reply.(*slugv1.Slug).GetWorkspaceId()
 }
 
-func (c *crashed) credential(id string) *credentialv1.Credential {
+func (c *crashTest) credential(id string) *credentialv1.Credential {
 	reply, err := c.node.Router.Ask(c.Context(), entity.Command{
 		Kind: entity.KindCredential, Identity: id, Principal: entity.Platform(), Message: &credentialv1.DescribeCredential{},
 	})

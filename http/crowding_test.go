@@ -11,7 +11,7 @@ import (
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 )
 
-// crowd has an address invited as often as it keeps invitations, from workspaces that nobody knows, by inviters in turn.
+// crowd invites an address as often as it can store invitations, from workspaces that do not exist, by the inviters in turn.
 func (s *stage) crowd(address string, inviters ...string) {
 	s.Helper()
 	var group errgroup.Group
@@ -39,7 +39,7 @@ func (s *stage) idOf(name string) string {
 	return who.User.ID
 }
 
-// pendingOf are the invitations that a person finds on all pages.
+// pendingOf returns the invitations that an account lists, on all pages.
 func (s *stage) pendingOf(name string) (ids []string) {
 	s.Helper()
 	for cursor := ""; ; {
@@ -58,7 +58,7 @@ func (s *stage) pendingOf(name string) (ids []string) {
 	}
 }
 
-// invites has somebody invite an address to their workspace, and returns the invitation.
+// invites invites an address to a workspace and returns the invitation's id.
 func (s *stage) invites(name, slug, address string, status int) string {
 	s.Helper()
 	var made struct{ ID string }
@@ -66,8 +66,8 @@ func (s *stage) invites(name, slug, address string, status int) string {
 	return made.ID
 }
 
-// Whoever is invited a thousand times by a stranger, or by a thousand of them and once more by who meant it, finds what is
-// pending, and accepts it.
+// A thousand invitations by strangers do not remove an invitation by somebody else for good: it is still there, or renewing
+// it makes it acceptable again.
 func TestInvitationsAreNotCrowdedOut(t *testing.T) {
 	s := newStage(t)
 	for _, name := range []string{"alice", "mallory", "bob", "carol"} {

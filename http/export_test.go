@@ -8,33 +8,30 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 )
 
-// The tables of limits hash with a seed of chance: keys whose hashes collide share a bucket. Where a test is about one
-// person's effect on another, a table is chosen in which they do not collide.
-
-// MailsApart resets the limits of mailed invitations so that two senders share nothing of what they may mail to an address. No
-// request may be under way.
-func (s *Server) MailsApart(address, one, other string) {
+// SeparateMailLimits resets the limits of mailed invitations, so that two senders share no bucket. It must be called without
+// requests in flight. The tables hash with a random seed, and keys with colliding hashes share a bucket.
+func (s *Server) SeparateMailLimits(address, one, other string) {
 	for {
 		m := api.NewMailLimits()
-		if !m.Pairs.Share([2]string{one, address}, [2]string{other, address}) && !m.Senders.Share(one, other) {
-			*s.Links.Mailed = *m
+		if !m.Pairs.SharesBucket([2]string{one, address}, [2]string{other, address}) && !m.Senders.SharesBucket(one, other) {
+			*s.Links.MailLimits = *m
 			return
 		}
 	}
 }
 
-// RemindersApart resets the limits of mail to people who forgot their password, so that two people share no limit.
-func (s *Server) RemindersApart(one, other string) {
-	people := &s.pages.Reminders.People
-	for *people = server.NewBuckets[string](); people.Share(one, other); {
+// SeparateResetLimits resets the limits of password resets, so that two accounts share no bucket.
+func (s *Server) SeparateResetLimits(one, other string) {
+	people := &s.pages.Resets.Accounts
+	for *people = server.NewBuckets[string](); people.SharesBucket(one, other); {
 		*people = server.NewBuckets[string]()
 	}
 }
 
-// Remind waits until the links that were requested so far are mailed.
-func (s *Server) Remind() { s.pages.Reminders.Wait() }
+// WaitForResets waits until the requested password resets are processed.
+func (s *Server) WaitForResets() { s.pages.Resets.Wait() }
 
-// Guess counts a failed attempt to sign in.
-func (s *Server) Guess(at time.Time, from netip.Addr, email string) {
-	s.pages.Guesses.Try(at, from, email, false)
+// CountSignInAttempt counts an attempt to sign in.
+func (s *Server) CountSignInAttempt(at time.Time, from netip.Addr, email string) {
+	s.pages.Attempts.Take(at, from, email, false)
 }

@@ -35,24 +35,24 @@ const (
 
 var secret = bytes.Repeat([]byte{7}, 32)
 
-// world is what the entities would say. alice is the only member of acme.
-type world struct {
+// fakeEntities answers for all entities. alice is the only member of acme.
+type fakeEntities struct {
 	mu          sync.Mutex
 	credentials map[string]*credentialv1.Credential
 	asked       map[string]int
-	// before, where set, answers first; a nil reply passes on.
+	// before, if it is set, is asked first; with a nil reply the default applies.
 	before func(ctx context.Context, c entity.Command) (proto.Message, error)
 	follow func(ctx context.Context, s activity.Subscription) error
 	drive  func(w nethttp.ResponseWriter, r *nethttp.Request)
 	exists func(id, path string) (bool, error)
 }
 
-func newWorld() *world {
-	return &world{credentials: map[string]*credentialv1.Credential{}, asked: map[string]int{}}
+func newFakeEntities() *fakeEntities {
+	return &fakeEntities{credentials: map[string]*credentialv1.Credential{}, asked: map[string]int{}}
 }
 
-// key makes a key of a person.
-func (w *world) key(userID string) string {
+// key creates an API key of a user.
+func (w *fakeEntities) key(userID string) string {
 	id := newID("key_")
 	text, hash := server.NewKey(server.KeyStart, id)
 	w.mu.Lock()
@@ -64,7 +64,7 @@ func (w *world) key(userID string) string {
 }
 
 // change edits the credential of a key.
-func (w *world) change(key string, edit func(*credentialv1.Credential)) {
+func (w *fakeEntities) change(key string, edit func(*credentialv1.Credential)) {
 	id, _, _ := parseKey(key)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,15 +73,15 @@ func (w *world) change(key string, edit func(*credentialv1.Credential)) {
 	w.credentials[id] = c
 }
 
-func (w *world) count(m proto.Message) int {
+func (w *fakeEntities) count(m proto.Message) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.asked[entity.MessageName(m)]
 }
 
-func (w *world) Settle(context.Context, string, string) error { return nil }
+func (w *fakeEntities) Settle(context.Context, string, string) error { return nil }
 
-func (w *world) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
+func (w *fakeEntities) Ask(ctx context.Context, c entity.Command) (proto.Message, error) {
 	w.mu.Lock()
 	w.asked[entity.MessageName(c.Message)]++
 	before := w.before
@@ -141,7 +141,7 @@ func activityReply(m proto.Message) proto.Message {
 	return &activityv1.Page{Items: []byte(row), Next: 1}
 }
 
-func (w *world) Subscribe(_ context.Context, s activity.Subscription) (func(context.Context) error, error) {
+func (w *fakeEntities) Subscribe(_ context.Context, s activity.Subscription) (func(context.Context) error, error) {
 	if s.Principal.GetUserId() != alice {
 		return nil, entity.Errorf(entity.NotFound, "no such workspace")
 	}
@@ -152,7 +152,7 @@ func (w *world) Subscribe(_ context.Context, s activity.Subscription) (func(cont
 	return func(ctx context.Context) error { return follow(ctx, s) }, nil
 }
 
-func (w *world) ServeDrive(rw nethttp.ResponseWriter, r *nethttp.Request, prefix string, access entity.DriveAccess) error {
+func (w *fakeEntities) ServeDrive(rw nethttp.ResponseWriter, r *nethttp.Request, prefix string, access entity.DriveAccess) error {
 	if w.drive != nil {
 		w.drive(rw, r)
 		if ended, is := errors.AsType[*entity.Error](context.Cause(r.Context())); is {
@@ -165,14 +165,14 @@ func (w *world) ServeDrive(rw nethttp.ResponseWriter, r *nethttp.Request, prefix
 	return nil
 }
 
-func (w *world) Exists(_ context.Context, id, path string) (bool, error) {
+func (w *fakeEntities) Exists(_ context.Context, id, path string) (bool, error) {
 	if w.exists != nil {
 		return w.exists(id, path)
 	}
 	return true, nil
 }
 
-func (w *world) server(t testing.TB, edit ...func(*http.Options)) *http.Server {
+func (w *fakeEntities) server(t testing.TB, edit ...func(*http.Options)) *http.Server {
 	t.Helper()
 	o := http.Options{Options: server.Options{Asker: w, Secret: secret}, Streams: w, Drive: w}
 	for _, e := range edit {
@@ -185,7 +185,8 @@ func (w *world) server(t testing.TB, edit ...func(*http.Options)) *http.Server {
 	return s
 }
 
-// request sends one request to a handler; headers come as name, value.
+// request sends a request to a handler and checks the response against the OpenAPI document. headers are names and values in
+// turn.
 func request(t testing.TB, h nethttp.Handler, method, target, key, body string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	var reader io.Reader
@@ -211,14 +212,14 @@ func request(t testing.TB, h nethttp.Handler, method, target, key, body string, 
 	return w
 }
 
-func wants(t testing.TB, w *httptest.ResponseRecorder, status int, body string) {
+func expect(t testing.TB, w *httptest.ResponseRecorder, status int, body string) {
 	t.Helper()
 	if w.Code != status || body != "" && !strings.Contains(w.Body.String(), body) {
 		t.Errorf("%d %s, want %d %s", w.Code, w.Body, status, body)
 	}
 }
 
-// clock is a time that moves when it is told to.
+// clock is a clock that advance sets forward.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -238,26 +239,26 @@ func (c *clock) advance(d time.Duration) {
 
 func newClock() *clock { return &clock{now: time.UnixMilli(1_800_000_000_000)} }
 
-// newID makes an id of a kind.
+// newID returns a new id with a prefix.
 func newID(prefix string) string { return prefix + strings.ToLower(ulid.Make().String()) }
 
-// newKeyOf makes a key of a kind for the id of a credential or grant.
+// newKeyOf returns a new key of a kind, for the id of a credential or grant, and the SHA-256 of its secret.
 func newKeyOf(kind wirev1.CredentialKind, id string) (string, []byte) {
 	return server.NewKey(server.StartOf(kind), id)
 }
 
-// parseKey splits a personal key.
+// parseKey splits an API key.
 func parseKey(text string) (id, secret string, ok bool) {
 	id, secret, ok = strings.Cut(strings.TrimPrefix(text, server.KeyStart), "_")
 	return "key_" + id, secret, ok
 }
 
-// retold returns a personal key that claims to be of another kind.
-func retold(text string, kind wirev1.CredentialKind) string {
+// relabelKey returns an API key with the start of another kind.
+func relabelKey(text string, kind wirev1.CredentialKind) string {
 	return server.StartOf(kind) + strings.TrimPrefix(text, server.KeyStart)
 }
 
-// statusOf returns the status with which a request is answered.
+// statusOf returns the status of the response to a request.
 func statusOf(h nethttp.Handler, r *nethttp.Request) int {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)

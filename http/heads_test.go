@@ -29,7 +29,7 @@ func (b *bubble) begin(head string) net.Conn {
 	return c
 }
 
-// answered reads the answer to what was sent over a connection.
+// answered reads a response from a connection.
 func (b *bubble) answered(c net.Conn) (int, string) {
 	b.Helper()
 	answer, err := nethttp.ReadResponse(bufio.NewReader(c), nil)
@@ -46,13 +46,13 @@ func TestHeadsAreBounded(t *testing.T) {
 		head   string
 		status int
 	}{
-		"as many fields as may be": {whoami + strings.Repeat("a: b\r\n", 126) + "Connection: close\r\n\r\n", 401},
-		"too many fields":          {whoami + strings.Repeat("a: b\r\n", 130) + "\r\n", 431},
-		"unfinished fields":        {whoami + strings.Repeat("a:\n", 130), 431},
-		"a long field":             {whoami + "a: " + strings.Repeat("x", 50<<10) + "\r\nConnection: close\r\n\r\n", 401},
-		"a field too long":         {whoami + "a: " + strings.Repeat("x", 65<<10) + "\r\n\r\n", 431},
-		"a target too long":        {"GET /" + strings.Repeat("x", 65<<10) + " HTTP/1.1\r\n\r\n", 431},
-		"lines of a body":          {"POST /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n" + strings.Repeat("\n", 1000), 405},
+		"as many fields as allowed": {whoami + strings.Repeat("a: b\r\n", 126) + "Connection: close\r\n\r\n", 401},
+		"too many fields":           {whoami + strings.Repeat("a: b\r\n", 130) + "\r\n", 431},
+		"unfinished fields":         {whoami + strings.Repeat("a:\n", 130), 431},
+		"a long field":              {whoami + "a: " + strings.Repeat("x", 50<<10) + "\r\nConnection: close\r\n\r\n", 401},
+		"too long a field":          {whoami + "a: " + strings.Repeat("x", 65<<10) + "\r\n\r\n", 431},
+		"too long a target":         {"GET /" + strings.Repeat("x", 65<<10) + " HTTP/1.1\r\n\r\n", 431},
+		"lines in a body":           {"POST /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n" + strings.Repeat("\n", 1000), 405},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
@@ -66,8 +66,8 @@ func TestHeadsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEachHeadIsCountedAnew sends more requests over one connection than one head may have fields.
-func TestEachHeadIsCountedAnew(t *testing.T) {
+// TestHeadsOfAConnectionAreCountedSeparately sends more fields over one connection than one head may have.
+func TestHeadsOfAConnectionAreCountedSeparately(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		c, err := b.pipes.dial(b.Context(), "", "")
 		if err != nil {
@@ -82,8 +82,8 @@ func TestEachHeadIsCountedAnew(t *testing.T) {
 	})
 }
 
-// TestUnfinishedHeads has a thousand clients send most of a head each and no more. What is kept of them is bounded; short
-// heads get through, and when the clients are gone long ones do, too.
+// TestUnfinishedHeads has a thousand clients send most of a head each. The memory for them is bounded; short heads are still
+// served, and long ones after the clients have timed out.
 func TestUnfinishedHeads(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		var before, after runtime.MemStats
@@ -125,7 +125,7 @@ func TestUnfinishedHeads(t *testing.T) {
 	}, func(o *http.Options) { o.Limits.Connections = 2000 })
 }
 
-// TestBodiesOtherThanUploadsHaveOneDeadline has an XML body arrive byte by byte.
+// TestBodiesOtherThanUploadsHaveOneDeadline sends an XML body byte by byte.
 func TestBodiesOtherThanUploadsHaveOneDeadline(t *testing.T) {
 	for _, method := range []string{"PROPFIND", "PROPPATCH", "LOCK"} {
 		inBubble(t, func(b *bubble) {
@@ -136,7 +136,7 @@ func TestBodiesOtherThanUploadsHaveOneDeadline(t *testing.T) {
 				w.WriteHeader(400)
 			}
 			began := time.Now()
-			got := b.request(method, "/v1/ws/acme/drive/a", &drip{1 << 20, 700 * time.Millisecond})
+			got := b.request(method, "/v1/ws/acme/drive/a", &slowBody{1 << 20, 700 * time.Millisecond})
 			got.Body.Close()
 			if lasted := time.Since(began); got.StatusCode != 400 || lasted > 31*time.Second {
 				b.Errorf("%s: %d after %v", method, got.StatusCode, lasted)

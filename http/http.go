@@ -1,13 +1,16 @@
 // Package http serves the platform over HTTP. It assembles the packages below it:
 //
-//	server    the core: a request's way from the network to the handler of its operation
-//	api       the operations of the public API, one type a resource
-//	browser   the pages for people in front of a browser; how they look is browser/pages
+//	server    the core: the way of a request from the network to the handler of its operation; authorization
+//	api       the operations of the public API, one type for each resource
+//	browser   the pages for people; package browser/pages renders them
 //	oauth     the authorization server for OAuth clients
-//	operator  the operations of the admin socket
+//	operator  the operations of the operators' socket
 //
 // Each package has its rows of one table of routes: method, path, scope, whether the operation is idempotent, summary and
-// handler. The OpenAPI document (api/openapi.yaml) says the same to clients, and a test compares the two.
+// handler. The OpenAPI document (api/openapi.yaml) describes the same to clients, and a test compares the two.
+//
+// Flows that cross packages are described where they start: authorization, streams and uploads in server, creating and
+// renaming a workspace and invitations in api, signing in in browser, OAuth in oauth.
 package http
 
 import (
@@ -22,19 +25,19 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 )
 
-// Options configures a Server. Asker, Streams, Drive and Secret are required.
+// Options configures a Server. Asker, Secret, Streams and Drive are required.
 type Options struct {
 	server.Options
 	Streams api.Streams
 	Drive   api.Drive
-	// Mail sends links to the people that they are for; nil: links are returned to the requester, who hands them over.
+	// Mail sends links by mail; nil: links are returned to the requester, who hands them over.
 	Mail api.Mail
-	// OIDC is the provider with which people may sign in beside a password; nil: none.
+	// OIDC is the provider that people can sign in with instead of a password; nil: none.
 	OIDC *browser.OIDC
-	// Directory and Reactions are for operators; nil: they list nothing.
+	// Directory and Reactions are for operators; nil: they are empty.
 	Directory operator.Directory
 	Reactions operator.Reactions
-	// Progress is that of backups and restores, for operators; nil: it is not known.
+	// Progress returns the progress of backups and restores; nil: it is unknown.
 	Progress operator.Progress
 }
 
@@ -46,7 +49,8 @@ type Server struct {
 	pages *browser.Pages
 }
 
-// New makes a server that waits for requests.
+// New returns a server that serves no listener yet; see server.Server.Serve. Errors: a required option is missing or
+// invalid.
 func New(o Options) (*Server, error) {
 	if o.Streams == nil || o.Drive == nil {
 		return nil, errors.New("http: Streams and Drive are required")
@@ -77,8 +81,8 @@ func New(o Options) (*Server, error) {
 	return &Server{core, links, pages}, nil
 }
 
-// Shutdown ends open streams at once, refuses new ones, and waits for other requests and for mail that is being prepared
-// until ctx ends; then it cuts off the rest.
+// Shutdown ends open streams at once, refuses new ones, and waits for all other requests and for password resets in flight.
+// When ctx ends it cancels them and returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	return errors.Join(s.Server.Shutdown(ctx), s.pages.Drain(ctx))
 }

@@ -30,54 +30,54 @@ func (s *site) idOf(name string) string {
 
 func TestNewcomerAccepts(t *testing.T) {
 	s := newSite(t)
-	key, _ := s.enter("alice")
+	key, _ := s.signUp("alice")
 	s.workspace(key, "acme")
 	link := s.invite(key, "acme", "bob@example.com")
 	b := s.browser()
-	b.get(link).page(200, "Join The acme people", "alice (alice@example.com)", "editor", "bob@example.com", `<label for="name">`)
-	b.post(link, "name", "Bob\x07").page(400, "control character", `aria-invalid="true"`)
+	b.get(link).expectPage(200, "Join The acme people", "alice (alice@example.com)", "editor", "bob@example.com", `<label for="name">`)
+	b.post(link, "name", "Bob\x07").expectPage(400, "control character", `aria-invalid="true"`)
 	to := b.post(link, "name", "Bob Builder")
 	if !strings.HasPrefix(to.to, "/set-password?token=") || to.StatusCode != 303 {
 		t.Fatalf("%d to %q: %s", to.StatusCode, to.to, to.body())
 	}
-	// Who loses the page now comes back by the invitation, for an hour, until they were in.
-	s.browser().get(link).page(200, "Set your password")
+	// After losing the page, the invited person can return by the link for an hour, until the first sign-in.
+	s.browser().get(link).expectPage(200, "Set your password")
 	again := s.browser().post(link)
 	if !strings.HasPrefix(again.to, "/set-password?token=") || again.to == to.to {
 		t.Fatalf("%d to %q: %s", again.StatusCode, again.to, again.body())
 	}
-	b.get(to.to).page(403)
+	b.get(to.to).expectPage(403)
 	_, token, _ := strings.Cut(again.to, "token=")
-	b.get(again.to).page(200, "bob@example.com")
-	b.post("/set-password", "token", token, "password", goodPassword, "again", goodPassword).leads("/account?done=password")
-	b.get("/account").page(200, "Bob Builder", "bob@example.com")
-	s.browser().get(link).page(409, "The invitation was accepted")
-	s.browser().post(link).page(409)
+	b.get(again.to).expectPage(200, "bob@example.com")
+	b.post("/set-password", "token", token, "password", goodPassword, "again", goodPassword).expectRedirect("/account?done=password")
+	b.get("/account").expectPage(200, "Bob Builder", "bob@example.com")
+	s.browser().get(link).expectPage(409, "This invitation was already accepted")
+	s.browser().post(link).expectPage(409)
 
 	members := request(t, s.node.Server, "GET", "/v1/ws/acme/members", key, "")
-	wants(t, members, 200, `"email":"bob@example.com"`)
-	wants(t, members, 200, `"role":"editor"`)
+	expect(t, members, 200, `"email":"bob@example.com"`)
+	expect(t, members, 200, `"role":"editor"`)
 	cookie := b.client.Jar.Cookies(b.get("/account").Request.URL)[0]
-	wants(t, request(t, s.node.Server, "GET", "/v1/whoami", "", "", "Cookie", cookie.String()), 200, `"slug":"acme"`)
+	expect(t, request(t, s.node.Server, "GET", "/v1/whoami", "", "", "Cookie", cookie.String()), 200, `"slug":"acme"`)
 }
 
-func TestNewcomerComesBackForAnHourAtMost(t *testing.T) {
+func TestInvitationLinkSetsThePasswordForAnHour(t *testing.T) {
 	s := newSite(t)
-	key, _ := s.enter("alice")
+	key, _ := s.signUp("alice")
 	s.workspace(key, "acme")
 	link := s.invite(key, "acme", "bob@example.com")
 	s.browser().post(link, "name", "Bob")
 	s.clock.advance(time.Hour)
-	s.browser().get(link).page(200, "Set your password")
+	s.browser().get(link).expectPage(200, "Set your password")
 	s.clock.advance(time.Millisecond)
-	s.browser().get(link).page(409, "The invitation was accepted")
-	s.browser().post(link).page(409)
+	s.browser().get(link).expectPage(409, "This invitation was already accepted")
+	s.browser().post(link).expectPage(409)
 }
 
-// A link makes nobody the person whom somebody else made, also where they have no password and accepted a moment ago.
-func TestLinkOpensNobodysAccount(t *testing.T) {
+// The link does not open an account that it did not create, even if the account has no password and accepted a moment ago.
+func TestInvitationLinkOpensNoExistingAccount(t *testing.T) {
 	s := newSite(t)
-	key, _ := s.enter("alice")
+	key, _ := s.signUp("alice")
 	s.workspace(key, "acme")
 	for name, test := range map[string]struct {
 		made string
@@ -86,7 +86,7 @@ func TestLinkOpensNobodysAccount(t *testing.T) {
 	}{
 		"bob":   {`"keyless":false`, 0, 409},
 		"carol": {`"keyless":true`, time.Minute + time.Millisecond, 409},
-		"dave":  {`"keyless":true`, time.Minute, 200}, // as a newcomer is left who lost the page
+		"dave":  {`"keyless":true`, time.Minute, 200}, // like an account that the link created
 	} {
 		link := s.invite(key, "acme", name+"@example.com")
 		var made struct{ UserID string }
@@ -101,62 +101,62 @@ func TestLinkOpensNobodysAccount(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		s.browser().get(link).page(test.want)
+		s.browser().get(link).expectPage(test.want)
 		if to := s.browser().post(link).to; (to != "") != (test.want == 200) {
 			t.Errorf("%s: the link leads to %q", name, to)
 		}
 	}
 }
 
-// Whose address it is accepts by signing in, and nobody else.
+// The owner of the invited address accepts by signing in; nobody else can accept.
 func TestPersonAccepts(t *testing.T) {
 	s := newSite(t)
-	key, alice := s.enter("alice")
-	_, bob := s.enter("bob")
+	key, alice := s.signUp("alice")
+	_, bob := s.signUp("bob")
 	s.workspace(key, "acme")
 	link := s.invite(key, "acme", "Bob@Example.com")
 	toSignIn := "/sign-in?next=" + strings.ReplaceAll(link, "/", "%2F")
 
 	out := s.browser()
-	out.get(link).page(200, "Sign in to accept", toSignIn).lacks(t, "Your name")
-	out.post(link).leads(toSignIn)
-	alice.get(link).page(200, "You are signed in as alice@example.com").lacks(t, "Accept the invitation")
-	alice.post(link).page(200, "You are signed in as alice@example.com")
+	out.get(link).expectPage(200, "Sign in to accept", toSignIn).expectNot(t, "Your name")
+	out.post(link).expectRedirect(toSignIn)
+	alice.get(link).expectPage(200, "You are signed in as alice@example.com").expectNot(t, "Accept the invitation")
+	alice.post(link).expectPage(200, "You are signed in as alice@example.com")
 	if members := request(t, s.node.Server, "GET", "/v1/ws/acme/members", key, ""); strings.Contains(members.Body.String(), "bob@") {
 		t.Errorf("bob is a member: %s", members.Body)
 	}
 
-	bob.get(link).page(200, "Accept the invitation")
-	bob.post(link).leads("/account?done=joined")
-	bob.get("/account?done=joined").page(200, "You are a member of the workspace now.")
-	bob.post(link).page(409, "The invitation was accepted")
-	wants(t, request(t, s.node.Server, "GET", "/v1/ws/acme/members", key, ""), 200, `"email":"bob@example.com"`)
+	bob.get(link).expectPage(200, "Accept the invitation")
+	bob.post(link).expectRedirect("/account?done=joined")
+	bob.get("/account?done=joined").expectPage(200, "You are now a member of the workspace.")
+	bob.post(link).expectPage(409, "This invitation was already accepted")
+	expect(t, request(t, s.node.Server, "GET", "/v1/ws/acme/members", key, ""), 200, `"email":"bob@example.com"`)
 }
 
 func TestInvitationsThatCannotBeAccepted(t *testing.T) {
 	s := newSite(t)
-	key, _ := s.enter("alice")
+	key, _ := s.signUp("alice")
 	s.workspace(key, "acme")
 	b := s.browser()
 	refused := func(link string, status int, title string) {
 		t.Helper()
-		b.get(link).page(status, title)
-		b.post(link, "name", "Bob").page(status, title)
+		b.get(link).expectPage(status, title)
+		b.post(link, "name", "Bob").expectPage(status, title)
 	}
 	replaced := s.invite(key, "acme", "bob@example.com")
 	link := s.invite(key, "acme", "bob@example.com")
-	refused(replaced, 404, "There is nothing here")
+	refused(replaced, 404, "Page not found")
 	for _, wrong := range []string{
 		link[:len(link)-1], link + "a", strings.Replace(link, ".", "_", 1), "/invitations/x",
 		link[:len(link)-8] + "aaaaaaaa", strings.Replace(link, link[len("/invitations/"):][:26], "01j0000000000000000000000a", 1),
 		strings.Replace(link, link[len("/invitations/")+27:][:26], "01j0000000000000000000000a", 1),
 	} {
-		refused(wrong, 404, "There is nothing here")
+		refused(wrong, 404, "Page not found")
 	}
 	s.clock.advance(7*24*time.Hour - time.Millisecond)
-	b.get(link).page(200)
+	b.get(link).expectPage(200)
 	s.clock.advance(time.Millisecond)
-	refused(link, 409, "The invitation has expired")
+	refused(link, 409, "This invitation has expired")
 
 	revoked := s.invite(key, "acme", "carol@example.com")
 	var list struct{ Items []struct{ ID, Email string } }
@@ -165,40 +165,40 @@ func TestInvitationsThatCannotBeAccepted(t *testing.T) {
 	}
 	for _, i := range list.Items {
 		if i.Email == "carol@example.com" {
-			wants(t, request(t, s.node.Server, "DELETE", "/v1/ws/acme/invites/"+i.ID, key, ""), 200, "")
+			expect(t, request(t, s.node.Server, "DELETE", "/v1/ws/acme/invites/"+i.ID, key, ""), 200, "")
 		}
 	}
-	refused(revoked, 409, "The invitation was taken back")
+	refused(revoked, 409, "This invitation was revoked")
 
 	suspended := s.invite(key, "acme", "dave@example.com")
-	wants(t, request(t, s.node.Server, "PUT", "/v1/ws/acme/admin/suspension", key, `{"suspended":true}`), 200, "")
+	expect(t, request(t, s.node.Server, "PUT", "/v1/ws/acme/admin/suspension", key, `{"suspended":true}`), 200, "")
 	refused(suspended, 403, "The workspace is suspended")
 	if id := s.idOf("dave"); id != "" {
 		t.Errorf("a refused invitation made %s", id)
 	}
 }
 
-// fail has messages refused from now on; nil: taken.
-func (p *post) fail(err error) {
+// fail makes Send return err from now on; nil: Send succeeds.
+func (p *mailbox) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fails = err
 }
 
-func (p *post) sent() []string {
+func (p *mailbox) sent() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.messages)
 }
 
-// post is mail that was sent.
-type post struct {
+// mailbox collects sent mail.
+type mailbox struct {
 	mu       sync.Mutex
 	messages []string
 	fails    error
 }
 
-func (p *post) Send(ctx context.Context, to, subject, text string) error {
+func (p *mailbox) Send(ctx context.Context, to, subject, text string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, bounded := ctx.Deadline(); !bounded {
@@ -212,13 +212,13 @@ func (p *post) Send(ctx context.Context, to, subject, text string) error {
 }
 
 func TestInvitationsAreMailed(t *testing.T) {
-	mail := &post{}
+	mail := &mailbox{}
 	s := newSite(t, func(o *http.Options) { o.Mail = mail })
-	key, _ := s.enter("alice")
+	key, _ := s.signUp("alice")
 	s.workspace(key, "acme")
 	invite := func(address string) (link string) {
 		answer := request(t, s.node.Server, "POST", "/v1/ws/acme/invites", key, `{"email":"`+address+`"}`)
-		wants(t, answer, 201, "")
+		expect(t, answer, 201, "")
 		s.tasksDone()
 		return answer.Header().Get("Link")
 	}
@@ -231,21 +231,21 @@ func TestInvitationsAreMailed(t *testing.T) {
 	if !ok || !strings.HasPrefix(message, "bob@example.com\nInvitation to The acme people\n") || !strings.Contains(message, "alice (alice@example.com)") {
 		t.Fatalf("mail: %s", message)
 	}
-	s.browser().get(path).page(200, "bob@example.com")
+	s.browser().get(path).expectPage(200, "bob@example.com")
 }
 
-// Renewing an invitation again and again floods nobody's mail, and keeps nobody else from inviting them.
+// Renewing an invitation repeatedly sends few mails, and does not prevent others from inviting the same address.
 func TestMailIsBounded(t *testing.T) {
-	mail := &post{}
+	mail := &mailbox{}
 	s := newSite(t, func(o *http.Options) { o.Mail = mail })
-	alice, _ := s.enter("alice")
-	carol, _ := s.enter("carol")
+	alice, _ := s.signUp("alice")
+	carol, _ := s.signUp("carol")
 	s.workspace(alice, "acme")
 	s.workspace(carol, "other")
-	s.node.Server.MailsApart("bob@example.com", s.idOf("alice"), s.idOf("carol"))
+	s.node.Server.SeparateMailLimits("bob@example.com", s.idOf("alice"), s.idOf("carol"))
 	invite := func(key, slug string, status int) {
 		t.Helper()
-		wants(t, request(t, s.node.Server, "POST", "/v1/ws/"+slug+"/invites", key, `{"email":"bob@example.com"}`), status, "")
+		expect(t, request(t, s.node.Server, "POST", "/v1/ws/"+slug+"/invites", key, `{"email":"bob@example.com"}`), status, "")
 		s.tasksDone()
 	}
 	invite(alice, "acme", 201)
@@ -254,7 +254,7 @@ func TestMailIsBounded(t *testing.T) {
 	}
 	invite(alice, "acme", 429)
 	for range 10 {
-		invite(alice, "other", 404) // who may not invite uses nothing up
+		invite(alice, "other", 404) // a refused invitation does not count
 	}
 	invite(carol, "other", 201)
 	s.clock.advance(10 * time.Minute)
@@ -265,12 +265,12 @@ func TestMailIsBounded(t *testing.T) {
 	}
 }
 
-// Whoever stops to send while mail is under way has it sent all the same.
-func TestMailOutlivesWhoAskedForIt(t *testing.T) {
+// A mail is sent even if the client disconnects while the mail server is waiting.
+func TestMailIsSentAfterTheClientHasLeft(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	mail := lateMail{left: make(chan struct{}), sent: make(chan error, 1)}
 	s := newSite(t, func(o *http.Options) { o.Mail = mail })
-	key, _ := s.enter("alice")
+	key, _ := s.signUp("alice")
 	s.workspace(key, "acme")
 	r := httptest.NewRequestWithContext(ctx, "POST", "/v1/ws/acme/invites", strings.NewReader(`{"email":"bob@example.com"}`))
 	r.Header.Set("Authorization", "Bearer "+key)
@@ -288,7 +288,7 @@ func TestMailOutlivesWhoAskedForIt(t *testing.T) {
 	s.tasksDone()
 }
 
-// lateMail is sent once the client that asked for it has left.
+// lateMail sends a mail once the client has left.
 type lateMail struct {
 	left chan struct{}
 	sent chan error

@@ -21,14 +21,14 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// drip is a body that comes byte by byte. Where a server is to end it, no byte may come at that very instant: whether the
-// client then sees the answer or that it cannot write is anybody's guess.
-type drip struct {
+// slowBody is a body that arrives byte by byte. If the server is to end it, no byte may arrive at that very instant: the
+// client would see either the response or a write error.
+type slowBody struct {
 	bytes int
 	every time.Duration
 }
 
-func (d *drip) Read(p []byte) (int, error) {
+func (d *slowBody) Read(p []byte) (int, error) {
 	if d.bytes == 0 {
 		return 0, io.EOF
 	}
@@ -42,13 +42,13 @@ func TestUploadsLastAsLongAsBytesMove(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
 			n, err := io.Copy(io.Discard, r.Body)
-			time.Sleep(10 * time.Minute) // the drive's own work is not the client's fault
+			time.Sleep(10 * time.Minute) // time of the drive does not count
 			if err != nil || n != 60 || r.Context().Err() != nil {
 				t.Errorf("%d bytes, %v, %v", n, err, r.Context().Err())
 			}
 			w.WriteHeader(201)
 		}
-		if got := b.request("PUT", "/v1/ws/acme/drive/big", &drip{60, 30 * time.Second}); got.StatusCode != 201 {
+		if got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{60, 30 * time.Second}); got.StatusCode != 201 {
 			b.Errorf("%d", got.StatusCode)
 		}
 	})
@@ -62,7 +62,7 @@ func TestStalledUploadsEnd(t *testing.T) {
 			}
 			w.WriteHeader(400)
 		}
-		if got := b.request("PUT", "/v1/ws/acme/drive/big", &drip{3, 2 * time.Minute}); got.StatusCode != 400 {
+		if got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{3, 2 * time.Minute}); got.StatusCode != 400 {
 			b.Errorf("%d", got.StatusCode)
 		}
 	})
@@ -112,7 +112,7 @@ func TestStalledDownloadsEnd(t *testing.T) {
 func TestSlowBodiesAndHeads(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		began := time.Now()
-		got := b.request("POST", "/v1/workspaces", &drip{1 << 20, 700 * time.Millisecond}, "Content-Type", "application/json")
+		got := b.request("POST", "/v1/workspaces", &slowBody{1 << 20, 700 * time.Millisecond}, "Content-Type", "application/json")
 		if text := b.text(got); got.StatusCode != 400 || !strings.Contains(text, "could not be read") || time.Since(began) > 31*time.Second {
 			b.Errorf("%d %s after %v", got.StatusCode, text, time.Since(began))
 		}
@@ -129,7 +129,7 @@ func TestSlowBodiesAndHeads(t *testing.T) {
 	})
 }
 
-func TestAsksHaveADeadline(t *testing.T) {
+func TestRequestsHaveADeadline(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.world.before = func(ctx context.Context, c entity.Command) (proto.Message, error) {
 			if _, ok := c.Message.(*userv1.DescribeUser); ok {
@@ -154,25 +154,25 @@ func TestRequestsInFlight(t *testing.T) {
 		go func() { b.request("GET", "/v1/ws/acme/drive/a", nil).Body.Close(); close(done) }()
 		synctest.Wait()
 		refused := request(b, b.server, "GET", "/v1/whoami", b.key, "")
-		wants(b, refused, 503, `{"error":"unavailable","message":"the server is busy"}`)
+		expect(b, refused, 503, `{"error":"unavailable","message":"the server is busy"}`)
 		if refused.Header().Get("Retry-After") != "1" {
 			b.Errorf("%v", refused.Header())
 		}
-		stream := b.request("GET", events, nil) // streams have a limit of their own
+		stream := b.request("GET", events, nil) // streams have their own limit
 		stream.Body.Close()
 		close(release)
 		<-done
-		wants(b, request(b, b.server, "GET", "/v1/whoami", b.key, ""), 200, "")
+		expect(b, request(b, b.server, "GET", "/v1/whoami", b.key, ""), 200, "")
 	}, func(o *http.Options) { o.Limits.Requests = 1 })
 }
 
-// Who sends slowly what anybody may send keeps nobody out who has a credential.
-func TestStrangersLeaveRoom(t *testing.T) {
+// Slow requests without a credential do not use up the room of requests with one.
+func TestPublicRequestsLeaveRoomForOthers(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		done := make(chan struct{})
 		for range 2 {
 			go func() {
-				b.request("POST", "/oauth/token", &drip{1 << 10, 7 * time.Second}, "Content-Type", "application/x-www-form-urlencoded").Body.Close()
+				b.request("POST", "/oauth/token", &slowBody{1 << 10, 7 * time.Second}, "Content-Type", "application/x-www-form-urlencoded").Body.Close()
 				done <- struct{}{}
 			}()
 		}
@@ -184,7 +184,7 @@ func TestStrangersLeaveRoom(t *testing.T) {
 		}
 		<-done
 		<-done
-		wants(b, request(b, b.server, "GET", "/sign-in", "", ""), 200, "")
+		expect(b, request(b, b.server, "GET", "/sign-in", "", ""), 200, "")
 	}, func(o *http.Options) { o.Limits.Requests = 8 })
 }
 
@@ -208,7 +208,7 @@ func TestConnections(t *testing.T) {
 			more = append(more, c)
 		}
 		if _, err := more[39].Read(make([]byte, 1)); err != io.EOF {
-			b.Errorf("far too many: %v", err)
+			b.Errorf("connection far beyond the limit: %v", err)
 		}
 		for _, c := range append(more, idle) {
 			c.Close()
@@ -220,8 +220,8 @@ func TestConnections(t *testing.T) {
 	}, func(o *http.Options) { o.Limits.Connections = 1 })
 }
 
-// TestOperatorsGetIn has clients take every connection.
-func TestOperatorsGetIn(t *testing.T) {
+// TestOperatorsConnectBeyondTheLimit has clients take every connection.
+func TestOperatorsConnectBeyondTheLimit(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		operators := newPipes()
 		served := make(chan error, 1)
@@ -240,14 +240,14 @@ func TestOperatorsGetIn(t *testing.T) {
 		}
 		idle.Close()
 		synctest.Wait()
-		if got := b.request("GET", "/healthz", nil); got.StatusCode != 200 { // an operator takes no client's place
+		if got := b.request("GET", "/healthz", nil); got.StatusCode != 200 { // operators do not count
 			b.Errorf("%d", got.StatusCode)
 		}
 		c.Close()
 	}, func(o *http.Options) { o.Limits.Connections = 1 })
 }
 
-// exchange sends a request as it is and reads the head of the answer.
+// exchange sends a request as text and reads the head of the response.
 func exchange(b *bubble, c net.Conn, request string) *nethttp.Response {
 	b.Helper()
 	if _, err := io.WriteString(c, request); err != nil {
@@ -260,8 +260,9 @@ func exchange(b *bubble, c net.Conn, request string) *nethttp.Response {
 	return answer
 }
 
-// TestPromisedBodies has clients announce a body and send none: each is answered, and let go.
-func TestPromisedBodies(t *testing.T) {
+// TestAnnouncedBodiesThatNeverArrive has clients announce a body and send none: each gets a response, and its connection
+// ends.
+func TestAnnouncedBodiesThatNeverArrive(t *testing.T) {
 	const minute, request = time.Minute, 30 * time.Second
 	for _, test := range []struct {
 		name, line string
@@ -316,8 +317,8 @@ func TestPromisedBodies(t *testing.T) {
 	}
 }
 
-// TestBodiesThatComeLateForTheDrive has the drive refuse what is still on its way: the connection serves the next request.
-func TestBodiesThatComeLateForTheDrive(t *testing.T) {
+// TestBodyArrivesAfterTheRefusal has the drive refuse a body that is still arriving: the connection serves the next request.
+func TestBodyArrivesAfterTheRefusal(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
 			time.Sleep(10 * time.Minute)
@@ -345,8 +346,8 @@ func TestBodiesThatComeLateForTheDrive(t *testing.T) {
 	})
 }
 
-// TestReadingOnAfterTheEnd has a drive that asks for more of a body that it has closed, and then works for long.
-func TestReadingOnAfterTheEnd(t *testing.T) {
+// TestReadAfterCloseSetsNoDeadline has a drive that reads from a body after closing it, and then works for a long time.
+func TestReadAfterCloseSetsNoDeadline(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
 			r.Body.Close()
@@ -367,7 +368,7 @@ func TestReadingOnAfterTheEnd(t *testing.T) {
 }
 
 func TestHeadsTakeBoundedMemory(t *testing.T) {
-	s := newWorld().server(t)
+	s := newFakeEntities().server(t)
 	if n := s.Stats().MaxHeadBytes; n > 96<<20 {
 		t.Errorf("heads can take %d bytes", n)
 	}

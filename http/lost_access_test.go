@@ -22,8 +22,8 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// losses are the ways in which the editor of a scene loses the access to change its files, with the refusal that follows.
-var losses = []struct {
+// accessLosses are the ways in which the editor of a scene loses the access to change files, with the refusal that follows.
+var accessLosses = []struct {
 	name   string
 	lose   func(*scene)
 	status int
@@ -40,7 +40,7 @@ var losses = []struct {
 	{"disabled", func(sc *scene) { sc.ask(sc.t, entity.KindUser, sc.people["editor"].id, &userv1.Disable{}) }, 401, "unauthorized"},
 }
 
-// must sends a request of the owner that succeeds.
+// must sends a request of the owner and expects it to succeed.
 func (sc *scene) must(method, path, body string) {
 	sc.t.Helper()
 	if got := sc.drive(method, path, "owner", body); got.Code/100 != 2 {
@@ -48,7 +48,7 @@ func (sc *scene) must(method, path, body string) {
 	}
 }
 
-// drive sends a request below the workspace's address.
+// drive sends a request to a path below the workspace's.
 func (sc *scene) drive(method, path, as, body string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(sc.t.Context(), method, "/v1/ws/"+sc.slug+path, strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer "+sc.people[as].key)
@@ -63,14 +63,14 @@ func (sc *scene) drive(method, path, as, body string, headers ...string) *httpte
 	return w
 }
 
-// interrupted is a body during whose arrival something happens.
-type interrupted struct {
+// interruptedBody is a body that calls between while it arrives.
+type interruptedBody struct {
 	parts []string
 	// between is called before the last part is read.
 	between func()
 }
 
-func (b *interrupted) Read(p []byte) (int, error) {
+func (b *interruptedBody) Read(p []byte) (int, error) {
 	if len(b.parts) == 0 {
 		return 0, io.EOF
 	}
@@ -82,8 +82,8 @@ func (b *interrupted) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func TestAnUploadIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
-	for _, loss := range losses {
+func TestUploadIsAuthorizedAtItsEnd(t *testing.T) {
+	for _, loss := range accessLosses {
 		t.Run(loss.name, func(t *testing.T) {
 			b := newBoundary(t)
 			sc := b.scene(t, visitor{name: "editor"}, true)
@@ -93,11 +93,11 @@ func TestAnUploadIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
 				if path != "/drive/a.txt" {
 					lose = func() {}
 				}
-				r := httptest.NewRequestWithContext(t.Context(), "PUT", "/v1/ws/"+sc.slug+path, &interrupted{[]string{"over", "written"}, lose})
+				r := httptest.NewRequestWithContext(t.Context(), "PUT", "/v1/ws/"+sc.slug+path, &interruptedBody{[]string{"over", "written"}, lose})
 				r.Header.Set("Authorization", "Bearer "+sc.people["editor"].key)
 				w := httptest.NewRecorder()
 				sc.stage.node.Server.ServeHTTP(w, r)
-				sc.refused(t, path, server.Route{}, w, loss.status, loss.code)
+				sc.expectRefusal(t, path, server.Route{}, w, loss.status, loss.code)
 				if after := sc.drive("GET", "/file-activity/feed", "owner", "").Body.String(); after != before {
 					t.Errorf("%s: the feed was %s and is %s", path, before, after)
 				}
@@ -111,8 +111,8 @@ func TestAnUploadIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
 
 const takeLock = `<lockinfo xmlns="DAV:"><lockscope><exclusive/></lockscope><locktype><write/></locktype></lockinfo>`
 
-func TestALockEndsWithTheAccessOfItsMaker(t *testing.T) {
-	for _, loss := range losses[:2] {
+func TestLockEndsWithItsOwnersAccess(t *testing.T) {
+	for _, loss := range accessLosses[:2] {
 		t.Run(loss.name, func(t *testing.T) {
 			sc := newBoundary(t).scene(t, visitor{name: "editor"}, true)
 			if got := sc.drive("LOCK", "/drive/a.txt", "editor", takeLock); got.Code != 200 {
@@ -129,16 +129,16 @@ func TestALockEndsWithTheAccessOfItsMaker(t *testing.T) {
 	}
 }
 
-// A lock that is asked for before the access ends, and made after it, is not kept.
-func TestALockIsDecidedWithTheAccessAtItsEnd(t *testing.T) {
+// A lock that is requested before the access ends, and created after it, is not stored.
+func TestLockIsAuthorizedAtItsEnd(t *testing.T) {
 	for _, path := range []string{"/drive/a.txt", "/drive/new.txt"} {
 		sc := newBoundary(t).scene(t, visitor{name: "editor"}, true)
-		body := &interrupted{[]string{takeLock[:20], takeLock[20:]}, func() { losses[0].lose(sc) }}
+		body := &interruptedBody{[]string{takeLock[:20], takeLock[20:]}, func() { accessLosses[0].lose(sc) }}
 		r := httptest.NewRequestWithContext(t.Context(), "LOCK", "/v1/ws/"+sc.slug+path, body)
 		r.Header.Set("Authorization", "Bearer "+sc.people["editor"].key)
 		w := httptest.NewRecorder()
 		sc.stage.node.Server.ServeHTTP(w, r)
-		sc.refused(t, path, server.Route{}, w, 404, "not_found")
+		sc.expectRefusal(t, path, server.Route{}, w, 404, "not_found")
 		if got := sc.drive("PUT", path, "owner", "2"); got.Code/100 != 2 {
 			t.Errorf("the owner's upload: %d %s", got.Code, got.Body)
 		}
@@ -162,7 +162,7 @@ func TestOwnersBreakLocks(t *testing.T) {
 	}
 }
 
-// refuse has the credential or the workspace refuse from now on.
+// refuse makes the credential or the workspace refuse access from now on.
 func (b *bubble) refuse(how string) {
 	switch how {
 	case "revoked":
@@ -181,7 +181,7 @@ func (b *bubble) refuse(how string) {
 
 var refusals = map[string]int{"revoked": 401, "removed": 404}
 
-func TestAnUploadEndsWithTheAccess(t *testing.T) {
+func TestUploadEndsWithTheAccess(t *testing.T) {
 	for how, status := range refusals {
 		t.Run(how, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
@@ -196,7 +196,7 @@ func TestAnUploadEndsWithTheAccess(t *testing.T) {
 					lost = time.Now()
 					b.refuse(how)
 				}()
-				got := b.request("PUT", "/v1/ws/acme/drive/big", &drip{1000, 29 * time.Second})
+				got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{1000, 29 * time.Second})
 				if late := time.Since(lost); got.StatusCode != status || late > time.Second {
 					b.Errorf("%d after %v", got.StatusCode, late)
 				}
@@ -206,7 +206,7 @@ func TestAnUploadEndsWithTheAccess(t *testing.T) {
 	}
 }
 
-func TestADownloadEndsWithTheAccess(t *testing.T) {
+func TestDownloadEndsWithTheAccess(t *testing.T) {
 	for how := range refusals {
 		t.Run(how, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
@@ -241,7 +241,7 @@ func TestADownloadEndsWithTheAccess(t *testing.T) {
 	}
 }
 
-// What a workspace answers that says nothing of access ends no transfer.
+// Errors of a workspace that do not concern access end no transfer.
 func TestTransfersSurviveFailedLookups(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.world.drive = func(w nethttp.ResponseWriter, r *nethttp.Request) {
@@ -258,7 +258,7 @@ func TestTransfersSurviveFailedLookups(t *testing.T) {
 				return nil, entity.Errorf(entity.Unavailable, "busy")
 			}
 		}()
-		if got := b.request("PUT", "/v1/ws/acme/drive/big", &drip{60, 10 * time.Second}); got.StatusCode != 201 {
+		if got := b.request("PUT", "/v1/ws/acme/drive/big", &slowBody{60, 10 * time.Second}); got.StatusCode != 201 {
 			b.Errorf("%d", got.StatusCode)
 		}
 		synctest.Wait()

@@ -44,14 +44,14 @@ func (s *site) openTasks() (n int) {
 }
 
 func TestMailTasks(t *testing.T) {
-	t.Run("an invitation's mail is sent once the server takes it", func(t *testing.T) {
-		mail := &post{}
+	t.Run("a mail is retried until the server accepts it", func(t *testing.T) {
+		mail := &mailbox{}
 		mail.fail(errors.New("no such server"))
 		s := newSite(t, func(o *http.Options) { o.Mail = mail })
-		key, _ := s.enter("alice")
+		key, _ := s.signUp("alice")
 		s.workspace(key, "acme")
 		answer := request(t, s.node.Server, "POST", "/v1/ws/acme/invites", key, `{"email":"bob@example.com"}`)
-		wants(t, answer, 201, "bob@example.com")
+		expect(t, answer, 201, "bob@example.com")
 		if link := answer.Header().Get("Link"); link != "" || strings.Contains(answer.Body.String(), "/invitations/") {
 			t.Errorf("the inviter got the link %q: %s", link, answer.Body)
 		}
@@ -64,16 +64,16 @@ func TestMailTasks(t *testing.T) {
 			t.Errorf("mail: %q", sent)
 		}
 	})
-	t.Run("it is given up after a day", func(t *testing.T) {
-		mail := &post{}
+	t.Run("a mail is given up after a day", func(t *testing.T) {
+		mail := &mailbox{}
 		mail.fail(errors.New("no such server"))
 		s := newSite(t, func(o *http.Options) { o.Mail = mail })
-		key, _ := s.enter("alice")
+		key, _ := s.signUp("alice")
 		s.workspace(key, "acme")
-		wants(t, request(t, s.node.Server, "POST", "/v1/ws/acme/invites", key, `{"email":"bob@example.com"}`), 201, "")
+		expect(t, request(t, s.node.Server, "POST", "/v1/ws/acme/invites", key, `{"email":"bob@example.com"}`), 201, "")
 		s.clock.advance(24 * time.Hour)
 		s.tasksDone()
-		if sent := mail.sent(); len(sent) != 0 || !strings.Contains(s.said.String(), "a mail was given up") {
+		if sent := mail.sent(); len(sent) != 0 || !strings.Contains(s.said.String(), "gave up sending a mail") {
 			t.Errorf("mail: %q", sent)
 		}
 	})

@@ -11,14 +11,14 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// requests say how each operation is asked so that whoever is let in succeeds.
-var requests = map[string]func(*scene) asked{
+// requests has an example of each operation, which succeeds for callers with access.
+var requests = map[string]func(*scene) exampleRequest{
 	"GET /v1/whoami": fixed("/v1/whoami"),
-	"POST /v1/workspaces": func(sc *scene) asked {
-		return asked{target: "/v1/workspaces", body: fmt.Sprintf(`{"slug":"new%d","name":"New"}`, sc.stage.ids.Add(1))}
+	"POST /v1/workspaces": func(sc *scene) exampleRequest {
+		return exampleRequest{target: "/v1/workspaces", body: fmt.Sprintf(`{"slug":"new%d","name":"New"}`, sc.stage.ids.Add(1))}
 	},
-	"PATCH /v1/workspaces/{workspaceSlug}": func(sc *scene) asked {
-		return asked{
+	"PATCH /v1/workspaces/{workspaceSlug}": func(sc *scene) exampleRequest {
+		return exampleRequest{
 			target: "/v1/workspaces/" + sc.slug,
 			body:   fmt.Sprintf(`{"slug":"moved%d","publicUrlBreakAcknowledged":true}`, sc.stage.ids.Add(1)),
 		}
@@ -33,17 +33,17 @@ var requests = map[string]func(*scene) asked{
 	"GET /v1/ws/{workspaceSlug}/telemetry":        inSpace("/telemetry", ""),
 	"GET /v1/ws/{workspaceSlug}/invites":          inSpace("/invites", ""),
 	"POST /v1/ws/{workspaceSlug}/invites":         inSpace("/invites", `{"email":"somebody@example.com"}`),
-	"DELETE /v1/ws/{workspaceSlug}/invites/{inviteId}": func(sc *scene) asked {
-		return asked{target: sc.space("/invites/" + sc.invitation)}
+	"DELETE /v1/ws/{workspaceSlug}/invites/{inviteId}": func(sc *scene) exampleRequest {
+		return exampleRequest{target: sc.space("/invites/" + sc.invitation)}
 	},
-	"POST /v1/ws/{workspaceSlug}/anchors/{anchorId}/reanchor": func(sc *scene) asked {
-		return asked{target: sc.space("/anchors/" + sc.anchor + "/reanchor"), body: `{"path":"b.txt"}`}
+	"POST /v1/ws/{workspaceSlug}/anchors/{anchorId}/reanchor": func(sc *scene) exampleRequest {
+		return exampleRequest{target: sc.space("/anchors/" + sc.anchor + "/reanchor"), body: `{"path":"b.txt"}`}
 	},
-	"PATCH /v1/ws/{workspaceSlug}/members/{userId}": func(sc *scene) asked {
-		return asked{target: sc.space("/members/" + sc.people["target"].id), body: `{"role":"viewer"}`}
+	"PATCH /v1/ws/{workspaceSlug}/members/{userId}": func(sc *scene) exampleRequest {
+		return exampleRequest{target: sc.space("/members/" + sc.people["target"].id), body: `{"role":"viewer"}`}
 	},
-	"DELETE /v1/ws/{workspaceSlug}/members/{userId}": func(sc *scene) asked {
-		return asked{target: sc.space("/members/" + sc.people["target"].id)}
+	"DELETE /v1/ws/{workspaceSlug}/members/{userId}": func(sc *scene) exampleRequest {
+		return exampleRequest{target: sc.space("/members/" + sc.people["target"].id)}
 	},
 
 	"GET /v1/user/profile":       fixed("/v1/user/profile"),
@@ -53,35 +53,35 @@ var requests = map[string]func(*scene) asked{
 	"GET /v1/user/oauth-grants":  fixed("/v1/user/oauth-grants"),
 	"GET /v1/user/sync-machines": fixed("/v1/user/sync-machines"),
 	"GET /v1/user/invitations":   fixed("/v1/user/invitations"),
-	"DELETE /v1/user/api-keys/{keyId}": func(sc *scene) asked {
-		return asked{target: "/v1/user/api-keys/" + sc.ownKey()}
+	"DELETE /v1/user/api-keys/{keyId}": func(sc *scene) exampleRequest {
+		return exampleRequest{target: "/v1/user/api-keys/" + sc.ownKey()}
 	},
-	"DELETE /v1/user/oauth-grants/{grantId}": func(sc *scene) asked {
-		return asked{target: "/v1/user/oauth-grants/" + sc.ownGrant()}
+	"DELETE /v1/user/oauth-grants/{grantId}": func(sc *scene) exampleRequest {
+		return exampleRequest{target: "/v1/user/oauth-grants/" + sc.ownGrant()}
 	},
-	"POST /v1/user/sync-machines": func(*scene) asked {
-		return asked{target: "/v1/user/sync-machines", body: fmt.Sprintf(`{"name":"laptop","syncDeviceId":%q}`, newDevice())}
+	"POST /v1/user/sync-machines": func(*scene) exampleRequest {
+		return exampleRequest{target: "/v1/user/sync-machines", body: fmt.Sprintf(`{"name":"laptop","syncDeviceId":%q}`, newDevice())}
 	},
-	"DELETE /v1/user/sync-machines/{machineId}": func(sc *scene) asked {
-		return asked{target: "/v1/user/sync-machines/" + sc.ownMachine()}
+	"DELETE /v1/user/sync-machines/{machineId}": func(sc *scene) exampleRequest {
+		return exampleRequest{target: "/v1/user/sync-machines/" + sc.ownMachine()}
 	},
-	"POST /v1/user/invitations/{inviteId}/accept": func(sc *scene) asked {
-		return asked{target: "/v1/user/invitations/" + sc.addressed() + "/accept"}
+	"POST /v1/user/invitations/{inviteId}/accept": func(sc *scene) exampleRequest {
+		return exampleRequest{target: "/v1/user/invitations/" + sc.addressed() + "/accept"}
 	},
 
 	"GET /account": fixed("/account"),
-	"POST /account/sessions/{sessionId}/end": func(sc *scene) asked {
-		return asked{target: "/account/sessions/" + sc.ownSession() + "/end"}
+	"POST /account/sessions/{sessionId}/end": func(sc *scene) exampleRequest {
+		return exampleRequest{target: "/account/sessions/" + sc.ownSession() + "/end"}
 	},
-	"POST /account/grants/{grantId}/revoke": func(sc *scene) asked {
-		return asked{target: "/account/grants/" + sc.ownGrant() + "/revoke"}
+	"POST /account/grants/{grantId}/revoke": func(sc *scene) exampleRequest {
+		return exampleRequest{target: "/account/grants/" + sc.ownGrant() + "/revoke"}
 	},
 
 	"POST /account/keys": fixedForm("/account/keys", "name=laptop&lasts=30", ""),
-	"POST /account/keys/{keyId}/revoke": func(sc *scene) asked {
-		return asked{target: "/account/keys/" + sc.ownKey() + "/revoke"}
+	"POST /account/keys/{keyId}/revoke": func(sc *scene) exampleRequest {
+		return exampleRequest{target: "/account/keys/" + sc.ownKey() + "/revoke"}
 	},
-	// None of them has a password: who is let in is told so.
+	// None of the accounts has a password, so callers with access get this refusal.
 	"POST /account/password": fixedForm("/account/password", "current=guess", "The password is wrong."),
 
 	"GET /v1/ws/{workspaceSlug}/file-activity":                inSpace("/file-activity?path=a.txt", ""),
@@ -106,7 +106,7 @@ var requests = map[string]func(*scene) asked{
 	"COPY /v1/ws/{workspaceSlug}/drive/{path}":      toOther,
 	"MOVE /v1/ws/{workspaceSlug}/drive/{path}":      toOther,
 	"UNLOCK /v1/ws/{workspaceSlug}/drive/{path}":    unlocked,
-	// The root cannot be made, moved, removed or written: who is let in is told so by WebDAV itself.
+	// WebDAV itself refuses to create, move, remove or write the root.
 	"PUT /v1/ws/{workspaceSlug}/drive":       onRoot("the path is a folder"),
 	"DELETE /v1/ws/{workspaceSlug}/drive":    onRoot("root cannot be changed"),
 	"MKCOL /v1/ws/{workspaceSlug}/drive":     onRoot("the path already exists"),
@@ -124,23 +124,23 @@ const (
 
 func (sc *scene) space(suffix string) string { return "/v1/ws/" + sc.slug + suffix }
 
-func fixed(target string) func(*scene) asked {
-	return func(*scene) asked { return asked{target: target} }
+func fixed(target string) func(*scene) exampleRequest {
+	return func(*scene) exampleRequest { return exampleRequest{target: target} }
 }
 
-func fixedBody(target, body string) func(*scene) asked {
-	return func(*scene) asked { return asked{target: target, body: body} }
+func fixedBody(target, body string) func(*scene) exampleRequest {
+	return func(*scene) exampleRequest { return exampleRequest{target: target, body: body} }
 }
 
-func fixedForm(target, body, told string) func(*scene) asked {
-	return func(*scene) asked {
-		return asked{target: target, body: body, headers: headers{"Content-Type": "application/x-www-form-urlencoded"}, told: told}
+func fixedForm(target, body, told string) func(*scene) exampleRequest {
+	return func(*scene) exampleRequest {
+		return exampleRequest{target: target, body: body, headers: headers{"Content-Type": "application/x-www-form-urlencoded"}, refusal: told}
 	}
 }
 
-func inSpace(suffix, body string, header ...string) func(*scene) asked {
-	return func(sc *scene) asked {
-		in := asked{target: sc.space(suffix), body: body, headers: headers{}}
+func inSpace(suffix, body string, header ...string) func(*scene) exampleRequest {
+	return func(sc *scene) exampleRequest {
+		in := exampleRequest{target: sc.space(suffix), body: body, headers: headers{}}
 		for i := 0; i < len(header); i += 2 {
 			in.headers[header[i]] = header[i+1]
 		}
@@ -148,24 +148,24 @@ func inSpace(suffix, body string, header ...string) func(*scene) asked {
 	}
 }
 
-func toOther(sc *scene) asked {
-	return asked{target: sc.space("/drive/a.txt"), headers: headers{"Destination": sc.space("/drive/c.txt")}}
+func toOther(sc *scene) exampleRequest {
+	return exampleRequest{target: sc.space("/drive/a.txt"), headers: headers{"Destination": sc.space("/drive/c.txt")}}
 }
 
-func onRoot(told string) func(*scene) asked {
-	return func(sc *scene) asked {
-		return asked{target: sc.space("/drive"), headers: headers{"Destination": sc.space("/drive/c")}, told: told}
+func onRoot(told string) func(*scene) exampleRequest {
+	return func(sc *scene) exampleRequest {
+		return exampleRequest{target: sc.space("/drive"), headers: headers{"Destination": sc.space("/drive/c")}, refusal: told}
 	}
 }
 
-// unlocked ends a lock that the owner has just taken, where the workspace takes one.
-func unlocked(sc *scene) asked {
+// unlocked ends a lock that the owner has just taken, if the workspace allows that.
+func unlocked(sc *scene) exampleRequest {
 	r := request(sc.t, sc.stage.node.Server, "LOCK", sc.space("/drive/a.txt"), sc.people["owner"].key, lockBody, "Content-Type", "application/xml")
-	return asked{target: sc.space("/drive/a.txt"), headers: headers{"Lock-Token": r.Header().Get("Lock-Token")}, told: "made by someone else"}
+	return exampleRequest{target: sc.space("/drive/a.txt"), headers: headers{"Lock-Token": r.Header().Get("Lock-Token")}, refusal: "made by someone else"}
 }
 
-// self is the person behind the visitor, or for visitors without one somebody.
-func (sc *scene) self() somebody {
+// self returns the account behind the visitor, or the account host if there is none.
+func (sc *scene) self() account {
 	if who, ok := sc.people[sc.as]; ok {
 		return who
 	}
@@ -201,7 +201,7 @@ func (sc *scene) ownMachine() string {
 	return id
 }
 
-// addressed is an invitation of another workspace to the person behind the visitor.
+// addressed returns an invitation from another workspace to the account behind the visitor.
 func (sc *scene) addressed() string {
 	id, invitation, host := sc.host(sc.t), sc.stage.newID("inv_"), sc.people["host"]
 	email := sc.self().email
@@ -216,7 +216,7 @@ func (sc *scene) addressed() string {
 	return invitation
 }
 
-// newDevice is a sync device's id that no other has.
+// newDevice returns a new id of a sync device.
 func newDevice() string {
 	random := make([]byte, 35)
 	rand.Read(random)

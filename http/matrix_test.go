@@ -11,50 +11,51 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 )
 
-// What decisions (section 2) give each role, written down a second time: what the platform uses must agree with it.
+// roleCapabilities is a second copy of the capabilities of each role (section 2 of the decisions): the platform's table must
+// agree with it.
 var roleCapabilities = map[string][]string{
 	"owner":  strings.Fields("admin files:read files:write memory sessions agents services integrations apps share publish members"),
 	"editor": strings.Fields("files:read files:write memory sessions agents services integrations apps share publish members"),
 	"viewer": strings.Fields("files:read sessions apps"),
 }
 
-// visitor is one column of the matrix: a credential in a state.
+// visitor is a column of the matrix: a credential in a state.
 type visitor struct {
 	name string
-	// role is that of the person behind it in the workspace; empty: none.
+	// role is the role of the account behind the credential in the workspace; "": it is not a member.
 	role string
-	// human credentials are a person's own identity.
-	human bool
-	// void credentials open nothing.
-	void bool
-	// granted, where not nil, is what an app or OAuth client was granted.
+	// isHuman: the credential is a person's own identity.
+	isHuman bool
+	// isInvalid: the credential is missing, unknown, expired or revoked.
+	isInvalid bool
+	// granted are the capabilities granted to an app or OAuth client; nil: all.
 	granted []string
-	// suspended has the workspace suspended.
-	suspended bool
-	// impersonated credentials may not change how their person gets in.
-	impersonated bool
-	credential   func(*scene) headers
+	// isSuspended: the workspace is suspended.
+	isSuspended bool
+	// isImpersonated: the credential may not change how its person signs in.
+	isImpersonated bool
+	credential     func(*scene) headers
 }
 
 type headers map[string]string
 
 var visitors = []visitor{
-	{name: "nobody", void: true, credential: func(*scene) headers { return nil }},
-	{name: "a malformed key", void: true, credential: func(*scene) headers { return bearer("atl_nonsense") }},
-	{name: "an unknown key", void: true, credential: (*scene).unknownKey},
-	{name: "an expired key", void: true, credential: (*scene).expiredKey},
-	{name: "a revoked key", void: true, credential: (*scene).revokedKey},
-	{name: "a disabled owner", void: true, credential: (*scene).disabledKey},
-	{name: "a session's key as a bearer", void: true, credential: (*scene).sessionAsBearer},
-	{name: "outsider", human: true, credential: person("outsider")},
-	{name: "owner", role: "owner", human: true, credential: person("owner")},
-	{name: "editor", role: "editor", human: true, credential: person("editor")},
-	{name: "viewer", role: "viewer", human: true, credential: person("viewer")},
-	{name: "removed", human: true, credential: person("removed")},
-	{name: "owner in a browser", role: "owner", human: true, credential: (*scene).cookie},
-	{name: "owner, impersonated", role: "owner", human: true, impersonated: true, credential: (*scene).impersonation},
-	{name: "owner, suspended", role: "owner", human: true, suspended: true, credential: person("owner")},
-	{name: "editor, suspended", role: "editor", human: true, suspended: true, credential: person("editor")},
+	{name: "nobody", isInvalid: true, credential: func(*scene) headers { return nil }},
+	{name: "a malformed key", isInvalid: true, credential: func(*scene) headers { return bearer("atl_nonsense") }},
+	{name: "an unknown key", isInvalid: true, credential: (*scene).unknownKey},
+	{name: "an expired key", isInvalid: true, credential: (*scene).expiredKey},
+	{name: "a revoked key", isInvalid: true, credential: (*scene).revokedKey},
+	{name: "a disabled owner", isInvalid: true, credential: (*scene).disabledKey},
+	{name: "a session's key as a bearer", isInvalid: true, credential: (*scene).sessionAsBearer},
+	{name: "outsider", isHuman: true, credential: person("outsider")},
+	{name: "owner", role: "owner", isHuman: true, credential: person("owner")},
+	{name: "editor", role: "editor", isHuman: true, credential: person("editor")},
+	{name: "viewer", role: "viewer", isHuman: true, credential: person("viewer")},
+	{name: "removed", isHuman: true, credential: person("removed")},
+	{name: "owner in a browser", role: "owner", isHuman: true, credential: (*scene).cookie},
+	{name: "owner, impersonated", role: "owner", isHuman: true, isImpersonated: true, credential: (*scene).impersonation},
+	{name: "owner, suspended", role: "owner", isHuman: true, isSuspended: true, credential: person("owner")},
+	{name: "editor, suspended", role: "editor", isHuman: true, isSuspended: true, credential: person("editor")},
 	{name: "app with everything", role: "owner", granted: without("admin"), credential: app("owner", everything...)},
 	{name: "app with files:read", role: "owner", granted: []string{"files:read"}, credential: app("owner", "files:read")},
 	{name: "app of a viewer", role: "viewer", granted: without("admin"), credential: app("viewer", everything...)},
@@ -63,12 +64,12 @@ var visitors = []visitor{
 	{name: "oauth with everything", role: "owner", granted: everything, credential: oauth("owner", everything...)},
 	{name: "oauth with members", role: "owner", granted: []string{"members"}, credential: oauth("owner", "members")},
 	{name: "oauth with files:read", role: "editor", granted: []string{"files:read"}, credential: oauth("editor", "files:read")},
-	{name: "oauth with nothing of use", role: "owner", granted: []string{"memory"}, credential: oauth("owner", "memory")},
+	{name: "oauth with memory only", role: "owner", granted: []string{"memory"}, credential: oauth("owner", "memory")},
 	{name: "oauth of a viewer", role: "viewer", granted: everything, credential: oauth("viewer", everything...)},
-	{name: "revoked oauth", void: true, credential: (*scene).revokedGrant},
-	{name: "oauth for another resource", void: true, credential: (*scene).foreignGrant},
+	{name: "revoked oauth", isInvalid: true, credential: (*scene).revokedGrant},
+	{name: "oauth for another resource", isInvalid: true, credential: (*scene).foreignGrant},
 	{name: "computer", role: "editor", credential: (*scene).computer},
-	{name: "another's computer", credential: (*scene).foreignComputer},
+	{name: "computer of another workspace", credential: (*scene).foreignComputer},
 }
 
 var everything = roleCapabilities["owner"]
@@ -77,17 +78,18 @@ func without(capability string) []string {
 	return slices.DeleteFunc(slices.Clone(everything), func(c string) bool { return c == capability })
 }
 
-// verdict is what the specification and decisions say of a visitor and an operation: 0 lets in.
-func verdict(v visitor, r server.Route) (status int, code string) {
+// expectedRefusal returns the refusal of an operation for a visitor, according to the specification and the decisions; 0: it
+// is allowed.
+func expectedRefusal(v visitor, r server.Route) (status int, code string) {
 	need, inWorkspace := needOf(r.Scope)
 	switch {
-	case v.void && isPage(r):
+	case v.isInvalid && isPage(r):
 		return 303, "/sign-in"
-	case v.void:
+	case v.isInvalid:
 		return 401, "unauthorized"
-	case r.Scope == "human" && !v.human, humansOnly[operationOf(r)] && !v.human:
+	case r.Scope == "human" && !v.isHuman, humansOnly[operationOf(r)] && !v.isHuman:
 		return 403, "forbidden"
-	case v.impersonated && outlives[operationOf(r)]:
+	case v.isImpersonated && refusedToImpersonation[operationOf(r)]:
 		return 403, "forbidden"
 	case !inWorkspace:
 		return 0, ""
@@ -99,7 +101,7 @@ func verdict(v visitor, r server.Route) (status int, code string) {
 		return 0, ""
 	case v.role == "viewer":
 		return 403, "forbidden"
-	case v.suspended && !strings.HasSuffix(r.Path, "/admin/suspension"):
+	case v.isSuspended && !strings.HasSuffix(r.Path, "/admin/suspension"):
 		return 403, "workspace_suspended"
 	}
 	return 0, ""
@@ -127,34 +129,35 @@ func isPage(r server.Route) bool { return !strings.HasPrefix(r.Path, "/v1/") }
 
 func operationOf(r server.Route) string { return r.Method + " " + r.Path }
 
-// humansOnly are operations of the scope api_key that only a whole person can use: what they make belongs to one.
+// humansOnly are operations of the scope api_key that only people can use, because they create things that belong to a
+// person.
 var humansOnly = map[string]bool{"POST /v1/workspaces": true}
 
-// outlives are what an impersonation is refused, since it would outlive it.
-var outlives = map[string]bool{
+// refusedToImpersonation are operations with an effect that would outlast an impersonation.
+var refusedToImpersonation = map[string]bool{
 	"POST /v1/user/api-keys": true, "POST /account/sessions/{sessionId}/end": true, "POST /account/keys": true, "POST /account/password": true,
 }
 
-// TestAccess walks every operation of the table with every visitor. An operation that it has no request for fails it.
+// TestAccess sends every operation of the table as every visitor. It fails for an operation without an example in requests.
 func TestAccess(t *testing.T) { checkAccess(t, newBoundary(t)) }
 
-// TestAccessInSplitMode checks the same while partitions move between two actor systems.
+// TestAccessInSplitMode does the same while partitions move between two actor systems.
 func TestAccessInSplitMode(t *testing.T) { checkAccess(t, newBoundaryOn(t, newSplitStage(t))) }
 
 func checkAccess(t *testing.T, b *boundary) {
 	t.Helper()
 	table := b.stage.node.Server.Routes()
-	slices.SortStableFunc(table, func(a, b server.Route) int { // a person of many workspaces is told of in each
+	slices.SortStableFunc(table, func(a, b server.Route) int { // operations outside workspaces first: they slow down with the number of workspaces
 		return cmp.Compare(len(a.Scope), len(b.Scope))
 	})
 	for _, r := range table {
 		operation := operationOf(r)
 		if r.Scope == "public" || r.Scope == "probe" {
-			continue // anybody's
+			continue // needs no credential
 		}
 		made, known := requests[operation]
 		if !known {
-			t.Errorf("%s is not known: say in requests how it is asked", operation)
+			t.Errorf("%s has no example: add one to requests", operation)
 			continue
 		}
 		t.Run(operation, func(t *testing.T) {
@@ -165,15 +168,15 @@ func checkAccess(t *testing.T, b *boundary) {
 	}
 	for operation := range requests {
 		if !slices.ContainsFunc(table, func(r server.Route) bool { return operationOf(r) == operation }) {
-			t.Errorf("%s is no operation", operation)
+			t.Errorf("%s is in requests, but is not an operation", operation)
 		}
 	}
 }
 
-// visit sends a request that is right, and where the operation takes a body one that is not, which nobody may be told
-// who is not let in.
-func (b *boundary) visit(t *testing.T, r server.Route, made func(*scene) asked, v visitor) {
-	status, code := verdict(v, r)
+// visit sends a valid request and, if the operation has a body, an invalid one. Visitors without access must get the same
+// refusal for both.
+func (b *boundary) visit(t *testing.T, r server.Route, made func(*scene) exampleRequest, v visitor) {
+	status, code := expectedRefusal(v, r)
 	_, inWorkspace := needOf(r.Scope)
 	sc := b.scene(t, v, inWorkspace && status == 0 && changes(r.Method))
 	in := made(sc)
@@ -183,7 +186,7 @@ func (b *boundary) visit(t *testing.T, r server.Route, made func(*scene) asked, 
 		for _, wrong := range []string{"{", `{"unknown":1}`} {
 			got := sc.send(r, in, credential, wrong)
 			if status != 0 {
-				sc.refused(t, name+", with "+wrong, r, got, status, code)
+				sc.expectRefusal(t, name+", with "+wrong, r, got, status, code)
 			} else if got.Code != nethttp.StatusBadRequest {
 				t.Errorf("%s, with %s: %d %s, want 400", name, wrong, got.Code, got.Body)
 			}
@@ -191,9 +194,9 @@ func (b *boundary) visit(t *testing.T, r server.Route, made func(*scene) asked, 
 	}
 	got := sc.send(r, in, credential, in.body)
 	switch {
-	case status == 0 && got.Code >= 400 && (in.told == "" || !strings.Contains(got.Body.String(), in.told)):
-		t.Errorf("%s: %d %s, want it to be let in", name, got.Code, got.Body)
+	case status == 0 && got.Code >= 400 && (in.refusal == "" || !strings.Contains(got.Body.String(), in.refusal)):
+		t.Errorf("%s: %d %s, want it to be allowed", name, got.Code, got.Body)
 	case status != 0:
-		sc.refused(t, name, r, got, status, code)
+		sc.expectRefusal(t, name, r, got, status, code)
 	}
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/atelier-run/atelier/http"
 )
 
-// However many addresses somebody has, they have only so much written down.
-func TestRegistrationsAreBoundedInAll(t *testing.T) {
+// Registrations are limited for all addresses together, so that a client with many addresses cannot store any number of
+// them.
+func TestRegistrationsHaveALimitForAllAddresses(t *testing.T) {
 	s := newSite(t, func(o *http.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} })
 	register := func(from string) int {
 		r := httptest.NewRequest("POST", "/oauth/register", strings.NewReader("{}"))

@@ -14,66 +14,66 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// vouches has the provider say of whoever visits that an address is theirs.
-func (p *idp) vouches(name, subject string) {
+// asserts makes the provider assert that each visitor owns an email address.
+func (p *idp) asserts(name, subject string) {
 	p.claims = map[string]any{"email": name + "@example.com", "email_verified": true, "sub": subject}
 }
 
-// through is a way in at the provider, up to where the browser comes back from it.
-func (b *browser) through(p *idp) (back string) {
+// signInAtProvider goes to the provider and returns the URL by which the browser comes back.
+func (b *browser) signInAtProvider(p *idp) (back string) {
 	b.Helper()
 	return p.visit(b.get("/sign-in/oidc").to)
 }
 
 const otherAccount = "Another account of the identity provider has signed in with this address before; ask an operator to unlink it."
 
-func TestProviderIsHeldToTheSubject(t *testing.T) {
+func TestProviderCannotChangeTheSubject(t *testing.T) {
 	p, s := newProvided(t)
 	s.person("alice")
 	first := s.browser()
-	p.vouches("alice", "one")
-	first.get(first.through(p)).leads("/account")
+	p.asserts("alice", "one")
+	first.get(first.signInAtProvider(p)).expectRedirect("/account")
 	again := s.browser()
-	again.get(again.through(p)).leads("/account")
+	again.get(again.signInAtProvider(p)).expectRedirect("/account")
 
 	heir := s.browser()
-	p.vouches("alice", "two")
-	if refused := heir.get(heir.through(p)).page(403, "This is not allowed", otherAccount); refused.cookie("atelier") != nil {
-		t.Error("and is signed in")
+	p.asserts("alice", "two")
+	if refused := heir.get(heir.signInAtProvider(p)).expectPage(403, "Not allowed", otherAccount); refused.cookie("atelier") != nil {
+		t.Error("the refused visitor is signed in")
 	}
-	heir.get("/account").leads("/sign-in?next=%2Faccount")
-	if said := s.said.String(); !strings.Contains(said, "is not let in") || !strings.Contains(said, p.live.URL) || !strings.Contains(said, "subject=two") {
+	heir.get("/account").expectRedirect("/sign-in?next=%2Faccount")
+	if said := s.said.String(); !strings.Contains(said, "refused a sign-in") || !strings.Contains(said, p.live.URL) || !strings.Contains(said, "subject=two") {
 		t.Errorf("the log says %q", said)
 	}
-	p.vouches("alice", "one")
+	p.asserts("alice", "one")
 	third := s.browser()
-	third.get(third.through(p)).leads("/account")
-	third.get("/account").page(200, "alice@example.com")
-	first.get("/account").page(200, "alice@example.com")
+	third.get(third.signInAtProvider(p)).expectRedirect("/account")
+	third.get("/account").expectPage(200, "alice@example.com")
+	first.get("/account").expectPage(200, "alice@example.com")
 }
 
-// Who is signed in as somebody else stays so when the provider's account is refused, and not when it is let in.
+// A refused sign-in leaves the browser's session of another account as it is; a successful one replaces it.
 func TestProviderReplacesTheBrowsersSession(t *testing.T) {
 	p, s := newProvided(t)
 	s.person("alice")
 	elsewhere := s.browser()
-	p.vouches("alice", "one")
-	elsewhere.get(elsewhere.through(p)).leads("/account")
-	_, b := s.enter("bob")
-	p.vouches("alice", "two")
-	b.get(b.through(p)).page(403, otherAccount)
-	b.get("/account").page(200, "bob@example.com")
+	p.asserts("alice", "one")
+	elsewhere.get(elsewhere.signInAtProvider(p)).expectRedirect("/account")
+	_, b := s.signUp("bob")
+	p.asserts("alice", "two")
+	b.get(b.signInAtProvider(p)).expectPage(403, otherAccount)
+	b.get("/account").expectPage(200, "bob@example.com")
 	before := b.headerOf("atelier")
-	p.vouches("alice", "one")
-	b.get(b.through(p)).leads("/account")
-	b.get("/account").page(200, "alice@example.com")
+	p.asserts("alice", "one")
+	b.get(b.signInAtProvider(p)).expectRedirect("/account")
+	b.get("/account").expectPage(200, "alice@example.com")
 	stale := s.browser()
 	stale.client.Jar = nil
 	stale.headers["Cookie"] = before
-	stale.get("/account").leads("/sign-in?next=%2Faccount")
+	stale.get("/account").expectRedirect("/sign-in?next=%2Faccount")
 }
 
-// headerOf is a cookie of the browser as it is sent.
+// headerOf returns a cookie of the browser as it is sent.
 func (b *browser) headerOf(name string) string {
 	b.Helper()
 	for _, cookie := range b.client.Jar.Cookies(b.get("/sign-in").Request.URL) {
@@ -85,14 +85,14 @@ func (b *browser) headerOf(name string) string {
 	return ""
 }
 
-// After unlink the sessions are over, and who signs in next is linked, once and for all again.
+// Unlinking ends the sessions, and the next subject that signs in is linked.
 func TestUnlink(t *testing.T) {
 	p, s := newProvided(t)
 	key := s.person("alice")
 	s.workspace(key, "acme")
 	first := s.browser()
-	p.vouches("alice", "one")
-	first.get(first.through(p)).leads("/account")
+	p.asserts("alice", "one")
+	first.get(first.signInAtProvider(p)).expectRedirect("/account")
 	stream, err := first.client.Get(s.live.URL + "/v1/ws/acme/file-activity/events")
 	if err != nil || stream.StatusCode != 200 {
 		t.Fatalf("%v, %v", stream, err)
@@ -101,45 +101,45 @@ func TestUnlink(t *testing.T) {
 	for range 2 {
 		s.unlink("alice")
 	}
-	if _, err := io.Copy(io.Discard, stream.Body); err != nil { // its end is the test
+	if _, err := io.Copy(io.Discard, stream.Body); err != nil { // the stream must end
 		t.Error(err)
 	}
-	first.get("/account").leads("/sign-in?next=%2Faccount")
-	wants(t, request(t, s.node.Server, "GET", "/v1/whoami", key, ""), 200, "alice@example.com")
+	first.get("/account").expectRedirect("/sign-in?next=%2Faccount")
+	expect(t, request(t, s.node.Server, "GET", "/v1/whoami", key, ""), 200, "alice@example.com")
 
 	second := s.browser()
-	p.vouches("alice", "two")
-	second.get(second.through(p)).leads("/account")
-	second.get("/account").page(200, "alice@example.com")
-	p.vouches("alice", "one")
-	first.get(first.through(p)).page(403, otherAccount)
+	p.asserts("alice", "two")
+	second.get(second.signInAtProvider(p)).expectRedirect("/account")
+	second.get("/account").expectPage(200, "alice@example.com")
+	p.asserts("alice", "one")
+	first.get(first.signInAtProvider(p)).expectPage(403, otherAccount)
 	log := request(t, s.node.Server.Admin(), "GET", "/admin/audit", "", "").Body.String()
 	if strings.Count(log, `"user.identity_linked"`) != 2 || strings.Count(log, `"user.identities_unlinked"`) != 1 || !strings.Contains(log, p.live.URL) {
 		t.Errorf("the log has %s", log)
 	}
-	wants(t, request(t, s.node.Server.Admin(), "PATCH", "/admin/users", "", `{"email":"nobody@example.com","unlinked":true}`), 404, "")
+	expect(t, request(t, s.node.Server.Admin(), "PATCH", "/admin/users", "", `{"email":"nobody@example.com","unlinked":true}`), 404, "")
 }
 
 func (s *site) unlink(name string) {
 	s.Helper()
 	answer := request(s, s.node.Server.Admin(), "PATCH", "/admin/users", "", `{"email":"`+name+`@example.com","unlinked":true}`)
-	wants(s, answer, 200, `"email":"`+name+`@example.com"`)
+	expect(s, answer, 200, `"email":"`+name+`@example.com"`)
 }
 
-// A disabled person is linked to nobody: who is let in after that is the first.
-func TestProviderLinksNobodyWhoIsDisabled(t *testing.T) {
+// A disabled account is not linked; the first sign-in after it is enabled links it.
+func TestProviderLinksNoDisabledAccount(t *testing.T) {
 	p, s := newProvided(t)
 	s.person("alice")
 	s.change("alice", &userv1.Disable{})
 	b := s.browser()
-	p.vouches("alice", "one")
-	b.get(b.through(p)).page(403, "ask to be invited")
+	p.asserts("alice", "one")
+	b.get(b.signInAtProvider(p)).expectPage(403, "ask a member of a workspace")
 	s.change("alice", &userv1.Enable{})
-	p.vouches("alice", "two")
-	b.get(b.through(p)).leads("/account")
+	p.asserts("alice", "two")
+	b.get(b.signInAtProvider(p)).expectRedirect("/account")
 }
 
-// Of two accounts of the provider that come at once, one is let in and stays the one.
+// Of two concurrent sign-ins by different subjects, one succeeds and stays linked.
 func TestProviderRace(t *testing.T) {
 	p, s := newProvided(t)
 	s.person("alice")
@@ -148,11 +148,11 @@ func TestProviderRace(t *testing.T) {
 		var browsers [2]*browser
 		var backs [2]string
 		for i, subject := range []string{"one", "two"} {
-			p.vouches("alice", subject)
+			p.asserts("alice", subject)
 			browsers[i] = s.browser()
-			backs[i] = browsers[i].through(p)
+			backs[i] = browsers[i].signInAtProvider(p)
 		}
-		var answers [2]*sight
+		var answers [2]*pageResponse
 		var both sync.WaitGroup
 		for i, b := range browsers {
 			both.Go(func() { answers[i] = b.get(backs[i]) })
@@ -162,19 +162,19 @@ func TestProviderRace(t *testing.T) {
 		if answers[0].StatusCode != 303 {
 			won = 1
 		}
-		answers[won].leads("/account")
-		answers[1-won].page(403, otherAccount)
+		answers[won].expectRedirect("/account")
+		answers[1-won].expectPage(403, otherAccount)
 		for i, subject := range []string{"one", "two"} {
-			p.vouches("alice", subject)
-			if again := browsers[i].get(browsers[i].through(p)).StatusCode; again == 303 != (i == won) {
+			p.asserts("alice", subject)
+			if again := browsers[i].get(browsers[i].signInAtProvider(p)).StatusCode; again == 303 != (i == won) {
 				t.Errorf("%s won before: %v; now answered %d", subject, i == won, again)
 			}
 		}
 	}
 }
 
-// A crash before any sync of the journal leaves the link and the session, or neither; after the answer, both.
-func TestLinkIsThereWithItsSession(t *testing.T) {
+// After a crash before any sync of the journal, both the link and the session exist, or neither; after the response both do.
+func TestLinkAndSessionSurviveACrashTogether(t *testing.T) {
 	nth := 1
 	for !linkAcrossCrash(t, nth) {
 		nth++
@@ -184,10 +184,11 @@ func TestLinkIsThereWithItsSession(t *testing.T) {
 	}
 }
 
-// linkAcrossCrash crashes before the nth sync of a sign-in; over tells that there were fewer, and it crashes behind the answer.
+// linkAcrossCrash crashes before the nth sync of a sign-in. It returns true if there were fewer syncs, and then crashes
+// after the response.
 func linkAcrossCrash(t *testing.T, nth int) (over bool) {
 	t.Helper()
-	c := &crashed{stage: newStage(t)}
+	c := &crashTest{stage: newStage(t)}
 	c.person("ann")
 	id := c.idOf("ann")
 	survivor := c.armed(nth)
@@ -216,8 +217,8 @@ func linkAcrossCrash(t *testing.T, nth int) (over bool) {
 	return over
 }
 
-// startSession is a sign-in by the provider, without the browser.
-func (c *crashed) startSession(userID, sessionID, subject string) error {
+// startSession signs in with the provider, without a browser.
+func (c *crashTest) startSession(userID, sessionID, subject string) error {
 	_, err := c.node.Router.Ask(c.Context(), entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: "cmd_" + sessionID,
 		Message: &userv1.StartBrowserSession{

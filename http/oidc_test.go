@@ -25,12 +25,12 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// idp is an OpenID Connect provider: whoever comes is signed in at once, as what its claims say.
+// idp is an OpenID Connect provider that signs in every visitor at once, with its claims.
 type idp struct {
 	*testing.T
 	live *httptest.Server
 	key  *ecdsa.PrivateKey
-	// signer signs; it may be somebody else's.
+	// signer is the key that signs id tokens; tests set a foreign one.
 	signer *ecdsa.PrivateKey
 	claims map[string]any
 	now    func() time.Time
@@ -38,11 +38,11 @@ type idp struct {
 	mu    sync.Mutex
 	down  bool
 	asked int
-	// visits are those of codes that were given out.
+	// visits has the authorization request of each code.
 	visits map[string]visit
 }
 
-// visit is what the provider was asked, and who was there.
+// visit is an authorization request and its claims.
 type visit struct {
 	asked  url.Values
 	claims map[string]any
@@ -60,13 +60,13 @@ func newIDP(t *testing.T) *idp {
 	p.signer = p.key
 	mux := nethttp.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w nethttp.ResponseWriter, r *nethttp.Request) {
-		p.say(w, map[string]any{
+		p.answer(w, map[string]any{
 			"issuer": p.live.URL, "authorization_endpoint": p.live.URL + "/authorize", "token_endpoint": p.live.URL + "/token",
 			"jwks_uri": p.live.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"},
 		})
 	})
 	mux.HandleFunc("GET /keys", func(w nethttp.ResponseWriter, r *nethttp.Request) {
-		p.say(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &p.key.PublicKey, KeyID: "one", Algorithm: "ES256", Use: "sig"}}})
+		p.answer(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &p.key.PublicKey, KeyID: "one", Algorithm: "ES256", Use: "sig"}}})
 	})
 	mux.HandleFunc("POST /token", p.token)
 	p.live = httptest.NewServer(nethttp.HandlerFunc(func(w nethttp.ResponseWriter, r *nethttp.Request) {
@@ -87,14 +87,14 @@ func (p *idp) isDown() bool {
 	return p.down
 }
 
-func (p *idp) say(w nethttp.ResponseWriter, answer any) {
+func (p *idp) answer(w nethttp.ResponseWriter, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
 		p.Error(err)
 	}
 }
 
-// visit is what the browser does at the provider: it comes back with a code.
+// visit goes to the provider, as a browser does, and returns the URL of the redirect with a code.
 func (p *idp) visit(to string) (back string) {
 	p.Helper()
 	target, err := url.Parse(to)
@@ -125,7 +125,7 @@ func (p *idp) token(w nethttp.ResponseWriter, r *nethttp.Request) {
 		!basic || id != "atelier" || password != "agreed" {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(400)
-		p.say(w, map[string]string{"error": "invalid_grant"})
+		p.answer(w, map[string]string{"error": "invalid_grant"})
 		return
 	}
 	claims := map[string]any{
@@ -140,7 +140,7 @@ func (p *idp) token(w nethttp.ResponseWriter, r *nethttp.Request) {
 	if err != nil {
 		p.Error(err)
 	}
-	p.say(w, map[string]any{"access_token": "x", "token_type": "Bearer", "id_token": text})
+	p.answer(w, map[string]any{"access_token": "x", "token_type": "Bearer", "id_token": text})
 }
 
 func newProvided(t *testing.T) (*idp, *site) {
@@ -156,7 +156,7 @@ func TestProvider(t *testing.T) {
 	p, s := newProvided(t)
 	s.person("alice")
 	b := s.browser()
-	b.get("/sign-in?next=/account?done=joined").page(200, "Continue with Example &amp; Sons", `href="/sign-in/oidc?next=%2faccount%3fdone%3djoined"`)
+	b.get("/sign-in?next=/account?done=joined").expectPage(200, "Continue with Example &amp; Sons", `href="/sign-in/oidc?next=%2faccount%3fdone%3djoined"`)
 	p.claims = map[string]any{"email": "Alice@example.com", "email_verified": true}
 	away := b.get("/sign-in/oidc?next=/account?done=joined")
 	cookie := away.cookie("atelier-oidc")
@@ -165,20 +165,20 @@ func TestProvider(t *testing.T) {
 	}
 	back := p.visit(away.to)
 	b.headers["Sec-Fetch-Site"] = "cross-site"
-	in := b.get(back).leads("/account?done=joined")
+	in := b.get(back).expectRedirect("/account?done=joined")
 	if gone := in.cookie("atelier-oidc"); gone == nil || gone.MaxAge >= 0 || in.cookie("atelier") == nil {
 		t.Errorf("cookies: %v", in.Cookies())
 	}
-	b.get("/account").page(200, "alice@example.com")
-	b.get(back).page(403, "begin again")
-	b.get(b.get("/sign-in/oidc?next=//evil.example").cookieless(t)).page(403)
+	b.get("/account").expectPage(200, "alice@example.com")
+	b.get(back).expectPage(403, "start again")
+	b.get(b.get("/sign-in/oidc?next=//evil.example").cookieless(t)).expectPage(403)
 	if to := s.browser().get("/sign-in/oidc?next=/" + strings.Repeat("a", 3000)).to; to == "" {
 		t.Error("a long way to go on keeps one out")
 	}
 }
 
-// cookieless is the path of a callback that the provider never sent.
-func (s *sight) cookieless(t *testing.T) string {
+// cookieless returns the path of a callback that the provider never sent.
+func (s *pageResponse) cookieless(t *testing.T) string {
 	t.Helper()
 	if s.to == "" {
 		t.Fatalf("%d %s", s.StatusCode, s.body())
@@ -186,7 +186,7 @@ func (s *sight) cookieless(t *testing.T) string {
 	return "/sign-in/oidc/callback?code=x&state=" + strings.Repeat("A", 26)
 }
 
-func TestProviderIsNotBelieved(t *testing.T) {
+func TestProviderResponsesAreVerified(t *testing.T) {
 	p, s := newProvided(t)
 	s.person("alice")
 	s.person("gone")
@@ -211,26 +211,26 @@ func TestProviderIsNotBelieved(t *testing.T) {
 		edit   func(back string) string
 		text   string
 	}{
-		"the address is not verified":     {claims: with("email_verified", false), text: "does not vouch"},
-		"verified is a text":              {claims: with("email_verified", "true"), text: "does not vouch"},
-		"nothing is said of verification": {claims: map[string]any{"email": "alice@example.com"}, text: "does not vouch"},
-		"there is no address":             {claims: with("email", ""), text: "does not vouch"},
-		"the address is nobody's":         {claims: with("email", "nobody@example.com"), text: "ask to be invited"},
-		"the address only looks so":       {claims: with("email", "al\u0130ce@example.com"), text: "does not vouch"}, // lower case: alice
-		"the person is disabled":          {claims: with("email", "gone@example.com"), text: "ask to be invited"},
-		"the token is for another":        {claims: with("aud", "another"), text: "did not sign you in"},
-		"the token is of another":         {claims: with("iss", "https://evil.example"), text: "did not sign you in"},
-		"the token has expired":           {claims: with("exp", s.clock.Now().Add(-time.Minute).Unix()), text: "did not sign you in"},
-		"there is no subject":             {claims: with("sub", ""), text: "did not sign you in"},
-		"the subject is too long":         {claims: with("sub", strings.Repeat("s", 256)), text: "did not sign you in"},
-		"the subject is no ASCII":         {claims: with("sub", "\u00e9"), text: "did not sign you in"},
-		"the nonce is another":            {claims: with("nonce", "another"), text: "did not sign you in"},
-		"the signature is another's":      {claims: good, signer: stranger, text: "did not sign you in"},
-		"the code is wrong":               {claims: good, edit: func(back string) string { return strings.Replace(back, "code=", "code=x", 1) }, text: "did not sign you in"},
-		"there is no code":                {claims: good, edit: func(back string) string { return strings.Replace(back, "code=", "error=", 1) }, text: "did not sign you in"},
-		"the state is wrong":              {claims: good, edit: func(back string) string { return back + "x" }, text: "begin again"},
-		"the state is missing":            {claims: good, edit: func(back string) string { return strings.Replace(back, "state=", "estate=", 1) }, text: "begin again"},
-		"it took too long":                {claims: good, edit: func(back string) string { s.clock.advance(10 * time.Minute); return back }, text: "begin again"},
+		"the address is not verified":      {claims: with("email_verified", false), text: "has not verified"},
+		"email_verified is a text":         {claims: with("email_verified", "true"), text: "has not verified"},
+		"email_verified is missing":        {claims: map[string]any{"email": "alice@example.com"}, text: "has not verified"},
+		"the address is missing":           {claims: with("email", ""), text: "has not verified"},
+		"the address has no account":       {claims: with("email", "nobody@example.com"), text: "ask a member of a workspace"},
+		"the address has a similar letter": {claims: with("email", "al\u0130ce@example.com"), text: "has not verified"}, // lower case: alice
+		"the person is disabled":           {claims: with("email", "gone@example.com"), text: "ask a member of a workspace"},
+		"the audience is wrong":            {claims: with("aud", "another"), text: "did not sign you in"},
+		"the issuer is wrong":              {claims: with("iss", "https://evil.example"), text: "did not sign you in"},
+		"the token has expired":            {claims: with("exp", s.clock.Now().Add(-time.Minute).Unix()), text: "did not sign you in"},
+		"the subject is missing":           {claims: with("sub", ""), text: "did not sign you in"},
+		"the subject is too long":          {claims: with("sub", strings.Repeat("s", 256)), text: "did not sign you in"},
+		"the subject is not ASCII":         {claims: with("sub", "\u00e9"), text: "did not sign you in"},
+		"the nonce is wrong":               {claims: with("nonce", "another"), text: "did not sign you in"},
+		"the signature is wrong":           {claims: good, signer: stranger, text: "did not sign you in"},
+		"the code is wrong":                {claims: good, edit: func(back string) string { return strings.Replace(back, "code=", "code=x", 1) }, text: "did not sign you in"},
+		"the code is missing":              {claims: good, edit: func(back string) string { return strings.Replace(back, "code=", "error=", 1) }, text: "did not sign you in"},
+		"the state is wrong":               {claims: good, edit: func(back string) string { return back + "x" }, text: "start again"},
+		"the state is missing":             {claims: good, edit: func(back string) string { return strings.Replace(back, "state=", "estate=", 1) }, text: "start again"},
+		"the sign-in took too long":        {claims: good, edit: func(back string) string { s.clock.advance(10 * time.Minute); return back }, text: "start again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.claims, p.signer = test.claims, p.key
@@ -242,7 +242,7 @@ func TestProviderIsNotBelieved(t *testing.T) {
 			if test.edit != nil {
 				back = test.edit(back)
 			}
-			refused := b.get(back).page(403, test.text)
+			refused := b.get(back).expectPage(403, test.text)
 			if refused.cookie("atelier") != nil {
 				t.Error("and is signed in")
 			}
@@ -250,10 +250,10 @@ func TestProviderIsNotBelieved(t *testing.T) {
 	}
 	// A code that was meant for one browser opens nothing in another.
 	p.claims, p.signer = good, p.key
-	s.browser().get(p.visit(s.browser().get("/sign-in/oidc").to)).page(403, "begin again")
+	s.browser().get(p.visit(s.browser().get("/sign-in/oidc").to)).expectPage(403, "start again")
 	other := s.browser()
 	own := other.get("/sign-in/oidc").Request.URL
-	other.get(p.visit(s.browser().get("/sign-in/oidc").to)).page(403, "begin again")
+	other.get(p.visit(s.browser().get("/sign-in/oidc").to)).expectPage(403, "start again")
 	for _, cookie := range other.client.Jar.Cookies(own) {
 		if cookie.Name == "atelier-oidc" {
 			t.Errorf("the cookie stays: %s", cookie)
@@ -261,18 +261,19 @@ func TestProviderIsNotBelieved(t *testing.T) {
 	}
 }
 
-// The server starts without the provider, says so, leaves it alone for a moment, and finds it when it is back.
-func TestProviderIsDown(t *testing.T) {
+// The server starts without the provider, reports the failure, waits before it asks again, and finds the provider once it is
+// back.
+func TestProviderIsUnavailable(t *testing.T) {
 	p, s := newProvided(t)
 	s.person("alice")
 	p.down = true
 	b := s.browser()
-	b.get("/sign-in").page(200)
-	if refused := b.get("/sign-in/oidc").page(503, "The provider does not answer"); refused.Header.Get("Retry-After") == "" {
+	b.get("/sign-in").expectPage(200)
+	if refused := b.get("/sign-in/oidc").expectPage(503, "The sign-in provider does not answer"); refused.Header.Get("Retry-After") == "" {
 		t.Errorf("head: %v", refused.Header)
 	}
 	asked := p.asked
-	b.get("/sign-in/oidc").page(503)
+	b.get("/sign-in/oidc").expectPage(503)
 	if p.asked != asked {
 		t.Error("it is not left alone")
 	}
@@ -281,38 +282,38 @@ func TestProviderIsDown(t *testing.T) {
 	p.claims = map[string]any{"email": "alice@example.com", "email_verified": true}
 	back := p.visit(b.get("/sign-in/oidc").to)
 	p.down = true
-	b.get(back).page(503, "The provider does not answer")
+	b.get(back).expectPage(503, "The sign-in provider does not answer")
 	p.down = false
-	b.get(p.visit(b.get("/sign-in/oidc").to)).leads("/account")
+	b.get(p.visit(b.get("/sign-in/oidc").to)).expectRedirect("/account")
 }
 
-// Who came in through the provider is no newcomer any more: the invitation's link sets them no password.
-func TestProviderEndsTheWelcome(t *testing.T) {
+// After a sign-in with the provider, the invitation's link no longer sets a password.
+func TestProviderSignInEndsTheInvitationLink(t *testing.T) {
 	p, s := newProvided(t)
-	key, _ := s.enter("alice")
+	key, _ := s.signUp("alice")
 	s.workspace(key, "acme")
 	link := s.invite(key, "acme", "bob@example.com")
 	s.browser().post(link, "name", "Bob")
-	s.browser().get(link).page(200, "Set your password")
+	s.browser().get(link).expectPage(200, "Set your password")
 	p.claims = map[string]any{"email": "bob@example.com", "email_verified": true}
 	b := s.browser()
-	b.get(p.visit(b.get("/sign-in/oidc").to)).leads("/account")
+	b.get(p.visit(b.get("/sign-in/oidc").to)).expectRedirect("/account")
 	b.post("/sign-out")
-	s.browser().get(link).page(409, "The invitation was accepted")
-	s.browser().post(link).page(409)
+	s.browser().get(link).expectPage(409, "This invitation was already accepted")
+	s.browser().post(link).expectPage(409)
 }
 
 func TestNoProvider(t *testing.T) {
 	s := newSite(t)
-	s.browser().get("/sign-in").page(200).lacks(t, "Continue with")
-	s.browser().get("/sign-in/oidc").page(404)
-	s.browser().get("/sign-in/oidc/callback?code=x&state=y").page(404)
+	s.browser().get("/sign-in").expectPage(200).expectNot(t, "Continue with")
+	s.browser().get("/sign-in/oidc").expectPage(404)
+	s.browser().get("/sign-in/oidc/callback?code=x&state=y").expectPage(404)
 }
 
 func TestProviderOptions(t *testing.T) {
 	for _, o := range []*pages.OIDC{{}, {Issuer: "https://id.example"}, {Issuer: "id.example", ClientID: "a"}, {Issuer: "ftp://id.example", ClientID: "a"},
 		{Issuer: "https://id.example/" + strings.Repeat("a", 512), ClientID: "a"}} {
-		if _, err := http.New(http.Options{Options: server.Options{Asker: newWorld(), Secret: secret}, Streams: newWorld(), Drive: newWorld(), OIDC: o}); err == nil {
+		if _, err := http.New(http.Options{Options: server.Options{Asker: newFakeEntities(), Secret: secret}, Streams: newFakeEntities(), Drive: newFakeEntities(), OIDC: o}); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
 	}

@@ -38,7 +38,7 @@ func TestDocumentIsValid(t *testing.T) {
 	}
 }
 
-// operationsOf lists a path's operations, WebDAV's included: summary, scope, idempotent.
+// operationsOf returns the operations of a path, including those of WebDAV: summary, scope, idempotent.
 func operationsOf(item *openapi3.PathItem) map[string]string {
 	found := map[string]string{}
 	for method, op := range item.Operations() {
@@ -63,7 +63,7 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 			documented[method+" "+path] = op
 		}
 	}
-	for _, r := range newWorld().server(t).Routes() {
+	for _, r := range newFakeEntities().server(t).Routes() {
 		name := r.Method + " " + r.Path
 		want := fmt.Sprintln(r.Summary, r.Scope, r.Idempotent)
 		if got := documented[name]; got != want {
@@ -76,7 +76,7 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 	}
 }
 
-// find is the documented path that a request's path fits.
+// find returns the documented path that a request's path matches.
 func find(doc *openapi3.T, escaped string) (string, map[string]string) {
 	for path := range doc.Paths.Map() {
 		if parameters, ok := fit(strings.Split(path, "/"), strings.Split(escaped, "/")); ok {
@@ -104,8 +104,8 @@ func fit(template, path []string) (map[string]string, bool) {
 	return parameters, len(path) == len(template)
 }
 
-// conforms holds an exchange against the document. What the document refuses must have been refused; whatever was
-// answered must be as it says.
+// conforms checks an exchange against the document: a request that the document does not allow must have been refused, and
+// the response must be documented.
 func conforms(t testing.TB, r *nethttp.Request, body []byte, response *nethttp.Response) {
 	t.Helper()
 	answer, err := io.ReadAll(response.Body)

@@ -13,7 +13,7 @@ import (
 	"github.com/atelier-run/atelier/http"
 )
 
-// pipes is a listener whose connections live inside a synctest bubble.
+// pipes is a listener with connections inside a synctest bubble.
 type pipes struct {
 	accepted chan net.Conn
 	closed   chan struct{}
@@ -49,7 +49,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // bubble is a server in a synctest bubble, where time passes by itself.
 type bubble struct {
 	*testing.T
-	world  *world
+	world  *fakeEntities
 	server *http.Server
 	key    string
 	pipes  *pipes
@@ -58,7 +58,7 @@ type bubble struct {
 
 func inBubble(t *testing.T, test func(b *bubble), edit ...func(*http.Options)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bubble{T: t, world: newWorld(), pipes: newPipes()}
+		b := &bubble{T: t, world: newFakeEntities(), pipes: newPipes()}
 		b.server, b.key = b.world.server(t, edit...), b.world.key(alice)
 		b.client = &nethttp.Client{Transport: &nethttp.Transport{DialContext: b.pipes.dial}}
 		served := make(chan error)
@@ -71,7 +71,7 @@ func inBubble(t *testing.T, test func(b *bubble), edit ...func(*http.Options)) {
 			if err := <-served; err != nil {
 				t.Error(err)
 			}
-			time.Sleep(time.Hour) // what a client still waits for comes to its end
+			time.Sleep(time.Hour) // lets the requests in flight end
 		}()
 		test(b)
 	})

@@ -9,12 +9,12 @@ import (
 	"github.com/atelier-run/atelier/http"
 )
 
-// TestALimitAfterTheClockHasGoneBack has the wall clock step back by a minute between two requests: neither behind the
-// node's clock nor without it does the credential wait longer than for one token.
-func TestALimitAfterTheClockHasGoneBack(t *testing.T) {
+// TestRateLimitAfterTheClockIsSetBack sets the wall clock back by a minute between two requests. With and without the node's
+// clock, the credential waits at most for one token.
+func TestRateLimitAfterTheClockIsSetBack(t *testing.T) {
 	for name, through := range map[string]func(read func() (time.Time, time.Duration)) func() time.Time{
-		"behind the node's clock": steady.Steady,
-		"by itself": func(read func() (time.Time, time.Duration)) func() time.Time {
+		"with the node's clock": steady.Steady,
+		"with the wall clock": func(read func() (time.Time, time.Duration)) func() time.Time {
 			return func() time.Time { wall, _ := read(); return wall }
 		},
 	} {
@@ -26,7 +26,7 @@ func TestALimitAfterTheClockHasGoneBack(t *testing.T) {
 				defer mu.Unlock()
 				wall, passed = wall.Add(by+step), passed+by
 			}
-			w := newWorld()
+			w := newFakeEntities()
 			s := w.server(t, func(o *http.Options) {
 				o.Limits.Rate, o.Limits.Burst = 1, 2
 				o.Clock = through(func() (time.Time, time.Duration) {
@@ -36,23 +36,23 @@ func TestALimitAfterTheClockHasGoneBack(t *testing.T) {
 				})
 			})
 			key := w.key(alice)
-			wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
-			wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
-			wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 429, "")
+			expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+			expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+			expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 429, "")
 			pass(0, -time.Minute)
 			refused := request(t, s, "GET", "/v1/whoami", key, "")
-			wants(t, refused, 429, "")
+			expect(t, refused, 429, "")
 			if wait := refused.Header().Get("Retry-After"); wait != "1" {
 				t.Errorf("a wait of %s s", wait)
 			}
 			for range 5 {
 				pass(1100*time.Millisecond, 0)
-				wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+				expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 			}
 			pass(0, -time.Hour)
-			request(t, s, "GET", "/v1/whoami", key, "") // the time of one token is what the step may cost
+			request(t, s, "GET", "/v1/whoami", key, "") // the step may delay a request by one token
 			pass(1100*time.Millisecond, 0)
-			wants(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
+			expect(t, request(t, s, "GET", "/v1/whoami", key, ""), 200, "")
 		})
 	}
 }

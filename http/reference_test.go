@@ -17,8 +17,8 @@ import (
 
 // TestDocumentIsServed reads the document as a strict client does, which refuses duplicate keys.
 func TestDocumentIsServed(t *testing.T) {
-	w := request(t, newWorld().server(t), "GET", "/v1/openapi.json", "", "")
-	wants(t, w, 200, "")
+	w := request(t, newFakeEntities().server(t), "GET", "/v1/openapi.json", "", "")
+	expect(t, w, 200, "")
 	if !bytes.Equal(w.Body.Bytes(), api.Document()) {
 		t.Error("the served document is not the generated one")
 	}
@@ -29,8 +29,8 @@ func TestDocumentIsServed(t *testing.T) {
 }
 
 func TestReference(t *testing.T) {
-	w := request(t, newWorld().server(t), "GET", "/docs", "", "")
-	wants(t, w, 200, `<html lang="en">`)
+	w := request(t, newFakeEntities().server(t), "GET", "/docs", "", "")
+	expect(t, w, 200, `<html lang="en">`)
 	if media := w.Header().Get("Content-Type"); media != "text/html; charset=utf-8" {
 		t.Errorf("Content-Type: %s", media)
 	}

@@ -19,10 +19,10 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// TestRefusals has what each operation asks refused in every way that it can be. The document must list each answer.
+// TestRefusals has each operation refused with every code that is possible. The document must list each response.
 func TestRefusals(t *testing.T) {
 	changes := "not_found forbidden workspace_suspended workspace_closed"
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	const device = `{"name":"x","syncDeviceId":"ABCDEFG"}`
 	for _, test := range []struct {
@@ -73,7 +73,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// refusing answers one message with a refusal, and what leads up to it with what lets it come.
+// refusing answers one message with a refusal, and the messages before it so that it is sent.
 func refusing(asked proto.Message, code string) func(context.Context, entity.Command) (proto.Message, error) {
 	return func(_ context.Context, c entity.Command) (proto.Message, error) {
 		if entity.MessageName(c.Message) == entity.MessageName(asked) {

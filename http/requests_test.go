@@ -21,14 +21,14 @@ import (
 )
 
 func TestPathsAndMethods(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	for _, path := range []string{
 		"/v1", "/v1/", "/v1/nothing", "/v1/whoami/", "//v1/whoami", "/v1//whoami", "/v1/./whoami", "/v1/x/../whoami",
 		"/v1%2fwhoami", "/v1/ws/acme", "/v1/ws//drive", "/v1/ws/acme/file-activity/", "/v1/ws/a%2fb/file-activity/feed",
 		"/v1/ws/%61cme/file-activity/feed", "/v1/ws/ACME/file-activity/feed", "/v1/ws/acme%00/drive/x", "/admin/users",
 	} {
-		wants(t, request(t, s, "GET", path, key, ""), 404, `{"error":"not_found","message":"not found"}`)
+		expect(t, request(t, s, "GET", path, key, ""), 404, `{"error":"not_found","message":"not found"}`)
 	}
 	for _, m := range []struct{ method, path, allow string }{
 		{"POST", "/v1/whoami", "GET, HEAD"},
@@ -38,16 +38,16 @@ func TestPathsAndMethods(t *testing.T) {
 		{"POST", "/v1/ws/acme/drive/a", "COPY, DELETE, GET, HEAD, LOCK, MKCOL, MOVE, OPTIONS, PROPFIND, PROPPATCH, PUT, UNLOCK"},
 	} {
 		got := request(t, s, m.method, m.path, key, "")
-		wants(t, got, 405, `{"error":"method_not_allowed",`)
+		expect(t, got, 405, `{"error":"method_not_allowed",`)
 		if got.Header().Get("Allow") != m.allow {
 			t.Errorf("%s %s: Allow %q", m.method, m.path, got.Header().Get("Allow"))
 		}
 	}
 }
 
-// TestHead compares HEAD with GET, over a real listener, for every path that has GET.
+// TestHead compares HEAD with GET over a real listener, for every path that has GET.
 func TestHead(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	live := httptest.NewServer(s)
 	defer live.Close()
@@ -83,7 +83,7 @@ func TestHead(t *testing.T) {
 }
 
 func TestQueries(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	stranger := w.key("usr_01j0000000000000000000000b")
 	const prefix = "/v1/ws/acme/file-activity"
@@ -156,14 +156,14 @@ func TestQueries(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d %s", test.target, got.Code, got.Body, test.status, test.body)
 		}
 		if strings.HasPrefix(test.target, "/v1/ws/") && test.status == 400 {
-			wants(t, request(t, s, "GET", test.target, stranger, ""), 404, `{"error":"not_found","message":"not found"}`)
-			wants(t, request(t, s, "GET", test.target, "", ""), 401, "")
+			expect(t, request(t, s, "GET", test.target, stranger, ""), 404, `{"error":"not_found","message":"not found"}`)
+			expect(t, request(t, s, "GET", test.target, "", ""), 401, "")
 		}
 	}
 }
 
 func TestBodies(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	good := `{"slug":"hello","name":"Hello"}`
 	for _, test := range []struct {
@@ -177,9 +177,9 @@ func TestBodies(t *testing.T) {
 		{good + good, 400, "not valid JSON"},
 		{`{"slug":"hello","name":"Hello","x":1}`, 400, `unknown field \"x\"`},
 		{`{"slug":"hello","name":"Hello","Name":"x"}`, 400, `unknown field \"Name\"`},
-		{`{"slug":"hello","slug":"hello","name":"x"}`, 400, `field \"slug\" is there twice`},
-		{`{"slug":"hello","name":7}`, 400, "name has a wrong type"},
-		{`{"slug":"hello","name":null}`, 400, "name has a wrong type"},
+		{`{"slug":"hello","slug":"hello","name":"x"}`, 400, `field \"slug\" occurs twice`},
+		{`{"slug":"hello","name":7}`, 400, "name has the wrong type"},
+		{`{"slug":"hello","name":null}`, 400, "name has the wrong type"},
 		{`{"slug":"hello"}`, 400, "name is required"},
 		{`{"name":"hello"}`, 400, "slug is required"},
 		{`{"slug":"UPPER","name":"x"}`, 400, "slug may only"},
@@ -197,28 +197,28 @@ func TestBodies(t *testing.T) {
 		if got.Code != test.status || !strings.Contains(got.Body.String(), test.want) {
 			t.Errorf("%.60s: %d %s, want %d %s", test.body, got.Code, got.Body, test.status, test.want)
 		}
-		wants(t, request(t, s, "POST", "/v1/workspaces", "", test.body), 401, "")
+		expect(t, request(t, s, "POST", "/v1/workspaces", "", test.body), 401, "")
 	}
-	wants(t, request(t, s, "POST", "/v1/workspaces?x=1", key, good), 400, "unknown query parameter")
+	expect(t, request(t, s, "POST", "/v1/workspaces?x=1", key, good), 400, "unknown query parameter")
 	for _, media := range []string{"", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", "application/json-seq", ";"} {
-		wants(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Type", media), 415, "unsupported_media_type")
+		expect(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Type", media), 415, "unsupported_media_type")
 	}
 	for _, media := range []string{"application/json; charset=UTF-8", "Application/JSON"} {
-		wants(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Type", media), 201, "")
+		expect(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Type", media), 201, "")
 	}
-	wants(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Encoding", "gzip"), 415, "")
-	wants(t, request(t, s, "GET", "/v1/whoami", key, "not JSON", "Content-Type", "text/plain"), 200, "")
+	expect(t, request(t, s, "POST", "/v1/workspaces", key, good, "Content-Encoding", "gzip"), 415, "")
+	expect(t, request(t, s, "GET", "/v1/whoami", key, "not JSON", "Content-Type", "text/plain"), 200, "")
 	for _, body := range []string{`{"name":"k","expiresAt":0}`, `{"name":"k","expiresAt":-1}`, `{"name":"k","expiresAt":9007199254740992}`} {
-		wants(t, request(t, s, "POST", "/v1/user/api-keys", key, body), 400, "expiresAt must be")
+		expect(t, request(t, s, "POST", "/v1/user/api-keys", key, body), 400, "expiresAt must be")
 	}
 	for _, body := range []string{`{"name":"k","expiresAt":1.5}`, `{"name":"k","expiresAt":"1"}`, `{"name":"k","expiresAt":null}`, `{"name":"k","expiresAt":1e30}`} {
-		wants(t, request(t, s, "POST", "/v1/user/api-keys", key, body), 400, "expiresAt has a wrong type or range")
+		expect(t, request(t, s, "POST", "/v1/user/api-keys", key, body), 400, "expiresAt has the wrong type or is out of range")
 	}
 }
 
-// TestErrors has one case for each way in which what is asked can fail.
+// TestErrors has a case for each way in which an entity can fail.
 func TestErrors(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	request(t, s, "GET", "/v1/whoami", key, "")
 	for _, test := range []struct {
@@ -234,8 +234,8 @@ func TestErrors(t *testing.T) {
 		{entity.Errorf(entity.Unavailable, "busy"), 503, `{"error":"unavailable","message":"busy"}`, "1"},
 		{context.DeadlineExceeded, 503, `{"error":"unavailable",`, "1"},
 		{fmt.Errorf("deep: %w", context.Canceled), 503, `{"error":"unavailable",`, "1"},
-		{errors.New("the disk /var/x is broken"), 500, `{"error":"internal","message":"something failed inside; the request is req-12345"}`, ""},
-		{entity.Errorf(entity.Internal, "detail"), 500, `{"error":"internal","message":"something failed inside; the request is req-12345"}`, ""},
+		{errors.New("the disk /var/x is broken"), 500, `{"error":"internal","message":"the server failed; report the request id req-12345 to its operators"}`, ""},
+		{entity.Errorf(entity.Internal, "detail"), 500, `{"error":"internal","message":"the server failed; report the request id req-12345 to its operators"}`, ""},
 		{entity.Errorf("brand_new", "detail"), 500, `{"error":"internal",`, ""},
 	} {
 		w.before = func(_ context.Context, c entity.Command) (proto.Message, error) {
@@ -245,7 +245,7 @@ func TestErrors(t *testing.T) {
 			return nil, nil
 		}
 		got := request(t, s, "POST", "/v1/workspaces", key, `{"slug":"hello","name":"Hello"}`, "X-Request-Id", "req-12345")
-		wants(t, got, test.status, test.body)
+		expect(t, got, test.status, test.body)
 		if got.Header().Get("Retry-After") != test.retryAfter || got.Header().Get("X-Request-Id") != "req-12345" {
 			t.Errorf("%v: %v", test.err, got.Header())
 		}
@@ -259,12 +259,12 @@ func TestErrors(t *testing.T) {
 		}
 		return nil, nil
 	}
-	wants(t, request(t, s, "POST", "/v1/user/api-keys", key, `{"name":"k"}`), 409, `{"error":"limit_reached","message":"enough"}`)
-	wants(t, request(t, s, "PUT", "/v1/ws/acme/drive/a", key, ""), 403, `{"error":"forbidden","message":"no"}`)
+	expect(t, request(t, s, "POST", "/v1/user/api-keys", key, `{"name":"k"}`), 409, `{"error":"limit_reached","message":"enough"}`)
+	expect(t, request(t, s, "PUT", "/v1/ws/acme/drive/a", key, ""), 403, `{"error":"forbidden","message":"no"}`)
 }
 
 func TestRequestIDs(t *testing.T) {
-	s := newWorld().server(t)
+	s := newFakeEntities().server(t)
 	for id, kept := range map[string]bool{
 		"abc-DEF_0.9": true, "1234567": false, strings.Repeat("a", 64): true, strings.Repeat("a", 65): false,
 		"has space": false, "héllo-world": false, "a\"b\"c\"d\"e": false,
@@ -291,7 +291,7 @@ func TestOptionsOfTheServer(t *testing.T) {
 }
 
 func TestPanics(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key := w.server(t), w.key(alice)
 	w.drive = func(rw nethttp.ResponseWriter, r *nethttp.Request) {
 		switch r.URL.Path {
@@ -331,7 +331,7 @@ func TestPanics(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	for _, o := range []http.Options{
 		{},
 		{Options: server.Options{Asker: w}, Streams: w, Drive: w},
@@ -345,14 +345,14 @@ func TestOptions(t *testing.T) {
 }
 
 func TestForOperators(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	ready := errors.New("recovering")
 	s := w.server(t, func(o *http.Options) { o.Ready = func() error { return ready } })
-	wants(t, request(t, s, "GET", "/healthz", "", ""), 200, `{"status":"ok"}`)
-	wants(t, request(t, s, "GET", "/readyz", "", ""), 503, `{"error":"unavailable","message":"the server is not ready"}`)
+	expect(t, request(t, s, "GET", "/healthz", "", ""), 200, `{"status":"ok"}`)
+	expect(t, request(t, s, "GET", "/readyz", "", ""), 503, `{"error":"unavailable","message":"the server is not ready"}`)
 	ready = nil
-	wants(t, request(t, s, "GET", "/readyz", "", ""), 200, `{"status":"ok"}`)
-	wants(t, request(t, s, "GET", "/v1/openapi.json", "", ""), 200, `"openapi": "3.1.0"`)
+	expect(t, request(t, s, "GET", "/readyz", "", ""), 200, `{"status":"ok"}`)
+	expect(t, request(t, s, "GET", "/v1/openapi.json", "", ""), 200, `"openapi": "3.1.0"`)
 	key := w.key(alice)
 	request(t, s, "GET", "/v1/ws/acme/file-activity/feed", key, "")
 	exported := request(t, s, "GET", "/metrics", "", "").Body.String()

@@ -22,36 +22,36 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// boundary is a real node with people, whose workspaces are made as they are needed.
+// boundary is a real node with accounts; workspaces are created when they are needed.
 type boundary struct {
 	stage  *stage
-	people map[string]somebody
-	// still are workspaces that nobody who is let in changed, by whether they are suspended.
-	still map[bool]*scene
-	made  int
-	// elsewhere is a workspace that nobody asks for.
+	people map[string]account
+	// shared has the workspaces for requests that change nothing, by whether they are suspended.
+	shared map[bool]*scene
+	made   int
+	// elsewhere is the id of a workspace that the requests do not name.
 	elsewhere string
 }
 
-type somebody struct{ id, email, key string }
+type account struct{ id, email, key string }
 
-// scene is a workspace with its people, and something of everything that operations name.
+// scene is a workspace with members, and an example of each thing that operations name.
 type scene struct {
 	*boundary
 	t          *testing.T
 	id, slug   string
 	anchor     string
 	invitation string
-	// as is the name of the person behind the visitor.
+	// as is the name of the account behind the visitor.
 	as string
 }
 
-// asked is a request: the path's variables are filled in, body is JSON or a file's content.
-type asked struct {
+// exampleRequest is a request with a path without variables; body is JSON or the content of a file.
+type exampleRequest struct {
 	target, body string
 	headers      headers
-	// told, where set, is in the refusal that whoever is let in gets: of the drive's, not of access.
-	told string
+	// refusal, if it is set, is a part of the error that callers with access get, for a reason other than access.
+	refusal string
 }
 
 const (
@@ -66,21 +66,21 @@ const (
 func newBoundary(t *testing.T) *boundary { return newBoundaryOn(t, newStage(t)) }
 
 func newBoundaryOn(t *testing.T, s *stage) *boundary {
-	b := &boundary{stage: s, people: map[string]somebody{}, still: map[bool]*scene{}}
+	b := &boundary{stage: s, people: map[string]account{}, shared: map[bool]*scene{}}
 	for _, name := range []string{"owner", "editor", "viewer", "removed", "outsider", "target", "disabled", "admin", "host"} {
 		answer := request(t, b.stage.node.Server.Admin(), "POST", "/admin/users", "", fmt.Sprintf(`{"email":"%s@example.com","name":"%s"}`, name, name))
 		var created struct{ UserID, Email, Key string }
 		if err := json.Unmarshal(answer.Body.Bytes(), &created); err != nil {
 			t.Fatalf("%v: %s", err, answer.Body)
 		}
-		b.people[name] = somebody{created.UserID, created.Email, created.Key}
+		b.people[name] = account{created.UserID, created.Email, created.Key}
 	}
 	b.ask(t, entity.KindUser, b.people["admin"].id, &userv1.SetInternalAdmin{InternalAdmin: true})
 	b.elsewhere = b.host(t)
 	return b
 }
 
-// host makes a workspace of the person host.
+// host creates a workspace of the account host, and returns its id.
 func (b *boundary) host(t *testing.T) (id string) {
 	host, slug := b.people["host"], fmt.Sprintf("host%d", b.stage.ids.Add(1))
 	id = b.stage.newID("ws_")
@@ -114,13 +114,13 @@ func (b *boundary) settle(t *testing.T, identity string) {
 	}
 }
 
-// scene is a workspace of its own for who will change it, else one that is shared.
+// scene returns a new workspace if the visitor may change it (fresh), or else a shared one.
 func (b *boundary) scene(t *testing.T, v visitor, fresh bool) *scene {
 	as := v.role
 	if as == "" {
 		as = v.name
 	}
-	if found := b.still[v.suspended]; !fresh && found != nil {
+	if found := b.shared[v.isSuspended]; !fresh && found != nil {
 		sc := *found
 		sc.t, sc.as = t, as
 		return &sc
@@ -134,13 +134,13 @@ func (b *boundary) scene(t *testing.T, v visitor, fresh bool) *scene {
 	}
 	sc.id = created.WorkspaceID
 	sc.populate()
-	sc.things()
-	if v.suspended {
+	sc.createThings()
+	if v.isSuspended {
 		owner := &wirev1.Principal{Kind: kindUser, UserId: b.people["owner"].id}
 		b.askAs(t, owner, entity.KindWorkspace, sc.id, &workspacev1.Suspend{})
 	}
 	if !fresh {
-		b.still[v.suspended] = sc
+		b.shared[v.isSuspended] = sc
 	}
 	return sc
 }
@@ -164,7 +164,7 @@ func (sc *scene) invite(id, email string, role workspacev1.Role) {
 	})
 }
 
-func (sc *scene) admit(id string, who somebody, role workspacev1.Role) {
+func (sc *scene) admit(id string, who account, role workspacev1.Role) {
 	if role == workspacev1.Role_ROLE_VIEWER {
 		sc.invite(id, who.email, role)
 	} else {
@@ -175,8 +175,9 @@ func (sc *scene) admit(id string, who somebody, role workspacev1.Role) {
 	})
 }
 
-// things are a file, a pending invitation and an anchor. What a person holds is made for whom it is asked (own).
-func (sc *scene) things() {
+// createThings creates files, a pending invitation and an anchor. Things that belong to an account are created by the own
+// functions.
+func (sc *scene) createThings() {
 	sc.invitation, sc.anchor = sc.stage.newID("inv_"), sc.stage.newID("anc_")
 	sc.invite(sc.invitation, fmt.Sprintf("guest%d@example.com", sc.made), workspacev1.Role_ROLE_EDITOR)
 	for path, body := range map[string]string{"a.txt": "a", "b.txt": "b"} {
@@ -198,7 +199,7 @@ func person(name string) func(*scene) headers {
 
 func (sc *scene) now() int64 { return sc.stage.clock.Now().UnixMilli() }
 
-// register makes a credential as the platform would.
+// register registers a credential, as the platform.
 func (sc *scene) register(kind wirev1.CredentialKind, edit func(*credentialv1.Credential)) string {
 	id := sc.stage.newID("key_")
 	text, hash := newKeyOf(kind, id)
@@ -275,25 +276,25 @@ func (sc *scene) foreignComputer() headers {
 	return bearer(sc.register(kindComputer, func(c *credentialv1.Credential) { c.WorkspaceId = sc.elsewhere }))
 }
 
-func oauth(whose string, scopes ...string) func(*scene) headers {
+func oauth(owner string, scopes ...string) func(*scene) headers {
 	return func(sc *scene) headers {
-		_, text := sc.open(whose, scopes...)
+		_, text := sc.open(owner, scopes...)
 		return bearer(text)
 	}
 }
 
-// open makes a grant with a live access token.
-func (sc *scene) open(whose string, scopes ...string) (id, text string) {
-	return sc.openFor("http://localhost:8080", whose, scopes...)
+// open creates a grant with a live access token.
+func (sc *scene) open(owner string, scopes ...string) (id, text string) {
+	return sc.openFor("http://localhost:8080", owner, scopes...)
 }
 
-func (sc *scene) openFor(audience, whose string, scopes ...string) (id, text string) {
+func (sc *scene) openFor(audience, owner string, scopes ...string) (id, text string) {
 	id = sc.stage.newID("ogr_")
 	text, hash := newKeyOf(kindOAuth, id)
 	_, other := newKeyOf(kindOAuth, id)
 	soon, later := sc.now()+time.Minute.Milliseconds(), sc.now()+time.Hour.Milliseconds()
 	sc.ask(sc.t, entity.KindGrant, id, &grantv1.OpenGrant{Grant: &grantv1.Grant{
-		Id: id, UserId: sc.people[whose].id, ClientId: "oc_1", WorkspaceId: sc.id, Scopes: scopes,
+		Id: id, UserId: sc.people[owner].id, ClientId: "oc_1", WorkspaceId: sc.id, Scopes: scopes,
 		Audience: audience, RedirectUri: "http://127.0.0.1/", CodeChallenge: hash,
 		Code: &grantv1.Token{SecretSha256: other, ExpiresAt: soon}, CreatedAt: sc.now(),
 	}})
@@ -316,8 +317,8 @@ func (sc *scene) revokedGrant() headers {
 	return bearer(text)
 }
 
-// send answers a request for an operation's path.
-func (sc *scene) send(r server.Route, in asked, credential headers, body string) *httptest.ResponseRecorder {
+// send sends a request of an operation. A stream is cancelled once its response has begun.
+func (sc *scene) send(r server.Route, in exampleRequest, credential headers, body string) *httptest.ResponseRecorder {
 	ctx, cancel := context.WithTimeout(sc.t.Context(), longest)
 	defer cancel()
 	w := &recorder{ResponseRecorder: httptest.NewRecorder(), begun: cancel}
@@ -337,7 +338,7 @@ func (sc *scene) send(r server.Route, in asked, credential headers, body string)
 	return w.ResponseRecorder
 }
 
-// recorder tells when an answer has begun: a stream has no other end.
+// recorder calls begun when the response has begun.
 type recorder struct {
 	*httptest.ResponseRecorder
 	begun func()
@@ -348,8 +349,8 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return r.ResponseRecorder.Write(b)
 }
 
-// refused holds an answer against the refusal that is due. Who is outside gets the same bytes as for no such workspace.
-func (sc *scene) refused(t *testing.T, name string, r server.Route, got *httptest.ResponseRecorder, status int, code string) {
+// expectRefusal checks that a response is a refusal with a status and code.
+func (sc *scene) expectRefusal(t *testing.T, name string, r server.Route, got *httptest.ResponseRecorder, status int, code string) {
 	t.Helper()
 	if isPage(r) {
 		if got.Code != status || status == nethttp.StatusSeeOther && !strings.HasPrefix(got.Header().Get("Location"), code) {

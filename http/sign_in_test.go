@@ -2,6 +2,7 @@ package http_test
 
 import (
 	nethttp "net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -12,29 +13,30 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/http"
 	pages "github.com/atelier-run/atelier/http/browser"
+	"github.com/atelier-run/atelier/http/server"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
 func TestSignIn(t *testing.T) {
 	s := newSite(t)
-	_, first := s.enter("alice")
-	first.get("/account").page(200, "alice@example.com", "Firefox on Linux", "this browser")
+	_, first := s.signUp("alice")
+	first.get("/account").expectPage(200, "alice@example.com", "Firefox on Linux", "this browser")
 	b := s.browser()
-	b.get("/").leads("/account")
-	b.get("/account?done=session").leads("/sign-in?next=%2Faccount%3Fdone%3Dsession")
-	b.get("/sign-in?next=/account").page(200, `name="next" value="/account"`, `<label for="password">`).lacks(t, `role="alert"`)
+	b.get("/").expectRedirect("/account")
+	b.get("/account?done=session").expectRedirect("/sign-in?next=%2Faccount%3Fdone%3Dsession")
+	b.get("/sign-in?next=/account").expectPage(200, `name="next" value="/account"`, `<label for="password">`).expectNot(t, `role="alert"`)
 	b.post("/sign-in", "email", "alice@example.com", "password", "wrong").
-		page(403, "The email or the password is wrong.", `role="alert"`, `value="alice@example.com"`).lacks(t, `value="wrong"`)
-	in := b.post("/sign-in", "email", "Alice@Example.com", "password", goodPassword, "next", "/account?done=joined").leads("/account?done=joined")
+		expectPage(403, "The email or the password is wrong.", `role="alert"`, `value="alice@example.com"`).expectNot(t, `value="wrong"`)
+	in := b.post("/sign-in", "email", "Alice@Example.com", "password", goodPassword, "next", "/account?done=joined").expectRedirect("/account?done=joined")
 	cookie := in.cookie("atelier")
 	if cookie == nil || !cookie.HttpOnly || cookie.SameSite != nethttp.SameSiteLaxMode || cookie.Path != "/" || cookie.MaxAge != 30*24*3600 ||
 		cookie.Domain != "" || cookie.Secure {
 		t.Errorf("cookie: %+v", cookie)
 	}
-	b.get("/sign-in?next=/account").leads("/account")
-	b.get("/account").page(200, "alice@example.com")
-	first.get("/account").page(200)
+	b.get("/sign-in?next=/account").expectRedirect("/account")
+	b.get("/account").expectPage(200, "alice@example.com")
+	first.get("/account").expectPage(200)
 }
 
 func TestSecureCookie(t *testing.T) {
@@ -52,12 +54,12 @@ func TestSecureCookie(t *testing.T) {
 	}
 }
 
-// Whatever was wrong, the answer has the same bytes.
-func TestSignInTellsNothing(t *testing.T) {
+// The response to a failed attempt has the same bytes for every reason.
+func TestSignInResponsesAreIdentical(t *testing.T) {
 	s := newSite(t)
-	s.enter("alice")
+	s.signUp("alice")
 	s.person("none") // has no password
-	_, gone := s.enter("gone")
+	_, gone := s.signUp("gone")
 	s.change("gone", &userv1.Disable{})
 	var first string
 	for _, try := range [][2]string{
@@ -65,7 +67,7 @@ func TestSignInTellsNothing(t *testing.T) {
 		{"none@example.com", goodPassword}, {"gone@example.com", goodPassword}, {"no address", goodPassword}, {"", ""},
 		{"alice@example.com", goodPassword + " "}, {"alice@example.com", goodPassword + "\xff"}, {"alice@example.com", strings.Repeat(goodPassword, 1000)},
 	} {
-		text := strings.Replace(s.browser().post("/sign-in", "email", try[0], "password", try[1]).page(403).text, `value="`+try[0]+`"`, "", 1)
+		text := strings.Replace(s.browser().post("/sign-in", "email", try[0], "password", try[1]).expectPage(403).text, `value="`+try[0]+`"`, "", 1)
 		if first == "" {
 			first = text
 		}
@@ -74,12 +76,12 @@ func TestSignInTellsNothing(t *testing.T) {
 		}
 	}
 	s.clock.advance(2 * time.Second)
-	gone.get("/account").leads("/sign-in?next=%2Faccount")
+	gone.get("/account").expectRedirect("/sign-in?next=%2Faccount")
 }
 
-func TestNextIsAPathHere(t *testing.T) {
+func TestNextIsALocalPath(t *testing.T) {
 	s := newSite(t)
-	_, b := s.enter("alice")
+	_, b := s.signUp("alice")
 	for next, to := range map[string]string{
 		"/account?x=1":           "/account?x=1",
 		"/oauth/x?a=%2F%2Fb&c=d": "/oauth/x?a=%2F%2Fb&c=d",
@@ -88,13 +90,13 @@ func TestNextIsAPathHere(t *testing.T) {
 		"/\t/evil.example": "/account", "/a\r\nSet-Cookie: x=y": "/account", " //evil.example": "/account", "/\xff": "/account",
 		"///evil.example": "/account", "/" + strings.Repeat("a", 9000): "/account",
 	} {
-		b.get("/sign-in?" + url.Values{"next": {next}}.Encode()).leads(to)
+		b.get("/sign-in?" + url.Values{"next": {next}}.Encode()).expectRedirect(to)
 	}
 }
 
-func TestFormsFromElsewhereAreRefused(t *testing.T) {
+func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 	s := newSite(t)
-	key, b := s.enter("alice")
+	key, b := s.signUp("alice")
 	s.workspace(key, "acme")
 	invitation := s.invite(key, "acme", "bob@example.com")
 	link := s.link("alice")
@@ -126,67 +128,67 @@ func TestFormsFromElsewhereAreRefused(t *testing.T) {
 			}
 		}
 	}
-	b.get("/account").page(200)
-	s.browser().get(link).page(200)
-	s.browser().get(invitation).page(200)
+	b.get("/account").expectPage(200)
+	s.browser().get(link).expectPage(200)
+	s.browser().get(invitation).expectPage(200)
 }
 
-// A proxy that asks for a host of its own makes no form another site's.
-func TestFormsComeFromThePublicAddress(t *testing.T) {
+// Forms are accepted if a proxy sends a host of its own.
+func TestFormsFromThePublicAddress(t *testing.T) {
 	s := newSite(t, func(o *http.Options) { o.PublicURL = &url.URL{Scheme: "https", Host: "atelier.example.com"} })
 	s.person("alice")
 	b := s.browser()
 	for origin, text := range map[string]string{
 		"https://atelier.example.com": "The email or the password is wrong",
-		"http://atelier.example.com":  "This is not allowed",
-		"https://evil.example.com":    "This is not allowed",
+		"http://atelier.example.com":  "Not allowed",
+		"https://evil.example.com":    "Not allowed",
 	} {
 		from := &browser{b.site, b.client, map[string]string{"Origin": origin}}
-		from.post("/sign-in", "email", "alice@example.com", "password", "not hers").page(403, text)
+		from.post("/sign-in", "email", "alice@example.com", "password", "not hers").expectPage(403, text)
 	}
 }
 
 func TestFormsAreBounded(t *testing.T) {
 	s := newSite(t)
 	b := s.browser()
-	b.post("/sign-in", "email", strings.Repeat("x", 70<<10)).page(413)
-	b.post("/sign-in", "email", "a@example.com", "email", "b@example.com", "password", "x").page(400)
+	b.post("/sign-in", "email", strings.Repeat("x", 70<<10)).expectPage(413)
+	b.post("/sign-in", "email", "a@example.com", "email", "b@example.com", "password", "x").expectPage(400)
 	b.headers["Content-Type"] = "application/json"
-	b.post("/sign-in", "email", "a@example.com").page(415)
+	b.post("/sign-in", "email", "a@example.com").expectPage(415)
 	b.headers["Content-Type"] = "application/x-www-form-urlencoded; charset=\xff"
-	b.post("/sign-in", "email", "a@example.com").page(415)
+	b.post("/sign-in", "email", "a@example.com").expectPage(415)
 	b.headers["Content-Type"] = "application/x-www-form-urlencoded"
-	b.send("POST", "/sign-in", url.Values{}).page(403)
+	b.send("POST", "/sign-in", url.Values{}).expectPage(403)
 }
 
 func TestSetPassword(t *testing.T) {
 	s := newSite(t)
-	key, old := s.enter("alice")
+	key, old := s.signUp("alice")
 	link := s.link("alice")
 	_, token, _ := strings.Cut(link, "token=")
 	b := s.browser()
-	b.get(link).page(200, "alice@example.com", `name="token" value="`+token+`"`, "10 to 200 characters")
+	b.get(link).expectPage(200, "alice@example.com", `name="token" value="`+token+`"`, "10 to 200 characters")
 	for password, problem := range map[string]string{
 		"nine runs":              "at least 10 characters",
 		"äöüßäöüßä":              "at least 10 characters",
-		strings.Repeat("ä", 201): "it may have 200",
-		"ten or more\x00":        "cannot be typed",
-		"ten or more\xff":        "cannot be typed",
+		strings.Repeat("ä", 201): "at most 200",
+		"ten or more\x00":        "control character or invalid text",
+		"ten or more\xff":        "control character or invalid text",
 	} {
-		b.post("/set-password", "token", token, "password", password, "again", password).page(400, problem, `aria-invalid="true"`).lacks(t, password)
+		b.post("/set-password", "token", token, "password", password, "again", password).expectPage(400, problem, `aria-invalid="true"`).expectNot(t, password)
 	}
-	b.post("/set-password", "token", token, "password", goodPassword, "again", goodPassword+"!").page(400, "The two are not the same.")
+	b.post("/set-password", "token", token, "password", goodPassword, "again", goodPassword+"!").expectPage(400, "The two passwords differ.")
 	const better = "äöüß 10 Zeichen"
-	b.post("/set-password", "token", token, "password", better, "again", better).leads("/account?done=password")
-	b.get("/account?done=password").page(200, "Your password is set.", `role="status"`)
-	old.get("/account").leads("/sign-in?next=%2Faccount")
-	wants(t, request(t, s.node.Server, "GET", "/v1/whoami", key, ""), 200, "")
-	s.browser().post("/sign-in", "email", "alice@example.com", "password", goodPassword).page(403)
-	s.browser().post("/sign-in", "email", "alice@example.com", "password", better).leads("/account")
+	b.post("/set-password", "token", token, "password", better, "again", better).expectRedirect("/account?done=password")
+	b.get("/account?done=password").expectPage(200, "Your password is set.", `role="status"`)
+	old.get("/account").expectRedirect("/sign-in?next=%2Faccount")
+	expect(t, request(t, s.node.Server, "GET", "/v1/whoami", key, ""), 200, "")
+	s.browser().post("/sign-in", "email", "alice@example.com", "password", goodPassword).expectPage(403)
+	s.browser().post("/sign-in", "email", "alice@example.com", "password", better).expectRedirect("/account")
 
 	expired, replaced := s.link("alice"), ""
 	s.clock.advance(72*time.Hour - time.Millisecond)
-	b.get(expired).page(200)
+	b.get(expired).expectPage(200)
 	s.clock.advance(time.Millisecond)
 	replaced = s.link("alice")
 	latest := s.link("alice")
@@ -203,9 +205,9 @@ func TestSetPassword(t *testing.T) {
 		"nobody's": "/set-password?token=01j0000000000000000000000a." + token[27:], "none": "/set-password", "short": latest[:40],
 		"odd": strings.Replace(latest, ".", "_", 1),
 	} {
-		page := b.get(bad).page(403, "The link is no longer good")
+		page := b.get(bad).expectPage(403, "This link is no longer valid")
 		_, bad, _ = strings.Cut(bad, "token=")
-		posted := b.post("/set-password", "token", bad, "password", goodPassword, "again", goodPassword).page(403)
+		posted := b.post("/set-password", "token", bad, "password", goodPassword, "again", goodPassword).expectPage(403)
 		if first == "" {
 			first = page.text
 		}
@@ -213,10 +215,11 @@ func TestSetPassword(t *testing.T) {
 			t.Errorf("%s is answered otherwise: %s", name, page.body())
 		}
 	}
-	b.get(latest).page(200)
+	b.get(latest).expectPage(200)
 }
 
-func (s *sight) lacks(t *testing.T, text string) *sight {
+// expectNot expects that the page lacks a text.
+func (s *pageResponse) expectNot(t *testing.T, text string) *pageResponse {
 	t.Helper()
 	if text != "" && strings.Contains(s.text, text) {
 		t.Errorf("%s %s has %q: %s", s.Request.Method, s.Request.URL, text, s.body())
@@ -224,7 +227,7 @@ func (s *sight) lacks(t *testing.T, text string) *sight {
 	return s
 }
 
-// change has an operator's command carried out on a person.
+// change sends a command to an account, as an operator.
 func (s *site) change(name string, m interface {
 	userv1.Command
 }) {
@@ -235,21 +238,22 @@ func (s *site) change(name string, m interface {
 	}
 }
 
-// A password that is replaced while it is being checked lets nobody in: a session starts by the one that was checked.
-func TestPasswordsReplacedMeanwhile(t *testing.T) {
-	w := newWorld()
-	hash, err := pages.NewPasswords().Hash(t.Context(), goodPassword)
+// Signing in fails if the password is replaced while it is being verified: the session's command names the verified
+// password.
+func TestSignInFailsIfThePasswordIsReplaced(t *testing.T) {
+	w := newFakeEntities()
+	hash, err := pages.NewPasswordHasher().Hash(t.Context(), goodPassword)
 	if err != nil {
 		t.Fatal(err)
 	}
-	answers(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
+	stub(w, func(entity.Command, *emailv1.ResolveEmail) (proto.Message, error) {
 		return &emailv1.Email{UserId: alice}, nil
 	})
-	answers(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) {
+	stub(w, func(entity.Command, *userv1.DescribePassword) (proto.Message, error) {
 		return &userv1.Password{Hash: hash}, nil
 	})
 	replaced := false
-	answers(w, func(_ entity.Command, m *userv1.StartBrowserSession) (proto.Message, error) {
+	stub(w, func(_ entity.Command, m *userv1.StartBrowserSession) (proto.Message, error) {
 		if replaced || m.GetPasswordHash() != hash {
 			return nil, entity.Errorf(entity.Unauthorized, "the password was changed during the sign-in; sign in again")
 		}
@@ -275,16 +279,63 @@ func TestPasswordsReplacedMeanwhile(t *testing.T) {
 	}
 }
 
-// A session starts when nothing about its browser can refuse it any more: none is left behind that nobody has the key of.
+// A session starts only after all checks of the browser have passed, so that none is left without its cookie.
 func TestRefusedSignInStartsNoSession(t *testing.T) {
 	s := newSite(t, func(o *http.Options) { o.Limits.Rate, o.Limits.Burst = 1, 5 })
-	_, b := s.enter("alice")
+	_, b := s.signUp("alice")
 	for b.get("/account").StatusCode == 200 {
 	}
-	b.post("/sign-in", "email", "alice@example.com", "password", goodPassword).page(429)
+	b.post("/sign-in", "email", "alice@example.com", "password", goodPassword).expectPage(429)
 	other := s.browser()
-	other.post("/sign-in", "email", "alice@example.com", "password", goodPassword).leads("/account")
-	if n := strings.Count(other.get("/account").page(200).text, `action="/account/sessions/`); n != 2 {
+	other.post("/sign-in", "email", "alice@example.com", "password", goodPassword).expectRedirect("/account")
+	if n := strings.Count(other.get("/account").expectPage(200).text, `action="/account/sessions/`); n != 2 {
 		t.Errorf("%d sessions, want those of the two browsers", n)
+	}
+}
+
+func TestSignInIsThrottled(t *testing.T) {
+	s := newSite(t)
+	s.signUp("alice")
+	b := s.browser()
+	for range 10 {
+		b.post("/sign-in", "email", "alice@example.com", "password", "wrong").expectPage(403)
+	}
+	for _, email := range []string{"alice@example.com", "ALICE@example.com"} {
+		refused := b.post("/sign-in", "email", email, "password", goodPassword).expectPage(429, "Too many attempts", "Try again in 10 seconds.")
+		if refused.Header.Get("Retry-After") != "10" || len(refused.Cookies()) != 0 {
+			t.Errorf("head: %v", refused.Header)
+		}
+	}
+	s.clock.advance(10 * time.Second)
+	b.post("/sign-in", "email", "alice@example.com", "password", goodPassword).expectRedirect("/account")
+}
+
+// Attacks from many networks do not lock out a person with a known browser, and only that browser.
+func TestKnownBrowserIsNotLockedOut(t *testing.T) {
+	s := newSite(t, func(o *http.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
+	s.signUp("alice")
+	s.signUp("bob")
+	used, other := s.browser(), s.browser()
+	used.post("/sign-in", "email", "alice@example.com", "password", goodPassword).expectRedirect("/account")
+	other.post("/sign-in", "email", "bob@example.com", "password", goodPassword).expectRedirect("/account")
+	for _, b := range []*browser{used, other} {
+		b.post("/sign-out").expectRedirect("/sign-in")
+	}
+	for i := range 400 {
+		s.node.Server.CountSignInAttempt(s.clock.Now(), netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), "alice@example.com")
+	}
+	other.headers["X-Forwarded-For"], used.headers["X-Forwarded-For"] = "192.0.2.1", "192.0.2.2"
+	other.post("/sign-in", "email", "alice@example.com", "password", goodPassword).expectPage(429)
+	used.post("/sign-in", "email", "Alice@example.com", "password", goodPassword).expectRedirect("/account")
+}
+
+// The refusal by the limit for an address is shown as a page.
+func TestPagesAreLimitedByAddress(t *testing.T) {
+	s := newSite(t, func(o *http.Options) { o.Limits = server.Limits{AddressRate: 1, AddressBurst: 2} })
+	b := s.browser()
+	b.get("/sign-in").expectPage(200)
+	b.send("GET", "/sign-in", url.Values(nil)).expectPage(200)
+	if refused := b.get("/sign-in").expectPage(429, "Too many attempts"); refused.Header.Get("Retry-After") != "1" {
+		t.Errorf("head: %v", refused.Header)
 	}
 }

@@ -29,22 +29,22 @@ type site struct {
 	node  *node.Node
 	clock *clock
 	live  *httptest.Server
-	said  journalist
+	said  logBuffer
 }
 
-// journalist keeps what is logged.
-type journalist struct {
+// logBuffer collects the log.
+type logBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (j *journalist) Write(line []byte) (int, error) {
+func (j *logBuffer) Write(line []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.Write(line)
 }
 
-func (j *journalist) String() string {
+func (j *logBuffer) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.String()
@@ -85,7 +85,7 @@ func newSite(t *testing.T, edit ...func(*http.Options)) *site {
 	return s
 }
 
-// person makes one through the operators' API.
+// person creates an account through the operators' API, and returns its API key.
 func (s *site) person(name string) (key string) {
 	s.Helper()
 	var made struct{ Key string }
@@ -93,7 +93,7 @@ func (s *site) person(name string) (key string) {
 	return made.Key
 }
 
-// link is a one-time link for a person.
+// link returns a new one-time link for an account.
 func (s *site) link(name string) string {
 	s.Helper()
 	var made struct{ PasswordLink string }
@@ -109,7 +109,7 @@ func (s *site) operator(path, body string, into any) {
 	}
 }
 
-// local is the path of a link to this site.
+// local returns the path of a link to this site.
 func (s *site) local(link string) string {
 	s.Helper()
 	path, ok := strings.CutPrefix(link, s.live.URL)
@@ -119,7 +119,7 @@ func (s *site) local(link string) string {
 	return path
 }
 
-// invite invites an address to the workspace of a key, and returns the link.
+// invite invites an address to a workspace of the key's owner, and returns the path of the link.
 func (s *site) invite(key, slug, address string) string {
 	s.Helper()
 	answer := request(s, s.node.Server, "POST", "/v1/ws/"+slug+"/invites", key, `{"email":"`+address+`","role":"editor"}`)
@@ -132,12 +132,12 @@ func (s *site) invite(key, slug, address string) string {
 
 func (s *site) workspace(key, slug string) {
 	s.Helper()
-	wants(s, request(s, s.node.Server, "POST", "/v1/workspaces", key, `{"slug":"`+slug+`","name":"The `+slug+` people"}`), 201, "")
+	expect(s, request(s, s.node.Server, "POST", "/v1/workspaces", key, `{"slug":"`+slug+`","name":"The `+slug+` people"}`), 201, "")
 }
 
 const goodPassword = "a long way to the sea"
 
-// browser keeps cookies, and follows nothing.
+// browser has cookies, and does not follow redirects.
 type browser struct {
 	*site
 	client *nethttp.Client
@@ -155,17 +155,17 @@ func (s *site) browser() *browser {
 	}}, map[string]string{"User-Agent": "Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101 Firefox/130.0", "Sec-Fetch-Site": "same-origin"}}
 }
 
-// sight is an answer to a browser.
-type sight struct {
+// pageResponse is a response to a browser.
+type pageResponse struct {
 	*nethttp.Response
 	t    *testing.T
 	text string
 	to   string
 }
 
-func (b *browser) get(path string) *sight { b.Helper(); return b.send("GET", path, nil) }
+func (b *browser) get(path string) *pageResponse { b.Helper(); return b.send("GET", path, nil) }
 
-func (b *browser) post(path string, fields ...string) *sight {
+func (b *browser) post(path string, fields ...string) *pageResponse {
 	b.Helper()
 	form := url.Values{}
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -174,7 +174,7 @@ func (b *browser) post(path string, fields ...string) *sight {
 	return b.send("POST", path, form)
 }
 
-func (b *browser) send(method, path string, form url.Values) *sight {
+func (b *browser) send(method, path string, form url.Values) *pageResponse {
 	b.Helper()
 	body := form.Encode()
 	r, err := nethttp.NewRequest(method, b.live.URL+path, strings.NewReader(body))
@@ -198,13 +198,13 @@ func (b *browser) send(method, path string, form url.Values) *sight {
 	}
 	response.Body = io.NopCloser(bytes.NewReader(text))
 	conforms(b, r, []byte(body), response)
-	s := &sight{response, b.T, string(text), response.Header.Get("Location")}
-	s.guarded()
+	s := &pageResponse{response, b.T, string(text), response.Header.Get("Location")}
+	s.expectSecurityHeaders()
 	return s
 }
 
-// guarded holds what every answer to a browser has.
-func (s *sight) guarded() {
+// expectSecurityHeaders checks the headers that every response to a browser must have.
+func (s *pageResponse) expectSecurityHeaders() {
 	s.t.Helper()
 	for name, value := range map[string]string{
 		"Cache-Control": "no-store", "Referrer-Policy": "same-origin", "X-Content-Type-Options": "nosniff", "X-Robots-Tag": "noindex",
@@ -225,8 +225,8 @@ func (s *sight) guarded() {
 	}
 }
 
-// page wants a page with a status and some of its text.
-func (s *sight) page(status int, parts ...string) *sight {
+// expectPage expects a page with a status and some text.
+func (s *pageResponse) expectPage(status int, parts ...string) *pageResponse {
 	s.t.Helper()
 	if s.StatusCode != status {
 		s.t.Errorf("%s %s: %d to %q, want %d: %s", s.Request.Method, s.Request.URL, s.StatusCode, s.to, status, s.body())
@@ -239,8 +239,8 @@ func (s *sight) page(status int, parts ...string) *sight {
 	return s
 }
 
-// leads wants to be sent on.
-func (s *sight) leads(to string) *sight {
+// expectRedirect expects a redirect.
+func (s *pageResponse) expectRedirect(to string) *pageResponse {
 	s.t.Helper()
 	if s.StatusCode != 303 || s.to != to {
 		s.t.Errorf("%s %s: %d to %q, want to go on to %q: %s", s.Request.Method, s.Request.URL, s.StatusCode, s.to, to, s.body())
@@ -248,11 +248,11 @@ func (s *sight) leads(to string) *sight {
 	return s
 }
 
-// body leaves out the head of a page.
-func (s *sight) body() string { _, body, _ := strings.Cut(s.text, "<main>"); return body }
+// body returns the page without its head.
+func (s *pageResponse) body() string { _, body, _ := strings.Cut(s.text, "<main>"); return body }
 
-// cookie is what the browser is told to keep.
-func (s *sight) cookie(name string) *nethttp.Cookie {
+// cookie returns a cookie that the response sets.
+func (s *pageResponse) cookie(name string) *nethttp.Cookie {
 	for _, c := range s.Cookies() {
 		if c.Name == name {
 			return c
@@ -261,11 +261,11 @@ func (s *sight) cookie(name string) *nethttp.Cookie {
 	return nil
 }
 
-// enter makes a person with a password, and returns their key and a browser in which they are signed in.
-func (s *site) enter(name string) (key string, b *browser) {
+// signUp creates an account with a password, and returns its API key and a browser that is signed in.
+func (s *site) signUp(name string) (key string, b *browser) {
 	s.Helper()
 	key, b = s.person(name), s.browser()
 	_, token, _ := strings.Cut(s.link(name), "token=")
-	b.post("/set-password", "token", token, "password", goodPassword, "again", goodPassword).leads("/account?done=password")
+	b.post("/set-password", "token", token, "password", goodPassword, "again", goodPassword).expectRedirect("/account?done=password")
 	return key, b
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// newSplitStage is a stage whose partitions move between two actor systems, in the middle of requests.
+// newSplitStage returns a stage with partitions that move between two actor systems during requests.
 func newSplitStage(t *testing.T) *stage { return newStageOf(t, 2) }
 
 // splitting moves partitions between a node's members at random, after some of the commits, until the function that it

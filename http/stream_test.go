@@ -90,16 +90,16 @@ func TestStreamFrames(t *testing.T) {
 }
 
 func TestStreamRefusals(t *testing.T) {
-	w := newWorld()
+	w := newFakeEntities()
 	s, key, stranger := w.server(t), w.key(alice), w.key("usr_bob")
 	cursor := string(activity.NewCursor(secret, "ws_other").Append(nil, 1))
 	for _, bad := range []string{"1", cursor, "x"} {
-		wants(t, request(t, s, "GET", events, key, "", "Last-Event-ID", bad), 400, `{"error":"invalid_cursor"}`)
-		wants(t, request(t, s, "GET", events, stranger, "", "Last-Event-ID", bad), 404, "not_found")
+		expect(t, request(t, s, "GET", events, key, "", "Last-Event-ID", bad), 400, `{"error":"invalid_cursor"}`)
+		expect(t, request(t, s, "GET", events, stranger, "", "Last-Event-ID", bad), 404, "not_found")
 	}
-	wants(t, request(t, s, "GET", events, stranger, ""), 404, `{"error":"not_found","message":"not found"}`)
-	wants(t, request(t, s, "GET", events, "", ""), 401, "")
-	wants(t, request(t, s, "POST", events, key, ""), 405, "")
+	expect(t, request(t, s, "GET", events, stranger, ""), 404, `{"error":"not_found","message":"not found"}`)
+	expect(t, request(t, s, "GET", events, "", ""), 401, "")
+	expect(t, request(t, s, "POST", events, key, ""), 405, "")
 }
 
 func TestStreamEndsWithItsCredential(t *testing.T) {
@@ -127,8 +127,8 @@ func TestStreamEndsWithItsCredential(t *testing.T) {
 	}
 }
 
-// TestCredentialsThatNobodyAnswersForHoldUpNoOther has one key revoked among hundreds whose checks go unanswered.
-func TestCredentialsThatNobodyAnswersForHoldUpNoOther(t *testing.T) {
+// TestBlockedLookupDelaysNoOtherCredential revokes one key among hundreds of keys with look-ups that block.
+func TestBlockedLookupDelaysNoOtherCredential(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		revoked := b.key
 		first := b.request("GET", events, nil)
@@ -206,14 +206,14 @@ func TestDrainEndsStreamsAtOnce(t *testing.T) {
 		if time.Since(began) > 0 {
 			b.Errorf("ended after %v", time.Since(began))
 		}
-		wants(b, request(b, b.server, "GET", events, b.key, ""), 503, "shutting down")
-		wants(b, request(b, b.server, "GET", "/readyz", "", ""), 503, "shutting down")
-		wants(b, request(b, b.server, "GET", "/healthz", "", ""), 200, `{"status":"ok"}`)
+		expect(b, request(b, b.server, "GET", events, b.key, ""), 503, "shutting down")
+		expect(b, request(b, b.server, "GET", "/readyz", "", ""), 503, "shutting down")
+		expect(b, request(b, b.server, "GET", "/healthz", "", ""), 200, `{"status":"ok"}`)
 	})
 }
 
-// What ends late, as on a busy machine, is as clean an end.
-func TestDrainEndsStreamsCleanlyHoweverLate(t *testing.T) {
+// A stream ends cleanly even if the machine is so busy that it ends late.
+func TestDrainEndsStreamsCleanlyUnderLoad(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.world.follow = func(ctx context.Context, _ activity.Subscription) error {
 			<-ctx.Done()
@@ -262,7 +262,7 @@ func TestSlowReaderIsCutOff(t *testing.T) {
 	})
 }
 
-// armed counts how often a write deadline is set.
+// armed counts the calls that set a write deadline.
 type armed struct {
 	*httptest.ResponseRecorder
 	times int
@@ -307,15 +307,15 @@ func TestStreamLimits(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		open := []io.Closer{b.request("GET", events, nil).Body, b.request("GET", events, nil).Body}
 		refused := request(b, b.server, "GET", events, b.key, "")
-		wants(b, refused, 429, "too many open streams with this credential")
+		expect(b, refused, 429, "too many open streams with this credential")
 		if refused.Header().Get("Retry-After") != "5" {
 			b.Errorf("%v", refused.Header())
 		}
-		wants(b, request(b, b.server, "GET", events, b.world.key("usr_bob"), ""), 404, "")
+		expect(b, request(b, b.server, "GET", events, b.world.key("usr_bob"), ""), 404, "")
 		b.key = b.world.key(alice)
 		open = append(open, b.request("GET", events, nil).Body)
 		b.key = b.world.key(alice)
-		wants(b, request(b, b.server, "GET", events, b.key, ""), 503, "too many open streams")
+		expect(b, request(b, b.server, "GET", events, b.key, ""), 503, "too many open streams")
 		open[0].Close()
 		synctest.Wait()
 		open = append(open, b.request("GET", events, nil).Body)

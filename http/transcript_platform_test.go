@@ -20,34 +20,34 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// asPlatform plays what no client can do:
+// asPlatform runs the commands of transcripts that no client can send:
 //
-//	tell KIND ID MESSAGE       sends a message of the kind to an entity as the platform; the input is the message's JSON
+//	tell KIND ID MESSAGE       sends a message to an entity as the platform; the input is the message as JSON
 //	id PREFIX                  makes an id: anc_
-//	credential KIND NAME       registers a credential from its JSON and goes on with it: APP, SYSTEM_VM, IMPERSONATION
-//	grant NAME PERSON WS SCOPE allows a client and goes on with its token
-//	wait WS                    lets what was begun outside of the rules end
+//	credential KIND NAME       registers a credential from its JSON and continues with it: APP, SYSTEM_VM, IMPERSONATION
+//	grant NAME PERSON WS SCOPE allows a client and continues with its token
+//	wait WS                    waits for the work on the workspace's computer
 //
-// An ID stands without the brackets of its label.
+// An ID is written without the brackets of its label.
 func (s *stage) asPlatform(command string, input string, arguments ...string) string {
 	switch command {
 	case "tell":
-		kind, id, name := arguments[0], s.meant(arguments[1]), arguments[2]
+		kind, id, name := arguments[0], s.resolveLabel(arguments[1]), arguments[2]
 		return s.tell(kind, id, s.message("atelier."+kind+".v1."+name, input))
 	case "id":
 		return s.label(s.newID(arguments[0]) + "\n")
 	case "credential":
 		return s.credential(arguments[0], arguments[1], input)
 	case "grant":
-		return s.grant(arguments[0], s.meant(arguments[1]), s.meant(arguments[2]), arguments[3:]...)
+		return s.grant(arguments[0], s.resolveLabel(arguments[1]), s.resolveLabel(arguments[2]), arguments[3:]...)
 	case "wait":
-		s.wait(s.meant(arguments[0]))
+		s.wait(s.resolveLabel(arguments[0]))
 	}
 	return ""
 }
 
-// meant is what a label stands for, or else the text itself.
-func (s *stage) meant(label string) string {
+// resolveLabel returns the value of a label, or the text itself.
+func (s *stage) resolveLabel(label string) string {
 	if meaning := s.meaning["<"+label+">"]; meaning != "" {
 		return meaning
 	}
@@ -87,7 +87,7 @@ func (s *stage) credential(kind, name, input string) string {
 	var text string
 	text, c.SecretSha256 = server.NewKey(server.KeyStart, c.Id)
 	c.CreatedAt = s.clock.Now().UnixMilli()
-	s.as, s.keys[name] = name, retold(text, c.Kind)
+	s.as, s.keys[name] = name, relabelKey(text, c.Kind)
 	return s.tell(entity.KindCredential, c.Id, &credentialv1.RegisterCredential{Credential: c})
 }
 
@@ -95,7 +95,7 @@ func (s *stage) grant(name, userID, workspaceID string, scopes ...string) string
 	id := s.newID("ogr_")
 	text, hash := server.NewKey(server.KeyStart, id)
 	token := &grantv1.Token{SecretSha256: hash, ExpiresAt: s.clock.Now().Add(5 * time.Minute).UnixMilli()}
-	s.as, s.keys[name] = name, retold(text, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH)
+	s.as, s.keys[name] = name, relabelKey(text, wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH)
 	return s.tell(entity.KindUser, userID, &userv1.AllowGrant{Grant: &userv1.Grant{
 		Id: id, ClientId: "client-1", ClientName: "Editor", RedirectHost: "127.0.0.1", WorkspaceId: workspaceID, Scopes: scopes,
 	}}) + s.tell(entity.KindGrant, id, &grantv1.OpenGrant{Grant: &grantv1.Grant{
@@ -107,7 +107,7 @@ func (s *stage) grant(name, userID, workspaceID string, scopes ...string) string
 func (s *stage) wait(workspaceID string) {
 	ctx, cancel := context.WithTimeout(s.Context(), longest)
 	defer cancel()
-	for { // a backup, what follows from it, and what the workspace is told
+	for { // a backup, its reactions, and the report to the workspace
 		if err := s.node.Router.Settle(ctx, entity.KindWorkspace, workspaceID); err != nil {
 			s.Fatal(err)
 		}

@@ -28,20 +28,20 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// TestTranscripts plays the files of testdata against a whole node. -rewrite writes what is answered into them.
+// TestTranscripts runs the files of testdata against a whole node. -rewrite writes the responses into them.
 //
-//	person NAME                creates a person through the operators' API and goes on as them
-//	as NAME                    goes on as another person, or as nobody
+//	person NAME                creates an account through the operators' API and continues with it
+//	as NAME                    continues with another account, or with none
 //	http                       METHOD PATH, header lines, and a body after them or an empty line
 //	admin                      the same over the operators' socket
-//	key NAME                   goes on with a key that was answered: <secret-N>
-//	open NAME [cursor=C] [reads] follows the workspace acme; read NAME N prints N frames; end NAME waits for its end
-//	close NAME                 leaves a stream
-//	advance DURATION           lets the rules' time pass
+//	key NAME                   continues with a key from a response: <secret-N>
+//	open NAME [cursor=C] [reads] opens a stream of the workspace acme; read NAME N prints N frames; end NAME waits for its end
+//	close NAME                 closes a stream
+//	advance DURATION           advances the clock of the rules
 //	tell, id, credential, grant, wait: see asPlatform
-//	restart, crash             ends the node, in order or with the loss of what was not synced, and starts another
+//	restart, crash             ends the node, cleanly or with the loss of data that was not synced, and starts another
 //
-// Ids, keys and cursors have labels, numbered as they come; in requests a label stands for what it was given for.
+// Ids, keys and cursors have labels, numbered in the order of their first use; in a request a label stands for its value.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if strings.Contains(path, "/fuzz") {
@@ -52,8 +52,8 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-// TestTranscriptsInSplitMode plays the same files while partitions move between two actor systems in the middle of
-// requests. The answers are the same.
+// TestTranscriptsInSplitMode runs the same files while partitions move between two actor systems during requests. The
+// responses are the same.
 func TestTranscriptsInSplitMode(t *testing.T) {
 	if rewriting := flag.Lookup("rewrite"); rewriting != nil && rewriting.Value.String() == "true" {
 		t.Skip("TestTranscripts writes the files")
@@ -67,10 +67,10 @@ func TestTranscriptsInSplitMode(t *testing.T) {
 	})
 }
 
-// longest is what may pass where nothing is measured: whoever waits longer hangs.
+// longest bounds waits that are not measured: a longer one is taken for a hang.
 const longest = 5 * time.Minute
 
-// stage is a node and who uses it.
+// stage is a node and its users.
 type stage struct {
 	*testing.T
 	disk *vfs.MemFS
@@ -87,9 +87,9 @@ type stage struct {
 	meaning map[string]string
 	counts  map[string]int
 	streams map[string]*follower
-	// workspaces is how many a person may have created from the next start on; 0: the default.
+	// workspaces is the limit on workspaces for each person from the next start on; 0: the default.
 	workspaces int
-	// members is how many actor systems the node runs; with more than one, partitions move between them until settled is
+	// members is the number of actor systems in the node; with more than one, partitions move between them until settled is
 	// called; see splitting.
 	members int
 	settled func()
@@ -171,7 +171,7 @@ func (s *stage) stop() {
 	s.live.Close()
 }
 
-// newID numbers ids, so that their order is that of their making.
+// newID returns ids with increasing numbers, so that they sort in the order of their creation.
 func (s *stage) newID(prefix string) string { return fmt.Sprintf("%s01j%023d", prefix, s.ids.Add(1)) }
 
 func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
@@ -234,7 +234,7 @@ func (s *stage) person(name string) string {
 	return s.render(answer.Result())
 }
 
-// exchange sends what the input says and prints what comes back.
+// exchange sends the request in the input and prints the response.
 func (s *stage) exchange(h nethttp.Handler, input string) string {
 	input = s.unlabel(input)
 	line, rest, _ := strings.Cut(input, "\n")
@@ -271,7 +271,7 @@ func (s *stage) exchange(h nethttp.Handler, input string) string {
 
 var repetition = regexp.MustCompile(`\[([^\]]+)\]\*(\d+)`)
 
-// expand writes [text]*3 out as texttexttext.
+// expand writes [text]*3 as texttexttext.
 func expand(text string) string {
 	return repetition.ReplaceAllStringFunc(text, func(m string) string {
 		parts := repetition.FindStringSubmatch(m)
@@ -411,7 +411,7 @@ func (s *stage) open(name string, d *datadriven.TestData) string {
 	return "200\n"
 }
 
-// frames reads n frames, or as many as come before the end; comments and retry are passed over.
+// frames reads n frames, or all frames before the end; it skips comments and retry.
 func (f *follower) frames(n int) string {
 	var out strings.Builder
 	for n > 0 && f.lines.Scan() {

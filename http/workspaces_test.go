@@ -11,9 +11,9 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// TestAPersonCreatesSoManyWorkspaces has many creations come at the same moment: as many succeed as may. What is refused for
-// another reason, and what is deleted, leaves its place to the next.
-func TestAPersonCreatesSoManyWorkspaces(t *testing.T) {
+// TestWorkspaceLimit creates many workspaces concurrently: as many succeed as the limit allows. A creation that is refused
+// for another reason, and a deletion, make room for the next.
+func TestWorkspaceLimit(t *testing.T) {
 	b := newBoundary(t)
 	b.stage.stop()
 	b.stage.workspaces = 3
@@ -21,8 +21,8 @@ func TestAPersonCreatesSoManyWorkspaces(t *testing.T) {
 	create := func(as, slug string) *httptest.ResponseRecorder {
 		return request(t, b.stage.node.Server, "POST", "/v1/workspaces", b.people[as].key, fmt.Sprintf(`{"slug":%q,"name":"Space"}`, slug))
 	}
-	wants(t, create("editor", "elsewhere"), 201, "")
-	wants(t, create("owner", "elsewhere"), 409, "slug_taken")
+	expect(t, create("editor", "elsewhere"), 201, "")
+	expect(t, create("owner", "elsewhere"), 409, "slug_taken")
 	var made, refused []*httptest.ResponseRecorder
 	var mu sync.Mutex
 	var creations sync.WaitGroup
@@ -43,9 +43,9 @@ func TestAPersonCreatesSoManyWorkspaces(t *testing.T) {
 		t.Errorf("%d were created", len(made))
 	}
 	for _, got := range refused {
-		wants(t, got, 409, `{"error":"limit_reached","message":"a person can have created at most 3 workspaces`)
+		expect(t, got, 409, `{"error":"limit_reached","message":"a person can have created at most 3 workspaces`)
 	}
-	wants(t, create("editor", "another"), 201, "")
+	expect(t, create("editor", "another"), 201, "")
 	var gone struct{ WorkspaceID string }
 	if err := json.Unmarshal(made[0].Body.Bytes(), &gone); err != nil {
 		t.Fatal(err)
@@ -53,6 +53,6 @@ func TestAPersonCreatesSoManyWorkspaces(t *testing.T) {
 	id := gone.WorkspaceID
 	b.ask(t, entity.KindWorkspace, id, &workspacev1.ChangeStatus{Status: workspacev1.Status_STATUS_DELETED})
 	b.settle(t, id)
-	wants(t, create("owner", "onemore"), 201, "")
-	wants(t, create("owner", "toomany"), 409, "limit_reached")
+	expect(t, create("owner", "onemore"), 201, "")
+	expect(t, create("owner", "toomany"), 409, "limit_reached")
 }

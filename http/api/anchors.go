@@ -11,7 +11,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// anchors serves what is bound to paths of a drive.
+// anchors serves the anchors of a workspace, such as apps and shares that are bound to paths of its drive.
 type anchors struct{ files Drive }
 
 func (a anchors) routes() []server.Route {
@@ -43,14 +43,14 @@ type reanchored struct {
 }
 
 func (a anchors) list(c *server.Call, in server.Listing) (server.Collection[anchorView], error) {
-	if err := followDrive(c); err != nil {
+	if err := settleAnchors(c); err != nil {
 		return server.Collection[anchorView]{}, err
 	}
 	return server.ReadList(c, entity.KindWorkspace, "anchors", in, func(a *workspacev1.Anchor) anchorView { return viewAnchor(c, a) })
 }
 
-// followDrive waits, for who is let in, until the anchors have followed what the drive did before.
-func followDrive(c *server.Call) error {
+// settleAnchors authorizes the caller and waits until the anchors have followed all earlier changes of the drive.
+func settleAnchors(c *server.Call) error {
 	if err := c.Authorize(); err != nil {
 		return err
 	}
@@ -61,41 +61,41 @@ func checkReanchor(in *reanchorRequest) error {
 	return server.CheckPath("path", in.Path)
 }
 
-// noPath stands for one where nothing is. The workspace refuses it last: who may not bind the anchor learns nothing of the
-// drive.
-const noPath = "."
+// missingPath replaces a path that names nothing. No anchor can have it, and the workspace refuses it after all other
+// checks, so that callers without access to the anchor learn nothing about the drive.
+const missingPath = "."
 
 func (a anchors) reanchor(c *server.Call, in reanchorRequest) (reanchored, error) {
-	if err := followDrive(c); err != nil {
+	if err := settleAnchors(c); err != nil {
 		return reanchored{}, err
 	}
-	// Before the drive is asked: a rename that comes between the two is followed.
-	seq, err := head(c)
+	// The position is read before the drive, so that the anchor follows a rename between the two.
+	seq, err := fetchLastSeq(c)
 	if err != nil {
 		return reanchored{}, err
 	}
-	there, err := a.files.Exists(c.Context, c.Workspace.ID, in.Path)
+	exists, err := a.files.Exists(c.Context, c.Workspace.ID, in.Path)
 	if err != nil {
 		return reanchored{}, err
 	}
-	if !there {
-		in.Path = noPath
+	if !exists {
+		in.Path = missingPath
 	}
-	anchor, err := server.Ask[*workspacev1.Anchor](c, change(c, &workspacev1.Reanchor{AnchorId: c.Variable("anchorId"), Path: in.Path, Seq: seq}))
+	anchor, err := server.Ask[*workspacev1.Anchor](c, workspaceCommand(c, &workspacev1.Reanchor{AnchorId: c.Variable("anchorId"), Path: in.Path, Seq: seq}))
 	switch {
-	case !there && server.RefusedWith(err, entity.InvalidRequest):
-		return reanchored{}, server.Invalid("path names nothing on the drive")
+	case !exists && server.HasCode(err, entity.InvalidRequest):
+		return reanchored{}, server.Invalid("path names no file or folder on the drive")
 	case err != nil:
 		return reanchored{}, err
 	}
 	return reanchored{viewAnchor(c, anchor)}, nil
 }
 
-// head returns the seq of the last row of the workspace's activity.
-func head(c *server.Call) (uint64, error) {
+// fetchLastSeq returns the seq of the last row of the workspace's activity.
+func fetchLastSeq(c *server.Call) (uint64, error) {
 	recorded, err := server.Ask[*activityv1.Recorded](c, entity.Command{
 		Kind: entity.KindActivity, Identity: c.Workspace.ID, Principal: entity.Platform(),
-		Message: &activityv1.Record{}, // of nothing: it only tells where the sequence stands
+		Message: &activityv1.Record{}, // without rows: it only returns the position
 	})
 	return recorded.GetSeq(), err
 }
@@ -105,7 +105,7 @@ func viewAnchor(c *server.Call, a *workspacev1.Anchor) anchorView {
 		ID: a.GetId(), WorkspaceID: c.Workspace.ID, Path: a.GetPath(), Kind: anchorKindNames[a.GetKind()],
 		Settings: a.GetSettings(), State: anchorStateNames[a.GetState()], CreatedAt: a.GetCreatedAt(), UpdatedAt: a.GetUpdatedAt(),
 	}
-	if !view.Settings.IsValid() { // there are none, or none that can be shown
+	if !view.Settings.IsValid() { // absent or malformed
 		view.Settings = jsontext.Value("null")
 	}
 	return view

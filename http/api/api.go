@@ -1,12 +1,46 @@
 // Package api serves the operations of the public API.
 //
-// Each file has the operations of one resource: the bodies of its requests and answers, a type whose methods are the
-// handlers, and its rows of the table of routes. The OpenAPI document (openapi.yaml) describes the operations to clients, and
-// a test compares the two. `make generate` writes the files that are served for it: openapi.json at /v1/openapi.json, and
-// reference.html at /docs.
+// Each file has the operations of one resource: the bodies of its requests and responses, a type with the handlers as
+// methods, and its rows of the table of routes. The OpenAPI document (openapi.yaml) describes the operations to clients,
+// and a test compares the two. `make generate` writes the files that are served for it: openapi.json at /v1/openapi.json,
+// and reference.html at /docs.
 //
-// The pages for browsers and the operators' commands use the same operations: lookups.go has the questions to entities that
-// they share, and links.go the links that people follow from a mail.
+// The pages for browsers and the operators' commands use the same operations: lookups.go has the queries and commands that
+// they share, and links.go the links in mails.
+//
+// # Creating and renaming a workspace
+//
+// There are no transactions across entities. A slug is an entity, and the order of its stream decides which claim wins:
+//
+//  1. workspaces.create or workspaces.rename validates the input. create reserves a place among the workspaces that the
+//     person may have created (reserve); rename authorizes the caller (server.Call.Authorize).
+//  2. claimSlug sends ClaimSlug to the slug. For a rename the claim carries its own id, the caller's principal and the
+//     new name. The slug refuses it with slug_taken if another workspace has it.
+//  3. The reaction of the slug sends the workspace CreateWorkspace, or RenameWorkspace as the caller. The workspace
+//     authorizes the rename again, in order with changes of its members. If it refuses the rename, the reaction sends the
+//     slug ReleaseSlug, with the id of the refused claim.
+//  4. The reactions of a new workspace add it to its creator's list and create its computer. Those of a renamed one send
+//     its previous slug ReleaseSlug, which reserves that slug for the workspace for some time.
+//  5. claimSlug waits for all that: for the slug (Settle), which includes step 3, then for the workspace, which includes
+//     step 4, and removes the slugs from the cache of server.
+//  6. checkRenamed asks the slug for the outcome of this claim. After a creation that was refused, releaseReservation
+//     returns the place.
+//
+// If the process ends in between, the reactions continue after the next start.
+//
+// # Inviting a person
+//
+//  1. invitations.invite checks the limits on mail (limitMail), creates the secret of the link and sends Invite to the
+//     workspace, which stores the SHA-256 of the secret. An invitation that is pending for the address is renewed.
+//  2. The reaction of the workspace adds the invitation to the entity of the email address, so that a person with that
+//     address finds it: invitations.listReceived.
+//  3. With a mail server, the workspace opens a task. cmd/node runs it with Links.MailInvitation, which derives the
+//     secret again, sends the mail and reports to the workspace. Without a mail server, logInvitationLink returns the link
+//     to the inviter.
+//  4. The invited person accepts in the API (invitations.accept) or on the page of the link (package browser,
+//     invitation.go), which creates an account if the address has none.
+//  5. AcceptInvitation sends the command of the same name to the workspace and waits until its reactions have added the
+//     workspace to the person's list.
 package api
 
 import (
@@ -19,34 +53,36 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 )
 
-// Streams opens live streams of file activity.
+// Streams opens live streams of file activity; package server describes the whole flow.
 type Streams interface {
-	// Subscribe starts to listen and returns the function that runs the stream, so that nothing falls between history and
-	// live. follow blocks until ctx ends (nil), the access ends (*entity.Error) or Send failed, and does not call Send after
-	// it returned. A subscription whose follow never runs ends with ctx.
+	// Subscribe registers for a workspace's activity and returns the function that runs the stream, so that no event falls
+	// between history and live events. follow blocks until ctx ends (nil), the access ends (*entity.Error) or s.Send fails,
+	// and does not call s.Send after it has returned. If follow is never called, the subscription ends with ctx. Errors:
+	// *entity.Error.
 	Subscribe(ctx context.Context, s activity.Subscription) (follow func(ctx context.Context) error, err error)
 }
 
 // Drive serves the files of workspaces as WebDAV.
 type Drive interface {
-	// ServeDrive answers a request that is authenticated and authorized. The URL is as the client sent it, with prefix
-	// before the path on the drive. It returns the error with which the access was refused or ended meanwhile, for the
-	// caller to answer; it answers all other errors itself.
+	// ServeDrive answers a request that is authenticated and authorized. r.URL is as the client sent it, with prefix before
+	// the path on the drive. If the access was refused or has ended in the meantime, ServeDrive returns the *entity.Error,
+	// for the caller to answer; it answers all other errors itself.
 	ServeDrive(w http.ResponseWriter, r *http.Request, prefix string, access entity.DriveAccess) error
-	// Exists reports whether a path names a file or a folder now; empty is the root. It fails if the drive cannot be read.
+	// Exists reports whether a path names a file or a folder; the empty path is the root. It fails if the drive cannot be
+	// read.
 	Exists(ctx context.Context, workspaceID, path string) (bool, error)
 }
 
-// Options are what the operations need besides entities. Streams, Drive and Links are required.
+// Options are the dependencies of the operations, besides entities. Streams, Drive and Links are required.
 type Options struct {
 	Streams Streams
 	Drive   Drive
 	Links   *Links
-	// Workspaces is how many workspaces a person may have created and not deleted; negative: any number.
+	// Workspaces is the number of workspaces that a person may have created and not deleted; negative: no limit.
 	Workspaces int
 }
 
-// Routes returns the table of the public API. The router tries paths in this order: hot ones come first.
+// Routes returns the table of the public API. The router tries paths in this order, so that frequent ones come first.
 func Routes(o Options) []server.Route {
 	return slices.Concat(
 		fileActivity{o.Streams}.routes(),

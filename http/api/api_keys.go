@@ -25,11 +25,13 @@ func (k APIKeys) routes() []server.Route {
 	}
 }
 
+// APIKeyRequest is the body of a request for a new API key. ExpiresAt is in milliseconds since the Unix epoch; nil: never.
 type APIKeyRequest struct {
 	Name      string `json:"name"`
 	ExpiresAt *int64 `json:"expiresAt"`
 }
 
+// APIKeyRecord is an API key as JSON, without its secret.
 type APIKeyRecord struct {
 	ID         string `json:"id"`
 	Prefix     string `json:"prefix"`
@@ -50,22 +52,24 @@ type apiKeyRevoked struct {
 	RevokedAt int64  `json:"revokedAt"`
 }
 
-// decodeAPIKey refuses an impersonation before it looks at what is sent.
+// decodeAPIKey refuses impersonations before it validates the input.
 func decodeAPIKey(c *server.Call) (APIKeyRequest, error) {
-	if err := AsThemselves(c); err != nil {
+	if err := RefuseImpersonation(c); err != nil {
 		return APIKeyRequest{}, err
 	}
 	return server.Body[APIKeyRequest](c)
 }
 
-// AsThemselves refuses an impersonation what would outlive it, or change how the person gets in. Errors: forbidden.
-func AsThemselves(c *server.Call) error {
+// RefuseImpersonation refuses callers who impersonate somebody. It is for operations with an effect that would outlast the
+// impersonation, or that change how the person signs in. Errors: forbidden.
+func RefuseImpersonation(c *server.Call) error {
 	if c.Caller.Principal.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION {
 		return server.ErrForbidden
 	}
 	return nil
 }
 
+// Create issues an API key for the caller. The key is valid when Create returns.
 func (k APIKeys) Create(c *server.Call, in APIKeyRequest) (apiKeyCreated, error) {
 	switch {
 	case in.Name == "":
@@ -84,7 +88,8 @@ func (k APIKeys) Create(c *server.Call, in APIKeyRequest) (apiKeyCreated, error)
 	return apiKeyCreated{text, ViewAPIKey(key)}, nil
 }
 
-// IssueKey makes a key for the user that the command names, and waits until it opens doors.
+// IssueKey issues an API key for the user that the command names, and waits until it is valid. It returns the key's text,
+// which is not stored. Errors: limit_reached, invalid_request.
 func IssueKey(c *server.Call, command entity.Command, name string, expiresAt int64) (string, *userv1.ApiKey, error) {
 	keyID := c.NewID(user.KeyPrefix)
 	text, hash := server.NewKey(server.KeyStart, keyID)
@@ -109,17 +114,17 @@ func (k APIKeys) list(c *server.Call, in server.Listing) (server.Collection[APIK
 	for i, key := range found.GetKeys() {
 		items[i] = ViewAPIKey(key)
 	}
-	return server.Page(c, in, items, IDAfter(found.GetKeys(), found.GetMore())), AddLastUses(c, items)
+	return server.Page(c, in, items, NextID(found.GetKeys(), found.GetMore())), AddLastUses(c, items)
 }
 
-// AddLastUses asks each key's credential, which alone knows.
+// AddLastUses sets LastUsedAt of each record: only the entity of a credential knows its last use.
 func AddLastUses(c *server.Call, records []APIKeyRecord) error {
-	return server.Each(len(records), func(i int) error {
+	return server.ForEach(len(records), func(i int) error {
 		found, err := server.Ask[*credentialv1.Credential](c, entity.Command{
 			Kind: entity.KindCredential, Identity: records[i].ID, Principal: entity.Platform(),
 			Message: &credentialv1.DescribeCredential{},
 		})
-		if Hidden(err) { // issued a moment ago
+		if IsHidden(err) { // the credential is not registered yet
 			return nil
 		}
 		records[i].LastUsedAt = found.GetLastUsedAt()
@@ -127,13 +132,14 @@ func AddLastUses(c *server.Call, records []APIKeyRecord) error {
 	})
 }
 
-// Revoke answers when the key opens nothing here any more, streams included; elsewhere it is a matter of a second.
+// Revoke revokes a key of the caller. When it returns, this member refuses the key and has ended its streams; other members
+// do so within a second. Errors: not_found.
 func (k APIKeys) Revoke(c *server.Call, _ server.None) (apiKeyRevoked, error) {
 	keyID := c.Variable("keyId")
 	if len(keyID) > len(user.KeyPrefix)+entity.ULIDLength {
 		return apiKeyRevoked{}, server.ErrNotFound
 	}
-	key, err := server.Ask[*userv1.ApiKey](c, changeCaller(c, &userv1.RevokeApiKey{KeyId: keyID}))
+	key, err := server.Ask[*userv1.ApiKey](c, callerCommand(c, &userv1.RevokeApiKey{KeyId: keyID}))
 	if err != nil {
 		return apiKeyRevoked{}, err
 	}
@@ -144,6 +150,7 @@ func (k APIKeys) Revoke(c *server.Call, _ server.None) (apiKeyRevoked, error) {
 	return apiKeyRevoked{user.ShownPrefix(keyID), key.GetRevokedAt()}, nil
 }
 
+// ViewAPIKey returns a key as JSON.
 func ViewAPIKey(key *userv1.ApiKey) APIKeyRecord {
 	return APIKeyRecord{
 		ID:        key.GetId(),

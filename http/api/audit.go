@@ -20,6 +20,7 @@ func (a auditLog) routes() []server.Route {
 	}
 }
 
+// AuditView is a row of an audit log as JSON.
 type AuditView struct {
 	ID         string          `json:"id"`
 	Event      string          `json:"event"`
@@ -28,7 +29,7 @@ type AuditView struct {
 	Provenance *provenanceView `json:"provenance,omitzero"`
 }
 
-// provenanceView has what the platform tells of the specification's list of fields.
+// provenanceView has those fields of the specification's provenance that some event sets.
 type provenanceView struct {
 	Action            string   `json:"action,omitzero"`
 	Actor             string   `json:"actor,omitzero"`
@@ -67,11 +68,12 @@ func (a auditLog) list(c *server.Call, in server.Listing) (server.Collection[Aud
 	return server.ReadList(c, entity.KindWorkspace, "audit", in, ViewAudit)
 }
 
+// ViewAudit returns a row of an audit log as JSON.
 func ViewAudit(e *auditv1.Event) AuditView {
 	return AuditView{e.GetId(), e.GetEvent(), e.GetActorId(), e.GetAt(), viewProvenance(e.GetProvenance())}
 }
 
-// viewProvenance is nil where there is nothing to tell.
+// viewProvenance returns a provenance as JSON; nil if it is empty.
 func viewProvenance(p *auditv1.Provenance) *provenanceView {
 	if proto.Size(p) == 0 {
 		return nil

@@ -17,7 +17,7 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// computers serves the runtime computers of workspaces.
+// computers serves the computers of workspaces.
 type computers struct{ files Drive }
 
 func (k computers) routes() []server.Route {
@@ -50,7 +50,8 @@ type reprovisionDeferred struct {
 	ActiveTrainJobs     uint32 `json:"activeTrainJobs"`
 }
 
-// reprovision asks for another computer; whether its drive can be backed up first only a look at it tells.
+// reprovision replaces the workspace's computer. It reads the drive first, because the computer's rules must know whether a
+// backup is possible.
 func (k computers) reprovision(c *server.Call, _ server.None) (any, error) {
 	if err := c.Authorize(); err != nil {
 		return nil, err
@@ -77,7 +78,7 @@ func (k computers) reprovision(c *server.Call, _ server.None) (any, error) {
 			answer.GetStatus(), "active_workspace_work", answer.GetActiveSessions(), answer.GetActiveJobs(),
 		}, nil
 	}
-	return nil, fmt.Errorf("reprovision was answered %q", answer.GetStatus())
+	return nil, fmt.Errorf("the computer answered Reprovision with the unknown status %q", answer.GetStatus())
 }
 
 type telemetryView struct {
@@ -94,16 +95,16 @@ type sampleView struct {
 }
 
 const (
-	// sampleTime is how long samples are kept.
+	// sampleTime is the maximum age of the samples that are returned.
 	sampleTime = 24 * time.Hour
-	// mostSamples is more than there are in that time.
-	mostSamples = 6000
+	// maxSamples is more than the number of samples in sampleTime.
+	maxSamples = 6000
 )
 
-// jsonNumber is a number of 0 or more as JSON writes it.
+// jsonNumber matches JSON numbers of 0 or more without an exponent.
 var jsonNumber = regexp.MustCompile(`^(0|[1-9][0-9]{0,19})(\.[0-9]{1,20})?$`)
 
-// decodeSince is the time from which samples are asked for, in milliseconds, of which there may be fractions.
+// decodeSince decodes sinceAt, the time of the oldest sample, in milliseconds since the Unix epoch; it may have a fraction.
 func decodeSince(c *server.Call) (float64, error) {
 	q, err := server.ParseQuery(c.Request.URL.RawQuery, "sinceAt")
 	if err != nil || !q.Has("sinceAt") {
@@ -120,19 +121,19 @@ func decodeSince(c *server.Call) (float64, error) {
 func (k computers) telemetry(c *server.Call, since float64) (telemetryView, error) {
 	found, err := server.Ask[*wirev1.Page](c, entity.Command{
 		Kind: entity.KindComputer, Identity: c.Workspace.ID,
-		Message: &wirev1.List{Name: "telemetry", Limit: mostSamples},
+		Message: &wirev1.List{Name: "telemetry", Limit: maxSamples},
 	})
 	if err != nil {
 		return telemetryView{}, err
 	}
 	from := math.Max(since, float64(c.Now().Add(-sampleTime).UnixMilli()))
-	samples, err := server.Entries(found, viewSample)
+	samples, err := server.DecodeRows(found, viewSample)
 	samples = slices.DeleteFunc(samples, func(one sampleView) bool { return float64(one.At) < from })
 	slices.SortFunc(samples, func(a, b sampleView) int { return cmp.Compare(a.At, b.At) })
 	return telemetryView{samples}, err
 }
 
-// viewSample leaves out what was not measured: a total of 0 is none.
+// viewSample returns a sample as JSON, without values that were not measured. A total of 0 was not measured.
 func viewSample(s *computerv1.Sample) sampleView {
 	view := sampleView{At: s.GetAt()}
 	if pct := measured(s.GetCpuPct()); pct != nil && *pct <= 100 {
@@ -147,7 +148,7 @@ func viewSample(s *computerv1.Sample) sampleView {
 	return view
 }
 
-// measured is nil for what can be no measure, and no number in JSON.
+// measured returns nil for values that no measurement has, and that JSON may be unable to represent.
 func measured(value float64) *float64 {
 	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
 		return nil

@@ -36,10 +36,10 @@ func (d drive) routes() []server.Route {
 	return table
 }
 
-// serve authorizes a request and lets the drive answer it. A file may have any size: the request lasts as long as its bytes
-// move and the caller has access.
+// serve authorizes a request and lets the drive answer it, for as long as its bytes move and the caller has access. Package
+// server describes the flow of an upload.
 func (d drive) serve(c *server.Call) error {
-	granted, err := c.Authorized()
+	granted, err := c.FetchAuthorization()
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (d drive) serve(c *server.Call) error {
 		return d.files.ServeDrive(c.Response, r, "/v1/ws/"+c.Workspace.Slug+"/drive", entity.DriveAccess{
 			WorkspaceID: c.Workspace.ID, Host: c.PublicHost(), Principal: c.Caller.Principal,
 			BreaksLocks:  slices.Contains(granted.GetCapabilities(), entity.Admin),
-			Authenticate: c.Authenticate, Authorize: c.Authorize,
+			Authenticate: c.Reauthenticate, Authorize: c.Authorize,
 		})
 	})
 }

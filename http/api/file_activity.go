@@ -12,7 +12,7 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// fileActivity serves the sequence of everything that happened to a workspace's files.
+// fileActivity serves a workspace's file activity: the sequence of all reads and changes of its files.
 type fileActivity struct{ streams Streams }
 
 func (f fileActivity) routes() []server.Route {
@@ -31,7 +31,7 @@ func (f fileActivity) routes() []server.Route {
 	}
 }
 
-// maxWriterPaths bounds the entries of one latest-writers request.
+// maxWriterPaths bounds the number of entries in a request for latest writers.
 const maxWriterPaths = 500
 
 func decodeHistory(c *server.Call) (*activityv1.ReadHistory, error) {
@@ -40,7 +40,7 @@ func decodeHistory(c *server.Call) (*activityv1.ReadHistory, error) {
 		return nil, err
 	}
 	in := &activityv1.ReadHistory{Path: q.Path("path"), Limit: q.Limit(), Reads: q.Flag("reads", true)}
-	position(q, c, &in.After)
+	decodePosition(q, c, &in.After)
 	return in, q.Err
 }
 
@@ -60,23 +60,23 @@ func decodeFeed(c *server.Call) (*activityv1.ReadFeed, error) {
 	} else if q.Has("scope") {
 		q.Fail(server.Invalid("scope needs a path"))
 	}
-	position(q, c, &in.Position)
+	decodePosition(q, c, &in.Position)
 	return in, q.Err
 }
 
-// position is the place in the workspace's sequence that the cursor stands for.
-func position(q *server.Query, c *server.Call, at *uint64) {
+// decodePosition decodes the cursor, a position in the workspace's sequence, into at.
+func decodePosition(q *server.Query, c *server.Call, at *uint64) {
 	q.Cursor(func(cursor string) (err error) {
 		*at, err = c.Workspace.Cursor.Position(cursor)
 		return err
 	})
 }
 
-func (f fileActivity) history(c *server.Call, in *activityv1.ReadHistory) (server.Verbatim, error) {
+func (f fileActivity) history(c *server.Call, in *activityv1.ReadHistory) (server.RawJSON, error) {
 	return readPage(c, in)
 }
 
-func (f fileActivity) feed(c *server.Call, in *activityv1.ReadFeed) (server.Verbatim, error) {
+func (f fileActivity) feed(c *server.Call, in *activityv1.ReadFeed) (server.RawJSON, error) {
 	return readPage(c, in)
 }
 
@@ -87,22 +87,22 @@ var (
 	pageEnd     = []byte(`],"nextCursor":null}`)
 )
 
-// readPage sends the rows as they are stored.
-func readPage(c *server.Call, query proto.Message) (server.Verbatim, error) {
-	page, err := server.Ask[*activityv1.Page](c, ofActivity(c, query))
+// readPage asks for a page of rows and sends them as they are stored, without decoding them.
+func readPage(c *server.Call, query proto.Message) (server.RawJSON, error) {
+	page, err := server.Ask[*activityv1.Page](c, activityQuery(c, query))
 	switch {
 	case err != nil:
 		return nil, err
 	case page.GetNext() == 0:
 		linkToNewer(c, query, page)
-		return server.Verbatim{pageStart, page.GetItems(), pageEnd}, nil
+		return server.RawJSON{pageStart, page.GetItems(), pageEnd}, nil
 	}
 	next := c.Workspace.Cursor.Append(nil, page.GetNext())
-	return server.Verbatim{pageStart, page.GetItems(), pageMore, next, pageMoreEnd}, nil
+	return server.RawJSON{pageStart, page.GetItems(), pageMore, next, pageMoreEnd}, nil
 }
 
-// linkToNewer adds a Link header with rel="next" to the last page in ascending order: the same request with a cursor behind
-// the newest row, with which a client that polls gets the rows that are recorded later.
+// linkToNewer adds a Link header with rel="next" to the last page in ascending order: the same request with a cursor after
+// the newest row, with which a polling client gets the rows that are recorded later.
 func linkToNewer(c *server.Call, query proto.Message, page *activityv1.Page) {
 	if feed, is := query.(*activityv1.ReadFeed); is && feed.GetDescending() {
 		return
@@ -112,7 +112,8 @@ func linkToNewer(c *server.Call, query proto.Message, page *activityv1.Page) {
 	c.Response.Header()["Link"] = []string{"<" + c.Request.URL.EscapedPath() + "?" + parameters.Encode() + `>; rel="next"`}
 }
 
-func ofActivity(c *server.Call, query proto.Message) entity.Command {
+// activityQuery returns a query to the activity of the workspace in the path.
+func activityQuery(c *server.Call, query proto.Message) entity.Command {
 	return entity.Command{Kind: entity.KindActivity, Identity: c.Workspace.ID, Message: query}
 }
 
@@ -133,19 +134,20 @@ func decodeSeenBy(c *server.Call) (*activityv1.ReadSeenBy, error) {
 	}
 	in := &activityv1.ReadSeenBy{Path: q.Path("path"), Limit: q.Limit()}
 	q.Cursor(func(cursor string) error {
-		place, err := c.OpenCursor(cursor, seenByWalk(c, in))
+		place, err := c.OpenCursor(cursor, seenByBinding(c, in))
 		in.After = []byte(place)
 		return err
 	})
 	return in, q.Err
 }
 
-func seenByWalk(c *server.Call, in *activityv1.ReadSeenBy) []byte {
+// seenByBinding returns the binding of cursors for the readers of a file.
+func seenByBinding(c *server.Call, in *activityv1.ReadSeenBy) []byte {
 	return server.Binding("seen-by", c.Workspace.ID, in.GetPath())
 }
 
 func (f fileActivity) seenBy(c *server.Call, in *activityv1.ReadSeenBy) (server.Collection[readerView], error) {
-	found, err := server.Ask[*activityv1.SeenBy](c, ofActivity(c, in))
+	found, err := server.Ask[*activityv1.SeenBy](c, activityQuery(c, in))
 	if err != nil {
 		return server.Collection[readerView]{}, err
 	}
@@ -158,7 +160,7 @@ func (f fileActivity) seenBy(c *server.Call, in *activityv1.ReadSeenBy) (server.
 		}
 	}
 	if len(found.GetNext()) > 0 {
-		next := c.SealCursor(string(found.GetNext()), seenByWalk(c, in))
+		next := c.SealCursor(string(found.GetNext()), seenByBinding(c, in))
 		list.NextCursor = &next
 	}
 	return list, nil
@@ -198,7 +200,7 @@ func decodeLatestWriters(c *server.Call) (*activityv1.ReadLatestWriters, error) 
 	return in, q.Err
 }
 
-// entryNames checks that each names an entry of the folder; one that comes again counts once.
+// entryNames checks that each name names an entry of the folder, and removes duplicates. Errors: invalid_request.
 func entryNames(dir string, names []string) ([]string, error) {
 	if dir != "" {
 		dir += "/"
@@ -209,7 +211,7 @@ func entryNames(dir string, names []string) ([]string, error) {
 		if err := server.CheckPath("path", dir+name); err != nil {
 			return nil, err
 		}
-		if !server.EntryName(name) {
+		if !server.IsEntryName(name) {
 			return nil, server.Invalid("path must be the name of one entry of dir")
 		}
 		if !seen[name] {
@@ -221,7 +223,7 @@ func entryNames(dir string, names []string) ([]string, error) {
 }
 
 func (f fileActivity) latestWriters(c *server.Call, in *activityv1.ReadLatestWriters) (writersView, error) {
-	found, err := server.Ask[*activityv1.LatestWriters](c, ofActivity(c, in))
+	found, err := server.Ask[*activityv1.LatestWriters](c, activityQuery(c, in))
 	if err != nil {
 		return writersView{}, err
 	}
@@ -232,7 +234,7 @@ func (f fileActivity) latestWriters(c *server.Call, in *activityv1.ReadLatestWri
 	return view, nil
 }
 
-// stream sends the workspace's rows as server-sent events.
+// stream sends the workspace's rows as server-sent events. Package server describes the whole flow.
 func (f fileActivity) stream(c *server.Call) error {
 	subscription, err := decodeStream(c)
 	if err != nil {
@@ -244,7 +246,7 @@ func (f fileActivity) stream(c *server.Call) error {
 	})
 }
 
-// decodeStream reads where to begin: the header wins over the query.
+// decodeStream decodes the position at which the stream begins. The header Last-Event-ID takes precedence over the cursor.
 func decodeStream(c *server.Call) (activity.Subscription, error) {
 	in := activity.Subscription{WorkspaceID: c.Workspace.ID, Principal: c.Caller.Principal}
 	q, err := server.ParseQuery(c.Request.URL.RawQuery, "cursor", "reads")
@@ -261,7 +263,7 @@ func decodeStream(c *server.Call) (activity.Subscription, error) {
 			q.Fail(err)
 		}
 	default:
-		position(q, c, &in.After)
+		decodePosition(q, c, &in.After)
 	}
 	return in, q.Err
 }

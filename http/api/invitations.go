@@ -14,7 +14,8 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// invitations serves invitations into workspaces: to those who invite, and to the people who are invited.
+// invitations serves invitations to workspaces, for the inviter and for the invited person. The package comment describes
+// the whole flow.
 type invitations struct{ links *Links }
 
 func (i invitations) routes() []server.Route {
@@ -50,44 +51,46 @@ type invitationRevoked struct {
 	RevokedAt int64 `json:"revokedAt"`
 }
 
-// checkInvite brings the address into the one form in which it names a person.
+// checkInvite validates an invitation and normalizes its email address.
 func checkInvite(in *inviteRequest) (err error) {
-	if in.Email, err = CheckEmail(in.Email); err != nil {
+	if in.Email, err = CanonicalEmail(in.Email); err != nil {
 		return err
 	}
-	if _, ok := invitedRole(in); !ok {
+	if _, ok := parseInvitedRole(in); !ok {
 		return server.Invalid("role must be one of editor, viewer")
 	}
 	return nil
 }
 
-func invitedRole(in *inviteRequest) (workspacev1.Role, bool) {
+// parseInvitedRole returns the role in an invitation, by default editor. ok is false for roles that people cannot be invited
+// to.
+func parseInvitedRole(in *inviteRequest) (workspacev1.Role, bool) {
 	if in.Role == nil {
 		return workspacev1.Role_ROLE_EDITOR, true
 	}
-	role, ok := Named(RoleNames, *in.Role)
+	role, ok := ParseName(RoleNames, *in.Role)
 	return role, ok && role != workspacev1.Role_ROLE_OWNER
 }
 
-// invite makes an invitation or renews the pending one, and answers when the addressee finds it. The link is mailed by a
-// task of the workspace (see MailInvitation), or returned to the inviter where there is no mail.
+// invite creates an invitation, or renews the pending one for the address. When it returns, the invited person finds it. It
+// sets the Link header if there is no mail server. Errors: those of Authorize, rate_limited, already_member, limit_reached.
 func (i invitations) invite(c *server.Call, in inviteRequest) (view invitationView, made bool, err error) {
-	if err := i.mayMail(c, in.Email); err != nil {
+	if err := i.limitMail(c, in.Email); err != nil {
 		return view, false, err
 	}
-	role, _ := invitedRole(&in)
-	inviter, err := inviter(c)
+	role, _ := parseInvitedRole(&in)
+	inviter, err := describeInviter(c)
 	if err != nil {
 		return view, false, err
 	}
 	secret, mailID := "", ""
-	if !i.links.ByMail() {
+	if !i.links.SendsMail() {
 		secret, _ = server.NewSecret()
 	} else {
 		mailID = c.NewID("mail_")
 		secret = i.links.invitationSecret(c.Workspace.ID, mailID)
 	}
-	invited, err := server.Ask[*workspacev1.Invited](c, change(c, &workspacev1.Invite{
+	invited, err := server.Ask[*workspacev1.Invited](c, workspaceCommand(c, &workspacev1.Invite{
 		InvitationId: c.NewID("inv_"), Email: in.Email, Role: role, SecretSha256: server.Hash(secret), Inviter: inviter,
 		MailId: mailID,
 	}))
@@ -98,30 +101,31 @@ func (i invitations) invite(c *server.Call, in inviteRequest) (view invitationVi
 		return view, false, err
 	}
 	if mailID == "" {
-		into, err := describeWorkspace(c)
+		into, err := describePathWorkspace(c)
 		if err != nil {
 			return view, false, err
 		}
-		link := handOver(c, into, invited.GetInvitation(), secret)
+		link := logInvitationLink(c, into, invited.GetInvitation(), secret)
 		c.Response.Header()["Link"] = []string{"<" + link + `>; rel="invitation"`}
 	}
 	return viewInvitation(invited.GetInvitation()), !invited.GetRenewed(), nil
 }
 
-// mayMail counts a message to an address, of who may invite. Errors: those of authorize, rate_limited.
-func (i invitations) mayMail(c *server.Call, address string) error {
-	if !i.links.ByMail() {
+// limitMail counts a mail to an address against the limits, once the caller is known to have the access to invite. Errors:
+// those of Authorize, rate_limited.
+func (i invitations) limitMail(c *server.Call, address string) error {
+	if !i.links.SendsMail() {
 		return nil
 	}
 	if err := c.Authorize(); err != nil {
 		return err
 	}
 	sender := cmp.Or(c.Caller.Principal.GetUserId(), c.Workspace.ID)
-	return i.links.Mailed.take(c.Now(), sender, address)
+	return i.links.MailLimits.take(c.Now(), sender, address)
 }
 
-// inviter is who asks; a computer is nobody.
-func inviter(c *server.Call) (*workspacev1.Person, error) {
+// describeInviter returns the caller as the inviter; nil for a computer.
+func describeInviter(c *server.Call) (*workspacev1.Person, error) {
 	if c.Caller.Principal.GetUserId() == "" {
 		return nil, nil
 	}
@@ -129,10 +133,10 @@ func inviter(c *server.Call) (*workspacev1.Person, error) {
 	if err != nil {
 		return nil, err
 	}
-	return personOf(user), nil
+	return newPerson(user), nil
 }
 
-func personOf(user *userv1.User) *workspacev1.Person {
+func newPerson(user *userv1.User) *workspacev1.Person {
 	return &workspacev1.Person{UserId: user.GetId(), Email: user.GetEmail(), Name: user.GetName()}
 }
 
@@ -141,7 +145,7 @@ func (i invitations) list(c *server.Call, in server.Listing) (server.Collection[
 }
 
 func (i invitations) revoke(c *server.Call, _ server.None) (invitationRevoked, error) {
-	revoked, err := server.Ask[*workspacev1.Invitation](c, change(c, &workspacev1.RevokeInvitation{InvitationId: c.Variable("inviteId")}))
+	revoked, err := server.Ask[*workspacev1.Invitation](c, workspaceCommand(c, &workspacev1.RevokeInvitation{InvitationId: c.Variable("inviteId")}))
 	if err != nil {
 		return invitationRevoked{}, err
 	}
@@ -155,7 +159,7 @@ func viewInvitation(i *workspacev1.Invitation) invitationView {
 	}
 }
 
-type addressedView struct {
+type receivedView struct {
 	ID        string       `json:"id"`
 	Workspace invitingView `json:"workspace"`
 	Inviter   *inviterView `json:"inviter"`
@@ -179,30 +183,30 @@ type invitationAccepted struct {
 	WorkspaceSlug string `json:"workspaceSlug"`
 }
 
-// addressed are the workspaces that invited an address, by invitation.
-func addressed(c *server.Call, address string) (map[string]string, error) {
-	found, err := resolveEmail(c, address)
+// lookUpInvitations returns the invitations to an address: from the id of each to the id of its workspace.
+func lookUpInvitations(c *server.Call, address string) (map[string]string, error) {
+	found, err := lookUpEmail(c, address)
 	return found.GetInvitations(), err
 }
 
-// mostLooks bounds the invitations that one page looks at.
-const mostLooks = 200
+// maxInvitationsRead bounds the number of invitations that are read for one page.
+const maxInvitationsRead = 200
 
-// listReceived goes through what the caller's address was sent, in the order of its making, and shows what is
-// pending. A page that has looked at many that are not is short.
-func (i invitations) listReceived(c *server.Call, in server.Listing) (server.Collection[addressedView], error) {
-	var none server.Collection[addressedView]
+// listReceived lists the pending invitations to the caller's address, in the order of their creation. A page has fewer items
+// than its limit, and a cursor, if too many invitations in between are not pending.
+func (i invitations) listReceived(c *server.Call, in server.Listing) (server.Collection[receivedView], error) {
+	var none server.Collection[receivedView]
 	user, err := DescribeCaller(c)
 	if err != nil {
 		return none, err
 	}
-	from, err := addressed(c, user.GetEmail())
+	from, err := lookUpInvitations(c, user.GetEmail())
 	if err != nil {
 		return none, err
 	}
 	ids := slices.DeleteFunc(slices.Sorted(maps.Keys(from)), func(id string) bool { return id <= in.After })
-	items, next := []addressedView{}, ""
-	for looks := 0; len(ids) > 0 && len(items) < int(in.Limit) && looks < mostLooks; {
+	items, next := []receivedView{}, ""
+	for looks := 0; len(ids) > 0 && len(items) < int(in.Limit) && looks < maxInvitationsRead; {
 		some := ids[:min(len(ids), int(in.Limit)-len(items))]
 		found, err := describeAllPending(c, from, some)
 		if err != nil {
@@ -217,13 +221,13 @@ func (i invitations) listReceived(c *server.Call, in server.Listing) (server.Col
 	return server.Page(c, in, items, next), nil
 }
 
-func describeAllPending(c *server.Call, from map[string]string, ids []string) ([]addressedView, error) {
-	shown := make([]*addressedView, len(ids))
-	err := server.Each(len(ids), func(i int) (err error) {
+func describeAllPending(c *server.Call, from map[string]string, ids []string) ([]receivedView, error) {
+	shown := make([]*receivedView, len(ids))
+	err := server.ForEach(len(ids), func(i int) (err error) {
 		shown[i], err = describePending(c, from[ids[i]], ids[i])
 		return err
 	})
-	var items []addressedView
+	var items []receivedView
 	for _, item := range shown {
 		if item != nil {
 			items = append(items, *item)
@@ -232,23 +236,23 @@ func describeAllPending(c *server.Call, from map[string]string, ids []string) ([
 	return items, err
 }
 
-// describePending is an invitation that can be accepted; nil: it cannot.
-func describePending(c *server.Call, workspaceID, id string) (*addressedView, error) {
-	w, err := WorkspaceOf(c, workspaceID)
-	if Hidden(err) || err == nil && w.GetStatus() == workspacev1.Status_STATUS_DELETED {
+// describePending returns an invitation as JSON; nil if it cannot be accepted.
+func describePending(c *server.Call, workspaceID, id string) (*receivedView, error) {
+	w, err := DescribeWorkspace(c, workspaceID)
+	if IsHidden(err) || err == nil && w.GetStatus() == workspacev1.Status_STATUS_DELETED {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	i, err := DescribeInvitation(c, workspaceID, id)
-	if Hidden(err) || err == nil && !rules.Pending(c.Now().UnixMilli(), i) {
+	if IsHidden(err) || err == nil && !rules.Pending(c.Now().UnixMilli(), i) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	view := &addressedView{
+	view := &receivedView{
 		ID: id, Workspace: invitingView{w.GetId(), w.GetName(), w.GetSlug()}, Role: RoleNames[i.GetRole()], ExpiresAt: i.GetExpiresAt(),
 	}
 	if inviter := i.GetInviter(); inviter.GetEmail() != "" {
@@ -257,14 +261,15 @@ func describePending(c *server.Call, workspaceID, id string) (*addressedView, er
 	return view, nil
 }
 
-// accept answers when the workspace is among the caller's, and ever after the same.
+// accept makes the caller a member. When it returns, the workspace is in the caller's list. Accepting again has the same
+// response. Errors: not_found, invitation_expired, invitation_revoked.
 func (i invitations) accept(c *server.Call, _ server.None) (invitationAccepted, error) {
 	var none invitationAccepted
 	user, err := DescribeCaller(c)
 	if err != nil {
 		return none, err
 	}
-	from, err := addressed(c, user.GetEmail())
+	from, err := lookUpInvitations(c, user.GetEmail())
 	if err != nil {
 		return none, err
 	}
@@ -273,15 +278,17 @@ func (i invitations) accept(c *server.Call, _ server.None) (invitationAccepted, 
 	if workspaceID == "" {
 		return none, server.ErrNotFound
 	}
-	slug, err := Accept(c, workspaceID, id, user, c.Caller.Principal)
+	slug, err := AcceptInvitation(c, workspaceID, id, user, c.Caller.Principal)
 	return invitationAccepted{workspaceID, slug}, err
 }
 
-// Accept makes a person a member, as a principal that acts for them, and tells the workspace's slug as it was then.
-func Accept(c *server.Call, workspaceID, id string, user *userv1.User, as *wirev1.Principal) (slug string, err error) {
+// AcceptInvitation makes a user a member of the workspace, as a principal that acts for the user, and waits until the
+// workspace is in the user's list. It returns the workspace's slug. Errors: not_found, invitation_consumed,
+// invitation_expired, invitation_revoked, workspace_suspended.
+func AcceptInvitation(c *server.Call, workspaceID, id string, user *userv1.User, as *wirev1.Principal) (slug string, err error) {
 	accepted, err := server.Ask[*workspacev1.Description](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: as, ID: c.NewID("cmd_"),
-		Message: &workspacev1.AcceptInvitation{InvitationId: id, Person: personOf(user)},
+		Message: &workspacev1.AcceptInvitation{InvitationId: id, Person: newPerson(user)},
 	})
 	if err != nil {
 		return "", err

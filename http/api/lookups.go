@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 	"strings"
 
@@ -17,39 +16,40 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// resolveEmail is whose an address is, and which workspaces invited it.
-func resolveEmail(c *server.Call, address string) (*emailv1.Email, error) {
+// lookUpEmail returns the entity of an email address: the account that owns it, and the invitations to it.
+func lookUpEmail(c *server.Call, address string) (*emailv1.Email, error) {
 	return server.Ask[*emailv1.Email](c, entity.Command{
 		Kind: entity.KindEmail, Identity: address, Principal: entity.Platform(), Message: &emailv1.ResolveEmail{},
 	})
 }
 
-// PersonAt is whose an address is; "" where it is nobody's.
-func PersonAt(c *server.Call, address string) (string, error) {
-	found, err := resolveEmail(c, address)
+// LookUpUserID returns the id of the account that owns an email address; "" if there is none.
+func LookUpUserID(c *server.Call, address string) (string, error) {
+	found, err := lookUpEmail(c, address)
 	return found.GetUserId(), err
 }
 
-// PasswordOf is how a person proves who they are; zero where there is no such person.
-func PasswordOf(c *server.Call, userID string) (*userv1.Password, error) {
+// DescribePassword returns the password of an account, with its state; empty if there is no such account.
+func DescribePassword(c *server.Call, userID string) (*userv1.Password, error) {
 	found, err := server.Ask[*userv1.Password](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribePassword{},
 	})
-	if Hidden(err) {
+	if IsHidden(err) {
 		return &userv1.Password{}, nil
 	}
 	return found, err
 }
 
-// Describe is who somebody is.
-func Describe(c *server.Call, userID string) (*userv1.User, error) {
+// DescribeUser returns an account, as the platform. Errors: not_found.
+func DescribeUser(c *server.Call, userID string) (*userv1.User, error) {
 	return server.Ask[*userv1.User](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeUser{},
 	})
 }
 
-// TokenParts are the parts of what a link carries: ids without their kinds, and a secret. nil: it is none.
-func TokenParts(token string, n int) []string {
+// SplitLinkToken splits the token of a link into n parts: ids without their prefixes, and a secret. It returns nil if the
+// token is malformed.
+func SplitLinkToken(token string, n int) []string {
 	if len(token) != (n-1)*(entity.ULIDLength+1)+server.SecretLength {
 		return nil
 	}
@@ -65,59 +65,59 @@ func TokenParts(token string, n int) []string {
 	return parts
 }
 
-// CheckEmail is an address in the one form in which it names a person.
-func CheckEmail(text string) (string, error) {
+// CanonicalEmail returns an email address in the form in which it identifies an account. Errors: invalid_request.
+func CanonicalEmail(text string) (string, error) {
 	if text == "" {
 		return "", server.Invalid("email is required")
 	}
 	return email.Canonical(text)
 }
 
-// AsPlatform is a command of an operator, who is on the server's own machine.
-func AsPlatform(c *server.Call, kind, identity string, m proto.Message) entity.Command {
+// PlatformCommand returns a command of the platform, with an id.
+func PlatformCommand(c *server.Call, kind, identity string, m proto.Message) entity.Command {
 	return entity.Command{
 		Kind: kind, Identity: identity, Principal: entity.Platform(), ID: c.NewID("cmd_"), Message: m,
 	}
 }
 
-// SessionsOf are a person's.
-func SessionsOf(c *server.Call, userID string) ([]*userv1.BrowserSession, error) {
+// ListSessions returns the browser sessions of an account.
+func ListSessions(c *server.Call, userID string) ([]*userv1.BrowserSession, error) {
 	found, err := server.Ask[*userv1.BrowserSessions](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.ListBrowserSessions{},
 	})
 	return found.GetSessions(), err
 }
 
-// IsID tells whether text is an id of a kind.
+// IsID reports whether text is an id with a prefix.
 func IsID(text, kind string) bool {
 	id, ok := strings.CutPrefix(text, kind)
 	return ok && entity.IsULID(id)
 }
 
-// Cut is the longest valid text of at most so many bytes that a text begins with.
-func Cut(text string, most int) string {
+// Truncate returns the longest valid beginning of a text with at most a number of bytes.
+func Truncate(text string, most int) string {
 	if len(text) > most {
 		text = text[:most]
 	}
 	return strings.ToValidUTF8(text, "")
 }
 
-// DescribeCaller is the person behind the credential.
+// DescribeCaller returns the account of the caller.
 func DescribeCaller(c *server.Call) (*userv1.User, error) {
 	return server.Ask[*userv1.User](c, entity.Command{
 		Kind: entity.KindUser, Identity: c.Caller.Principal.GetUserId(), Message: &userv1.DescribeUser{},
 	})
 }
 
-// DescribeWorkspaces asks each of some workspaces of a person. One that is deleted, no longer knows the person, or may
-// not be seen with the credential is left out.
+// DescribeWorkspaces describes workspaces of the caller, as the caller. It omits those that are deleted, that the caller is
+// not a member of, or that the credential does not reach.
 func DescribeWorkspaces(c *server.Call, ids []string) ([]*workspacev1.Description, error) {
 	found := make([]*workspacev1.Description, len(ids))
-	err := server.Each(len(ids), func(i int) (err error) {
+	err := server.ForEach(len(ids), func(i int) (err error) {
 		found[i], err = server.Ask[*workspacev1.Description](c, entity.Command{
 			Kind: entity.KindWorkspace, Identity: ids[i], Message: &workspacev1.DescribeWorkspace{},
 		})
-		if Hidden(err) {
+		if IsHidden(err) {
 			return nil
 		}
 		return err
@@ -127,8 +127,9 @@ func DescribeWorkspaces(c *server.Call, ids []string) ([]*workspacev1.Descriptio
 	}), err
 }
 
-// Joined are a person's workspaces that a credential reaches, in the order of joining.
-func Joined(p *wirev1.Principal, user *userv1.User) []string {
+// ReachableWorkspaces returns the ids of a person's workspaces that a credential reaches, in the order in which they were
+// joined.
+func ReachableWorkspaces(p *wirev1.Principal, user *userv1.User) []string {
 	var ids []string
 	for id := range user.GetWorkspaces() {
 		if p.GetWorkspaceId() == "" || p.GetWorkspaceId() == id {
@@ -141,24 +142,25 @@ func Joined(p *wirev1.Principal, user *userv1.User) []string {
 	return ids
 }
 
-// Hidden tells of an error that something is not there for the caller.
-func Hidden(err error) bool {
-	var refused *entity.Error
-	return errors.As(err, &refused) && (refused.Code == entity.NotFound || refused.Code == entity.Forbidden)
+// IsHidden reports whether an error says that something does not exist for the caller.
+func IsHidden(err error) bool {
+	return server.HasCode(err, entity.NotFound) || server.HasCode(err, entity.Forbidden)
 }
 
-// describeWorkspace is the path's workspace as the platform sees it, for who has been let in.
-func describeWorkspace(c *server.Call) (*workspacev1.Workspace, error) {
-	return WorkspaceOf(c, c.Workspace.ID)
+// describePathWorkspace describes the workspace in the path, as the platform. The caller must have been authorized.
+func describePathWorkspace(c *server.Call) (*workspacev1.Workspace, error) {
+	return DescribeWorkspace(c, c.Workspace.ID)
 }
 
-func WorkspaceOf(c *server.Call, id string) (*workspacev1.Workspace, error) {
+// DescribeWorkspace describes a workspace, as the platform. Errors: not_found.
+func DescribeWorkspace(c *server.Call, id string) (*workspacev1.Workspace, error) {
 	found, err := server.Ask[*workspacev1.Description](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: id, Principal: entity.Platform(), Message: &workspacev1.DescribeWorkspace{},
 	})
 	return found.GetWorkspace(), err
 }
 
+// DescribeInvitation returns an invitation, as the platform. Errors: not_found.
 func DescribeInvitation(c *server.Call, workspaceID, id string) (*workspacev1.Invitation, error) {
 	return server.Ask[*workspacev1.Invitation](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: workspaceID, Principal: entity.Platform(),
@@ -166,27 +168,27 @@ func DescribeInvitation(c *server.Call, workspaceID, id string) (*workspacev1.In
 	})
 }
 
-// IDAfter is where a page in the order of ids ended, where there are more.
-func IDAfter[Item interface{ GetId() string }](items []Item, more bool) string {
+// NextID returns the position after a page of items in the order of ids; "" if it is the last page.
+func NextID[Item interface{ GetId() string }](items []Item, more bool) string {
 	if !more || len(items) == 0 {
 		return ""
 	}
 	return items[len(items)-1].GetId()
 }
 
-// OfCaller asks about the caller.
-func OfCaller(c *server.Call, m proto.Message) entity.Command {
+// CallerQuery returns a query to the caller's account.
+func CallerQuery(c *server.Call, m proto.Message) entity.Command {
 	return entity.Command{Kind: entity.KindUser, Identity: c.Caller.Principal.GetUserId(), Message: m}
 }
 
-// changeCaller is a command that changes what the caller is or holds.
-func changeCaller(c *server.Call, m userv1.Command) entity.Command {
+// callerCommand returns a command, with an id, that changes the caller's account.
+func callerCommand(c *server.Call, m userv1.Command) entity.Command {
 	return entity.Command{
 		Kind: entity.KindUser, Identity: c.Caller.Principal.GetUserId(), ID: c.NewID("cmd_"), Message: m,
 	}
 }
 
-// settleCaller waits for what follows from that.
+// settleCaller waits until the reactions to changes of the caller's account are done.
 func settleCaller(c *server.Call) error {
 	return c.Settle(entity.KindUser, c.Caller.Principal.GetUserId())
 }

@@ -10,7 +10,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// members serves the people of a workspace.
+// members serves the members of a workspace.
 type members struct{}
 
 func (m members) routes() []server.Route {
@@ -25,6 +25,7 @@ func (m members) routes() []server.Route {
 	}
 }
 
+// MemberView is a member of a workspace as JSON.
 type MemberView struct {
 	ID            string `json:"id"`
 	Email         string `json:"email"`
@@ -50,38 +51,41 @@ func (m members) list(c *server.Call, in server.Listing) (server.Collection[Memb
 }
 
 func checkRole(in *roleRequest) error {
-	if _, ok := Named(RoleNames, in.Role); !ok {
+	if _, ok := ParseName(RoleNames, in.Role); !ok {
 		return server.Invalid("role must be one of owner, editor, viewer")
 	}
 	return nil
 }
 
-// changeRole answers when the locks of somebody who may change no file any more are gone, too.
+// changeRole changes a member's role. When it returns, the locks of a member without the access to change files are gone. Errors:
+// not_found, final_owner, billing_user.
 func (m members) changeRole(c *server.Call, in roleRequest) (memberChanged, error) {
-	role, _ := Named(RoleNames, in.Role)
-	member, err := server.Ask[*workspacev1.Membership](c, change(c, &workspacev1.ChangeRole{UserId: c.Variable("userId"), Role: role}))
+	role, _ := ParseName(RoleNames, in.Role)
+	member, err := server.Ask[*workspacev1.Membership](c, workspaceCommand(c, &workspacev1.ChangeRole{UserId: c.Variable("userId"), Role: role}))
 	if err != nil {
 		return memberChanged{}, err
 	}
 	return memberChanged{ViewMember(member)}, c.Settle(entity.KindWorkspace, c.Workspace.ID)
 }
 
-// remove answers when the person's own list has forgotten the workspace, too.
+// remove removes a member. When it returns, the workspace is no longer in the member's list. Errors: final_owner,
+// billing_user.
 func (m members) remove(c *server.Call, _ server.None) (memberRemoved, error) {
-	done, err := server.Ask[*workspacev1.Removed](c, change(c, &workspacev1.RemoveMember{UserId: c.Variable("userId")}))
+	done, err := server.Ask[*workspacev1.Removed](c, workspaceCommand(c, &workspacev1.RemoveMember{UserId: c.Variable("userId")}))
 	if err != nil {
 		return memberRemoved{}, err
 	}
 	return memberRemoved{done.GetRemoved()}, c.Settle(entity.KindWorkspace, c.Workspace.ID)
 }
 
-// change is a command that changes the path's workspace.
-func change(c *server.Call, m proto.Message) entity.Command {
+// workspaceCommand returns a command, with an id, that changes the workspace in the path.
+func workspaceCommand(c *server.Call, m proto.Message) entity.Command {
 	return entity.Command{
 		Kind: entity.KindWorkspace, Identity: c.Workspace.ID, ID: c.NewID("cmd_"), Message: m,
 	}
 }
 
+// ViewMember returns a member as JSON.
 func ViewMember(m *workspacev1.Membership) MemberView {
 	return MemberView{m.GetUserId(), m.GetEmail(), m.GetName(), RoleNames[m.GetRole()], m.GetBilling()}
 }

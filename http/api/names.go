@@ -5,8 +5,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// The API's names for what messages number.
-
+// StatusNames has the API's names of the statuses of workspaces. The tables below name other values.
 var StatusNames = map[workspacev1.Status]string{
 	workspacev1.Status_STATUS_PROVISIONING: "provisioning",
 	workspacev1.Status_STATUS_ACTIVE:       "active",
@@ -16,6 +15,7 @@ var StatusNames = map[workspacev1.Status]string{
 	workspacev1.Status_STATUS_DELETED:      "deleted",
 }
 
+// RoleNames has the API's names of roles.
 var RoleNames = map[workspacev1.Role]string{
 	workspacev1.Role_ROLE_OWNER:  "owner",
 	workspacev1.Role_ROLE_EDITOR: "editor",
@@ -54,8 +54,8 @@ var credentialNames = map[wirev1.CredentialKind]string{
 	wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION:   "impersonation",
 }
 
-// Named is what an API's name stands for.
-func Named[Value comparable](names map[Value]string, name string) (Value, bool) {
+// ParseName returns the value with a name in the API. ok is false if there is none.
+func ParseName[Value comparable](names map[Value]string, name string) (Value, bool) {
 	for value, known := range names {
 		if known == name {
 			return value, true

@@ -53,14 +53,14 @@ func (g Grants) list(c *server.Call, in server.Listing) (server.Collection[grant
 		return server.Collection[grantView]{}, err
 	}
 	items := make([]grantView, len(found.GetGrants()))
-	err = server.Each(len(items), func(i int) (err error) {
+	err = server.ForEach(len(items), func(i int) (err error) {
 		items[i], err = viewGrant(c, found.GetGrants()[i])
 		return err
 	})
-	return server.Page(c, in, items, IDAfter(found.GetGrants(), found.GetMore())), err
+	return server.Page(c, in, items, NextID(found.GetGrants(), found.GetMore())), err
 }
 
-// viewGrant asks the grant itself for its last use.
+// viewGrant returns a grant as JSON. Only the entity of the grant knows its last use.
 func viewGrant(c *server.Call, g *userv1.Grant) (grantView, error) {
 	view := grantView{
 		ID: g.GetId(), ClientID: g.GetClientId(), ClientName: g.GetClientName(), RedirectHost: g.GetRedirectHost(),
@@ -73,27 +73,29 @@ func viewGrant(c *server.Call, g *userv1.Grant) (grantView, error) {
 	used, err := server.Ask[*grantv1.Grant](c, entity.Command{
 		Kind: entity.KindGrant, Identity: g.GetId(), Principal: entity.Platform(), Message: &grantv1.DescribeGrant{},
 	})
-	if Hidden(err) { // allowed a moment ago
+	if IsHidden(err) { // the grant is not open yet
 		return view, nil
 	}
 	view.LastUsedAt = used.GetLastUsedAt()
 	return view, err
 }
 
-// GrantedIn returns how the workspace of a grant is called: now if the caller may see it, else when the grant was allowed.
+// GrantedIn returns the name and slug of a grant's workspace: the current ones if the caller may see the workspace, else
+// those at the time of the consent.
 func GrantedIn(c *server.Call, g *userv1.Grant) (grantedInView, error) {
 	seen, err := server.Ask[*workspacev1.Description](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: g.GetWorkspaceId(), Message: &workspacev1.DescribeWorkspace{},
 	})
-	if Hidden(err) {
+	if IsHidden(err) {
 		return grantedInView{g.GetWorkspaceSlug(), g.GetWorkspaceName()}, nil
 	}
 	return grantedInView{seen.GetWorkspace().GetSlug(), seen.GetWorkspace().GetName()}, err
 }
 
-// Revoke answers when none of the family's tokens opens anything here any more, streams included.
+// Revoke revokes a grant of the caller. When it returns, this member refuses the grant's tokens and has ended their streams.
+// Errors: not_found.
 func (g Grants) Revoke(c *server.Call, _ server.None) (grantRevoked, error) {
-	grant, err := server.Ask[*userv1.Grant](c, changeCaller(c, &userv1.RevokeGrant{GrantId: c.Variable("grantId")}))
+	grant, err := server.Ask[*userv1.Grant](c, callerCommand(c, &userv1.RevokeGrant{GrantId: c.Variable("grantId")}))
 	if err != nil {
 		return grantRevoked{}, err
 	}

@@ -47,7 +47,7 @@ func (document) serve(c *server.Call) error {
 	if _, err := server.Nothing(c); err != nil {
 		return err
 	}
-	c.Response.JSON(http.StatusOK, server.Verbatim{documentJSON})
+	c.Response.WriteJSON(http.StatusOK, server.RawJSON{documentJSON})
 	return nil
 }
 
@@ -61,6 +61,6 @@ func (document) serveReference(c *server.Call) error {
 	header.Set("Content-Security-Policy", referencePolicy)
 	pages.Guard(header)
 	c.Response.WriteHeader(http.StatusOK)
-	c.Response.Write(referencePage) // a client that has gone needs no page
+	c.Response.Write(referencePage) // fails only if the client has gone
 	return nil
 }

@@ -37,9 +37,9 @@ func (p profile) read(c *server.Call, _ server.None) (profileView, error) {
 	return viewProfile(user), err
 }
 
-// change answers when the caller's workspaces know the new name, too.
+// change changes the caller's name. When it returns, the caller's workspaces show the new name.
 func (p profile) change(c *server.Call, in profileRequest) (profileView, error) {
-	user, err := server.Ask[*userv1.User](c, changeCaller(c, &userv1.ChangeProfile{FirstName: in.FirstName, LastName: in.LastName}))
+	user, err := server.Ask[*userv1.User](c, callerCommand(c, &userv1.ChangeProfile{FirstName: in.FirstName, LastName: in.LastName}))
 	if err != nil {
 		return profileView{}, err
 	}

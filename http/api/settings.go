@@ -9,7 +9,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// settings serves what the admins of a workspace decide about it.
+// settings serves the settings of a workspace: its suspension and its default model.
 type settings struct{}
 
 func (s settings) routes() []server.Route {
@@ -24,6 +24,7 @@ func (s settings) routes() []server.Route {
 	}
 }
 
+// SuspensionRequest is the body of a request to suspend or resume a workspace.
 type SuspensionRequest struct {
 	Suspended *bool  `json:"suspended"`
 	Reason    string `json:"reason"`
@@ -35,6 +36,7 @@ type suspensionView struct {
 	Reason      string `json:"suspensionReason,omitzero"`
 }
 
+// CheckSuspension validates a SuspensionRequest.
 func CheckSuspension(in *SuspensionRequest) error {
 	if in.Suspended == nil {
 		return server.Invalid("suspended is required")
@@ -42,6 +44,7 @@ func CheckSuspension(in *SuspensionRequest) error {
 	return nil
 }
 
+// Command returns the command for the workspace.
 func (in SuspensionRequest) Command() workspacev1.Command {
 	if *in.Suspended {
 		return &workspacev1.Suspend{Reason: in.Reason}
@@ -53,12 +56,12 @@ func (s settings) readSuspension(c *server.Call, _ server.None) (suspensionView,
 	if err := c.Authorize(); err != nil {
 		return suspensionView{}, err
 	}
-	w, err := describeWorkspace(c)
+	w, err := describePathWorkspace(c)
 	return viewSuspension(w.GetSuspension()), err
 }
 
 func (s settings) changeSuspension(c *server.Call, in SuspensionRequest) (suspensionView, error) {
-	changed, err := server.Ask[*workspacev1.Description](c, change(c, in.Command()))
+	changed, err := server.Ask[*workspacev1.Description](c, workspaceCommand(c, in.Command()))
 	return viewSuspension(changed.GetWorkspace().GetSuspension()), err
 }
 
@@ -71,14 +74,14 @@ type defaultModel struct {
 }
 
 func checkTier(in *defaultModel) error {
-	if _, ok := Named(tierNames, in.Tier); !ok {
+	if _, ok := ParseName(tierNames, in.Tier); !ok {
 		return server.Invalid("tier must be one of frontier, balanced, openai-frontier, openai-max, anthropic-frontier, anthropic-max")
 	}
 	return nil
 }
 
 func (s settings) changeDefaultModel(c *server.Call, in defaultModel) (defaultModel, error) {
-	tier, _ := Named(tierNames, in.Tier)
-	_, err := server.Ask[proto.Message](c, change(c, &workspacev1.SetDefaultModel{Tier: tier}))
+	tier, _ := ParseName(tierNames, in.Tier)
+	_, err := server.Ask[proto.Message](c, workspaceCommand(c, &workspacev1.SetDefaultModel{Tier: tier}))
 	return in, err
 }

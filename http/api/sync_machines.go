@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"net/http"
 
 	"google.golang.org/protobuf/proto"
@@ -64,12 +63,13 @@ func checkMachine(in *machineRequest) error {
 	return nil
 }
 
-// register claims the device; the person's machine follows from that. It is asked for by itself, too, so that the
-// caller gets its answer, also where an earlier claim had none.
+// register claims the device. The reaction of the device registers the machine with the caller's account. The command to the account is
+// sent from here too, because it returns the machine or the refusal, even if an earlier request was interrupted after the
+// claim. Errors: device_in_use, limit_reached.
 func (m machines) register(c *server.Call, in machineRequest) (view machineView, made bool, err error) {
 	userID, id := c.Caller.Principal.GetUserId(), c.NewID(user.MachinePrefix)
 	operator := c.Caller.Principal.GetImpersonatorId()
-	claimed, err := server.Ask[*devicev1.Device](c, ofDevice(c, in.SyncDeviceID, &devicev1.ClaimDevice{
+	claimed, err := server.Ask[*devicev1.Device](c, deviceCommand(c, in.SyncDeviceID, &devicev1.ClaimDevice{
 		UserId: userID, MachineId: id, Name: in.Name, ImpersonatorId: operator,
 	}))
 	if err != nil {
@@ -78,25 +78,25 @@ func (m machines) register(c *server.Call, in machineRequest) (view machineView,
 	if err := c.Settle(entity.KindDevice, in.SyncDeviceID); err != nil {
 		return view, false, err
 	}
-	register := changeCaller(c, &userv1.RegisterMachine{
+	register := callerCommand(c, &userv1.RegisterMachine{
 		MachineId: claimed.GetMachineId(), Name: in.Name, SyncDeviceId: in.SyncDeviceID,
 		ImpersonatorId: operator,
 	})
 	register.Principal = entity.Platform()
 	machine, err := server.Ask[*userv1.Machine](c, register)
 	if err != nil {
-		return view, false, unclaim(c, claimed, err)
+		return view, false, releaseUnregistered(c, claimed, err)
 	}
 	return viewMachine(machine), claimed.GetMachineId() == id, settleCaller(c)
 }
 
-// unclaim gives a device up that became no machine, since its person has too many.
-func unclaim(c *server.Call, claimed *devicev1.Device, err error) error {
-	var refused *entity.Error
-	if !errors.As(err, &refused) || refused.Code != entity.LimitReached {
+// releaseUnregistered releases a claimed device if the machine was refused because the caller has too many. It returns the
+// refusal.
+func releaseUnregistered(c *server.Call, claimed *devicev1.Device, err error) error {
+	if !server.HasCode(err, entity.LimitReached) {
 		return err
 	}
-	_, failed := server.Ask[proto.Message](c, ofDevice(c, claimed.GetSyncDeviceId(), &devicev1.ReleaseDevice{
+	_, failed := server.Ask[proto.Message](c, deviceCommand(c, claimed.GetSyncDeviceId(), &devicev1.ReleaseDevice{
 		UserId: claimed.GetUserId(), MachineId: claimed.GetMachineId(),
 	}))
 	if failed != nil {
@@ -105,7 +105,7 @@ func unclaim(c *server.Call, claimed *devicev1.Device, err error) error {
 	return err
 }
 
-func ofDevice(c *server.Call, id string, m devicev1.Command) entity.Command {
+func deviceCommand(c *server.Call, id string, m devicev1.Command) entity.Command {
 	return entity.Command{
 		Kind: entity.KindDevice, Identity: id, Principal: entity.Platform(), ID: c.NewID("cmd_"), Message: m,
 	}
@@ -120,12 +120,12 @@ func (m machines) list(c *server.Call, in server.Listing) (server.Collection[mac
 	for i, machine := range found.GetMachines() {
 		items[i] = viewMachine(machine)
 	}
-	return server.Page(c, in, items, IDAfter(found.GetMachines(), found.GetMore())), err
+	return server.Page(c, in, items, NextID(found.GetMachines(), found.GetMore())), err
 }
 
-// remove answers when the device is free for whoever registers it next.
+// remove removes a machine of the caller. When it returns, another person can register the device. Errors: not_found.
 func (m machines) remove(c *server.Call, _ server.None) (machineRemoved, error) {
-	machine, err := server.Ask[*userv1.Machine](c, changeCaller(c, &userv1.RemoveMachine{MachineId: c.Variable("machineId")}))
+	machine, err := server.Ask[*userv1.Machine](c, callerCommand(c, &userv1.RemoveMachine{MachineId: c.Variable("machineId")}))
 	if err != nil {
 		return machineRemoved{}, err
 	}

@@ -11,7 +11,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// whoami describes the person that a credential acts for.
+// whoami describes the account and the workspaces that a credential acts for.
 type whoami struct{}
 
 func (w whoami) routes() []server.Route {
@@ -70,11 +70,11 @@ type tierView struct {
 	Configured string `json:"configured,omitzero"`
 }
 
-// defaultTier serves where a workspace has configured none.
+// defaultTier is the tier of workspaces that have configured none.
 const defaultTier = workspacev1.Tier_TIER_BALANCED
 
 func (w whoami) describe(c *server.Call, _ server.None) (whoamiView, error) {
-	user, workspaces, err := standsFor(c)
+	user, workspaces, err := describeSubject(c)
 	if err != nil {
 		return whoamiView{}, err
 	}
@@ -92,33 +92,30 @@ func (w whoami) describe(c *server.Call, _ server.None) (whoamiView, error) {
 	return view, nil
 }
 
-// standsFor is the person that the credential speaks for, and their workspaces that it reaches. A computer's own speaks
-// for whom its workspace is billed to.
-func standsFor(c *server.Call) (*userv1.User, []*workspacev1.Description, error) {
+// describeSubject returns the account that the credential acts for, and its workspaces that the credential reaches.
+// A computer's credential acts for the account that its workspace is billed to.
+func describeSubject(c *server.Call) (*userv1.User, []*workspacev1.Description, error) {
 	if c.Caller.Principal.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_SYSTEM_VM {
-		return payer(c)
+		return describePayer(c)
 	}
 	user, err := DescribeCaller(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	workspaces, err := DescribeWorkspaces(c, Joined(c.Caller.Principal, user))
+	workspaces, err := DescribeWorkspaces(c, ReachableWorkspaces(c.Caller.Principal, user))
 	return user, workspaces, err
 }
 
-func payer(c *server.Call) (*userv1.User, []*workspacev1.Description, error) {
-	its, err := server.Ask[*workspacev1.Description](c, entity.Command{
+func describePayer(c *server.Call) (*userv1.User, []*workspacev1.Description, error) {
+	workspace, err := server.Ask[*workspacev1.Description](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: c.Caller.Principal.GetWorkspaceId(), Message: &workspacev1.DescribeWorkspace{},
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	user, err := Describe(c, its.GetWorkspace().GetBillingUserId())
-	return user, []*workspacev1.Description{its}, err
+	user, err := DescribeUser(c, workspace.GetWorkspace().GetBillingUserId())
+	return user, []*workspacev1.Description{workspace}, err
 }
-
-// Wide bounds the questions that one request has under way.
-const Wide = 16
 
 func scopes(p *wirev1.Principal, workspaces []*workspacev1.Description) []string {
 	granted := []string{"api_key"}

@@ -14,9 +14,9 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// workspaces creates and renames workspaces.
+// workspaces creates and renames workspaces. The package comment describes the whole flow.
 type workspaces struct {
-	// limit is how many workspaces a person may have created and not deleted; negative: any number.
+	// limit is the number of workspaces that a person may have created and not deleted; negative: no limit.
 	limit int
 }
 
@@ -40,8 +40,8 @@ type workspaceCreated struct {
 	Status      string `json:"status"`
 }
 
-// decodeWorkspace refuses whoever acts for less than the whole of a person, to whom a workspace belongs, before it looks
-// at what they send.
+// decodeWorkspace refuses apps, OAuth clients and computers before it validates the input: a workspace must belong to a
+// person.
 func decodeWorkspace(c *server.Call) (workspaceRequest, error) {
 	if !entity.Human(c.Caller.Principal) {
 		return workspaceRequest{}, server.ErrForbidden
@@ -49,8 +49,8 @@ func decodeWorkspace(c *server.Call) (workspaceRequest, error) {
 	return server.Body[workspaceRequest](c)
 }
 
-// create claims the slug; the workspace and its creator's membership follow from that, and the answer waits for
-// them.
+// create claims the slug and waits until the workspace and the membership of its creator exist. Errors: slug_taken,
+// limit_reached.
 func (w workspaces) create(c *server.Call, in workspaceRequest) (workspaceCreated, error) {
 	var none workspaceCreated
 	switch {
@@ -59,7 +59,7 @@ func (w workspaces) create(c *server.Call, in workspaceRequest) (workspaceCreate
 	case in.Name == "":
 		return none, server.Invalid("name is required")
 	}
-	if err := slug.Check(in.Slug); err != nil { // no entity is woken for a name that no workspace can have
+	if err := slug.Check(in.Slug); err != nil { // activate no entity for a name that no workspace can have
 		return none, err
 	}
 	creator, err := DescribeCaller(c)
@@ -75,8 +75,8 @@ func (w workspaces) create(c *server.Call, in workspaceRequest) (workspaceCreate
 		CreatorEmail: creator.GetEmail(), CreatorName: creator.GetName(),
 		ImpersonatorId: c.Caller.Principal.GetImpersonatorId(),
 	}); err != nil {
-		if entity.IsRefusal(err) { // else the workspace may come to be yet
-			forgetWorkspace(c, creator.GetId(), id)
+		if entity.IsRefusal(err) { // after other errors the workspace may still be created
+			releaseReservation(c, creator.GetId(), id)
 		}
 		return none, err
 	}
@@ -96,17 +96,19 @@ func (w workspaces) reserve(c *server.Call, userID, id string) error {
 	return err
 }
 
-// forgetWorkspace gives the place of a workspace back that is not created. Where that fails it is given back by itself.
-func forgetWorkspace(c *server.Call, userID, id string) {
+// releaseReservation returns the place of a workspace that was not created. If that fails, the place is returned after some
+// minutes.
+func releaseReservation(c *server.Call, userID, id string) {
 	if _, err := server.Ask[proto.Message](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), ID: c.NewID("cmd_"),
 		Message: &userv1.ForgetWorkspace{WorkspaceId: id},
 	}); err != nil {
-		c.Log().Warn("the place of a workspace that was not created stays taken for minutes", "error", err)
+		c.Log().Warn("cannot release the reservation of a workspace that was not created; it expires by itself", "workspace", id, "error", err)
 	}
 }
 
-// claimSlug takes a slug for a workspace, and waits for what follows from that for both.
+// claimSlug claims a slug for a workspace, and waits until the reactions of the slug and then of the workspace are done.
+// Errors: slug_taken.
 func claimSlug(c *server.Call, name string, claim *slugv1.ClaimSlug) error {
 	if _, err := server.Ask[proto.Message](c, entity.Command{
 		Kind: entity.KindSlug, Identity: name, Principal: entity.Platform(), ID: c.NewID("cmd_"),
@@ -114,7 +116,7 @@ func claimSlug(c *server.Call, name string, claim *slugv1.ClaimSlug) error {
 	}); err != nil {
 		return err
 	}
-	c.ForgetSlug(name)
+	c.InvalidateSlug(name)
 	if err := c.Settle(entity.KindSlug, name); err != nil {
 		return err
 	}
@@ -153,14 +155,14 @@ func checkRename(in *renameRequest) error {
 	return nil
 }
 
-// rename claims the new slug; that the workspace gets it, and gives the old one up, follows from that. Where the
-// slug is the workspace's already, only the name changes.
+// rename claims the new slug, and waits until the workspace has it and has released its previous slug. If the workspace has
+// the slug already, only its name changes. Errors: those of Authorize, slug_taken.
 func (w workspaces) rename(c *server.Call, in renameRequest) (workspaceRenamed, error) {
 	done := workspaceRenamed{true, true}
 	if err := c.Authorize(); err != nil {
 		return workspaceRenamed{}, err
 	}
-	now, err := describeWorkspace(c)
+	now, err := describePathWorkspace(c)
 	if err != nil {
 		return workspaceRenamed{}, err
 	}
@@ -181,15 +183,15 @@ func (w workspaces) rename(c *server.Call, in renameRequest) (workspaceRenamed, 
 	}); err != nil {
 		return workspaceRenamed{}, err
 	}
-	c.ForgetSlug(now.GetSlug())
-	c.ForgetSlug(c.Workspace.Slug)
-	return done, renamedBy(c, claim, in.Slug)
+	c.InvalidateSlug(now.GetSlug())
+	c.InvalidateSlug(c.Workspace.Slug)
+	return done, checkRenamed(c, claim, in.Slug)
 }
 
-// renamedBy tells what became of a claim to a slug: taken, though another rename may have followed it already, or refused
-// by the workspace. Behind a later claim to the same slug it is not known any more.
-func renamedBy(c *server.Call, claim, name string) error {
-	c.ForgetSlug(name)
+// checkRenamed returns the outcome of a claim: nil if the workspace got the slug, even if another rename has followed, or
+// the refusal of the workspace. Errors: unavailable if a later claim to the same slug has replaced the outcome.
+func checkRenamed(c *server.Call, claim, name string) error {
+	c.InvalidateSlug(name)
 	found, err := server.Ask[*slugv1.Slug](c, entity.Command{
 		Kind: entity.KindSlug, Identity: name, Principal: entity.Platform(), Message: &slugv1.ResolveSlug{},
 	})

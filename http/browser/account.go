@@ -16,7 +16,7 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// accountPages shows people what they hold: sessions, keys, and the access that they granted to applications.
+// accountPages shows people their account: sessions, API keys, and the access that they granted to applications.
 type accountPages struct {
 	links  *api.Links
 	signIn *signInPages
@@ -32,51 +32,52 @@ func (a accountPages) routes() []server.Route {
 	}
 }
 
-// shownGrants and shownKeys are how many the account page lists.
+// maxShownGrants and maxShownKeys bound the lists of the account page.
 const (
-	shownGrants = 50
-	shownKeys   = 50
+	maxShownGrants = 50
+	maxShownKeys   = 50
 )
 
-// notices say what was just done. A path names one, and no other text of a path is shown.
-var notices = map[string]string{
+// noticeTexts has the notices of the account page. The parameter done names one of them, so that a link cannot make the page
+// show any other text.
+var noticeTexts = map[string]string{
 	"session":  "The session has ended.",
-	"grant":    "The application has no access any more.",
-	"key":      "The key opens nothing any more.",
+	"grant":    "The application no longer has access.",
+	"key":      "The key was revoked.",
 	"password": "Your password is set.",
-	"joined":   "You are a member of the workspace now.",
+	"joined":   "You are now a member of the workspace.",
 }
 
-// show is who the visitor is and what they hold.
-func (a accountPages) show(c *server.Call) (sheet, error) {
-	return a.sheet(c, pages.Account{Notice: notices[c.Request.URL.Query().Get("done")]})
+// show shows the account.
+func (a accountPages) show(c *server.Call) (result, error) {
+	return a.buildAccountPage(c, pages.Account{Notice: noticeTexts[c.Request.URL.Query().Get("done")]})
 }
 
-// sheet fills in what the account page shows of the visitor.
-func (a accountPages) sheet(c *server.Call, shown pages.Account) (sheet, error) {
-	person, err := server.Ask[*userv1.User](c, api.OfCaller(c, &userv1.DescribeUser{}))
+// sheet adds everything about the visitor's account to shown, and returns the account page.
+func (a accountPages) buildAccountPage(c *server.Call, shown pages.Account) (result, error) {
+	person, err := server.Ask[*userv1.User](c, api.CallerQuery(c, &userv1.DescribeUser{}))
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	password, err := api.PasswordOf(c, person.GetId())
+	password, err := api.DescribePassword(c, person.GetId())
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
 	shown.Name, shown.Email = person.GetName(), person.GetEmail()
-	shown.HasPassword, shown.Forgotten = password.GetHash() != "", a.links.ByMail()
+	shown.HasPassword, shown.OffersReset = password.GetHash() != "", a.links.SendsMail()
 	for _, add := range []func(*server.Call, *pages.Account) error{addSessions, addKeys, addGrants} {
 		if err := add(c, &shown); err != nil {
-			return sheet{}, err
+			return result{}, err
 		}
 	}
-	return sheet{name: "account", data: shown}, nil
+	return result{page: "account", data: shown}, nil
 }
 
 func addSessions(c *server.Call, shown *pages.Account) error {
-	found, err := server.Ask[*userv1.BrowserSessions](c, api.OfCaller(c, &userv1.ListBrowserSessions{}))
+	found, err := server.Ask[*userv1.BrowserSessions](c, api.CallerQuery(c, &userv1.ListBrowserSessions{}))
 	for _, one := range found.GetSessions() {
 		shown.Sessions = append(shown.Sessions, pages.Session{
-			ID: one.GetId(), Browser: browser(one.GetUserAgent()), Address: one.GetAddress(), StartedAt: one.GetCreatedAt(),
+			ID: one.GetId(), Browser: describeBrowser(one.GetUserAgent()), Address: one.GetAddress(), StartedAt: one.GetCreatedAt(),
 			ExpiresAt: one.GetExpiresAt(), Current: one.GetId() == c.Caller.Principal.GetCredentialId(),
 		})
 	}
@@ -84,7 +85,7 @@ func addSessions(c *server.Call, shown *pages.Account) error {
 }
 
 func addGrants(c *server.Call, shown *pages.Account) error {
-	found, err := server.Ask[*userv1.GrantPage](c, api.OfCaller(c, &userv1.ListGrants{Limit: shownGrants}))
+	found, err := server.Ask[*userv1.GrantPage](c, api.CallerQuery(c, &userv1.ListGrants{Limit: maxShownGrants}))
 	if err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func addGrants(c *server.Call, shown *pages.Account) error {
 		}
 	}
 	shown.MoreGrants, shown.Grants = found.GetMore(), make([]pages.Grant, len(live))
-	return server.Each(len(live), func(i int) error {
+	return server.ForEach(len(live), func(i int) error {
 		one := live[i]
 		in, err := api.GrantedIn(c, one)
 		shown.Grants[i] = pages.Grant{
@@ -106,66 +107,66 @@ func addGrants(c *server.Call, shown *pages.Account) error {
 	})
 }
 
-// closeGrant takes back what the visitor allowed an application.
-func (a accountPages) closeGrant(c *server.Call) (sheet, error) {
+// closeGrant revokes a grant of the visitor.
+func (a accountPages) closeGrant(c *server.Call) (result, error) {
 	if !api.IsID(c.Variable("grantId"), user.GrantPrefix) {
-		return sheet{}, server.ErrNotFound
+		return result{}, server.ErrNotFound
 	}
 	if _, err := (api.Grants{}).Revoke(c, server.None{}); err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	return sheet{to: accountPath + "?done=grant"}, nil
+	return result{redirectTo: accountPath + "?done=grant"}, nil
 }
 
-// changePassword leads who knows their password to setting another one. A session alone is not enough: it may be stolen.
-// A try counts, and costs, what one to sign in does.
-func (a accountPages) changePassword(c *server.Call) (sheet, error) {
-	if err := api.AsThemselves(c); err != nil {
-		return sheet{}, err
+// changePassword redirects to the form for a new password if the current one is correct. A session alone is not enough,
+// because it may be stolen. An attempt counts like an attempt to sign in.
+func (a accountPages) changePassword(c *server.Call) (result, error) {
+	if err := api.RefuseImpersonation(c); err != nil {
+		return result{}, err
 	}
-	form, err := form(c)
+	form, err := parseForm(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
 	person, err := api.DescribeCaller(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
 	userID, _, err := a.signIn.authenticate(c, person.GetEmail(), form.Get("current"))
 	switch {
 	case err != nil:
-		return sheet{}, err
+		return result{}, err
 	case userID == "" || userID != person.GetId():
-		shown, err := a.sheet(c, pages.Account{PasswordProblem: "The password is wrong."})
+		shown, err := a.buildAccountPage(c, pages.Account{PasswordProblem: "The password is wrong."})
 		shown.status = http.StatusForbidden
 		return shown, err
 	}
-	return toPassword(c, userID, nil)
+	return redirectToSetPassword(c, userID, nil)
 }
 
-// keyTime is how long a key may be made to last by the values of its form; 0: for ever.
-var keyTime = map[string]time.Duration{
+// keyLifetimes has the lifetimes that the form for a new key offers, by the value of the field; 0: no expiry.
+var keyLifetimes = map[string]time.Duration{
 	"30": 30 * 24 * time.Hour, "90": 90 * 24 * time.Hour, "365": 365 * 24 * time.Hour, "never": 0,
 }
 
-// addKeys lists the newest keys that are not revoked. Entities know them oldest first alone, and are asked for all.
+// addKeys adds the newest keys that are not revoked. The account lists its keys oldest first, so all of them are read.
 func addKeys(c *server.Call, shown *pages.Account) error {
 	var keys []*userv1.ApiKey
 	for after, more := "", true; more; {
-		found, err := server.Ask[*userv1.ApiKeyPage](c, api.OfCaller(c, &userv1.ListApiKeys{After: after, Limit: user.MaxPage}))
+		found, err := server.Ask[*userv1.ApiKeyPage](c, api.CallerQuery(c, &userv1.ListApiKeys{After: after, Limit: user.MaxPage}))
 		if err != nil {
 			return err
 		}
 		keys = append(keys, found.GetKeys()...)
-		after = api.IDAfter(found.GetKeys(), found.GetMore())
+		after = api.NextID(found.GetKeys(), found.GetMore())
 		more = after != ""
 	}
 	keys = slices.DeleteFunc(keys, func(key *userv1.ApiKey) bool { return key.GetRevokedAt() != 0 })
 	slices.SortFunc(keys, func(a, b *userv1.ApiKey) int {
 		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), strings.Compare(b.GetId(), a.GetId()))
 	})
-	shown.MoreKeys = len(keys) > shownKeys
-	records := make([]api.APIKeyRecord, min(len(keys), shownKeys))
+	shown.MoreKeys = len(keys) > maxShownKeys
+	records := make([]api.APIKeyRecord, min(len(keys), maxShownKeys))
 	for i := range records {
 		records[i] = api.ViewAPIKey(keys[i])
 	}
@@ -179,19 +180,19 @@ func addKeys(c *server.Call, shown *pages.Account) error {
 	return err
 }
 
-// openKey makes an API key and shows it, this once.
-func (a accountPages) openKey(c *server.Call) (sheet, error) {
-	if err := api.AsThemselves(c); err != nil {
-		return sheet{}, err
+// openKey creates an API key and shows it. It is not shown again.
+func (a accountPages) openKey(c *server.Call) (result, error) {
+	if err := api.RefuseImpersonation(c); err != nil {
+		return result{}, err
 	}
-	form, err := form(c)
+	form, err := parseForm(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
 	in := api.APIKeyRequest{Name: form.Get("name")}
-	lasts, known := keyTime[form.Get("lasts")]
+	lasts, known := keyLifetimes[form.Get("lasts")]
 	if !known {
-		return sheet{}, server.Invalid("lasts must be 30, 90, 365 or never")
+		return result{}, server.Invalid("lasts must be 30, 90, 365 or never")
 	}
 	if lasts != 0 {
 		in.ExpiresAt = new(c.Now().Add(lasts).UnixMilli())
@@ -200,24 +201,24 @@ func (a accountPages) openKey(c *server.Call) (sheet, error) {
 	var refused *entity.Error
 	switch {
 	case errors.As(err, &refused) && (refused.Code == entity.InvalidRequest || refused.Code == entity.LimitReached):
-		shown, err := a.sheet(c, pages.Account{
-			KeyName: api.Cut(in.Name, 4*user.MaxNameLength), KeyLasts: form.Get("lasts"), KeyProblem: sentence(refused.Message),
+		shown, err := a.buildAccountPage(c, pages.Account{
+			KeyName: api.Truncate(in.Name, 4*user.MaxNameLength), KeyLasts: form.Get("lasts"), KeyProblem: sentence(refused.Message),
 		})
 		shown.status = server.Statuses[refused.Code]
 		return shown, err
 	case err != nil:
-		return sheet{}, err
+		return result{}, err
 	}
-	return sheet{name: "key", data: pages.NewKey{Name: made.Record.Name, Key: made.Key, ExpiresAt: made.Record.ExpiresAt}}, nil
+	return result{page: "key", data: pages.NewKey{Name: made.Record.Name, Key: made.Key, ExpiresAt: made.Record.ExpiresAt}}, nil
 }
 
-// closeKey revokes one of the visitor's keys.
-func (a accountPages) closeKey(c *server.Call) (sheet, error) {
+// closeKey revokes an API key of the visitor.
+func (a accountPages) closeKey(c *server.Call) (result, error) {
 	if !api.IsID(c.Variable("keyId"), user.KeyPrefix) {
-		return sheet{}, server.ErrNotFound
+		return result{}, server.ErrNotFound
 	}
 	if _, err := (api.APIKeys{}).Revoke(c, server.None{}); err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	return sheet{to: accountPath + "?done=key"}, nil
+	return result{redirectTo: accountPath + "?done=key"}, nil
 }

@@ -1,8 +1,29 @@
-// Package browser serves the pages for people in front of a browser: signing in, the account, invitations, passwords, and the
-// question what an OAuth client may do. How they look is package pages.
+// Package browser serves the pages for people: signing in, the account, invitations, passwords, and the consent page for
+// OAuth clients. Package pages renders them.
 //
-// A page is an operation whose answers and refusals are HTML. It works without scripts, and continues with a redirect. A
-// browser holds a session's key in a cookie, and changes nothing at the request of another site's page.
+// A page is an operation with HTML as its responses. It works without scripts, and a form that succeeds redirects. The
+// browser has the key of its session in a cookie; requests that a page of another site makes it send are refused
+// (adaptPage).
+//
+// # Signing in
+//
+//  1. signInPages.show shows the form. The parameter next is the path to continue with; localPath accepts paths of this
+//     server only.
+//  2. signInPages.open reads the form and calls authenticate. That counts the attempt (SignInAttempts), looks up the
+//     account by its email address and verifies the password (PasswordHasher). Unknown addresses and wrong passwords take
+//     equally long and get the same response.
+//  3. Alternatively provider.leave redirects to the OpenID Connect provider, with its state in a sealed cookie.
+//     provider.callback checks that state, exchanges the code for a verified email address (exchangeCode), and finds the
+//     account (findActiveUser).
+//  4. startSession sends StartBrowserSession to the account, with the hash of the password or the provider's subject. The
+//     account refuses it if the password was replaced in the meantime, or if it is linked to another subject.
+//  5. The reaction of the account registers the session's credential; startSession waits for it (Settle). It then ends
+//     the browser's previous session and sets the cookie.
+//  6. The browser is redirected to next. From then on server.Call authenticates its requests by the cookie.
+//
+// A person who forgot the password has a link mailed (forgotten.go). An invited person without an account gets one on
+// the page of the invitation (invitation.go); package api describes the flow of an invitation. Both set a password with
+// signInPages.setPassword, which continues with step 4.
 package browser
 
 import (
@@ -29,49 +50,49 @@ import (
 const (
 	signInPath  = "/sign-in"
 	accountPath = "/account"
-	// maxNext bounds the path that signing in leads to, and maxForm a form, in bytes.
+	// maxNext bounds the path to continue with after signing in, and maxForm a form, in bytes.
 	maxNext = 8 << 10
 	maxForm = 64 << 10
 )
 
-// Options are what the pages need besides entities. Server, Links and OAuth are required.
+// Options are the dependencies of the pages. Server, Links and OAuth are required.
 type Options struct {
 	Server *server.Server
 	Links  *api.Links
 	OAuth  *oauth.Provider
-	// OIDC is the provider with which people may sign in beside a password; nil: none.
+	// OIDC is the provider that people can sign in with instead of a password; nil: none.
 	OIDC *OIDC
 }
 
-// Pages serves the pages for people. Its fields have the state of its limits.
+// Pages serves the pages. Its fields have the state of its limits.
 type Pages struct {
-	Guesses   *Guesses
-	Passwords *Passwords
-	Reminders *Reminders
+	Attempts *SignInAttempts
+	Hasher   *PasswordHasher
+	Resets   *PasswordResets
 
 	options Options
 }
 
-// New makes pages of which no limit is used up. Errors: options of an OpenID Connect provider that are incomplete.
+// New returns pages with limits that are not used up. Errors: the options of the OpenID Connect provider are invalid.
 func New(o Options) (*Pages, error) {
-	return &Pages{Guesses: NewGuesses(), Passwords: NewPasswords(), Reminders: NewReminders(), options: o}, o.OIDC.Check()
+	return &Pages{Attempts: NewSignInAttempts(), Hasher: NewPasswordHasher(), Resets: NewPasswordResets(), options: o}, o.OIDC.Check()
 }
 
-// Drain waits for the mail that is being prepared. When ctx ends it cuts that off and returns the context's error.
-func (p *Pages) Drain(ctx context.Context) error { return p.Reminders.drain(ctx) }
+// Drain waits for the password resets in flight. When ctx ends it cancels them and returns the context's error.
+func (p *Pages) Drain(ctx context.Context) error { return p.Resets.drain(ctx) }
 
 // Routes returns the table of the pages.
 func (p *Pages) Routes() []server.Route {
 	o := p.options
 	core := o.Server.Options()
-	signIn := &signInPages{o.Links, o.OIDC, p.Guesses, p.Passwords}
+	signIn := &signInPages{o.Links, o.OIDC, p.Attempts, p.Hasher}
 	return slices.Concat(
-		[]server.Route{page(http.MethodGet, "/", server.ScopePublic, "Redirect to the account", func(*server.Call) (sheet, error) {
-			return sheet{to: accountPath}, nil
+		[]server.Route{page(http.MethodGet, "/", server.ScopePublic, "Redirect to the account", func(*server.Call) (result, error) {
+			return result{redirectTo: accountPath}, nil
 		})},
 		signIn.routes(),
 		newProvider(o.OIDC, core.Secret, core.Clock, o.Server.Link(oidcPath+callbackPath)).routes(),
-		forgottenPages{o.Links, p.Reminders}.routes(),
+		forgottenPages{o.Links, p.Resets}.routes(),
 		sessionPages{}.routes(),
 		invitationPages{}.routes(),
 		accountPages{o.Links, signIn}.routes(),
@@ -80,53 +101,53 @@ func (p *Pages) Routes() []server.Route {
 }
 
 // page returns the route of a page.
-func page(method, path string, scope server.Scope, summary string, run func(*server.Call) (sheet, error)) server.Route {
-	return server.Route{Method: method, Path: path, Scope: scope, Summary: summary, Handler: onPage(run), Refuse: refusePage}
+func page(method, path string, scope server.Scope, summary string, run func(*server.Call) (result, error)) server.Route {
+	return server.Route{Method: method, Path: path, Scope: scope, Summary: summary, Handler: adaptPage(run), Refuse: refusePage}
 }
 
-// sheet is what a page's handler answers with: a page by its name, with what it shows, or where to go on.
-type sheet struct {
-	name string
+// result is the result of a page's handler: a page with its data, or a redirect.
+type result struct {
+	page string
 	data any
-	// status is 200 where it is left out.
+	// status is the HTTP status; 0: 200.
 	status int
-	// to is a path or a URL; where set there is no page.
-	to string
+	// redirectTo is the path or URL of a redirect; "" for a page.
+	redirectTo string
 }
 
-// onPage is the adapter of pages. What another site's page has a browser send changes nothing, signed in or not.
-func onPage(run func(*server.Call) (sheet, error)) server.Handler {
+// adaptPage returns the handler of a page. It refuses requests that a page of another site made the browser send.
+func adaptPage(run func(*server.Call) (result, error)) server.Handler {
 	return func(c *server.Call) error {
-		if err := c.SameOrigin(); err != nil {
+		if err := c.CheckSameOrigin(); err != nil {
 			return err
 		}
 		s, err := run(c)
 		switch {
 		case err != nil:
 			return err
-		case s.to != "":
-			lead(c.Response, s.to)
+		case s.redirectTo != "":
+			redirect(c.Response, s.redirectTo)
 		default:
-			pages.Render(c.Response, cmp.Or(s.status, http.StatusOK), s.name, s.data)
+			pages.Render(c.Response, cmp.Or(s.status, http.StatusOK), s.page, s.data)
 		}
 		return nil
 	}
 }
 
-// lead redirects a browser, with GET.
-func lead(w *server.Response, to string) {
+// redirect redirects a browser, which follows with GET.
+func redirect(w *server.Response, to string) {
 	pages.Guard(w.Header())
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// signInFor is the path of signing in before going on to a path.
-func signInFor(next string) string {
+// signInPathFor returns the path of the sign-in page that continues with next.
+func signInPathFor(next string) string {
 	return signInPath + "?" + url.Values{"next": {localPath(next)}}.Encode()
 }
 
-// localPath is text where it is a path of this server to every browser, which may take // and \ for the start of another
-// one and pass over control characters; otherwise it is the account's.
+// localPath returns text if every browser takes it for a path of this server, and otherwise the path of the account.
+// Browsers may take // and \ for the beginning of another host, and ignore control characters.
 func localPath(text string) string {
 	parsed, err := url.Parse(text)
 	foreign := err != nil || parsed.Host != "" || parsed.Scheme != "" || !strings.HasPrefix(text, "/") || strings.HasPrefix(text, "//")
@@ -136,21 +157,22 @@ func localPath(text string) string {
 	return text
 }
 
-// visitor is who is signed in at the browser; nil where nobody is.
-func visitor(c *server.Call) (*server.Credential, error) {
-	identified, err := c.Identified()
+// findVisitor returns the credential of the browser's session; nil if nobody is signed in. Errors: rate_limited,
+// unavailable.
+func findVisitor(c *server.Call) (*server.Credential, error) {
+	identified, err := c.TryAuthenticate()
 	switch {
 	case !identified:
 		return nil, err
 	case c.Caller.Principal.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION:
-		c.ForgetCaller()
+		c.ClearCaller()
 		return nil, nil
 	}
 	return c.Caller, nil
 }
 
-// form decodes the body of a form.
-func form(c *server.Call) (url.Values, error) {
+// parseForm parses the body of a form. Errors: invalid_request, payload_too_large, unsupported_media_type.
+func parseForm(c *server.Call) (url.Values, error) {
 	media, _, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type"))
 	if err != nil || media != "application/x-www-form-urlencoded" {
 		return nil, entity.Errorf(entity.UnsupportedMediaType, "the body must be application/x-www-form-urlencoded")
@@ -166,62 +188,62 @@ func form(c *server.Call) (url.Values, error) {
 	}
 	for name, values := range c.Request.PostForm {
 		if name != "scope" && len(values) > 1 {
-			return nil, server.Invalid("a field of the form is there twice")
+			return nil, server.Invalid("a field of the form occurs twice")
 		}
 	}
 	return c.Request.PostForm, nil
 }
 
-// titles head the pages of refusals.
-var titles = map[entity.Code]string{
-	entity.NotFound:           "There is nothing here",
-	entity.Forbidden:          "This is not allowed",
-	entity.LinkInvalid:        "The link is no longer good",
-	entity.InvitationConsumed: "The invitation was accepted",
-	entity.InvitationRevoked:  "The invitation was taken back",
-	entity.InvitationExpired:  "The invitation has expired",
+// problemTitles has the titles of pages that show an error, by its code.
+var problemTitles = map[entity.Code]string{
+	entity.NotFound:           "Page not found",
+	entity.Forbidden:          "Not allowed",
+	entity.LinkInvalid:        "This link is no longer valid",
+	entity.InvitationConsumed: "This invitation was already accepted",
+	entity.InvitationRevoked:  "This invitation was revoked",
+	entity.InvitationExpired:  "This invitation has expired",
 	entity.WorkspaceSuspended: "The workspace is suspended",
-	entity.RateLimited:        "Too many tries",
-	entity.Unavailable:        "Not just now",
-	entity.InvalidRequest:     "That cannot be done",
-	entity.PayloadTooLarge:    "That is too much",
-	entity.MethodNotAllowed:   "That cannot be done here",
+	entity.RateLimited:        "Too many attempts",
+	entity.Unavailable:        "Temporarily unavailable",
+	entity.InvalidRequest:     "Invalid request",
+	entity.PayloadTooLarge:    "The request is too large",
+	entity.MethodNotAllowed:   "Invalid request",
 }
 
-// refusePage answers a refusal with a page. A visitor who only has to sign in is led to do so.
+// refusePage answers an error with a page. Visitors who have to sign in are redirected to the sign-in page.
 func refusePage(w *server.Response, refused *entity.Error) {
 	if refused.Code == entity.Unauthorized {
 		next := accountPath
 		if w.Request.Method == http.MethodGet {
 			next = w.Request.URL.RequestURI()
 		}
-		lead(w, signInFor(next))
+		redirect(w, signInPathFor(next))
 		return
 	}
-	shown := pages.Problem{Title: cmp.Or(titles[refused.Code], "That did not work"), Text: sentence(refused.Message)}
+	shown := pages.Problem{Title: cmp.Or(problemTitles[refused.Code], "The request failed"), Text: sentence(refused.Message)}
 	switch refused.Code {
 	case entity.Internal:
-		shown.Title, shown.Text, shown.Request = "Something failed here", "It is not your doing. Try again in a moment.", w.ID
+		shown.Title, shown.Text, shown.Request = "The server failed", "This is not your fault. Try again in a moment.", w.ID
 	case entity.NotFound:
-		shown.Text = "The address is wrong, or what was here is gone."
+		shown.Text = "The address is wrong, or the page no longer exists."
 		shown.Link, shown.LinkText = "/", "Go to your account"
 	case entity.InvitationConsumed, entity.LinkInvalid:
 		shown.Link, shown.LinkText = signInPath, "Sign in"
 	case entity.RateLimited, entity.Unavailable:
-		shown.Text += " Try again in " + waiting(refused.RetryAfter) + "."
+		shown.Text += " Try again in " + retryText(refused.RetryAfter) + "."
 	}
 	pages.Render(w, server.Statuses[refused.Code], "problem", shown)
 }
 
-// waiting is the Retry-After in words.
-func waiting(d time.Duration) string {
+// retryText returns the time until a retry as text.
+func retryText(d time.Duration) string {
 	if s := server.RetrySeconds(d); s != "1" {
 		return s + " seconds"
 	}
 	return "a second"
 }
 
-// sentence begins with a capital and ends with a full stop.
+// sentence returns an error message as a sentence.
 func sentence(text string) string {
 	first, size := utf8.DecodeRuneInString(text)
 	if size == 0 {
@@ -229,5 +251,3 @@ func sentence(text string) string {
 	}
 	return string(unicode.ToUpper(first)) + strings.TrimSuffix(text[size:], ".") + "."
 }
-
-// openRoot leads where people begin.

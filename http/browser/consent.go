@@ -17,7 +17,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// consentPages asks people what an OAuth client may do.
+// consentPages asks people what an OAuth client may do. Package oauth describes the whole flow.
 type consentPages struct{ provider *oauth.Provider }
 
 func (p consentPages) routes() []server.Route {
@@ -28,27 +28,28 @@ func (p consentPages) routes() []server.Route {
 }
 
 const (
-	// consentTime is how long a consent page may stay open.
+	// consentTime is the time within which a consent page must be answered.
 	consentTime = 10 * time.Minute
-	// maxChoices bounds the workspaces that a consent page offers: those that were joined first.
+	// maxChoices bounds the number of workspaces that a consent page offers: the ones that were joined first.
 	maxChoices = 200
 )
 
-// consent is an authorization request in front of the person who is to answer it.
+// consent is an authorization request, with the person who must consent.
 type consent struct {
 	*oauth.Request
 	user    *userv1.User
 	choices []choice
 }
 
-// choice is a workspace in which the person has some of what is asked for.
+// choice is a workspace in which the person has some of the requested scopes.
 type choice struct {
 	workspace *workspacev1.Workspace
 	scopes    []string
 }
 
-// ask shows who asks for what. Signing in comes first: nobody else is led to where a client chose.
-func (p consentPages) ask(c *server.Call) (sheet, error) {
+// ask shows the consent page. The visitor must be signed in first: nobody else is redirected to an address of the client's
+// choice.
+func (p consentPages) ask(c *server.Call) (result, error) {
 	asked, away, err := p.begin(c)
 	if asked == nil {
 		return away, err
@@ -56,93 +57,94 @@ func (p consentPages) ask(c *server.Call) (sheet, error) {
 	return asked.page(c, ""), nil
 }
 
-// answer takes the person's answer, of the page that was shown to this session for this very request.
-func (p consentPages) answer(c *server.Call) (sheet, error) {
-	form, err := form(c)
+// answer takes the person's answer to a consent page that was shown in this session for the same request.
+func (p consentPages) answer(c *server.Call) (result, error) {
+	form, err := parseForm(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
 	asked, away, err := p.begin(c)
 	switch {
 	case asked == nil:
 		return away, err
 	case form.Get("decision") == "deny":
-		return sheet{to: asked.Refuse(oauth.Denied)}, nil
+		return result{redirectTo: asked.Refuse(oauth.Denied)}, nil
 	case form.Get("decision") != "allow":
-		return sheet{}, server.Invalid("decision must be allow or deny")
-	case !asked.shown(c, form.Get("ticket")):
-		return asked.page(c, "The page was open for too long. Please answer once more."), nil
+		return result{}, server.Invalid("decision must be allow or deny")
+	case !asked.isTicketValid(c, form.Get("ticket")):
+		return asked.page(c, "The page was open for too long. Answer again."), nil
 	}
 	at := slices.IndexFunc(asked.choices, func(one choice) bool { return one.workspace.GetId() == form.Get("workspace") })
 	if at < 0 {
 		return asked.page(c, "Choose a workspace."), nil
 	}
-	granted := common(asked.choices[at].scopes, form["scope"])
+	granted := intersect(asked.choices[at].scopes, form["scope"])
 	if len(granted) == 0 {
-		return asked.page(c, "Nothing is left to allow: your role in that workspace has none of what is ticked."), nil
+		return asked.page(c, "Your role in that workspace has none of the permissions that you selected."), nil
 	}
 	return asked.allow(c, asked.choices[at].workspace, granted)
 }
 
-func (k *consent) allow(c *server.Call, into *workspacev1.Workspace, granted []string) (sheet, error) {
+func (k *consent) allow(c *server.Call, into *workspacev1.Workspace, granted []string) (result, error) {
 	to, err := k.Allow(c.Context, c.Response.ID, oauth.Consent{Person: c.Caller.Principal, Workspace: into, Scopes: granted})
 	var refused *entity.Error
 	switch {
 	case errors.As(err, &refused) && refused.Code == entity.LimitReached:
 		return k.page(c, sentence(refused.Message)), nil
 	case err != nil:
-		return sheet{}, err
+		return result{}, err
 	}
-	return sheet{to: to}, nil
+	return result{redirectTo: to}, nil
 }
 
-// begin finds who is signed in and what is asked of them; where it is nil, the sheet or the error is the answer.
-func (p consentPages) begin(c *server.Call) (*consent, sheet, error) {
-	visitor, err := visitor(c)
+// begin finds the signed-in person and validates the authorization request. If the consent is nil, the result or the error
+// is the response.
+func (p consentPages) begin(c *server.Call) (*consent, result, error) {
+	visitor, err := findVisitor(c)
 	switch {
 	case err != nil:
-		return nil, sheet{}, err
+		return nil, result{}, err
 	case visitor == nil:
-		return nil, sheet{to: signInFor(c.Request.URL.RequestURI())}, nil
+		return nil, result{redirectTo: signInPathFor(c.Request.URL.RequestURI())}, nil
 	}
 	request, err := p.provider.Begin(c.Context, c.Response.ID, c.Request.URL.RawQuery)
 	var refused *oauth.Error
 	switch {
 	case errors.As(err, &refused) && refused.Status >= http.StatusInternalServerError:
-		return nil, sheet{}, errors.Unwrap(refused)
+		return nil, result{}, errors.Unwrap(refused)
 	case err != nil && request != nil:
-		return nil, sheet{to: request.Refuse(err)}, nil
+		return nil, result{redirectTo: request.Refuse(err)}, nil
 	case errors.As(err, &refused):
 		shown := pages.Problem{Title: "This sign-in request is invalid", Text: refused.Description}
-		return nil, sheet{name: "problem", data: shown, status: http.StatusBadRequest}, nil
+		return nil, result{page: "problem", data: shown, status: http.StatusBadRequest}, nil
 	case err != nil:
-		return nil, sheet{}, err
+		return nil, result{}, err
 	}
 	asked := &consent{Request: request}
 	asked.user, err = api.DescribeCaller(c)
 	if err == nil {
-		err = asked.choose(c)
+		err = asked.findChoices(c)
 	}
 	if err != nil {
-		return nil, sheet{}, err
+		return nil, result{}, err
 	}
-	return asked, sheet{}, nil
+	return asked, result{}, nil
 }
 
-// choose finds the workspaces where the person has some of what is asked for.
-func (k *consent) choose(c *server.Call) error {
-	ids := api.Joined(c.Caller.Principal, k.user)
+// findChoices sets the workspaces in which the person has some of the requested scopes.
+func (k *consent) findChoices(c *server.Call) error {
+	ids := api.ReachableWorkspaces(c.Caller.Principal, k.user)
 	found, err := api.DescribeWorkspaces(c, ids[:min(len(ids), maxChoices)])
 	for _, d := range found {
-		if scopes := common(k.Scopes(), d.GetCapabilities()); len(scopes) > 0 {
+		if scopes := intersect(k.Scopes(), d.GetCapabilities()); len(scopes) > 0 {
 			k.choices = append(k.choices, choice{d.GetWorkspace(), scopes})
 		}
 	}
 	return err
 }
 
-// common are the texts of the first that are in the second too.
-func common(texts, others []string) []string {
+// intersect returns the texts that are in others too, in their order.
+func intersect(texts, others []string) []string {
 	var both []string
 	for _, text := range texts {
 		if slices.Contains(others, text) {
@@ -152,9 +154,9 @@ func common(texts, others []string) []string {
 	return both
 }
 
-func (k *consent) page(c *server.Call, problem string) sheet {
+func (k *consent) page(c *server.Call, problem string) result {
 	if problem == "" && len(k.choices) == 0 {
-		problem = "You have no workspace where your role has any of what is asked for."
+		problem = "You have no workspace in which your role has any of the requested permissions."
 	}
 	shown := pages.Consent{
 		Action: oauth.AuthorizePath + "?" + k.Query,
@@ -165,13 +167,13 @@ func (k *consent) page(c *server.Call, problem string) sheet {
 		shown.Workspaces = append(shown.Workspaces, pages.Choice{Value: one.workspace.GetId(), Label: k.label(one)})
 	}
 	for _, scope := range k.Scopes() {
-		shown.Scopes = append(shown.Scopes, pages.Choice{Value: scope, Label: oauth.Words(scope), Chosen: true})
+		shown.Scopes = append(shown.Scopes, pages.Choice{Value: scope, Label: oauth.DescribeScope(scope), Chosen: true})
 	}
 	c.Response.Header().Set("Content-Security-Policy", pages.Policy(k.Origin()))
-	return sheet{name: "consent", data: shown}
+	return result{page: "consent", data: shown}
 }
 
-// label names a workspace, and what the person cannot pass on there.
+// label returns the name of a workspace, with the requested scopes that the person lacks there.
 func (k *consent) label(one choice) string {
 	text := workspaceLabel(one.workspace.GetName(), one.workspace.GetSlug())
 	var lacking []string
@@ -186,10 +188,10 @@ func (k *consent) label(one choice) string {
 	return text
 }
 
-// workspaceLabel names a workspace to people, who know it by its name and its address.
+// workspaceLabel returns a workspace's name and slug.
 func workspaceLabel(name, slug string) string { return name + " (" + slug + ")" }
 
-// ticket binds a page to the session that it is shown to, to its request and to its time.
+// ticket returns a text that binds the page to the session, the request and the time.
 func (k *consent) ticket(c *server.Call) string {
 	return c.SealCursor(strconv.FormatInt(c.Now().UnixMilli(), 10), k.binding(c))
 }
@@ -198,7 +200,8 @@ func (k *consent) binding(c *server.Call) []byte {
 	return server.Binding("consent", c.Caller.Principal.GetCredentialId(), k.Query)
 }
 
-func (k *consent) shown(c *server.Call, ticket string) bool {
+// isTicketValid reports whether a ticket is of this session and request, and not older than consentTime.
+func (k *consent) isTicketValid(c *server.Call, ticket string) bool {
 	text, err := c.OpenCursor(ticket, k.binding(c))
 	if err != nil {
 		return false

@@ -18,94 +18,97 @@ import (
 
 const (
 	forgottenPath = signInPath + "/forgotten"
-	// forgottenTime is how long a link is good that anybody may have mailed.
-	forgottenTime = 24 * time.Hour
-	// sameTime is how long asking again has the same link mailed: who asks over and over makes none useless before.
-	sameTime = time.Hour
-	// mostForgotten is how many may be on their way at a time.
-	mostForgotten = 32
+	// resetLinkTime is the lifetime of a mailed link. It is short, because anybody can have one mailed.
+	resetLinkTime = 24 * time.Hour
+	// reuseTime is the time in which a further request mails the same link again, so that repeated requests do not make a link
+	// invalid.
+	reuseTime = time.Hour
+	// maxResets bounds the number of requests that are processed at a time.
+	maxResets = 32
 )
 
 var (
-	perAsker   = server.Allowance{Burst: 10, Each: time.Minute}
-	perMailbox = server.Allowance{Burst: 3, Each: 10 * time.Minute}
+	resetsPerNetwork = server.Allowance{Burst: 10, Interval: time.Minute}
+	resetsPerAccount = server.Allowance{Burst: 3, Interval: 10 * time.Minute}
 )
 
-// Reminders mails links to who forgot their password. Whether an address is anybody's is found out behind the answer,
-// which is the same for all. An address of the network is limited openly, a person's mail in silence; the memory is fixed.
-type Reminders struct {
-	askers server.Buckets[netip.Prefix]
-	// People limits the mail to each person.
-	People server.Buckets[string]
-	ways   chan struct{}
-	seed   maphash.Seed
-	// turns has a person's links made one after the other, so that who asks twice at once has the same one mailed.
-	turns [64]chan struct{}
-	work  sync.WaitGroup
-	// ctx ends what is under way.
+// PasswordResets mails links to people who forgot their password. It looks up the account after the response, which is the
+// same for all email addresses. The limit for a network refuses requests; the limit for an account drops them silently. Its
+// memory is fixed.
+type PasswordResets struct {
+	networks server.Buckets[netip.Prefix]
+	// Accounts limits the mail to each account.
+	Accounts server.Buckets[string]
+	slots    chan struct{}
+	seed     maphash.Seed
+	// accountLocks serializes the requests for one account, so that two concurrent requests mail the same link.
+	accountLocks [64]chan struct{}
+	work         sync.WaitGroup
+	// ctx cancels the requests in flight.
 	ctx  context.Context
 	stop context.CancelFunc
 }
 
-func NewReminders() *Reminders {
-	f := &Reminders{seed: maphash.MakeSeed(), askers: server.NewBuckets[netip.Prefix](), People: server.NewBuckets[string](), ways: make(chan struct{}, mostForgotten)}
-	for i := range f.turns {
-		f.turns[i] = make(chan struct{}, 1)
+// NewPasswordResets returns resets with limits that are not used up.
+func NewPasswordResets() *PasswordResets {
+	p := &PasswordResets{seed: maphash.MakeSeed(), networks: server.NewBuckets[netip.Prefix](), Accounts: server.NewBuckets[string](), slots: make(chan struct{}, maxResets)}
+	for i := range p.accountLocks {
+		p.accountLocks[i] = make(chan struct{}, 1)
 	}
-	f.ctx, f.stop = context.WithCancel(context.Background())
-	return f
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	return p
 }
 
-// mayAsk counts somebody who asks, or refuses them. Errors: rate_limited.
-func (f *Reminders) mayAsk(now time.Time, source netip.Addr) error {
-	if wait := f.askers.Take(now, server.Network(source), perAsker); wait > 0 {
-		return &entity.Error{Code: entity.RateLimited, Message: "too many links were asked for", RetryAfter: wait}
+// limitNetwork counts a request against the network of an address. Errors: rate_limited.
+func (p *PasswordResets) limitNetwork(now time.Time, source netip.Addr) error {
+	if wait := p.networks.Take(now, server.Network(source), resetsPerNetwork); wait > 0 {
+		return &entity.Error{Code: entity.RateLimited, Message: "too many links were requested", RetryAfter: wait}
 	}
 	return nil
 }
 
-// begin does work behind an answer; false: too much is under way.
-func (f *Reminders) begin(work func()) bool {
+// startWork runs work in the background. It returns false if maxResets are in flight.
+func (p *PasswordResets) startWork(work func()) bool {
 	select {
-	case f.ways <- struct{}{}:
+	case p.slots <- struct{}{}:
 	default:
 		return false
 	}
-	f.work.Go(func() {
-		defer func() { <-f.ways }()
+	p.work.Go(func() {
+		defer func() { <-p.slots }()
 		work()
 	})
 	return true
 }
 
-// turn waits until nobody makes a link for a person, or until ctx ends; done lets the next one.
-func (f *Reminders) turn(ctx context.Context, userID string) (done func(), err error) {
-	turn := f.turns[maphash.Comparable(f.seed, userID)%uint64(len(f.turns))]
+// lockAccount locks an account until unlock is called. Errors: ctx.Err().
+func (p *PasswordResets) lockAccount(ctx context.Context, userID string) (unlock func(), err error) {
+	lock := p.accountLocks[maphash.Comparable(p.seed, userID)%uint64(len(p.accountLocks))]
 	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
+	case lock <- struct{}{}:
+		return func() { <-lock }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// Wait waits until the work that has begun so far is done.
-func (f *Reminders) Wait() { f.work.Wait() }
+// Wait waits until all work that was started is done.
+func (p *PasswordResets) Wait() { p.work.Wait() }
 
-// Drain waits for what is under way. When ctx ends it cuts that off, and says so.
-func (f *Reminders) drain(ctx context.Context) error {
-	inTime := context.AfterFunc(ctx, f.stop)
-	f.work.Wait()
+// drain waits for the work in flight. When ctx ends it cancels the work and returns the context's error.
+func (p *PasswordResets) drain(ctx context.Context) error {
+	inTime := context.AfterFunc(ctx, p.stop)
+	p.work.Wait()
 	if !inTime() {
 		return ctx.Err()
 	}
 	return nil
 }
 
-// forgottenPages has a link mailed to people who forgot their password.
+// forgottenPages mails links to people who forgot their password.
 type forgottenPages struct {
-	links     *api.Links
-	reminders *Reminders
+	links  *api.Links
+	resets *PasswordResets
 }
 
 func (f forgottenPages) routes() []server.Route {
@@ -115,84 +118,85 @@ func (f forgottenPages) routes() []server.Route {
 	}
 }
 
-func (f forgottenPages) show(*server.Call) (sheet, error) {
-	if !f.links.ByMail() {
-		return sheet{}, server.ErrNotFound
+func (f forgottenPages) show(*server.Call) (result, error) {
+	if !f.links.SendsMail() {
+		return result{}, server.ErrNotFound
 	}
-	return sheet{name: "forgotten", data: pages.Forgotten{}}, nil
+	return result{page: "forgotten", data: pages.Forgotten{}}, nil
 }
 
-// request answers before anybody looks whose the address is.
-func (f forgottenPages) request(c *server.Call) (sheet, error) {
-	if !f.links.ByMail() {
-		return sheet{}, server.ErrNotFound
+// request answers before the account is looked up, so that the response does not depend on whether there is one.
+func (f forgottenPages) request(c *server.Call) (result, error) {
+	if !f.links.SendsMail() {
+		return result{}, server.ErrNotFound
 	}
-	form, err := form(c)
+	form, err := parseForm(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	if err := f.reminders.mayAsk(c.Now(), c.Address()); err != nil {
-		return sheet{}, err
+	if err := f.resets.limitNetwork(c.Now(), c.Address()); err != nil {
+		return result{}, err
 	}
-	if address, err := api.CheckEmail(form.Get("email")); err == nil {
-		if !f.reminders.begin(func() { f.remind(c, address) }) {
-			c.Log().Warn("too many links are being mailed, and one was left out")
+	if address, err := api.CanonicalEmail(form.Get("email")); err == nil {
+		if !f.resets.startWork(func() { f.sendResetLink(c, address) }) {
+			c.Log().Warn("dropped a request for a password-reset link: too many are in flight")
 		}
 	}
-	return sheet{name: "forgotten", data: pages.Forgotten{Asked: true}}, nil
+	return result{page: "forgotten", data: pages.Forgotten{Requested: true}}, nil
 }
 
-// remind has a link mailed to the account that owns the address, if there is one.
-func (f forgottenPages) remind(asking *server.Call, address string) {
-	ctx, cancel := context.WithTimeout(f.reminders.ctx, asking.RequestTime())
+// sendResetLink has a link mailed to the account that owns the address, if there is one.
+func (f forgottenPages) sendResetLink(asking *server.Call, address string) {
+	ctx, cancel := context.WithTimeout(f.resets.ctx, asking.RequestTime())
 	defer cancel()
 	c := asking.InBackground(ctx)
 	defer func() {
-		if p := recover(); p != nil { // here it would end the process
-			c.Log().Error("asking for a password-reset link panicked", "panic", p, "stack", string(debug.Stack()))
+		if p := recover(); p != nil { // outside a request a panic would end the process
+			c.Log().Error("the request for a password-reset link panicked", "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
-	if err := f.askForLink(c, address); err != nil && !api.Hidden(err) {
-		c.Log().Error("a password-reset link was not asked for", "error", err)
+	if err := f.offerLinkTo(c, address); err != nil && !api.IsHidden(err) {
+		c.Log().Error("cannot offer a password-reset link", "error", err)
 	}
 }
 
-// askForLink has a link mailed to the account that owns an address, unless there is none or it was mailed enough of them.
-func (f forgottenPages) askForLink(c *server.Call, address string) error {
-	userID, err := api.PersonAt(c, address)
+// offerLinkTo has a link mailed to the account that owns the address, unless there is none, it is disabled, or its limit is
+// used up.
+func (f forgottenPages) offerLinkTo(c *server.Call, address string) error {
+	userID, err := api.LookUpUserID(c, address)
 	if err != nil || userID == "" {
 		return err
 	}
-	person, err := api.Describe(c, userID)
+	person, err := api.DescribeUser(c, userID)
 	if err != nil || person.GetDisabledAt() != 0 {
 		return err
 	}
 	now := c.Now()
-	if f.reminders.People.Take(now, userID, perMailbox) > 0 {
+	if f.resets.Accounts.Take(now, userID, resetsPerAccount) > 0 {
 		return nil
 	}
-	return f.mailLink(c, userID, now)
+	return f.offerLink(c, userID, now)
 }
 
-// mailLink has a link mailed that sets a person's password: the one that was mailed last, while it is young, or a
-// new one.
-func (f forgottenPages) mailLink(c *server.Call, userID string, now time.Time) error {
-	done, err := f.reminders.turn(c.Context, userID)
+// offerLink has a link mailed that sets the account's password: the link that was mailed last, if that was less than
+// reuseTime ago, or a new one.
+func (f forgottenPages) offerLink(c *server.Call, userID string, now time.Time) error {
+	done, err := f.resets.lockAccount(c.Context, userID)
 	if err != nil {
 		return err
 	}
 	defer done()
-	password, err := api.PasswordOf(c, userID)
+	password, err := api.DescribePassword(c, userID)
 	if err != nil {
 		return err
 	}
 	ends := password.GetLink().GetExpiresAt()
 	secret := f.links.PasswordSecret(userID, password.GetHash(), ends)
-	young := now.Add(forgottenTime - sameTime).UnixMilli() // one that is still good then was made less than sameTime ago
-	if !user.LinkOpens(password.GetLink(), server.Hash(secret), young) {
-		ends = now.Add(forgottenTime).UnixMilli()
+	latest := now.Add(resetLinkTime - reuseTime).UnixMilli() // a link that is valid then was created less than reuseTime ago
+	if !user.LinkOpens(password.GetLink(), server.Hash(secret), latest) {
+		ends = now.Add(resetLinkTime).UnixMilli()
 		secret = f.links.PasswordSecret(userID, password.GetHash(), ends)
 	}
-	_, err = api.OfferPasswordSecret(c, userID, secret, ends, c.NewID("mail_"))
+	_, err = api.OfferPasswordLinkWithSecret(c, userID, secret, ends, c.NewID("mail_"))
 	return err
 }

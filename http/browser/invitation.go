@@ -19,7 +19,7 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// invitationPages shows invitations, and accepts them.
+// invitationPages shows and accepts invitations. Package api describes the flow of an invitation.
 type invitationPages struct{}
 
 func (i invitationPages) routes() []server.Route {
@@ -31,25 +31,26 @@ func (i invitationPages) routes() []server.Route {
 }
 
 const (
-	// newcomerTime is how long after accepting a newcomer may come back by the invitation to set a password.
-	newcomerTime = time.Hour
-	// welcomeTime is how long making a person and accepting for them take at the most: one request.
-	welcomeTime = time.Minute
+	// resumeTime is the time after accepting in which an invited person without a password can return by the link.
+	resumeTime = time.Hour
+	// creationTime is the maximum time between the creation of an account and its acceptance of the invitation, in one
+	// request.
+	creationTime = time.Minute
 )
 
-// invitation is one that a link was shown to be for.
+// invitation is the invitation that a link opens.
 type invitation struct {
 	*workspacev1.Invitation
 	workspace *workspacev1.Workspace
 	token     string
-	// person is whose the invited address is; empty: nobody's.
-	person string
+	// userID is the account that owns the invited address; "" if there is none.
+	userID string
 }
 
-// invited is the invitation of a link. Who has no link of an invitation learns nothing of it. Errors: not_found.
-func invited(c *server.Call) (*invitation, error) {
+// openInvitation returns the invitation that the link in the path opens. Errors: not_found, also if the secret is wrong.
+func openInvitation(c *server.Call) (*invitation, error) {
 	token := c.Variable("token")
-	parts := api.TokenParts(token, 3)
+	parts := api.SplitLinkToken(token, 3)
 	if parts == nil {
 		return nil, server.ErrNotFound
 	}
@@ -61,65 +62,65 @@ func invited(c *server.Call) (*invitation, error) {
 	case subtle.ConstantTimeCompare(server.Hash(parts[2]), found.GetSecretSha256()) != 1:
 		return nil, server.ErrNotFound
 	}
-	into, err := api.WorkspaceOf(c, workspaceID)
+	into, err := api.DescribeWorkspace(c, workspaceID)
 	if err != nil {
 		return nil, err
 	}
-	person, err := api.PersonAt(c, found.GetEmail())
+	person, err := api.LookUpUserID(c, found.GetEmail())
 	return &invitation{found, into, token, person}, err
 }
 
-// refused tells why an invitation cannot be accepted; nil where it can.
-func (i *invitation) refused(now time.Time) error {
+// checkAcceptable returns the reason why an invitation cannot be accepted, or nil.
+func (i *invitation) checkAcceptable(now time.Time) error {
 	switch {
 	case i.workspace.GetStatus() == workspacev1.Status_STATUS_DELETED:
 		return server.ErrNotFound
 	case i.GetConsumedAt() != 0:
 		return entity.Errorf(entity.InvitationConsumed, "it was accepted on %s", day(i.GetConsumedAt()))
 	case i.GetRevokedAt() != 0:
-		return entity.Errorf(entity.InvitationRevoked, "it was taken back on %s", day(i.GetRevokedAt()))
+		return entity.Errorf(entity.InvitationRevoked, "it was revoked on %s", day(i.GetRevokedAt()))
 	case now.UnixMilli() >= i.GetExpiresAt():
-		return entity.Errorf(entity.InvitationExpired, "it was good until %s; ask %s for a new one", day(i.GetExpiresAt()), api.InviterName(i.GetInviter()))
+		return entity.Errorf(entity.InvitationExpired, "it was valid until %s; ask %s for a new one", day(i.GetExpiresAt()), api.InviterName(i.GetInviter()))
 	case i.workspace.GetSuspension() != nil:
-		return entity.Errorf(entity.WorkspaceSuspended, "the workspace is suspended, and takes nobody in for now")
+		return entity.Errorf(entity.WorkspaceSuspended, "the workspace is suspended and accepts no new members for now")
 	}
 	return nil
 }
 
 func day(at int64) string { return time.UnixMilli(at).UTC().Format("2 January 2006") }
 
-func (invitationPages) show(c *server.Call) (sheet, error) {
-	i, err := invited(c)
+func (invitationPages) show(c *server.Call) (result, error) {
+	i, err := openInvitation(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	back, err := comesBack(c, i)
+	back, err := mayResume(c, i)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	if err := i.refused(c.Now()); err != nil && !back {
-		return sheet{}, err
+	if err := i.checkAcceptable(c.Now()); err != nil && !back {
+		return result{}, err
 	}
-	visitor, err := visitor(c)
+	visitor, err := findVisitor(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	return invitationSheet(c, i, visitor, pages.Invitation{Back: back})
+	return buildInvitationPage(c, i, visitor, pages.Invitation{MustSetPassword: back})
 }
 
-// invitationSheet fills in what the page shows of an invitation.
-func invitationSheet(c *server.Call, i *invitation, visitor *server.Credential, shown pages.Invitation) (sheet, error) {
+// invitationSheet adds everything about the invitation and the visitor to shown, and returns the page.
+func buildInvitationPage(c *server.Call, i *invitation, visitor *server.Credential, shown pages.Invitation) (result, error) {
 	shown.Token, shown.Workspace, shown.Inviter = i.token, i.workspace.GetName(), api.InviterName(i.GetInviter())
 	shown.Role, shown.Email, shown.ExpiresAt = api.RoleNames[i.GetRole()], i.GetEmail(), i.GetExpiresAt()
-	shown.Known, shown.SignIn = i.person != "", signInFor(i.path())
+	shown.HasAccount, shown.SignIn = i.userID != "", signInPathFor(i.path())
 	if visitor != nil {
-		person, err := api.Describe(c, visitor.Principal.GetUserId())
+		person, err := api.DescribeUser(c, visitor.Principal.GetUserId())
 		if err != nil {
-			return sheet{}, err
+			return result{}, err
 		}
-		shown.SignedInAs, shown.Mine = person.GetEmail(), person.GetId() == i.person
+		shown.SignedInAs, shown.IsForVisitor = person.GetEmail(), person.GetId() == i.userID
 	}
-	s := sheet{name: "invitation", data: shown}
+	s := result{page: "invitation", data: shown}
 	if shown.Problem != "" {
 		s.status = http.StatusBadRequest
 	}
@@ -128,44 +129,45 @@ func invitationSheet(c *server.Call, i *invitation, visitor *server.Credential, 
 
 func (i *invitation) path() string { return api.InvitationPath + i.token }
 
-// accept makes the visitor a member where the invitation is theirs. Where the address is nobody's, the link
-// is proof enough of it: they become a person, and set a password next.
-func (invitationPages) accept(c *server.Call) (sheet, error) {
-	form, err := form(c)
+// accept makes the visitor a member if the visitor's account owns the invited address. If no account owns it, the link is
+// sufficient proof of ownership: accept creates an account and redirects to the form that sets its password.
+func (invitationPages) accept(c *server.Call) (result, error) {
+	form, err := parseForm(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	i, err := invited(c)
+	i, err := openInvitation(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	if back, err := comesBack(c, i); err != nil || back {
-		return toPassword(c, i.person, err)
+	if back, err := mayResume(c, i); err != nil || back {
+		return redirectToSetPassword(c, i.userID, err)
 	}
-	if err := i.refused(c.Now()); err != nil {
-		return sheet{}, err
+	if err := i.checkAcceptable(c.Now()); err != nil {
+		return result{}, err
 	}
-	visitor, err := visitor(c)
+	visitor, err := findVisitor(c)
 	switch {
 	case err != nil:
-		return sheet{}, err
-	case visitor == nil && i.person == "":
-		return welcome(c, i, form.Get("name"))
+		return result{}, err
+	case visitor == nil && i.userID == "":
+		return createAccount(c, i, form.Get("name"))
 	case visitor == nil:
-		return sheet{to: signInFor(i.path())}, nil
-	case visitor.Principal.GetUserId() != i.person:
-		return invitationSheet(c, i, visitor, pages.Invitation{})
+		return result{redirectTo: signInPathFor(i.path())}, nil
+	case visitor.Principal.GetUserId() != i.userID:
+		return buildInvitationPage(c, i, visitor, pages.Invitation{})
 	}
-	if err := join(c, i, visitor.Principal); err != nil {
-		return sheet{}, err
+	if err := acceptAs(c, i, visitor.Principal); err != nil {
+		return result{}, err
 	}
-	return sheet{to: accountPath + "?done=joined"}, nil
+	return result{redirectTo: accountPath + "?done=joined"}, nil
 }
 
-// welcome makes a person of whom the invitation is for. Of two at a moment one is made, and the other finds that.
-func welcome(c *server.Call, i *invitation, name string) (sheet, error) {
+// createAccount creates an account for the invited address, and accepts for it. If a concurrent request has created the
+// account, it redirects to the invitation.
+func createAccount(c *server.Call, i *invitation, name string) (result, error) {
 	if err := user.CheckName(name); err != nil {
-		return invitationSheet(c, i, nil, pages.Invitation{Name: api.Cut(name, 4*user.MaxNameLength), Problem: sentence(err.Message)})
+		return buildInvitationPage(c, i, nil, pages.Invitation{Name: api.Truncate(name, 4*user.MaxNameLength), Problem: sentence(err.Message)})
 	}
 	userID := c.NewID("usr_")
 	_, err := server.Ask[proto.Message](c, entity.Command{
@@ -175,59 +177,59 @@ func welcome(c *server.Call, i *invitation, name string) (sheet, error) {
 	var refused *entity.Error
 	switch {
 	case errors.As(err, &refused) && refused.Code == entity.EmailTaken:
-		return sheet{to: i.path()}, nil
+		return result{redirectTo: i.path()}, nil
 	case err != nil:
-		return sheet{}, err
+		return result{}, err
 	}
 	if err := c.Settle(entity.KindEmail, i.GetEmail()); err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	return toPassword(c, userID, join(c, i, &wirev1.Principal{
+	return redirectToSetPassword(c, userID, acceptAs(c, i, &wirev1.Principal{
 		Kind: wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION, UserId: userID,
 	}))
 }
 
-// join accepts an invitation as the person whom a principal acts for.
-func join(c *server.Call, i *invitation, as *wirev1.Principal) error {
-	person, err := api.Describe(c, as.GetUserId())
+// acceptAs accepts an invitation as a principal, for the principal's account.
+func acceptAs(c *server.Call, i *invitation, as *wirev1.Principal) error {
+	person, err := api.DescribeUser(c, as.GetUserId())
 	if err != nil {
 		return err
 	}
-	_, err = api.Accept(c, i.workspace.GetId(), i.GetId(), person, as)
+	_, err = api.AcceptInvitation(c, i.workspace.GetId(), i.GetId(), person, as)
 	return err
 }
 
-// toPassword leads a newcomer to setting a password.
-func toPassword(c *server.Call, userID string, err error) (sheet, error) {
+// redirectToSetPassword redirects to a one-time link that sets the account's password, unless err is set.
+func redirectToSetPassword(c *server.Call, userID string, err error) (result, error) {
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	path, err := api.OfferPassword(c, userID)
-	return sheet{to: path}, err
+	path, err := api.OfferPasswordLink(c, userID)
+	return result{redirectTo: path}, err
 }
 
-// comesBack tells whether the invitation's newcomer, who has no other way in yet, may be sent to set a password again:
-// who made a person a moment ago and lost the page. Later, or once they were in, the link has served; for somebody whom
-// it did not make a person it never serves.
-func comesBack(c *server.Call, i *invitation) (bool, error) {
+// mayResume reports whether the link may be used again to set a password, because the invited person may have lost the page:
+// the account was created by accepting the invitation, less than resumeTime ago, and has no password, key or session yet. For
+// an account that existed before, mayResume returns false.
+func mayResume(c *server.Call, i *invitation) (bool, error) {
 	now := c.Now()
-	if i.person == "" || i.GetConsumedBy() != i.person || now.UnixMilli()-i.GetConsumedAt() > newcomerTime.Milliseconds() {
+	if i.userID == "" || i.GetConsumedBy() != i.userID || now.UnixMilli()-i.GetConsumedAt() > resumeTime.Milliseconds() {
 		return false, nil
 	}
-	person, err := api.Describe(c, i.person)
-	if err != nil || i.GetConsumedAt()-person.GetCreatedAt() > welcomeTime.Milliseconds() {
+	person, err := api.DescribeUser(c, i.userID)
+	if err != nil || i.GetConsumedAt()-person.GetCreatedAt() > creationTime.Milliseconds() {
 		return false, err
 	}
-	password, err := api.PasswordOf(c, i.person)
+	password, err := api.DescribePassword(c, i.userID)
 	if err != nil || password.GetHash() != "" || password.GetLinked() || password.GetDisabled() {
 		return false, err
 	}
 	keys, err := server.Ask[*userv1.ApiKeyPage](c, entity.Command{
-		Kind: entity.KindUser, Identity: i.person, Principal: entity.Platform(), Message: &userv1.ListApiKeys{Limit: 1},
+		Kind: entity.KindUser, Identity: i.userID, Principal: entity.Platform(), Message: &userv1.ListApiKeys{Limit: 1},
 	})
 	if err != nil || len(keys.GetKeys()) > 0 {
 		return false, err
 	}
-	sessions, err := api.SessionsOf(c, i.person)
+	sessions, err := api.ListSessions(c, i.userID)
 	return len(sessions) == 0, err
 }

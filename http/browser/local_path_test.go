@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Whatever is asked for, a browser stays here: not even one that takes \ for / and passes over control characters leaves.
+// No text makes localPath return a path that leads a browser to another site, even if the browser takes \ for / and ignores
+// control characters.
 func FuzzLocalPath(f *testing.F) {
 	for _, seed := range []string{"/account", "//evil", "/\\evil", "/\t/evil", "https://evil", "/a?b=//c#d", "", "/%2f/evil", "/.//evil", "/\xff"} {
 		f.Add(seed)

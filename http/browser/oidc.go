@@ -27,15 +27,17 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// OIDC is an OpenID Connect provider. Who it says owns an address of a person is let in as them, and nobody else after
-// that, whoever gets the address there later; it makes nobody a person.
+// OIDC configures an OpenID Connect provider. A person is signed in to the account that owns the email address which the
+// provider has verified. The account is then linked to the provider's subject, and no other subject is signed in to it, even
+// if the address is given to another person. The provider creates no accounts.
 type OIDC struct {
-	// Issuer is its URL, below which its configuration is found.
+	// Issuer is the provider's URL, below which its configuration is found.
 	Issuer, ClientID, ClientSecret string
-	// Name is what it is called on the page; empty: by its host.
+	// Name is shown on the sign-in page; empty: the host of Issuer.
 	Name string
 }
 
+// Check returns an error if the options are invalid; nil options are valid.
 func (o *OIDC) Check() error {
 	if o == nil {
 		return nil
@@ -61,28 +63,29 @@ func (o *OIDC) name() string {
 const (
 	oidcPath     = signInPath + "/oidc"
 	callbackPath = "/callback"
-	// oidcTime is how long a browser may be away at the provider.
+	// oidcTime is the time in which the browser must return from the provider.
 	oidcTime = 10 * time.Minute
-	// providerTime bounds one question to the provider, providerBytes its answer, and providerPause is how long one that
-	// did not answer is left alone.
+	// providerTime bounds a request to the provider, providerBytes its response. After a failure, providerPause passes
+	// before the provider is asked again.
 	providerTime  = 10 * time.Second
 	providerBytes = 1 << 20
 	providerPause = 3 * time.Second
-	// maxAway bounds the path that a browser carries along, in bytes: it is in a cookie.
-	maxAway = 2 << 10
+	// maxStateNext bounds the path to continue with, in bytes, because it is stored in a cookie.
+	maxStateNext = 2 << 10
 )
 
-// provider asks the one of the options. It is found when somebody first needs it, so that the server starts without it.
+// provider signs people in with an OpenID Connect provider. It reads the provider's configuration when it is first needed,
+// so that the server starts without the provider.
 type provider struct {
-	options *OIDC
-	now     func() time.Time
-	seal    cipher.AEAD
-	client  *http.Client
-	back    string
+	options     *OIDC
+	now         func() time.Time
+	seal        cipher.AEAD
+	client      *http.Client
+	redirectURL string
 
-	mu     sync.Mutex
-	found  *oidc.Provider
-	failed time.Time
+	mu         sync.Mutex
+	discovered *oidc.Provider
+	failedAt   time.Time
 }
 
 func newProvider(o *OIDC, installation []byte, now func() time.Time, back string) *provider {
@@ -95,8 +98,8 @@ func newProvider(o *OIDC, installation []byte, now func() time.Time, back string
 		panic("http: " + err.Error()) // only for a block of a wrong size
 	}
 	return &provider{
-		options: o, now: now, seal: seal, back: back,
-		client: &http.Client{Timeout: providerTime, Transport: bounded{http.DefaultTransport}},
+		options: o, now: now, seal: seal, redirectURL: back,
+		client: &http.Client{Timeout: providerTime, Transport: limitedTransport{http.DefaultTransport}},
 	}
 }
 
@@ -107,10 +110,10 @@ func (p *provider) routes() []server.Route {
 	}
 }
 
-// bounded cuts answers off.
-type bounded struct{ http.RoundTripper }
+// limitedTransport limits response bodies to providerBytes.
+type limitedTransport struct{ http.RoundTripper }
 
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {
 		answer.Body = struct {
@@ -122,32 +125,32 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 var errProvider = &entity.Error{
-	Code: entity.Unavailable, Message: "the provider does not answer", RetryAfter: providerPause,
+	Code: entity.Unavailable, Message: "the sign-in provider does not answer", RetryAfter: providerPause,
 }
 
-// find asks the provider for its configuration, once it answers never again. Errors: unavailable.
-func (p *provider) find(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
+// discover returns the provider and its configuration, which is read once. Errors: unavailable.
+func (p *provider) discover(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.found == nil {
-		if p.now().Sub(p.failed) < providerPause {
+	if p.discovered == nil {
+		if p.now().Sub(p.failedAt) < providerPause {
 			return nil, nil, errProvider
 		}
-		found, err := oidc.NewProvider(context.WithoutCancel(ctx), p.options.Issuer) // not only for who asks first
+		found, err := oidc.NewProvider(context.WithoutCancel(ctx), p.options.Issuer) // other requests use the result too
 		if err != nil {
-			p.failed = p.now()
+			p.failedAt = p.now()
 			return nil, nil, errors.Join(errProvider, err)
 		}
-		p.found = found
+		p.discovered = found
 	}
-	return p.found, &oauth2.Config{
-		ClientID: p.options.ClientID, ClientSecret: p.options.ClientSecret, Endpoint: p.found.Endpoint(),
-		RedirectURL: p.back, Scopes: []string{oidc.ScopeOpenID, "email"},
+	return p.discovered, &oauth2.Config{
+		ClientID: p.options.ClientID, ClientSecret: p.options.ClientSecret, Endpoint: p.discovered.Endpoint(),
+		RedirectURL: p.redirectURL, Scopes: []string{oidc.ScopeOpenID, "email"},
 	}, nil
 }
 
-// away is what a browser carries while it is at the provider, sealed.
-type away struct {
+// oidcState is stored in a sealed cookie while the browser is at the provider.
+type oidcState struct {
 	State    string `json:"state"`
 	Nonce    string `json:"nonce"`
 	Verifier string `json:"verifier"`
@@ -155,44 +158,45 @@ type away struct {
 	Until    int64  `json:"until"`
 }
 
-// leave sends the browser to the provider.
-func (p *provider) leave(c *server.Call) (sheet, error) {
+// leave redirects the browser to the provider.
+func (p *provider) leave(c *server.Call) (result, error) {
 	if p.options == nil {
-		return sheet{}, server.ErrNotFound
+		return result{}, server.ErrNotFound
 	}
-	_, config, err := p.find(oidc.ClientContext(c.Context, p.client))
+	_, config, err := p.discover(oidc.ClientContext(c.Context, p.client))
 	if err != nil {
-		return sheet{}, unanswered(c, err)
+		return result{}, logUnavailable(c, err)
 	}
-	a := away{
+	a := oidcState{
 		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(),
 		Next: localPath(c.Request.URL.Query().Get("next")), Until: c.Now().Add(oidcTime).UnixMilli(),
 	}
-	if len(a.Next) > maxAway {
+	if len(a.Next) > maxStateNext {
 		a.Next = accountPath
 	}
 	text, err := json.Marshal(a)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	setCookie(c, awayCookie(c), base64.RawURLEncoding.EncodeToString(p.seal.Seal(nil, nil, text, nil)), oidcTime)
-	return sheet{to: config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier))}, nil
+	setCookie(c, stateCookie(c), base64.RawURLEncoding.EncodeToString(p.seal.Seal(nil, nil, text, nil)), oidcTime)
+	return result{redirectTo: config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier))}, nil
 }
 
-func awayCookie(c *server.Call) string { return c.CookieName() + "-oidc" }
+func stateCookie(c *server.Call) string { return c.CookieName() + "-oidc" }
 
-// unanswered logs why the provider could not be asked, and says no more than that.
-func unanswered(c *server.Call, err error) error {
+// logUnavailable logs why the provider did not answer, and returns an error without that detail.
+func logUnavailable(c *server.Call, err error) error {
 	if !errors.Is(err, errProvider) {
 		err = errors.Join(errProvider, err)
 	}
-	c.Log().Error("the OpenID Connect provider does not answer", "error", err)
+	c.Log().Error("the OpenID Connect provider did not answer", "error", err)
 	return errProvider
 }
 
-// returned is what the browser carried.
-func (p *provider) returned(c *server.Call) (a away, ok bool) {
-	cookie, err := c.Request.Cookie(awayCookie(c))
+// readState returns the state in the browser's cookie. ok is false if there is none, it has expired or it is for another
+// request.
+func (p *provider) readState(c *server.Call) (a oidcState, ok bool) {
+	cookie, err := c.Request.Cookie(stateCookie(c))
 	if err != nil {
 		return a, false
 	}
@@ -209,107 +213,106 @@ func (p *provider) returned(c *server.Call) (a away, ok bool) {
 }
 
 var (
-	errAway     = entity.Errorf(entity.LinkInvalid, "signing in took too long, or began in another browser; begin again")
-	errDeclined = entity.Errorf(entity.Forbidden, "the provider did not sign you in")
-	errUnproven = entity.Errorf(entity.Forbidden, "the provider does not vouch for an email address of yours")
-	errUnknown  = entity.Errorf(entity.Forbidden, "nobody here has the email address that the provider vouches for; ask to be invited")
+	errStateExpired    = entity.Errorf(entity.LinkInvalid, "signing in took too long or was started in another browser; start again")
+	errDeclined        = entity.Errorf(entity.Forbidden, "the provider did not sign you in")
+	errUnverifiedEmail = entity.Errorf(entity.Forbidden, "the provider has not verified your email address")
+	errUnknownEmail    = entity.Errorf(entity.Forbidden, "no account here has the email address that the provider verified; ask a member of a workspace to invite you")
 )
 
-// callback signs the person in whose address the provider vouches for.
-func (p *provider) callback(c *server.Call) (sheet, error) {
+// callback signs in the person with the email address that the provider has verified.
+func (p *provider) callback(c *server.Call) (result, error) {
 	if p.options == nil {
-		return sheet{}, server.ErrNotFound
+		return result{}, server.ErrNotFound
 	}
-	a, ok := p.returned(c)
-	setCookie(c, awayCookie(c), "", 0)
+	a, ok := p.readState(c)
+	setCookie(c, stateCookie(c), "", 0)
 	query := c.Request.URL.Query()
 	switch {
 	case !ok:
-		return sheet{}, errAway
+		return result{}, errStateExpired
 	case query.Get("error") != "" || query.Get("code") == "":
-		return sheet{}, errDeclined
+		return result{}, errDeclined
 	}
-	address, subject, err := p.vouchedFor(c, a, query.Get("code"))
+	address, subject, err := p.exchangeCode(c, a, query.Get("code"))
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	userID, err := standingAt(c, address)
+	userID, err := findActiveUser(c, address)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
 	issuer := p.options.Issuer
 	linked := &userv1.LinkedIdentity{Issuer: issuer, Subject: subject}
-	if err := signIn(c, userID, &userv1.StartBrowserSession{Identity: linked}); err != nil {
-		c.Log().Warn("who the OpenID Connect provider vouches for is not let in", "user", userID,
+	if err := startSession(c, userID, &userv1.StartBrowserSession{Identity: linked}); err != nil {
+		c.Log().Warn("the account refused a sign-in with the OpenID Connect provider", "user", userID,
 			"issuer", issuer, "subject", subject, "error", err)
-		return sheet{}, err
+		return result{}, err
 	}
-	return sheet{to: a.Next}, nil
+	return result{redirectTo: a.Next}, nil
 }
 
-// vouchedFor trades the provider's code for the address that it vouches for, and the subject whose it is.
-// Errors: forbidden, unavailable.
-func (p *provider) vouchedFor(c *server.Call, a away, code string) (address, subject string, err error) {
+// exchangeCode exchanges the provider's code for the verified email address and the subject. Errors: forbidden, unavailable.
+func (p *provider) exchangeCode(c *server.Call, a oidcState, code string) (address, subject string, err error) {
 	ctx := oidc.ClientContext(c.Context, p.client)
-	found, config, err := p.find(ctx)
+	found, config, err := p.discover(ctx)
 	if err != nil {
-		return "", "", unanswered(c, err)
+		return "", "", logUnavailable(c, err)
 	}
 	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(a.Verifier))
 	var refused *oauth2.RetrieveError
 	switch {
 	case errors.As(err, &refused) && refused.Response.StatusCode < http.StatusInternalServerError:
-		distrust(c, fmt.Errorf("%d %s", refused.Response.StatusCode, refused.ErrorCode))
+		logRejection(c, fmt.Errorf("%d %s", refused.Response.StatusCode, refused.ErrorCode))
 		return "", "", errDeclined
 	case err != nil:
-		return "", "", unanswered(c, err)
+		return "", "", logUnavailable(c, err)
 	}
 	raw, _ := token.Extra("id_token").(string)
 	verified, err := found.Verifier(&oidc.Config{ClientID: config.ClientID, Now: c.Now}).Verify(ctx, raw)
 	if err == nil && subtle.ConstantTimeCompare([]byte(verified.Nonce), []byte(a.Nonce)) != 1 {
-		err = errors.New("the nonce is another one's")
+		err = errors.New("the nonce of the id token is not that of this sign-in")
 	}
 	if err == nil {
 		err = user.CheckSubject(verified.Subject)
 	}
 	if err != nil {
-		distrust(c, err)
+		logRejection(c, err)
 		return "", "", errDeclined
 	}
-	address, err = vouched(verified)
+	address, err = readVerifiedEmail(verified)
 	return address, verified.Subject, err
 }
 
-// vouched is the address that a provider vouches for. That it was verified is a boolean (OpenID Connect Core 1.0, section
-// 5.1): a text that says true is not taken for one. Errors: forbidden.
-func vouched(token *oidc.IDToken) (string, error) {
+// readVerifiedEmail returns the verified email address in an id token. email_verified must be a boolean (OpenID Connect Core
+// 1.0, section 5.1); the text "true" is not accepted. Errors: forbidden.
+func readVerifiedEmail(token *oidc.IDToken) (string, error) {
 	var claims struct {
 		Email    string `json:"email"`
 		Verified bool   `json:"email_verified"`
 	}
 	if err := token.Claims(&claims); err != nil || !claims.Verified {
-		return "", errUnproven
+		return "", errUnverifiedEmail
 	}
-	address, err := api.CheckEmail(claims.Email)
+	address, err := api.CanonicalEmail(claims.Email)
 	if err != nil {
-		return "", errUnproven
+		return "", errUnverifiedEmail
 	}
 	return address, nil
 }
 
-// distrust logs what was wrong with what the provider said.
-func distrust(c *server.Call, err error) {
-	c.Log().Warn("the OpenID Connect provider is not believed", "error", err)
+// logRejection logs why a response of the provider was rejected.
+func logRejection(c *server.Call, err error) {
+	c.Log().Warn("rejected a response of the OpenID Connect provider", "error", err)
 }
 
-// standingAt is whose an address is, unless they are disabled. Errors: forbidden.
-func standingAt(c *server.Call, address string) (string, error) {
-	userID, err := api.PersonAt(c, address)
+// findActiveUser returns the account that owns an email address. Errors: forbidden if there is none or it is disabled.
+func findActiveUser(c *server.Call, address string) (string, error) {
+	userID, err := api.LookUpUserID(c, address)
 	if err != nil {
 		return "", err
 	}
 	if userID == "" {
-		return "", errUnknown
+		return "", errUnknownEmail
 	}
 	standing, err := server.Ask[*userv1.Standing](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeStanding{},
@@ -318,7 +321,7 @@ func standingAt(c *server.Call, address string) (string, error) {
 	case err != nil:
 		return "", err
 	case standing.GetDisabled():
-		return "", errUnknown
+		return "", errUnknownEmail
 	}
 	return userID, nil
 }

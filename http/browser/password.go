@@ -21,15 +21,15 @@ import (
 
 // The length of a password, in characters.
 const (
-	leastPassword = 10
-	mostPassword  = 200
+	minPasswordLength = 10
+	maxPasswordLength = 200
 )
 
-// cost is what OWASP's Password Storage Cheat Sheet asks of argon2id: 19 MiB, two passes.
-var cost = argon{memory: 19 << 10, passes: 2, lanes: 1}
+// currentParameters are those that the Password Storage Cheat Sheet of OWASP recommends for argon2id: 19 MiB, two passes.
+var currentParameters = argonParameters{memory: 19 << 10, passes: 2, lanes: 1}
 
-// argon is the parameters of argon2id; memory is in KiB.
-type argon struct {
+// argonParameters are the parameters of argon2id; memory is in KiB.
+type argonParameters struct {
 	memory, passes uint32
 	lanes          uint8
 }
@@ -37,40 +37,41 @@ type argon struct {
 const (
 	saltBytes = 16
 	hashBytes = 32
-	// mostHashers is how many passwords are worked on at a time at the most: each takes 19 MiB and a processor.
-	mostHashers = 4
-	// hasherTime is how long a request waits for its turn, and hasherQueue how many wait for one: about as many as get
-	// theirs in that time. The others would but keep requests from the rest of the API.
-	hasherTime  = 2 * time.Second
+	// maxHashers bounds the number of passwords that are hashed at a time: each takes 19 MiB and a processor.
+	maxHashers = 4
+	// hasherWait bounds the time that a request waits for its turn, and hasherQueue the number of waiting requests: about as
+	// many as get their turn in that time. More of them would only occupy the server's limit on concurrent requests.
+	hasherWait  = 2 * time.Second
 	hasherQueue = 64
 )
 
-// hashers leaves half of the processors to all else, however many try to sign in.
-func hashers() int { return max(1, min(mostHashers, runtime.GOMAXPROCS(0)/2)) }
+// hasherCount returns the number of concurrent hashes. It leaves half of the processors to all other work.
+func hasherCount() int { return max(1, min(maxHashers, runtime.GOMAXPROCS(0)/2)) }
 
-// Passwords makes and checks hashes in PHC form, a few at a time.
-type Passwords struct {
-	turns   chan struct{}
+// PasswordHasher hashes and verifies passwords, a few at a time. Hashes are in PHC string format.
+type PasswordHasher struct {
+	slots   chan struct{}
 	waiting atomic.Int64
-	// decoy is the hash of a password that nobody knows.
+	// decoy returns the hash of a random password. It is verified if there is no account.
 	decoy func() string
 }
 
-func NewPasswords() *Passwords {
-	return &Passwords{turns: make(chan struct{}, hashers()), decoy: sync.OnceValue(func() string { return cost.hash(rand.Text()) })}
+// NewPasswordHasher returns a hasher for the number of processors.
+func NewPasswordHasher() *PasswordHasher {
+	return &PasswordHasher{slots: make(chan struct{}, hasherCount()), decoy: sync.OnceValue(func() string { return currentParameters.hash(rand.Text()) })}
 }
 
-// turn waits for one. Errors: unavailable.
-func (p *Passwords) turn(ctx context.Context) (done func(), err error) {
+// acquire waits for a slot. Errors: unavailable, ctx.Err().
+func (p *PasswordHasher) acquire(ctx context.Context) (done func(), err error) {
 	defer p.waiting.Add(-1)
-	if p.waiting.Add(1) > int64(hasherQueue*cap(p.turns)) {
+	if p.waiting.Add(1) > int64(hasherQueue*cap(p.slots)) {
 		return nil, server.ErrOverloaded
 	}
-	timer := time.NewTimer(hasherTime)
+	timer := time.NewTimer(hasherWait)
 	defer timer.Stop()
 	select {
-	case p.turns <- struct{}{}:
-		return func() { <-p.turns }, nil
+	case p.slots <- struct{}{}:
+		return func() { <-p.slots }, nil
 	case <-timer.C:
 		return nil, server.ErrOverloaded
 	case <-ctx.Done():
@@ -78,18 +79,19 @@ func (p *Passwords) turn(ctx context.Context) (done func(), err error) {
 	}
 }
 
-func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
-	done, err := p.turn(ctx)
+// Hash returns the hash of a password. Errors: unavailable.
+func (p *PasswordHasher) Hash(ctx context.Context, password string) (string, error) {
+	done, err := p.acquire(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer done()
-	return cost.hash(password), nil
+	return currentParameters.hash(password), nil
 }
 
-// matches tells whether a password is the one of a hash. Without a hash it costs the same and the answer is no.
-func (p *Passwords) matches(ctx context.Context, hash, password string) (bool, error) {
-	done, err := p.turn(ctx)
+// matches reports whether a hash is of the password. An empty hash matches nothing, and takes as long. Errors: unavailable.
+func (p *PasswordHasher) matches(ctx context.Context, hash, password string) (bool, error) {
+	done, err := p.acquire(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -103,26 +105,26 @@ func (p *Passwords) matches(ctx context.Context, hash, password string) (bool, e
 
 var phcEncoding = base64.RawStdEncoding.Strict()
 
-func (a argon) hash(password string) string {
+func (a argonParameters) hash(password string) string {
 	salt := make([]byte, saltBytes)
-	rand.Read(salt) // never fails, as its documentation has it
+	rand.Read(salt) // never fails, according to its documentation
 	sum := argon2.IDKey([]byte(password), salt, a.passes, a.memory, a.lanes, hashBytes)
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, a.memory, a.passes, a.lanes,
 		phcEncoding.EncodeToString(salt), phcEncoding.EncodeToString(sum))
 }
 
-// verify goes by the parameters in the hash, which may be older than the cost. Those that would cost far more than any
-// that was ever used match nothing.
+// verify uses the parameters in the hash, which may be older than the current ones. Hashes with parameters that cost far
+// more than any that were ever used do not match.
 func verify(hash, password string) bool {
 	parts := strings.Split(hash, "$")
 	if len(parts) != 6 || parts[0] != "" || parts[1] != "argon2id" || parts[2] != fmt.Sprintf("v=%d", argon2.Version) {
 		return false
 	}
-	var a argon
+	var a argonParameters
 	if n, err := fmt.Sscanf(parts[3], "m=%d,t=%d,p=%d", &a.memory, &a.passes, &a.lanes); n != 3 || err != nil {
 		return false
 	}
-	if a.memory > 8*cost.memory || a.passes < 1 || a.passes > 8*cost.passes || a.lanes < 1 {
+	if a.memory > 8*currentParameters.memory || a.passes < 1 || a.passes > 8*currentParameters.passes || a.lanes < 1 {
 		return false
 	}
 	salt, badSalt := phcEncoding.DecodeString(parts[4])
@@ -134,15 +136,15 @@ func verify(hash, password string) bool {
 	return subtle.ConstantTimeCompare(sum, want) == 1
 }
 
-// passwordProblem says why a text is no password to set; "" where it may be one.
-func passwordProblem(password string) string {
+// describePasswordProblem returns the reason why a text cannot be a password; "" if it can.
+func describePasswordProblem(password string) string {
 	switch n := utf8.RuneCountInString(password); {
 	case !utf8.ValidString(password), strings.ContainsFunc(password, unicode.IsControl):
-		return "The password has a character that cannot be typed everywhere."
-	case n < leastPassword:
-		return fmt.Sprintf("The password is too short: it needs at least %d characters.", leastPassword)
-	case n > mostPassword:
-		return fmt.Sprintf("The password is too long: it may have %d characters.", mostPassword)
+		return "The password contains a control character or invalid text."
+	case n < minPasswordLength:
+		return fmt.Sprintf("The password is too short: it needs at least %d characters.", minPasswordLength)
+	case n > maxPasswordLength:
+		return fmt.Sprintf("The password is too long: it may have at most %d characters.", maxPasswordLength)
 	}
 	return ""
 }

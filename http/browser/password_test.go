@@ -14,8 +14,8 @@ import (
 
 const goodPassword = "a long way to the sea"
 
-func TestPasswords(t *testing.T) {
-	p := NewPasswords()
+func TestPasswordHasher(t *testing.T) {
+	p := NewPasswordHasher()
 	hash, err := p.Hash(t.Context(), goodPassword)
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestPasswords(t *testing.T) {
 		t.Errorf("hash %q", hash)
 	}
 	if again, _ := p.Hash(t.Context(), goodPassword); again == hash {
-		t.Error("two hashes have one salt")
+		t.Error("two hashes have the same salt")
 	}
 	for _, test := range []struct {
 		hash, password string
@@ -51,10 +51,10 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// Only a few passwords are worked on at a time: who would wait too long is told so.
-func TestPasswordsAreBounded(t *testing.T) {
+// Only a few passwords are hashed at a time; a request that would wait too long is refused.
+func TestPasswordHasherIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPasswords()
+		p := NewPasswordHasher()
 		free := occupy(p)
 		began := time.Now()
 		_, err := p.matches(t.Context(), "", goodPassword)
@@ -65,7 +65,7 @@ func TestPasswordsAreBounded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := p.Hash(ctx, goodPassword); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("who has gone waits: %v", err)
+			t.Errorf("a cancelled request waits: %v", err)
 		}
 		free()
 		if _, err := p.matches(t.Context(), "", goodPassword); err != nil {
@@ -74,16 +74,16 @@ func TestPasswordsAreBounded(t *testing.T) {
 	})
 }
 
-// A flood of passwords takes neither all processors nor, waiting for its turns, the requests of everybody else.
-func TestPasswordsLeaveRoom(t *testing.T) {
+// Many concurrent passwords take neither all processors nor, while they wait, all of the limit on concurrent requests.
+func TestPasswordHasherLeavesProcessors(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	synctest.Test(t, func(t *testing.T) {
-		p := NewPasswords()
-		if cap(p.turns) != 1 {
-			t.Errorf("%d of 2 processors are for passwords", cap(p.turns))
+		p := NewPasswordHasher()
+		if cap(p.slots) != 1 {
+			t.Errorf("%d of 2 processors are for passwords", cap(p.slots))
 		}
 		defer occupy(p)()
-		began, refused := time.Now(), make(chan time.Duration, 2*(hasherQueue*cap(p.turns)))
+		began, refused := time.Now(), make(chan time.Duration, 2*(hasherQueue*cap(p.slots)))
 		for range cap(refused) {
 			go func() {
 				_, err := p.matches(t.Context(), "", goodPassword)
@@ -100,21 +100,21 @@ func TestPasswordsLeaveRoom(t *testing.T) {
 				waited++
 			}
 		}
-		if waited != (hasherQueue * cap(p.turns)) {
-			t.Errorf("%d waited, want %d", waited, (hasherQueue * cap(p.turns)))
+		if waited != (hasherQueue * cap(p.slots)) {
+			t.Errorf("%d waited, want %d", waited, (hasherQueue * cap(p.slots)))
 		}
 	})
 }
 
-// occupy takes every turn until free is called.
-func occupy(p *Passwords) (free func()) {
-	n := cap(p.turns)
+// occupy takes every slot until free is called.
+func occupy(p *PasswordHasher) (free func()) {
+	n := cap(p.slots)
 	for range n {
-		p.turns <- struct{}{}
+		p.slots <- struct{}{}
 	}
 	return func() {
 		for range n {
-			<-p.turns
+			<-p.slots
 		}
 	}
 }

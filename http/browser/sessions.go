@@ -26,16 +26,17 @@ func (s sessionPages) routes() []server.Route {
 }
 
 const (
-	// sessionTime is how long a browser stays signed in.
+	// sessionTime is the lifetime of a session.
 	sessionTime = 30 * 24 * time.Hour
-	// userAgentBytes is what is kept of what a browser says it is.
+	// userAgentBytes bounds the User-Agent that is stored of a session.
 	userAgentBytes = 200
 )
 
-// signIn starts a session of a person, by what let them in, and has the browser keep its key. The browser's session before
-// it ends. Errors: unauthorized where the password was replaced meanwhile, forbidden for another subject than the person's.
-func signIn(c *server.Call, userID string, by *userv1.StartBrowserSession) error {
-	before, err := visitor(c) // who cannot be told, or asks too often, starts none
+// startSession starts a session of an account and sets its cookie. by names the password or the linked identity that the
+// person signed in with. The browser's previous session ends. Errors: unauthorized if the password was replaced in the
+// meantime, forbidden if the account is linked to another subject.
+func startSession(c *server.Call, userID string, by *userv1.StartBrowserSession) error {
+	before, err := findVisitor(c) // also refuses a visitor above the rate limit
 	if err != nil {
 		return err
 	}
@@ -43,9 +44,9 @@ func signIn(c *server.Call, userID string, by *userv1.StartBrowserSession) error
 	text, hash := server.NewKey(server.SessionStart, id)
 	by.Session = &userv1.BrowserSession{
 		Id: id, SecretSha256: hash, ExpiresAt: c.Now().Add(sessionTime).UnixMilli(),
-		UserAgent: api.Cut(c.Request.UserAgent(), userAgentBytes), Address: c.Address().String(),
+		UserAgent: api.Truncate(c.Request.UserAgent(), userAgentBytes), Address: c.Address().String(),
 	}
-	if _, err := server.Ask[proto.Message](c, api.AsPlatform(c, entity.KindUser, userID, by)); err != nil {
+	if _, err := server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindUser, userID, by)); err != nil {
 		return err
 	}
 	if err := c.Settle(entity.KindUser, userID); err != nil {
@@ -60,8 +61,8 @@ func signIn(c *server.Call, userID string, by *userv1.StartBrowserSession) error
 	return nil
 }
 
-// setCookie has the browser keep a text for a time; without one it forgets it. Lax: a link from elsewhere finds its
-// visitor signed in, a form from elsewhere does not.
+// setCookie sets a cookie for a time; an empty value deletes it. With SameSite=Lax, a visitor who follows a link from
+// another site is signed in, but a form of another site is sent without the cookie.
 func setCookie(c *server.Call, name, value string, age time.Duration) {
 	seconds := int(age / time.Second)
 	if value == "" {
@@ -73,14 +74,14 @@ func setCookie(c *server.Call, name, value string, age time.Duration) {
 	})
 }
 
-// endSession answers when the session opens nothing here any more; elsewhere it is a matter of a second. One that has
-// ended is no error.
+// endSession ends a session of an account; ending it again is no error. When it returns, this member refuses the session's
+// key; other members do so within a second.
 func endSession(c *server.Call, as *wirev1.Principal, userID, sessionID string) error {
 	_, err := server.Ask[proto.Message](c, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: as, ID: c.NewID("cmd_"),
 		Message: &userv1.EndBrowserSession{SessionId: sessionID},
 	})
-	if err != nil && !server.RefusedWith(err, entity.NotFound) {
+	if err != nil && !server.HasCode(err, entity.NotFound) {
 		return err
 	}
 	if err := c.Settle(entity.KindUser, userID); err != nil {
@@ -90,51 +91,51 @@ func endSession(c *server.Call, as *wirev1.Principal, userID, sessionID string) 
 	return nil
 }
 
-// endOwnSession ends one of the visitor's.
+// endOwnSession ends a session of the caller.
 func endOwnSession(c *server.Call, sessionID string) error {
 	return endSession(c, c.Caller.Principal, c.Caller.Principal.GetUserId(), sessionID)
 }
 
 // signOut ends the browser's session, if there is one.
-func (sessionPages) signOut(c *server.Call) (sheet, error) {
-	form, err := form(c)
+func (sessionPages) signOut(c *server.Call) (result, error) {
+	form, err := parseForm(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	visitor, err := visitor(c)
+	visitor, err := findVisitor(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
 	if visitor != nil {
 		if err := endOwnSession(c, visitor.Principal.GetCredentialId()); err != nil {
-			return sheet{}, err
+			return result{}, err
 		}
 	}
 	setCookie(c, c.CookieName(), "", 0)
 	if next := form.Get("next"); next != "" {
-		return sheet{to: localPath(next)}, nil
+		return result{redirectTo: localPath(next)}, nil
 	}
-	return sheet{to: signInPath}, nil
+	return result{redirectTo: signInPath}, nil
 }
 
 // end ends one of the visitor's sessions.
-func (sessionPages) end(c *server.Call) (sheet, error) {
+func (sessionPages) end(c *server.Call) (result, error) {
 	id := c.Variable("sessionId")
 	if !api.IsID(id, user.KeyPrefix) {
-		return sheet{}, server.ErrNotFound
+		return result{}, server.ErrNotFound
 	}
 	if err := endOwnSession(c, id); err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
 	if id == c.Caller.Principal.GetCredentialId() {
 		setCookie(c, c.CookieName(), "", 0)
-		return sheet{to: signInPath}, nil
+		return result{redirectTo: signInPath}, nil
 	}
-	return sheet{to: accountPath + "?done=session"}, nil
+	return result{redirectTo: accountPath + "?done=session"}, nil
 }
 
-// browser is what people call what a browser says it is; where it is none of these, what it says.
-func browser(agent string) string {
+// describeBrowser returns a short name for a User-Agent, such as "Firefox on Linux", or the User-Agent if it is unknown.
+func describeBrowser(agent string) string {
 	name, system := "", ""
 	for _, known := range [][2]string{{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}} {
 		if name == "" && strings.Contains(agent, known[0]) {

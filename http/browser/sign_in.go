@@ -16,12 +16,13 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// signInPages signs people in with a password, and sets passwords with one-time links.
+// signInPages signs people in with a password, and sets passwords with one-time links. The package comment describes the
+// whole flow.
 type signInPages struct {
-	links     *api.Links
-	provider  *OIDC
-	guesses   *Guesses
-	passwords *Passwords
+	links    *api.Links
+	provider *OIDC
+	attempts *SignInAttempts
+	hasher   *PasswordHasher
 }
 
 func (s *signInPages) routes() []server.Route {
@@ -33,133 +34,134 @@ func (s *signInPages) routes() []server.Route {
 	}
 }
 
-// wrongPassword is the one answer to every try that fails, whatever was wrong.
+// wrongPassword is shown for every failed attempt, so that it does not tell whether the account exists.
 const wrongPassword = "The email or the password is wrong."
 
-// show is the form, or leads on who is signed in.
-func (s *signInPages) show(c *server.Call) (sheet, error) {
+// show shows the form, or redirects a signed-in visitor.
+func (s *signInPages) show(c *server.Call) (result, error) {
 	next := localPath(c.Request.URL.Query().Get("next"))
-	visitor, err := visitor(c)
+	visitor, err := findVisitor(c)
 	switch {
 	case err != nil:
-		return sheet{}, err
+		return result{}, err
 	case visitor != nil:
-		return sheet{to: next}, nil
+		return result{redirectTo: next}, nil
 	}
-	return sheet{name: "sign-in", data: s.signInForm(pages.SignIn{Next: next})}, nil
+	return result{page: "sign-in", data: s.signInForm(pages.SignIn{Next: next})}, nil
 }
 
-// signInForm adds the ways in that there are beside a password that one knows.
+// signInForm adds the alternatives to a password.
 func (s *signInPages) signInForm(shown pages.SignIn) pages.SignIn {
-	shown.Provider, shown.Forgotten = s.provider.name(), s.links.ByMail()
+	shown.Provider, shown.OffersReset = s.provider.name(), s.links.SendsMail()
 	return shown
 }
 
 // open signs a person in with a password.
-func (s *signInPages) open(c *server.Call) (sheet, error) {
-	form, err := form(c)
+func (s *signInPages) open(c *server.Call) (result, error) {
+	form, err := parseForm(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
 	next := localPath(form.Get("next"))
 	userID, hash, err := s.authenticate(c, form.Get("email"), form.Get("password"))
 	switch {
 	case err != nil:
-		return sheet{}, err
+		return result{}, err
 	case userID == "":
-		return sheet{name: "sign-in", status: http.StatusForbidden, data: s.signInForm(pages.SignIn{
-			Email: api.Cut(form.Get("email"), email.MaxLength), Next: next, Problem: wrongPassword,
+		return result{page: "sign-in", status: http.StatusForbidden, data: s.signInForm(pages.SignIn{
+			Email: api.Truncate(form.Get("email"), email.MaxLength), Next: next, Problem: wrongPassword,
 		})}, nil
 	}
-	if err := signIn(c, userID, &userv1.StartBrowserSession{PasswordHash: hash}); err != nil {
-		return sheet{}, err
+	if err := startSession(c, userID, &userv1.StartBrowserSession{PasswordHash: hash}); err != nil {
+		return result{}, err
 	}
-	address, _ := api.CheckEmail(form.Get("email"))
-	setCookie(c, knownCookie(c), c.SealCursor(knownBrowser, knownTo(address)), knownTime)
-	return sheet{to: next}, nil
+	address, _ := api.CanonicalEmail(form.Get("email"))
+	setCookie(c, knownBrowserCookie(c), c.SealCursor(knownBrowserText, knownBrowserBinding(address)), knownTime)
+	return result{redirectTo: next}, nil
 }
 
-// A browser that somebody signed in with keeps a text that only this server makes, and that opens nothing.
+// A known browser is one in which the owner of an email address has signed in. It has a cookie with a text that only this
+// server can make. The cookie gives no access; see SignInAttempts.
 const (
-	knownBrowser = "known"
-	knownTime    = 365 * 24 * time.Hour
+	knownBrowserText = "known"
+	knownTime        = 365 * 24 * time.Hour
 )
 
-func knownCookie(c *server.Call) string { return c.CookieName() + "-known" }
+func knownBrowserCookie(c *server.Call) string { return c.CookieName() + "-known" }
 
-func knownTo(address string) []byte { return server.Binding("browser", address) }
+func knownBrowserBinding(address string) []byte { return server.Binding("browser", address) }
 
-// isKnown tells whether the person of an address signed in with the browser before.
-func isKnown(c *server.Call, address string) bool {
-	cookie, err := c.Request.Cookie(knownCookie(c))
+// isKnownBrowser reports whether the owner of an email address has signed in with this browser before.
+func isKnownBrowser(c *server.Call, address string) bool {
+	cookie, err := c.Request.Cookie(knownBrowserCookie(c))
 	if err != nil {
 		return false
 	}
-	text, err := c.OpenCursor(cookie.Value, knownTo(address))
-	return err == nil && text == knownBrowser
+	text, err := c.OpenCursor(cookie.Value, knownBrowserBinding(address))
+	return err == nil && text == knownBrowserText
 }
 
-// authenticate returns the person whose address and password these are, and the password's hash; "" if there is none. An
-// address that no account has takes as long as a wrong password. Errors: rate_limited, unavailable.
+// authenticate returns the account with an email address and password, and the hash of the password; "" if there is none.
+// Unknown addresses take as long as wrong passwords. Errors: rate_limited, unavailable.
 func (s *signInPages) authenticate(c *server.Call, address, password string) (userID, hash string, err error) {
-	address, badAddress := api.CheckEmail(address)
-	if err := s.guesses.Try(c.Now(), c.Address(), address, isKnown(c, address)); err != nil {
+	address, badAddress := api.CanonicalEmail(address)
+	if err := s.attempts.Take(c.Now(), c.Address(), address, isKnownBrowser(c, address)); err != nil {
 		return "", "", err
 	}
 	var known *userv1.Password
 	if badAddress == nil {
-		if userID, err = api.PersonAt(c, address); err != nil {
+		if userID, err = api.LookUpUserID(c, address); err != nil {
 			return "", "", err
 		}
 	}
 	if userID != "" {
-		if known, err = api.PasswordOf(c, userID); err != nil {
+		if known, err = api.DescribePassword(c, userID); err != nil {
 			return "", "", err
 		}
 	}
-	matches, err := s.passwords.matches(c.Context, known.GetHash(), password[:min(len(password), 4*mostPassword+1)])
+	matches, err := s.hasher.matches(c.Context, known.GetHash(), password[:min(len(password), 4*maxPasswordLength+1)])
 	if err != nil || !matches || known.GetDisabled() {
 		return "", "", err
 	}
 	return userID, known.GetHash(), nil
 }
 
-var errLink = entity.Errorf(entity.LinkInvalid, "it was used, or replaced by a newer one, or its time is over; ask for a new one")
+var errLinkInvalid = entity.Errorf(entity.LinkInvalid, "the link was used, was replaced by a newer one, or has expired; request a new one")
 
-// linked is whose a one-time link is. Errors: link_invalid.
-func linked(c *server.Call, token string) (userID string, hash []byte, err error) {
-	parts := api.TokenParts(token, 2)
+// openPasswordLink returns the account that a one-time link is for, and the hash of the link's secret. Errors: link_invalid.
+func openPasswordLink(c *server.Call, token string) (userID string, hash []byte, err error) {
+	parts := api.SplitLinkToken(token, 2)
 	if parts == nil {
-		return "", nil, errLink
+		return "", nil, errLinkInvalid
 	}
 	userID, hash = "usr_"+parts[0], server.Hash(parts[1])
-	found, err := api.PasswordOf(c, userID)
+	found, err := api.DescribePassword(c, userID)
 	switch {
 	case err != nil:
 		return "", nil, err
 	case found.GetDisabled(), !user.LinkOpens(found.GetLink(), hash, c.Now().UnixMilli()):
-		return "", nil, errLink
+		return "", nil, errLinkInvalid
 	}
 	return userID, hash, nil
 }
 
-func (s *signInPages) showSetPassword(c *server.Call) (sheet, error) {
+func (s *signInPages) showSetPassword(c *server.Call) (result, error) {
 	token := c.Request.URL.Query().Get("token")
-	userID, _, err := linked(c, token)
+	userID, _, err := openPasswordLink(c, token)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	return passwordSheet(c, userID, token, "")
+	return buildPasswordPage(c, userID, token, "")
 }
 
-// passwordSheet is the form that sets a password.
-func passwordSheet(c *server.Call, userID, token, problem string) (sheet, error) {
-	person, err := api.Describe(c, userID)
+// passwordSheet returns the form that sets a password.
+func buildPasswordPage(c *server.Call, userID, token, problem string) (result, error) {
+	person, err := api.DescribeUser(c, userID)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	shown := sheet{name: "set-password", data: pages.SetPassword{
-		Email: person.GetEmail(), Token: token, Least: leastPassword, Most: mostPassword, Problem: problem,
+	shown := result{page: "set-password", data: pages.SetPassword{
+		Email: person.GetEmail(), Token: token, MinLength: minPasswordLength, MaxLength: maxPasswordLength, Problem: problem,
 	}}
 	if problem != "" {
 		shown.status = http.StatusBadRequest
@@ -167,40 +169,41 @@ func passwordSheet(c *server.Call, userID, token, problem string) (sheet, error)
 	return shown, nil
 }
 
-// setPassword uses a one-time link up: everybody who was signed in as the person is signed out, and the visitor is in.
-func (s *signInPages) setPassword(c *server.Call) (sheet, error) {
-	form, err := form(c)
+// setPassword sets a password with a one-time link, ends all sessions of the account, and signs the visitor in.
+func (s *signInPages) setPassword(c *server.Call) (result, error) {
+	form, err := parseForm(c)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
 	token, password := form.Get("token"), form.Get("password")
-	userID, link, err := linked(c, token)
+	userID, link, err := openPasswordLink(c, token)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	problem := passwordProblem(password)
+	problem := describePasswordProblem(password)
 	if problem == "" && password != form.Get("again") {
-		problem = "The two are not the same."
+		problem = "The two passwords differ."
 	}
 	if problem != "" {
-		return passwordSheet(c, userID, token, problem)
+		return buildPasswordPage(c, userID, token, problem)
 	}
-	hash, err := s.passwords.Hash(c.Context, password)
+	hash, err := s.hasher.Hash(c.Context, password)
 	if err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
 	if err := replacePassword(c, userID, link, hash); err != nil {
-		return sheet{}, err
+		return result{}, err
 	}
-	if err := signIn(c, userID, &userv1.StartBrowserSession{PasswordHash: hash}); err != nil {
-		return sheet{}, err
+	if err := startSession(c, userID, &userv1.StartBrowserSession{PasswordHash: hash}); err != nil {
+		return result{}, err
 	}
-	return sheet{to: accountPath + "?done=password"}, nil
+	return result{redirectTo: accountPath + "?done=password"}, nil
 }
 
-// replacePassword answers when the sessions that it ends open nothing here any more.
+// replacePassword sets the password of an account. When it returns, this member refuses the keys of the account's previous
+// sessions.
 func replacePassword(c *server.Call, userID string, link []byte, hash string) error {
-	open, err := api.SessionsOf(c, userID)
+	open, err := api.ListSessions(c, userID)
 	if err != nil {
 		return err
 	}
@@ -219,46 +222,48 @@ func replacePassword(c *server.Call, userID string, link []byte, hash string) er
 	return nil
 }
 
-// Guesses limits tries to sign in. The strict limit is on an address of the network with one of a person, so that who
-// guesses keeps nobody out but themselves; the wide ones slow down who guesses from many networks, or about many people.
-// From many networks somebody could use a person's up, and keep them out: it does not count for a browser that the person
-// signed in with before.
-// The memory is fixed, however many of either there are: those whose hashes meet share a bucket.
-type Guesses struct {
-	pairs   server.Buckets[guesser]
-	people  server.Buckets[string]
-	sources server.Buckets[netip.Prefix]
+// SignInAttempts limits attempts to sign in. The strictest limit is for a network together with an email address, so that an
+// attacker locks out nobody else. The wider limits are for attacks from many networks or on many accounts. An attacker with
+// many networks could use up the limit of an email address; therefore it does not count attempts from a known browser of its
+// owner.
+//
+// The memory is fixed; keys with colliding hashes share a bucket.
+type SignInAttempts struct {
+	pairs    server.Buckets[networkAndEmail]
+	emails   server.Buckets[string]
+	networks server.Buckets[netip.Prefix]
 }
 
-// guesser is who guesses about whom.
-type guesser struct {
+// networkAndEmail is the network of an attempt and the email address that it is for.
+type networkAndEmail struct {
 	from  netip.Prefix
 	email string
 }
 
 var (
-	perPair   = server.Allowance{Burst: 10, Each: 10 * time.Second}
-	perPerson = server.Allowance{Burst: 300, Each: 500 * time.Millisecond}
-	perSource = server.Allowance{Burst: 100, Each: time.Second}
+	attemptsPerPair    = server.Allowance{Burst: 10, Interval: 10 * time.Second}
+	attemptsPerEmail   = server.Allowance{Burst: 300, Interval: 500 * time.Millisecond}
+	attemptsPerNetwork = server.Allowance{Burst: 100, Interval: time.Second}
 )
 
-func NewGuesses() *Guesses {
-	return &Guesses{server.NewBuckets[guesser](), server.NewBuckets[string](), server.NewBuckets[netip.Prefix]()}
+// NewSignInAttempts returns limits that are not used up.
+func NewSignInAttempts() *SignInAttempts {
+	return &SignInAttempts{server.NewBuckets[networkAndEmail](), server.NewBuckets[string](), server.NewBuckets[netip.Prefix]()}
 }
 
-// Try counts a try, or refuses it; known tells that it comes from a browser of that person. What the strict limit refuses
-// costs the wide ones nothing.
-func (g *Guesses) Try(now time.Time, source netip.Addr, email string, known bool) error {
+// Take counts an attempt. known reports that it comes from a known browser of the address's owner. An attempt that the
+// strictest limit refuses does not count against the others. Errors: rate_limited.
+func (a *SignInAttempts) Take(now time.Time, source netip.Addr, email string, known bool) error {
 	from := server.Network(source)
-	wait := g.pairs.Take(now, guesser{from, email}, perPair)
+	wait := a.pairs.Take(now, networkAndEmail{from, email}, attemptsPerPair)
 	if wait == 0 {
-		wait = g.sources.Take(now, from, perSource)
+		wait = a.networks.Take(now, from, attemptsPerNetwork)
 	}
 	if wait == 0 && !known {
-		wait = g.people.Take(now, email, perPerson)
+		wait = a.emails.Take(now, email, attemptsPerEmail)
 	}
 	if wait > 0 {
-		return &entity.Error{Code: entity.RateLimited, Message: "there were too many tries to sign in", RetryAfter: wait}
+		return &entity.Error{Code: entity.RateLimited, Message: "there were too many attempts to sign in", RetryAfter: wait}
 	}
 	return nil
 }

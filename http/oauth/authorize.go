@@ -21,14 +21,14 @@ import (
 const (
 	// MaxQuery bounds an authorization request, in bytes.
 	MaxQuery = 6 << 10
-	// DefaultScope is what a request without a scope asks for: reading, which every role may do.
+	// DefaultScope is the scope of a request without one: reading, which every role may do.
 	DefaultScope = entity.FilesRead
 )
 
 // Denied is the error for Request.Refuse when the person does not consent.
 var Denied error = refusal("access_denied", "The person did not allow it.")
 
-// Request is an authorization request of a registered client, whose redirect URI is registered too.
+// Request is an authorization request of a registered client, with a registered redirect URI.
 type Request struct {
 	provider    *Provider
 	client      *clientv1.Client
@@ -126,8 +126,8 @@ func (r *Request) validate(form url.Values) error {
 }
 
 // scopesOf returns the capabilities that a scope parameter asks for, each once, sorted; DefaultScope for an empty one.
-// Capabilities without an operation are left out (RFC 6749, section 3.3): otherwise a grant would contain one whose
-// meaning the person could not know. Errors: invalid_scope.
+// Capabilities without an operation are left out (RFC 6749, section 3.3), because the person could not know their meaning.
+// Errors: invalid_scope.
 func (p *Provider) scopesOf(scope string) ([]string, error) {
 	asked := strings.Fields(scope)
 	if len(asked) == 0 {
@@ -135,7 +135,7 @@ func (p *Provider) scopesOf(scope string) ([]string, error) {
 	}
 	var scopes []string
 	for _, one := range asked {
-		if Words(one) == "" {
+		if DescribeScope(one) == "" {
 			return nil, refusal("invalid_scope", "scope contains an unknown value; see scopes_supported in the metadata.")
 		}
 		if slices.Contains(p.Scopes, one) {
@@ -198,7 +198,7 @@ func (r *Request) location(response url.Values) string {
 	return to.String()
 }
 
-// Consent is what a person allows.
+// Consent is the answer of a person who allows a request.
 type Consent struct {
 	Person    *wirev1.Principal
 	Workspace *workspacev1.Workspace
@@ -226,7 +226,7 @@ func (r *Request) Allow(ctx context.Context, requestID string, c Consent) (locat
 	}
 	if _, err := ask[*grantv1.Grant](ctx, p, entity.KindGrant, grantID, &grantv1.OpenGrant{Grant: &grantv1.Grant{
 		Id: grantID, UserId: person, ClientId: r.client.GetId(), WorkspaceId: c.Workspace.GetId(), Scopes: c.Scopes,
-		Audience: p.issuer, RedirectUri: r.redirectURI, CodeChallenge: r.challenge, Code: p.expiring(hash, CodeLife),
+		Audience: p.issuer, RedirectUri: r.redirectURI, CodeChallenge: r.challenge, Code: p.newToken(hash, CodeLife),
 	}}); err != nil {
 		return "", err
 	}

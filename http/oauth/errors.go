@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/server"
 )
 
 // Error refuses a request in the form of RFC 6749, section 5.2.
@@ -32,20 +33,15 @@ func refusal(name, description string) *Error {
 	return &Error{Status: http.StatusBadRequest, Name: name, Description: description}
 }
 
-// asError returns err if it is an *Error. Any other error happened inside; the client is told only whether to try again.
+// asError returns err if it is an *Error. Any other error is internal; the client sees only whether to try again.
 func asError(err error) *Error {
 	var refused *Error
 	switch {
 	case errors.As(err, &refused):
 		return refused
-	case hasCode(err, entity.Unavailable), hasCode(err, entity.RateLimited),
+	case server.HasCode(err, entity.Unavailable), server.HasCode(err, entity.RateLimited),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return &Error{http.StatusServiceUnavailable, "temporarily_unavailable", "The server did not answer in time. Try again.", err}
 	}
 	return &Error{http.StatusInternalServerError, "server_error", "The server failed.", err}
-}
-
-func hasCode(err error, code entity.Code) bool {
-	var found *entity.Error
-	return errors.As(err, &found) && found.Code == code
 }

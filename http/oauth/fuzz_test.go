@@ -45,7 +45,7 @@ func FuzzBegin(f *testing.F) {
 	})
 }
 
-// FuzzLoopbackRedirect tries any redirect URI against registered loopback ones: what is accepted leads to the same address, path
+// FuzzLoopbackRedirect tries any redirect URI against registered loopback ones: an accepted one leads to the same address, path
 // and query over http.
 func FuzzLoopbackRedirect(f *testing.F) {
 	registered := []string{"http://127.0.0.1/callback", "http://[::1]:5000/callback?a=b"}

@@ -47,13 +47,13 @@ func (p *Provider) Routes() []server.Route {
 		})
 	}
 	for i := range table {
-		table[i].Scope, table[i].Handler = server.ScopePublic, anywhere(table[i].Handler)
+		table[i].Scope, table[i].Handler = server.ScopePublic, allowAnyOrigin(table[i].Handler)
 	}
 	return table
 }
 
-// anywhere permits pages of any origin to read the answer. The operations ignore cookies.
-func anywhere(run server.Handler) server.Handler {
+// allowAnyOrigin permits pages of any origin to read the response. The operations ignore cookies.
+func allowAnyOrigin(run server.Handler) server.Handler {
 	return func(c *server.Call) error {
 		c.Response.Header().Set("Access-Control-Allow-Origin", "*")
 		return run(c)
@@ -90,14 +90,14 @@ func (a *endpoints) register(c *server.Call) error {
 	if err != nil {
 		return tooLargeOr(err, MaxRegistration)
 	}
-	if wait := a.all.TakeEach(c.Now(), allEach, allBurst); wait > 0 {
+	if wait := a.all.TakeInterval(c.Now(), allEach, allBurst); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many registrations", RetryAfter: wait}
 	}
 	registered, err := a.Register(c.Context, c.Response.ID, body)
 	if err != nil {
 		return refuseClient(c, err)
 	}
-	c.Response.JSON(http.StatusCreated, registered)
+	c.Response.WriteJSON(http.StatusCreated, registered)
 	return nil
 }
 
@@ -118,7 +118,7 @@ func (a *endpoints) exchange(c *server.Call) error {
 		return refuseClient(c, err)
 	}
 	c.Response.Header().Set("Pragma", "no-cache") // RFC 6749, section 5.1
-	c.Response.JSON(http.StatusOK, given)
+	c.Response.WriteJSON(http.StatusOK, given)
 	return nil
 }
 
@@ -129,7 +129,7 @@ func (a *endpoints) revoke(c *server.Call) error {
 	if err := a.Revoke(c.Request.WithContext(c.Context), c.Response.ID); err != nil {
 		return refuseClient(c, err)
 	}
-	c.Response.JSON(http.StatusOK, struct{}{})
+	c.Response.WriteJSON(http.StatusOK, struct{}{})
 	return nil
 }
 
@@ -162,20 +162,20 @@ func refuseClient(c *server.Call, err error) error {
 		return err
 	}
 	if refused.Status >= http.StatusInternalServerError {
-		c.Response.Failed = refused
+		c.Response.Err = refused
 	}
 	switch refused.Status {
 	case http.StatusServiceUnavailable:
 		c.Response.Header().Set("Retry-After", "1")
 	case http.StatusUnauthorized:
-		c.Response.Header()["Www-Authenticate"] = tried(c.Request)
+		c.Response.Header()["Www-Authenticate"] = challengeScheme(c.Request)
 	}
-	c.Response.JSON(refused.Status, oauthRefusal{refused.Name, refused.Description})
+	c.Response.WriteJSON(refused.Status, oauthRefusal{refused.Name, refused.Description})
 	return nil
 }
 
-// tried returns a challenge of the scheme by which the client tried to authenticate (RFC 6749, section 5.2).
-func tried(r *http.Request) []string {
+// challengeScheme returns a challenge of the scheme with which the client tried to authenticate (RFC 6749, section 5.2).
+func challengeScheme(r *http.Request) []string {
 	if _, _, ok := r.BasicAuth(); ok {
 		return []string{`Basic realm="Atelier", charset="UTF-8"`}
 	}

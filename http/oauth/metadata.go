@@ -31,8 +31,8 @@ type ResourceMetadata struct {
 
 var responseTypes = []string{"code"}
 
-// words describe each capability to the person who is asked for it.
-var words = map[string]string{
+// scopeDescriptions describes each capability to the person who grants it.
+var scopeDescriptions = map[string]string{
 	entity.Admin:        "Administer the workspace: its name, people's roles, suspension, audit log",
 	entity.Agents:       "Set up agents",
 	entity.Apps:         "See and manage apps",
@@ -47,8 +47,8 @@ var words = map[string]string{
 	entity.Share:        "Share files",
 }
 
-// Words returns a description of what a scope allows, or an empty text if there is no such scope.
-func Words(scope string) string { return words[scope] }
+// DescribeScope returns a description of a scope; "" if there is no such scope.
+func DescribeScope(scope string) string { return scopeDescriptions[scope] }
 
 // Server returns the authorization server's metadata.
 func (p *Provider) Server() ServerMetadata {

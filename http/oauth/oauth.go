@@ -42,7 +42,7 @@ const (
 	RefreshLife = 30 * 24 * time.Hour
 )
 
-// Prefixes of codes and tokens. They tell people, and scanners for secrets, what a text is.
+// Prefixes of codes and tokens. They show people, and scanners for leaked secrets, which kind of secret a text is.
 const (
 	CodeStart    = "atlac_"
 	AccessStart  = "atlat_"
@@ -62,7 +62,7 @@ const (
 	grantPrefix  = user.GrantPrefix
 )
 
-// Asker sends commands to entities. Settle waits until everything that follows from an entity's events is done.
+// Asker sends commands to entities; see server.Asker.
 type Asker interface {
 	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
 	Settle(ctx context.Context, kind, identity string) error

@@ -78,7 +78,7 @@ func hashOf(text string) []byte {
 	return sum[:]
 }
 
-// provide returns a provider with a grant whose code has not been used.
+// provide returns a provider with a grant and its unused code.
 func provide() (*Provider, *entities) {
 	e := &entities{grant: &grantv1.Grant{
 		Id: grantID, UserId: "usr_1", ClientId: clientID, WorkspaceId: "ws_1", Scopes: []string{"files:read"},
@@ -207,7 +207,7 @@ func TestReplaysSayWhy(t *testing.T) {
 	e.wantEnd(t, grant.RefreshReplayed)
 }
 
-// TestFailures checks that a failure of the server is never reported as the client's mistake, and tells no detail.
+// TestFailures checks that a failure of the server is never reported as the client's mistake, and shows no detail.
 func TestFailures(t *testing.T) {
 	for _, test := range []struct {
 		err  error

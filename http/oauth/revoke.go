@@ -34,7 +34,7 @@ func (p *Provider) revoke(r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	start := RefreshStart // token_type_hint is not needed: a token says what it is
+	start := RefreshStart // token_type_hint is not needed: the start of a token shows its kind
 	if strings.HasPrefix(token, AccessStart) {
 		start = AccessStart
 	}
@@ -63,7 +63,7 @@ func (p *Provider) finishRevocation(ctx context.Context, g *grantv1.Grant) error
 	return p.Asker.Settle(ctx, entity.KindUser, g.GetUserId())
 }
 
-// isTokenOf reports whether a hash is that of any access or refresh token of a grant.
+// isTokenOf reports whether a hash is the hash of an access or refresh token of a grant.
 func isTokenOf(g *grantv1.Grant, hash []byte) bool {
 	isAccess := slices.ContainsFunc(g.GetAccess(), func(t *grantv1.Token) bool { return isSecretOf(t, hash) })
 	return isAccess || isSecretOf(g.GetRefresh(), hash) || isSpent(g, hash)

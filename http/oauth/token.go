@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/server"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
@@ -140,10 +141,10 @@ func (p *Provider) refresh(ctx context.Context, clientID string, form url.Values
 func (p *Provider) issue(ctx context.Context, g *grantv1.Grant, command func(access, next *grantv1.Token) proto.Message) (*Answer, error) {
 	access, accessHash := p.Mint(AccessStart, g.GetId())
 	next, nextHash := p.Mint(RefreshStart, g.GetId())
-	message := command(p.expiring(accessHash, AccessLife), p.expiring(nextHash, RefreshLife))
+	message := command(p.newToken(accessHash, AccessLife), p.newToken(nextHash, RefreshLife))
 	after, err := ask[*grantv1.Grant](ctx, p, entity.KindGrant, g.GetId(), message)
 	switch {
-	case hasCode(err, entity.NotFound), hasCode(err, entity.InvalidRequest):
+	case server.HasCode(err, entity.NotFound), server.HasCode(err, entity.InvalidRequest):
 		return nil, errUnknownToken
 	case err != nil:
 		return nil, err
@@ -168,7 +169,7 @@ func (p *Provider) findGrant(ctx context.Context, start, token string) (*grantv1
 	}
 	g, err := ask[*grantv1.Grant](ctx, p, entity.KindGrant, grantPrefix+ulid, &grantv1.DescribeGrant{})
 	switch {
-	case hasCode(err, entity.NotFound):
+	case server.HasCode(err, entity.NotFound):
 		return nil, nil, errUnknownToken
 	case err != nil:
 		return nil, nil, err
@@ -194,16 +195,16 @@ func (p *Provider) findLiveGrant(ctx context.Context, start, token string) (*gra
 	return g, hash, nil
 }
 
-func (p *Provider) expiring(hash []byte, life time.Duration) *grantv1.Token {
+func (p *Provider) newToken(hash []byte, life time.Duration) *grantv1.Token {
 	return &grantv1.Token{SecretSha256: hash, ExpiresAt: p.Now().Add(life).UnixMilli()}
 }
 
-// isSecretOf reports whether a hash is that of a token's secret, in a time that does not depend on the secret.
+// isSecretOf reports whether a hash is the hash of a token's secret, in constant time.
 func isSecretOf(t *grantv1.Token, hash []byte) bool {
 	return len(hash) > 0 && subtle.ConstantTimeCompare(t.GetSecretSha256(), hash) == 1
 }
 
-// isSpent reports whether a hash is that of a refresh token which was exchanged before.
+// isSpent reports whether a hash is the hash of a refresh token that was exchanged before.
 func isSpent(g *grantv1.Grant, hash []byte) bool {
 	return slices.ContainsFunc(g.GetSpent(), func(spent []byte) bool { return subtle.ConstantTimeCompare(spent, hash) == 1 })
 }

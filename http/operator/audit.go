@@ -25,7 +25,7 @@ func (a auditLogs) routes() []server.Route {
 	}
 }
 
-// exportedEvent is a line of an export: of a workspace's log, or of what was done to a person.
+// exportedEvent is a line of an export: a row of a workspace's or of an account's log.
 type exportedEvent struct {
 	WorkspaceID string `json:"workspaceId,omitzero"`
 	Slug        string `json:"slug,omitzero"`
@@ -34,14 +34,14 @@ type exportedEvent struct {
 	api.AuditView
 }
 
-// export writes logs as lines of JSON, a page of one log in memory at a time.
+// export writes logs as lines of JSON. It has one page of one log in memory at a time.
 type export struct {
 	*server.Call
 	directory Directory
 	since     int64
 }
 
-// export goes through one workspace's log, or through everybody's. Within a log the newest come first.
+// export exports the log of one workspace, or all logs; within a log the newest rows come first.
 func (a auditLogs) export(c *server.Call) error {
 	q, err := server.ParseQuery(c.Request.URL.RawQuery, "slug", "since")
 	if err != nil {
@@ -69,10 +69,10 @@ func (a auditLogs) export(c *server.Call) error {
 	return c.AbortAfterFirstByte(out.write(of))
 }
 
-// write writes the log of one workspace; empty: of all, and of the people.
+// write writes the log of a workspace; "": the logs of all workspaces and accounts.
 func (x export) write(workspaceID string) error {
 	if workspaceID != "" {
-		return x.log(workspaceID)
+		return x.exportLog(workspaceID)
 	}
 	for after := ""; ; {
 		ids, err := x.directory.Owners(x.Context, audit.List, after, exportPage)
@@ -80,7 +80,7 @@ func (x export) write(workspaceID string) error {
 			return err
 		}
 		for _, id := range ids {
-			if err := x.log(id); err != nil {
+			if err := x.exportLog(id); err != nil {
 				return err
 			}
 		}
@@ -90,8 +90,9 @@ func (x export) write(workspaceID string) error {
 
 const exportPage = 100
 
-// log writes one log, down to the time from which on it is wanted. Whose it is is asked once there is something to write.
-func (x export) log(id string) error {
+// exportLog writes the rows of one log that are not older than since. It describes the owner of the log only if there are
+// rows.
+func (x export) exportLog(id string) error {
 	var line exportedEvent
 	for in := (server.Listing{Limit: exportPage}); ; {
 		page, err := readRows(x.Call, x.directory, id, audit.List, in)
@@ -107,12 +108,12 @@ func (x export) log(id string) error {
 				return nil
 			}
 			if line.ID == "" {
-				if line, err = x.heading(id); err != nil {
+				if line, err = x.describeLog(id); err != nil {
 					return err
 				}
 			}
 			line.AuditView = api.ViewAudit(e)
-			if err := x.line(line); err != nil {
+			if err := x.writeEvent(line); err != nil {
 				return err
 			}
 		}
@@ -122,17 +123,17 @@ func (x export) log(id string) error {
 	}
 }
 
-// heading is whose log an id's is.
-func (x export) heading(id string) (exportedEvent, error) {
+// describeLog returns a line with the owner of a log.
+func (x export) describeLog(id string) (exportedEvent, error) {
 	if strings.HasPrefix(id, "usr_") {
 		person, err := describePerson(x.Call, x.directory, id)
 		return exportedEvent{UserID: id, Email: person.Email}, err
 	}
-	w, err := recordWorkspace(x.Call, id)
+	w, err := viewWorkspace(x.Call, id)
 	return exportedEvent{WorkspaceID: id, Slug: w.Slug}, err
 }
 
-func (x export) line(e exportedEvent) error {
+func (x export) writeEvent(e exportedEvent) error {
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err

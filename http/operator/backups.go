@@ -36,7 +36,7 @@ type backupRecord struct {
 	SHA256    string `json:"sha256"`
 }
 
-// backupTask is something that a workspace's computer has been asked to do.
+// backupTask is a task that a workspace's computer has accepted.
 type backupTask struct {
 	TaskID   string `json:"taskId"`
 	BackupID string `json:"backupId"`
@@ -46,17 +46,17 @@ type restoreRequest struct {
 	BackupID string `json:"backupId"`
 }
 
-// list answers with all, newest first; a workspace keeps a hundred.
-func (b backups) list(c *server.Call, _ server.None) (roster[backupRecord], error) {
-	w, err := namedWorkspace(c)
+// list returns all backups, newest first; a workspace has at most a hundred.
+func (b backups) list(c *server.Call, _ server.None) (operatorPage[backupRecord], error) {
+	w, err := resolvePathWorkspace(c)
 	if err != nil {
-		return roster[backupRecord]{}, err
+		return operatorPage[backupRecord]{}, err
 	}
 	computer, err := describeComputer(c, w.ID)
 	if err != nil {
-		return roster[backupRecord]{}, err
+		return operatorPage[backupRecord]{}, err
 	}
-	found := roster[backupRecord]{Items: []backupRecord{}}
+	found := operatorPage[backupRecord]{Items: []backupRecord{}}
 	for id, b := range computer.GetBackups() {
 		found.Items = append(found.Items, backupRecord{
 			id, b.GetCreatedAt(), b.GetSizeBytes(), b.GetEntries(), hex.EncodeToString(b.GetSha256()),
@@ -70,7 +70,7 @@ func (b backups) list(c *server.Call, _ server.None) (roster[backupRecord], erro
 
 func (b backups) create(c *server.Call, _ server.None) (backupTask, error) {
 	task := backupTask{c.NewID("tsk_"), c.NewID("bkp_")}
-	return task, askComputer(c, &computerv1.BackUp{TaskId: task.TaskID, BackupId: task.BackupID})
+	return task, commandComputer(c, &computerv1.BackUp{TaskId: task.TaskID, BackupId: task.BackupID})
 }
 
 func (b backups) restore(c *server.Call, in restoreRequest) (backupTask, error) {
@@ -78,15 +78,16 @@ func (b backups) restore(c *server.Call, in restoreRequest) (backupTask, error) 
 		return backupTask{}, server.Invalid("backupId is required")
 	}
 	task := backupTask{c.NewID("tsk_"), in.BackupID}
-	return task, askComputer(c, &computerv1.Restore{TaskId: task.TaskID, BackupId: task.BackupID})
+	return task, commandComputer(c, &computerv1.Restore{TaskId: task.TaskID, BackupId: task.BackupID})
 }
 
-// askComputer answers when the task is durable. It is carried out after that; see workspaces.describe.
-func askComputer(c *server.Call, m proto.Message) error {
-	w, err := namedWorkspace(c)
+// commandComputer sends a command to the computer of the workspace in the path. When it returns, the task is durable but not
+// done; workspaces.describe shows its progress.
+func commandComputer(c *server.Call, m proto.Message) error {
+	w, err := resolvePathWorkspace(c)
 	if err != nil {
 		return err
 	}
-	_, err = server.Ask[proto.Message](c, api.AsPlatform(c, entity.KindComputer, w.ID, m))
+	_, err = server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindComputer, w.ID, m))
 	return err
 }

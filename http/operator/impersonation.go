@@ -13,7 +13,7 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// impersonations makes keys with which internal admins act as other people.
+// impersonations creates keys with which internal admins act as other people.
 type impersonations struct{}
 
 func (i impersonations) routes() []server.Route {
@@ -24,11 +24,11 @@ func (i impersonations) routes() []server.Route {
 }
 
 type impersonationRequest struct {
-	// Email is whom to act as, Admin the address of who will.
+	// Email is the address of the account to impersonate, Admin the address of the internal admin.
 	Email  string `json:"email"`
 	Admin  string `json:"admin"`
 	Reason string `json:"reason"`
-	// Seconds is how long; left out: 15 minutes.
+	// Seconds is the lifetime of the key; 0: 15 minutes.
 	Seconds int64 `json:"seconds"`
 }
 
@@ -42,8 +42,8 @@ type impersonationStarted struct {
 
 const defaultImpersonation = 15 * time.Minute
 
-// start makes a key with which an internal admin acts as a person, and waits until it opens doors. That it was made
-// is in the log of each of the person's workspaces.
+// start creates a key with which an internal admin acts as a person. The key is valid when start returns; the audit log of
+// each workspace of the person records it. Errors: not_found, forbidden, invalid_request.
 func (i impersonations) start(c *server.Call, in impersonationRequest) (impersonationStarted, error) {
 	var none impersonationStarted
 	length := time.Duration(in.Seconds) * time.Second
@@ -67,14 +67,15 @@ func (i impersonations) start(c *server.Call, in impersonationRequest) (imperson
 		CredentialId: keyID, SecretSha256: hash, ImpersonatorId: admin, Reason: in.Reason,
 		ExpiresAt: c.Now().Add(length).UnixMilli(),
 	}
-	if _, err := server.Ask[proto.Message](c, api.AsPlatform(c, entity.KindUser, person.UserID, start)); err != nil {
+	if _, err := server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindUser, person.UserID, start)); err != nil {
 		return none, err
 	}
 	started := impersonationStarted{person.UserID, person.Email, admin, text, start.GetExpiresAt()}
 	return started, c.Settle(entity.KindUser, person.UserID)
 }
 
-// findAdmin is the id of an internal admin who is let in.
+// findAdmin returns the id of an internal admin. Errors: not_found, forbidden if the account is disabled or no internal
+// admin.
 func findAdmin(c *server.Call, address string) (string, error) {
 	person, err := findPerson(c, address)
 	if err != nil {
@@ -87,7 +88,7 @@ func findAdmin(c *server.Call, address string) (string, error) {
 	case err != nil:
 		return "", err
 	case !admin.GetInternalAdmin() || admin.GetDisabled():
-		return "", entity.Errorf(entity.Forbidden, "admin is no internal admin, or disabled")
+		return "", entity.Errorf(entity.Forbidden, "admin is not an internal admin, or is disabled")
 	}
 	return person.UserID, nil
 }

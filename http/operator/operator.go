@@ -1,5 +1,6 @@
-// Package operator serves the operations of the admin socket, with which the operators of an installation look after its
-// people, workspaces, backups and parked reactions. It authenticates nobody: the socket's file permissions do.
+// Package operator serves the operations of the operators' socket, with which the operators of an installation manage its
+// people, workspaces, backups and parked reactions. It authenticates nobody: the file permissions of the socket decide who
+// may connect.
 package operator
 
 import (
@@ -19,17 +20,17 @@ const (
 	adminReactions  = "/admin/reactions"
 )
 
-// Directory lists the people and workspaces of the installation. It reads what is recorded, activates no entity and requires
-// no access: it is for operators.
+// Directory lists the people and workspaces of the installation. It reads stored rows, activates no entity, and checks no
+// access, because it is for operators.
 type Directory interface {
-	// Owners returns the owners that have rows in a list, in a stable order: at most limit of them, after one of them. An
-	// empty result ends the list. Errors: *entity.Error.
+	// Owners returns the ids of the entities that have rows in a list, in a stable order: at most limit of them, after the
+	// id after. An empty result ends the list. Errors: *entity.Error.
 	Owners(ctx context.Context, list, after string, limit int) ([]string, error)
-	// Rows returns a page of one owner's list. Errors: *entity.Error.
+	// Rows returns a page of the list of one entity. Errors: *entity.Error.
 	Rows(ctx context.Context, owner string, asked *wirev1.List) (*wirev1.Page, error)
 }
 
-// emptyDirectory lists nothing.
+// emptyDirectory is a Directory without rows.
 type emptyDirectory struct{}
 
 func (emptyDirectory) Owners(context.Context, string, string, int) ([]string, error) { return nil, nil }
@@ -42,7 +43,7 @@ func (emptyDirectory) Rows(context.Context, string, *wirev1.List) (*wirev1.Page,
 // may be an estimate. known is false if this process is not running the task.
 type Progress func(taskID string) (done, total int64, known bool)
 
-// Options are what the operations need besides entities.
+// Options are the dependencies of the operations, besides entities.
 type Options struct {
 	// Directory is empty if it is nil.
 	Directory Directory
@@ -52,7 +53,8 @@ type Options struct {
 	Progress Progress
 }
 
-// Routes returns the table of the Unix socket: JSON for the commands of this machine's operators, with no promise to others.
+// Routes returns the table of the operators' socket. Its JSON is for this program's own commands and may change with any
+// release.
 func Routes(o Options) []server.Route {
 	if o.Directory == nil {
 		o.Directory = emptyDirectory{}
@@ -73,15 +75,15 @@ func Routes(o Options) []server.Route {
 	)
 }
 
-// roster is a page for operators.
-type roster[Item any] struct {
+// operatorPage is a page of a list as JSON.
+type operatorPage[Item any] struct {
 	Items []Item `json:"items"`
-	// Next continues it; left out: this was the end.
+	// Next is the parameter after of the next page; empty for the last page.
 	Next string `json:"next,omitzero"`
 }
 
-// decodeOwners reads which page of everybody is asked for; after is an id.
-func decodeOwners(c *server.Call) (server.Listing, error) {
+// decodeOwnersPage decodes the parameters after, which is an id, and limit.
+func decodeOwnersPage(c *server.Call) (server.Listing, error) {
 	q, err := server.ParseQuery(c.Request.URL.RawQuery, "after", "limit")
 	if err != nil {
 		return server.Listing{}, err
@@ -89,24 +91,24 @@ func decodeOwners(c *server.Call) (server.Listing, error) {
 	return server.Listing{After: q.Text("after"), Limit: q.Limit()}, q.Err
 }
 
-// readOwners returns a page of the owners that have rows in a list, as view shows each.
-func readOwners[Item any](c *server.Call, d Directory, list string, in server.Listing, view func(id string) (Item, error)) (roster[Item], error) {
+// readOwners returns a page of the entities that have rows in a list, each converted with view.
+func readOwners[Item any](c *server.Call, d Directory, list string, in server.Listing, view func(id string) (Item, error)) (operatorPage[Item], error) {
 	ids, err := d.Owners(c.Context, list, in.After, int(in.Limit))
 	if err != nil {
-		return roster[Item]{}, err
+		return operatorPage[Item]{}, err
 	}
-	found := roster[Item]{Items: make([]Item, len(ids))}
+	found := operatorPage[Item]{Items: make([]Item, len(ids))}
 	if len(ids) == int(in.Limit) {
 		found.Next = ids[len(ids)-1]
 	}
-	return found, server.Each(len(ids), func(i int) (err error) {
+	return found, server.ForEach(len(ids), func(i int) (err error) {
 		found.Items[i], err = view(ids[i])
 		return err
 	})
 }
 
-// namedWorkspace returns the workspace that the path names now. Errors: not_found.
-func namedWorkspace(c *server.Call) (*server.Workspace, error) {
+// resolvePathWorkspace returns the workspace that the slug in the path names. Errors: not_found.
+func resolvePathWorkspace(c *server.Call) (*server.Workspace, error) {
 	name := strings.ToLower(c.Variable("slug"))
 	if slug.Check(name) != nil {
 		return nil, server.ErrNotFound
@@ -114,7 +116,7 @@ func namedWorkspace(c *server.Call) (*server.Workspace, error) {
 	return c.ResolveSlug(name)
 }
 
-// readRows returns a page of an owner's list.
+// readRows returns a page of the list of one entity.
 func readRows(c *server.Call, d Directory, owner, list string, in server.Listing) (*wirev1.Page, error) {
 	return d.Rows(c.Context, owner, &wirev1.List{Name: list, After: []byte(in.After), Limit: in.Limit})
 }

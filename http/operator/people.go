@@ -13,7 +13,7 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 )
 
-// people serves the people of the installation.
+// people serves the accounts of the installation.
 type people struct{ directory Directory }
 
 func (p people) routes() []server.Route {
@@ -21,7 +21,7 @@ func (p people) routes() []server.Route {
 		{Method: http.MethodPost, Path: adminPeople, Scope: server.ScopeOperator, Summary: "Create a person with a first API key",
 			Handler: server.Answer(http.StatusCreated, server.Body[personRequest], p.create)},
 		{Method: http.MethodGet, Path: adminPeople, Scope: server.ScopeOperator, Summary: "List the people",
-			Handler: server.Answer(http.StatusOK, decodeOwners, p.list)},
+			Handler: server.Answer(http.StatusOK, decodeOwnersPage, p.list)},
 		{Method: http.MethodPatch, Path: adminPeople, Scope: server.ScopeOperator, Idempotent: true, Summary: "Disable or enable a person, make one an internal admin, or unlink one from the provider",
 			Handler: server.Answer(http.StatusOK, server.Body[personChange], p.change)},
 		{Method: http.MethodPost, Path: "/admin/keys", Scope: server.ScopeOperator, Summary: "Issue a further API key for a person",
@@ -34,7 +34,7 @@ func (p people) routes() []server.Route {
 type personRequest struct {
 	Email string `json:"email"`
 	Name  string `json:"name"`
-	// Keyless people get no first key; Link makes a link that sets their password.
+	// Keyless creates no first key; Link creates a link that sets the password.
 	Keyless bool `json:"keyless"`
 	Link    bool `json:"link"`
 }
@@ -60,24 +60,25 @@ type personRecord struct {
 	DisabledAt    int64  `json:"disabledAt,omitzero"`
 }
 
-// personChange leaves as it is what is left out.
+// personChange changes the fields that are present.
 type personChange struct {
 	Email         string `json:"email"`
 	Disabled      *bool  `json:"disabled"`
 	InternalAdmin *bool  `json:"internalAdmin"`
-	// Unlinked has the provider's next subject linked anew, and ends the person's browser sessions.
+	// Unlinked removes the link to the provider's subject and ends the browser sessions; the next sign-in links a subject
+	// again.
 	Unlinked bool `json:"unlinked"`
 }
 
-// create claims the address; the person follows from that and gets a first key. Where the process ends between
-// the two, a further key finishes the work.
+// create claims the email address, waits until its reaction has created the account, and issues a first key. If the process
+// ends before the key is issued, createKey issues one. Errors: email_taken, invalid_request.
 func (p people) create(c *server.Call, in personRequest) (personCreated, error) {
-	address, err := api.CheckEmail(in.Email)
+	address, err := api.CanonicalEmail(in.Email)
 	if err != nil {
 		return personCreated{}, err
 	}
 	person := personCreated{UserID: c.NewID("usr_"), Email: address}
-	claim := api.AsPlatform(c, entity.KindEmail, address, &emailv1.ClaimEmail{UserId: person.UserID, Name: in.Name})
+	claim := api.PlatformCommand(c, entity.KindEmail, address, &emailv1.ClaimEmail{UserId: person.UserID, Name: in.Name})
 	if _, err := server.Ask[proto.Message](c, claim); err != nil {
 		return personCreated{}, err
 	}
@@ -92,7 +93,7 @@ func (p people) create(c *server.Call, in personRequest) (personCreated, error) 
 	if in.Keyless {
 		return person, nil
 	}
-	return bootstrap(c, person)
+	return issueFirstKey(c, person)
 }
 
 func (p people) createKey(c *server.Call, in personNamed) (personCreated, error) {
@@ -100,13 +101,13 @@ func (p people) createKey(c *server.Call, in personNamed) (personCreated, error)
 	if err != nil {
 		return personCreated{}, err
 	}
-	return bootstrap(c, person)
+	return issueFirstKey(c, person)
 }
 
-// linkRequest asks for a link that sets a person's password.
+// linkRequest asks for a link that sets the password of an account.
 type linkRequest struct {
 	Email string `json:"email"`
-	// UnlessSet asks for no link if the person has a password.
+	// UnlessSet creates no link if the account has a password.
 	UnlessSet bool `json:"unlessSet"`
 }
 
@@ -116,7 +117,7 @@ func (p people) createLink(c *server.Call, in linkRequest) (personCreated, error
 		return personCreated{}, err
 	}
 	if in.UnlessSet {
-		if password, err := api.PasswordOf(c, person.UserID); err != nil || password.GetHash() != "" {
+		if password, err := api.DescribePassword(c, person.UserID); err != nil || password.GetHash() != "" {
 			return person, err
 		}
 	}
@@ -124,7 +125,7 @@ func (p people) createLink(c *server.Call, in linkRequest) (personCreated, error
 	return person, err
 }
 
-func bootstrap(c *server.Call, person personCreated) (personCreated, error) {
+func issueFirstKey(c *server.Call, person personCreated) (personCreated, error) {
 	key, _, err := api.IssueKey(c, entity.Command{Identity: person.UserID, Principal: entity.Platform()}, "bootstrap", 0)
 	if err != nil {
 		return personCreated{}, err
@@ -133,27 +134,27 @@ func bootstrap(c *server.Call, person personCreated) (personCreated, error) {
 	return person, nil
 }
 
-// findPerson is whose an address is.
+// findPerson returns the account that owns an email address, once it has been created completely. Errors: not_found.
 func findPerson(c *server.Call, text string) (personCreated, error) {
-	address, err := api.CheckEmail(text)
+	address, err := api.CanonicalEmail(text)
 	if err != nil {
 		return personCreated{}, err
 	}
-	userID, err := api.PersonAt(c, address)
+	userID, err := api.LookUpUserID(c, address)
 	switch {
 	case err != nil:
 		return personCreated{}, err
 	case userID == "":
 		return personCreated{}, server.ErrNotFound
 	}
-	return personCreated{UserID: userID, Email: address}, c.Settle(entity.KindEmail, address) // they may be in the making
+	return personCreated{UserID: userID, Email: address}, c.Settle(entity.KindEmail, address) // the account may be incomplete
 }
 
-func (p people) list(c *server.Call, in server.Listing) (roster[personRecord], error) {
+func (p people) list(c *server.Call, in server.Listing) (operatorPage[personRecord], error) {
 	return readOwners(c, p.directory, user.People, in, func(id string) (personRecord, error) { return describePerson(c, p.directory, id) })
 }
 
-// describePerson reads a person's row of the list of people. Errors: not_found.
+// describePerson returns an account's row in the list of accounts. Errors: not_found.
 func describePerson(c *server.Call, d Directory, id string) (personRecord, error) {
 	page, err := readRows(c, d, id, user.People, server.Listing{Limit: 1})
 	switch {
@@ -169,7 +170,7 @@ func describePerson(c *server.Call, d Directory, id string) (personRecord, error
 	}, err
 }
 
-// change is in force here when it is answered, and elsewhere within a second.
+// change changes an account. When it returns, this member applies the change; other members do so within a second.
 func (p people) change(c *server.Call, in personChange) (personRecord, error) {
 	person, err := findPerson(c, in.Email)
 	if err != nil {
@@ -190,21 +191,21 @@ func (p people) change(c *server.Call, in personChange) (personRecord, error) {
 		changes = append(changes, &userv1.UnlinkIdentities{})
 	}
 	for _, m := range changes {
-		if _, err := server.Ask[proto.Message](c, api.AsPlatform(c, entity.KindUser, person.UserID, m)); err != nil {
+		if _, err := server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindUser, person.UserID, m)); err != nil {
 			return personRecord{}, err
 		}
 	}
-	err = c.Settle(entity.KindUser, person.UserID) // sessions that end are credentials of their own
-	c.ForgetPerson(person.UserID, in.Unlinked || in.Disabled != nil && *in.Disabled)
+	err = c.Settle(entity.KindUser, person.UserID) // reactions revoke the credentials of sessions that end
+	c.InvalidateUser(person.UserID, in.Unlinked || in.Disabled != nil && *in.Disabled)
 	if err != nil {
 		return personRecord{}, err
 	}
 	return describePerson(c, p.directory, person.UserID)
 }
 
-// offerLink makes a link that sets a person's password.
+// offerLink returns the URL of a new link that sets an account's password.
 func offerLink(c *server.Call, userID string) (url string, err error) {
-	path, err := api.OfferPassword(c, userID)
+	path, err := api.OfferPasswordLink(c, userID)
 	if err != nil {
 		return "", err
 	}

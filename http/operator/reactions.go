@@ -9,7 +9,7 @@ import (
 	journalv1 "github.com/atelier-run/atelier/messages/journal/v1"
 )
 
-// reactions serves the streams whose reactions are parked.
+// reactions serves the streams with parked reactions.
 type reactions struct{ parked Reactions }
 
 func (r reactions) routes() []server.Route {
@@ -23,35 +23,35 @@ func (r reactions) routes() []server.Route {
 	}
 }
 
-// Reactions shows operators the streams whose reactions are parked, and resumes them.
+// Reactions lists the streams with parked reactions, and resumes them.
 type Reactions interface {
 	// ParkedReactions returns the parked streams. Errors: *entity.Error.
 	ParkedReactions(ctx context.Context) ([]*journalv1.Parked, error)
-	// ResumeReactions has the reactions of a parked stream carried out again; with skip, from behind the event that
-	// failed. It returns when that has begun. Errors: *entity.Error, not_found if the stream is not parked.
+	// ResumeReactions runs the reactions of a parked stream again, or with skip those after the event that failed. It
+	// returns when they have started. Errors: *entity.Error, not_found if the stream is not parked.
 	ResumeReactions(ctx context.Context, stream string, skip bool) error
 }
 
-// noReactions has no parked streams.
+// noReactions is a Reactions without parked streams.
 type noReactions struct{}
 
 func (noReactions) ParkedReactions(context.Context) ([]*journalv1.Parked, error) { return nil, nil }
 
 func (noReactions) ResumeReactions(context.Context, string, bool) error { return server.ErrNotFound }
 
-// parkedRecord is a stream whose reactions are parked, and the event at which they failed.
+// parkedRecord is a stream with parked reactions, and the event at which they failed.
 type parkedRecord struct {
 	Partition uint32 `json:"partition"`
 	Stream    string `json:"stream"`
 	Version   uint64 `json:"version"`
-	// Event is left out if the event could not be read.
+	// Event is empty if the event cannot be read.
 	Event    string `json:"event,omitzero"`
 	Error    string `json:"error"`
 	Attempts uint32 `json:"attempts"`
 	Since    int64  `json:"since"`
 }
 
-// resumptionRequest names a parked stream; empty, in a retry only: every parked stream.
+// resumptionRequest names a parked stream; empty, for retry only: all parked streams.
 type resumptionRequest struct {
 	Stream string `json:"stream"`
 }
@@ -63,13 +63,13 @@ type resumed struct {
 
 var errNoStream = entity.Errorf(entity.InvalidRequest, "stream is required")
 
-// list answers with all parked streams: each is one for an operator to look at.
-func (r reactions) list(c *server.Call, _ server.None) (roster[parkedRecord], error) {
+// list returns all parked streams on one page: an operator must look at each of them.
+func (r reactions) list(c *server.Call, _ server.None) (operatorPage[parkedRecord], error) {
 	rows, err := r.parked.ParkedReactions(c.Context)
 	if err != nil {
-		return roster[parkedRecord]{}, err
+		return operatorPage[parkedRecord]{}, err
 	}
-	found := roster[parkedRecord]{Items: []parkedRecord{}}
+	found := operatorPage[parkedRecord]{Items: []parkedRecord{}}
 	for _, row := range rows {
 		found.Items = append(found.Items, parkedRecord{
 			Partition: row.GetPartition(), Stream: row.GetStream(), Version: row.GetVersion(), Event: row.GetEvent(),

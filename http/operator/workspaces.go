@@ -23,7 +23,7 @@ type workspaces struct {
 func (w workspaces) routes() []server.Route {
 	return []server.Route{
 		{Method: http.MethodGet, Path: adminWorkspaces, Scope: server.ScopeOperator, Summary: "List the workspaces",
-			Handler: server.Answer(http.StatusOK, decodeOwners, w.list)},
+			Handler: server.Answer(http.StatusOK, decodeOwnersPage, w.list)},
 		{Method: http.MethodGet, Path: adminWorkspace, Scope: server.ScopeOperator, Summary: "Tell how a workspace and its computer are",
 			Handler: server.Answer(http.StatusOK, server.Nothing, w.describe)},
 		{Method: http.MethodPut, Path: adminWorkspace + "/status", Scope: server.ScopeOperator, Idempotent: true, Summary: "Archive, retire, delete or reopen a workspace",
@@ -31,7 +31,7 @@ func (w workspaces) routes() []server.Route {
 		{Method: http.MethodPut, Path: adminWorkspace + "/suspension", Scope: server.ScopeOperator, Idempotent: true, Summary: "Suspend a workspace, or take it up again",
 			Handler: server.Answer(http.StatusOK, server.Checked(api.CheckSuspension), w.changeSuspension)},
 		{Method: http.MethodGet, Path: adminWorkspace + "/members", Scope: server.ScopeOperator, Summary: "List a workspace's members",
-			Handler: server.Answer(http.StatusOK, decodeRows, w.listMembers)},
+			Handler: server.Answer(http.StatusOK, decodeRowsPage, w.listMembers)},
 	}
 }
 
@@ -52,7 +52,7 @@ type workspaceView struct {
 
 type computerView struct {
 	Status string `json:"status,omitzero"`
-	// Task is what is being done to it, Failed what could not be done last.
+	// Task is the task in progress, Failed the last one that failed.
 	Task   *taskView    `json:"task,omitzero"`
 	Failed *failureView `json:"failed,omitzero"`
 }
@@ -73,12 +73,12 @@ type statusRequest struct {
 	Status string `json:"status"`
 }
 
-func (w workspaces) list(c *server.Call, in server.Listing) (roster[workspaceRecord], error) {
-	return readOwners(c, w.directory, rules.MembersList, in, func(id string) (workspaceRecord, error) { return recordWorkspace(c, id) })
+func (w workspaces) list(c *server.Call, in server.Listing) (operatorPage[workspaceRecord], error) {
+	return readOwners(c, w.directory, rules.MembersList, in, func(id string) (workspaceRecord, error) { return viewWorkspace(c, id) })
 }
 
-func recordWorkspace(c *server.Call, id string) (workspaceRecord, error) {
-	w, err := api.WorkspaceOf(c, id)
+func viewWorkspace(c *server.Call, id string) (workspaceRecord, error) {
+	w, err := api.DescribeWorkspace(c, id)
 	return workspaceRecord{
 		id, w.GetSlug(), w.GetName(), api.StatusNames[w.GetStatus()], w.GetCreatedAt(), w.GetBillingUserId(),
 		w.GetSuspension().GetAt(),
@@ -92,11 +92,11 @@ var computerNames = map[computerv1.Status]string{
 }
 
 func (w workspaces) describe(c *server.Call, _ server.None) (workspaceView, error) {
-	of, err := namedWorkspace(c)
+	of, err := resolvePathWorkspace(c)
 	if err != nil {
 		return workspaceView{}, err
 	}
-	record, err := recordWorkspace(c, of.ID)
+	record, err := viewWorkspace(c, of.ID)
 	if err != nil {
 		return workspaceView{}, err
 	}
@@ -121,9 +121,9 @@ func describeComputer(c *server.Call, id string) (*computerv1.Computer, error) {
 	})
 }
 
-// changeStatus is an operator's; what follows from a deletion is done when it is answered.
+// changeStatus changes the status of a workspace. When it returns, the reactions to a deletion are done.
 func (w workspaces) changeStatus(c *server.Call, in statusRequest) (workspaceRecord, error) {
-	status, ok := api.Named(api.StatusNames, in.Status)
+	status, ok := api.ParseName(api.StatusNames, in.Status)
 	if !ok {
 		return workspaceRecord{}, server.Invalid("status must be one of active, archived, retired, deleted")
 	}
@@ -135,23 +135,23 @@ func (w workspaces) changeSuspension(c *server.Call, in api.SuspensionRequest) (
 }
 
 func changeWorkspace(c *server.Call, m proto.Message) (workspaceRecord, error) {
-	w, err := namedWorkspace(c)
+	w, err := resolvePathWorkspace(c)
 	if err != nil {
 		return workspaceRecord{}, err
 	}
-	if _, err := server.Ask[proto.Message](c, api.AsPlatform(c, entity.KindWorkspace, w.ID, m)); err != nil {
+	if _, err := server.Ask[proto.Message](c, api.PlatformCommand(c, entity.KindWorkspace, w.ID, m)); err != nil {
 		return workspaceRecord{}, err
 	}
 	if err := c.Settle(entity.KindWorkspace, w.ID); err != nil {
 		return workspaceRecord{}, err
 	}
-	c.ForgetSlug(w.Slug)
-	return recordWorkspace(c, w.ID)
+	c.InvalidateSlug(w.Slug)
+	return viewWorkspace(c, w.ID)
 }
 
-// decodeRows reads which page of a workspace's list is asked for; after is what the page before ended with.
-func decodeRows(c *server.Call) (server.Listing, error) {
-	in, err := decodeOwners(c)
+// decodeRowsPage decodes the parameters after, which is the position at which the previous page ended, and limit.
+func decodeRowsPage(c *server.Call) (server.Listing, error) {
+	in, err := decodeOwnersPage(c)
 	if err != nil {
 		return in, err
 	}
@@ -163,15 +163,15 @@ func decodeRows(c *server.Call) (server.Listing, error) {
 	return in, nil
 }
 
-func (w workspaces) listMembers(c *server.Call, in server.Listing) (roster[api.MemberView], error) {
-	of, err := namedWorkspace(c)
+func (w workspaces) listMembers(c *server.Call, in server.Listing) (operatorPage[api.MemberView], error) {
+	of, err := resolvePathWorkspace(c)
 	if err != nil {
-		return roster[api.MemberView]{}, err
+		return operatorPage[api.MemberView]{}, err
 	}
 	page, err := readRows(c, w.directory, of.ID, rules.MembersList, in)
 	if err != nil {
-		return roster[api.MemberView]{}, err
+		return operatorPage[api.MemberView]{}, err
 	}
-	members, err := server.Entries(page, api.ViewMember)
-	return roster[api.MemberView]{Items: members, Next: base64.RawURLEncoding.EncodeToString(page.GetNext())}, err
+	members, err := server.DecodeRows(page, api.ViewMember)
+	return operatorPage[api.MemberView]{Items: members, Next: base64.RawURLEncoding.EncodeToString(page.GetNext())}, err
 }

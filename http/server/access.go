@@ -10,17 +10,18 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// Workspace is what a slug in a path stands for.
+// Workspace is the workspace that the slug in a path names.
 type Workspace struct {
 	ID, Slug string
 	Cursor   activity.Cursor
 }
 
-// knownSlugs bounds how many slugs are remembered.
-const knownSlugs = 50_000
+// maxSlugs bounds the cache of slugs.
+const maxSlugs = 50_000
 
-// admit authenticates the request and holds it against the operation's scope. What a capability in the workspace
-// allows is refused by the entity that is asked, or by authorize where none is.
+// admit is the first step of authorization (see the package comment). It authenticates the request, unless the operation is
+// public, and resolves the slug in its path. Capabilities are checked later, by the entity that receives the command or by
+// Authorize. Errors: unauthorized, forbidden, not_found, rate_limited.
 func (c *Call) admit() error {
 	switch c.operation.Scope {
 	case ScopeOperator, ScopeProbe:
@@ -28,7 +29,7 @@ func (c *Call) admit() error {
 	case ScopePublic:
 		return c.limitAddress()
 	}
-	if err := c.identify(); err != nil {
+	if err := c.authenticate(); err != nil {
 		return err
 	}
 	if c.operation.Scope == ScopeHuman && !entity.Human(c.Caller.Principal) {
@@ -43,9 +44,10 @@ func (c *Call) admit() error {
 	return err
 }
 
-// identify authenticates the request and counts it against its credential's rate.
-func (c *Call) identify() error {
-	k, err := c.presentedKey()
+// authenticate sets Caller to the credential of the request and counts the request against the credential's rate. Errors:
+// unauthorized, rate_limited.
+func (c *Call) authenticate() error {
+	k, err := c.readKey()
 	if err != nil {
 		return err
 	}
@@ -61,37 +63,40 @@ func (c *Call) identify() error {
 	return nil
 }
 
-// Authorize asks the workspace whether the caller has what the operation needs.
+// Authorize asks the workspace in the path whether the caller has the access that Route.Scope requires. Errors: not_found if
+// the caller is not a member, forbidden, workspace_suspended, workspace_closed.
 func (c *Call) Authorize() error {
-	_, err := c.Authorized()
+	_, err := c.FetchAuthorization()
 	return err
 }
 
-// Authorized is authorize, and returns the caller's role and capabilities.
-func (c *Call) Authorized() (*workspacev1.Authorized, error) {
-	return Ask[*workspacev1.Authorized](c, c.operation.authorization(c.Workspace.ID))
+// FetchAuthorization is Authorize, and returns the caller's role and capabilities.
+func (c *Call) FetchAuthorization() (*workspacev1.Authorized, error) {
+	return Ask[*workspacev1.Authorized](c, c.operation.authorizeCommand(c.Workspace.ID))
 }
 
-// authorization is the question to a workspace whether a caller has what the operation needs.
-func (op *operation) authorization(workspaceID string) entity.Command {
+// authorizeCommand returns the command that asks a workspace whether a caller has the access that the operation requires.
+func (op *operation) authorizeCommand(workspaceID string) entity.Command {
 	return entity.Command{
 		Kind: entity.KindWorkspace, Identity: workspaceID,
 		Message: &workspacev1.Authorize{Any: op.need.Any, Changes: op.need.Changes},
 	}
 }
 
-// Authenticate verifies that the caller's credential is still valid, past what is remembered of it.
-func (c *Call) Authenticate() error {
-	return c.server.authenticator.current(c.Context, c.Caller)
+// Reauthenticate verifies, without the cache, that the caller's credential is still valid. Errors: unauthorized.
+func (c *Call) Reauthenticate() error {
+	return c.server.authenticator.revalidate(c.Context, c.Caller)
 }
 
+// findWorkspace returns the workspace that a slug names, at most a second old. Errors: not_found.
 func (s *Server) findWorkspace(ctx context.Context, name string) (*Workspace, error) {
-	if slug.Check(name) != nil { // no entity is woken for a name that no workspace can have
+	if slug.Check(name) != nil { // activate no entity for a name that no workspace can have
 		return nil, ErrNotFound
 	}
 	return s.workspaces.lookup(ctx, name)
 }
 
+// resolveSlug looks up a slug. It returns old if the slug still names the same workspace. Errors: not_found.
 func (s *Server) resolveSlug(ctx context.Context, name string, old *Workspace) (*Workspace, error) {
 	found, err := typed[*slugv1.Slug](s.options.Asker.Ask(ctx, entity.Command{
 		Kind: entity.KindSlug, Identity: name, Principal: entity.Platform(), Message: &slugv1.ResolveSlug{},
@@ -108,20 +113,20 @@ func (s *Server) resolveSlug(ctx context.Context, name string, old *Workspace) (
 	return &Workspace{id, name, activity.NewCursor(s.options.Secret, id)}, nil
 }
 
-// ResolveSlug returns the workspace that a slug names now, without what is remembered. Errors: not_found.
+// ResolveSlug returns the workspace that a slug names now, without the cache. Errors: not_found.
 func (c *Call) ResolveSlug(name string) (*Workspace, error) {
 	return c.server.resolveSlug(c.Context, name, nil)
 }
 
-// Identified authenticates the request if it carries a valid credential. It returns false if the request carries none, or one
-// that is invalid.
-func (c *Call) Identified() (bool, error) {
-	err := c.identify()
-	if RefusedWith(err, entity.Unauthorized) {
+// TryAuthenticate authenticates a request of a public operation. It returns false and no error if the request has no
+// credential, or an invalid one. Errors: rate_limited, unavailable.
+func (c *Call) TryAuthenticate() (bool, error) {
+	err := c.authenticate()
+	if HasCode(err, entity.Unauthorized) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// ForgetCaller makes the call one without a caller again.
-func (c *Call) ForgetCaller() { c.Caller, c.Response.caller = nil, nil }
+// ClearCaller makes the call one without a caller again.
+func (c *Call) ClearCaller() { c.Caller, c.Response.caller = nil, nil }

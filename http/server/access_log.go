@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// logAccess writes the line of a request that is over: an error if the server failed it, else at INFO, and at DEBUG for probes,
-// which supervisors and Prometheus send all the time. It names the request, the route and path, the outcome, and by whom and
-// from where it came; fields that are unknown are left out. It has no query, no header, and no secret of a path.
+// logAccess logs a request that has ended: at ERROR if the server failed, at DEBUG for probes, which supervisors and
+// Prometheus send all the time, and else at INFO. Attributes that are unknown are left out. It logs no query, no header, and
+// no secret in a path.
 func (s *Server) logAccess(w *Response, r *http.Request, elapsed time.Duration) {
 	level, detail := slog.LevelInfo, ""
-	if w.Failed != nil {
-		detail = failure(w.Failed)
+	if w.Err != nil {
+		detail = internalDetail(w.Err)
 	}
 	switch {
-	case detail != "" && r.Context().Err() == nil: // not when the client has gone
+	case detail != "" && r.Context().Err() == nil: // the client has not gone
 		level = slog.LevelError
 	case w.operation != nil && w.operation.Scope == ScopeProbe:
 		level = slog.LevelDebug
@@ -29,7 +29,7 @@ func (s *Server) logAccess(w *Response, r *http.Request, elapsed time.Duration) 
 	fields = append(fields, slog.String("method", r.Method), slog.String("route", w.routePath()),
 		slog.String("path", w.loggedPath(r)), slog.Int("status", w.status), slog.Duration("duration", elapsed),
 		slog.Int64("bytes", w.bytes), slog.String("request", w.ID))
-	if address := clientAddress(r, s.options.TrustedProxies); address.IsValid() { // operators come over a socket
+	if address := clientAddress(r, s.options.TrustedProxies); address.IsValid() { // invalid on the operators' Unix socket
 		fields = append(fields, slog.String("client", address.String()))
 	}
 	if w.caller != nil {
@@ -45,7 +45,7 @@ func (s *Server) logAccess(w *Response, r *http.Request, elapsed time.Duration) 
 	s.log.LogAttrs(r.Context(), level, "request", fields...)
 }
 
-// routePath returns the path of the request's route in the table; "none" without one.
+// routePath returns the path of the request's route, or "none" if no route matched.
 func (w *Response) routePath() string {
 	if w.operation == nil {
 		return "none"
@@ -56,17 +56,17 @@ func (w *Response) routePath() string {
 // maxLoggedPath bounds the path in a log line, in bytes.
 const maxLoggedPath = 1024
 
-// secretLike matches what may be a secret: keys and tokens have 40 characters, ids 26.
+// secretLike matches text that may be a secret: secrets have 40 characters, ids 26.
 var secretLike = regexp.MustCompile(`[A-Za-z0-9]{32,}`)
 
-// loggedPath returns the path as the client wrote it, without what may be a secret: of routes with a token in the path only
-// the route's, and elsewhere but on drives "…" for what is as long as a secret.
+// loggedPath returns the path for the log: the route's if it has a token as a variable, and else the request's. Outside
+// drives, each text that is long enough to be a secret is replaced by "…".
 func (w *Response) loggedPath(r *http.Request) string {
 	path := r.URL.EscapedPath()
 	switch {
 	case strings.Contains(w.routePath(), "{token}"):
 		return w.routePath()
-	case !w.overDrive():
+	case !w.isDriveRequest():
 		path = secretLike.ReplaceAllLiteralString(path, "…")
 	}
 	if len(path) > maxLoggedPath {

@@ -14,19 +14,19 @@ func TestClientAddress(t *testing.T) {
 		lines []string
 		want  string
 	}{
-		"nobody is between":            {"192.0.2.1:7", nil, "192.0.2.1"},
-		"a stranger claims":            {"192.0.2.1:7", []string{"198.51.100.1"}, "192.0.2.1"},
-		"a proxy says nothing":         {"10.0.0.1:7", nil, "10.0.0.1"},
-		"a proxy tells":                {"10.0.0.1:7", []string{"192.0.2.1"}, "192.0.2.1"},
+		"no proxy":                     {"192.0.2.1:7", nil, "192.0.2.1"},
+		"header from a client":         {"192.0.2.1:7", []string{"198.51.100.1"}, "192.0.2.1"},
+		"proxy without header":         {"10.0.0.1:7", nil, "10.0.0.1"},
+		"proxy with header":            {"10.0.0.1:7", []string{"192.0.2.1"}, "192.0.2.1"},
 		"over an IPv4-mapped address":  {"[::ffff:10.0.0.1]:7", []string{"::ffff:192.0.2.1"}, "192.0.2.1"},
-		"what the client claimed":      {"10.0.0.1:7", []string{"198.51.100.1, 192.0.2.1"}, "192.0.2.1"},
-		"in a line of its own":         {"10.0.0.1:7", []string{"198.51.100.1", "192.0.2.1"}, "192.0.2.1"},
+		"client sends a header itself": {"10.0.0.1:7", []string{"198.51.100.1, 192.0.2.1"}, "192.0.2.1"},
+		"two header lines":             {"10.0.0.1:7", []string{"198.51.100.1", "192.0.2.1"}, "192.0.2.1"},
 		"two proxies":                  {"10.0.0.1:7", []string{"192.0.2.1, fd00::1"}, "192.0.2.1"},
 		"two proxies, two lines":       {"10.0.0.1:7", []string{"192.0.2.1", "10.0.0.2"}, "192.0.2.1"},
-		"nonsense before a proxy":      {"10.0.0.1:7", []string{"x, 10.0.0.2"}, "10.0.0.2"},
-		"nothing before a proxy":       {"10.0.0.1:7", []string{"", "10.0.0.2"}, "10.0.0.2"},
-		"more proxies than there are":  {"10.0.0.1:7", []string{"192.0.2.1" + strings.Repeat(",10.0.0.2", 8)}, "10.0.0.2"},
-		"as many proxies as there are": {"10.0.0.1:7", []string{"192.0.2.1" + strings.Repeat(",10.0.0.2", 7)}, "192.0.2.1"},
+		"malformed address":            {"10.0.0.1:7", []string{"x, 10.0.0.2"}, "10.0.0.2"},
+		"empty address":                {"10.0.0.1:7", []string{"", "10.0.0.2"}, "10.0.0.2"},
+		"more than maxHops proxies":    {"10.0.0.1:7", []string{"192.0.2.1" + strings.Repeat(",10.0.0.2", 8)}, "10.0.0.2"},
+		"maxHops proxies":              {"10.0.0.1:7", []string{"192.0.2.1" + strings.Repeat(",10.0.0.2", 7)}, "192.0.2.1"},
 	} {
 		r := &http.Request{RemoteAddr: test.peer, Header: http.Header{}}
 		if test.lines != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,26 +17,26 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// Credential is what a key was found to stand for. It is shared by requests and never changes.
+// Credential is a credential that was looked up. Requests share it, and it never changes, except for its usage.
 type Credential struct {
 	Principal *wirev1.Principal
-	// secrets are those that it is opened with: one, or the live access tokens of a grant.
+	// secrets open the credential: one, or the live access tokens of a grant.
 	secrets []secret
-	// Audience is the resource that an OAuth token is for.
+	// Audience is the resource that an OAuth token was issued for (RFC 8707).
 	Audience      string
 	InternalAdmin bool
-	*standing
+	*usage
 }
 
-// secret is the hash of one, and when it expires in milliseconds since the Unix epoch; 0: never.
+// secret is the SHA-256 of a secret and its expiry in milliseconds since the Unix epoch; 0: it does not expire.
 type secret struct {
 	hash      []byte
 	expiresAt int64
 }
 
-// standing outlives what is asked about a credential anew each second.
-type standing struct {
-	// used is when the use was last reported, in milliseconds.
+// usage is the part of a credential that is carried over each time the credential is fetched again.
+type usage struct {
+	// used is the time of the last reported use, in milliseconds since the Unix epoch.
 	used atomic.Int64
 	rate Bucket
 }
@@ -46,7 +45,7 @@ func (s secret) expired(now time.Time) bool {
 	return s.expiresAt != 0 && now.UnixMilli() >= s.expiresAt
 }
 
-// expired tells whether nothing opens the credential any more.
+// expired reports whether all secrets of the credential have expired.
 func (c *Credential) expired(now time.Time) bool {
 	for _, s := range c.secrets {
 		if !s.expired(now) {
@@ -56,6 +55,7 @@ func (c *Credential) expired(now time.Time) bool {
 	return true
 }
 
+// matches reports whether the key has one of the credential's live secrets and is of its kind. It compares in constant time.
 func (c *Credential) matches(k key, now time.Time) bool {
 	sum := sha256.Sum256([]byte(k.secret))
 	for _, s := range c.secrets {
@@ -66,94 +66,98 @@ func (c *Credential) matches(k key, now time.Time) bool {
 	return false
 }
 
-// authenticator tells who asks. Missing, malformed, unknown, revoked and expired are one error.
+// authenticator looks up credentials. It has one error for missing, malformed, unknown, revoked and expired credentials, so
+// that clients cannot distinguish them.
 type authenticator struct {
 	asker Asker
 	now   func() time.Time
-	// resource is what access tokens must be for (RFC 8707): the server's public address.
-	resource string
-	known    *cache[*Credential]
-	slots    chan struct{}
-	reports  sync.WaitGroup
+	// resource is the server's public address, which access tokens must have as their audience (RFC 8707).
+	resource    string
+	credentials *cache[*Credential]
+	// reportSlots bounds the number of reports of use in flight.
+	reportSlots chan struct{}
+	reports     sync.WaitGroup
 }
 
-// knownCredentials bounds how many credentials are remembered.
-const knownCredentials = 50_000
+// maxCredentials bounds the cache of credentials.
+const maxCredentials = 50_000
 
 func newAuthenticator(asker Asker, now func() time.Time, resource string, counted func(bool)) *authenticator {
-	a := &authenticator{asker: asker, now: now, resource: resource, slots: make(chan struct{}, 32)}
-	a.known = newCache(now, knownCredentials, counted, a.describe)
+	a := &authenticator{asker: asker, now: now, resource: resource, reportSlots: make(chan struct{}, 32)}
+	a.credentials = newCache(now, maxCredentials, counted, a.fetch)
 	return a
 }
 
-// authenticate finds the credential of a key. stranger is asked before anything is looked up for a key that is not
-// remembered, and before a wrong secret is answered: guesses are for it to count.
-func (a *authenticator) authenticate(ctx context.Context, k key, stranger func() error) (*Credential, error) {
-	if a.known.find(k.id) == nil {
-		if err := stranger(); err != nil {
+// authenticate returns the credential of a key. It calls limitUnknown before it looks up a key that is not cached, and
+// before it refuses a wrong secret, so that guesses are counted against the client's address. Errors: unauthorized, those of
+// limitUnknown, unavailable.
+func (a *authenticator) authenticate(ctx context.Context, k key, limitUnknown func() error) (*Credential, error) {
+	if a.credentials.load(k.id) == nil {
+		if err := limitUnknown(); err != nil {
 			return nil, err
 		}
 	}
-	c, err := a.known.lookup(ctx, k.id)
+	c, err := a.credentials.lookup(ctx, k.id)
 	if err != nil {
 		return nil, unauthorizedIfUnknown(err)
 	}
 	now := a.now()
 	if !c.matches(k, now) && k.kind == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
-		// The token may be newer than what is remembered of its grant.
-		if c, err = a.describe(ctx, k.id, c); err != nil {
+		// The token may have been issued after the grant was cached.
+		if c, err = a.fetch(ctx, k.id, c); err != nil {
 			return nil, unauthorizedIfUnknown(err)
 		}
 	}
 	if !c.matches(k, now) {
-		if err := stranger(); err != nil {
+		if err := limitUnknown(); err != nil {
 			return nil, err
 		}
 		return nil, ErrUnauthorized
 	}
-	a.report(c, now)
+	a.reportUse(c, now)
 	return c, nil
 }
 
+// unauthorizedIfUnknown returns ErrUnauthorized for not_found, and any other error as it is.
 func unauthorizedIfUnknown(err error) error {
-	var refused *entity.Error
-	if errors.As(err, &refused) && refused.Code == entity.NotFound {
+	if HasCode(err, entity.NotFound) {
 		return ErrUnauthorized
 	}
 	return err
 }
 
-// describe asks what an id stands for. What is revoked, or a disabled person's, is as good as unknown.
-func (a *authenticator) describe(ctx context.Context, id string, old *Credential) (*Credential, error) {
-	find := a.describeCredential
+// fetch looks up the credential or grant with an id, and its user's status. It carries over the usage of old. Errors:
+// not_found, also if the credential was revoked or its user is disabled.
+func (a *authenticator) fetch(ctx context.Context, id string, old *Credential) (*Credential, error) {
+	find := a.fetchCredential
 	if strings.HasPrefix(id, user.GrantPrefix) {
-		find = a.describeGrant
+		find = a.fetchGrant
 	}
 	c, err := find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if old != nil {
-		c.standing = old.standing
+		c.usage = old.usage
 	}
-	if c.Principal.GetUserId() == "" { // a computer's own
+	if c.Principal.GetUserId() == "" { // a computer
 		return c, nil
 	}
-	person, err := a.standing(ctx, c.Principal.GetUserId())
+	person, err := a.accountStatus(ctx, c.Principal.GetUserId())
 	if err != nil {
 		return nil, err
 	}
 	c.InternalAdmin = person.GetInternalAdmin()
 	if operator := c.Principal.GetImpersonatorId(); operator != "" {
-		if err := a.mayImpersonate(ctx, operator); err != nil {
+		if err := a.checkImpersonator(ctx, operator); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
 }
 
-// standing is how a person stands who is not disabled. Errors: not_found.
-func (a *authenticator) standing(ctx context.Context, userID string) (*userv1.Standing, error) {
+// accountStatus returns the account's status. Errors: not_found if the account does not exist or is disabled.
+func (a *authenticator) accountStatus(ctx context.Context, userID string) (*userv1.Standing, error) {
 	person, err := typed[*userv1.Standing](a.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindUser, Identity: userID, Principal: entity.Platform(), Message: &userv1.DescribeStanding{},
 	}))
@@ -163,16 +167,17 @@ func (a *authenticator) standing(ctx context.Context, userID string) (*userv1.St
 	return person, err
 }
 
-// mayImpersonate refuses who acts as somebody and is no internal admin any more. Errors: not_found.
-func (a *authenticator) mayImpersonate(ctx context.Context, userID string) error {
-	operator, err := a.standing(ctx, userID)
+// checkImpersonator checks that the user who impersonates another is still an internal admin. Errors: not_found.
+func (a *authenticator) checkImpersonator(ctx context.Context, userID string) error {
+	operator, err := a.accountStatus(ctx, userID)
 	if err == nil && !operator.GetInternalAdmin() {
 		return ErrNotFound
 	}
 	return err
 }
 
-func (a *authenticator) describeCredential(ctx context.Context, id string) (*Credential, error) {
+// fetchCredential looks up an API key, session, app, computer or impersonation. Errors: not_found, also if it was revoked.
+func (a *authenticator) fetchCredential(ctx context.Context, id string) (*Credential, error) {
 	found, err := typed[*credentialv1.Credential](a.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindCredential, Identity: id, Principal: entity.Platform(),
 		Message: &credentialv1.DescribeCredential{},
@@ -188,16 +193,16 @@ func (a *authenticator) describeCredential(ctx context.Context, id string) (*Cre
 			Kind: found.GetKind(), CredentialId: id, UserId: found.GetUserId(), Grants: found.GetGrants(),
 			WorkspaceId: found.GetWorkspaceId(), ImpersonatorId: found.GetImpersonatorId(),
 		},
-		secrets:  []secret{{found.GetSecretSha256(), found.GetExpiresAt()}},
-		standing: &standing{},
+		secrets: []secret{{found.GetSecretSha256(), found.GetExpiresAt()}},
+		usage:   &usage{},
 	}
 	c.used.Store(found.GetLastUsedAt())
 	return c, nil
 }
 
-// describeGrant is the credential of a grant's access tokens. It is known by the grant, so that limits and streams
-// outlive a token.
-func (a *authenticator) describeGrant(ctx context.Context, id string) (*Credential, error) {
+// fetchGrant returns the credential of a grant's access tokens. Its id is the grant's, so that rate limits and streams
+// outlast each token. Errors: not_found, also if the grant was revoked or is for another resource.
+func (a *authenticator) fetchGrant(ctx context.Context, id string) (*Credential, error) {
 	found, err := typed[*grantv1.Grant](a.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindGrant, Identity: id, Principal: entity.Platform(), Message: &grantv1.DescribeGrant{},
 	}))
@@ -215,7 +220,7 @@ func (a *authenticator) describeGrant(ctx context.Context, id string) (*Credenti
 			Grants: found.GetScopes(), WorkspaceId: found.GetWorkspaceId(),
 		},
 		Audience: found.GetAudience(),
-		standing: &standing{},
+		usage:    &usage{},
 	}
 	for _, token := range found.GetAccess() {
 		c.secrets = append(c.secrets, secret{token.GetSecretSha256(), token.GetExpiresAt()})
@@ -224,29 +229,30 @@ func (a *authenticator) describeGrant(ctx context.Context, id string) (*Credenti
 	return c, nil
 }
 
-// current asks again, past what is remembered, whether a credential still stands.
-func (a *authenticator) current(ctx context.Context, c *Credential) error {
+// revalidate looks up a credential again, without the cache. Errors: unauthorized if it is no longer valid.
+func (a *authenticator) revalidate(ctx context.Context, c *Credential) error {
 	if c.expired(a.now()) {
 		return ErrUnauthorized
 	}
-	_, err := a.describe(ctx, c.Principal.GetCredentialId(), c)
+	_, err := a.fetch(ctx, c.Principal.GetCredentialId(), c)
 	return unauthorizedIfUnknown(err)
 }
 
-// report notes the use of a credential off the request's path, no more often than is recorded. Under pressure it is left out.
-func (a *authenticator) report(c *Credential, now time.Time) {
+// reportUse tells the entity of the credential, in the background, that it was used. It reports at most one use in each
+// entity.UsePrecision, and none while too many reports are in flight.
+func (a *authenticator) reportUse(c *Credential, now time.Time) {
 	last, at := c.used.Load(), now.UnixMilli()
 	if at-last < entity.UsePrecision.Milliseconds() || !c.used.CompareAndSwap(last, at) {
 		return
 	}
 	select {
-	case a.slots <- struct{}{}:
+	case a.reportSlots <- struct{}{}:
 	default:
 		c.used.Store(last)
 		return
 	}
 	a.reports.Go(func() {
-		defer func() { <-a.slots }()
+		defer func() { <-a.reportSlots }()
 		ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
 		defer cancel()
 		use := entity.Command{
@@ -256,30 +262,31 @@ func (a *authenticator) report(c *Credential, now time.Time) {
 		if c.Principal.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH {
 			use.Kind, use.Message = entity.KindGrant, &grantv1.Use{}
 		}
-		a.asker.Ask(ctx, use) // what fails is reported again in a minute
+		a.asker.Ask(ctx, use) // after a failure the next use is reported within entity.UsePrecision
 	})
 }
 
-// ForgetPerson forgets what is remembered of each credential of a person, and of each with which they impersonate somebody.
-// With end, streams with those credentials end.
-func (c *Call) ForgetPerson(userID string, end bool) {
-	known := c.server.authenticator.known
-	known.forget(userID)  // answers on their way are not kept
-	known.forgetUnknown() // keys of disabled people are among them
+// InvalidateUser removes from the cache each credential that belongs to a user or with which the user impersonates another.
+// If end is true, streams and transfers with those credentials end.
+func (c *Call) InvalidateUser(userID string, end bool) {
+	known := c.server.authenticator.credentials
+	known.invalidate(userID) // so that results of look-ups in flight are not stored
+	known.invalidateMisses() // keys of disabled users are cached as misses
 	known.entries.Range(func(id, found any) bool {
-		of := found.(*remembered[*Credential]).value.Principal
+		of := found.(*cacheEntry[*Credential]).value.Principal
 		if of.GetUserId() == userID || of.GetImpersonatorId() == userID {
-			known.forget(id.(string))
+			known.invalidate(id.(string))
 			if end {
-				c.server.watch.end(id.(string))
+				c.server.watcher.end(id.(string))
 			}
 		}
 		return true
 	})
 }
 
-// EndCredential forgets what is remembered of a credential or grant, and ends its streams: it opens nothing here any more.
+// EndCredential removes a credential or grant from the cache, and ends its streams and transfers. It is called after the
+// credential was revoked: from then on this process refuses it.
 func (s *Server) EndCredential(id string) {
-	s.authenticator.known.forget(id)
-	s.watch.end(id)
+	s.authenticator.credentials.invalidate(id)
+	s.watcher.end(id)
 }

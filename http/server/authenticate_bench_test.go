@@ -19,21 +19,21 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// BenchmarkIdentify is what a request costs until it is known who asks, rate limits included, when the credential is
-// remembered: by one caller, by as many as there are processors with the same credential, and with one each. It writes
-// nothing that callers with other credentials read, so that one each costs what one alone does.
+// BenchmarkIdentify measures Call.authenticate, including the rate limit, with a cached credential: by one caller, and by one
+// caller for each processor, with the same credential or with one credential each. Authentication writes nothing that callers
+// with other credentials read, so with one credential each it costs the same as for one caller.
 func BenchmarkIdentify(b *testing.B) {
-	holders := &holders{hashes: map[string][]byte{}}
-	s, err := New(Options{Asker: holders, Secret: make([]byte, 32)})
+	credentials := &fakeCredentials{hashes: map[string][]byte{}}
+	s, err := New(Options{Asker: credentials, Secret: make([]byte, 32)})
 	if err != nil {
 		b.Fatal(err)
 	}
-	s.options.Limits.Rate, s.options.Limits.Burst = 1e9, 1e9 // buckets are kept, and never empty
+	s.options.Limits.Rate, s.options.Limits.Burst = 1e9, 1e9 // the buckets are used, and never empty
 	b.Run("alone", func(b *testing.B) {
 		defer report(b)()
-		c := holders.with(b, s, holders.issue())
+		c := credentials.with(b, s, credentials.issue())
 		for b.Loop() {
-			if err := c.identify(); err != nil {
+			if err := c.authenticate(); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -43,7 +43,7 @@ func BenchmarkIdentify(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			c := next()
 			for pb.Next() {
-				if err := c.identify(); err != nil {
+				if err := c.authenticate(); err != nil {
 					b.Error(err)
 					return
 				}
@@ -51,20 +51,19 @@ func BenchmarkIdentify(b *testing.B) {
 		})
 	}
 	b.Run("together/same", func(b *testing.B) {
-		key := holders.issue()
-		parallel(b, func() *Call { return holders.with(b, s, key) })
+		key := credentials.issue()
+		parallel(b, func() *Call { return credentials.with(b, s, key) })
 	})
 	b.Run("together/different", func(b *testing.B) {
 		keys, taken := make([]string, 1024), atomic.Int64{}
 		for i := range keys {
-			keys[i] = holders.issue()
+			keys[i] = credentials.issue()
 		}
-		parallel(b, func() *Call { return holders.with(b, s, keys[taken.Add(1)%int64(len(keys))]) })
+		parallel(b, func() *Call { return credentials.with(b, s, keys[taken.Add(1)%int64(len(keys))]) })
 	})
 }
 
-// report begins to measure what a request takes of the processors, which others may use meanwhile, and how long it
-// waits for locks.
+// report starts to measure the processor time of a request and the time that it waits for locks. end reports both.
 func report(b *testing.B) (end func()) {
 	b.ReportAllocs()
 	used, waited := processorTime(b), lockWait()
@@ -82,35 +81,35 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// lockWait is how long all goroutines have waited for mutexes so far.
+// lockWait returns the time that all goroutines have waited for mutexes so far.
 func lockWait() time.Duration {
 	sample := []gometrics.Sample{{Name: "/sync/mutex/wait/total:seconds"}}
 	gometrics.Read(sample)
 	return time.Duration(sample[0].Value.Float64() * float64(time.Second))
 }
 
-// holders are entities that know their credentials at once.
-type holders struct{ hashes map[string][]byte }
+// fakeCredentials answers for the entities of credentials, without a delay.
+type fakeCredentials struct{ hashes map[string][]byte }
 
-func (h *holders) issue() string {
+func (h *fakeCredentials) issue() string {
 	id := newID(user.KeyPrefix)
 	text, hash := NewKey(KeyStart, id)
 	h.hashes[id] = hash
 	return text
 }
 
-// with is a request whose credential is remembered.
-func (h *holders) with(b *testing.B, s *Server, key string) *Call {
+// with returns a request with a credential that is cached.
+func (h *fakeCredentials) with(b *testing.B, s *Server, key string) *Call {
 	r := httptest.NewRequest(http.MethodGet, "/v1/whoami", nil)
 	r.Header.Set("Authorization", "Bearer "+key)
 	c := &Call{Context: r.Context(), server: s, operation: &operation{}, Response: &Response{}, Request: r}
-	if err := c.identify(); err != nil {
+	if err := c.authenticate(); err != nil {
 		b.Error(err)
 	}
 	return c
 }
 
-func (h *holders) Ask(_ context.Context, c entity.Command) (proto.Message, error) {
+func (h *fakeCredentials) Ask(_ context.Context, c entity.Command) (proto.Message, error) {
 	switch c.Message.(type) {
 	case *credentialv1.DescribeCredential:
 		return &credentialv1.Credential{
@@ -122,4 +121,4 @@ func (h *holders) Ask(_ context.Context, c entity.Command) (proto.Message, error
 	return &wirev1.Done{}, nil
 }
 
-func (h *holders) Settle(context.Context, string, string) error { return nil }
+func (h *fakeCredentials) Settle(context.Context, string, string) error { return nil }

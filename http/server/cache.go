@@ -15,82 +15,83 @@ import (
 )
 
 const (
-	// freshness is how long an answer is used without asking again: within it, a change made elsewhere takes effect.
-	freshness = time.Second
-	// idleness is how long an answer that nobody wants is kept for what it carries on to the next.
-	idleness = time.Minute
-	// lookupTime bounds one question.
+	// freshTime is the time in which an entry is used without a look-up. A change on another member takes effect within it.
+	freshTime = time.Second
+	// idleTime is the time after which an unused entry is removed; until then it is retained, so that the next look-up can carry over a part of it (fetch's old).
+	idleTime = time.Minute
+	// lookupTime bounds one look-up.
 	lookupTime = 5 * time.Second
-	// strangers bounds the questions under way about keys that were not known before.
-	strangers = 256
+	// maxUnknownLookups bounds the concurrent look-ups of keys that have no entry.
+	maxUnknownLookups = 256
 )
 
-// cache remembers what entities answered for a moment. A fresh answer is found without a lock; of the requests that
-// find none, one asks. Keys that turn out unknown take a fixed amount of memory, however many a client thinks up.
+// cache holds the results of look-ups for a second. A fresh entry is read without a lock, and concurrent look-ups of one key
+// are made once. Keys that do not exist take a fixed amount of memory, regardless of how many of them clients send.
 type cache[V any] struct {
 	now func() time.Time
-	// fetch asks; old is the answer before, or zero. Unknown keys are not_found.
+	// fetch looks a key up. old is the value of the previous look-up, or the zero value. Errors: not_found for a key that
+	// does not exist, which is cached too.
 	fetch func(ctx context.Context, key string, old V) (V, error)
-	// counted tells whether a look-up was answered from memory.
-	counted func(hit bool)
-	// bound is how many answers are kept.
+	// countLookup counts a look-up; hit is true if the cache answered it.
+	countLookup func(hit bool)
+	// bound is the maximum number of entries.
 	bound int64
 
-	entries  sync.Map // string → *remembered[V]
-	size     atomic.Int64
-	swept    atomic.Int64
-	epoch    atomic.Uint64
-	flights  singleflight.Group
-	crowd    atomic.Int64
-	unknown  [1024]atomic.Pointer[miss]
-	hashSeed maphash.Seed
+	entries        sync.Map // string → *cacheEntry[V]
+	size           atomic.Int64
+	lastSweep      atomic.Int64
+	epoch          atomic.Uint64
+	flights        singleflight.Group
+	unknownLookups atomic.Int64
+	misses         [1024]atomic.Pointer[miss]
+	hashSeed       maphash.Seed
 }
 
-type remembered[V any] struct {
-	value V
-	asked time.Time
+type cacheEntry[V any] struct {
+	value     V
+	fetchedAt time.Time
 }
 
 type miss struct {
-	key   string
-	asked time.Time
-	err   error
+	key       string
+	fetchedAt time.Time
+	err       error
 }
 
 func newCache[V any](now func() time.Time, bound int64, counted func(bool),
 	fetch func(context.Context, string, V) (V, error)) *cache[V] {
-	return &cache[V]{now: now, fetch: fetch, bound: bound, counted: counted, hashSeed: maphash.MakeSeed()}
+	return &cache[V]{now: now, fetch: fetch, bound: bound, countLookup: counted, hashSeed: maphash.MakeSeed()}
 }
 
-// lookup is the answer for a key, at most a second old.
+// lookup returns the value of a key, at most freshTime old. Errors: those of fetch, unavailable.
 func (c *cache[V]) lookup(ctx context.Context, key string) (V, error) {
-	known := c.find(key)
-	if known != nil && c.now().Sub(known.asked) < freshness {
-		c.counted(true)
+	known := c.load(key)
+	if known != nil && c.now().Sub(known.fetchedAt) < freshTime {
+		c.countLookup(true)
 		return known.value, nil
 	}
-	if m := c.slot(key).Load(); m != nil && m.key == key && c.now().Sub(m.asked) < freshness {
+	if m := c.missSlot(key).Load(); m != nil && m.key == key && c.now().Sub(m.fetchedAt) < freshTime {
 		var none V
-		c.counted(true)
+		c.countLookup(true)
 		return none, m.err
 	}
-	c.counted(false)
-	return c.wait(ctx, key, known)
+	c.countLookup(false)
+	return c.join(ctx, key, known)
 }
 
-func (c *cache[V]) find(key string) *remembered[V] {
+func (c *cache[V]) load(key string) *cacheEntry[V] {
 	if found, ok := c.entries.Load(key); ok {
-		return found.(*remembered[V])
+		return found.(*cacheEntry[V])
 	}
 	return nil
 }
 
-func (c *cache[V]) slot(key string) *atomic.Pointer[miss] {
-	return &c.unknown[maphash.String(c.hashSeed, key)%uint64(len(c.unknown))]
+func (c *cache[V]) missSlot(key string) *atomic.Pointer[miss] {
+	return &c.misses[maphash.String(c.hashSeed, key)%uint64(len(c.misses))]
 }
 
-// wait joins the question under way, or asks. The question outlives the request that began it.
-func (c *cache[V]) wait(ctx context.Context, key string, known *remembered[V]) (V, error) {
+// join waits for the look-up of the key that is in flight, or starts one. The look-up goes on if ctx ends.
+func (c *cache[V]) join(ctx context.Context, key string, known *cacheEntry[V]) (V, error) {
 	var none V
 	flight := c.flights.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTime)
@@ -108,7 +109,7 @@ func (c *cache[V]) wait(ctx context.Context, key string, known *remembered[V]) (
 	}
 }
 
-func (c *cache[V]) refresh(ctx context.Context, key string, known *remembered[V]) (value V, err error) {
+func (c *cache[V]) refresh(ctx context.Context, key string, known *cacheEntry[V]) (value V, err error) {
 	defer func() {
 		if p := recover(); p != nil { // singleflight would end the process
 			err = fmt.Errorf("look-up panicked: %v", p)
@@ -118,8 +119,8 @@ func (c *cache[V]) refresh(ctx context.Context, key string, known *remembered[V]
 	if known != nil {
 		old = known.value
 	} else {
-		defer c.crowd.Add(-1)
-		if c.crowd.Add(1) > strangers {
+		defer c.unknownLookups.Add(-1)
+		if c.unknownLookups.Add(1) > maxUnknownLookups {
 			return value, ErrOverloaded
 		}
 	}
@@ -128,36 +129,36 @@ func (c *cache[V]) refresh(ctx context.Context, key string, known *remembered[V]
 	var refused *entity.Error
 	switch {
 	case err == nil:
-		c.store(key, &remembered[V]{value, asked})
+		c.store(key, &cacheEntry[V]{value, asked})
 	case errors.As(err, &refused) && refused.Code == entity.NotFound:
 		c.remove(key)
-		c.slot(key).Store(&miss{key, asked, err})
+		c.missSlot(key).Store(&miss{key, asked, err})
 	}
-	if c.epoch.Load() != epoch { // forgotten meanwhile: the answer may be from before
-		c.drop(key)
+	if c.epoch.Load() != epoch { // invalidated in the meantime: the result may be older
+		c.evict(key)
 	}
 	return value, err
 }
 
-// forget makes the next look-up ask, whatever is under way.
-func (c *cache[V]) forget(key string) {
+// invalidate removes an entry. Results of look-ups that are in flight are not stored.
+func (c *cache[V]) invalidate(key string) {
 	c.epoch.Add(1)
 	c.flights.Forget(key)
-	c.drop(key)
+	c.evict(key)
 }
 
-// forgetUnknown makes the next look-up of each key that was not known ask.
-func (c *cache[V]) forgetUnknown() {
+// invalidateMisses removes the entries of keys that did not exist. Results of look-ups in flight are not stored.
+func (c *cache[V]) invalidateMisses() {
 	c.epoch.Add(1)
-	for i := range c.unknown {
-		c.unknown[i].Store(nil)
+	for i := range c.misses {
+		c.misses[i].Store(nil)
 	}
 }
 
-func (c *cache[V]) drop(key string) {
+func (c *cache[V]) evict(key string) {
 	c.remove(key)
-	if m := c.slot(key).Load(); m != nil && m.key == key {
-		c.slot(key).CompareAndSwap(m, nil)
+	if m := c.missSlot(key).Load(); m != nil && m.key == key {
+		c.missSlot(key).CompareAndSwap(m, nil)
 	}
 }
 
@@ -167,23 +168,23 @@ func (c *cache[V]) remove(key string) {
 	}
 }
 
-func (c *cache[V]) store(key string, r *remembered[V]) {
+func (c *cache[V]) store(key string, r *cacheEntry[V]) {
 	if _, was := c.entries.Swap(key, r); !was {
 		c.size.Add(1)
 	}
-	last := c.swept.Load()
-	if c.size.Load() <= c.bound && r.asked.UnixNano()-last < int64(idleness) {
+	last := c.lastSweep.Load()
+	if c.size.Load() <= c.bound && r.fetchedAt.UnixNano()-last < int64(idleTime) {
 		return
 	}
-	if c.swept.CompareAndSwap(last, r.asked.UnixNano()) {
-		c.sweep(r.asked)
+	if c.lastSweep.CompareAndSwap(last, r.fetchedAt.UnixNano()) {
+		c.sweep(r.fetchedAt)
 	}
 }
 
-// sweep drops what is idle, and beyond the bound whatever comes first.
+// sweep removes idle entries, and arbitrary ones while there are more than bound.
 func (c *cache[V]) sweep(now time.Time) {
 	c.entries.Range(func(key, value any) bool {
-		if now.Sub(value.(*remembered[V]).asked) > idleness || c.size.Load() > c.bound {
+		if now.Sub(value.(*cacheEntry[V]).fetchedAt) > idleTime || c.size.Load() > c.bound {
 			c.remove(key.(string))
 		}
 		return true

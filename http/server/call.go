@@ -12,29 +12,29 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// Call is one request on its way through one operation, with the services of the server that a handler needs.
+// Call is a request of an operation, with the services of the server that its handler needs.
 type Call struct {
 	// Context ends when the client leaves or the operation's time is over.
 	Context  context.Context
 	Request  *http.Request
 	Response *Response
-	// Caller is nil on public operations.
+	// Caller is the authenticated credential; nil on public operations, unless TryAuthenticate set it.
 	Caller *Credential
-	// Workspace is the workspace that the path names; nil if it names none.
+	// Workspace is the workspace in the path; nil if the path has none.
 	Workspace *Workspace
 
 	server    *Server
 	operation *operation
 }
 
-// Handler carries out an operation. The client is answered with the error that it returns.
+// Handler runs an operation. The client is answered with the error that it returns.
 type Handler func(*Call) error
 
-// None is the input of operations that take none.
+// None is the input of operations without one.
 type None struct{}
 
-// Answer adapts a function from an input to an output to a handler: it decodes the request, runs the function, and encodes
-// the output as JSON with the status.
+// Answer returns a handler that decodes the request, runs the operation, and encodes its output as JSON with the status. If
+// decoding fails, the caller is authorized before the error is returned; see Withhold.
 func Answer[In, Out any](status int, decode func(*Call) (In, error), run func(*Call, In) (Out, error)) Handler {
 	return func(c *Call) error {
 		in, err := decode(c)
@@ -45,13 +45,12 @@ func Answer[In, Out any](status int, decode func(*Call) (In, error), run func(*C
 		if err != nil {
 			return err
 		}
-		c.Response.JSON(status, out)
+		c.Response.WriteJSON(status, out)
 		return nil
 	}
 }
 
-// AnswerCreated is Answer for operations that create something, which is answered with 201, unless it exists already, which
-// is answered with 200.
+// AnswerCreated is Answer for operations that create something. Its status is 201, or 200 if it existed already.
 func AnswerCreated[In, Out any](decode func(*Call) (In, error), run func(*Call, In) (out Out, created bool, err error)) Handler {
 	return func(c *Call) error {
 		in, err := decode(c)
@@ -66,13 +65,14 @@ func AnswerCreated[In, Out any](decode func(*Call) (In, error), run func(*Call, 
 		if created {
 			status = http.StatusCreated
 		}
-		c.Response.JSON(status, out)
+		c.Response.WriteJSON(status, out)
 		return nil
 	}
 }
 
-// Withhold returns err, which describes an invalid input, if the caller has the access that the operation needs; else it
-// returns the refusal of access. Valid requests are authorized by the entity that decides them, and need no second check.
+// Withhold returns err, which describes an invalid input, only to callers who have the access that the operation requires;
+// other callers get the refusal of access. Valid inputs need no such check: the entity that receives the command authorizes
+// it.
 func (c *Call) Withhold(err error) error {
 	if c.operation.inWorkspace {
 		if denied := c.Authorize(); denied != nil {
@@ -82,7 +82,7 @@ func (c *Call) Withhold(err error) error {
 	return err
 }
 
-// Variable returns a path variable as the client wrote it.
+// Variable returns a variable of the path, in the encoding of the request.
 func (c *Call) Variable(name string) string { return c.Response.variables[name] }
 
 // Ask sends a command to an entity and returns its reply. A command without a principal is sent as the caller.
@@ -94,7 +94,7 @@ func Ask[Reply proto.Message](c *Call, command entity.Command) (Reply, error) {
 	return typed[Reply](c.server.options.Asker.Ask(c.Context, command))
 }
 
-// typed converts a reply to the type that is expected of it.
+// typed converts a reply to its expected type.
 func typed[Reply proto.Message](reply proto.Message, err error) (Reply, error) {
 	var none Reply
 	if err != nil {
@@ -107,18 +107,18 @@ func typed[Reply proto.Message](reply proto.Message, err error) (Reply, error) {
 	return found, nil
 }
 
-// Settle waits until every reaction to what an entity has recorded so far is done; see Asker.
+// Settle waits until all reactions to the events that an entity has recorded so far are done; see Asker.
 func (c *Call) Settle(kind, identity string) error {
 	return c.server.options.Asker.Settle(c.Context, kind, identity)
 }
 
-// NewID makes an id of a kind; the prefix has its underscore: "ws_".
+// NewID returns a new id; prefix names its kind and ends in an underscore: "ws_".
 func (c *Call) NewID(prefix string) string { return c.server.options.NewID(prefix) }
 
-// Now returns the time by the server's clock.
+// Now returns the time of the server's clock.
 func (c *Call) Now() time.Time { return c.server.now() }
 
-// Log returns a log whose lines name the request.
+// Log returns a logger that adds the id of the request.
 func (c *Call) Log() *slog.Logger { return c.server.log.With("request", c.Response.ID) }
 
 // Link returns the public URL of a path of this server.
@@ -127,34 +127,35 @@ func (c *Call) Link(path string) string { return c.server.Link(path) }
 // PublicHost returns the host of the server's public URL.
 func (c *Call) PublicHost() string { return c.server.options.PublicURL.Host }
 
-// RequestTime returns how long an ordinary request may take.
+// RequestTime returns the time limit of ordinary requests.
 func (c *Call) RequestTime() time.Duration { return c.server.options.Limits.RequestTime }
 
-// SealCursor returns the cursor of a place in a list, bound to a Binding.
-func (c *Call) SealCursor(place string, binding []byte) string {
-	return c.server.cursors.text(place, binding)
+// SealCursor returns a cursor for a position in a list. It is encrypted and authenticated, and valid only with the same
+// binding; see Binding.
+func (c *Call) SealCursor(position string, binding []byte) string {
+	return c.server.cursors.encode(position, binding)
 }
 
-// OpenCursor returns the place that a cursor stands for. Errors: invalid_cursor if it is not bound to the Binding.
+// OpenCursor returns the position in a cursor. Errors: invalid_cursor if it was not made with this binding.
 func (c *Call) OpenCursor(text string, binding []byte) (string, error) {
-	return c.server.cursors.place(text, binding)
+	return c.server.cursors.decode(text, binding)
 }
 
-// EndCredential forgets what is remembered of a credential or grant and ends its streams. Once the credential is revoked,
-// it opens nothing on this member any more; other members notice within a second.
+// EndCredential makes this process refuse a credential or grant that was revoked, and ends its streams and transfers. Other
+// members refuse it within a second.
 func (c *Call) EndCredential(id string) { c.server.EndCredential(id) }
 
-// ForgetSlug forgets which workspace a slug names, so that the next request looks it up anew.
-func (c *Call) ForgetSlug(slug string) { c.server.workspaces.forget(slug) }
+// InvalidateSlug removes a slug from the cache, so that the next request looks it up.
+func (c *Call) InvalidateSlug(slug string) { c.server.workspaces.invalidate(slug) }
 
-// InBackground returns a call for work that continues after the answer to this one. It has no caller: commands must name
-// their principal.
+// InBackground returns a call for work that continues after the response. It has no caller: its commands must have a
+// principal.
 func (c *Call) InBackground(ctx context.Context) *Call {
 	return c.server.Background(ctx, c.Response.ID)
 }
 
-// Background returns a call for work outside any request; its commands and log lines carry id as their request. It has no
-// caller: commands must name their principal.
+// Background returns a call for work outside a request; its commands and log lines have id as their request. It has no
+// caller: its commands must have a principal.
 func (s *Server) Background(ctx context.Context, id string) *Call {
 	return &Call{Context: ctx, server: s, Response: &Response{ID: id}}
 }

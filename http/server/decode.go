@@ -16,14 +16,15 @@ import (
 // maxBody bounds JSON bodies, in bytes.
 const maxBody = 1 << 20
 
-// Nothing decodes the input of operations without one. A body that comes all the same is left unread, as generic
-// clients send empty objects; a query is refused.
+// Nothing is the decoder of operations without input. It refuses a query. It does not read the body, because generic clients
+// send empty objects.
 func Nothing(c *Call) (None, error) {
 	_, err := ParseQuery(c.Request.URL.RawQuery)
 	return None{}, err
 }
 
-// Body decodes a JSON object, strictly.
+// Body decodes a body that is a JSON object. It refuses unknown and duplicate fields, and null where the type has none.
+// Errors: invalid_request, payload_too_large, unsupported_media_type.
 func Body[In any](c *Call) (In, error) {
 	var in In
 	if _, err := ParseQuery(c.Request.URL.RawQuery); err != nil {
@@ -39,6 +40,7 @@ func Body[In any](c *Call) (In, error) {
 	return in, decodeJSON(text, &in)
 }
 
+// CheckMediaType checks that a body is application/json in UTF-8 without a content encoding. Errors: unsupported_media_type.
 func CheckMediaType(h http.Header) error {
 	refused := entity.Errorf(entity.UnsupportedMediaType, "the body must be application/json")
 	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
@@ -54,6 +56,7 @@ func CheckMediaType(h http.Header) error {
 	return nil
 }
 
+// readBody reads a body of at most maxBody bytes. Errors: payload_too_large, invalid_request if the body ends early.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	tooLarge := entity.Errorf(entity.PayloadTooLarge, "the body is larger than %d bytes", maxBody)
 	if r.ContentLength > maxBody {
@@ -70,7 +73,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return text, nil
 }
 
-// errNull refuses null for fields that have no null in their schema, where Go would see an absent field.
+// errNull refuses null for fields without null in their schema. Go would treat null like an absent field.
 var errNull = errors.New("null")
 
 var strict = json.JoinOptions(
@@ -83,6 +86,7 @@ var strict = json.JoinOptions(
 	})),
 )
 
+// decodeJSON decodes an object strictly; its errors name the field. Errors: invalid_request.
 func decodeJSON(text []byte, in any) error {
 	err := json.Unmarshal(text, in, strict)
 	var semantic *json.SemanticError
@@ -93,25 +97,19 @@ func decodeJSON(text []byte, in any) error {
 	case errors.Is(err, json.ErrUnknownName) && errors.As(err, &semantic):
 		return Invalid("unknown field %q", field(semantic.JSONPointer))
 	case errors.Is(err, jsontext.ErrDuplicateName) && errors.As(err, &syntactic):
-		return Invalid("field %q is there twice", field(syntactic.JSONPointer))
+		return Invalid("field %q occurs twice", field(syntactic.JSONPointer))
 	case errors.As(err, &semantic) && semantic.JSONPointer != "":
-		return Invalid("%s has a wrong type or range", field(semantic.JSONPointer))
+		return Invalid("%s has the wrong type or is out of range", field(semantic.JSONPointer))
 	case errors.As(err, &semantic):
 		return Invalid("the body must be a JSON object")
 	}
 	return Invalid("the body is not valid JSON")
 }
 
-// field names the place of an error, bounded: the client chose it.
-func field(place jsontext.Pointer) string {
-	name := strings.TrimPrefix(string(place), "/")
-	if len(name) > 64 {
-		return strings.ToValidUTF8(name[:64], "") + "…"
-	}
-	return name
-}
+// field returns the name of the field at a position, bounded because the client chose it.
+func field(position jsontext.Pointer) string { return clip(strings.TrimPrefix(string(position), "/")) }
 
-// Checked decodes a body and then validates it with check, which may bring its fields into a normal form.
+// Checked returns a decoder that decodes a body and then validates it with check, which may normalize its fields.
 func Checked[In any](check func(*In) error) func(*Call) (In, error) {
 	return func(c *Call) (In, error) {
 		in, err := Body[In](c)

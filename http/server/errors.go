@@ -12,7 +12,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// Statuses is the one table from code to status.
+// Statuses is the only table from error codes to HTTP statuses.
 var Statuses = map[entity.Code]int{
 	entity.InvalidRequest:       http.StatusBadRequest,
 	entity.InvalidCursor:        http.StatusBadRequest,
@@ -41,7 +41,7 @@ var Statuses = map[entity.Code]int{
 	entity.Internal:             http.StatusInternalServerError,
 }
 
-// Errors whose bytes never vary, so that what they hide stays hidden.
+// Errors that are identical for all their reasons, so that clients cannot distinguish these.
 var (
 	ErrUnauthorized  = entity.Errorf(entity.Unauthorized, "a valid credential is required")
 	ErrNotFound      = entity.Errorf(entity.NotFound, "not found")
@@ -50,13 +50,14 @@ var (
 	ErrOverloaded    = &entity.Error{Code: entity.Unavailable, Message: "the server is busy", RetryAfter: time.Second}
 )
 
-// Invalid refuses an input; the message names the field.
+// Invalid returns an invalid_request error; the message names the field.
 func Invalid(format string, args ...any) error {
 	return entity.Errorf(entity.InvalidRequest, format, args...)
 }
 
-// refusal is what the client is told of an error. Only codes of the table cross; everything else is internal.
-func refusal(err error, requestID string) *entity.Error {
+// publicError returns the part of an error that the client may see. Codes that are not in Statuses, and errors that are no
+// *entity.Error, become internal or unavailable.
+func publicError(err error, requestID string) *entity.Error {
 	var refused *entity.Error
 	switch {
 	case errors.As(err, &refused):
@@ -66,7 +67,7 @@ func refusal(err error, requestID string) *entity.Error {
 		return ErrOverloaded
 	}
 	if refused == nil || refused.Code == entity.Internal || Statuses[refused.Code] == 0 {
-		return entity.Errorf(entity.Internal, "something failed inside; the request is %s", requestID)
+		return entity.Errorf(entity.Internal, "the server failed; report the request id %s to its operators", requestID)
 	}
 	switch refused.Code {
 	case entity.NotFound:
@@ -82,12 +83,12 @@ type errorBody struct {
 	Message string      `json:"message,omitzero"`
 }
 
-// fail answers with an error. After the first byte of an answer there is nothing left to say.
+// fail answers with an error. It does nothing once the response has begun.
 func (w *Response) fail(err error) {
 	if w.status != 0 {
 		return
 	}
-	refused := refusal(err, w.ID)
+	refused := publicError(err, w.ID)
 	header := w.Header()
 	for _, entityHeader := range []string{"Content-Length", "Content-Type", "Etag", "Last-Modified"} {
 		header.Del(entityHeader)
@@ -106,22 +107,22 @@ func (w *Response) fail(err error) {
 	if refused.Code == entity.Unauthorized {
 		header["Www-Authenticate"] = w.challenges()
 	}
-	w.JSON(Statuses[refused.Code], body)
+	w.WriteJSON(Statuses[refused.Code], body)
 }
 
-// RetrySeconds rounds up, to at least one.
+// RetrySeconds returns a duration in seconds for Retry-After, rounded up, at least 1.
 func RetrySeconds(d time.Duration) string {
 	return strconv.Itoa(max(1, int((d+time.Second-1)/time.Second)))
 }
 
-// RefusedWith tells whether an error refuses with a code.
-func RefusedWith(err error, code entity.Code) bool {
+// HasCode reports whether err is an *entity.Error with a code.
+func HasCode(err error, code entity.Code) bool {
 	var refused *entity.Error
 	return errors.As(err, &refused) && refused.Code == code
 }
 
-// failure logs what a client is not told.
-func failure(err error) string {
+// internalDetail returns the text to log for an internal error, which the client does not see; "" for other errors.
+func internalDetail(err error) string {
 	var refused *entity.Error
 	if errors.As(err, &refused) && refused.Code != entity.Internal {
 		return ""

@@ -12,7 +12,7 @@ import (
 func TestOutOfDescriptorsIsUnavailable(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
 		err := fmt.Errorf("reading: %w", &fs.PathError{Op: "open", Path: "x", Err: errno})
-		if refused := refusal(err, "req_1"); refused.Code != entity.Unavailable || refused.RetryAfter == 0 {
+		if refused := publicError(err, "req_1"); refused.Code != entity.Unavailable || refused.RetryAfter == 0 {
 			t.Errorf("%v: %v", errno, refused)
 		}
 	}

@@ -24,9 +24,9 @@ func (s *Server) probes() []Route {
 	}
 }
 
-// readiness tells balancers whether to send requests here; while the server drains, not.
+// readiness tells load balancers whether to send requests to this server. It refuses while the server shuts down.
 func (s *Server) readiness(*Call, None) (healthView, error) {
-	if s.watch.closed() {
+	if s.watcher.isClosed() {
 		return healthView{}, entity.Errorf(entity.Unavailable, "the server is shutting down")
 	}
 	if err := s.options.Ready(); err != nil {

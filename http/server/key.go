@@ -13,8 +13,8 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// A key reads <start><id>_<secret>: the id of a credential or grant without the prefix of its kind, and 200 random bits. The
-// start names the kind, for people who find a key and for scanners that look for leaked secrets.
+// A key has the form <start><id>_<secret>: the id of a credential or grant without the prefix of its kind, and 200 random
+// bits in base32. The start shows people, and scanners for leaked secrets, which kind of key it is.
 const (
 	KeyStart           = user.KeyStart
 	SessionStart       = "atlses_"
@@ -22,12 +22,12 @@ const (
 	AccessTokenStart   = "atlat_"
 
 	secretBytes = 25
-	// SecretLength is the length of a secret's text, in bytes.
+	// SecretLength is the length of a secret in a key, in bytes.
 	SecretLength = 40
 )
 
-// kinds lists the kinds of keys: how a key starts, and the prefix of the ids of what it opens.
-var kinds = []struct {
+// keyKinds has the start of each kind of key, and the prefix of the ids of the credentials or grants that such keys open.
+var keyKinds = []struct {
 	start, prefix string
 	kind          wirev1.CredentialKind
 }{
@@ -39,9 +39,9 @@ var kinds = []struct {
 	{SessionStart, user.KeyPrefix, wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION},
 }
 
-// StartOf returns how keys of a kind start; "" for a kind without keys.
+// StartOf returns the start of keys of a kind; "" for a kind without keys.
 func StartOf(kind wirev1.CredentialKind) string {
-	for _, k := range kinds {
+	for _, k := range keyKinds {
 		if k.kind == kind {
 			return k.start
 		}
@@ -49,10 +49,10 @@ func StartOf(kind wirev1.CredentialKind) string {
 	return ""
 }
 
-// key is the key that a request carries, parsed.
+// key is a parsed key of a request.
 type key struct {
 	kind wirev1.CredentialKind
-	// id is the identity of a credential or a grant.
+	// id is the id of the credential or grant.
 	id, secret string
 }
 
@@ -60,35 +60,37 @@ const secretAlphabet = "abcdefghijklmnopqrstuvwxyz234567"
 
 var secretEncoding = base32.NewEncoding(secretAlphabet).WithPadding(base32.NoPadding)
 
-// NewKey is the text of a new key for an id, and what is stored of it.
+// NewKey returns a new key for the credential or grant with an id, and the SHA-256 of the key's secret, which alone is
+// stored.
 func NewKey(start, id string) (text string, hash []byte) {
 	secret, hash := NewSecret()
 	return start + id[len(id)-entity.ULIDLength:] + "_" + secret, hash
 }
 
-// NewSecret is random text, and its SHA-256, which alone is stored.
+// NewSecret returns a random secret and its SHA-256, which alone is stored.
 func NewSecret() (secret string, hash []byte) {
 	random := make([]byte, secretBytes)
-	rand.Read(random) // never fails, as its documentation has it
+	rand.Read(random) // never fails, according to its documentation
 	secret = secretEncoding.EncodeToString(random)
 	return secret, Hash(secret)
 }
 
-// DerivedSecret returns the secret that follows from a key and a text.
+// DerivedSecret returns the secret that is derived from a key and a text: the same secret for the same arguments.
 func DerivedSecret(key, text []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write(text)
 	return secretEncoding.EncodeToString(mac.Sum(nil)[:secretBytes])
 }
 
+// Hash returns the SHA-256 of a secret.
 func Hash(secret string) []byte {
 	sum := sha256.Sum256([]byte(secret))
 	return sum[:]
 }
 
-// parseKey splits what is presented.
+// parseKey parses a key of any kind. It returns false if the text is not a key.
 func parseKey(text string) (key, bool) {
-	for _, s := range kinds {
+	for _, s := range keyKinds {
 		if id, secret, ok := splitKey(s.start, text); ok {
 			return key{s.kind, s.prefix + id, secret}, true
 		}
@@ -96,7 +98,7 @@ func parseKey(text string) (key, bool) {
 	return key{}, false
 }
 
-// splitKey splits what begins with a start.
+// splitKey returns the id, without its prefix, and the secret of a key with the given start.
 func splitKey(start, text string) (id, secret string, ok bool) {
 	rest, ok := strings.CutPrefix(text, start)
 	if !ok || len(rest) != entity.ULIDLength+1+SecretLength || rest[entity.ULIDLength] != '_' {
@@ -106,12 +108,14 @@ func splitKey(start, text string) (id, secret string, ok bool) {
 	return id, secret, entity.IsULID(id) && IsSecret(secret)
 }
 
-// SplitToken takes a token of a grant apart.
+// SplitToken returns the ulid of the grant in a token, and the SHA-256 of the token's secret. ok is false if the text is not
+// a token with the given start.
 func SplitToken(start, text string) (id string, hash []byte, ok bool) {
 	id, secret, ok := splitKey(start, text)
 	return id, Hash(secret), ok
 }
 
+// IsSecret reports whether a text has only characters of secrets.
 func IsSecret(text string) bool {
 	for i := range len(text) {
 		c := text[i]
@@ -122,12 +126,13 @@ func IsSecret(text string) bool {
 	return true
 }
 
-// presentedKey is the key of a request: in the Authorization header or, without one, the browser's cookie. A session's key
-// is good in the cookie alone, so that no page can use one that it came by.
-func (c *Call) presentedKey() (key, error) {
+// readKey returns the key in the Authorization header or, if there is no such header, in the session cookie. A session's key
+// is accepted in the cookie only, so that a leaked one is of no use to scripts; a request with it must come from this site.
+// Errors: unauthorized, forbidden.
+func (c *Call) readKey() (key, error) {
 	const session = wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION
 	if _, ok := c.Request.Header["Authorization"]; ok {
-		k, ok := parseKey(authorization(c.Request, c.Response.overDrive()))
+		k, ok := parseKey(readAuthorization(c.Request, c.Response.isDriveRequest()))
 		if !ok || k.kind == session {
 			return key{}, ErrUnauthorized
 		}
@@ -141,19 +146,20 @@ func (c *Call) presentedKey() (key, error) {
 	if !ok || k.kind != session {
 		return key{}, ErrUnauthorized
 	}
-	return k, c.SameOrigin()
+	return k, c.CheckSameOrigin()
 }
 
-// SameOrigin refuses changes that another site's page has a browser send. Requests with a key of their own are nobody's
-// but their sender's, and are not held against it.
-func (c *Call) SameOrigin() error {
+// CheckSameOrigin refuses requests that change something and that a page of another site made the browser send. Requests
+// with a key in the header need no such check, because no browser adds that key by itself. Errors: forbidden.
+func (c *Call) CheckSameOrigin() error {
 	if err := c.server.crossOrigin.Check(c.Request); err != nil {
 		return entity.Errorf(entity.Forbidden, "the request comes from another site")
 	}
 	return nil
 }
 
-// CookieName has the prefix that binds a cookie to its host and to TLS, where there is TLS.
+// CookieName returns the name of the session cookie. Over TLS it has the prefix that binds the cookie to its host and to
+// TLS.
 func (s *Server) CookieName() string {
 	if s.options.PublicURL.Scheme == "https" {
 		return "__Host-atelier"
@@ -161,8 +167,9 @@ func (s *Server) CookieName() string {
 	return "atelier"
 }
 
-// authorization is the key in the header, if any; basic also admits it as the password of HTTP Basic.
-func authorization(r *http.Request, basic bool) string {
+// readAuthorization returns the key in the Authorization header, or "". If basic is true, the password of HTTP Basic is one
+// too.
+func readAuthorization(r *http.Request, basic bool) string {
 	header := r.Header["Authorization"]
 	if len(header) != 1 {
 		return ""
@@ -180,5 +187,5 @@ func authorization(r *http.Request, basic bool) string {
 	return strings.Trim(key, " ")
 }
 
-// CookieName returns the name of the cookie with a browser session's key.
+// CookieName returns the name of the session cookie.
 func (c *Call) CookieName() string { return c.server.CookieName() }

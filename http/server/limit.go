@@ -12,83 +12,85 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// Bucket is a token bucket in one word: the time at which it will be full again.
-type Bucket struct{ full atomic.Int64 }
+// Bucket is a token bucket in one word: the time at which it will be full, in nanoseconds.
+type Bucket struct{ fullAt atomic.Int64 }
 
-// Take takes one of rate tokens a second, of which burst may be saved up, or tells how long to wait for one.
-// A rate of 0 or less never refuses.
+// Take takes a token from a bucket that gains rate tokens a second and holds burst. If the bucket is empty, it takes none
+// and returns the time until the next token. A rate of 0 or less has no limit.
 func (b *Bucket) Take(now time.Time, rate, burst int) time.Duration {
 	if rate <= 0 {
 		return 0
 	}
-	return b.TakeEach(now, time.Second/time.Duration(rate), burst)
+	return b.TakeInterval(now, time.Second/time.Duration(rate), burst)
 }
 
-// TakeEach is take with the time in which one token comes. A clock that has gone back delays nobody by more than the time of
-// one token: no bucket is emptier than empty.
-func (b *Bucket) TakeEach(now time.Time, each time.Duration, burst int) time.Duration {
+// TakeInterval is Take for a bucket that gains a token each interval. If the clock is set back, the next token comes after
+// at most one interval.
+func (b *Bucket) TakeInterval(now time.Time, each time.Duration, burst int) time.Duration {
 	interval, at := int64(each), now.UnixNano()
 	for {
-		full := b.full.Load()
+		full := b.fullAt.Load()
 		room := interval * int64(max(burst, 1))
-		if full > at+room { // the clock has gone back
-			b.full.CompareAndSwap(full, at+room)
+		if full > at+room { // the clock was set back
+			b.fullAt.CompareAndSwap(full, at+room)
 			continue
 		}
 		next := max(full, at) + interval
 		if over := next - at - room; over > 0 {
 			return time.Duration(over)
 		}
-		if b.full.CompareAndSwap(full, next) {
+		if b.fullAt.CompareAndSwap(full, next) {
 			return 0
 		}
 	}
 }
 
-// Allowance is how many of something may come at once, and the time in which one more may come.
+// Allowance is the size of a token bucket, and the time in which it gains one token.
 type Allowance struct {
-	Burst int
-	Each  time.Duration
+	Burst    int
+	Interval time.Duration
 }
 
-// Buckets is a table of token buckets by key. Its memory is fixed, however many keys there are: keys whose hashes collide
-// share a bucket. The hashes differ from process to process.
+// Buckets is a table of token buckets by key. Its memory is fixed for any number of keys: keys with colliding hashes share a
+// bucket. The seed of the hash is random in each process.
 type Buckets[Key comparable] struct {
 	seed    maphash.Seed
 	buckets *[1 << 13]Bucket
 }
 
-// NewBuckets makes a table of full buckets.
+// NewBuckets returns a table of full buckets.
 func NewBuckets[Key comparable]() Buckets[Key] {
 	return Buckets[Key]{maphash.MakeSeed(), new([1 << 13]Bucket)}
 }
 
-// Take takes a token of a key, or returns how long to wait for one.
+// Take takes a token of a key, or returns the time until the next one.
 func (b Buckets[Key]) Take(now time.Time, key Key, limit Allowance) time.Duration {
-	return b.of(key).TakeEach(now, limit.Each, limit.Burst)
+	return b.bucket(key).TakeInterval(now, limit.Interval, limit.Burst)
 }
 
-// Share reports whether two keys share a bucket.
-func (b Buckets[Key]) Share(one, other Key) bool { return b.of(one) == b.of(other) }
+// SharesBucket reports whether two keys share a bucket.
+func (b Buckets[Key]) SharesBucket(one, other Key) bool { return b.bucket(one) == b.bucket(other) }
 
-func (b Buckets[Key]) of(key Key) *Bucket {
+func (b Buckets[Key]) bucket(key Key) *Bucket {
 	return &b.buckets[maphash.Comparable(b.seed, key)%uint64(len(b.buckets))]
 }
 
-// Addresses limits what comes without a known credential. Its memory is fixed, however many addresses there are: those
-// whose hashes meet share a bucket.
+// Addresses limits requests without a known credential, by the network of the client. Its memory is fixed for any number of
+// addresses: networks with colliding hashes share a bucket.
 type Addresses struct {
 	seed    maphash.Seed
 	buckets [1 << 14]Bucket
 }
 
+// NewAddresses returns a table of full buckets.
 func NewAddresses() *Addresses { return &Addresses{seed: maphash.MakeSeed()} }
 
+// Bucket returns the bucket of an address's network.
 func (a *Addresses) Bucket(address netip.Addr) *Bucket {
 	return &a.buckets[maphash.Comparable(a.seed, Network(address))%uint64(len(a.buckets))]
 }
 
-// Network is what one client is taken to hold: an IPv4 address, or an IPv6 /64.
+// Network returns the network that is counted as one client: an IPv4 address, or the /64 of an IPv6 address.
 func Network(address netip.Addr) netip.Prefix {
 	address = address.Unmap()
 	bits := 32
@@ -99,7 +101,7 @@ func Network(address netip.Addr) netip.Prefix {
 	return prefix
 }
 
-// limitAddress counts a request of nobody who is known against its address.
+// limitAddress counts a request without a known credential against the client's address. Errors: rate_limited.
 func (c *Call) limitAddress() error {
 	limits := c.server.options.Limits
 	wait := c.server.addresses.Bucket(c.Address()).Take(c.server.now(), limits.AddressRate, limits.AddressBurst)
@@ -109,36 +111,37 @@ func (c *Call) limitAddress() error {
 	return nil
 }
 
-// Address is the client's: the connection's, or what the last proxy that is not trusted said.
+// Address returns the client's address: the peer's or, behind trusted proxies, the last address of X-Forwarded-For that is
+// not a trusted proxy.
 func (c *Call) Address() netip.Addr {
 	return clientAddress(c.Request, c.server.options.TrustedProxies)
 }
 
-// maxHops bounds the proxies in a row that are believed.
+// maxHops bounds the number of trusted proxies in a row.
 const maxHops = 8
 
 func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
 	address := peer.Addr().Unmap()
 	forwarded := r.Header["X-Forwarded-For"]
-	if len(forwarded) == 0 || !within(address, trusted) {
+	if len(forwarded) == 0 || !isWithin(address, trusted) {
 		return address
 	}
-	for _, hop := range nearest(forwarded) {
+	for _, hop := range lastHops(forwarded) {
 		next, err := netip.ParseAddr(strings.TrimSpace(hop))
 		if err != nil {
 			break
 		}
-		if address = next.Unmap(); !within(address, trusted) {
+		if address = next.Unmap(); !isWithin(address, trusted) {
 			break
 		}
 	}
 	return address
 }
 
-// nearest are the last of a list, the last one first. Several lines of it are one (RFC 9110, section 5.3): of proxies in a
-// row each may add its own.
-func nearest(lines []string) (hops []string) {
+// lastHops returns the last maxHops addresses of X-Forwarded-For, the last one first. Several header lines are one list (RFC
+// 9110, section 5.3), because each proxy may add its own line.
+func lastHops(lines []string) (hops []string) {
 	for _, line := range slices.Backward(lines) {
 		for more := true; more; {
 			if len(hops) == maxHops {
@@ -154,6 +157,6 @@ func nearest(lines []string) (hops []string) {
 	return hops
 }
 
-func within(address netip.Addr, networks []netip.Prefix) bool {
+func isWithin(address netip.Addr, networks []netip.Prefix) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(address) })
 }

@@ -18,12 +18,12 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
-// maxCursor bounds a cursor's text.
+// maxCursor bounds the text of a cursor, in bytes.
 const maxCursor = 1024
 
-// cursors turns where a walk stands into opaque text and back. The text is authenticated and bound to the walk: the
-// operation, the workspace, the filters, and the caller where the items depend on the caller. Positions in a
-// workspace's activity have cursors of their own (entity/activity).
+// cursors encodes positions in lists as opaque text. The text is encrypted, authenticated and bound to the request: the
+// operation, the workspace, the filters, and the caller if the items depend on the caller. Positions in a workspace's
+// activity have cursors of their own (entity/activity).
 type cursors struct {
 	seal  cipher.AEAD
 	nonce []byte
@@ -41,6 +41,7 @@ func newCursors(secret []byte) cursors {
 	return cursors{seal, DeriveKey(secret, "http cursor nonce")}
 }
 
+// DeriveKey derives a key of 32 bytes for one purpose from the installation's secret.
 func DeriveKey(secret []byte, purpose string) []byte {
 	key, err := hkdf.Key(sha256.New, secret, nil, purpose, 32)
 	if err != nil {
@@ -49,7 +50,7 @@ func DeriveKey(secret []byte, purpose string) []byte {
 	return key
 }
 
-// Binding is what a cursor is bound to; its parts cannot run into each other.
+// Binding encodes the parts that a cursor is bound to. Different parts have different encodings.
 func Binding(parts ...string) []byte {
 	var b []byte
 	for _, part := range parts {
@@ -59,19 +60,20 @@ func Binding(parts ...string) []byte {
 	return b
 }
 
-// text is the cursor of a place in a walk. The nonce follows from both, so that no two differ under one.
-func (c cursors) text(place string, walk []byte) string {
+// encode returns the cursor of a position. The nonce is derived from the position and the binding, so that no two plaintexts
+// share one.
+func (c cursors) encode(position string, binding []byte) string {
 	mac := hmac.New(sha256.New, c.nonce)
-	mac.Write(binary.AppendUvarint(nil, uint64(len(walk))))
-	mac.Write(walk)
-	mac.Write([]byte(place))
+	mac.Write(binary.AppendUvarint(nil, uint64(len(binding))))
+	mac.Write(binding)
+	mac.Write([]byte(position))
 	nonce := mac.Sum(nil)[:c.seal.NonceSize()]
-	return base64.RawURLEncoding.EncodeToString(c.seal.Seal(nonce, nonce, []byte(place), walk))
+	return base64.RawURLEncoding.EncodeToString(c.seal.Seal(nonce, nonce, []byte(position), binding))
 }
 
-// place is what a cursor stands for. Errors: invalid_cursor.
-func (c cursors) place(text string, walk []byte) (string, error) {
-	if len(text) > maxCursor || strings.ContainsAny(text, "\r\n") { // which the decoder would pass over
+// decode returns the position in a cursor. Errors: invalid_cursor.
+func (c cursors) decode(text string, binding []byte) (string, error) {
+	if len(text) > maxCursor || strings.ContainsAny(text, "\r\n") { // the decoder would ignore these
 		return "", ErrInvalidCursor
 	}
 	sealed, err := base64.RawURLEncoding.Strict().DecodeString(text)
@@ -79,32 +81,34 @@ func (c cursors) place(text string, walk []byte) (string, error) {
 		return "", ErrInvalidCursor
 	}
 	n := c.seal.NonceSize()
-	place, err := c.seal.Open(nil, sealed[:n], sealed[n:], walk)
+	position, err := c.seal.Open(nil, sealed[:n], sealed[n:], binding)
 	if err != nil {
 		return "", ErrInvalidCursor
 	}
-	return string(place), nil
+	return string(position), nil
 }
 
-// Listing is the page of a collection that is asked for.
+// Listing is a request for a page of a list.
 type Listing struct {
-	// After is where the page before ended; empty: the page is the first.
+	// After is the position at which the previous page ended; empty for the first page.
 	After  string
 	Limit  int32
 	Search string
 }
 
-// Collection is a page as it is answered.
+// Collection is a page of a list as JSON.
 type Collection[Item any] struct {
 	Items      []Item  `json:"items"`
 	NextCursor *string `json:"nextCursor"`
 }
 
-// maxSearch bounds what members are searched for, in characters.
+// maxSearch bounds the search text, in characters.
 const maxSearch = 32
 
+// DecodePage decodes the parameters cursor and limit.
 func DecodePage(c *Call) (Listing, error) { return c.decodeListing("cursor", "limit") }
 
+// DecodeSearch decodes the parameters cursor, limit and search.
 func DecodeSearch(c *Call) (Listing, error) { return c.decodeListing("cursor", "limit", "search") }
 
 func (c *Call) decodeListing(known ...string) (Listing, error) {
@@ -123,7 +127,7 @@ func (c *Call) decodeListing(known ...string) (Listing, error) {
 	return in, q.Err
 }
 
-// binding is what a page's cursors are bound to: the operation, the workspace or else the caller, and the filter.
+// binding returns the binding of a list's cursors: the operation, the workspace or else the caller, and the search text.
 func (c *Call) binding(in Listing) []byte {
 	owner := c.Caller.Principal.GetUserId()
 	if c.Workspace != nil {
@@ -132,7 +136,7 @@ func (c *Call) binding(in Listing) []byte {
 	return Binding(c.operation.Path, owner, in.Search)
 }
 
-// Page answers with items, and a cursor of the place after them; empty: there are no more.
+// Page returns a page of items, with a cursor for the position next; empty if it is the last page.
 func Page[Item any](c *Call, in Listing, items []Item, next string) Collection[Item] {
 	found := Collection[Item]{Items: items}
 	if next != "" {
@@ -142,13 +146,13 @@ func Page[Item any](c *Call, in Listing, items []Item, next string) Collection[I
 	return found
 }
 
-// row is a message that a list has for entries.
+// row is the type of messages that a list stores.
 type row[Fields any] interface {
 	*Fields
 	proto.Message
 }
 
-// ReadList answers with a page of one of the lists of the path's workspace, or of a part of it.
+// ReadList returns a page of a list of the workspace in the path, or of an entity that the workspace owns.
 func ReadList[Item, Fields any, Row row[Fields]](
 	c *Call, kind, list string, in Listing, view func(Row) Item,
 ) (Collection[Item], error) {
@@ -158,15 +162,15 @@ func ReadList[Item, Fields any, Row row[Fields]](
 	if err != nil {
 		return Collection[Item]{}, err
 	}
-	items, err := Entries(found, view)
+	items, err := DecodeRows(found, view)
 	if err != nil {
 		return Collection[Item]{}, err
 	}
 	return Page(c, in, items, string(found.GetNext())), nil
 }
 
-// Entries are the rows of a page as they are answered.
-func Entries[Item, Fields any, Row row[Fields]](found *wirev1.Page, view func(Row) Item) ([]Item, error) {
+// DecodeRows decodes the rows of a page and converts each with view.
+func DecodeRows[Item, Fields any, Row row[Fields]](found *wirev1.Page, view func(Row) Item) ([]Item, error) {
 	items := make([]Item, len(found.GetRows()))
 	for i, bytes := range found.GetRows() {
 		entry := Row(new(Fields))
@@ -178,11 +182,12 @@ func Entries[Item, Fields any, Row row[Fields]](found *wirev1.Page, view func(Ro
 	return items, nil
 }
 
-// concurrency bounds the commands that one request has under way at a time.
+// concurrency bounds the concurrent commands of one request.
 const concurrency = 16
 
-// Each carries out n pieces of work, some of them side by side, until one fails.
-func Each(n int, work func(i int) error) error {
+// ForEach calls work with 0 to n-1, at most 16 calls at a time. It returns the first error, after all calls that began have
+// returned.
+func ForEach(n int, work func(i int) error) error {
 	var group errgroup.Group
 	group.SetLimit(concurrency)
 	for i := range n {

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// connection is what a request knows of the connection that it came over.
+// connection is the connection of a request.
 type connection struct {
 	net.Conn
-	// heads bounds the heads of the connection's requests; nil: nothing does.
+	// heads bounds the request heads of the connection; nil on the operators' listener.
 	heads *headConn
-	// over tells that the connection is one too many.
-	over bool
+	// isOverLimit reports that the connection exceeds Limits.Connections: its requests are answered 503.
+	isOverLimit bool
 }
 
 type connectionKey struct{}
@@ -29,35 +29,36 @@ func connectionOf(ctx context.Context) *connection {
 	return c
 }
 
-func (s *Server) newListening(handler http.Handler) *http.Server {
+func (s *Server) newHTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: s.options.Limits.HeaderTime,
 		IdleTimeout:       s.options.Limits.IdleTime,
-		// Renewed for each request; streams and transfers replace it as they go.
+		// net/http renews it for each request; streams and transfers replace it.
 		WriteTimeout:   s.options.Limits.RequestTime + s.options.Limits.StallTime,
 		MaxHeaderBytes: maxHead,
-		// OPTIONS * is answered as all else is.
+		// OPTIONS * is routed like every other request.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
 
-// enter sees a connection before it is counted. One beyond the limit is kept to be told so; when those become many too,
-// they are closed at once.
-func (s *Server) enter(ctx context.Context, c net.Conn) context.Context {
+// admitConnection sees a connection before it is counted. Connections beyond Limits.Connections stay open, so that their
+// requests can be answered 503; far beyond it they are closed at once.
+func (s *Server) admitConnection(ctx context.Context, c net.Conn) context.Context {
 	limit, open := int64(s.options.Limits.Connections), s.connections.Load()
 	if open >= limit+limit/8+16 {
 		c.Close()
 	}
-	of := &connection{Conn: c, over: open >= limit}
+	of := &connection{Conn: c, isOverLimit: open >= limit}
 	if heads, ok := c.(*headConn); ok {
 		of.Conn, of.heads = heads.Conn, heads
 	}
 	return context.WithValue(ctx, connectionKey{}, of)
 }
 
-func (s *Server) count(c net.Conn, state http.ConnState) {
+// countConnection counts open connections, and starts the accounting of the next head when a connection becomes idle.
+func (s *Server) countConnection(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		s.connections.Add(1)
@@ -70,11 +71,11 @@ func (s *Server) count(c net.Conn, state http.ConnState) {
 	}
 }
 
-// streamBuffer bounds what the kernel holds for a client that has stopped reading, in bytes.
+// streamBuffer bounds the kernel's buffer for a client that has stopped reading, in bytes.
 const streamBuffer = 64 << 10
 
-// forStream fits a connection to a stream.
-func (c *connection) forStream() {
+// limitWriteBuffer sets the kernel's write buffer of a connection that becomes a stream.
+func (c *connection) limitWriteBuffer() {
 	if c == nil {
 		return
 	}
@@ -83,8 +84,8 @@ func (c *connection) forStream() {
 	}
 }
 
-// deadline extends a connection's deadline while bytes move, and seldom: it is asked before each of them. So bytes have
-// seven eighths of stall at least.
+// deadline extends a deadline of a connection while bytes move. To be cheap it does so at most eight times in stall, so a
+// client has at least seven eighths of stall to move bytes.
 type deadline struct {
 	set   func(time.Time) error
 	stall time.Duration
@@ -98,22 +99,22 @@ func (d *deadline) extend() {
 	}
 }
 
-// The heads of requests arrive before anybody is known, and an unfinished head holds memory until it times out. These
-// bounds hold for the bytes on their way in; net/http parses a head only after them.
+// Bounds of request heads. A head arrives before the client is authenticated, and an unfinished one occupies memory until it
+// times out. The bounds are enforced on the arriving bytes, before net/http parses them.
 const (
-	// maxHead bounds a request's head, in bytes. net/http lets 4 KiB more pass.
+	// maxHead bounds a request's head, in bytes. net/http allows 4 KiB more.
 	maxHead = 60 << 10
-	// maxFields bounds the fields of a head: the shortest take many times their length in memory.
+	// maxFields bounds the number of fields in a head: the shortest fields take many times their length in memory.
 	maxFields = 128
-	// freeHead is the part of a head that is not charged, in bytes: each connection has a buffer of that length anyway, and
-	// ordinary heads fit into it.
+	// freeHead is the part of a head that is not charged, in bytes: each connection has a buffer of this size, and ordinary
+	// heads fit into it.
 	freeHead = 4 << 10
-	// maxHeads bounds what is charged for the unfinished heads of all connections, in bytes. Heads that fit into freeHead
-	// are read however many long ones there are.
+	// maxHeads bounds the bytes charged for the unfinished heads of all connections. Heads that fit into freeHead are read
+	// in any case.
 	maxHeads = 32 << 20
 )
 
-// Answers to heads that are not read to their end.
+// Responses to heads that exceed their bounds.
 const (
 	tooManyFields = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\n" +
 		"Connection: close\r\n\r\n431 Request Header Fields Too Large"
@@ -121,10 +122,10 @@ const (
 		"Connection: close\r\n\r\n" + `{"error":"unavailable","message":"the server is busy"}`
 )
 
-// headListener counts what the connections that it accepts take for unfinished heads.
+// headListener charges the connections that it accepts for their unfinished heads.
 type headListener struct {
 	net.Listener
-	// charged is what the unfinished heads are charged, in bytes.
+	// charged is the number of bytes charged for unfinished heads.
 	charged *atomic.Int64
 }
 
@@ -136,7 +137,7 @@ func (l headListener) Accept() (net.Conn, error) {
 	return &headConn{Conn: c, total: l.charged, inHead: true}, nil
 }
 
-// headConn is a connection whose heads are bounded while they arrive. A head begins with the connection and when the
+// headConn is a connection that bounds request heads while they arrive. A head begins with the connection, and when the
 // server waits for the next request (beginHead); it ends with its empty line, or when the request is handled (endHead).
 type headConn struct {
 	net.Conn
@@ -144,20 +145,19 @@ type headConn struct {
 
 	mu     sync.Mutex
 	inHead bool
-	// lines, length and charged are those of the head so far.
+	// lines, length and charged describe the current head.
 	lines           int
 	length, charged int64
-	// filled tells that the line under way has bytes other than its end.
-	filled bool
+	// lineHasText reports that the current line has bytes other than its end.
+	lineHasText bool
 
-	// isHolding is set between hold and release; held are the bytes written meanwhile. Only the goroutine that answers a
-	// request uses them.
+	// isHolding is set between hold and its release; held has the bytes that were written in between. Only the goroutine
+	// that answers a request uses them.
 	isHolding bool
 	held      []byte
 }
 
-// Read reads what arrives. Where a head exceeds its bounds it answers the request itself and reports the end of the
-// connection.
+// Read reads from the connection. If a head exceeds its bounds, Read answers the request itself and returns io.EOF.
 func (c *headConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if answer := c.scan(p[:n]); answer != "" {
@@ -167,7 +167,7 @@ func (c *headConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// scan follows the head that is under way, and returns the answer to one that exceeds its bounds.
+// scan follows the current head. It returns the response to a head that exceeds its bounds, or "".
 func (c *headConn) scan(arrived []byte) (answer string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,16 +179,16 @@ func (c *headConn) scan(arrived []byte) (answer string) {
 		}
 		arrived = arrived[len(line):]
 		c.length += int64(len(line))
-		c.filled = c.filled || len(bytes.TrimRight(line, "\r\n")) > 0
+		c.lineHasText = c.lineHasText || len(bytes.TrimRight(line, "\r\n")) > 0
 		if end < 0 {
 			break
 		}
-		if !c.filled && c.lines > 0 {
-			c.end()
+		if !c.lineHasText && c.lines > 0 {
+			c.release()
 			return ""
 		}
-		c.filled = false
-		if c.lines++; c.lines > maxFields+1 { // the first is the request's
+		c.lineHasText = false
+		if c.lines++; c.lines > maxFields+1 { // the first line is not a field
 			return tooManyFields
 		}
 	}
@@ -203,11 +203,11 @@ func (c *headConn) scan(arrived []byte) (answer string) {
 	return ""
 }
 
-// refuse answers and waits a moment for the client to take the answer: closing the connection while its bytes arrive could
-// take the answer away from it.
+// refuse writes a response, and then discards input for a moment: if the connection were closed while bytes arrive, the
+// client could lose the response.
 func (c *headConn) refuse(answer string) {
 	c.endHead()
-	until := time.Now().Add(lastWords)
+	until := time.Now().Add(endGrace)
 	c.SetDeadline(until)
 	if _, err := io.WriteString(c.Conn, answer); err != nil || c.CloseWrite() != nil {
 		return
@@ -220,7 +220,7 @@ const maxHeld = smallContent + 8<<10
 
 var heldBuffers = sync.Pool{New: func() any { return new([maxHeld]byte) }}
 
-// hold collects what is written until release is called, which writes it with one system call and returns the error of that.
+// hold collects the written bytes until release is called, which writes them with one system call and returns its error.
 func (c *headConn) hold() (release func() error) {
 	c.isHolding = true
 	return func() error {
@@ -229,7 +229,7 @@ func (c *headConn) hold() (release func() error) {
 	}
 }
 
-// sendHeld writes what is held.
+// sendHeld writes the held bytes.
 func (c *headConn) sendHeld() error {
 	held := c.held
 	if c.held = nil; held == nil {
@@ -258,23 +258,23 @@ func (c *headConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// beginHead is called when the server waits for the next request.
+// beginHead starts the accounting of a head, when the server waits for the next request.
 func (c *headConn) beginHead() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.end()
-	c.inHead, c.lines, c.length, c.filled = true, 0, 0, false
+	c.release()
+	c.inHead, c.lines, c.length, c.lineHasText = true, 0, 0, false
 }
 
-// endHead is called when a request is handled.
+// endHead ends it, when the request is handled.
 func (c *headConn) endHead() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.end()
+	c.release()
 }
 
-// end gives back what was charged for the head. The caller holds mu.
-func (c *headConn) end() {
+// release returns the bytes charged for the head. The caller holds mu.
+func (c *headConn) release() {
 	c.inHead = false
 	c.total.Add(-c.charged)
 	c.charged = 0
@@ -287,7 +287,7 @@ func (c *headConn) Close() error {
 
 var errHalfClose = errors.New("the connection cannot be closed in one direction")
 
-// CloseWrite closes the connection for writing; net/http does so before it drops a connection.
+// CloseWrite closes the connection for writing. net/http calls it before it drops a connection.
 func (c *headConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -295,7 +295,7 @@ func (c *headConn) CloseWrite() error {
 	return errHalfClose
 }
 
-// ReadFrom keeps the kernel's copy from file to socket within reach.
+// ReadFrom lets the kernel copy from a file to the socket.
 func (c *headConn) ReadFrom(from io.Reader) (int64, error) {
 	if to, ok := c.Conn.(io.ReaderFrom); ok {
 		return to.ReadFrom(from)

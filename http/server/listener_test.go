@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A countedConn counts the writes to a connection.
+// countedConn counts the writes to a connection.
 type countedConn struct {
 	net.Conn
 	writes *atomic.Int64
@@ -42,7 +42,7 @@ func TestReadFrom(t *testing.T) {
 				t.Fatal(err)
 			}
 			url, writes := serveContent(t, path)
-			for range 2 { // the second request finds the connection as the first has left it
+			for range 2 { // the second request uses the same connection
 				before := writes.Load()
 				response, err := http.Get(url)
 				if err != nil {
@@ -62,7 +62,7 @@ func TestReadFrom(t *testing.T) {
 
 // serveContent serves one file, and returns its URL and the number of writes to connections.
 func serveContent(t *testing.T, path string) (url string, writes *atomic.Int64) {
-	s, err := New(Options{Asker: &holders{}, Secret: make([]byte, 32)})
+	s, err := New(Options{Asker: &fakeCredentials{}, Secret: make([]byte, 32)})
 	if err != nil {
 		t.Fatal(err)
 	}

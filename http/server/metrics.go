@@ -11,10 +11,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics counts by route, method and class of status, never by id.
+// metrics counts by route, method and class of status, but never by id, which would make the number of series unbounded.
 type metrics struct {
 	requests *prometheus.CounterVec
-	// duration is of ordinary requests; transfers last as long as their content is large, and streams as long as they like.
+	// duration is for ordinary requests. Transfers and streams have histograms of their own, because their duration depends
+	// on the size of the content and on the client.
 	duration, transfers, streamed *prometheus.HistogramVec
 	lookups                       *prometheus.CounterVec
 	streams                       prometheus.Gauge
@@ -33,21 +34,21 @@ func newMetrics(r prometheus.Registerer, g prometheus.Gatherer) (*metrics, error
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: space + "requests_total", Help: "Requests answered."}, []string{"route", "method", "status"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: space + "request_duration_seconds", Help: "Time from a request's head to its answer's end, without transfers and streams.",
+			Name: space + "request_duration_seconds", Help: "Time from a request's head to the end of its response, without transfers and streams.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 3, 12)}, []string{"route", "method"}),
 		transfers: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: space + "transfer_duration_seconds", Help: "Time from the head to the answer's end of requests on drives, which grows with the content.",
+			Name: space + "transfer_duration_seconds", Help: "Time from the head to the end of the response of requests on drives; it grows with the content.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 12)}, []string{"route", "method"}),
 		streamed: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: space + "stream_duration_seconds", Help: "How long streams were open.",
 			Buckets: prometheus.ExponentialBuckets(1, 4, 8)}, []string{"route", "method"}),
 		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: space + "lookups_total", Help: "Look-ups of credentials and slugs, answered from memory or asked."},
+			Name: space + "lookups_total", Help: "Look-ups of credentials and slugs: memory is answered by the cache, asked by an entity."},
 			[]string{"kind", "result"}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: space + "streams", Help: "Open streams of file activity."}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: space + "requests_in_flight", Help: "Requests under way, streams included."}),
+			Name: space + "requests_in_flight", Help: "Requests in flight, including streams."}),
 		frames: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: space + "stream_frames_total", Help: "Frames sent over streams."}),
 		bytes: prometheus.NewCounter(prometheus.CounterOpts{
@@ -59,11 +60,11 @@ func newMetrics(r prometheus.Registerer, g prometheus.Gatherer) (*metrics, error
 		failed = errors.Join(failed, r.Register(c))
 	}
 	m.unrouted = m.meter(Route{Path: "none", Method: "other"})
-	m.credentialLookup, m.slugLookup = m.lookup("credential"), m.lookup("slug")
+	m.credentialLookup, m.slugLookup = m.newLookupCounter("credential"), m.newLookupCounter("slug")
 	return m, failed
 }
 
-func (m *metrics) lookup(kind string) func(hit bool) {
+func (m *metrics) newLookupCounter(kind string) func(hit bool) {
 	memory, asked := m.lookups.WithLabelValues(kind, "memory"), m.lookups.WithLabelValues(kind, "asked")
 	return func(hit bool) {
 		if hit {
@@ -74,8 +75,8 @@ func (m *metrics) lookup(kind string) func(hit bool) {
 	}
 }
 
-// sent counts what went over a stream.
-func (m *metrics) sent(frames []byte) {
+// countFrames counts frames that were sent over a stream.
+func (m *metrics) countFrames(frames []byte) {
 	m.frames.Add(float64(bytes.Count(frames, []byte("\n\n"))))
 	m.bytes.Add(float64(len(frames)))
 }
@@ -88,7 +89,7 @@ func (m *metrics) serve(c *Call) error {
 	return nil
 }
 
-// meter is one route's series, found once.
+// meter has the series of one route, which are looked up once.
 type meter struct {
 	classes  [6]prometheus.Counter
 	duration prometheus.Observer

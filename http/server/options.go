@@ -16,56 +16,59 @@ import (
 // Options configures a Server. Asker and Secret are required.
 type Options struct {
 	Asker Asker
-	// Secret is the installation's: 32 bytes, the same on every member of a cluster.
+	// Secret is the installation's secret: 32 bytes, the same on every member of a cluster.
 	Secret []byte
 	Log    *slog.Logger
-	// Registerer registers the metrics; /metrics shows those of Gatherer. A registry is both.
+	// Registerer registers the metrics, and /metrics exports those of Gatherer. A prometheus.Registry is both.
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer
-	// Ready returns why requests cannot be answered; nil if they can.
+	// Ready returns nil if requests can be answered, or else the reason why they cannot.
 	Ready func() error
-	// NewID makes an id of a kind; the prefix has its underscore: "ws_".
+	// NewID returns a new id; prefix names its kind and ends in an underscore: "ws_".
 	NewID func(prefix string) string
 	Clock func() time.Time
-	// StreamSegment is how long a stream lasts, ± 20 %.
+	// StreamSegment is the duration of a stream, ± 20 %, after which the client reconnects.
 	StreamSegment time.Duration
-	// Heartbeat is the time between the comments of an idle stream.
+	// Heartbeat is the time between the comments on an idle stream.
 	Heartbeat time.Duration
-	// PublicURL is the address by which clients reach the server, without a path: "https://atelier.example.com". Links and
-	// cookies depend on it.
+	// PublicURL is the address of the server for clients, without a path: "https://atelier.example.com". Links and cookies
+	// depend on it.
 	PublicURL *url.URL
-	// TrustedProxies are believed what X-Forwarded-For says about their clients.
+	// TrustedProxies are the networks of trusted proxies; X-Forwarded-For is ignored from all other peers.
 	TrustedProxies []netip.Prefix
 	Limits         Limits
 }
 
-// Limits bounds what clients can take. 0 stands for the default.
+// Limits bounds the resources that clients can take. 0 stands for the default.
 type Limits struct {
-	// Connections, beyond which requests are answered 503. The default leaves room beside as many streams as there
-	// may be. What their requests' heads take together has a bound of its own (heads.go).
+	// Connections is the number of open connections beyond which requests are answered 503. The default leaves room for
+	// other connections beside the maximum number of streams. Unfinished heads have a limit of their own; see listener.go.
 	Connections int
-	// Requests under way, streams apart, beyond which more are answered 503. Those without a credential may be a quarter.
+	// Requests is the number of requests in flight, without streams, beyond which more are answered 503. Requests without a
+	// credential can take a quarter of it.
 	Requests int
-	// Streams open at a time, beyond which more are answered 503.
+	// Streams is the number of open streams beyond which more are answered 503.
 	Streams int
-	// CredentialStreams open at a time with one credential, beyond which more are answered 429.
+	// CredentialStreams is the number of open streams with one credential beyond which more are answered 429.
 	CredentialStreams int
-	// Rate of requests a second with one credential, of which Burst may be saved up; beyond it 429. Negative: none.
+	// Rate is the number of requests a second with one credential, of which Burst can be saved up, beyond which more are
+	// answered 429. Negative: no limit.
 	Rate, Burst int
-	// AddressRate of requests a second from one address to what is public, or with keys that are not known, of which
-	// AddressBurst may be saved up; beyond it 429. Negative: none.
+	// AddressRate is the number of requests a second from one address to public operations or with unknown keys, of which
+	// AddressBurst can be saved up, beyond which more are answered 429. Negative: no limit.
 	AddressRate, AddressBurst int
-	// Workspaces that a person may have created and not deleted; creating more is answered 409. Negative: any number.
+	// Workspaces is the number of workspaces that a person may have created and not deleted, beyond which creating one is
+	// answered 409. Negative: no limit.
 	Workspaces int
-	// RequestTime bounds an ordinary request.
+	// RequestTime bounds the duration of an ordinary request.
 	RequestTime time.Duration
-	// StallTime is how long a transfer or a stream may go without moving a byte.
+	// StallTime is the time after which a transfer or a stream that moves no byte ends.
 	StallTime time.Duration
-	// HeaderTime bounds the arrival of a request's head, IdleTime the wait for the next request.
+	// HeaderTime bounds the time in which a request's head arrives, IdleTime the time between two requests of a connection.
 	HeaderTime, IdleTime time.Duration
 }
 
-func (o Options) complete() (Options, error) {
+func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.Asker == nil:
 		return o, errors.New("http: Asker is required")
@@ -96,39 +99,39 @@ func (o Options) complete() (Options, error) {
 	if o.PublicURL == nil {
 		o.PublicURL = &url.URL{Scheme: "http", Host: "localhost:8080"}
 	}
-	orDefault(&o.StreamSegment, 15*time.Minute)
-	orDefault(&o.Heartbeat, 15*time.Second)
-	o.Limits.complete()
+	setDefault(&o.StreamSegment, 15*time.Minute)
+	setDefault(&o.Heartbeat, 15*time.Second)
+	o.Limits.setDefaults()
 	return o, nil
 }
 
-// DefaultConnections are the Connections of Limits that leave them out.
+// DefaultConnections is the default of Limits.Connections.
 const DefaultConnections = 12_000
 
-func (l *Limits) complete() {
-	orDefault(&l.Connections, DefaultConnections)
-	orDefault(&l.Requests, 4096)
-	orDefault(&l.Streams, 10_000)
-	orDefault(&l.CredentialStreams, 5000)
-	orDefault(&l.Rate, 5000)
-	orDefault(&l.Burst, 2*max(l.Rate, 0))
-	orDefault(&l.AddressRate, 50)
-	orDefault(&l.AddressBurst, 20*max(l.AddressRate, 0))
-	orDefault(&l.Workspaces, 1000)
-	orDefault(&l.RequestTime, 30*time.Second)
-	orDefault(&l.StallTime, time.Minute)
-	orDefault(&l.HeaderTime, 10*time.Second)
-	orDefault(&l.IdleTime, 2*time.Minute)
+func (l *Limits) setDefaults() {
+	setDefault(&l.Connections, DefaultConnections)
+	setDefault(&l.Requests, 4096)
+	setDefault(&l.Streams, 10_000)
+	setDefault(&l.CredentialStreams, 5000)
+	setDefault(&l.Rate, 5000)
+	setDefault(&l.Burst, 2*max(l.Rate, 0))
+	setDefault(&l.AddressRate, 50)
+	setDefault(&l.AddressBurst, 20*max(l.AddressRate, 0))
+	setDefault(&l.Workspaces, 1000)
+	setDefault(&l.RequestTime, 30*time.Second)
+	setDefault(&l.StallTime, time.Minute)
+	setDefault(&l.HeaderTime, 10*time.Second)
+	setDefault(&l.IdleTime, 2*time.Minute)
 }
 
-func orDefault[T comparable](value *T, or T) {
+func setDefault[T comparable](value *T, or T) {
 	var zero T
 	if *value == zero {
 		*value = or
 	}
 }
 
-// newID makes a lower-case ULID from the system's random source, without a lock between callers.
+// newID returns a new id: a lower-case ULID from the system's random source, which needs no lock between callers.
 func newID(prefix string) string {
 	var entropy [10]byte
 	rand.Read(entropy[:])

@@ -10,7 +10,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// Query is a request's parameters. The first thing wrong with one stays in err, so that a decoder reads as a list.
+// Query has the query parameters of a request. Err is the first error of any method, so that a decoder reads like a list.
 type Query struct {
 	pairs []pair
 	Err   error
@@ -18,7 +18,8 @@ type Query struct {
 
 type pair struct{ name, value string }
 
-// ParseQuery reads the parameters that an operation knows; a name that ends in * may be repeated.
+// ParseQuery parses a query. known are the operation's parameters; a name that ends in * may be repeated. Errors:
+// invalid_request.
 func ParseQuery(raw string, known ...string) (*Query, error) {
 	q := &Query{}
 	for raw != "" {
@@ -50,11 +51,12 @@ func ParseQuery(raw string, known ...string) (*Query, error) {
 func unescape(text string) (string, error) {
 	text, err := url.QueryUnescape(text)
 	if err != nil || !utf8.ValidString(text) {
-		return "", Invalid("the query is malformed")
+		return "", Invalid("the query is malformed: it must be percent-encoded UTF-8")
 	}
 	return text, nil
 }
 
+// clip returns a name that the client chose, bounded for an error message.
 func clip(name string) string {
 	if len(name) > 64 {
 		return strings.ToValidUTF8(name[:64], "") + "…"
@@ -62,10 +64,12 @@ func clip(name string) string {
 	return name
 }
 
+// Has reports whether the query has a parameter.
 func (q *Query) Has(name string) bool {
 	return slices.ContainsFunc(q.pairs, func(p pair) bool { return p.name == name })
 }
 
+// Text returns a parameter; "" if it is absent.
 func (q *Query) Text(name string) string {
 	for _, p := range q.pairs {
 		if p.name == name {
@@ -75,6 +79,7 @@ func (q *Query) Text(name string) string {
 	return ""
 }
 
+// All returns the values of a repeated parameter.
 func (q *Query) All(name string) []string {
 	var values []string
 	for _, p := range q.pairs {
@@ -85,13 +90,14 @@ func (q *Query) All(name string) []string {
 	return values
 }
 
+// Fail sets Err, unless it is set already.
 func (q *Query) Fail(err error) {
 	if q.Err == nil {
 		q.Err = err
 	}
 }
 
-// Limit is the length of a page.
+// Limit returns the parameter limit, the number of items of a page: 1 to 100, by default 50.
 func (q *Query) Limit() int32 {
 	if !q.Has("limit") {
 		return 50
@@ -104,7 +110,7 @@ func (q *Query) Limit() int32 {
 	return int32(n)
 }
 
-// Flag is a parameter that is 0 or 1.
+// Flag returns a parameter that is 0 or 1; absent is its default.
 func (q *Query) Flag(name string, absent bool) bool {
 	if !q.Has(name) {
 		return absent
@@ -116,7 +122,7 @@ func (q *Query) Flag(name string, absent bool) bool {
 	return value == "1"
 }
 
-// Choice is a parameter with listed values, of which the first is the default.
+// Choice returns a parameter that has one of the given values, of which the first is the default.
 func (q *Query) Choice(name string, values ...string) string {
 	if !q.Has(name) {
 		return values[0]
@@ -128,7 +134,7 @@ func (q *Query) Choice(name string, values ...string) string {
 	return value
 }
 
-// Path is a parameter that names a place on the drive.
+// Path returns a required parameter that is a path on the drive.
 func (q *Query) Path(name string) string {
 	path := q.Text(name)
 	if !q.Has(name) {
@@ -139,7 +145,7 @@ func (q *Query) Path(name string) string {
 	return path
 }
 
-// Cursor applies a decoder to the cursor, where there is one.
+// Cursor calls decode with the cursor, if there is one and no parameter before it was invalid.
 func (q *Query) Cursor(decode func(string) error) {
 	if !q.Has("cursor") || q.Err != nil {
 		return
@@ -149,7 +155,7 @@ func (q *Query) Cursor(decode func(string) error) {
 	}
 }
 
-// CheckPath holds a value against the rules of drive paths and names the parameter that broke them.
+// CheckPath checks a path on the drive; its error names the parameter. Errors: invalid_request.
 func CheckPath(name, path string) error {
 	if err := entity.CheckPath(path); err != nil {
 		return Invalid("%s%s", name, strings.TrimPrefix(err.Message, "path"))
@@ -157,5 +163,5 @@ func CheckPath(name, path string) error {
 	return nil
 }
 
-// EntryName tells whether a valid path has one segment.
-func EntryName(path string) bool { return path != "" && !strings.Contains(path, "/") }
+// IsEntryName reports whether a valid path has exactly one segment.
+func IsEntryName(path string) bool { return path != "" && !strings.Contains(path, "/") }

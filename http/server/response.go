@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Response is the answer under way, and what its end is measured and logged by.
+// Response is the response to a request, and has the data with which the end of the request is measured and logged.
 type Response struct {
 	http.ResponseWriter
 	Request *http.Request
@@ -23,22 +23,23 @@ type Response struct {
 	started   time.Time
 	operation *operation
 	caller    *Credential
-	// workspace is set where the path names one that exists.
+	// workspace is nil if the path names no workspace that exists.
 	workspace *Workspace
 	status    int
 	bytes     int64
-	Failed    error
+	Err       error
 	// metadata is the public URL of ResourceMetadataPath.
 	metadata string
-	// variables are those of the path.
+	// variables has the variables of the path.
 	variables map[string]string
-	// pace, where set, extends the connection's write deadline before each write; its error ends the answer.
+	// pace, if it is set, is called before each write and extends the write deadline; its error ends the response.
 	pace func() error
 }
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *Response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// WriteHeader implements http.ResponseWriter.
 func (w *Response) WriteHeader(status int) {
 	if w.status == 0 && status >= http.StatusBadRequest {
 		w.drain()
@@ -49,12 +50,12 @@ func (w *Response) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// maxDrain bounds the part of a refused request's body that is read before the answer, in bytes.
+// maxDrain bounds the part of a refused request's body that is read before the response, in bytes.
 const maxDrain = 64 << 20
 
 // drain reads the rest of the body of a request that is refused early, such as an upload with an invalid key. Otherwise the
 // server would close the connection while the client still sends, and proxies would answer 502 in place of the refusal. The
-// body's deadline bounds how long that takes. Behind a longer body the connection is closed.
+// read deadline of the body bounds the time. After a longer body the connection is closed.
 func (w *Response) drain() {
 	length := w.Request.ContentLength
 	if length == 0 || length > maxDrain || w.Request.Header["Expect"] != nil { // without 100 Continue the client sends none
@@ -63,12 +64,13 @@ func (w *Response) drain() {
 	io.CopyN(io.Discard, w.body, maxDrain)
 }
 
+// Write implements http.ResponseWriter. It writes at most maxWrite bytes at a time.
 func (w *Response) Write(b []byte) (total int, err error) {
 	for {
-		if err := w.begin(); err != nil {
+		if err := w.beginWrite(); err != nil {
 			return total, err
 		}
-		n, err := w.ResponseWriter.Write(b[:min(len(b), piece)])
+		n, err := w.ResponseWriter.Write(b[:min(len(b), maxWrite)])
 		total, w.bytes = total+n, w.bytes+int64(n)
 		if b = b[n:]; err != nil || len(b) == 0 {
 			return total, err
@@ -76,7 +78,8 @@ func (w *Response) Write(b []byte) (total int, err error) {
 	}
 }
 
-func (w *Response) begin() error {
+// beginWrite prepares a write: it calls pace and notes that the response has begun.
+func (w *Response) beginWrite() error {
 	if w.pace != nil {
 		if err := w.pace(); err != nil {
 			return err
@@ -88,9 +91,9 @@ func (w *Response) begin() error {
 	return nil
 }
 
-// piece bounds what is written between two looks at the write deadline: the slowest client that is waited for takes one
-// in Limits.StallTime.
-const piece = 256 << 10
+// maxWrite bounds the bytes that are written before the deadline is extended again. The slowest client that is not cut off
+// reads maxWrite bytes in Limits.StallTime.
+const maxWrite = 256 << 10
 
 // smallContent is the length in bytes up to which content is read into memory and sent by one system call, which costs less
 // than the kernel's copy.
@@ -119,7 +122,8 @@ func (w *Response) readWhole(src *io.LimitedReader) (int64, error) {
 	return int64(written), errors.Join(failed, err)
 }
 
-// ReadFrom keeps the kernel's file-to-socket copy within reach.
+// ReadFrom sends small content with one write (readWhole). It lets the kernel copy larger content from a file to the socket, at
+// most maxWrite bytes at a time.
 func (w *Response) ReadFrom(src io.Reader) (int64, error) {
 	if small, ok := src.(*io.LimitedReader); ok && small.N <= smallContent {
 		return w.readWhole(small)
@@ -131,12 +135,12 @@ func (w *Response) ReadFrom(src io.Reader) (int64, error) {
 	var total int64
 	limited, _ := src.(*io.LimitedReader)
 	for {
-		if err := w.begin(); err != nil {
+		if err := w.beginWrite(); err != nil {
 			return total, err
 		}
-		part := &io.LimitedReader{R: src, N: piece}
+		part := &io.LimitedReader{R: src, N: maxWrite}
 		if limited != nil { // a limit inside a limit would hide the file
-			part = &io.LimitedReader{R: limited.R, N: min(limited.N, piece)}
+			part = &io.LimitedReader{R: limited.R, N: min(limited.N, maxWrite)}
 		}
 		want := part.N
 		n, err := to.ReadFrom(part)
@@ -150,8 +154,9 @@ func (w *Response) ReadFrom(src io.Reader) (int64, error) {
 	}
 }
 
+// Flush implements http.Flusher.
 func (w *Response) Flush() {
-	if w.begin() != nil {
+	if w.beginWrite() != nil {
 		return
 	}
 	if f, ok := w.ResponseWriter.(http.Flusher); ok {
@@ -159,39 +164,40 @@ func (w *Response) Flush() {
 	}
 }
 
-// Hijack is refused: a connection that left the server would leave its limits.
+// Hijack always fails: a connection that leaves the server would escape its limits.
 func (w *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return nil, nil, http.ErrNotSupported
 }
 
-// ExtendWrites extends the connection's write deadline as long as bytes of the answer leave, for answers of any length.
+// ExtendWrites extends the write deadline as long as the client reads, for responses that may be long.
 func (c *Call) ExtendWrites() {
 	control := http.NewResponseController(c.Response.ResponseWriter)
 	leaving := &deadline{set: control.SetWriteDeadline, stall: c.server.options.Limits.StallTime}
 	c.Response.pace = func() error { leaving.extend(); return nil }
 }
 
-// AbortAfterFirstByte returns err if it can still be answered. After the first byte of the answer it breaks the connection
-// off instead, so that the client does not take the answer for whole.
+// AbortAfterFirstByte returns err if the response has not begun. Otherwise it aborts the connection, so that the client does
+// not take the truncated response for complete.
 func (c *Call) AbortAfterFirstByte(err error) error {
 	if err == nil || c.Response.status == 0 {
 		return err
 	}
-	c.Response.Failed = err
+	c.Response.Err = err
 	panic(http.ErrAbortHandler)
 }
 
-// Verbatim is an answer that is JSON already, in pieces.
-type Verbatim [][]byte
+// RawJSON is a response that is encoded already, in parts.
+type RawJSON [][]byte
 
-func (w *Response) JSON(status int, answer any) {
-	parts, ok := answer.(Verbatim)
+// WriteJSON answers with a status and a value encoded as JSON. It panics if the value cannot be encoded.
+func (w *Response) WriteJSON(status int, answer any) {
+	parts, ok := answer.(RawJSON)
 	if !ok {
 		body, err := json.Marshal(answer)
 		if err != nil {
 			panic(err)
 		}
-		parts = Verbatim{body}
+		parts = RawJSON{body}
 	}
 	size := 0
 	for _, part := range parts {

@@ -13,21 +13,22 @@ import (
 // Route is a row of the table of operations.
 type Route struct {
 	Method string
-	// Path may have variables in braces, of one segment each; only the drive's path continues over slashes.
+	// Path may have variables in braces, of one segment each. Only the path of a drive's entry has several segments.
 	Path  string
 	Scope Scope
-	// Idempotent operations may be repeated: a repeated request has the same effect and the same answer.
+	// Idempotent operations have the same effect and the same response if they are repeated.
 	Idempotent bool
 	Summary    string
 	Handler    Handler
 	Timing     Timing
-	// ChangesSuspended operations may change a suspended workspace, which accepts no other changes.
+	// ChangesSuspended operations may change a suspended workspace; all others that change one are refused then.
 	ChangesSuspended bool
-	// Refuse answers a refusal; nil: the refusal is answered as JSON.
+	// Refuse answers with an error; nil: as JSON.
 	Refuse func(w *Response, refused *entity.Error)
 }
 
-// Scope names the access that an operation requires, in the words of the specification.
+// Scope names the access that an operation requires, as the specification writes it. The package comment describes how it is
+// enforced.
 type Scope string
 
 // The scopes of the specification. Operations with ScopePublic need no credential and are limited by the address of the
@@ -50,7 +51,8 @@ const (
 	capabilityPrefix = "ws:{workspaceSlug}:"
 )
 
-// need returns the access that the scope requires in the workspace of the path; ok is false if the path names none.
+// need returns the access that the scope requires in the workspace of the path; ok is false if the scope concerns no
+// workspace.
 func (s Scope) need() (need entity.Need, ok bool) {
 	if s == ScopeMember {
 		return need, true
@@ -63,7 +65,7 @@ func (s Scope) need() (need entity.Need, ok bool) {
 	return need, len(need.Any) > 0
 }
 
-// RequiredCapabilities returns the capabilities that some operation of a table requires, each once, sorted.
+// RequiredCapabilities returns the capabilities that the operations of a table require, each once, sorted.
 func RequiredCapabilities(table []Route) []string {
 	var required []string
 	for _, r := range table {
@@ -74,7 +76,7 @@ func RequiredCapabilities(table []Route) []string {
 	return slices.Compact(required)
 }
 
-// Timing says how long an operation may take, and against which limit it counts.
+// Timing is the time limit of an operation, and the limit on concurrent requests that it counts against.
 type Timing int
 
 const (
@@ -136,7 +138,7 @@ func (s *Server) newRouter(table []Route) *mux.Router {
 				w.(*Response).fail(entity.Errorf(entity.MethodNotAllowed, "the method is not allowed here"))
 				return
 			}
-			s.operate(op, w.(*Response), r)
+			s.runOperation(op, w.(*Response), r)
 		})
 	}
 	return router

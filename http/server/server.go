@@ -1,20 +1,68 @@
 // Package server is the core of the HTTP API: it takes a request from the network to the handler of its operation.
 //
-// A request passes, in this order:
+// A request passes these steps, in this order:
 //
-//	listener.go      the limits on connections and on unfinished heads
-//	server.go        the request's id, panics, metrics, the access log
-//	route.go         path and method: 404 and 405
-//	authenticate.go  the credential: 401; its rate: 429
-//	access.go        the scope: 404 for a caller who is no member, 403 for a member who lacks the capability
-//	call.go          the input: 400, 413, 415; then the command to the entity and the encoding of its reply
+//	listener.go      limits on connections and on unfinished request heads: 431, 503
+//	server.go        handle: request id, recovery from panics, metrics; access_log.go: the access log
+//	route.go         newRouter: path and method: 404 and 405
+//	server.go        runOperation: limits on concurrent requests: 503
+//	access.go        Call.admit: the credential: 401; its rate: 429; the workspace in the path: 404
+//	call.go          Answer: decodes the input: 400, 413, 415; sends the command; encodes the reply
 //
-// so that a caller without access learns nothing of what validates. Entities refuse the commands that are sent to them: an
-// *entity.Error becomes the answer, with the status that one table (errors.go) gives its code.
+// The packages beside this one provide the routes and their handlers, one type for each resource. A handler is a function
+// from an input to an output, which Answer adapts. Two kinds of operations last longer and have functions of their own:
+// StreamTo for streams of server-sent events, and TransferTo for requests on a drive, which may have bodies of any size.
 //
-// The packages beside this one provide the handlers, one type a resource, and the routes to them. Handlers are functions
-// from an input to an output, which Answer adapts. Two kinds of operations have functions of their own: StreamTo for streams
-// of server-sent events, which last, and TransferTo for requests on a drive, whose bodies have no bound.
+// # Authorization
+//
+// Route.Scope names the access that an operation requires, and there is one way in which it is enforced:
+//
+//  1. Call.admit checks everything that needs no workspace: whether the credential is valid, and whether it belongs to a
+//     person if the scope is ScopeHuman. It also resolves the slug in the path.
+//  2. If the operation sends a command to the workspace, or to an entity that the workspace owns, the rules of that
+//     entity authorize it, in order with changes of roles. The handler adds nothing.
+//  3. If the operation sends no such command, its handler calls Call.Authorize, which asks the workspace whether the
+//     caller has what Route.Scope requires.
+//  4. If the input is invalid, no command is sent. Answer passes the error through Call.Withhold, which authorizes the
+//     caller first: callers without access get the refusal of access and learn nothing from validation.
+//  5. Streams and transfers outlast the first check. The watcher (watch.go) revalidates their access twice a second and
+//     ends them. Right before a change of a drive is decided, Call.Reauthenticate verifies the credential once more, and the
+//     rules of the workspace authorize the command; Call.Authorize does so for changes that no command decides.
+//
+// A workspace answers not_found to callers who are not members, and forbidden to members who lack the capability. Entities
+// return an *entity.Error, which becomes the response with the status of its code in Statuses (errors.go).
+//
+// # Streams
+//
+// A stream of file activity passes these steps:
+//
+//  1. api.fileActivity.stream decodes the position from which the client wants events: the Last-Event-ID header or a
+//     cursor.
+//  2. Call.StreamTo admits the stream, within the limits for the node and for the credential (watcher.addStream).
+//  3. The function that the handler passes to StreamTo calls api.Streams.Subscribe, which package actors implements (see
+//     "The way of an activity stream" there). The workspace authorizes the subscription, and the connection is registered
+//     before history is read, so that no event falls between history and live events.
+//  4. sink.open sends the response head, the retry time and, while the stream is idle, heartbeats.
+//  5. The follow function that Subscribe returned sends the frames: the rows after the client's position from the
+//     journal, then live ones from the workspace's ring. If the client is so slow that the ring has overwritten its
+//     position, the stream falls back to the journal until it has caught up, and loses nothing.
+//  6. The stream ends when the segment is over (Options.StreamSegment), the client leaves, a write takes longer than
+//     Limits.StallTime, the access ends (step 5 above) or the server shuts down. The client reconnects with Last-Event-ID.
+//
+// # Uploads
+//
+// An upload passes these steps:
+//
+//  1. Call.admit, as every request. Response.limitBody bounds the time for a body that no handler reads.
+//  2. api.drive.serve authorizes the caller (Call.FetchAuthorization) and calls Call.TransferTo.
+//  3. TransferTo registers the request with the watcher and wraps its body: transferBody extends the read deadline as
+//     bytes arrive (traffic).
+//  4. api.Drive.ServeDrive, which package webdav implements, stages the body in a temporary file, calls
+//     Call.Reauthenticate, and has the drive apply the change: an intent, which the workspace authorizes, one rename and
+//     the activity row (see package drive).
+//  5. If the access ends before that, watcher.check cancels the context with the refusal as its cause, and traffic.cutOff
+//     ends the body. ServeDrive returns the refusal, and the caller gets it as the response.
+//  6. Once the body has been read, traffic.endBody removes the read deadline: the drive may take its own time.
 package server
 
 import (
@@ -36,15 +84,16 @@ import (
 
 // Asker sends commands to entities.
 type Asker interface {
-	// Ask sends a command to the entity that it names, wherever it lives, and returns its reply. Refusals are
-	// *entity.Error; a reply that changed something is durable.
+	// Ask sends a command to the entity that it names, on whichever member of the cluster the entity is, and returns its
+	// reply. A reply that reports a change is sent after the change is durable. Errors: *entity.Error if the entity refuses
+	// the command.
 	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
-	// Settle waits until every reaction to what the entity has recorded so far is done. What follows from those reactions
-	// for other entities is settled in turn. Errors: unavailable if the entity's reactions are parked.
+	// Settle waits until all reactions to the events that the entity has recorded so far are done. It does not wait for the
+	// reactions of the other entities that these change. Errors: unavailable if the entity's reactions are parked.
 	Settle(ctx context.Context, kind, identity string) error
 }
 
-// Server answers requests by the tables of routes that Mount gives it.
+// Server serves the routes that Mount sets.
 type Server struct {
 	options       Options
 	now           func() time.Time
@@ -55,29 +104,29 @@ type Server struct {
 	authenticator *authenticator
 	workspaces    *cache[*Workspace]
 	cursors       cursors
-	watch         *watch
-	// routes are served on the public listener, operatorRoutes on the operators'.
+	watcher       *watcher
+	// routes is the table of the public listener, operatorRoutes the table of the operators' listener.
 	routes, operatorRoutes []Route
 	router, operatorRouter *mux.Router
 	// metadata is the public URL of ResourceMetadataPath.
 	metadata string
-	// requests counts the requests under way, publicRequests those of them on public operations.
+	// requests counts the requests in flight without streams, publicRequests those of them that need no credential.
 	requests, publicRequests atomic.Int64
 	connections              atomic.Int64
-	// heads is what unfinished heads are charged, in bytes.
-	heads         atomic.Int64
-	listening     *http.Server
-	administering *http.Server
+	// heads is the number of bytes charged for unfinished request heads; see headConn.
+	heads          atomic.Int64
+	publicServer   *http.Server
+	operatorServer *http.Server
 }
 
-// New makes a server. Mount must give it its routes before the first request.
+// New returns a server. Mount must be called before the first request. Errors: a required option is missing or invalid.
 func New(o Options) (*Server, error) {
-	o, err := o.complete()
+	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{options: o, now: o.Clock, log: o.Log, cursors: newCursors(o.Secret), addresses: NewAddresses(), crossOrigin: http.NewCrossOriginProtection()}
-	// Behind a proxy the host of a request may differ from the host that the browser asked for.
+	// Behind a proxy the host of a request may differ from the host of the page that the browser shows.
 	if err = s.crossOrigin.AddTrustedOrigin(o.PublicURL.Scheme + "://" + o.PublicURL.Host); err != nil {
 		return nil, err
 	}
@@ -86,14 +135,15 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.authenticator = newAuthenticator(o.Asker, o.Clock, strings.TrimSuffix(o.PublicURL.String(), "/"), s.metrics.credentialLookup)
-	s.workspaces = newCache(o.Clock, knownSlugs, s.metrics.slugLookup, s.resolveSlug)
-	s.watch = newWatch(s.authenticator, o.Limits, s.metrics.streams)
-	s.listening, s.administering = s.newListening(s), s.newListening(s.Admin())
-	s.listening.ConnContext, s.listening.ConnState = s.enter, s.count // operators connect however many clients there are
+	s.workspaces = newCache(o.Clock, maxSlugs, s.metrics.slugLookup, s.resolveSlug)
+	s.watcher = newWatcher(s.authenticator, o.Limits, s.metrics.streams)
+	s.publicServer, s.operatorServer = s.newHTTPServer(s), s.newHTTPServer(s.Admin())
+	// Operators have no such limit, so that they can connect while clients hold every connection.
+	s.publicServer.ConnContext, s.publicServer.ConnState = s.admitConnection, s.countConnection
 	return s, nil
 }
 
-// Mount sets the routes of the public listener and of the operators'.
+// Mount sets the routes of the public listener and of the operators' listener, and adds the probes.
 func (s *Server) Mount(routes, operatorRoutes []Route) {
 	s.routes = append(routes, s.probes()...)
 	s.operatorRoutes = operatorRoutes
@@ -103,47 +153,49 @@ func (s *Server) Mount(routes, operatorRoutes []Route) {
 // Routes returns the table of the public listener.
 func (s *Server) Routes() []Route { return s.routes }
 
-// Options returns the options of the server, with the defaults filled in.
+// Options returns the server's options, with the defaults filled in.
 func (s *Server) Options() Options { return s.options }
 
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.answer(s.router, w, r) }
+// ServeHTTP serves a request of the public listener.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handle(s.router, w, r) }
 
-// Admin returns the handler of the operators' routes. It must be reachable for operators only: it asks for no credential.
+// Admin returns the handler of the operators' routes. It authenticates nobody: only operators may be able to reach it.
 func (s *Server) Admin() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.answer(s.operatorRouter, w, r) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handle(s.operatorRouter, w, r) })
 }
 
 // Stats describes the memory that clients occupy.
 type Stats struct {
-	// Credentials is how many credentials are remembered.
+	// Credentials is the number of cached credentials.
 	Credentials int64
-	// HeadBytes is what the unfinished heads of requests are charged, and MaxHeadBytes what they can be charged, in bytes.
+	// HeadBytes is the number of bytes charged for unfinished request heads, MaxHeadBytes its limit.
 	HeadBytes, MaxHeadBytes int64
 }
 
-// Stats returns what clients occupy now.
+// Stats returns the current statistics.
 func (s *Server) Stats() Stats {
 	return Stats{
-		Credentials: s.authenticator.known.size.Load(), HeadBytes: s.heads.Load(),
+		Credentials: s.authenticator.credentials.size.Load(), HeadBytes: s.heads.Load(),
 		MaxHeadBytes: int64(s.options.Limits.Connections)*freeHead + maxHeads,
 	}
 }
 
-// Flush waits until the uses of credentials so far are recorded.
+// Flush waits until the uses of credentials so far have been reported to their entities.
 func (s *Server) Flush() { s.authenticator.reports.Wait() }
 
-func (s *Server) answer(router *mux.Router, w http.ResponseWriter, r *http.Request) {
-	res := &Response{ResponseWriter: w, Request: r, ID: s.requestID(r), body: r.Body, started: time.Now(), metadata: s.metadata}
+// handle serves a request with a router, between the request id and the access log.
+func (s *Server) handle(router *mux.Router, w http.ResponseWriter, r *http.Request) {
+	res := &Response{ResponseWriter: w, Request: r, ID: s.chooseRequestID(r), body: r.Body, started: time.Now(), metadata: s.metadata}
 	res.Header()["X-Request-Id"] = []string{res.ID}
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()
-	defer s.finish(res, r)
+	defer s.endRequest(res, r)
 	res.limitBody(r, s.options.Limits.RequestTime)
 	c := connectionOf(r.Context())
 	if c != nil && c.heads != nil {
 		c.heads.endHead()
 	}
-	if c != nil && c.over {
+	if c != nil && c.isOverLimit {
 		res.Header()["Connection"] = []string{"close"}
 		res.fail(ErrOverloaded)
 		return
@@ -152,7 +204,7 @@ func (s *Server) answer(router *mux.Router, w http.ResponseWriter, r *http.Reque
 }
 
 // route calls the handler that a router finds for a request. The router's own ServeHTTP would copy the request twice, to attach
-// what matched to its context.
+// the match to its context.
 func (s *Server) route(router *mux.Router, w *Response, r *http.Request) {
 	var matched mux.RouteMatch
 	router.Match(r, &matched)
@@ -160,12 +212,12 @@ func (s *Server) route(router *mux.Router, w *Response, r *http.Request) {
 	matched.Handler.ServeHTTP(w, r)
 }
 
-// publicShare is the part of the requests under way that anybody may take. A body that comes slowly, or a queue, holds
-// one for long; with more of them strangers would keep out who has a credential.
+// publicShare: one in publicShare requests in flight may be on a public operation. Such a request can last long, because its
+// body arrives slowly or it waits in a queue; without this limit, clients without a credential could take all the room.
 const publicShare = 4
 
-// operate takes a request through its operation.
-func (s *Server) operate(op *operation, w *Response, r *http.Request) {
+// runOperation runs an operation within the limits on concurrent requests, and answers with the error that it returns.
+func (s *Server) runOperation(op *operation, w *Response, r *http.Request) {
 	w.operation = op
 	if op.Timing != Streaming {
 		defer s.requests.Add(-1)
@@ -192,38 +244,38 @@ func (s *Server) operate(op *operation, w *Response, r *http.Request) {
 		err = op.Handler(c)
 	}
 	if err != nil {
-		w.Failed = err
+		w.Err = err
 		w.fail(err)
 	}
 }
 
-// limitBody bounds the time that a body may take to arrive, also where nobody reads it: net/http then waits for it before
-// it sends the answer. Transfers extend it. Requests without one keep no read deadline, which would end them early: the
-// server reads ahead to notice that a client has gone.
+// limitBody bounds the time in which the body may arrive. It is needed even if no handler reads the body, because net/http
+// reads the rest of it before it sends the response. Transfers extend the deadline. Requests without a body get none:
+// net/http reads ahead to notice that a client has gone, and a read deadline would end such a request early.
 func (w *Response) limitBody(r *http.Request, d time.Duration) {
 	if r.ContentLength != 0 {
 		http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Now().Add(d))
 	}
 }
 
-// overDrive tells whether the request is for a drive, whose clients know HTTP Basic.
-func (w *Response) overDrive() bool {
+// isDriveRequest reports whether the request is on a drive, where HTTP Basic is accepted too.
+func (w *Response) isDriveRequest() bool {
 	return w.operation != nil && strings.HasPrefix(w.operation.Path, DrivePath)
 }
 
-// challenges returns the ways to authenticate.
+// challenges returns the values of WWW-Authenticate.
 func (w *Response) challenges() []string {
-	if w.overDrive() {
+	if w.isDriveRequest() {
 		return []string{w.bearerChallenge(), `Basic realm="Atelier", charset="UTF-8"`}
 	}
 	return []string{w.bearerChallenge()}
 }
 
-// ResourceMetadataPath is the path of the metadata that leads clients to the authorization server (RFC 9728).
+// ResourceMetadataPath is the path of the resource metadata that leads clients to the authorization server (RFC 9728).
 const ResourceMetadataPath = "/.well-known/oauth-protected-resource"
 
 // bearerChallenge returns the challenge for a request without a valid credential (RFC 6750, section 3; RFC 9728, section
-// 5.1). After a token it says that the token is not valid, whatever the reason.
+// 5.1). If the request has a token, the challenge says that the token is invalid, but not why.
 func (w *Response) bearerChallenge() string {
 	metadata := `resource_metadata="` + w.metadata + `"`
 	scheme, token, _ := strings.Cut(w.Request.Header.Get("Authorization"), " ")
@@ -233,15 +285,16 @@ func (w *Response) bearerChallenge() string {
 	return "Bearer " + metadata
 }
 
-// requestID is the client's, where it is fit for logs, or a new one.
-func (s *Server) requestID(r *http.Request) string {
-	if given := r.Header["X-Request-Id"]; len(given) == 1 && requestIDLike(given[0]) {
+// chooseRequestID returns the client's X-Request-Id if it is safe to log, or else a new id.
+func (s *Server) chooseRequestID(r *http.Request) string {
+	if given := r.Header["X-Request-Id"]; len(given) == 1 && isRequestID(given[0]) {
 		return given[0]
 	}
 	return s.options.NewID("req_")
 }
 
-func requestIDLike(text string) bool {
+// isRequestID reports whether text has 8 to 64 ASCII letters, digits, hyphens, underscores and dots.
+func isRequestID(text string) bool {
 	for _, c := range []byte(text) {
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
 		if !letter && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
@@ -251,29 +304,31 @@ func requestIDLike(text string) bool {
 	return len(text) >= 8 && len(text) <= 64
 }
 
-// finish ends a request: a panic is answered as internal and ends nothing else.
-func (s *Server) finish(w *Response, r *http.Request) {
+// endRequest is deferred by handle. It recovers from a panic of the handler, answers it with internal, and records the
+// request. If the response had begun, it aborts the connection, so that the client does not take the truncated response for
+// complete.
+func (s *Server) endRequest(w *Response, r *http.Request) {
 	p := recover()
 	if p != nil && p != http.ErrAbortHandler {
 		s.log.Error("handler panicked", "request", w.ID, "panic", p, "stack", string(debug.Stack()))
 		if w.status != 0 {
-			p = http.ErrAbortHandler // the answer is cut short: the client must not take it for whole
+			p = http.ErrAbortHandler
 		} else {
 			p = nil
 			w.fail(entity.Errorf(entity.Internal, ""))
 		}
 	}
 	if w.status == 0 && p == nil {
-		w.status = http.StatusOK // net/http answers so for a handler that wrote nothing
+		w.status = http.StatusOK // the status that net/http sends for a handler that wrote nothing
 	}
-	s.record(w, r)
+	s.recordRequest(w, r)
 	if p != nil {
 		panic(p)
 	}
 }
 
-// record measures and logs a request that is over.
-func (s *Server) record(w *Response, r *http.Request) {
+// recordRequest measures and logs a request that has ended.
+func (s *Server) recordRequest(w *Response, r *http.Request) {
 	elapsed := time.Since(w.started)
 	m := s.metrics.unrouted
 	if w.operation != nil {
@@ -283,14 +338,15 @@ func (s *Server) record(w *Response, r *http.Request) {
 	s.logAccess(w, r, elapsed)
 }
 
-// Serve answers the requests of a listener until Shutdown; it returns nil then.
+// Serve serves the public routes on a listener. It returns nil after Shutdown.
 func (s *Server) Serve(l net.Listener) error {
-	return untilClosed(s.listening.Serve(headListener{l, &s.heads}))
+	return untilClosed(s.publicServer.Serve(headListener{l, &s.heads}))
 }
 
-// ServeAdmin answers the requests of the operators' listener until Shutdown; it returns nil then.
-func (s *Server) ServeAdmin(l net.Listener) error { return untilClosed(s.administering.Serve(l)) }
+// ServeAdmin serves the operators' routes on a listener. It returns nil after Shutdown.
+func (s *Server) ServeAdmin(l net.Listener) error { return untilClosed(s.operatorServer.Serve(l)) }
 
+// untilClosed returns nil for the error by which net/http reports Shutdown.
 func untilClosed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -298,12 +354,12 @@ func untilClosed(err error) error {
 	return err
 }
 
-// Shutdown ends open streams at once and cleanly, refuses new ones, and waits for other requests until ctx ends; what
-// is left then is cut off.
+// Shutdown ends open streams at once, refuses new ones, and waits for all other requests. When ctx ends it closes the
+// connections of the requests that are still in flight and returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.watch.close()
+	s.watcher.close()
 	var failed error
-	for _, server := range []*http.Server{s.listening, s.administering} {
+	for _, server := range []*http.Server{s.publicServer, s.operatorServer} {
 		if err := server.Shutdown(ctx); err != nil {
 			server.Close()
 			failed = errors.Join(failed, err)

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// lastWords is how long a client that reads has for what is under way when its stream ends.
-const lastWords = time.Second
+// endGrace is the time in which a client can read the rest when its stream or transfer is ended.
+const endGrace = time.Second
 
 var (
-	errEnded   = errors.New("the stream has ended")
-	errSegment = errors.New("the stream's segment has ended")
+	errStreamEnded  = errors.New("the stream has ended")
+	errSegmentEnded = errors.New("the stream's segment has ended")
 )
 
 // StreamClient sends frames to the client of a stream. Its functions are described at activity.Subscription.
@@ -24,89 +24,91 @@ type StreamClient struct {
 	TrySend func(frames []byte) bool
 }
 
-// StreamTo sends server-sent events to the client until the segment ends, the client leaves, the access ends or the server
-// drains. subscribe begins to listen and returns the function that runs the stream: it sends to the client, blocks until ctx
-// ends, and nothing is sent after it returned. Errors before the first byte are returned: those of subscribe, rate_limited,
-// unavailable.
+// StreamTo sends server-sent events to the client until the segment is over, the client leaves, the access ends or the
+// server shuts down. The package comment describes the whole flow.
+//
+// subscribe registers for events and returns the function that runs the stream: it sends to the client, blocks until ctx ends,
+// and does not send after it has returned. An error of subscribe becomes the response. Errors: those of subscribe,
+// rate_limited, unavailable.
 func (c *Call) StreamTo(subscribe func(ctx context.Context, client StreamClient) (func(context.Context) error, error)) error {
 	if c.Request.Method == http.MethodHead {
-		return c.headOfStream()
+		return c.answerStreamHead()
 	}
 	s := c.server
 	ctx, end := context.WithCancelCause(c.Context)
 	defer end(nil)
-	remove, err := s.watch.addStream(c.Caller, end)
+	remove, err := s.watcher.addStream(c.Caller, end)
 	if err != nil {
 		return c.Withhold(err)
 	}
 	defer remove()
-	// A timer and not a deadline: what takes a deadline for its own would retry for that long.
-	defer time.AfterFunc(jitter(s.options.StreamSegment), func() { end(errSegment) }).Stop()
+	// This is a timer and not a deadline of ctx, because code that sees a deadline would retry until then.
+	defer time.AfterFunc(jitter(s.options.StreamSegment), func() { end(errSegmentEnded) }).Stop()
 
-	out := newSink(c.Response, s.options.Limits.StallTime, func() { end(errEnded) })
+	out := newSink(c.Response, s.options.Limits.StallTime, func() { end(errStreamEnded) })
 	follow, err := subscribe(ctx, StreamClient{
 		Send: func(frames []byte) error {
-			s.metrics.sent(frames)
+			s.metrics.countFrames(frames)
 			return out.send(frames)
 		},
 		TrySend: func(frames []byte) bool {
 			if !out.trySend(frames) {
 				return false // counted by the call of Send that follows
 			}
-			s.metrics.sent(frames)
+			s.metrics.countFrames(frames)
 			return true
 		},
 	})
 	if err != nil {
 		return err
 	}
-	connectionOf(c.Request.Context()).forStream()
+	connectionOf(c.Request.Context()).limitWriteBuffer()
 	defer out.close()
 	if out.open(s.options.Heartbeat) != nil {
 		return nil // the client has gone
 	}
-	defer context.AfterFunc(ctx, out.hurry)()
+	defer context.AfterFunc(ctx, out.beginEnd)()
 	if err := follow(ctx); ctx.Err() == nil {
-		c.Response.Failed = err
+		c.Response.Err = err
 	}
 	return nil
 }
 
-// jitter spreads a duration by ± 20 %, so that clients do not come back in a herd.
+// jitter varies a duration by ± 20 %, so that clients do not all reconnect at once.
 func jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
 
-// sink is the way to one stream's client. Frames and heartbeats take turns; each write has a deadline ahead.
+// sink writes to the client of one stream. Frames and heartbeats are written one at a time, each with a write deadline.
 type sink struct {
 	w       *Response
 	control *http.ResponseController
-	// broken is called when a heartbeat does not reach the client.
-	broken func()
-	// turn is full while something is written.
-	turn chan struct{}
-	// chunks is nil until the head is sent, and where the connection cannot be written to without waiting. It is used during
-	// a turn only.
+	// onBroken is called when a heartbeat cannot be written.
+	onBroken func()
+	// writing is full during a write.
+	writing chan struct{}
+	// chunks writes without waiting, during a write only. It is nil until the head is sent, and for connections that can only
+	// be written to through net/http.
 	chunks *chunkWriter
 
-	// life guards what the end of the stream changes.
-	life   sync.Mutex
-	leave  deadline
-	beat   *time.Timer
-	ending bool
-	over   bool
+	// mu guards the fields below.
+	mu            sync.Mutex
+	writeDeadline deadline
+	heartbeat     *time.Timer
+	isEnding      bool
+	isClosed      bool
 }
 
 func newSink(w *Response, stall time.Duration, broken func()) *sink {
 	control := http.NewResponseController(w.ResponseWriter)
 	return &sink{
-		w: w, control: control, broken: broken, turn: make(chan struct{}, 1),
-		leave: deadline{set: control.SetWriteDeadline, stall: stall},
+		w: w, control: control, onBroken: broken, writing: make(chan struct{}, 1),
+		writeDeadline: deadline{set: control.SetWriteDeadline, stall: stall},
 	}
 }
 
-// headOfStream answers HEAD with the headers of a stream.
-func (c *Call) headOfStream() error {
+// answerStreamHead answers HEAD with the headers of a stream.
+func (c *Call) answerStreamHead() error {
 	err := c.Authorize()
 	if err == nil {
 		c.Response.writeStreamHead()
@@ -122,14 +124,14 @@ func (w *Response) writeStreamHead() {
 	w.WriteHeader(http.StatusOK)
 }
 
-// open sends the head and starts the heartbeat. From here on errors have no way to the client.
+// open sends the response head and starts the heartbeat. After it no error response is possible.
 func (s *sink) open(heartbeat time.Duration) error {
 	s.w.writeStreamHead()
-	s.life.Lock()
-	s.beat = time.AfterFunc(heartbeat, func() { s.comment(heartbeat) })
-	s.life.Unlock()
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
+	s.mu.Lock()
+	s.heartbeat = time.AfterFunc(heartbeat, func() { s.sendHeartbeat(heartbeat) })
+	s.mu.Unlock()
+	s.writing <- struct{}{}
+	defer func() { <-s.writing }()
 	if err := s.write(fmt.Appendf(nil, "retry: %d\n\n", 1000+rand.IntN(2001))); err != nil {
 		return err
 	}
@@ -137,27 +139,27 @@ func (s *sink) open(heartbeat time.Duration) error {
 	return nil
 }
 
-// comment keeps an idle connection open. One that is being written to needs none.
-func (s *sink) comment(heartbeat time.Duration) {
+// sendHeartbeat sends a comment, which keeps an idle connection open. It sends none during a write.
+func (s *sink) sendHeartbeat(heartbeat time.Duration) {
 	select {
-	case s.turn <- struct{}{}:
+	case s.writing <- struct{}{}:
 		if s.finishChunk() != nil || s.write([]byte(":\n\n")) != nil {
-			s.broken()
+			s.onBroken()
 		}
-		<-s.turn
+		<-s.writing
 	default:
 	}
-	s.life.Lock()
-	defer s.life.Unlock()
-	if !s.ending {
-		s.beat.Reset(heartbeat)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.isEnding {
+		s.heartbeat.Reset(heartbeat)
 	}
 }
 
 // send writes frames, or what trySend has left of them.
 func (s *sink) send(frames []byte) error {
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
+	s.writing <- struct{}{}
+	defer func() { <-s.writing }()
 	if s.chunks == nil || !s.chunks.begun {
 		return s.write(frames)
 	}
@@ -169,11 +171,11 @@ func (s *sink) send(frames []byte) error {
 // trySend writes frames without waiting, and reports whether it wrote them all. If not, send must be called with them.
 func (s *sink) trySend(frames []byte) bool {
 	select {
-	case s.turn <- struct{}{}:
+	case s.writing <- struct{}{}:
 	default:
 		return false // a heartbeat waits for the client
 	}
-	defer func() { <-s.turn }()
+	defer func() { <-s.writing }()
 	if s.chunks == nil || s.chunks.begun || !s.extend() {
 		return false
 	}
@@ -182,13 +184,13 @@ func (s *sink) trySend(frames []byte) bool {
 	return all
 }
 
-// finishChunk writes what trySend has left of a chunk. The caller has the turn.
+// finishChunk writes what trySend has left of a chunk. The caller holds writing.
 func (s *sink) finishChunk() error {
 	if s.chunks == nil || len(s.chunks.rest) == 0 {
 		return nil
 	}
 	if !s.extend() {
-		return errEnded
+		return errStreamEnded
 	}
 	n, err := s.chunks.finish()
 	s.w.bytes += n
@@ -197,7 +199,7 @@ func (s *sink) finishChunk() error {
 
 func (s *sink) write(frames []byte) error {
 	if !s.extend() {
-		return errEnded
+		return errStreamEnded
 	}
 	if _, err := s.w.Write(frames); err != nil {
 		return err
@@ -206,34 +208,34 @@ func (s *sink) write(frames []byte) error {
 }
 
 func (s *sink) extend() bool {
-	s.life.Lock()
-	defer s.life.Unlock()
-	if !s.ending {
-		s.leave.extend()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.isEnding {
+		s.writeDeadline.extend()
 	}
-	return !s.ending
+	return !s.isEnding
 }
 
-// hurry lets nothing more begin and leaves a write that is under way little time.
-func (s *sink) hurry() {
-	s.life.Lock()
-	defer s.life.Unlock()
-	s.ending = true
-	if !s.over {
-		s.control.SetWriteDeadline(time.Now().Add(lastWords))
+// beginEnd refuses further writes and gives a write in flight endGrace.
+func (s *sink) beginEnd() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.isEnding = true
+	if !s.isClosed {
+		s.control.SetWriteDeadline(time.Now().Add(endGrace))
 	}
 }
 
-// close waits for a write that is under way, and completes a chunk that was written in part. After it the connection is the
-// server's again.
+// close waits for a write in flight, and completes a chunk that was written in part. After it the connection belongs to net/http
+// again.
 func (s *sink) close() {
-	s.hurry()
-	s.turn <- struct{}{}
+	s.beginEnd()
+	s.writing <- struct{}{}
 	if s.chunks != nil {
 		s.chunks.close()
 	}
-	s.life.Lock()
-	defer s.life.Unlock()
-	s.beat.Stop()
-	s.over = true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heartbeat.Stop()
+	s.isClosed = true
 }

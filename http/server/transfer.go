@@ -11,136 +11,137 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// TransferTo runs serve for a request that lasts as long as its bytes move and the caller has access (watch.go). serve gets
-// the request to read from, and answers with c.w. If the access is lost, the request's context ends with the *entity.Error
-// that says why as its cause.
+// TransferTo runs serve for a request that lasts as long as its bytes move and the caller has access. The package comment
+// describes the whole flow. serve reads from the request that it gets, and answers with c.Response. If the access ends, the
+// context of that request ends with the refusal, an *entity.Error, as its cause.
 func (c *Call) TransferTo(serve func(r *http.Request) error) error {
 	ctx, end := context.WithCancelCause(c.Context)
 	defer end(nil)
-	defer c.server.watch.addTransfer(c, end)()
+	defer c.server.watcher.addTransfer(c, end)()
 	t := newTraffic(http.NewResponseController(c.Response.ResponseWriter), c.server.options.Limits.StallTime, c.Request)
 	defer t.finish()
-	c.Response.pace = t.send
+	c.Response.pace = t.beforeWrite
 	r := c.Request.WithContext(ctx)
 	if r.ContentLength != 0 {
 		r.Body = &transferBody{r.Body, t}
 		c.Response.body = r.Body
 	}
-	// The access ends by a cause that says why; without one the client has gone, or the request is over.
+	// The cause is an *entity.Error if the access ended. Otherwise the client has gone or the request is over.
 	defer context.AfterFunc(ctx, func() {
 		if lost, is := errors.AsType[*entity.Error](context.Cause(ctx)); is {
-			t.cut(lost)
+			t.cutOff(lost)
 		}
 	})()
 	return serve(r)
 }
 
-// traffic keeps the deadlines of a connection while a transfer, a request on a drive, uses it.
+// traffic sets the deadlines of a connection during a transfer.
 //
-// The body of an upload has a deadline ahead as long as its bytes arrive, every other body only the one deadline that was
-// set when the request began. The answer has a deadline ahead as long as its bytes leave. cut ends both, from any
-// goroutine: after it no deadline moves any further, so that a client cannot keep going what it has lost the access to.
+// The read deadline of an upload is extended as long as its bytes arrive; every other body has the one deadline that was set
+// when the request began. The write deadline is extended as long as the client reads. cutOff may be called from any
+// goroutine; after it no deadline is extended, so that a client cannot prolong a transfer to which it has lost access.
 type traffic struct {
 	control *http.ResponseController
 
-	mu                sync.Mutex
-	arriving, leaving deadline
-	// extends: the body has a deadline ahead as long as its bytes arrive.
-	extends bool
-	// arrived: no more bytes of the body are waited for. A deadline would then end the request: the server reads ahead.
-	arrived bool
-	// begun: bytes of the answer were sent.
-	begun bool
-	// lost is why the access ended.
-	lost error
+	mu                          sync.Mutex
+	readDeadline, writeDeadline deadline
+	// extendsReads reports that the read deadline is extended: the request is an upload.
+	extendsReads bool
+	// isBodyDone reports that the body has been read or closed. From then on there is no read deadline: net/http reads ahead,
+	// and a deadline would end the request.
+	isBodyDone bool
+	// hasBegun reports that the response has begun.
+	hasBegun bool
+	// refusal is the error with which the access ended, or nil.
+	refusal error
 }
 
 func newTraffic(control *http.ResponseController, stall time.Duration, r *http.Request) *traffic {
 	return &traffic{
-		control:  control,
-		arriving: deadline{set: control.SetReadDeadline, stall: stall},
-		leaving:  deadline{set: control.SetWriteDeadline, stall: stall},
-		extends:  r.Method == http.MethodPut,
-		arrived:  r.ContentLength == 0,
+		control:       control,
+		readDeadline:  deadline{set: control.SetReadDeadline, stall: stall},
+		writeDeadline: deadline{set: control.SetWriteDeadline, stall: stall},
+		extendsReads:  r.Method == http.MethodPut,
+		isBodyDone:    r.ContentLength == 0,
 	}
 }
 
-// cut ends the transfer because the access has ended. An answer that has begun breaks off; else lastWords are left to
-// refuse the request.
-func (t *traffic) cut(lost error) {
+// cutOff ends the transfer because the access has ended. A response that has begun is aborted; otherwise endGrace remains to
+// send the refusal.
+func (t *traffic) cutOff(lost error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lost = lost
+	t.refusal = lost
 	now := time.Now()
-	if !t.arrived {
+	if !t.isBodyDone {
 		t.control.SetReadDeadline(now)
 	}
-	if t.begun {
+	if t.hasBegun {
 		t.control.SetWriteDeadline(now)
 	} else {
-		t.control.SetWriteDeadline(now.Add(lastWords))
+		t.control.SetWriteDeadline(now.Add(endGrace))
 	}
 }
 
-// send is called before bytes of the answer leave; its error ends the answer.
-func (t *traffic) send() error {
+// beforeWrite is called before bytes of the response are written; its error ends the response.
+func (t *traffic) beforeWrite() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.lost == nil:
-		t.begun = true
-		t.leaving.extend()
-	case t.begun:
-		return t.lost
+	case t.refusal == nil:
+		t.hasBegun = true
+		t.writeDeadline.extend()
+	case t.hasBegun:
+		return t.refusal
 	}
 	return nil
 }
 
-// receive is called before bytes of the body are waited for.
-func (t *traffic) receive() {
+// beforeRead is called before bytes of the body are read.
+func (t *traffic) beforeRead() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.lost == nil && t.extends && !t.arrived {
-		t.arriving.extend()
+	if t.refusal == nil && t.extendsReads && !t.isBodyDone {
+		t.readDeadline.extend()
 	}
 }
 
-// received is called once the whole body has arrived: what the drive then does with it takes its own time.
-func (t *traffic) received() {
+// endBody is called once the whole body has been read. It removes the read deadline: the drive may take its own time.
+func (t *traffic) endBody() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.lost == nil && !t.arrived {
+	if t.refusal == nil && !t.isBodyDone {
 		t.control.SetReadDeadline(time.Time{})
 	}
-	t.arrived = true
+	t.isBodyDone = true
 }
 
-// failed is called once reading the body has failed: nothing more of it is waited for.
-func (t *traffic) failed() {
+// stopExtending is called once reading the body has failed: no more of it is waited for.
+func (t *traffic) stopExtending() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.extends = false
+	t.extendsReads = false
 }
 
-// leave bounds the time in which the rest of a body may arrive, which net/http reads.
-func (t *traffic) leave() {
+// boundRemainder bounds the time in which net/http reads the rest of a body that the handler did not read.
+func (t *traffic) boundRemainder() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.lost == nil && t.extends && !t.arrived {
-		t.control.SetReadDeadline(time.Now().Add(t.arriving.stall))
+	if t.refusal == nil && t.extendsReads && !t.isBodyDone {
+		t.control.SetReadDeadline(time.Now().Add(t.readDeadline.stall))
 	}
 }
 
-// finish gives what is buffered the time to leave, after the rest of the body has arrived.
+// finish bounds the time in which the buffered rest of the response is written.
 func (t *traffic) finish() {
-	t.leave()
+	t.boundRemainder()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.lost == nil:
-		t.control.SetWriteDeadline(time.Now().Add(2 * t.leaving.stall))
-	case !t.begun:
-		t.control.SetWriteDeadline(time.Now().Add(lastWords))
+	case t.refusal == nil:
+		t.control.SetWriteDeadline(time.Now().Add(2 * t.writeDeadline.stall))
+	case !t.hasBegun:
+		t.control.SetWriteDeadline(time.Now().Add(endGrace))
 	}
 }
 
@@ -151,21 +152,21 @@ type transferBody struct {
 }
 
 func (b *transferBody) Read(p []byte) (int, error) {
-	b.traffic.receive()
+	b.traffic.beforeRead()
 	n, err := b.ReadCloser.Read(p)
 	switch err {
 	case nil:
 	case io.EOF:
-		b.traffic.received()
+		b.traffic.endBody()
 	default:
-		b.traffic.failed()
+		b.traffic.stopExtending()
 	}
 	return n, err
 }
 
-// Close waits for the rest of a body, where that is short. Nobody waits for more of it afterwards.
+// Close closes the body; net/http reads the rest of it if it is short.
 func (b *transferBody) Close() error {
-	b.traffic.leave()
-	defer b.traffic.received()
+	b.traffic.boundRemainder()
+	defer b.traffic.endBody()
 	return b.ReadCloser.Close()
 }

@@ -11,67 +11,66 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// sweepEvery is the time between two looks at the access of long requests, and bounds each look.
+// sweepEvery is the time between two checks of long requests, and bounds each check.
 const sweepEvery = 500 * time.Millisecond
 
-// errDraining is why a stream ends before its client leaves it.
-var errDraining = errors.New("the server is shutting down")
+// errShuttingDown is the cause with which streams end when the server shuts down.
+var errShuttingDown = errors.New("the server is shutting down")
 
-// watch knows the requests that last, streams and transfers, and ends them within a second of the loss of their access.
-// While there are any, each distinct credential is looked up again and again, past what is remembered of it, and so is what
-// its transfers need of their workspaces. A stream's workspace ends the stream itself.
-type watch struct {
+// watcher ends streams and transfers within a second after their access is lost. While there are any, it revalidates each of
+// their credentials every sweepEvery, without the cache, and asks the workspaces of transfers for the access again. The
+// workspace of a stream ends the stream by itself.
+type watcher struct {
 	authenticator *authenticator
 	limits        Limits
 	gauge         prometheus.Gauge
 
 	mu          sync.Mutex
-	credentials map[string]*watched
-	// streams is how many are open.
+	credentials map[string]*watchedCredential
+	// streams is the number of open streams.
 	streams  int
 	sweeping bool
-	// drained is closed when no more streams are admitted.
+	// drained is closed when the server shuts down; no stream is admitted after it.
 	drained chan struct{}
 }
 
-// watched is the requests that last with one credential.
-type watched struct {
+// watchedCredential has the streams and transfers with one credential.
+type watchedCredential struct {
 	credential *Credential
-	requests   map[*lasting]struct{}
-	// streams is how many of the requests are streams.
+	requests   map[*watchedRequest]struct{}
+	// streams is the number of open streams.
 	streams int
-	// asking tells that a check is under way.
-	asking bool
+	// isChecking reports that a check of the credential is in flight.
+	isChecking bool
 }
 
-// lasting is a request that lasts until end ends it.
-type lasting struct {
-	end context.CancelCauseFunc
-	// stream tells streams from transfers.
-	stream bool
-	access access
+// watchedRequest is a stream or a transfer; end ends it.
+type watchedRequest struct {
+	end      context.CancelCauseFunc
+	isStream bool
+	access   access
 }
 
-// access is what a transfer needs besides its credential; the zero value is that of a stream.
+// access is the access that a transfer needs besides its credential; the zero value for a stream.
 type access struct {
 	operation   *operation
 	workspaceID string
 }
 
-func newWatch(a *authenticator, limits Limits, gauge prometheus.Gauge) *watch {
-	return &watch{
-		authenticator: a, limits: limits, gauge: gauge, credentials: map[string]*watched{}, drained: make(chan struct{}),
+func newWatcher(a *authenticator, limits Limits, gauge prometheus.Gauge) *watcher {
+	return &watcher{
+		authenticator: a, limits: limits, gauge: gauge, credentials: map[string]*watchedCredential{}, drained: make(chan struct{}),
 	}
 }
 
-// addStream admits a stream, which end ends. The caller removes it when it is over.
-func (w *watch) addStream(c *Credential, end context.CancelCauseFunc) (remove func(), err error) {
+// addStream admits a stream. The caller calls remove when the stream is over. Errors: unavailable, rate_limited.
+func (w *watcher) addStream(c *Credential, end context.CancelCauseFunc) (remove func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.credentials[c.Principal.GetCredentialId()]
 	switch {
-	case w.closed():
-		return nil, &entity.Error{Code: entity.Unavailable, Message: errDraining.Error(), RetryAfter: time.Second}
+	case w.isClosed():
+		return nil, &entity.Error{Code: entity.Unavailable, Message: errShuttingDown.Error(), RetryAfter: time.Second}
 	case w.streams >= w.limits.Streams:
 		return nil, &entity.Error{Code: entity.Unavailable, Message: "too many open streams", RetryAfter: 5 * time.Second}
 	case of != nil && of.streams >= w.limits.CredentialStreams:
@@ -79,23 +78,22 @@ func (w *watch) addStream(c *Credential, end context.CancelCauseFunc) (remove fu
 			Code: entity.RateLimited, Message: "too many open streams with this credential", RetryAfter: 5 * time.Second,
 		}
 	}
-	return w.add(c, &lasting{end: end, stream: true}), nil
+	return w.add(c, &watchedRequest{end: end, isStream: true}), nil
 }
 
-// addTransfer watches the access of a call that lasts as long as its bytes move. end gets an *entity.Error as its cause.
-// The caller removes the transfer when it is over.
-func (w *watch) addTransfer(c *Call, end context.CancelCauseFunc) (remove func()) {
+// addTransfer watches a transfer; end gets the refusal, an *entity.Error. The caller calls remove when the transfer is over.
+func (w *watcher) addTransfer(c *Call, end context.CancelCauseFunc) (remove func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.add(c.Caller, &lasting{end: end, access: access{c.operation, c.Workspace.ID}})
+	return w.add(c.Caller, &watchedRequest{end: end, access: access{c.operation, c.Workspace.ID}})
 }
 
-// add watches a request. The caller holds mu.
-func (w *watch) add(c *Credential, l *lasting) (remove func()) {
+// add watches a request and starts the checks if there are none. The caller holds mu.
+func (w *watcher) add(c *Credential, l *watchedRequest) (remove func()) {
 	id := c.Principal.GetCredentialId()
 	of := w.credentials[id]
 	if of == nil {
-		of = &watched{credential: c, requests: map[*lasting]struct{}{}}
+		of = &watchedCredential{credential: c, requests: map[*watchedRequest]struct{}{}}
 		w.credentials[id] = of
 	}
 	of.requests[l] = struct{}{}
@@ -107,7 +105,7 @@ func (w *watch) add(c *Credential, l *lasting) (remove func()) {
 	return func() { w.remove(id, of, l) }
 }
 
-func (w *watch) remove(id string, of *watched, l *lasting) {
+func (w *watcher) remove(id string, of *watchedCredential, l *watchedRequest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(of.requests, l)
@@ -117,9 +115,9 @@ func (w *watch) remove(id string, of *watched, l *lasting) {
 	w.count(of, l, -1)
 }
 
-// count counts a request where it is a stream. The caller holds mu.
-func (w *watch) count(of *watched, l *lasting, n int) {
-	if !l.stream {
+// count adds n to the number of streams if the request is one. The caller holds mu.
+func (w *watcher) count(of *watchedCredential, l *watchedRequest, n int) {
+	if !l.isStream {
 		return
 	}
 	of.streams += n
@@ -127,17 +125,17 @@ func (w *watch) count(of *watched, l *lasting, n int) {
 	w.gauge.Set(float64(w.streams))
 }
 
-// end ends the requests that last with a credential: it is no longer valid.
-func (w *watch) end(id string) {
+// end ends the requests with a credential that is no longer valid.
+func (w *watcher) end(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if of := w.credentials[id]; of != nil {
-		of.finish(ErrUnauthorized, func(*lasting) bool { return true })
+		of.endMatching(ErrUnauthorized, func(*watchedRequest) bool { return true })
 	}
 }
 
-// finish ends those requests that a condition holds for. The caller holds the watch's mu.
-func (of *watched) finish(cause error, holds func(*lasting) bool) {
+// endMatching ends the requests that match a condition. The caller holds the watcher's mu.
+func (of *watchedCredential) endMatching(cause error, holds func(*watchedRequest) bool) {
 	for l := range of.requests {
 		if holds(l) {
 			l.end(cause)
@@ -145,19 +143,20 @@ func (of *watched) finish(cause error, holds func(*lasting) bool) {
 	}
 }
 
-// close ends every stream and admits no more. Transfers go on: the server waits for them.
-func (w *watch) close() {
+// close ends every stream and admits no more. Transfers continue: Shutdown waits for them.
+func (w *watcher) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.closed() {
+	if !w.isClosed() {
 		close(w.drained)
 	}
 	for _, of := range w.credentials {
-		of.finish(errDraining, func(l *lasting) bool { return l.stream })
+		of.endMatching(errShuttingDown, func(l *watchedRequest) bool { return l.isStream })
 	}
 }
 
-func (w *watch) closed() bool {
+// isClosed reports whether close was called.
+func (w *watcher) isClosed() bool {
 	select {
 	case <-w.drained:
 		return true
@@ -166,8 +165,8 @@ func (w *watch) closed() bool {
 	}
 }
 
-// sweep goes on while requests last.
-func (w *watch) sweep() {
+// sweep checks all credentials every sweepEvery, until there are no requests to watch.
+func (w *watcher) sweep() {
 	pause := time.NewTicker(sweepEvery)
 	defer pause.Stop()
 	for range pause.C {
@@ -177,14 +176,14 @@ func (w *watch) sweep() {
 	}
 }
 
-// checkAll begins a check of each credential but those whose last one is still under way: one that is not answered holds
-// no other up. It tells whether there are any.
-func (w *watch) checkAll() bool {
+// checkAll starts a check of each credential that has none in flight, so that a look-up that blocks delays no other. It
+// reports whether there are requests to watch.
+func (w *watcher) checkAll() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, of := range w.credentials {
-		if !of.asking {
-			of.asking = true
+		if !of.isChecking {
+			of.isChecking = true
 			go w.check(of)
 		}
 	}
@@ -192,12 +191,13 @@ func (w *watch) checkAll() bool {
 	return w.sweeping
 }
 
-// check ends the requests of a credential that is refused, and those whose workspace refuses it. Where nobody answers they
-// go on: a stream sends nothing that is not asked for elsewhere, and a transfer's change is confirmed when it is decided.
-func (w *watch) check(of *watched) {
+// check ends the requests of a credential that is no longer valid, and the transfers that their workspace refuses. If a
+// look-up fails for another reason they continue: a stream is also ended by its workspace, and a transfer is authorized
+// again before its change is decided.
+func (w *watcher) check(of *watchedCredential) {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepEvery)
 	defer cancel()
-	err := w.authenticator.current(ctx, of.credential)
+	err := w.authenticator.revalidate(ctx, of.credential)
 	if errors.Is(err, ErrUnauthorized) {
 		w.end(of.credential.Principal.GetCredentialId())
 	} else {
@@ -205,40 +205,41 @@ func (w *watch) check(of *watched) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	of.asking = false
+	of.isChecking = false
 }
 
-// checkWorkspaces asks each workspace once for each operation that transfers have under way there.
-func (w *watch) checkWorkspaces(ctx context.Context, of *watched) {
+// checkWorkspaces asks each workspace once for each operation that the credential's transfers run there.
+func (w *watcher) checkWorkspaces(ctx context.Context, of *watchedCredential) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	for a := range w.accesses(of) {
+	for a := range w.distinctAccesses(of) {
 		asking.Go(func() {
-			question := a.operation.authorization(a.workspaceID)
+			question := a.operation.authorizeCommand(a.workspaceID)
 			question.Principal = of.credential.Principal
 			_, err := w.authenticator.asker.Ask(ctx, question)
 			if refused, is := errors.AsType[*entity.Error](err); is && refusesAccess(refused.Code) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				of.finish(refused, func(l *lasting) bool { return l.access == a })
+				of.endMatching(refused, func(l *watchedRequest) bool { return l.access == a })
 			}
 		})
 	}
 }
 
-func (w *watch) accesses(of *watched) map[access]struct{} {
+// distinctAccesses returns the accesses of the transfers, each once.
+func (w *watcher) distinctAccesses(of *watchedCredential) map[access]struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	distinct := map[access]struct{}{}
 	for l := range of.requests {
-		if !l.stream {
+		if !l.isStream {
 			distinct[l.access] = struct{}{}
 		}
 	}
 	return distinct
 }
 
-// refusesAccess tells the codes with which a workspace keeps somebody out from those that say nothing of access.
+// refusesAccess reports whether a code means that the caller has lost the access.
 func refusesAccess(code entity.Code) bool {
 	switch code {
 	case entity.NotFound, entity.Forbidden, entity.WorkspaceSuspended, entity.WorkspaceClosed:

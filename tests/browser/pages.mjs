@@ -169,7 +169,7 @@ async function setsPassword() {
   const [cookie] = await page.context().cookies()
   assert.ok(cookie.httpOnly && cookie.sameSite === 'Lax' && cookie.path === '/', JSON.stringify(cookie))
   await page.goto(scene.link)
-  assert.equal(await page.getByRole('heading').textContent(), 'The link is no longer good')
+  assert.equal(await page.getByRole('heading').textContent(), 'This link is no longer valid')
   await leave(page)
 }
 
@@ -219,7 +219,7 @@ async function signedIn() {
 async function makesAKey() {
   const page = await signedIn()
   await page.getByLabel('Name').fill('  ')
-  await press(page, 'Make a key')
+  await press(page, 'Create key')
   assert.equal(await page.getByRole('alert').textContent(), 'Name is blank.')
   await focused(page.getByLabel('Name')) // the field with the error has the focus
   await look(page, 'account-key-wrong')
@@ -251,10 +251,10 @@ async function makesAKey() {
 
 async function changesThePassword() {
   const page = await signedIn()
-  await page.getByLabel('Password that you have now').fill('wrong')
-  await press(page, 'Choose a new one')
+  await page.getByLabel('Current password').fill('wrong')
+  await press(page, 'Choose a new password')
   assert.equal(await page.getByRole('alert').textContent(), 'The password is wrong.')
-  await focused(page.getByLabel('Password that you have now'))
+  await focused(page.getByLabel('Current password'))
   await look(page, 'account-password-wrong')
   await page.keyboard.type(password)
   await page.keyboard.press('Enter')
@@ -265,7 +265,7 @@ async function changesThePassword() {
 
 async function sets(page) {
   await page.getByLabel('New password').fill(password)
-  await page.getByLabel('The same again').fill(password)
+  await page.getByLabel('Repeat the password').fill(password)
   await press(page, 'Set password and sign in')
   await at(page, '/account?done=password')
 }
@@ -273,13 +273,13 @@ async function sets(page) {
 async function forgetsThePassword() {
   const page = await open()
   await page.goto(scene.url + '/sign-in')
-  await page.getByRole('link', { name: 'Forgotten your password?' }).click()
+  await page.getByRole('link', { name: 'Forgot your password?' }).click()
   await at(page, '/sign-in/forgotten')
   await focused(page.getByLabel('Email'))
   await look(page, 'forgotten')
   await page.keyboard.type('alice@example.com')
   await page.keyboard.press('Enter')
-  await page.getByRole('heading', { name: 'Look at your mail' }).waitFor()
+  await page.getByRole('heading', { name: 'Check your mail' }).waitFor()
   await look(page, 'forgotten-asked')
   await page.goto(await (await fetch(scene.mail + 'alice@example.com')).text())
   await sets(page)
@@ -302,7 +302,7 @@ async function newcomerAccepts() {
   await press(page, 'Sign out')
   await page.getByRole('link', { name: 'Sign in to accept' }).waitFor()
   await page.goto(scene.newcomer)
-  assert.equal(await page.getByRole('heading').textContent(), 'The invitation was accepted')
+  assert.equal(await page.getByRole('heading').textContent(), 'This invitation was already accepted')
   await look(page, 'invitation-accepted')
   await leave(page)
 }
@@ -327,7 +327,7 @@ async function deadEnds() {
     await look(page, name)
   }
   await page.goto(scene.url + '/sign-in/oidc')
-  assert.equal(await page.getByRole('heading').textContent(), 'Not just now')
+  assert.equal(await page.getByRole('heading').textContent(), 'Temporarily unavailable')
   page.complaints = page.complaints.filter((text) => !/a status of 503/.test(text))
   await leave(page)
 }
@@ -387,7 +387,7 @@ async function formsFromElsewhere() {
       await page.goto(`http://localhost:${evil.address().port}${path}`)
       await press(page, 'Win a prize')
       await page.waitForURL(scene.url + path)
-      assert.equal(await page.getByRole('heading').textContent(), 'This is not allowed')
+      assert.equal(await page.getByRole('heading').textContent(), 'Not allowed')
     }
     await look(page, 'from-elsewhere')
     assert.deepEqual(await page.context().cookies(), [])

@@ -165,7 +165,7 @@ func TestRoles(t *testing.T) {
 	owner, viewer := w.person("owner"), w.person("viewer")
 	id := w.workspace(owner, "acme")
 	client := w.register(callback)
-	if _, page := w.open(viewer, asking(client, "files:read")); !strings.Contains(page, "no workspace where your role") {
+	if _, page := w.open(viewer, asking(client, "files:read")); !strings.Contains(page, "no workspace in which your role") {
 		t.Errorf("without a workspace: %s", page)
 	}
 	w.join(id, owner, viewer)

@@ -3,9 +3,9 @@
 //
 //	generate -in openapi.yaml -style style.css -out folder
 //
-// yaml.go reads the source; YAML's anchors and merge keys are resolved, so that each key occurs once in the JSON. reference.go
-// is what the page shows of the document, schema.go how a schema is shown, and example.go which value is an example of it.
-// The page is one file without scripts. Its style is that of the other pages, which -style names, and reference.css.
+// yaml.go parses the source and resolves YAML's anchors and merge keys, so that each key occurs once in the JSON.
+// reference.go has the content of the page, schema.go the description of schemas, and example.go their examples. The page is
+// one file without scripts. Its style is the style of the other pages (-style) and reference.css.
 package main
 
 import (

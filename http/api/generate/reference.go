@@ -50,7 +50,7 @@ type operation struct {
 	Curl                      string
 }
 
-// parameter is one of a path, a query or a header; or a header of an answer.
+// parameter is a parameter of a path, a query or a header, or a header of a response.
 type parameter struct {
 	Name, In string
 	Required bool
@@ -73,7 +73,7 @@ type answer struct {
 	Content     []content
 }
 
-// failure is an error code, and what it means.
+// failure is an error code and its meaning.
 type failure struct {
 	Code        string
 	Description template.HTML
@@ -173,7 +173,7 @@ func (r *reader) prose(value any) template.HTML {
 	}
 	var rendered bytes.Buffer
 	r.fail(markdown.Convert([]byte(text), &rendered))
-	return template.HTML(strings.TrimSpace(rendered.String())) // goldmark escapes what is not Markdown
+	return template.HTML(strings.TrimSpace(rendered.String())) // goldmark escapes all HTML in the text
 }
 
 func word(o object, key string) string {

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// shape is how the page shows a schema.
+// shape is a schema in the form in which the page describes it.
 type shape struct {
 	// Ref is the name of a schema that is shown elsewhere on the page; all other fields but Description are empty then.
 	Ref string
-	// Kind is the type in words; empty if Values says everything.
+	// Kind is the type in words; empty if Values is sufficient.
 	Kind string
 	// Values are the only values that are valid, as JSON.
 	Values []string
@@ -34,7 +34,8 @@ type field struct {
 	*shape
 }
 
-// Inline is the shape whose fields or variants are shown below this one: its own or those of the items of an array.
+// Inline returns the shape with the fields or variants to show below this one: the shape itself, or the shape of its items
+// if it is an array; nil if there are none.
 func (s *shape) Inline() *shape {
 	switch {
 	case len(s.Fields) > 0 || len(s.Variants) > 0:
@@ -46,7 +47,7 @@ func (s *shape) Inline() *shape {
 	}
 }
 
-// shape returns how the page shows a schema.
+// shape returns the shape of a schema.
 func (r *reader) shape(value any) *shape {
 	schema, _ := value.(object)
 	s := &shape{Description: r.prose(schema.get("description"))}

@@ -11,7 +11,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// object is a mapping whose keys are in the order of the source. Each key occurs once.
+// object is a mapping with its keys in the order of the source. Each key occurs once.
 type object []member
 
 type member struct {
@@ -77,9 +77,9 @@ func encode(value any) ([]byte, error) {
 	return bytes.TrimSpace(text.Bytes()), nil
 }
 
-// parse reads a YAML document whose root is a mapping, and resolves its anchors, aliases and merge keys. A key of a mapping
-// replaces the key of the same name that a merge brings, in the place of the merged one. parse fails on duplicate keys, on
-// keys that are not strings, on aliases without an anchor, and on YAML that JSON cannot represent.
+// parse parses a YAML document with a mapping as its root, and resolves anchors, aliases and merge keys. A key of a mapping
+// replaces the merged key of the same name, at its position. parse fails on duplicate keys, on keys that are not strings, on
+// aliases without an anchor, and on YAML that JSON cannot represent.
 func parse(text []byte) (object, error) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {

@@ -1,117 +1,118 @@
 package pages
 
-// Problem is what the page "problem" shows: why there is nothing else.
+// Problem is the data of the page "problem", which shows an error.
 type Problem struct {
 	Title, Text string
-	// Request is an id that an operator can find; empty where there is nothing to look for.
+	// Request is the id of the request, for the operators; empty if it does not help them.
 	Request string
-	// Link leads on, under the words in LinkText; empty: nowhere.
+	// Link is a path to continue with, and LinkText its text; empty: none.
 	Link, LinkText string
 }
 
-// SignIn is what the page "sign-in" shows.
+// SignIn is the data of the page "sign-in".
 type SignIn struct {
 	Email string
-	// Next is where signing in leads, a path of this server.
+	// Next is the path to continue with after signing in.
 	Next string
-	// Problem says why the last try failed; empty: there was none.
+	// Problem is the reason why the last attempt failed; empty: there was none.
 	Problem string
 	// Provider is the name of the OpenID Connect provider; empty: none.
 	Provider string
-	// Forgotten tells that who forgot their password can have a link mailed.
-	Forgotten bool
+	// OffersReset reports that people who forgot their password can have a link mailed.
+	OffersReset bool
 }
 
-// Forgotten is what the page "forgotten" shows.
+// Forgotten is the data of the page "forgotten".
 type Forgotten struct {
-	// Asked tells that a link was asked for, whether or not one is sent.
-	Asked bool
+	// Requested reports that a link was requested, even if none is sent.
+	Requested bool
 }
 
-// SetPassword is what the page "set-password" shows.
+// SetPassword is the data of the page "set-password".
 type SetPassword struct {
 	Email, Token string
-	// Least and Most are the password's length in characters.
-	Least, Most int
-	Problem     string
+	// MinLength and MaxLength are the limits of the password's length, in characters.
+	MinLength, MaxLength int
+	Problem              string
 }
 
-// Invitation is what the page "invitation" shows.
+// Invitation is the data of the page "invitation".
 type Invitation struct {
 	Token                           string
 	Workspace, Inviter, Role, Email string
 	ExpiresAt                       int64
-	// Known tells that the address is a person's already.
-	Known bool
-	// Back tells that the visitor accepted it a moment ago, and has only to set a password.
-	Back bool
-	// Name is what a newcomer typed for theirs, and Problem what is wrong with it.
+	// HasAccount reports that an account owns the invited address.
+	HasAccount bool
+	// MustSetPassword reports that the visitor has accepted the invitation and only has to set a password.
+	MustSetPassword bool
+	// Name is the name that the visitor entered, and Problem the reason why it is invalid.
 	Name, Problem string
-	// SignedInAs is the address of the visitor; empty: nobody is signed in.
+	// SignedInAs is the email address of the visitor; empty if nobody is signed in.
 	SignedInAs string
-	// Mine tells that the invitation is the visitor's.
-	Mine bool
-	// SignIn leads to signing in and back.
+	// IsForVisitor reports that the visitor's account owns the invited address.
+	IsForVisitor bool
+	// SignIn is the path of the sign-in page that returns to the invitation.
 	SignIn string
 }
 
-// Account is what the page "account" shows.
+// Account is the data of the page "account".
 type Account struct {
 	Name, Email string
 	Sessions    []Session
 	Grants      []Grant
-	// MoreGrants tells that there are more than are shown.
+	// MoreGrants reports that there are more grants than the page shows.
 	MoreGrants bool
 	Keys       []Key
-	// MoreKeys tells that there are older ones than are shown.
+	// MoreKeys reports that there are older keys than the page shows.
 	MoreKeys bool
-	// KeyName and KeyLasts are what was typed and chosen for a key, and KeyProblem what is wrong with it.
+	// KeyName and KeyLasts are the name and the lifetime that were entered for a key, and KeyProblem the reason why it was
+	// refused.
 	KeyName, KeyLasts, KeyProblem string
-	// HasPassword tells that there is one to change, and PasswordProblem why it was not.
+	// HasPassword reports that the account has a password, and PasswordProblem is the reason why it was not changed.
 	HasPassword     bool
 	PasswordProblem string
-	// Forgotten tells that who forgot their password can have a link mailed.
-	Forgotten bool
-	// Notice says what was just done; empty: nothing.
+	// OffersReset reports that people who forgot their password can have a link mailed.
+	OffersReset bool
+	// Notice reports the action that was just done; empty: none.
 	Notice string
 }
 
-// Key is an API key of a person. ExpiresAt and LastUsedAt are 0 where it never does, and was not used.
+// Key is an API key. ExpiresAt is 0 if it does not expire, LastUsedAt if it was never used.
 type Key struct {
 	ID, Name, Prefix                 string
 	CreatedAt, ExpiresAt, LastUsedAt int64
 	Expired                          bool
 }
 
-// NewKey is what the page "key" shows: an API key, this once.
+// NewKey is the data of the page "key", which shows a new API key once.
 type NewKey struct {
 	Name, Key string
-	// ExpiresAt is 0 where it never does.
+	// ExpiresAt is 0 if the key does not expire.
 	ExpiresAt int64
 }
 
-// Session is a browser session of a person.
+// Session is a browser session.
 type Session struct {
 	ID, Browser, Address string
 	StartedAt, ExpiresAt int64
-	// Current tells that it is the visitor's own.
+	// Current reports that it is the visitor's session.
 	Current bool
 }
 
-// Grant is what a person allowed an application.
+// Grant is the access that a person granted to an application.
 type Grant struct {
 	ID, Client, Host, Workspace string
 	Scopes                      []string
 	CreatedAt                   int64
 }
 
-// Consent is what the page "consent" shows: a person is asked what an application may do.
+// Consent is the data of the page "consent", which asks a person what an application may do.
 type Consent struct {
-	// Action is the path that the answer is sent to, with the Hidden fields, "workspace", each granted "scope", and
+	// Action is the path of the form. It is sent with the Hidden fields, "workspace", a "scope" for each granted one, and
 	// "decision", which is "allow" or "deny".
 	Action string
 	Hidden []Field
-	// Client is the application's name as it calls itself, Host where its answers go.
+	// Client is the name that the application chose, Host the host of its redirect URI.
 	Client, Host string
 	Email        string
 	Workspaces   []Choice
@@ -122,7 +123,7 @@ type Consent struct {
 // Field is a hidden field of a form.
 type Field struct{ Name, Value string }
 
-// Choice is one of several.
+// Choice is an option of a list.
 type Choice struct {
 	Value, Label string
 	Chosen       bool

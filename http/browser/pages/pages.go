@@ -1,10 +1,9 @@
 // Package pages renders the pages that people see in a browser: signing in, invitations, the account, consent.
 //
-// A page is a template of templates/ inside layout.html, and a struct of data.go for what it shows. Pages need no script
-// and no file beside themselves: the one stylesheet is inside each, allowed by its hash and nothing else
-// (Content-Security-Policy). They are never stored, never framed, and tell other sites nothing of the address that they
-// were at; to their own they do, because a browser that may not tell names no Origin for a form either, by which forms
-// from elsewhere are refused.
+// A page is a template in templates/ inside layout.html, with a struct of data.go as its data. Pages have no scripts and no
+// external files: the one stylesheet is inside each page and is allowed by its hash (Content-Security-Policy). Pages are not
+// cached and cannot be framed. They send a referrer to this site only. They must send it there: without a referrer policy
+// that allows it, browsers omit the header Origin of forms, by which forms of other sites are refused.
 package pages
 
 import (
@@ -34,6 +33,7 @@ func hash(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
+// must returns the value of a call that cannot fail, because the files are part of the program.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic("pages: " + err.Error()) // the files are part of the program
@@ -41,7 +41,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// parse makes one template a page, each with the layout around it.
+// parse returns a template for each page, with the layout around it.
 func parse() map[string]*template.Template {
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html"))
 	parsed := map[string]*template.Template{}
@@ -56,8 +56,8 @@ func parse() map[string]*template.Template {
 	return parsed
 }
 
-// Render answers with the page of a name. What a page shows must be of its type in data.go: another is a mistake in the
-// program, and panics before anything is sent.
+// Render answers with a page. It panics, before anything is sent, if there is no such page or data is not of its type in
+// data.go.
 func Render(w http.ResponseWriter, status int, name string, data any) {
 	page := templates[name]
 	if page == nil {
@@ -75,10 +75,10 @@ func Render(w http.ResponseWriter, status int, name string, data any) {
 	header.Set("Content-Type", "text/html; charset=utf-8")
 	header.Set("Content-Length", strconv.Itoa(text.Len()))
 	w.WriteHeader(status)
-	w.Write(text.Bytes()) // a client that has gone needs no page
+	w.Write(text.Bytes()) // fails only if the client has gone
 }
 
-// Guard sets what answers to browsers have whether they are pages or lead on to one.
+// Guard sets the security headers of pages and redirects.
 func Guard(header http.Header) {
 	header.Set("Cache-Control", "no-store")
 	header.Set("Referrer-Policy", "same-origin")
@@ -87,8 +87,8 @@ func Guard(header http.Header) {
 	header.Set("X-Robots-Tag", "noindex")
 }
 
-// Policy is the Content-Security-Policy of pages. A form is sent to this server alone and may, by redirects, lead on to
-// the origins given; a page that needs some sets the header before it is rendered.
+// Policy returns the Content-Security-Policy of a page. Forms can be sent to this server only, and redirect to the given
+// origins. A page that needs such origins sets the header before it is rendered.
 func Policy(origins ...string) string { return policy(styleHash, origins...) }
 
 // PolicyFor returns the Policy of a page with another style, which is all of the text between its style tags.

@@ -10,13 +10,13 @@ import (
 
 const markup = `<script>alert("x")</script>`
 
-// Every page with all that it can show, each text a visitor's own markup.
+// full has every page with all its parts, and markup as each text of a visitor.
 var full = map[string]any{
 	"problem":      pages.Problem{Title: markup, Text: markup, Request: markup, Link: "/", LinkText: markup},
-	"sign-in":      pages.SignIn{Email: markup, Next: markup, Problem: markup, Provider: markup, Forgotten: true},
-	"forgotten":    pages.Forgotten{Asked: true},
+	"sign-in":      pages.SignIn{Email: markup, Next: markup, Problem: markup, Provider: markup, OffersReset: true},
+	"forgotten":    pages.Forgotten{Requested: true},
 	"key":          pages.NewKey{Name: markup, Key: markup, ExpiresAt: 1},
-	"set-password": pages.SetPassword{Email: markup, Token: markup, Least: 10, Most: 200, Problem: markup},
+	"set-password": pages.SetPassword{Email: markup, Token: markup, MinLength: 10, MaxLength: 200, Problem: markup},
 	"invitation": pages.Invitation{
 		Token: markup, Workspace: markup, Inviter: markup, Role: markup, Email: markup, ExpiresAt: 1, SignedInAs: markup,
 	},
@@ -25,7 +25,7 @@ var full = map[string]any{
 		Sessions: []pages.Session{{ID: markup, Browser: markup, Address: markup, StartedAt: 1, ExpiresAt: 2, Current: true}},
 		Grants:   []pages.Grant{{ID: markup, Client: markup, Host: markup, Workspace: markup, Scopes: []string{markup}, CreatedAt: 1}},
 		Keys:     []pages.Key{{ID: markup, Name: markup, Prefix: markup, CreatedAt: 1, ExpiresAt: 2, LastUsedAt: 3, Expired: true}},
-		MoreKeys: true, KeyName: markup, KeyLasts: markup, KeyProblem: markup, HasPassword: true, PasswordProblem: markup, Forgotten: true,
+		MoreKeys: true, KeyName: markup, KeyLasts: markup, KeyProblem: markup, HasPassword: true, PasswordProblem: markup, OffersReset: true,
 	},
 	"consent": pages.Consent{
 		Action: "/", Hidden: []pages.Field{{Name: markup, Value: markup}}, Client: markup, Host: markup, Email: markup,
@@ -44,19 +44,19 @@ func TestPages(t *testing.T) {
 				t.Errorf("%d %s", w.Code, text)
 			}
 			if strings.Contains(text, "<script") || strings.Contains(text, `"x"`) {
-				t.Errorf("markup of a visitor's is in the page: %s", text)
+				t.Errorf("the page has unescaped markup: %s", text)
 			}
 			if inputs, labels := strings.Count(text, ` id="`), strings.Count(text, "<label for="); labels > inputs {
-				t.Errorf("a label is of no input: %s", text)
+				t.Errorf("a label has no input: %s", text)
 			}
 		})
 	}
 }
 
-func TestEachPageIsTried(t *testing.T) {
+func TestEveryPageIsRendered(t *testing.T) {
 	for _, name := range pages.Names() {
 		if full[name] == nil {
-			t.Errorf("the page %s is not tried", name)
+			t.Errorf("the page %s has no example in full", name)
 		}
 	}
 }
