@@ -81,8 +81,8 @@ func stall(s activity.Subscription) (begun int) {
 	return begun + 1
 }
 
-// expect reports frames that are not those of stall.
-func expect(t *testing.T, text string, frames int) {
+// expectFrames reports frames that are not those of stall.
+func expectFrames(t *testing.T, text string, frames int) {
 	t.Helper()
 	var want bytes.Buffer
 	for i := range frames {
@@ -139,7 +139,7 @@ func TestStalledStream(t *testing.T) {
 		if err != nil {
 			t.Errorf("the answer did not end well: %v", err)
 		}
-		expect(t, string(text), begun)
+		expectFrames(t, string(text), begun)
 	})
 	t.Run("a_heartbeat_writes_it_before_its_comment", func(t *testing.T) {
 		stalled, received := make(chan int, 1), make(chan struct{})
@@ -162,7 +162,7 @@ func TestStalledStream(t *testing.T) {
 				frames++
 			}
 		}
-		expect(t, text.String(), begun)
+		expectFrames(t, text.String(), begun)
 		close(received)
 		rest, err := io.ReadAll(r)
 		if err != nil || strings.Trim(string(rest), ":\n") != "" {
@@ -183,7 +183,7 @@ func TestStalledStream(t *testing.T) {
 		if err != nil {
 			t.Errorf("the answer did not end well: %v", err)
 		}
-		expect(t, string(text), begun)
+		expectFrames(t, string(text), begun)
 	})
 	t.Run("a_client_that_never_reads_sees_the_answer_break_off", func(t *testing.T) {
 		stalled := make(chan int, 1)
