@@ -23,7 +23,7 @@ type follows = func(ctx context.Context, s activity.Subscription) error
 // those only. It returns the connection, from which the test reads the answer.
 func overTCP(t *testing.T, version string, follow follows, edit ...func(*http.Options)) (net.Conn, *http.Server) {
 	t.Helper()
-	w := newWorld()
+	w := newFakeEntities()
 	w.follow = follow
 	s, key := w.server(t, edit...), w.key(alice)
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
