@@ -25,7 +25,7 @@ import (
 
 // Drives exports and restores the drives of workspaces.
 type Drives interface {
-	// Export writes a workspace's drive to to as a tar archive and returns the number of entries.
+	// Export writes a workspace's drive as a tar archive and returns the number of entries.
 	Export(ctx context.Context, workspaceID string, to io.Writer) (entries int64, err error)
 	// ArchiveSize returns an estimate of the number of bytes that Export writes.
 	ArchiveSize(ctx context.Context, workspaceID string) (int64, error)
@@ -70,7 +70,7 @@ func (a *Archive) Save(ctx context.Context, workspaceID, backupID string, report
 	return backup, nil
 }
 
-// write writes the compressed archive of a drive to to and returns the number of entries.
+// write writes the compressed archive of a drive and returns the number of entries.
 func (a *Archive) write(ctx context.Context, workspaceID string, to io.Writer, report func(done, total int64)) (int64, error) {
 	total, err := a.drives.ArchiveSize(ctx, workspaceID)
 	if err != nil {

@@ -27,7 +27,7 @@ func Run(t *testing.T, open func(t *testing.T) bucket.Bucket) {
 // name is the object that most tests use.
 const name = "ws_1/bkp_1.tar.zst"
 
-// content returns size bytes whose pattern reveals exchanged or repeated blocks.
+// content returns size bytes. Their pattern differs between blocks, so that an exchanged or repeated block is detected.
 func content(size int) []byte {
 	all := make([]byte, size)
 	for i := range all {

@@ -1,5 +1,5 @@
-// Command generate converts http/api/openapi.yaml to the two files that a node serves: openapi.json, the same document as JSON, and
-// reference.html, the API reference as a page.
+// Command generate converts http/api/openapi.yaml to the two files that a node serves: openapi.json, the same document as JSON,
+// and reference.html, the API reference as a page.
 //
 //	generate -in openapi.yaml -style style.css -out folder
 //
