@@ -7,16 +7,17 @@ import (
 	"github.com/atelier-run/atelier/persistence/datadir"
 )
 
-// acceptCommand is atelier accept: it accepts a data directory with missing parts.
+// acceptCommand is atelier accept, which lets a node start with a data directory whose journal has lost events.
 type acceptCommand struct {
 	dataFlag
 	Yes bool `help:"Confirm that the missing parts are lost permanently."`
 }
 
-// Run writes new marks of the journal, which invalidates the cursors of all clients, and prints how many events are missing.
+// Run calls datadir.Accept, which writes new marks of the journal and so invalidates the cursors of all clients, and prints how
+// many events are missing. It fails with exitUsage without --yes, and if the directory cannot be accepted.
 func (c *acceptCommand) Run(out console) error {
 	if !c.Yes {
-		return coded{errors.New("accepting makes the loss of the missing parts permanent: copy the data directory first, then add --yes"), exitUsage}
+		return coded{errors.New("this command makes the loss of the missing parts permanent: copy the data directory first, then add --yes"), exitUsage}
 	}
 	log, err := newLog(out.errors, "warn", "text")
 	if err != nil {

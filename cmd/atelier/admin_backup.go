@@ -9,29 +9,32 @@ import (
 	"time"
 )
 
+// backupCommands is atelier admin backup.
 type backupCommands struct {
-	Create  backupCreateCommand  `cmd:"" help:"Back a workspace's drive up, wait until that is done, and print the backup as JSON."`
+	Create  backupCreateCommand  `cmd:"" help:"Back up a workspace's drive, wait until the backup is complete, and print it as JSON."`
 	List    backupListCommand    `cmd:"" help:"Print a workspace's backups, newest first, one JSON object a line."`
-	Restore backupRestoreCommand `cmd:"" help:"Put a backup in the place of what is on a workspace's drive, and wait until that is done."`
-	Wait    backupWaitCommand    `cmd:"" help:"Wait until a backup or a restore that was begun is done."`
+	Restore backupRestoreCommand `cmd:"" help:"Replace the content of a workspace's drive by a backup, and wait until the restore is complete."`
+	Wait    backupWaitCommand    `cmd:"" help:"Wait until a backup or restore in progress is complete."`
 }
 
-// waitFlag bounds how long a command waits. The node continues what the command waits for.
+// waitFlag limits the time that a command waits for a task. It does not limit the task, which the node continues.
 type waitFlag struct {
-	Wait time.Duration `default:"1h" help:"Longest time to wait; the node continues what was begun."`
+	Wait time.Duration `default:"1h" help:"Longest time to wait. After it, the command ends and the node continues the task."`
 }
 
+// backupListCommand is atelier admin backup list.
 type backupListCommand struct {
 	dataFlag
 	slugFlag
 }
 
+// Run prints the backups.
 func (c *backupListCommand) Run(ctx context.Context, out console) error {
-	kept, err := newOperator(c.Data).backups(ctx, c.slugFlag)
+	backups, err := newOperator(c.Data).backups(ctx, c.slugFlag)
 	if err != nil {
 		return err
 	}
-	for _, item := range kept {
+	for _, item := range backups {
 		if err := line(out, item); err != nil {
 			return err
 		}
@@ -39,43 +42,47 @@ func (c *backupListCommand) Run(ctx context.Context, out console) error {
 	return nil
 }
 
-// backups are all of a workspace's; there are never many.
-func (o operator) backups(ctx context.Context, of slugFlag) ([]json.RawMessage, error) {
-	var kept struct{ Items []json.RawMessage }
-	err := o.call(ctx, http.MethodGet, of.path("/backups"), nil, &kept)
-	return kept.Items, err
+// backups returns all backups of a workspace, newest first. The node limits their number, so the list has one page.
+func (o operator) backups(ctx context.Context, workspace slugFlag) ([]json.RawMessage, error) {
+	var page struct{ Items []json.RawMessage }
+	err := o.call(ctx, http.MethodGet, workspace.path("/backups"), nil, &page)
+	return page.Items, err
 }
 
+// backupCreateCommand is atelier admin backup create.
 type backupCreateCommand struct {
 	dataFlag
 	slugFlag
 	waitFlag
 }
 
+// Run requests a backup, waits for its task and prints the backup. It fails if the task fails, and if the workspace's computer
+// began another task instead.
 func (c *backupCreateCommand) Run(ctx context.Context, out console) error {
 	o := newOperator(c.Data)
 	var task backupTask
-	// An interrupt does not cut this call off: what was begun is then known.
+	// An interrupt does not cancel this call: the error of await needs the id of the task.
 	if err := o.call(context.WithoutCancel(ctx), http.MethodPost, c.path("/backups"), nil, &task); err != nil {
 		return err
 	}
-	w := waiting{o, c.Data, c.slugFlag, task.TaskID, "backup " + task.BackupID}
+	w := taskWaiter{operator: o, data: c.Data, workspace: c.slugFlag, task: task.TaskID, description: "backup " + task.BackupID}
 	if err := w.await(ctx, out, c.Wait); err != nil {
 		return err
 	}
-	kept, err := o.backups(ctx, c.slugFlag)
+	backups, err := o.backups(ctx, c.slugFlag)
 	if err != nil {
 		return err
 	}
-	for _, item := range kept {
+	for _, item := range backups {
 		var b backupTask
 		if json.Unmarshal(item, &b) == nil && b.BackupID == task.BackupID {
 			return line(out, item)
 		}
 	}
-	return fmt.Errorf("backup %s was given up: another task of the workspace's computer took its place", task.BackupID)
+	return fmt.Errorf("backup %s was not made: another task of the workspace's computer replaced it; run the command again", task.BackupID)
 }
 
+// backupRestoreCommand is atelier admin backup restore.
 type backupRestoreCommand struct {
 	dataFlag
 	slugFlag
@@ -83,9 +90,11 @@ type backupRestoreCommand struct {
 	Backup string `required:"" placeholder:"ID" help:"Backup to restore."`
 }
 
+// Run requests a restore, waits for its task and prints the node's answer to the request.
 func (c *backupRestoreCommand) Run(ctx context.Context, out console) error {
 	o := newOperator(c.Data)
 	var answer json.RawMessage
+	// As in create, an interrupt does not cancel the request.
 	in := map[string]string{"backupId": c.Backup}
 	if err := o.call(context.WithoutCancel(ctx), http.MethodPost, c.path("/restores"), in, &answer); err != nil {
 		return err
@@ -94,50 +103,55 @@ func (c *backupRestoreCommand) Run(ctx context.Context, out console) error {
 	if err := json.Unmarshal(answer, &task); err != nil {
 		return err
 	}
-	w := waiting{o, c.Data, c.slugFlag, task.TaskID, "restore of " + task.BackupID}
+	w := taskWaiter{operator: o, data: c.Data, workspace: c.slugFlag, task: task.TaskID, description: "restore of " + task.BackupID}
 	if err := w.await(ctx, out, c.Wait); err != nil {
 		return err
 	}
 	return line(out, answer)
 }
 
+// backupWaitCommand is atelier admin backup wait.
 type backupWaitCommand struct {
 	dataFlag
 	slugFlag
 	waitFlag
-	Task string `placeholder:"ID" help:"Task that create or restore has named. Without this: the one that is under way."`
+	Task string `placeholder:"ID" help:"Task to wait for, as named by an interrupted command. Default: the task in progress."`
 }
 
+// Run waits for the task, or for the task in progress if the command line names none.
 func (c *backupWaitCommand) Run(ctx context.Context, out console) error {
-	w := waiting{newOperator(c.Data), c.Data, c.slugFlag, c.Task, "task " + c.Task}
+	w := taskWaiter{operator: newOperator(c.Data), data: c.Data, workspace: c.slugFlag, task: c.Task, description: "task " + c.Task}
 	if c.Task == "" {
-		state, err := w.look(ctx)
+		state, err := w.computer(ctx)
 		if err != nil {
 			return err
 		}
 		if state.Task == nil {
-			fmt.Fprintln(out.errors, "Nothing is under way.")
+			fmt.Fprintln(out.errors, "No task is in progress.")
 			return nil
 		}
-		w.task, w.what = state.Task.ID, "task "+state.Task.ID
+		w.task, w.description = state.Task.ID, "task "+state.Task.ID
 	}
 	return w.await(ctx, out, c.Wait)
 }
 
-// backupTask is a task that a workspace's computer was given.
+// backupTask is the node's answer to the request of a backup or a restore: the id of the task and of the backup.
 type backupTask struct{ TaskID, BackupID string }
 
-// waiting is a command that waits for a task.
-type waiting struct {
+// taskWaiter waits for a task of a workspace's computer.
+type taskWaiter struct {
 	operator
-	data string
-	of   slugFlag
+	// data is the data directory of the node.
+	data      string
+	workspace slugFlag
+	// task is the id of the task.
 	task string
-	// what names the task for people.
-	what string
+	// description names the task in messages, such as "backup bkp_1".
+	description string
 }
 
-// computerState is what a node answers about a workspace's computer.
+// computerState is the part of the node's answer that describes a workspace's computer: the task in progress and the task that
+// failed last, each nil if there is none.
 type computerState struct {
 	Task *struct {
 		ID                    string
@@ -146,32 +160,33 @@ type computerState struct {
 	Failed *struct{ ID, Reason string }
 }
 
-func (w waiting) look(ctx context.Context) (computerState, error) {
+// computer returns the current state of the workspace's computer.
+func (w taskWaiter) computer(ctx context.Context) (computerState, error) {
 	var answer struct{ Computer computerState }
-	err := w.call(ctx, http.MethodGet, w.of.path(""), nil, &answer)
+	err := w.call(ctx, http.MethodGet, w.workspace.path(""), nil, &answer)
 	return answer.Computer, err
 }
 
-// longestLook is the longest pause between two looks at a task.
-const longestLook = time.Second
+// maxPollInterval is the longest pause between two requests for the state of a task.
+const maxPollInterval = time.Second
 
-// await waits until the task is over, and shows its progress. It returns the reason when the task has failed. When the
-// command is interrupted, or has waited for long enough, the error says that the task continues and how to wait for it; its
-// exit code is exitUnfinished.
-func (w waiting) await(ctx context.Context, out console, wait time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("not done after %s", wait))
+// await waits until the task has ended, and shows its progress. It returns an error with the reason if the task failed. If ctx
+// ends, or after the duration wait, it returns an error with the exit code exitUnfinished, which says that the task continues
+// and how to wait for it.
+func (w taskWaiter) await(ctx context.Context, out console, wait time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("not complete after %s", wait))
 	defer cancel()
-	meter := newMeter(out.errors, w.what)
+	meter := newMeter(out.errors, w.description)
 	defer meter.end()
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, longestLook) {
-		state, err := w.look(ctx)
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, maxPollInterval) {
+		state, err := w.computer(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return w.unfinished(ctx)
 		case err != nil:
-			return fmt.Errorf("%w; a node that is started again continues the %s", err, w.what)
+			return fmt.Errorf("cannot read the state of the %s: %w; if the node has stopped, start it again: it continues the task", w.description, err)
 		case state.Failed != nil && state.Failed.ID == w.task:
-			return fmt.Errorf("the %s has failed: %s", w.what, state.Failed.Reason)
+			return fmt.Errorf("the %s failed: %s", w.description, state.Failed.Reason)
 		case state.Task == nil || state.Task.ID != w.task:
 			return nil
 		}
@@ -186,12 +201,12 @@ func (w waiting) await(ctx context.Context, out console, wait time.Duration) err
 	}
 }
 
-// unfinished is the error of a command that ends before its task.
-func (w waiting) unfinished(ctx context.Context) error {
-	why := context.Cause(ctx)
-	if errors.Is(why, context.Canceled) {
-		why = errors.New("interrupted")
+// unfinished returns the error of a command that ends before its task. ctx has ended; its cause says why.
+func (w taskWaiter) unfinished(ctx context.Context) error {
+	reason := context.Cause(ctx)
+	if errors.Is(reason, context.Canceled) {
+		reason = errors.New("interrupted")
 	}
 	return coded{fmt.Errorf("%w: the %s continues on the node; to wait for it, run\n  atelier admin backup wait --data=%s --slug=%s --task=%s",
-		why, w.what, w.data, w.of.Slug, w.task), exitUnfinished}
+		reason, w.description, w.data, w.workspace.Slug, w.task), exitUnfinished}
 }

@@ -142,9 +142,9 @@ func (m *mute) stop() error {
 // waitTask waits until the computer of a node's workspace has a task, or with an exclamation mark until it has none. It
 // sets TASK to the last task that it saw.
 func waitTask(ts *testscript.TestScript, none bool, arguments []string) {
-	w := waiting{operator: newOperator(ts.MkAbs(arguments[0])), of: slugFlag{arguments[1]}}
+	w := taskWaiter{operator: newOperator(ts.MkAbs(arguments[0])), workspace: slugFlag{arguments[1]}}
 	waitUntil(ts, "the task does not begin or end", func() bool {
-		state, err := w.look(context.Background())
+		state, err := w.computer(context.Background())
 		if err == nil && state.Task != nil {
 			ts.Setenv("TASK", state.Task.ID)
 		}

@@ -9,68 +9,73 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// meter shows how far a task is: on a terminal as one line that changes, elsewhere as a line now and then.
+// meter shows the progress of a task. On a terminal it rewrites one line; elsewhere it prints a line every lineInterval.
 type meter struct {
 	to       io.Writer
 	terminal bool
-	what     string
-	// since and from are when the attempt that is under way was first seen, and how far it was; last is how far it was
-	// when it was shown.
-	since      time.Time
-	from, last int64
-	// printed is when the last line was printed that is not on a terminal.
+	// task names the task at the beginning of a line.
+	task string
+	// attemptSeen is the time of the first call of show for the current attempt of the task.
+	attemptSeen time.Time
+	// initial and latest are the bytes done at the first and the last call of show for the current attempt.
+	initial, latest int64
+	// printed is the time of the last line that was not printed to a terminal.
 	printed time.Time
 }
 
-// plainEvery is the pause between lines that are not on a terminal.
-const plainEvery = 10 * time.Second
+// lineInterval is the shortest time between two lines that are not printed to a terminal.
+const lineInterval = 10 * time.Second
 
-func newMeter(to io.Writer, what string) *meter {
+// newMeter returns a meter that writes to to, and rewrites its line if to is a terminal.
+
+func newMeter(to io.Writer, task string) *meter {
 	file, ok := to.(*os.File)
-	return &meter{to: to, terminal: ok && isTerminal(file), what: what, printed: time.Now()}
+	return &meter{to: to, terminal: ok && isTerminal(file), task: task, printed: time.Now()}
 }
 
+// isTerminal reports whether file is a terminal.
 func isTerminal(file *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
 	return err == nil
 }
 
-// show shows that done bytes of total are worked off; 0 of 0: the node does not say.
+// show shows that the task has processed done of total bytes. A total of 0 means that the node has not reported progress.
 func (m *meter) show(now time.Time, done, total int64) {
-	if m.last == 0 || done < m.last { // a task that is tried again begins anew
-		m.since, m.from = now, done
+	if m.latest == 0 || done < m.latest { // a new attempt starts at 0 again
+		m.attemptSeen, m.initial = now, done
 	}
-	m.last = done
+	m.latest = done
 	text := m.text(now, done, total)
 	switch {
 	case m.terminal:
 		fmt.Fprintf(m.to, "\r\x1b[K%s", text)
-	case now.Sub(m.printed) >= plainEvery:
+	case now.Sub(m.printed) >= lineInterval:
 		m.printed = now
 		fmt.Fprintln(m.to, text)
 	}
 }
 
+// text returns the line, with the rate of the current attempt once it was observed for a second.
 func (m *meter) text(now time.Time, done, total int64) string {
 	if total == 0 {
-		return m.what + ": no progress yet"
+		return m.task + ": no progress yet"
 	}
-	text := fmt.Sprintf("%s: %d %%, %s of %s", m.what, done*100/total, inUnits(done), inUnits(total))
-	if took := now.Sub(m.since).Seconds(); took >= 1 {
-		text += fmt.Sprintf(", %s/s", inUnits(int64(float64(done-m.from)/took)))
+	text := fmt.Sprintf("%s: %d %%, %s of %s", m.task, done*100/total, formatBytes(done), formatBytes(total))
+	if took := now.Sub(m.attemptSeen).Seconds(); took >= 1 {
+		text += fmt.Sprintf(", %s/s", formatBytes(int64(float64(done-m.initial)/took)))
 	}
 	return text
 }
 
-// end removes the line from a terminal.
+// end erases the line if it is on a terminal.
 func (m *meter) end() {
 	if m.terminal {
 		fmt.Fprint(m.to, "\r\x1b[K")
 	}
 }
 
-// inUnits returns a number of bytes in the unit that people read it in.
-func inUnits(bytes int64) string {
+// formatBytes returns a number of bytes as text in B, KiB, MiB, GiB or TiB.
+func formatBytes(bytes int64) string {
 	if bytes < 1<<10 {
 		return fmt.Sprintf("%d B", bytes)
 	}

@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
+// TestMeter checks the output for a task with two attempts, on a terminal and elsewhere.
 func TestMeter(t *testing.T) {
 	began := time.Unix(1000, 0)
-	looks := []struct {
+	observations := []struct {
 		after       time.Duration
 		done, total int64
 	}{
 		{0, 0, 0}, {time.Second, 10 << 20, 100 << 20}, {11 * time.Second, 60 << 20, 100 << 20}, {15 * time.Second, 100 << 20, 100 << 20},
-		{16 * time.Second, 5 << 20, 100 << 20}, // a second attempt
+		{16 * time.Second, 5 << 20, 100 << 20}, // the second attempt
 	}
 	for _, test := range []struct {
 		terminal bool
@@ -29,22 +30,22 @@ func TestMeter(t *testing.T) {
 		var out bytes.Buffer
 		m := newMeter(&out, "backup b")
 		m.terminal, m.printed = test.terminal, began
-		for _, look := range looks {
-			m.show(began.Add(look.after), look.done, look.total)
+		for _, o := range observations {
+			m.show(began.Add(o.after), o.done, o.total)
 		}
 		m.end()
 		if out.String() != test.want {
-			t.Errorf("terminal %v: %q, want %q", test.terminal, out.String(), test.want)
+			t.Errorf("on a terminal (%v): %q, want %q", test.terminal, out.String(), test.want)
 		}
 	}
 }
 
-func TestInUnits(t *testing.T) {
+func TestFormatBytes(t *testing.T) {
 	for bytes, want := range map[int64]string{
 		0: "0 B", 1023: "1023 B", 1 << 10: "1.0 KiB", 1 << 20: "1.0 MiB", 3 << 29: "1.5 GiB", 5 << 40: "5.0 TiB", 5 << 50: "5120.0 TiB",
 	} {
-		if got := inUnits(bytes); got != want {
-			t.Errorf("%d: %s, want %s", bytes, got, want)
+		if got := formatBytes(bytes); got != want {
+			t.Errorf("formatBytes(%d) = %s, want %s", bytes, got, want)
 		}
 	}
 }

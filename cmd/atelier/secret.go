@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// longestSecret limits the bytes of a file with a secret.
+// longestSecret is the size of the largest file with a secret, in bytes.
 const longestSecret = 4 << 10
 
-// readSecret returns the content of the file that a setting names, without the end of its line, or "" if path is empty. It
-// returns a usage error if the file does not have exactly one line. Secrets come from files because other users of the machine
-// can read flags.
+// readSecret returns the content of the file at path, without the line break at its end, or "" if path is empty. It returns an
+// error with the exit code exitUsage that names the setting if the file cannot be read, or is not one line of 1 to longestSecret
+// bytes. Secrets are read from files because other users of the machine can see the flags of a process.
 func readSecret(setting, path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -28,7 +28,7 @@ func readSecret(setting, path string) (string, error) {
 	case err != nil:
 		return "", coded{fmt.Errorf("%s: %w", setting, err), exitUsage}
 	case secret == "", len(text) > longestSecret, strings.ContainsAny(secret, "\r\n\x00"):
-		return "", coded{fmt.Errorf("%s: %s must have one line of at most %d bytes", setting, path, longestSecret), exitUsage}
+		return "", coded{fmt.Errorf("%s: the file %s must contain one line of 1 to %d bytes", setting, path, longestSecret), exitUsage}
 	}
 	return secret, nil
 }

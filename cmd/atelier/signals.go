@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// untilSignal returns a context that the first SIGTERM or SIGINT cancels. The second one ends the process.
+// untilSignal returns a context that is cancelled by the first SIGTERM or SIGINT. The second signal ends the process at once, with
+// the exit code exitFailure.
 func untilSignal() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)

@@ -8,15 +8,17 @@ import (
 	"github.com/atelier-run/atelier/cmd/node"
 )
 
-// versionCommand prints what the program was built from, as versionFlag does.
+// versionCommand is atelier version. It prints the same line as versionFlag.
 type versionCommand struct{}
 
+// Run prints the version.
 func (versionCommand) Run(out console) error { return printVersion(out) }
 
-// versionFlag is --version: it prints instead of whatever the command line asks for besides.
+// versionFlag is the flag --version. It prints the version instead of running the command.
 type versionFlag bool
 
-// BeforeReset is called by the parser once it has read the flag, before it misses a command.
+// BeforeReset prints the version and exits. The parser calls it after it has read the flag and before it reports a missing
+// command.
 func (versionFlag) BeforeReset(app *kong.Kong) error {
 	if err := printVersion(console{out: app.Stdout}); err != nil {
 		return err
@@ -25,6 +27,7 @@ func (versionFlag) BeforeReset(app *kong.Kong) error {
 	return nil
 }
 
+// printVersion prints the name of the program and its build.
 func printVersion(out console) error {
 	_, err := fmt.Fprintln(out.out, "atelier", node.ReadBuild())
 	return err

@@ -16,46 +16,50 @@ import (
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 )
 
-// openBucket opens the bucket of backups. What an earlier process has left unfinished in the data directory's own folder
-// is removed, also where the bucket is another one; large parts of uploads lie in that folder.
+// openBucket opens the bucket for backups. The folder "backups" of the data directory is the default bucket, and the folder for
+// temporary files if Options.BackupURL names another bucket. In both cases openBucket first removes the temporary files that
+// an earlier process has left there. It fails if a file cannot be removed, or if the bucket's address is invalid or its folder
+// cannot be created.
 func openBucket(o Options) (bucket.Bucket, error) {
 	dir := filepath.Join(o.Dir, "backups")
-	if err := removeUnfinished(dir); err != nil {
-		return nil, fmt.Errorf("the bucket of backups: %w", err)
+	if err := removeTemporaryFiles(dir); err != nil {
+		return nil, fmt.Errorf("cannot remove temporary files of backups: %w", err)
 	}
 	at := bucket.Address{Folder: dir}
 	if o.BackupURL != "" {
 		var err error
 		if at, err = bucket.Parse(o.BackupURL); err != nil {
-			return nil, fmt.Errorf("the bucket of backups: %w", err)
+			return nil, fmt.Errorf("the address of the bucket for backups is invalid: %w", err)
 		}
 	}
 	opened, err := at.Open(dir)
 	if err != nil {
-		return nil, fmt.Errorf("the bucket of backups: %w", err)
+		return nil, fmt.Errorf("cannot open the bucket for backups: %w", err)
 	}
 	return opened, nil
 }
 
-// removeUnfinished takes away what a process before had not finished writing; the data directory is this one's alone.
-func removeUnfinished(dir string) error {
-	within := os.DirFS(dir) // the folder's own name is no pattern
-	unfinished, err := fs.Glob(within, "*/*.tar.zst.*.tmp")
-	parts, alsoErr := fs.Glob(within, "part-*.tmp")
-	unfinished, err = append(unfinished, parts...), errors.Join(err, alsoErr)
-	for _, name := range unfinished {
+// removeTemporaryFiles removes unfinished backups and parts of uploads from dir. The caller must have locked the data directory,
+// so that no process is still writing them.
+func removeTemporaryFiles(dir string) error {
+	folder := os.DirFS(dir) // matches names below dir, so that dir itself is not read as a pattern
+	temporary, err := fs.Glob(folder, "*/*.tar.zst.*.tmp")
+	parts, partsErr := fs.Glob(folder, "part-*.tmp")
+	temporary, err = append(temporary, parts...), errors.Join(err, partsErr)
+	for _, name := range temporary {
 		err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
 	}
 	return err
 }
 
-// archived are the drives as an archive of backups sees them.
-type archived struct{ *drive.Drives }
+// archiveDrives implements archive.Drives: each method opens the drive of the workspace, calls the method of the same name and
+// releases the drive.
+type archiveDrives struct{ *drive.Drives }
 
-var _ archive.Drives = archived{}
+var _ archive.Drives = archiveDrives{}
 
-// Export is of archive.Drives.
-func (a archived) Export(ctx context.Context, workspaceID string, to io.Writer) (int64, error) {
+// Export implements archive.Drives.
+func (a archiveDrives) Export(ctx context.Context, workspaceID string, to io.Writer) (int64, error) {
 	d, release, err := a.Open(ctx, workspaceID)
 	if err != nil {
 		return 0, err
@@ -64,8 +68,8 @@ func (a archived) Export(ctx context.Context, workspaceID string, to io.Writer) 
 	return d.Export(ctx, to)
 }
 
-// ArchiveSize is of archive.Drives.
-func (a archived) ArchiveSize(ctx context.Context, workspaceID string) (int64, error) {
+// ArchiveSize implements archive.Drives.
+func (a archiveDrives) ArchiveSize(ctx context.Context, workspaceID string) (int64, error) {
 	d, release, err := a.Open(ctx, workspaceID)
 	if err != nil {
 		return 0, err
@@ -74,8 +78,8 @@ func (a archived) ArchiveSize(ctx context.Context, workspaceID string) (int64, e
 	return d.ArchiveSize(ctx)
 }
 
-// Restore is of archive.Drives.
-func (a archived) Restore(ctx context.Context, workspaceID, mark string, from io.Reader, verify func(int64) error) error {
+// Restore implements archive.Drives. The activity names the platform as the author of the changes.
+func (a archiveDrives) Restore(ctx context.Context, workspaceID, mark string, from io.Reader, verify func(int64) error) error {
 	d, release, err := a.Open(ctx, workspaceID)
 	if err != nil {
 		return err

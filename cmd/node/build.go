@@ -8,31 +8,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Build is what a program was built from, as Go has recorded it. Fields that Go does not know are empty: a program that was
-// built outside of a repository, or with -buildvcs=false, has neither Commit nor Date.
+// Build identifies the source and the toolchain of a program, as the go command recorded them in the binary. Unknown fields are
+// empty: a program that was built outside of a repository, or with -buildvcs=false, has neither Commit nor Date.
 type Build struct {
 	// Version is the version of the module: a tag, a pseudo-version, or "devel".
 	Version string
 	// Commit is the full hash of the commit.
 	Commit string
-	// Date is the time of the commit, as RFC 3339 has it, in UTC.
+	// Date is the time of the commit in UTC, in the format of RFC 3339.
 	Date string
-	// Modified reports that files differed from the commit.
+	// Modified reports whether the source differed from the commit.
 	Modified bool
-	// Go is the version of the toolchain.
+	// Go is the version of the Go toolchain.
 	Go string
 }
 
-// ReadBuild returns what this program was built from.
+// ReadBuild returns the build of the running program.
 func ReadBuild() Build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return Build{Version: "devel", Go: runtime.Version()}
 	}
-	return buildOf(info)
+	return newBuild(info)
 }
 
-func buildOf(info *debug.BuildInfo) Build {
+// newBuild returns the build that info describes.
+func newBuild(info *debug.BuildInfo) Build {
 	b := Build{Version: info.Main.Version, Go: info.GoVersion}
 	if b.Version == "" || b.Version == "(devel)" {
 		b.Version = "devel"
@@ -50,13 +51,13 @@ func buildOf(info *debug.BuildInfo) Build {
 	return b
 }
 
-// String returns one line: the version, then the commit, its date, the toolchain and the platform in parentheses.
+// String returns one line: the version, followed by the commit, its date, the toolchain and the platform in parentheses.
 func (b Build) String() string {
 	var details []string
 	if b.Commit != "" {
 		commit := "commit " + b.Commit
 		if b.Modified {
-			commit += " with changes"
+			commit += " with local changes"
 		}
 		details = append(details, commit)
 	}
@@ -67,10 +68,10 @@ func (b Build) String() string {
 	return b.Version + " (" + strings.Join(details, ", ") + ")"
 }
 
-// gauge returns the metric that tells which build a node is. Its value is always 1.
+// gauge returns a metric whose labels identify the build. Its value is always 1.
 func (b Build) gauge() prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "atelier_build_info", Help: "What the program was built from. The value is 1.",
+		Name: "atelier_build_info", Help: "The version, commit and Go version of the program, as labels. The value is always 1.",
 		ConstLabels: prometheus.Labels{"version": b.Version, "commit": b.Commit, "goversion": b.Go},
 	})
 	g.Set(1)

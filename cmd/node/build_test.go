@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-func TestBuild(t *testing.T) {
+// TestBuildString checks the line for builds with all, some and no facts about the commit.
+func TestBuildString(t *testing.T) {
 	platform := runtime.GOOS + "/" + runtime.GOARCH
 	for _, test := range []struct {
 		name, want string
@@ -16,15 +17,15 @@ func TestBuild(t *testing.T) {
 			GoVersion: "go1.26.8", Main: debug.Module{Version: "v1.2.3"},
 			Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.time", Value: "2026-11-22T01:02:03Z"}, {Key: "vcs.modified", Value: "false"}},
 		}},
-		{"changed", "devel (commit abc with changes, go1.26.8, " + platform + ")", debug.BuildInfo{
+		{"locally_changed", "devel (commit abc with local changes, go1.26.8, " + platform + ")", debug.BuildInfo{
 			GoVersion: "go1.26.8", Main: debug.Module{Version: "(devel)"},
 			Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.modified", Value: "true"}},
 		}},
 		{"without_repository", "devel (go1.26.8, " + platform + ")", debug.BuildInfo{GoVersion: "go1.26.8"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := buildOf(&test.info).String(); got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
+			if got := newBuild(&test.info).String(); got != test.want {
+				t.Errorf("String() = %q, want %q", got, test.want)
 			}
 		})
 	}

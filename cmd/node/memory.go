@@ -8,27 +8,29 @@ import (
 	"sync"
 )
 
-// The program is built without C, so that Pebble's cache and memtables lie in the Go heap. Go's collector lets a heap grow by
-// a percentage of all that is alive: with a full cache of 256 MiB, GOGC=400 let the process grow to 1.5 GB. A collection costs
-// time only for what can hold pointers, which blocks and memtables cannot. So the heap may grow by a multiple of that part, and
-// by leastGrowth where that part is small; the cache counts once.
+// The program is built without cgo, so Pebble's block cache and memtables are in the Go heap. Go's garbage collector lets the heap
+// grow by a percentage of all live memory: with a full cache of 256 MiB, GOGC=400 let the process grow to 1.5 GB. The time of a
+// collection, however, depends only on the memory that the collector scans, which is the memory that can hold pointers; cached
+// blocks and memtables cannot. The heap may therefore grow by growthFactor times the scanned memory, but at least by minGrowth,
+// regardless of the size of the cache.
 const (
-	// growthFactor is how much the heap grows between two collections, as a multiple of the memory that a collection scans.
+	// growthFactor is the growth of the heap between two collections, as a multiple of the memory that a collection scans.
 	growthFactor = 4
-	// leastGrowth keeps a small heap from being collected many times a second.
-	leastGrowth = 64 << 20
-	// firstPercent is the GOGC until the first collection has been measured.
+	// minGrowth is the smallest growth in bytes. It prevents many collections a second of a small heap.
+	minGrowth = 64 << 20
+	// firstPercent is the value of GOGC until the first collection was measured.
 	firstPercent = 400
 )
 
-// TuneMemory sets the garbage collector for a process that is a node, unless GOGC is set: it adapts the percentage after each
-// collection. GOMEMLIMIT stays in force beside it. Calls after the first have no effect.
+// TuneMemory adjusts GOGC after each garbage collection of this process, unless the environment sets GOGC. GOMEMLIMIT remains
+// in effect. Calls after the first have no effect.
 func TuneMemory() {
 	if os.Getenv("GOGC") == "" {
 		startTuning()
 	}
 }
 
+// startTuning sets the first percentage and starts the tuner, once.
 var startTuning = sync.OnceFunc(func() {
 	debug.SetGCPercent(firstPercent)
 	t := &tuner{percent: firstPercent, samples: []metrics.Sample{
@@ -37,22 +39,26 @@ var startTuning = sync.OnceFunc(func() {
 	t.awaitCollection()
 })
 
-// tuner adapts the collector's percentage. Its methods run one after the other, each call before the next collection's.
+// tuner adjusts GOGC. Its methods are never called concurrently: each call of tune schedules the next one.
 type tuner struct {
+	// percent is the current value of GOGC.
 	percent int
+	// samples are read after each collection: the live heap, and the scanned bytes of the heap, the stacks and the globals.
 	samples []metrics.Sample
 }
 
-// awaitCollection has tune called after the next collection, by which nothing refers to the object that it makes.
+// awaitCollection schedules one call of tune after the next collection. The collection frees the unreferenced object that
+// awaitCollection allocates, which runs the cleanup of that object.
 func (t *tuner) awaitCollection() {
 	runtime.AddCleanup(&struct{ next *tuner }{t}, (*tuner).tune, t)
 }
 
+// tune measures the last collection, sets GOGC for the next one and schedules the next call.
 func (t *tuner) tune() {
 	metrics.Read(t.samples)
 	live, heap, stack, globals := t.samples[0].Value.Uint64(), t.samples[1].Value.Uint64(), t.samples[2].Value.Uint64(), t.samples[3].Value.Uint64()
 	percent := growthPercent(live, heap, stack+globals)
-	// A change stops all goroutines for a moment: small ones are not worth it.
+	// Setting GOGC briefly stops all goroutines, so changes of less than a tenth are skipped.
 	if percent*10 > t.percent*11 || percent*11 < t.percent*10 {
 		t.percent = percent
 		debug.SetGCPercent(percent)
@@ -60,9 +66,10 @@ func (t *tuner) tune() {
 	t.awaitCollection()
 }
 
-// growthPercent returns the GOGC with which the heap grows as intended. live is the heap that the last collection found alive,
-// scanned the part of it that can hold pointers, and roots what a collection scans outside of the heap, all in bytes.
+// growthPercent returns the value of GOGC with which the heap grows by growthFactor times the scanned memory, and at least by
+// minGrowth. live is the live heap after the last collection, scanned the part of it that was scanned, and roots the memory
+// scanned outside of the heap, all in bytes.
 func growthPercent(live, scanned, roots uint64) int {
-	growth := max(growthFactor*(scanned+roots), leastGrowth)
+	growth := max(growthFactor*(scanned+roots), minGrowth)
 	return int(max(growth*100/max(live+roots, 1<<20), 1))
 }

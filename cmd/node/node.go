@@ -135,7 +135,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.backups, err = openBucket(o); err != nil {
 		return n, err
 	}
-	if n.Computers, err = n.newFleet(o, archive.New(n.backups, archived{n.Drives})); err != nil {
+	if n.Computers, err = n.newFleet(o, archive.New(n.backups, archiveDrives{n.Drives})); err != nil {
 		return n, err
 	}
 	for member := range max(o.Members, 1) {

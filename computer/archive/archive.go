@@ -1,10 +1,10 @@
-// Package archive keeps backups of drives in a bucket: a tar archive, compressed with Zstandard, for each.
+// Package archive stores backups of drives in a bucket. Each backup is one object, a tar archive compressed with Zstandard:
 //
 //	<bucket>/<workspace>/<backup>.tar.zst
 //
-// A backup's size, SHA-256 and number of entries are in its record, which is the platform's own: a bucket that returns
-// something else is found out, and before anything of it is shown. Reading and writing stream; memory use does not
-// depend on the size of a drive.
+// The journal, not the bucket, has the record of a backup with its size, SHA-256 and number of entries. Load verifies all three
+// before it changes a drive, so that a bucket that returns other content is detected. Backups are streamed: memory use does not
+// depend on the size of a drive. The package comment of computer describes the whole path of a backup.
 package archive
 
 import (
@@ -23,42 +23,45 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// Drives are what an archive needs of them.
+// Drives exports and restores the drives of workspaces.
 type Drives interface {
-	// Export writes a workspace's drive as a tar archive and tells its entries.
+	// Export writes a workspace's drive as a tar archive and returns the number of entries.
 	Export(ctx context.Context, workspaceID string, to io.Writer) (entries int64, err error)
-	// ArchiveSize estimates how many bytes Export writes.
+	// ArchiveSize returns an estimate of the number of bytes that Export writes.
 	ArchiveSize(ctx context.Context, workspaceID string) (int64, error)
-	// Restore puts the content of a tar archive in the place of a drive, once for a mark. It asks verify when it has read
-	// all of it and before it replaces anything.
+	// Restore replaces the content of a drive by the content of a tar archive. A second call with the same mark changes
+	// nothing. Restore calls verify with the number of entries after it has read the whole archive and before it replaces
+	// anything. If verify fails, Restore returns its error and the drive is unchanged.
 	Restore(ctx context.Context, workspaceID, mark string, from io.Reader, verify func(entries int64) error) error
 }
 
-// Corrupt is the code of a refusal of a backup that is not what was saved.
+// Corrupt is the error code of Load for an object that differs from the backup that was saved.
 const Corrupt entity.Code = "corrupt_archive"
 
-// maxWindow bounds the memory that an archive may ask of whoever unpacks it, in bytes.
+// maxWindow limits the memory that the decompressor allocates for an object, in bytes.
 const maxWindow = 32 << 20
 
-// Archive keeps backups; it is a computer.Archive.
+// Archive implements computer.Archive.
 type Archive struct {
 	bucket bucket.Bucket
 	drives Drives
 }
 
-// New makes an archive of an open bucket, which stays the caller's to close.
+// New returns an archive that stores its backups in b. The caller must close b after the last call.
 func New(b bucket.Bucket, drives Drives) *Archive { return &Archive{b, drives} }
 
-// object names a backup in the bucket.
-func object(workspaceID, backupID string) string { return workspaceID + "/" + backupID + ".tar.zst" }
+// objectName returns the name of a backup's object in the bucket.
+func objectName(workspaceID, backupID string) string {
+	return workspaceID + "/" + backupID + ".tar.zst"
+}
 
-// Save is of computer.Archive. It reports the bytes of the uncompressed archive. When Save returns, the backup is durable.
+// Save implements computer.Archive. It reports progress in bytes of the uncompressed archive.
 func (a *Archive) Save(ctx context.Context, workspaceID, backupID string, report func(done, total int64)) (*computerv1.Backup, error) {
-	backup := &computerv1.Backup{Id: backupID, Object: object(workspaceID, backupID)}
+	backup := &computerv1.Backup{Id: backupID, Object: objectName(workspaceID, backupID)}
 	err := a.bucket.Put(ctx, backup.Object, func(to io.Writer) (err error) {
-		sums := newSums(to)
-		backup.Entries, err = a.write(ctx, workspaceID, sums, report)
-		backup.SizeBytes, backup.Sha256 = sums.size, sums.hash.Sum(nil)
+		summing := newSummingWriter(to)
+		backup.Entries, err = a.write(ctx, workspaceID, summing, report)
+		backup.SizeBytes, backup.Sha256 = summing.size, summing.hash.Sum(nil)
 		return err
 	})
 	if err != nil {
@@ -67,7 +70,7 @@ func (a *Archive) Save(ctx context.Context, workspaceID, backupID string, report
 	return backup, nil
 }
 
-// write writes the compressed archive of a drive and returns the number of its entries.
+// write writes the compressed archive of a drive and returns the number of entries.
 func (a *Archive) write(ctx context.Context, workspaceID string, to io.Writer, report func(done, total int64)) (int64, error) {
 	total, err := a.drives.ArchiveSize(ctx, workspaceID)
 	if err != nil {
@@ -77,60 +80,64 @@ func (a *Archive) write(ctx context.Context, workspaceID string, to io.Writer, r
 	if err != nil {
 		return 0, err
 	}
-	entries, err := a.drives.Export(ctx, workspaceID, &progress{to: compressor, total: total, report: report})
+	entries, err := a.drives.Export(ctx, workspaceID, &progressWriter{to: compressor, total: total, report: report})
 	return entries, errors.Join(err, compressor.Close())
 }
 
-// Load is of computer.Archive. It reports the bytes of the compressed archive.
+// Load implements computer.Archive. It reports progress in bytes of the compressed archive. It returns NotFound if the bucket
+// does not have the backup, Corrupt if the object differs from the backup that was saved, and the errors of the bucket and of
+// Restore.
 func (a *Archive) Load(ctx context.Context, workspaceID, taskID string, backup *computerv1.Backup, report func(done, total int64)) error {
 	object, err := a.bucket.Get(ctx, backup.GetObject())
 	if errors.Is(err, fs.ErrNotExist) {
-		return entity.Errorf(entity.NotFound, "the backup is not in the bucket any more")
+		return entity.Errorf(entity.NotFound, "backup %s: the bucket has no object %s", backup.GetId(), backup.GetObject())
 	}
 	if err != nil {
 		return fmt.Errorf("backup %s: %w", backup.GetId(), err)
 	}
 	defer object.Close()
-	// More than was saved is not read.
-	source := &source{from: io.LimitReader(object, backup.GetSizeBytes()+1)}
-	sums := newSums(&progress{to: io.Discard, total: backup.GetSizeBytes(), report: report})
-	summed := io.TeeReader(source, sums)
-	tarred, err := zstd.NewReader(summed, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+	// One byte more than was saved is enough to detect an object that is too long.
+	fetched := &errorReader{from: io.LimitReader(object, backup.GetSizeBytes()+1)}
+	summing := newSummingWriter(&progressWriter{to: io.Discard, total: backup.GetSizeBytes(), report: report})
+	compressed := io.TeeReader(fetched, summing)
+	decompressed, err := zstd.NewReader(compressed, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
 		return err
 	}
-	defer tarred.Close()
-	err = a.drives.Restore(ctx, workspaceID, taskID, tarred, func(entries int64) error {
-		if _, err := io.Copy(io.Discard, summed); err != nil {
+	defer decompressed.Close()
+	err = a.drives.Restore(ctx, workspaceID, taskID, decompressed, func(entries int64) error {
+		// The hash covers the bytes that follow the compressed tar archive too.
+		if _, err := io.Copy(io.Discard, compressed); err != nil {
 			return err
 		}
-		return check(backup, sums, entries)
+		return verify(backup, summing, entries)
 	})
-	if source.err != nil {
-		// What cannot be fetched now may be later, whatever the archive looked like because of it.
-		return fmt.Errorf("backup %s: %w", backup.GetId(), source.err)
+	if fetched.err != nil {
+		// The archive looks truncated because the connection failed. That is not Corrupt: a retry may succeed.
+		return fmt.Errorf("backup %s: %w", backup.GetId(), fetched.err)
 	}
 	return err
 }
 
-func check(backup *computerv1.Backup, read *sums, entries int64) error {
+// verify returns Corrupt if the size, the SHA-256 or the number of entries differs from the record of the backup.
+func verify(backup *computerv1.Backup, read *summingWriter, entries int64) error {
 	switch {
 	case read.size != backup.GetSizeBytes():
-		return entity.Errorf(Corrupt, "the backup has another size than was saved")
+		return entity.Errorf(Corrupt, "backup %s: the object does not have the %d bytes that were saved", backup.GetId(), backup.GetSizeBytes())
 	case string(read.hash.Sum(nil)) != string(backup.GetSha256()):
-		return entity.Errorf(Corrupt, "the backup has another SHA-256 than was saved")
+		return entity.Errorf(Corrupt, "backup %s: the SHA-256 of the object differs from the one that was saved", backup.GetId())
 	case entries != backup.GetEntries():
-		return entity.Errorf(Corrupt, "the backup has %d entries, of %d", entries, backup.GetEntries())
+		return entity.Errorf(Corrupt, "backup %s: the archive has %d entries, but %d were saved", backup.GetId(), entries, backup.GetEntries())
 	}
 	return nil
 }
 
-// Remove is of computer.Archive.
+// Remove implements computer.Archive.
 func (a *Archive) Remove(ctx context.Context, workspaceID string, backup *computerv1.Backup) error {
 	name := backup.GetObject()
 	if name == "" {
-		name = object(workspaceID, backup.GetId())
+		name = objectName(workspaceID, backup.GetId()) // the record does not name the object
 	}
 	if err := a.bucket.Delete(ctx, name); err != nil {
 		return fmt.Errorf("backup %s: %w", backup.GetId(), err)
@@ -138,46 +145,52 @@ func (a *Archive) Remove(ctx context.Context, workspaceID string, backup *comput
 	return nil
 }
 
-// progress passes bytes on and reports how many there were, of a total that may be an estimate.
-type progress struct {
+// progressWriter writes to another writer and reports the number of bytes written. The total may be an estimate: progress
+// above it is reported as the total.
+type progressWriter struct {
 	to          io.Writer
 	done, total int64
 	report      func(done, total int64)
 }
 
-func (p *progress) Write(b []byte) (int, error) {
+// Write writes b and reports the progress.
+func (p *progressWriter) Write(b []byte) (int, error) {
 	n, err := p.to.Write(b)
 	p.done += int64(n)
 	p.report(min(p.done, p.total), p.total)
 	return n, err
 }
 
-// sums passes bytes on and keeps account of them.
-type sums struct {
+// summingWriter writes to another writer and computes the size and the SHA-256 of the bytes written.
+type summingWriter struct {
 	to   io.Writer
 	hash hash.Hash
 	size int64
 }
 
-func newSums(to io.Writer) *sums { return &sums{to: to, hash: sha256.New()} }
+func newSummingWriter(to io.Writer) *summingWriter {
+	return &summingWriter{to: to, hash: sha256.New()}
+}
 
-func (s *sums) Write(p []byte) (int, error) {
+// Write writes p and adds the bytes that were written to the size and the hash.
+func (s *summingWriter) Write(p []byte) (int, error) {
 	n, err := s.to.Write(p)
 	s.hash.Write(p[:n])
 	s.size += int64(n)
 	return n, err
 }
 
-// source remembers that fetching failed.
-type source struct {
+// errorReader reads from another reader and stores its error, unless that is io.EOF.
+type errorReader struct {
 	from io.Reader
 	err  error
 }
 
-func (s *source) Read(into []byte) (int, error) {
-	n, err := s.from.Read(into)
+// Read reads from the other reader into b.
+func (r *errorReader) Read(b []byte) (int, error) {
+	n, err := r.from.Read(b)
 	if err != nil && !errors.Is(err, io.EOF) {
-		s.err = err
+		r.err = err
 	}
 	return n, err
 }

@@ -24,26 +24,27 @@ import (
 
 var _ computer.Archive = (*archive.Archive)(nil)
 
-// drives have one drive, of lines: an entry each.
-type drives struct {
+// fakeDrives has one drive, whose content is text. Each line counts as an entry of its archive.
+type fakeDrives struct {
 	content string
-	fail    error
-	// replaced counts the restores that were not refused.
+	// exportErr is the error of Export.
+	exportErr error
+	// replaced counts the calls of Restore that succeeded.
 	replaced int
 }
 
-func (d *drives) Export(_ context.Context, _ string, to io.Writer) (int64, error) {
+func (d *fakeDrives) Export(_ context.Context, _ string, to io.Writer) (int64, error) {
 	if _, err := io.WriteString(to, d.content); err != nil {
 		return 0, err
 	}
-	return int64(strings.Count(d.content, "\n")), d.fail
+	return int64(strings.Count(d.content, "\n")), d.exportErr
 }
 
-func (d *drives) ArchiveSize(context.Context, string) (int64, error) {
+func (d *fakeDrives) ArchiveSize(context.Context, string) (int64, error) {
 	return int64(len(d.content)), nil
 }
 
-func (d *drives) Restore(_ context.Context, _, _ string, from io.Reader, verify func(int64) error) error {
+func (d *fakeDrives) Restore(_ context.Context, _, _ string, from io.Reader, verify func(int64) error) error {
 	content, err := io.ReadAll(from)
 	if err != nil {
 		return entity.Errorf(archive.Corrupt, "%v", err)
@@ -55,21 +56,24 @@ func (d *drives) Restore(_ context.Context, _, _ string, from io.Reader, verify 
 	return nil
 }
 
+// The content of the drive when the backup is saved, and after the change that follows.
 const before, after = "one\ntwo\n", "changed\n"
 
-// memory is a bucket of objects in memory. With fail, nothing can be begun; with cut, objects end with an error after as
-// many bytes.
-type memory struct {
+// memoryBucket is a bucket in memory.
+type memoryBucket struct {
 	objects map[string][]byte
-	fail    error
-	cut     int64
+	// err is the error of all operations.
+	err error
+	// readable is the number of bytes of an object that can be read before errDisconnected; 0: the whole object.
+	readable int64
 }
 
-var errCut = errors.New("the connection is gone")
+// errDisconnected is the error of reading an object beyond readable bytes.
+var errDisconnected = errors.New("the connection was closed")
 
-func (m *memory) Put(_ context.Context, name string, write func(io.Writer) error) error {
+func (m *memoryBucket) Put(_ context.Context, name string, write func(io.Writer) error) error {
 	var object bytes.Buffer
-	err := m.fail
+	err := m.err
 	if err == nil {
 		err = write(&object)
 	}
@@ -79,65 +83,66 @@ func (m *memory) Put(_ context.Context, name string, write func(io.Writer) error
 	return err
 }
 
-func (m *memory) Get(_ context.Context, name string) (io.ReadCloser, error) {
-	object, there := m.objects[name]
+func (m *memoryBucket) Get(_ context.Context, name string) (io.ReadCloser, error) {
+	object, exists := m.objects[name]
 	switch {
-	case m.fail != nil:
-		return nil, m.fail
-	case !there:
+	case m.err != nil:
+		return nil, m.err
+	case !exists:
 		return nil, fs.ErrNotExist
-	case m.cut > 0:
-		return io.NopCloser(io.MultiReader(io.LimitReader(bytes.NewReader(object), m.cut), iotest.ErrReader(errCut))), nil
+	case m.readable > 0:
+		return io.NopCloser(io.MultiReader(io.LimitReader(bytes.NewReader(object), m.readable), iotest.ErrReader(errDisconnected))), nil
 	}
 	return io.NopCloser(bytes.NewReader(object)), nil
 }
 
-func (m *memory) Delete(_ context.Context, name string) error {
+func (m *memoryBucket) Delete(_ context.Context, name string) error {
 	delete(m.objects, name)
-	return m.fail
+	return m.err
 }
 
-func (m *memory) Close() error { return nil }
+func (m *memoryBucket) Close() error { return nil }
 
-// reports has what was reported of progress.
-type reports struct{ last, total int64 }
+// lastReport is the most recent report of progress.
+type lastReport struct{ done, total int64 }
 
-func (r *reports) add(done, total int64) { r.last, r.total = done, total }
+func (r *lastReport) set(done, total int64) { r.done, r.total = done, total }
 
+// ignore drops reports of progress.
 func ignore(int64, int64) {}
 
-// saved is a bucket with a backup of a drive that was changed after it.
-func saved(t *testing.T) (*memory, *drives, *archive.Archive, *computerv1.Backup) {
+// saveBackup returns an archive with a backup of a drive, after which the drive was changed.
+func saveBackup(t *testing.T) (*memoryBucket, *fakeDrives, *archive.Archive, *computerv1.Backup) {
 	t.Helper()
-	bucket := &memory{objects: map[string][]byte{}}
-	d := &drives{content: before}
+	bucket := &memoryBucket{objects: map[string][]byte{}}
+	d := &fakeDrives{content: before}
 	a := archive.New(bucket, d)
-	var all reports
-	backup, err := a.Save(t.Context(), "ws_1", "bkp_1", all.add)
+	var progress lastReport
+	backup, err := a.Save(t.Context(), "ws_1", "bkp_1", progress.set)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := int64(len(before)); all.last != want || all.total != want {
-		t.Errorf("progress %v", all)
+	if want := int64(len(before)); progress.done != want || progress.total != want {
+		t.Errorf("the last report of progress is %v, want all %d bytes", progress, want)
 	}
 	d.content = after
 	return bucket, d, a, backup
 }
 
-func TestRoundTrip(t *testing.T) {
-	bucket, d, a, backup := saved(t)
+func TestSaveLoadAndRemove(t *testing.T) {
+	bucket, d, a, backup := saveBackup(t)
 	stored := bucket.objects[backup.GetObject()]
 	sum := sha256.Sum256(stored)
 	want := &computerv1.Backup{Id: "bkp_1", Object: "ws_1/bkp_1.tar.zst", SizeBytes: int64(len(stored)), Sha256: sum[:], Entries: 2}
 	if !proto.Equal(backup, want) {
-		t.Errorf("%v, want %v", backup, want)
+		t.Errorf("Save returned %v, want %v", backup, want)
 	}
-	var all reports
-	if err := a.Load(t.Context(), "ws_1", "tsk_1", backup, all.add); err != nil || d.content != before {
-		t.Errorf("%q, %v", d.content, err)
+	var progress lastReport
+	if err := a.Load(t.Context(), "ws_1", "tsk_1", backup, progress.set); err != nil || d.content != before {
+		t.Errorf("Load returned %v and left the content %q, want %q", err, d.content, before)
 	}
-	if want := backup.GetSizeBytes(); all.last != want || all.total != want {
-		t.Errorf("progress %v", all)
+	if want := backup.GetSizeBytes(); progress.done != want || progress.total != want {
+		t.Errorf("the last report of progress is %v, want all %d bytes", progress, want)
 	}
 	for range 2 {
 		if err := a.Remove(t.Context(), "ws_1", backup); err != nil {
@@ -145,10 +150,11 @@ func TestRoundTrip(t *testing.T) {
 		}
 	}
 	if err := a.Load(t.Context(), "ws_1", "tsk_1", backup, ignore); code(err) != entity.NotFound {
-		t.Errorf("a backup that was removed: %v", err)
+		t.Errorf("Load of a removed backup returned %v, want %s", err, entity.NotFound)
 	}
 }
 
+// code returns the code of an error, or "" if it has none.
 func code(err error) entity.Code {
 	if refusal, is := errors.AsType[*entity.Error](err); is {
 		return refusal.Code
@@ -156,72 +162,73 @@ func code(err error) entity.Code {
 	return ""
 }
 
-// Whatever a bucket returns that was not saved is refused before anything is replaced.
-func TestCorruptBackups(t *testing.T) {
-	for name, spoil := range map[string]func(stored []byte, b *computerv1.Backup) []byte{
-		"truncated":       func(s []byte, _ *computerv1.Backup) []byte { return s[:len(s)-3] },
-		"empty":           func([]byte, *computerv1.Backup) []byte { return nil },
-		"a byte changed":  func(s []byte, _ *computerv1.Backup) []byte { s[len(s)/2] ^= 1; return s },
-		"bytes behind it": func(s []byte, _ *computerv1.Backup) []byte { return append(s, 0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0) },
-		"another hash":    func(s []byte, b *computerv1.Backup) []byte { b.Sha256[0] ^= 1; return s },
-		"another count":   func(s []byte, b *computerv1.Backup) []byte { b.Entries++; return s },
+// TestLoadCorruptBackup checks that Load returns Corrupt and leaves the drive unchanged if the object differs from the record.
+func TestLoadCorruptBackup(t *testing.T) {
+	for name, damage := range map[string]func(stored []byte, b *computerv1.Backup) []byte{
+		"truncated":             func(s []byte, _ *computerv1.Backup) []byte { return s[:len(s)-3] },
+		"empty":                 func([]byte, *computerv1.Backup) []byte { return nil },
+		"changed_byte":          func(s []byte, _ *computerv1.Backup) []byte { s[len(s)/2] ^= 1; return s },
+		"trailing_bytes":        func(s []byte, _ *computerv1.Backup) []byte { return append(s, 0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0) },
+		"other_hash_in_record":  func(s []byte, b *computerv1.Backup) []byte { b.Sha256[0] ^= 1; return s },
+		"other_count_in_record": func(s []byte, b *computerv1.Backup) []byte { b.Entries++; return s },
 	} {
-		bucket, d, a, backup := saved(t)
-		bucket.objects[backup.GetObject()] = spoil(bucket.objects[backup.GetObject()], backup)
+		bucket, d, a, backup := saveBackup(t)
+		bucket.objects[backup.GetObject()] = damage(bucket.objects[backup.GetObject()], backup)
 		if err := a.Load(t.Context(), "ws_1", "tsk_1", backup, ignore); code(err) != archive.Corrupt || d.replaced > 0 || d.content != after {
-			t.Errorf("%s: %v, %q", name, err, d.content)
+			t.Errorf("%s: Load returned %v, and the content is %q; want %s and no change", name, err, d.content, archive.Corrupt)
 		}
 	}
 }
 
-// A backup that fails leaves no object that could be taken for one.
-func TestSaveFails(t *testing.T) {
+// TestFailedSaveLeavesNoObject checks that a Save that fails stores nothing, and that Save then succeeds with the same id.
+func TestFailedSaveLeavesNoObject(t *testing.T) {
 	dir := t.TempDir()
 	folder, err := bucket.OpenFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &drives{content: before, fail: errors.New("the disk is gone")}
+	d := &fakeDrives{content: before, exportErr: errors.New("the disk cannot be read")}
 	a := archive.New(folder, d)
-	if _, err := a.Save(t.Context(), "ws_1", "bkp_1", ignore); !errors.Is(err, d.fail) {
-		t.Error(err)
+	if _, err := a.Save(t.Context(), "ws_1", "bkp_1", ignore); !errors.Is(err, d.exportErr) {
+		t.Errorf("Save returned %v, want %v", err, d.exportErr)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "*", "*")); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("Save left the files %v (%v), want none", left, err)
 	}
-	d.fail = nil
+	d.exportErr = nil
 	backup, err := a.Save(t.Context(), "ws_1", "bkp_1", ignore)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "ws_1", "bkp_1.tar.zst")); err != nil || info.Size() != backup.GetSizeBytes() || info.Mode() != 0o600 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("the object is %v (%v), want a file of %d bytes with mode 0600", info, err, backup.GetSizeBytes())
 	}
 }
 
-// What cannot be fetched now may be later: that is no refusal.
-func TestLostConnection(t *testing.T) {
-	bucket, d, a, backup := saved(t)
-	bucket.cut = backup.GetSizeBytes() - 2
+// TestLoadAfterLostConnection checks that Load returns an error without a code, so that it is retried, if the connection to the
+// bucket is lost.
+func TestLoadAfterLostConnection(t *testing.T) {
+	bucket, d, a, backup := saveBackup(t)
+	bucket.readable = backup.GetSizeBytes() - 2
 	err := a.Load(t.Context(), "ws_1", "tsk_1", backup, ignore)
-	if !errors.Is(err, errCut) || entity.IsRefusal(err) || d.replaced > 0 {
-		t.Errorf("%v", err)
+	if !errors.Is(err, errDisconnected) || entity.IsRefusal(err) || d.replaced > 0 {
+		t.Errorf("Load returned %v after %d replacements, want %v without a code", err, d.replaced, errDisconnected)
 	}
 }
 
-// A bucket that cannot be used is not tried again for a backup or a restore, which an operator waits for. Backups that are
-// no longer kept are deleted when it can be used.
+// TestUnusableBucket checks that Save and Load return the code Unusable, so that they are not retried: an operator waits for
+// them. Remove returns an error without a code and is retried until the bucket can be used.
 func TestUnusableBucket(t *testing.T) {
-	m, d, a, backup := saved(t)
-	m.fail = entity.Errorf(bucket.Unusable, "nothing answers")
+	m, d, a, backup := saveBackup(t)
+	m.err = entity.Errorf(bucket.Unusable, "the server does not answer")
 	if err := a.Load(t.Context(), "ws_1", "tsk_1", backup, ignore); code(err) != bucket.Unusable || d.replaced > 0 {
-		t.Errorf("%v", err)
+		t.Errorf("Load returned %v, want %s", err, bucket.Unusable)
 	}
 	if _, err := a.Save(t.Context(), "ws_1", "bkp_2", ignore); code(err) != bucket.Unusable {
-		t.Errorf("%v", err)
+		t.Errorf("Save returned %v, want %s", err, bucket.Unusable)
 	}
-	m.fail = errors.New("nothing answers")
+	m.err = errors.New("the server does not answer")
 	if err := a.Remove(t.Context(), "ws_1", backup); err == nil || entity.IsRefusal(err) {
-		t.Errorf("%v", err)
+		t.Errorf("Remove returned %v, want an error without a code", err)
 	}
 }

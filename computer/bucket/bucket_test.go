@@ -28,19 +28,19 @@ func TestParse(t *testing.T) {
 		got, err := bucket.Parse(text)
 		if err != nil || got.Folder != want.folder || got.S3.Bucket != want.bucket || got.S3.Region != want.region ||
 			got.S3.Endpoint != want.endpoint || got.S3.Insecure != want.insecure {
-			t.Errorf("%s: %+v, %v", text, got, err)
+			t.Errorf("Parse(%q) = %+v, %v; want %+v", text, got, err, want)
 		}
 	}
 }
 
-func TestEnvironmentNamesTheEndpoint(t *testing.T) {
+func TestParseReadsTheEndpointFromTheEnvironment(t *testing.T) {
 	t.Setenv("AWS_ENDPOINT_URL_S3", "http://minio:9000")
 	got, err := bucket.Parse("s3://backups")
 	if err != nil || got.S3.Endpoint != "minio:9000" || !got.S3.Insecure {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("without a parameter: %+v, %v; want the endpoint of the environment", got, err)
 	}
 	if got, err = bucket.Parse("s3://backups?endpoint=other"); err != nil || got.S3.Endpoint != "other" || got.S3.Insecure {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("with a parameter: %+v, %v; want the endpoint of the address", got, err)
 	}
 }
 
@@ -49,26 +49,26 @@ func TestParseRefuses(t *testing.T) {
 		"gs://bucket":                             `"gs://bucket" is neither`,
 		"backups":                                 "is neither",
 		"file://host/dir":                         "is neither",
-		"file:///dir?base_url=x":                  "a folder has no parameter base_url=x",
-		"file:///dir?metadata=write":              "a folder has no parameter metadata=write",
+		"file:///dir?base_url=x":                  "a file:// address has no parameter base_url=x: remove it",
+		"file:///dir?metadata=write":              "a file:// address has no parameter metadata=write",
 		"s3://key:secret@bucket":                  "is neither",
 		"s3://bucket/prefix":                      "is neither",
-		"s3://bucket:90\x7f:secret":               "it is no address",
-		"s3://b":                                  `"b" is no name of a bucket`,
-		"s3://backups?accelerate=true":            `has no parameter "accelerate"; it has anonymous, disable_https`,
-		"s3://backups?region":                     "the parameter region must have one value",
-		"s3://backups?region=a&region=b":          "the parameter region must have one value",
+		"s3://bucket:90\x7f:secret":               "the address is not a valid URL",
+		"s3://b":                                  `"b" is not a valid bucket name`,
+		"s3://backups?accelerate=true":            `has no parameter "accelerate": use only anonymous, disable_https`,
+		"s3://backups?region":                     "the parameter region must have exactly one value",
+		"s3://backups?region=a&region=b":          "the parameter region must have exactly one value",
 		"s3://backups?use_path_style=perhaps":     "the parameter use_path_style=perhaps",
-		"s3://backups?endpoint=http://host/path":  "it is not of the form",
-		"s3://backups?endpoint=ftp://host":        "it is not of the form",
-		"s3://backups?ssetype=aws:kms:dsse":       "it is neither AES256 nor aws:kms",
+		"s3://backups?endpoint=http://host/path":  "it must have the form",
+		"s3://backups?endpoint=ftp://host":        "it must have the form",
+		"s3://backups?ssetype=aws:kms:dsse":       "it must be AES256 or aws:kms",
 		"s3://backups?kmskeyid=k":                 "needs ssetype=aws:kms",
 		"s3://backups?ssetype=AES256&kmskeyid=k":  "needs ssetype=aws:kms",
 		"s3://backups?request_checksum=supported": "has no parameter",
 	} {
 		_, err := bucket.Parse(text)
 		if err == nil || !strings.Contains(err.Error(), reason) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %v, want %q", text, err, reason)
+			t.Errorf("Parse(%q) returned the error %v, want one with %q and without the secret", text, err, reason)
 		}
 	}
 }

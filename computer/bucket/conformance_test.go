@@ -12,6 +12,7 @@ import (
 	s3server "github.com/atelier-run/atelier/tests/s3"
 )
 
+// TestS3 runs the conformance suite against a real S3 server.
 func TestS3(t *testing.T) {
 	server := s3server.Start(t)
 	t.Setenv("AWS_ACCESS_KEY_ID", server.Key)

@@ -12,25 +12,26 @@ import (
 	"path/filepath"
 )
 
-// Folder is a Bucket of files, each below the folder at the path that is its name. A file is written beside its place,
-// under its name with ".<random>.tmp" behind it, and renamed when all of it is on disk. Files and folders are readable by
-// their owner alone.
+// Folder is a Bucket that stores each object as a file; the object's name is the path of the file below the folder. Put
+// writes a temporary file named "<name>.<random>.tmp", syncs it and renames it. Only the process's user can read the files
+// and folders.
 //
-// The folder is opened anew for each operation, and never created by one: where a disk is not mounted, operations fail
-// and nothing is taken for removed.
+// Each operation opens the folder anew, and only OpenFolder creates it: if the folder is on a disk that is not mounted,
+// operations fail instead of reporting that objects do not exist.
 type Folder struct{ dir string }
 
 var _ Bucket = (*Folder)(nil)
 
-// OpenFolder returns the bucket of a folder, which it creates where it does not exist.
+// OpenFolder returns a bucket that stores its objects in a folder. It creates the folder durably if it does not exist, and
+// fails if it cannot.
 func OpenFolder(dir string) (*Folder, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("the folder of backups cannot be created: %w", err)
+		return nil, fmt.Errorf("cannot create the backup folder: %w", err)
 	}
 	return &Folder{dir}, syncFolder(os.Open, filepath.Dir(dir))
 }
 
-// Put is of Bucket.
+// Put implements Bucket.
 func (f *Folder) Put(ctx context.Context, name string, write func(to io.Writer) error) (err error) {
 	root, err := f.open()
 	if err != nil {
@@ -65,12 +66,12 @@ func (f *Folder) Put(ctx context.Context, name string, write func(to io.Writer) 
 	if err := root.Rename(temporary, name); err != nil {
 		return err
 	}
-	temporary = name // if its name cannot be made durable, it is removed as well
+	temporary = name // remove the object if its name cannot be made durable
 	return syncFolder(root.Open, path.Dir(name))
 }
 
-// removeUnfinished removes what an earlier attempt to put the same object has left. If that attempt is still running, in
-// a process that has lost the task, its rename fails.
+// removeUnfinished removes the temporary files of earlier attempts to put the same object. An attempt that is still running,
+// in a process that no longer owns the task, then fails when it renames its file.
 func removeUnfinished(root *os.Root, name string) error {
 	unfinished, err := fs.Glob(root.FS(), name+".*.tmp")
 	for _, name := range unfinished {
@@ -79,7 +80,7 @@ func removeUnfinished(root *os.Root, name string) error {
 	return err
 }
 
-// makeFolder creates a folder of the bucket, durably.
+// makeFolder creates a folder inside the bucket, with its parents, and makes its name durable.
 func makeFolder(root *os.Root, dir string) error {
 	if dir == "." {
 		return nil
@@ -90,7 +91,7 @@ func makeFolder(root *os.Root, dir string) error {
 	return syncFolder(root.Open, path.Dir(dir))
 }
 
-// syncFolder makes the names in a folder durable.
+// syncFolder syncs a folder, which makes the names in it durable.
 func syncFolder(open func(name string) (*os.File, error), dir string) error {
 	folder, err := open(dir)
 	if err != nil {
@@ -99,7 +100,7 @@ func syncFolder(open func(name string) (*os.File, error), dir string) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// Get is of Bucket.
+// Get implements Bucket.
 func (f *Folder) Get(_ context.Context, name string) (io.ReadCloser, error) {
 	root, err := f.open()
 	if err != nil {
@@ -109,7 +110,7 @@ func (f *Folder) Get(_ context.Context, name string) (io.ReadCloser, error) {
 	return root.Open(name)
 }
 
-// Delete is of Bucket.
+// Delete implements Bucket.
 func (f *Folder) Delete(_ context.Context, name string) error {
 	root, err := f.open()
 	if err != nil {
@@ -125,14 +126,14 @@ func (f *Folder) Delete(_ context.Context, name string) error {
 	return syncFolder(root.Open, path.Dir(name))
 }
 
-// Close is of Bucket.
+// Close implements Bucket. It does nothing.
 func (f *Folder) Close() error { return nil }
 
-// open opens the folder. Its error is never fs.ErrNotExist, which would say that an object is absent.
+// open opens the folder. Its error never wraps fs.ErrNotExist, because callers would conclude that an object does not exist.
 func (f *Folder) open() (*os.Root, error) {
 	root, err := os.OpenRoot(f.dir)
 	if err != nil {
-		return nil, fmt.Errorf("the folder of backups: %v", err)
+		return nil, fmt.Errorf("cannot open the backup folder: %v", err)
 	}
 	return root, nil
 }

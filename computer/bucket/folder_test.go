@@ -13,7 +13,8 @@ import (
 	"github.com/atelier-run/atelier/computer/bucket/buckettest"
 )
 
-func folder(t *testing.T) (string, *bucket.Folder) {
+// newFolder returns a new folder and its bucket.
+func newFolder(t *testing.T) (string, *bucket.Folder) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "new", "backups")
 	f, err := bucket.OpenFolder(dir)
@@ -24,11 +25,11 @@ func folder(t *testing.T) (string, *bucket.Folder) {
 }
 
 func TestFolder(t *testing.T) {
-	buckettest.Run(t, func(t *testing.T) bucket.Bucket { _, f := folder(t); return f })
+	buckettest.Run(t, func(t *testing.T) bucket.Bucket { _, f := newFolder(t); return f })
 }
 
-// names are the files of a folder with their modes.
-func names(t *testing.T, dir string) (all []string) {
+// listFiles returns the mode and the relative path of each file and folder below dir.
+func listFiles(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || path == dir {
@@ -45,59 +46,61 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// An object is a file of its name, which the owner alone reads. What a crash has left of an earlier attempt goes with the next.
+// TestFolderLayout checks the names and the modes of files, and that Put removes the temporary file that a crash during an
+// earlier Put of the same object has left.
 func TestFolderLayout(t *testing.T) {
-	dir, f := folder(t)
+	dir, f := newFolder(t)
 	unfinished := filepath.Join(dir, "ws_1", "bkp_1.tar.zst.18a.tmp")
 	if err := errors.Join(os.Mkdir(filepath.Dir(unfinished), 0o700), os.WriteFile(unfinished, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	during := 0
 	err := f.Put(t.Context(), "ws_1/bkp_1.tar.zst", func(to io.Writer) error {
-		during = len(names(t, dir))
+		during = len(listFiles(t, dir))
 		_, err := io.WriteString(to, "content")
 		return err
 	})
 	if err != nil || during != 2 {
-		t.Errorf("%v, %d names while it was written", err, during)
+		t.Errorf("Put returned %v; %d files and folders while the object was written, want 2", err, during)
 	}
-	if got, want := names(t, dir), []string{"drwx------ ws_1", "-rw------- ws_1/bkp_1.tar.zst"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+	if got, want := listFiles(t, dir), []string{"drwx------ ws_1", "-rw------- ws_1/bkp_1.tar.zst"}; !slices.Equal(got, want) {
+		t.Errorf("the bucket has %q, want %q", got, want)
 	}
 }
 
-// Where the folder is gone, because its disk is not mounted, nothing is created and nothing is taken for absent.
-func TestFolderIsGone(t *testing.T) {
-	dir, f := folder(t)
+// TestMissingFolder removes the folder, as if its disk were not mounted: operations fail, they do not create the folder, and they
+// do not report that an object does not exist.
+func TestMissingFolder(t *testing.T) {
+	dir, f := newFolder(t)
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Put(t.Context(), "a", func(io.Writer) error { return nil }); err == nil {
-		t.Error("an object was put")
+		t.Error("Put succeeded without the folder")
 	}
 	if _, err := f.Get(t.Context(), "a"); err == nil || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("get: %v", err)
+		t.Errorf("Get returned %v, want an error other than fs.ErrNotExist", err)
 	}
 	if err := f.Delete(t.Context(), "a"); err == nil {
-		t.Error("an object was deleted")
+		t.Error("Delete succeeded without the folder")
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the folder: %v", err)
+		t.Errorf("the folder was created again (%v)", err)
 	}
 }
 
-// Names do not lead out of the folder, by dots or by a link.
+// TestFolderConfinesNames checks that a name cannot leave the folder with "..", an absolute path or a symbolic link.
 func TestFolderConfinesNames(t *testing.T) {
-	dir, f := folder(t)
+	dir, f := newFolder(t)
 	if err := os.Symlink(filepath.Dir(dir), filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"../a", "link/a", "/a"} {
 		if err := f.Put(t.Context(), name, func(io.Writer) error { return nil }); err == nil {
-			t.Errorf("%s was put", name)
+			t.Errorf("Put(%q) succeeded, want an error", name)
 		}
 	}
-	if all := names(t, filepath.Dir(dir)); len(all) != 2 {
-		t.Errorf("%q", all)
+	if all := listFiles(t, filepath.Dir(dir)); len(all) != 2 {
+		t.Errorf("the parent folder has %q, want only the bucket and the link", all)
 	}
 }

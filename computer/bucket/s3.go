@@ -17,76 +17,81 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// S3 is a Bucket of Amazon's S3, or of a server that speaks its protocol.
+// S3 is a Bucket in Amazon S3 or on an S3-compatible server.
 //
-// Credentials are looked for where AWS's tools do: in the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-// AWS_SESSION_TOKEN), in the files below ~/.aws, and at the role of the container or the machine. They need the
-// permissions s3:PutObject, s3:GetObject, s3:DeleteObject and s3:AbortMultipartUpload; with
-// s3:ListBucketMultipartUploads, what an attempt that was cut off has left is removed by the next one.
+// It looks up credentials in the same places as the AWS command line: the environment (AWS_ACCESS_KEY_ID,
+// AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN), the file ~/.aws/credentials, and the role of the container or the machine. They
+// need the permissions s3:PutObject, s3:GetObject, s3:DeleteObject and s3:AbortMultipartUpload. With the permission
+// s3:ListBucketMultipartUploads, Put also aborts the uploads that an interrupted Put of the same name has left.
 type S3 struct {
 	core      minio.Core
 	creds     *credentials.Credentials
 	options   S3Options
 	transport *transport
-	// spool is the folder of large parts; schedule has the sizes of parts.
-	spool    string
+	// spool is the folder for the temporary files of large parts.
+	spool string
+	// schedule determines the sizes of the parts of an upload.
 	schedule schedule
-	// patience is how long the first answer of an operation may take in all.
-	patience time.Duration
+	// beginTimeout limits the time until the first response of an operation, all attempts included.
+	beginTimeout time.Duration
 }
 
 var _ Bucket = (*S3)(nil)
 
 const (
-	// attempts is how often a request is sent at most.
-	attempts = 3
-	// patience leaves three attempts to connect their time.
-	patience = 30 * time.Second
+	// maxAttempts limits how often a request is sent.
+	maxAttempts = 3
+	// defaultBeginTimeout is long enough for maxAttempts connections that each take connectTime.
+	defaultBeginTimeout = 30 * time.Second
 )
 
-// OpenS3 returns a bucket of S3. Nothing is sent yet. spool is the folder in which large parts lie while they are sent.
+// OpenS3 returns an S3 bucket without sending a request. spool is the folder for the temporary files of large parts. OpenS3
+// fails if the endpoint is invalid.
 func OpenS3(o S3Options, spool string) (*S3, error) {
 	transport := newTransport()
-	creds := credentialsOf(o)
+	creds := newCredentials(o)
 	core, err := minio.NewCore(o.Endpoint, &minio.Options{
-		Creds: creds, Secure: !o.Insecure, Transport: transport, Region: o.Region, BucketLookup: o.lookup, MaxRetries: attempts,
+		Creds: creds, Secure: !o.Insecure, Transport: transport, Region: o.Region, BucketLookup: o.lookup, MaxRetries: maxAttempts,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the S3 bucket %s at %s: %w", o.Bucket, o.Endpoint, err)
+		return nil, fmt.Errorf("cannot open the S3 bucket %s at %s: %w", o.Bucket, o.Endpoint, err)
 	}
 	core.SetS3EnableDualstack(o.DualStack)
 	core.SetAppInfo("atelier", "backups")
-	return &S3{*core, creds, o, transport, spool, defaultSchedule, patience}, nil
+	return &S3{
+		core: *core, creds: creds, options: o, transport: transport,
+		spool: spool, schedule: defaultSchedule, beginTimeout: defaultBeginTimeout,
+	}, nil
 }
 
-// credentialsOf returns the credentials, which are looked for when they are needed.
-func credentialsOf(o S3Options) *credentials.Credentials {
+// newCredentials returns credentials that are looked up when the first request needs them.
+func newCredentials(o S3Options) *credentials.Credentials {
 	if o.Anonymous {
 		return credentials.NewStatic("", "", "", credentials.SignatureAnonymous)
 	}
 	providers := []credentials.Provider{
 		&credentials.EnvAWS{},
 		&credentials.FileAWSCredentials{Profile: o.Profile},
-		&credentials.IAM{Client: &http.Client{Timeout: metadataTime}},
+		&credentials.IAM{Client: &http.Client{Timeout: metadataTimeout}},
 	}
-	if o.Profile != "" { // it was named, so it counts before what the environment has
+	if o.Profile != "" { // a named profile has precedence over the environment
 		providers = providers[1:2]
 	}
 	return credentials.NewChainCredentials(providers)
 }
 
-// metadataTime bounds a request to the service that has the role of the container or the machine. Outside of clouds, no
-// such service answers.
-const metadataTime = 5 * time.Second
+// metadataTimeout limits a request to the metadata service, which returns the credentials of the container's or the machine's
+// role. Outside of a cloud, no such service answers.
+const metadataTimeout = 5 * time.Second
 
-// errNoCredentials says where credentials were looked for.
-var errNoCredentials = errors.New("there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile in " +
+// errNoCredentials means that no place has credentials for a bucket whose requests must be signed.
+var errNoCredentials = errors.New("no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or add a profile to " +
 	"~/.aws/credentials, or give this machine a role")
 
-// begin runs the first request of an operation within the bucket's patience. It returns the error of ctx if ctx has ended,
+// begin runs the first request of an operation and limits its time to beginTimeout. It returns the error of ctx if ctx has ended,
 // fs.ErrNotExist if the object is absent, and an entity.Error with the code Unusable for every other failure.
 func (s *S3) begin(ctx context.Context, request func(ctx context.Context) error) error {
-	began, cancel := context.WithTimeout(ctx, s.patience)
+	began, cancel := context.WithTimeout(ctx, s.beginTimeout)
 	defer cancel()
 	err := s.checkCredentials(began)
 	if err == nil {
@@ -97,15 +102,15 @@ func (s *S3) begin(ctx context.Context, request func(ctx context.Context) error)
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case absent(err):
+	case isAbsent(err):
 		return fs.ErrNotExist
 	case began.Err() != nil:
-		err = fmt.Errorf("no answer within %s", s.patience)
+		err = fmt.Errorf("no answer within %s", s.beginTimeout)
 	}
 	return entity.Errorf(Unusable, "the S3 bucket %s at %s cannot be used: %s", s.options.Bucket, s.options.Endpoint, describe(err))
 }
 
-// checkCredentials returns errNoCredentials if requests would be sent without a signature.
+// checkCredentials returns errNoCredentials if requests would be sent without a signature although they need one.
 func (s *S3) checkCredentials(ctx context.Context) error {
 	value, err := s.creds.GetWithContext(&credentials.CredContext{Client: http.DefaultClient, Context: ctx})
 	if err == nil && value.AccessKeyID == "" && !s.options.Anonymous {
@@ -114,13 +119,13 @@ func (s *S3) checkCredentials(ctx context.Context) error {
 	return err
 }
 
-// absent reports whether an error says that there is no such object, in a bucket that exists.
-func absent(err error) bool {
+// isAbsent reports whether err means that the bucket exists and has no such object.
+func isAbsent(err error) bool {
 	var answer minio.ErrorResponse
 	return errors.As(err, &answer) && answer.Code == minio.NoSuchKey
 }
 
-// describe returns what an error says, without the address of the request, which is long.
+// describe returns the message of err without the URL of the request.
 func describe(err error) string {
 	var answer minio.ErrorResponse
 	if errors.As(err, &answer) {
@@ -133,17 +138,18 @@ func describe(err error) string {
 	return err.Error()
 }
 
-// failed is the error of a later request, which may succeed when it is tried again.
-func (s *S3) failed(what string, err error) error {
+// requestError returns the error of a request after the first one of an operation. It has no code, because a retry of the
+// operation may succeed. action says what the request could not do.
+func (s *S3) requestError(action string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
-	return fmt.Errorf("the S3 bucket %s at %s: %s: %s", s.options.Bucket, s.options.Endpoint, what, describe(err))
+	return fmt.Errorf("the S3 bucket %s at %s: %s: %s", s.options.Bucket, s.options.Endpoint, action, describe(err))
 }
 
-// Get is of Bucket. Reading fails when nothing arrives for stallTime.
+// Get implements Bucket. A read of the object fails with errStalled if no bytes arrive for stallTime.
 func (s *S3) Get(ctx context.Context, name string) (io.ReadCloser, error) {
-	// The context of the request outlives begin's, since it is also that of the body.
+	// The body is read with the context of the request, which must therefore live longer than the context of begin.
 	reading, cancel := context.WithCancelCause(ctx)
 	var body io.ReadCloser
 	err := s.begin(ctx, func(began context.Context) (err error) {
@@ -156,21 +162,23 @@ func (s *S3) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 		cancel(nil)
 		return nil, err
 	}
-	return &watched{ReadCloser: body, ctx: reading, cancel: cancel, patience: stallTime}, nil
+	return &stallReader{ReadCloser: body, ctx: reading, cancel: cancel, timeout: stallTime}, nil
 }
 
-var errStalled = errors.New("nothing arrived for " + stallTime.String())
+// errStalled means that the server stopped sending the bytes of an object.
+var errStalled = errors.New("the S3 server sent no bytes of the object for " + stallTime.String())
 
-// watched is a body whose reads do not wait for longer than a time.
-type watched struct {
+// stallReader is the body of a response. It cancels the request when a read takes longer than timeout.
+type stallReader struct {
 	io.ReadCloser
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	patience time.Duration
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	timeout time.Duration
 }
 
-func (w *watched) Read(into []byte) (int, error) {
-	timer := time.AfterFunc(w.patience, func() { w.cancel(errStalled) })
+// Read reads bytes of the body. It returns errStalled if none arrive in time.
+func (w *stallReader) Read(into []byte) (int, error) {
+	timer := time.AfterFunc(w.timeout, func() { w.cancel(errStalled) })
 	n, err := w.ReadCloser.Read(into)
 	timer.Stop()
 	if err != nil && !errors.Is(err, io.EOF) && context.Cause(w.ctx) == errStalled { //nolint:errorlint // it is never wrapped
@@ -179,29 +187,31 @@ func (w *watched) Read(into []byte) (int, error) {
 	return n, err
 }
 
-func (w *watched) Close() error {
+// Close cancels the request and closes the body.
+func (w *stallReader) Close() error {
 	w.cancel(nil)
 	return w.ReadCloser.Close()
 }
 
-// Delete is of Bucket.
+// Delete implements Bucket. It fails if all attempts together take longer than beginTimeout.
 func (s *S3) Delete(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, s.patience)
+	ctx, cancel := context.WithTimeout(ctx, s.beginTimeout)
 	defer cancel()
-	if err := s.core.RemoveObject(ctx, s.options.Bucket, name, minio.RemoveObjectOptions{}); err != nil && !absent(err) {
-		return s.failed("an object cannot be deleted", err)
+	if err := s.core.RemoveObject(ctx, s.options.Bucket, name, minio.RemoveObjectOptions{}); err != nil && !isAbsent(err) {
+		return s.requestError("cannot delete the object "+name, err)
 	}
 	return nil
 }
 
-// Close is of Bucket.
+// Close implements Bucket.
 func (s *S3) Close() error {
 	s.transport.close()
 	return nil
 }
 
-// unlinked returns a file without a name in a folder, which is gone when it is closed.
-func unlinked(dir string) (*os.File, error) {
+// createUnlinked creates a file in dir and removes its name, so that the file disappears when it is closed or the process ends.
+// It creates dir if it does not exist.
+func createUnlinked(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ import (
 	s3server "github.com/atelier-run/atelier/tests/s3"
 )
 
-// connect opens the bucket of an address with credentials, and closes it with the test.
+// connect opens the bucket at an address with the credentials key and secret, and closes it when the test ends.
 func connect(t *testing.T, address, key, secret string) *S3 {
 	t.Helper()
 	t.Setenv("AWS_ACCESS_KEY_ID", key)
@@ -39,12 +39,13 @@ func connect(t *testing.T, address, key, secret string) *S3 {
 	return b.(*S3)
 }
 
-func of(s *s3server.Server, bucket string) string {
+// addressOf returns the address of a bucket on a server.
+func addressOf(s *s3server.Server, bucket string) string {
 	return "s3://" + bucket + "?region=us-east-1&endpoint=http://" + s.Endpoint
 }
 
-// pending are the uploads that the server keeps parts of.
-func (s *S3) pending(t *testing.T) int {
+// countUploads returns the number of unfinished multipart uploads on the server.
+func (s *S3) countUploads(t *testing.T) int {
 	t.Helper()
 	found, err := s.core.ListMultipartUploads(t.Context(), s.options.Bucket, "", "", "", "", 100)
 	if err != nil {
@@ -53,16 +54,17 @@ func (s *S3) pending(t *testing.T) int {
 	return len(found.Uploads)
 }
 
-func nothing(io.Writer) error { return nil }
+// writeNothing writes an empty object.
+func writeNothing(io.Writer) error { return nil }
 
-// An upload of many parts, which become larger than what a part may take in memory, arrives as it was written.
-func TestManyParts(t *testing.T) {
+// TestPutAndGetWithManyParts stores an object whose later parts are too large for memory and reads it back.
+func TestPutAndGetWithManyParts(t *testing.T) {
 	server := s3server.Start(t)
-	b := connect(t, of(server, "backups"), server.Key, server.Secret)
+	b := connect(t, addressOf(server, "backups"), server.Key, server.Secret)
 	b.schedule = schedule{first: 5 << 20, growth: 30, unit: 1 << 20, parts: 60}
 	const size = 300<<20 + 7
 	if size/b.schedule.first < 60 {
-		t.Fatal("parts of the first size would do")
+		t.Fatal("the object fits into parts of the first size: the test needs a larger object")
 	}
 	seed := [32]byte{1}
 	written := sha256.New()
@@ -80,17 +82,17 @@ func TestManyParts(t *testing.T) {
 	defer object.Close()
 	read := sha256.New()
 	if n, err := io.Copy(read, object); err != nil || n != size || !bytes.Equal(read.Sum(nil), written.Sum(nil)) {
-		t.Errorf("%d bytes of %d, %v", n, size, err)
+		t.Errorf("read %d bytes (%v), want the %d bytes written", n, err, size)
 	}
-	if left, err := os.ReadDir(b.spool); err != nil || len(left) > 0 || b.pending(t) > 0 {
-		t.Errorf("left behind: %v, %v, %d uploads", left, err, b.pending(t))
+	if left, err := os.ReadDir(b.spool); err != nil || len(left) > 0 || b.countUploads(t) > 0 {
+		t.Errorf("Put left the files %v (%v) and %d uploads, want none", left, err, b.countUploads(t))
 	}
 }
 
-// What an attempt that was cut off has left is removed by the next, and by it alone.
-func TestUnfinishedUploads(t *testing.T) {
+// TestPutAbortsUnfinishedUploads checks that Put aborts the unfinished uploads of the same name and no others.
+func TestPutAbortsUnfinishedUploads(t *testing.T) {
 	server := s3server.Start(t)
-	b := connect(t, of(server, "backups"), server.Key, server.Secret)
+	b := connect(t, addressOf(server, "backups"), server.Key, server.Secret)
 	for _, name := range []string{"ws_1/a", "ws_1/ab"} {
 		id, err := b.core.NewMultipartUpload(t.Context(), "backups", name, minio.PutObjectOptions{})
 		if err != nil {
@@ -101,50 +103,52 @@ func TestUnfinishedUploads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.Put(t.Context(), "ws_1/a", nothing); err != nil || b.pending(t) != 1 {
-		t.Errorf("%v, %d uploads are left", err, b.pending(t))
+	if err := b.Put(t.Context(), "ws_1/a", writeNothing); err != nil || b.countUploads(t) != 1 {
+		t.Errorf("Put returned %v and left %d uploads, want only the upload of ws_1/ab", err, b.countUploads(t))
 	}
 }
 
+// wantUnusable checks that Put and Get fail with the code Unusable and a reason, that Put does not call write, and that Delete
+// fails without a code.
 func wantUnusable(t *testing.T, b *S3, reason string) {
 	t.Helper()
 	called := false
 	began := time.Now()
 	err := b.Put(t.Context(), "ws_1/a", func(io.Writer) error { called = true; return nil })
-	check := func(what string, err error) {
+	check := func(operation string, err error) {
 		t.Helper()
 		var refusal *entity.Error
 		if !errors.As(err, &refusal) || refusal.Code != Unusable || !strings.Contains(refusal.Message, reason) {
-			t.Errorf("%s: %v, want %q", what, err, reason)
+			t.Errorf("%s returned %v, want the code %s and the reason %q", operation, err, Unusable, reason)
 		}
 		if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: the error has the secret", what)
+			t.Errorf("%s returned an error that contains the secret", operation)
 		}
 	}
-	check("put", err)
+	check("Put", err)
 	if called {
-		t.Error("the content was asked for")
+		t.Error("Put called write, although the bucket is unusable")
 	}
 	_, err = b.Get(t.Context(), "ws_1/a")
-	check("get", err)
+	check("Get", err)
 	if err := b.Delete(t.Context(), "ws_1/a"); err == nil || entity.IsRefusal(err) {
-		t.Errorf("delete: %v", err)
+		t.Errorf("Delete returned %v, want an error without a code", err)
 	}
 	if took := time.Since(began); took > 3*time.Minute {
-		t.Errorf("three operations took %s", took)
+		t.Errorf("the three operations took %s, want at most 3 minutes", took)
 	}
 }
 
-func TestWrongSettings(t *testing.T) {
+func TestUnusableBucket(t *testing.T) {
 	server := s3server.Start(t)
 	for name, test := range map[string]struct{ address, key, secret, reason string }{
-		"a wrong key":        {of(server, "backups"), "wrongkey", server.Secret, "No user exists with the provided access key ID"},
-		"a wrong secret":     {of(server, "backups"), server.Key, "wrongsecret", "SignatureDoesNotMatch"},
-		"an absent bucket":   {of(server, "absent"), server.Key, server.Secret, "NoSuchBucket"},
-		"HTTPS in its place": {"s3://backups?region=us-east-1&endpoint=https://" + server.Endpoint, server.Key, server.Secret, "server gave HTTP response to HTTPS client"},
-		"an absent host":     {"s3://backups?region=us-east-1&endpoint=http://absent.invalid", "k", "secret", "absent.invalid"},
-		"without a region":   {"s3://absent?endpoint=http://" + server.Endpoint, server.Key, server.Secret, "NoSuchBucket"},
-		"a wrong region":     {"s3://backups?region=nowhere&endpoint=http://" + server.Endpoint, server.Key, server.Secret, "nowhere"},
+		"wrong_key":                     {addressOf(server, "backups"), "wrongkey", server.Secret, "No user exists with the provided access key ID"},
+		"wrong_secret":                  {addressOf(server, "backups"), server.Key, "wrongsecret", "SignatureDoesNotMatch"},
+		"missing_bucket":                {addressOf(server, "absent"), server.Key, server.Secret, "NoSuchBucket"},
+		"https_instead_of_http":         {"s3://backups?region=us-east-1&endpoint=https://" + server.Endpoint, server.Key, server.Secret, "server gave HTTP response to HTTPS client"},
+		"unknown_host":                  {"s3://backups?region=us-east-1&endpoint=http://absent.invalid", "k", "secret", "absent.invalid"},
+		"missing_bucket_without_region": {"s3://absent?endpoint=http://" + server.Endpoint, server.Key, server.Secret, "NoSuchBucket"},
+		"unknown_region":                {"s3://backups?region=nowhere&endpoint=http://" + server.Endpoint, server.Key, server.Secret, "nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wantUnusable(t, connect(t, test.address, test.key, test.secret), test.reason)
@@ -152,17 +156,18 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
-// Where there are no credentials anywhere, the error says where they were looked for, and nothing is sent to the bucket.
-func TestNoCredentials(t *testing.T) {
-	nowhere := httptest.NewServer(http.NotFoundHandler()) // in place of the service that has a container's role
-	defer nowhere.Close()
+// TestMissingCredentials checks that an operation without credentials fails before it sends a request, with an error that says
+// how to supply them.
+func TestMissingCredentials(t *testing.T) {
+	metadata := httptest.NewServer(http.NotFoundHandler()) // the metadata service of a container without a role
+	defer metadata.Close()
 	t.Setenv("HOME", t.TempDir())
-	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", nowhere.URL)
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", metadata.URL)
 	b := connect(t, "s3://backups?region=us-east-1&endpoint=http://127.0.0.1:1", "", "")
 	_, err := b.Get(t.Context(), "a")
 	var refusal *entity.Error
-	if !errors.As(err, &refusal) || refusal.Code != Unusable || !strings.Contains(refusal.Message, "there are no credentials: set AWS_ACCESS_KEY_ID") {
-		t.Errorf("%v", err)
+	if !errors.As(err, &refusal) || refusal.Code != Unusable || !strings.Contains(refusal.Message, "no credentials were found: set AWS_ACCESS_KEY_ID") {
+		t.Errorf("Get returned %v, want the code %s and advice on credentials", err, Unusable)
 	}
 }
 
@@ -175,34 +180,35 @@ func TestClosedPort(t *testing.T) {
 	wantUnusable(t, connect(t, "s3://backups?region=us-east-1&endpoint=http://"+listener.Addr().String(), "k", "secret"), "connection refused")
 }
 
-// A server that accepts connections and never answers is given up within the patience, by HTTP and by HTTPS.
-func TestMuteServer(t *testing.T) {
+// TestServerWithoutAnswer checks that operations fail after beginTimeout if the server accepts connections and never answers,
+// with HTTP and with HTTPS.
+func TestServerWithoutAnswer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if patience > 40*time.Second {
-		t.Errorf("an operation may take %s to begin", patience)
+	if defaultBeginTimeout > 40*time.Second {
+		t.Errorf("an operation may wait %s for its first answer, want at most 40s", defaultBeginTimeout)
 	}
 	for _, scheme := range []string{"http", "https"} {
 		b := connect(t, "s3://backups?region=us-east-1&endpoint="+scheme+"://"+listener.Addr().String(), "k", "secret")
-		b.patience = 300 * time.Millisecond
+		b.beginTimeout = 300 * time.Millisecond
 		wantUnusable(t, b, "no answer within 300ms")
 	}
 }
 
-// The end of a task is not the bucket's fault.
-func TestCallersEnd(t *testing.T) {
+// TestCancelledContext checks that Put returns the error of a cancelled context, and not the code Unusable.
+func TestCancelledContext(t *testing.T) {
 	b := connect(t, "s3://backups?region=us-east-1&endpoint=http://127.0.0.1:1", "k", "secret")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.Put(ctx, "a", nothing); !errors.Is(err, context.Canceled) || entity.IsRefusal(err) {
-		t.Errorf("%v", err)
+	if err := b.Put(ctx, "a", writeNothing); !errors.Is(err, context.Canceled) || entity.IsRefusal(err) {
+		t.Errorf("Put returned %v, want context.Canceled without a code", err)
 	}
 }
 
-// An object whose bytes stop coming is given up, with an error that is no refusal.
+// TestStalledObject checks that a read fails with errStalled, which has no code, when the server stops sending bytes.
 func TestStalledObject(t *testing.T) {
 	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -220,9 +226,9 @@ func TestStalledObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer object.Close()
-	object.(*watched).patience = 50 * time.Millisecond
+	object.(*stallReader).timeout = 50 * time.Millisecond
 	got, err := io.ReadAll(object)
 	if string(got) != "the first bytes" || !errors.Is(err, errStalled) || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("read %q and the error %v, want the first bytes and errStalled", got, err)
 	}
 }

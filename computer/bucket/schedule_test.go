@@ -13,27 +13,28 @@ import (
 	"testing"
 )
 
-// The parts of the largest object that S3 stores are within S3's limits, and each is small beside what is written.
+// TestScheduleReachesTheLargestObject checks the parts of an object of 5 TiB, the largest that S3 stores: all are within S3's
+// limits, none is smaller than the previous one, and each is small in proportion to the bytes written before it.
 func TestScheduleReachesTheLargestObject(t *testing.T) {
 	const largest, smallestPart = 5 << 40, 5 << 20
 	parts, last := 0, int64(0)
 	for written := int64(0); written < largest; parts++ {
 		size := defaultSchedule.next(written)
-		if size < smallestPart || size > maxPart || size < last {
-			t.Fatalf("part %d behind %d bytes has %d, the one before %d", parts+1, written, size, last)
+		if size < smallestPart || size > maxPartSize || size < last {
+			t.Fatalf("part %d, after %d bytes, has %d bytes; the previous part has %d", parts+1, written, size, last)
 		}
 		if size > max(8<<20, written/1000) {
-			t.Fatalf("part %d behind %d bytes has %d", parts+1, written, size)
+			t.Fatalf("part %d, after %d bytes, has %d bytes: too large in proportion", parts+1, written, size)
 		}
 		written, last = written+size, size
 	}
 	if parts > maxParts {
-		t.Errorf("5 TiB take %d parts, the last one of %d bytes", parts, last)
+		t.Errorf("5 TiB need %d parts, want at most %d; the last part has %d bytes", parts, maxParts, last)
 	}
-	t.Logf("5 TiB take %d parts, the last one of %d bytes", parts, last)
+	t.Logf("5 TiB need %d parts; the last part has %d bytes", parts, last)
 }
 
-// fakeS3 assembles uploads in memory. It accepts parts of any size, and as few of them as limit says.
+// fakeS3 is an S3 server that stores one multipart upload in memory. It accepts parts of any size, but at most limit parts.
 type fakeS3 struct {
 	mu       sync.Mutex
 	limit    int
@@ -75,12 +76,17 @@ func (f *fakeS3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// An upload of 100 parts at most, whose first parts have a kilobyte, has the same arithmetic as one of 10,000.
-func TestUploadBeyondTheFirstPartSize(t *testing.T) {
+// TestUploadWithGrowingParts stores objects that need parts larger than the first size. It limits an upload to 100 parts and
+// begins with parts of 1 KiB, so that the objects stay small.
+func TestUploadWithGrowingParts(t *testing.T) {
 	for name, test := range map[string]struct {
 		size int
 		fits bool
-	}{"as much as parts of one size would hold": {100 << 10, true}, "80 times that": {8000 << 10, true}, "too much": {12000 << 10, false}} {
+	}{
+		"parts_of_the_first_size_suffice":      {100 << 10, true},
+		"larger_parts_are_needed":              {8000 << 10, true},
+		"object_too_large_for_all_parts_fails": {12000 << 10, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			fake := &fakeS3{limit: 100, parts: map[int]string{}}
 			server := httptest.NewServer(fake)
@@ -96,12 +102,12 @@ func TestUploadBeyondTheFirstPartSize(t *testing.T) {
 			defer fake.mu.Unlock()
 			if !test.fits {
 				if err == nil || !strings.Contains(err.Error(), "too large for S3") || fake.complete || !fake.aborted {
-					t.Errorf("%v, complete %v, aborted %v", err, fake.complete, fake.aborted)
+					t.Errorf("Put returned %v; upload completed: %v, aborted: %v; want an aborted upload", err, fake.complete, fake.aborted)
 				}
 				return
 			}
 			if err != nil || fake.object != content || fake.aborted {
-				t.Errorf("%v, %d bytes of %d in parts of %v", err, len(fake.object), len(content), fake.sizes)
+				t.Errorf("Put returned %v and stored %d of %d bytes in parts of %v bytes", err, len(fake.object), len(content), fake.sizes)
 			}
 		})
 	}

@@ -8,54 +8,60 @@ import (
 )
 
 const (
-	// connectTime bounds a connection, and the agreement on TLS after it.
+	// connectTime limits the time to connect, and the time of the TLS handshake after it.
 	connectTime = 8 * time.Second
-	// stallTime bounds the waiting for an answer once a request is sent, for the next bytes of an answer, and for a server
-	// to take bytes.
+	// stallTime limits the wait for the headers of a response after the request was sent, for the next bytes of a body, and
+	// for the server to accept written bytes.
 	stallTime = time.Minute
-	// assemblyTime bounds the waiting for a server that puts the parts of an upload together.
+	// assemblyTime limits the wait for the response to a request that completes a multipart upload: the server may copy all
+	// parts first.
 	assemblyTime = 15 * time.Minute
 )
 
-// transport sends requests with bounds for each step.
-type transport struct{ quick, assembling *http.Transport }
+// transport is an http.RoundTripper with a time limit for each step of a request.
+type transport struct {
+	// regular sends all requests except those that complete a multipart upload, which assembling sends.
+	regular, assembling *http.Transport
+}
 
 func newTransport() *transport {
 	dialer := &net.Dialer{Timeout: connectTime, KeepAlive: 30 * time.Second}
-	quick := &http.Transport{
+	regular := &http.Transport{
 		Proxy: http.ProxyFromEnvironment,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dialer.DialContext(ctx, network, address)
 			if err != nil {
 				return nil, err
 			}
-			return &connection{conn}, nil
+			return &deadlineConn{conn}, nil
 		},
 		TLSHandshakeTimeout: connectTime, ResponseHeaderTimeout: stallTime, ExpectContinueTimeout: time.Second,
-		IdleConnTimeout: stallTime, MaxIdleConnsPerHost: uploads + 1, DisableCompression: true,
+		IdleConnTimeout: stallTime, MaxIdleConnsPerHost: concurrentParts + 1, DisableCompression: true,
 	}
-	assembling := quick.Clone()
+	assembling := regular.Clone()
 	assembling.ResponseHeaderTimeout = assemblyTime
-	return &transport{quick, assembling}
+	return &transport{regular, assembling}
 }
 
-// RoundTrip is of http.RoundTripper.
+// RoundTrip implements http.RoundTripper. A POST request with the parameter uploadId completes a multipart upload.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodPost && r.URL.Query().Has("uploadId") {
 		return t.assembling.RoundTrip(r)
 	}
-	return t.quick.RoundTrip(r)
+	return t.regular.RoundTrip(r)
 }
 
+// close closes the idle connections.
 func (t *transport) close() {
-	t.quick.CloseIdleConnections()
+	t.regular.CloseIdleConnections()
 	t.assembling.CloseIdleConnections()
 }
 
-// connection gives each write a deadline: a server that takes no more bytes does not hold an upload.
-type connection struct{ net.Conn }
+// deadlineConn is a connection whose writes fail after stallTime, so that a server that stops reading cannot block an upload.
+type deadlineConn struct{ net.Conn }
 
-func (c *connection) Write(p []byte) (int, error) {
+// Write writes p. It fails if the server has not accepted all of p within stallTime.
+func (c *deadlineConn) Write(p []byte) (int, error) {
 	if err := c.SetWriteDeadline(time.Now().Add(stallTime)); err != nil {
 		return 0, err
 	}

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/md5" //nolint:gosec // servers ask for it
+	"crypto/md5" //nolint:gosec // buckets with object lock require Content-MD5
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -18,45 +18,49 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// S3's limits of a multipart upload, from "Amazon S3 multipart upload limits": parts have 5 MiB, but for the last one, to
-// 5 GiB, and an upload has at most 10,000.
+// The limits of a multipart upload, from "Amazon S3 multipart upload limits" in the S3 User Guide: every part except the last
+// one has 5 MiB to 5 GiB, and an upload has at most 10,000 parts.
 const (
-	maxPart  = 5 << 30
+	// maxPartSize is the size of the largest part, in bytes.
+	maxPartSize = 5 << 30
+	// maxParts is the largest number of parts of an upload.
 	maxParts = 10_000
 )
 
-// schedule has the sizes of the parts of an upload whose length is not known when it begins. Parts grow with what is
-// written: small uploads need little room, and large ones do not run out of parts.
+// schedule determines the sizes of the parts of an upload whose length is unknown when it begins. Parts grow with the number
+// of bytes written: small uploads need little memory, and large uploads do not reach the limit on the number of parts.
 type schedule struct {
-	// first is the size of the first parts, and of memory that a part may take, in bytes.
+	// first is the size of the first parts in bytes. Larger parts are stored in files instead of memory.
 	first int64
-	// growth is how many parts of the current size could hold what is written: from first * growth bytes on, each part
-	// is larger than the one before by one part in growth.
+	// growth is the number of parts of the current size that would hold all bytes written. Once first * growth bytes are
+	// written, each part is larger than the previous one by a factor of 1 + 1/growth.
 	growth int64
-	// unit is what the sizes of larger parts are multiples of.
+	// unit divides the size of every part that is larger than first, in bytes.
 	unit int64
-	// parts is how many parts an upload has at most.
+	// parts is the largest number of parts of an upload.
 	parts int
 }
 
-// defaultSchedule begins to grow at 10 GiB and reaches 5 TiB, with parts of 4 GiB, before there are 10,000.
+// defaultSchedule has parts of 8 MiB for the first 10 GiB. It reaches 5 TiB, the size of the largest object in S3, with parts
+// of 4 GiB and fewer than 10,000 parts.
 var defaultSchedule = schedule{first: 8 << 20, growth: 1300, unit: 1 << 20, parts: maxParts}
 
-// next returns the size of the part that begins behind written bytes.
+// next returns the size in bytes of the part that follows the first written bytes.
 func (s schedule) next(written int64) int64 {
 	grown := (written/s.growth + s.unit - 1) / s.unit * s.unit
-	return min(max(s.first, grown), maxPart)
+	return min(max(s.first, grown), maxPartSize)
 }
 
-// uploads is how many parts of an object are sent at the same time, while the next one is written.
-const uploads = 3
+// concurrentParts is the number of parts of an object that are sent at the same time, while the next part is filled.
+const concurrentParts = 3
 
-// Put is of Bucket. It begins a multipart upload before it calls write, so that a bucket that cannot be used is noticed at
-// once. uploads parts of it are sent while the next one is filled. A part of schedule.first bytes lies in memory, a larger
-// one in a file of the spool, which has no name: an upload takes at most uploads+1 times the size of a part in all.
+// Put implements Bucket. It begins a multipart upload before it calls write, so that an unusable bucket is detected before the
+// content is produced. Put sends up to concurrentParts parts while write fills the next part. A part of schedule.first bytes
+// is stored in memory, a larger part in an unnamed file in the spool: an upload stores at most concurrentParts+1 parts at a
+// time.
 //
-// An upload that fails is aborted. One that a crash has cut off is aborted by the next Put of the same name, if the
-// server lists it.
+// Put aborts an upload that fails. If a crash interrupts Put, the next Put of the same name aborts the upload, provided that
+// the server lists it.
 func (s *S3) Put(ctx context.Context, name string, write func(to io.Writer) error) error {
 	var id string
 	options := minio.PutObjectOptions{ContentType: "application/zstd", ServerSideEncryption: s.options.encryption}
@@ -74,7 +78,7 @@ func (s *S3) Put(ctx context.Context, name string, write func(to io.Writer) erro
 	if err = cmp.Or(failure, err); err == nil {
 		_, err = s.core.CompleteMultipartUpload(ctx, s.options.Bucket, name, id, parts, minio.PutObjectOptions{})
 		if err != nil {
-			err = s.failed("the upload cannot be completed", err)
+			err = s.requestError("cannot complete the upload of "+name, err)
 		}
 	}
 	if err != nil {
@@ -83,16 +87,17 @@ func (s *S3) Put(ctx context.Context, name string, write func(to io.Writer) erro
 	return err
 }
 
-// abort gives an upload up, also when its context has ended.
+// abort aborts an upload, even if ctx has ended. It ignores errors.
 func (s *S3) abort(ctx context.Context, name, id string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.beginTimeout)
 	defer cancel()
-	_ = s.core.AbortMultipartUpload(ctx, s.options.Bucket, name, id) // the next Put tries again
+	_ = s.core.AbortMultipartUpload(ctx, s.options.Bucket, name, id) // the next Put of this name aborts the upload
 }
 
-// abortOthers gives up the other uploads of the same object. Servers need not allow the list.
+// abortOthers aborts all uploads of the object except the upload id. It ignores errors, because the credentials may not permit
+// listing uploads.
 func (s *S3) abortOthers(ctx context.Context, name, id string) {
-	ctx, cancel := context.WithTimeout(ctx, s.patience)
+	ctx, cancel := context.WithTimeout(ctx, s.beginTimeout)
 	defer cancel()
 	found, err := s.core.ListMultipartUploads(ctx, s.options.Bucket, name, "", "", "", 100)
 	if err != nil {
@@ -105,44 +110,52 @@ func (s *S3) abortOthers(ctx context.Context, name, id string) {
 	}
 }
 
-// upload is a multipart upload under way. Write is called by one goroutine.
+// upload is a multipart upload in progress. One goroutine calls Write and then finish; each part is sent by its own goroutine.
 type upload struct {
 	s        *S3
 	name, id string
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 
-	// free has the parts that are not being sent.
-	free    chan *part
+	// free holds the parts that are neither being filled nor being sent.
+	free chan *part
+	// filling is the part that Write fills, or nil.
 	filling *part
+	// written is the number of bytes written so far.
 	written int64
-	number  int
+	// number is the number of the part that was begun last, from 1.
+	number int
+	// sending counts the goroutines that send parts.
 	sending sync.WaitGroup
 
-	mu   sync.Mutex
+	// mu protects sent.
+	mu sync.Mutex
+	// sent lists the parts that were sent, in any order.
 	sent []minio.CompletePart
 }
 
+// newUpload returns the state of the upload id. The caller must call finish.
 func newUpload(ctx context.Context, s *S3, name, id string) *upload {
 	ctx, cancel := context.WithCancelCause(ctx)
-	u := &upload{s: s, name: name, id: id, ctx: ctx, cancel: cancel, free: make(chan *part, uploads+1)}
-	for range uploads + 1 {
-		u.free <- &part{spool: s.spool, memory: s.schedule.first, sha256: sha256.New(), md5: md5.New()}
+	u := &upload{s: s, name: name, id: id, ctx: ctx, cancel: cancel, free: make(chan *part, concurrentParts+1)}
+	for range concurrentParts + 1 {
+		u.free <- &part{spool: s.spool, memoryLimit: s.schedule.first, sha256: sha256.New(), md5: md5.New()}
 	}
 	return u
 }
 
-// Write adds bytes to the part that is being filled and sends the parts that become full.
+// Write appends p to the object and sends each part that becomes full. It waits while concurrentParts parts are being sent. It
+// fails if a part could not be stored or sent, or if the object would need too many parts.
 func (u *upload) Write(p []byte) (n int, err error) {
 	for n < len(p) {
 		if u.filling == nil {
-			if err := u.take(); err != nil {
+			if err := u.beginPart(); err != nil {
 				return n, err
 			}
 		}
 		room := min(int64(len(p)-n), u.filling.size-u.filling.length)
 		if err := u.filling.write(p[n : n+int(room)]); err != nil {
-			return n, fmt.Errorf("a part of an upload cannot be kept: %w", err)
+			return n, fmt.Errorf("cannot store part %d of the upload of %s: %w", u.number, u.name, err)
 		}
 		n, u.written = n+int(room), u.written+room
 		if u.filling.length == u.filling.size {
@@ -152,10 +165,11 @@ func (u *upload) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// take begins the next part, as soon as one is free.
-func (u *upload) take() error {
+// beginPart waits for a free part and makes it the part to fill. It fails if the upload has the largest number of parts, or if
+// the upload was cancelled.
+func (u *upload) beginPart() error {
 	if u.number == u.s.schedule.parts {
-		return fmt.Errorf("the object is too large for S3: it has %d bytes in %d parts", u.written, u.number)
+		return fmt.Errorf("the object %s is too large for S3: the limit of %d parts is reached after %d bytes", u.name, u.number, u.written)
 	}
 	if u.ctx.Err() != nil {
 		return context.Cause(u.ctx)
@@ -170,7 +184,8 @@ func (u *upload) take() error {
 	}
 }
 
-// send sends the part that has been filled. The first failure ends the upload.
+// send starts to send the part that Write filled and returns without waiting. The first part that cannot be sent cancels the
+// upload.
 func (u *upload) send() {
 	part, number := u.filling, u.number
 	u.filling = nil
@@ -181,7 +196,7 @@ func (u *upload) send() {
 				Md5Base64: base64.StdEncoding.EncodeToString(part.md5.Sum(nil)),
 			})
 		if err != nil {
-			u.cancel(u.s.failed(fmt.Sprintf("part %d cannot be sent", number), err))
+			u.cancel(u.s.requestError(fmt.Sprintf("cannot send part %d of %s", number, u.name), err))
 		}
 		u.mu.Lock()
 		u.sent = append(u.sent, minio.CompletePart{PartNumber: number, ETag: sent.ETag})
@@ -190,11 +205,12 @@ func (u *upload) send() {
 	})
 }
 
-// finish sends the last part, if the object is complete, waits for those under way, and returns all of them in order.
+// finish waits until all parts are sent, releases their memory and files, and returns the parts in order. If complete is true,
+// it sends the last part first and returns the error that cancelled the upload. Otherwise it cancels the parts being sent.
 func (u *upload) finish(complete bool) ([]minio.CompletePart, error) {
 	var err error
-	if complete && u.number == 0 { // an empty object has one empty part
-		err = u.take()
+	if complete && u.number == 0 { // S3 requires at least one part, which may be empty
+		err = u.beginPart()
 	}
 	if !complete {
 		u.cancel(context.Canceled)
@@ -216,35 +232,42 @@ func (u *upload) finish(complete bool) ([]minio.CompletePart, error) {
 	return u.sent, err
 }
 
-// part holds bytes until they are sent: in memory, or in a file where there are more than memory.
+// part stores bytes until they are sent, in memory if size is at most memoryLimit and otherwise in a file. Its methods are
+// called by one goroutine at a time. A part is reused, and its size never decreases.
 type part struct {
-	spool        string
-	memory       int64
+	// spool is the folder of the file.
+	spool string
+	// memoryLimit is the largest size of a part in memory, in bytes.
+	memoryLimit int64
+	// size is the capacity of the part and length the number of bytes written to it.
 	size, length int64
-	// sha256 is what the request is signed with. Buckets that lock objects want md5.
+	// sha256 is a part of the signature of the request. Buckets with object lock require md5.
 	sha256, md5 hash.Hash
-	bytes       []byte
-	file        *os.File
+	// bytes is the content of a part in memory.
+	bytes []byte
+	// file has the content of a larger part. It has no name in the spool.
+	file *os.File
 }
 
-// reset empties the part, for size bytes.
+// reset empties the part and sets its capacity to size bytes.
 func (p *part) reset(size int64) {
 	p.size, p.length, p.bytes = size, 0, p.bytes[:0]
 	p.sha256.Reset()
 	p.md5.Reset()
 }
 
+// write appends b, which must fit. It fails if the file cannot be created or written.
 func (p *part) write(b []byte) (err error) {
 	p.sha256.Write(b)
 	p.md5.Write(b)
 	p.length += int64(len(b))
-	if p.size <= p.memory {
+	if p.size <= p.memoryLimit {
 		p.bytes = append(p.bytes, b...)
 		return nil
 	}
-	p.bytes = nil // from here on, parts only grow
+	p.bytes = nil // release the memory: no later size is within memoryLimit
 	if p.file == nil {
-		if p.file, err = unlinked(p.spool); err != nil {
+		if p.file, err = createUnlinked(p.spool); err != nil {
 			return err
 		}
 	}
@@ -252,16 +275,17 @@ func (p *part) write(b []byte) (err error) {
 	return err
 }
 
-// reader reads the part from its beginning, as often as it is sent.
+// reader returns a reader of the whole part. Its content must not change until the request, with all its retries, has ended.
 func (p *part) reader() io.Reader {
-	if p.size <= p.memory {
+	if p.size <= p.memoryLimit {
 		return bytes.NewReader(p.bytes)
 	}
 	return io.NewSectionReader(p.file, 0, p.length)
 }
 
+// close closes the file, if the part has one.
 func (p *part) close() {
 	if p.file != nil {
-		_ = p.file.Close() // it has no name, and goes with this
+		_ = p.file.Close() // the file has no name, so closing it deletes it
 	}
 }

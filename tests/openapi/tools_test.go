@@ -18,17 +18,17 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// TestTools needs node and the packages that npm ci installs here.
+// TestTools runs each tool on the document. It needs Node.js and the packages that npm ci installs in tests/openapi.
 func TestTools(t *testing.T) {
 	if _, err := exec.LookPath("node"); err != nil {
-		leaveOut(t, "no node")
+		skip(t, "Node.js is not installed")
 	}
 	if _, err := os.Stat("node_modules/typescript/package.json"); err != nil {
-		leaveOut(t, "npm ci has not run in tests/openapi")
+		skip(t, "the npm packages are not installed: run npm ci in tests/openapi")
 	}
 	dir := t.TempDir()
 	document := filepath.Join(dir, "openapi.json")
-	write(t, document, served(t))
+	write(t, document, servedDocument(t))
 
 	t.Run("redocly", func(t *testing.T) {
 		run(t, "node_modules/@redocly/cli/bin/cli.js", "lint", "--config=redocly.yaml", "--max-problems=1000",
@@ -50,7 +50,7 @@ func TestTools(t *testing.T) {
 	})
 }
 
-// run runs a script of an npm package, which must succeed.
+// run runs a script of an npm package with Node.js. It fails the test with the output if the script fails.
 func run(t *testing.T, script string, arguments ...string) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "node", append([]string{script}, arguments...)...)
@@ -60,6 +60,7 @@ func run(t *testing.T, script string, arguments ...string) {
 	}
 }
 
+// write writes a file.
 func write(t *testing.T, name string, text []byte) {
 	t.Helper()
 	if err := os.WriteFile(name, text, 0o666); err != nil {
@@ -67,8 +68,8 @@ func write(t *testing.T, name string, text []byte) {
 	}
 }
 
-// served returns the document that a node serves.
-func served(t *testing.T) []byte {
+// servedDocument starts a node and returns the OpenAPI document that it serves.
+func servedDocument(t *testing.T) []byte {
 	t.Helper()
 	public, err := url.Parse("http://localhost")
 	if err != nil {
@@ -89,16 +90,16 @@ func served(t *testing.T) []byte {
 	w := httptest.NewRecorder()
 	n.Server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/openapi.json", nil))
 	if w.Code != http.StatusOK {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("GET /v1/openapi.json: status %d: %s", w.Code, w.Body)
 	}
 	return w.Body.Bytes()
 }
 
-// leaveOut skips a test that cannot run here; continuous integration has what it needs.
-func leaveOut(t *testing.T, why string) {
+// skip skips the test for a missing tool. It fails the test if the environment has CI=true, where all tools must be installed.
+func skip(t *testing.T, reason string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
-		t.Fatal(why)
+		t.Fatal(reason)
 	}
-	t.Skip(why)
+	t.Skip(reason)
 }

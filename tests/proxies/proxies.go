@@ -1,2 +1,2 @@
-// Package proxies tests the node behind the reverse proxies whose example configurations are in deploy.
+// Package proxies tests a node behind each reverse proxy for which the folder deploy has an example configuration.
 package proxies

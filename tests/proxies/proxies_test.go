@@ -34,136 +34,146 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// host is the name under which the example configurations serve the node.
+// host is the host name in the example configurations.
 const host = "atelier.example.com"
 
-// longest bounds the wait for what takes a moment.
-const longest = time.Minute
+// timeout limits requests, and the start and the end of processes.
+const timeout = time.Minute
 
-// upload is more than a proxy or a connection buffers.
+// upload is a body that is larger than the buffers of a proxy and of a connection.
 var upload = bytes.Repeat([]byte("0123456789abcdef"), 20<<20/16)
 
-// proxy is a reverse proxy of Debian's.
+// proxy is a reverse proxy that Debian packages.
 type proxy struct {
-	// program is its name, config its example configuration.
+	// program is the name of the program, and config the path of its example configuration below deploy.
 	program, config string
-	// edit changes the configuration; nil: it stays as it is, but for addresses and files.
+	// edit changes the text of the configuration after startBehind has replaced addresses and paths; nil: no change.
 	edit func(config string) string
-	// start makes the arguments, for the path of the configuration.
-	start func(config string) []string
+	// arguments returns the arguments of the program for the path of the configuration.
+	arguments func(config string) []string
 }
 
+// proxies lists the proxies by the names of their subtests.
 var proxies = map[string]proxy{
-	"nginx": {"nginx", "nginx/atelier.conf", inNginx, func(config string) []string { return []string{"-c", config, "-g", "daemon off;"} }},
-	// A location with proxy_pass alone: nginx buffers what is sent and names the upstream as the host.
-	"nginx, plain": {"nginx", "nginx/atelier.conf", func(config string) string {
+	"nginx": {program: "nginx", config: "nginx/atelier.conf", edit: completeNginx, arguments: nginxArguments},
+	// Without the other proxy directives, nginx buffers request bodies and sends the upstream's address as the host.
+	"nginx_with_proxy_pass_only": {program: "nginx", config: "nginx/atelier.conf", edit: func(config string) string {
 		var kept []string
 		for line := range strings.Lines(config) {
 			if directive := strings.TrimSpace(line); !strings.HasPrefix(directive, "proxy_") || strings.HasPrefix(directive, "proxy_pass") {
 				kept = append(kept, line)
 			}
 		}
-		return inNginx(strings.Join(kept, ""))
-	}, func(config string) []string { return []string{"-c", config, "-g", "daemon off;"} }},
-	"haproxy": {"haproxy", "haproxy/atelier.cfg", nil, func(config string) []string { return []string{"-db", "-f", config} }},
-	"caddy": {"caddy", "caddy/Caddyfile", func(config string) string {
+		return completeNginx(strings.Join(kept, ""))
+	}, arguments: nginxArguments},
+	"haproxy": {program: "haproxy", config: "haproxy/atelier.cfg", arguments: func(config string) []string { return []string{"-db", "-f", config} }},
+	"caddy": {program: "caddy", config: "caddy/Caddyfile", edit: func(config string) string {
 		return "{\n\tadmin off\n\tgrace_period 1s\n\tauto_https disable_redirects\n\tskip_install_trust\n}\n" + config
-	}, func(config string) []string { return []string{"run", "--adapter", "caddyfile", "--config", config} }},
+	}, arguments: func(config string) []string { return []string{"run", "--adapter", "caddyfile", "--config", config} }},
 }
 
-// inNginx makes a whole configuration of a site's.
-func inNginx(site string) string {
+// nginxArguments returns the arguments that run nginx in the foreground.
+func nginxArguments(config string) []string { return []string{"-c", config, "-g", "daemon off;"} }
+
+// completeNginx returns a complete configuration of nginx around the server block of the example, with all temporary files in the
+// test's directory.
+func completeNginx(site string) string {
 	user := ""
 	if os.Getuid() == 0 {
-		user = "user root;\n" // its workers write to the test's directory
+		user = "user root;\n" // the workers must be able to write to the test's directory
 	}
 	return user + "pid nginx.pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\nclient_body_temp_path body;\nproxy_temp_path proxy;\n" +
 		"fastcgi_temp_path fastcgi;\nuwsgi_temp_path uwsgi;\nscgi_temp_path scgi;\n" + site + "}\n"
 }
 
-// site is a node behind a proxy.
+// site is a node behind a proxy, with the workspace "acme".
 type site struct {
 	*testing.T
+	// client sends all requests to the proxy.
 	client *http.Client
-	key    string
+	// key is an API key of the user who owns the workspace.
+	key string
 }
 
+// TestProxies tests uploads, file operations and event streams through each proxy.
 func TestProxies(t *testing.T) {
 	for name, p := range proxies {
 		t.Run(name, func(t *testing.T) {
-			s := behind(t, p)
-			t.Run("refused_uploads", func(t *testing.T) { s.with(t).refusesUploads() })
-			t.Run("files", func(t *testing.T) { s.with(t).keepsFiles() })
-			t.Run("stream", func(t *testing.T) { s.with(t).streams() })
+			s := startBehind(t, p)
+			t.Run("refused_uploads", func(t *testing.T) { s.with(t).testRefusedUploads() })
+			t.Run("file_operations", func(t *testing.T) { s.with(t).testFileOperations() })
+			t.Run("event_stream", func(t *testing.T) { s.with(t).testEventStream() })
 		})
 	}
 }
 
-func (s *site) with(t *testing.T) *site { return &site{t, s.client, s.key} }
+// with returns the site for a subtest.
+func (s *site) with(t *testing.T) *site { return &site{T: t, client: s.client, key: s.key} }
 
-// refusesUploads sends more than is buffered where it is refused early: the client gets the refusal, and not the proxy's
-// complaint about a connection that was closed.
-func (s *site) refusesUploads() {
+// testRefusedUploads sends large bodies that the node refuses before it has read them. The client must receive the node's status,
+// and not the proxy's error about a closed connection.
+func (s *site) testRefusedUploads() {
 	for _, test := range []struct {
 		name, path, key string
 		body            io.Reader
 		status          int
 	}{
-		{"an invalid key", "/v1/ws/acme/drive/a", "atl_x", bytes.NewReader(upload), 401},
-		{"an invalid key, without a length", "/v1/ws/acme/drive/a", "atl_x", io.MultiReader(bytes.NewReader(upload)), 401},
-		{"no parent", "/v1/ws/acme/drive/none/a", s.key, bytes.NewReader(upload), 409},
-		{"no workspace", "/v1/ws/nobody/drive/a", s.key, bytes.NewReader(upload), 404},
-		{"no such path", "/v1/nothing", s.key, bytes.NewReader(upload), 404},
+		{"invalid_key", "/v1/ws/acme/drive/a", "atl_x", bytes.NewReader(upload), 401},
+		{"invalid_key_without_length", "/v1/ws/acme/drive/a", "atl_x", io.MultiReader(bytes.NewReader(upload)), 401},
+		{"missing_parent_folder", "/v1/ws/acme/drive/none/a", s.key, bytes.NewReader(upload), 409},
+		{"missing_workspace", "/v1/ws/nobody/drive/a", s.key, bytes.NewReader(upload), 404},
+		{"unknown_path", "/v1/nothing", s.key, bytes.NewReader(upload), 404},
 	} {
 		if status, body, _ := s.send("PUT", test.path, test.key, test.body); status != test.status {
-			s.Errorf("%s: %d %s, want %d", test.name, status, body, test.status)
+			s.Errorf("%s: status %d, want %d: %s", test.name, status, test.status, body)
 		}
 	}
 	if status, body, _ := s.send("POST", "/v1/workspaces", s.key, strings.NewReader(`{"slug":"`+strings.Repeat("x", 3<<20)+`"}`)); status != 413 {
-		s.Errorf("a JSON body too large: %d %s", status, body)
+		s.Errorf("a JSON body that is too large: status %d, want 413: %s", status, body)
 	}
 }
 
-// keepsFiles writes, renames by the public URL, and reads.
-func (s *site) keepsFiles() {
+// testFileOperations uploads a file, moves it to a destination with the public URL, and downloads it.
+func (s *site) testFileOperations() {
 	if status, body, _ := s.send("PUT", "/v1/ws/acme/drive/a.bin", s.key, bytes.NewReader(upload)); status != 201 {
-		s.Fatalf("%d %s", status, body)
+		s.Fatalf("PUT: status %d, want 201: %s", status, body)
 	}
 	if status, body, _ := s.send("MOVE", "/v1/ws/acme/drive/a.bin", s.key, nil, "Destination", "https://"+host+"/v1/ws/acme/drive/b.bin"); status != 201 {
-		s.Errorf("MOVE: %d %s", status, body)
+		s.Errorf("MOVE: status %d, want 201: %s", status, body)
 	}
 	if status, _, _ := s.send("MOVE", "/v1/ws/acme/drive/b.bin", s.key, nil, "Destination", "https://other.example.com/v1/ws/acme/drive/c.bin"); status != 502 {
-		s.Errorf("MOVE to another host: %d, want 502", status)
+		s.Errorf("MOVE to another host: status %d, want 502", status)
 	}
 	if status, body, _ := s.send("GET", "/v1/ws/acme/drive/b.bin", s.key, nil); status != 200 || !bytes.Equal(body, upload) {
-		s.Errorf("%d, %d bytes", status, len(body))
+		s.Errorf("GET: status %d and %d bytes, want 200 and the %d bytes uploaded", status, len(body), len(upload))
 	}
 }
 
-// streams waits for a row that is written while the stream is open.
-func (s *site) streams() {
+// testEventStream opens an event stream, writes a file and waits for its row: the proxy must not buffer the stream.
+func (s *site) testEventStream() {
 	answer, err := s.client.Do(s.request("GET", "/v1/ws/acme/file-activity/events", s.key, nil))
 	if err != nil {
 		s.Fatal(err)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != 200 {
-		s.Fatal(answer.Status)
+		s.Fatalf("GET of the event stream: status %s, want 200", answer.Status)
 	}
 	if status, body, _ := s.send("PUT", "/v1/ws/acme/drive/live.txt", s.key, strings.NewReader("x")); status != 201 {
-		s.Fatalf("%d %s", status, body)
+		s.Fatalf("PUT: status %d, want 201: %s", status, body)
 	}
 	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
 		if strings.HasPrefix(lines.Text(), "data:") && strings.Contains(lines.Text(), "live.txt") {
 			return
 		}
 	}
-	s.Error("the stream ended without the row")
+	s.Error("the stream ended before it sent the row of the file live.txt")
 }
 
+// request returns a request to the proxy that ends after timeout. headers are pairs of a name and a value.
 func (s *site) request(method, path, key string, body io.Reader, headers ...string) *http.Request {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), longest)
+	ctx, cancel := context.WithTimeout(s.Context(), timeout)
 	s.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, method, "https://"+host+path, body)
 	if err != nil {
@@ -179,6 +189,8 @@ func (s *site) request(method, path, key string, body io.Reader, headers ...stri
 	return r
 }
 
+// send sends a request and returns the status, the body and the headers of the response. It reports an error of the connection as
+// a failure of the test, and then returns the status 0.
 func (s *site) send(method, path, key string, body io.Reader, headers ...string) (int, []byte, http.Header) {
 	s.Helper()
 	answer, err := s.client.Do(s.request(method, path, key, body, headers...))
@@ -194,8 +206,9 @@ func (s *site) send(method, path, key string, body io.Reader, headers ...string)
 	return answer.StatusCode, text, answer.Header
 }
 
-// behind starts a node and a proxy in front of it.
-func behind(t *testing.T, p proxy) *site {
+// startBehind starts a node and a proxy in front of it with the example configuration, in which it replaces the addresses and the
+// paths of certificates. It skips the test if the proxy is not installed, or fails it if the environment has CI=true.
+func startBehind(t *testing.T, p proxy) *site {
 	t.Helper()
 	program, err := exec.LookPath(p.program)
 	if err != nil {
@@ -206,7 +219,7 @@ func behind(t *testing.T, p proxy) *site {
 	}
 	upstream, key := startNode(t)
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil { // nginx's workers may be another user's
+	if err := os.Chmod(dir, 0o755); err != nil { // the workers of nginx may run as another user
 		t.Fatal(err)
 	}
 	address := freeAddress(t)
@@ -214,7 +227,7 @@ func behind(t *testing.T, p proxy) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chain, private := certify(t, dir)
+	chain, private := writeCertificate(t, dir)
 	text := strings.NewReplacer(
 		"127.0.0.1:8080", upstream, "listen 443", "listen "+address, "bind :443", "bind "+address,
 		"/etc/ssl/atelier/fullchain.pem", chain, "/etc/ssl/atelier/privkey.pem", private, "/etc/ssl/atelier/atelier.pem", filepath.Join(dir, "both.pem"),
@@ -227,7 +240,7 @@ func behind(t *testing.T, p proxy) *site {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	run(t, dir, program, p.start(path))
+	run(t, dir, program, p.arguments(path))
 	s := &site{T: t, key: key, client: &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: host},
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -236,17 +249,17 @@ func behind(t *testing.T, p proxy) *site {
 	}}}
 	awaitListener(t, address)
 	if status, body, _ := s.send("POST", "/v1/workspaces", key, strings.NewReader(`{"slug":"acme","name":"Acme"}`)); status != 201 {
-		t.Fatalf("%d %s", status, body)
+		t.Fatalf("POST /v1/workspaces: status %d, want 201: %s", status, body)
 	}
 	return s
 }
 
-// run starts a program, and ends it with the test.
+// run starts a program, which is interrupted when the test ends and killed if it does not exit within timeout.
 func run(t *testing.T, dir, program string, args []string) {
 	t.Helper()
-	var said bytes.Buffer
+	var output bytes.Buffer
 	command := exec.Command(program, args...)
-	command.Dir, command.Stdout, command.Stderr = dir, &said, &said
+	command.Dir, command.Stdout, command.Stderr = dir, &output, &output
 	if strings.HasSuffix(program, "nginx") {
 		command.Args = append(command.Args, "-p", dir)
 	}
@@ -260,16 +273,18 @@ func run(t *testing.T, dir, program string, args []string) {
 		go func() { command.Wait(); close(ended) }()
 		select {
 		case <-ended:
-		case <-time.After(longest):
+		case <-time.After(timeout):
 			command.Process.Kill()
 			<-ended
 		}
 		if t.Failed() {
-			t.Logf("%s said:\n%s", program, &said)
+			t.Logf("the output of %s:\n%s", program, &output)
 		}
 	})
 }
 
+// startNode starts a node that trusts proxies on the loopback addresses, and creates a user. It returns the address of the node
+// and an API key of the user.
 func startNode(t *testing.T) (address, key string) {
 	t.Helper()
 	public, err := url.Parse("https://" + host)
@@ -277,10 +292,10 @@ func startNode(t *testing.T) (address, key string) {
 		t.Fatal(err)
 	}
 	n, err := node.Start(t.Context(), node.Options{
-		Dir: t.TempDir(), PendingLimit: longest,
+		Dir: t.TempDir(), PendingLimit: timeout,
 		HTTP: atelier.Options{Options: server.Options{
 			PublicURL: public, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-			Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest},
+			Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: timeout},
 		}},
 		Journal: persistence.Options{FS: vfs.NewMem(), CacheBytes: 4 << 20, Partitions: 4},
 	})
@@ -293,7 +308,7 @@ func startNode(t *testing.T) (address, key string) {
 	}
 	go n.Server.Serve(listener)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), longest)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		if err := n.Stop(ctx); err != nil {
 			t.Error(err)
@@ -303,14 +318,14 @@ func startNode(t *testing.T) (address, key string) {
 	r := httptest.NewRequest("POST", "/admin/users", strings.NewReader(`{"email":"alice@example.com","name":"Alice"}`))
 	r.Header.Set("Content-Type", "application/json")
 	n.Server.Admin().ServeHTTP(w, r)
-	var made struct{ Key string }
-	if err := json.Unmarshal(w.Body.Bytes(), &made); err != nil || made.Key == "" {
-		t.Fatalf("%d %s", w.Code, w.Body)
+	var created struct{ Key string }
+	if err := json.Unmarshal(w.Body.Bytes(), &created); err != nil || created.Key == "" {
+		t.Fatalf("POST /admin/users: status %d: %s", w.Code, w.Body)
 	}
-	return listener.Addr().String(), made.Key
+	return listener.Addr().String(), created.Key
 }
 
-// freeAddress returns an address that was free a moment ago.
+// freeAddress returns an address on which no process listened when it was called. Another process may take it before its use.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -321,27 +336,29 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// port returns the port of an address.
 func port(address string) string {
 	_, port, _ := net.SplitHostPort(address)
 	return port
 }
 
-// awaitListener waits until a program that was started listens.
+// awaitListener waits until a process listens at an address. It fails the test if none does within timeout.
 func awaitListener(t *testing.T, address string) {
 	t.Helper()
 	retry := time.NewTicker(20 * time.Millisecond)
 	defer retry.Stop()
-	for began := time.Now(); time.Since(began) < longest; <-retry.C {
+	for began := time.Now(); time.Since(began) < timeout; <-retry.C {
 		if c, err := net.Dial("tcp", address); err == nil {
 			c.Close()
 			return
 		}
 	}
-	t.Fatalf("nothing listens at %s", address)
+	t.Fatalf("no process listens at %s after %s", address, timeout)
 }
 
-// certify writes a certificate for host and its key, each in a file, and both in one.
-func certify(t *testing.T, dir string) (chain, private string) {
+// writeCertificate writes a self-signed certificate for host and its private key to a file each, and both to the file both.pem. It
+// returns the paths of the first two.
+func writeCertificate(t *testing.T, dir string) (chain, private string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -359,10 +376,12 @@ func certify(t *testing.T, dir string) (chain, private string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
-	second := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	certificatePEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
+	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 	chain, private = filepath.Join(dir, "chain.pem"), filepath.Join(dir, "private.pem")
-	for path, text := range map[string][]byte{chain: first, private: second, filepath.Join(dir, "both.pem"): append(first, second...)} {
+	for path, text := range map[string][]byte{
+		chain: certificatePEM, private: keyPEM, filepath.Join(dir, "both.pem"): append(certificatePEM, keyPEM...),
+	} {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}

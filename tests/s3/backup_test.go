@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// program builds the command, once for a test.
-func program(t *testing.T) string {
+// buildAtelier builds the program atelier and returns the path of the binary, which is removed when the test ends.
+func buildAtelier(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "atelier")
 	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/atelier").CombinedOutput(); err != nil {
@@ -26,16 +26,18 @@ func program(t *testing.T) string {
 	return binary
 }
 
-// node is a node whose backups go to a bucket, with the workspace "demo".
+// node is a running node with the workspace "demo", whose backups are stored in a bucket.
 type node struct {
-	t           *testing.T
+	t *testing.T
+	// binary is the path of the program, and dir the node's data directory.
 	binary, dir string
 }
 
-// start runs a node until the test ends.
-func start(t *testing.T, binary, bucket, key, secret string) *node {
+// startNode starts a node, which is stopped when the test ends. It returns when the workspace is active. It fails the test if that
+// takes longer than startTimeout, or if the log of the node contains the secret.
+func startNode(t *testing.T, binary, bucket, key, secret string) *node {
 	t.Helper()
-	n := &node{t, binary, filepath.Join(t.TempDir(), "data")}
+	n := &node{t: t, binary: binary, dir: filepath.Join(t.TempDir(), "data")}
 	var log bytes.Buffer
 	command := exec.Command(binary, "serve", "--quickstart", "--data", n.dir, "--listen=127.0.0.1:0", "--backup-url", bucket)
 	command.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID="+key, "AWS_SECRET_ACCESS_KEY="+secret)
@@ -47,57 +49,58 @@ func start(t *testing.T, binary, bucket, key, secret string) *node {
 		_ = command.Process.Signal(syscall.SIGTERM)
 		_ = command.Wait()
 		if t.Failed() || strings.Contains(log.String(), secret) {
-			t.Errorf("the node's log: %s", log.String())
+			t.Errorf("the test failed, or this log of the node contains the secret: %s", log.String())
 		}
 	})
-	given := time.After(patience)
+	timeout := time.After(startTimeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		out, _ := exec.Command(binary, "admin", "workspace", "list", "--data", n.dir).Output()
 		if bytes.Contains(out, []byte(`"status":"active"`)) {
 			return n
 		}
 		select {
-		case <-given:
-			t.Fatalf("the workspace does not become active: %s", out)
+		case <-timeout:
+			t.Fatalf("the workspace is not active after %s: %s", startTimeout, out)
 		case <-time.After(pause):
 		}
 	}
 }
 
-// backup runs a command on the workspace's backups and returns its output, its errors and its exit code.
-func (n *node) backup(arguments ...string) (out, errs string, code int) {
+// runBackup runs atelier admin backup for the workspace and returns its standard output, its standard error and its exit code.
+func (n *node) runBackup(arguments ...string) (stdout, stderr string, code int) {
 	n.t.Helper()
 	command := exec.Command(n.binary, append(append([]string{"admin", "backup"}, arguments...), "--data", n.dir, "--slug=demo")...)
-	var stdout, stderr bytes.Buffer
-	command.Stdout, command.Stderr = &stdout, &stderr
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
 	err := command.Run()
 	var exited *exec.ExitError
 	if err != nil && !errors.As(err, &exited) {
 		n.t.Fatal(err)
 	}
-	return stdout.String(), stderr.String(), command.ProcessState.ExitCode()
+	return out.String(), errs.String(), command.ProcessState.ExitCode()
 }
 
+// files returns the path of the folder with the files of the workspace's drive.
 func (n *node) files() string {
 	n.t.Helper()
 	all, err := filepath.Glob(filepath.Join(n.dir, "drives", "*", "files"))
 	if err != nil || len(all) != 1 {
-		n.t.Fatalf("%v, %v", all, err)
+		n.t.Fatalf("the folders of drives are %v (%v), want one", all, err)
 	}
 	return all[0]
 }
 
-// A drive goes to the server and comes back.
+// TestBackupAndRestore backs up a drive to the S3 server, changes a file and restores the drive.
 func TestBackupAndRestore(t *testing.T) {
 	server := Start(t)
-	n := start(t, program(t), "s3://backups?region=us-east-1&endpoint=http://"+server.Endpoint, server.Key, server.Secret)
+	n := startNode(t, buildAtelier(t), "s3://backups?region=us-east-1&endpoint=http://"+server.Endpoint, server.Key, server.Secret)
 	file := filepath.Join(n.files(), "file")
-	content := make([]byte, 20<<20) // parts: two of 8 MiB, and a rest
+	content := make([]byte, 20<<20) // three parts of the upload: two of 8 MiB and a smaller one
 	rand.Read(content)
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, errs, code := n.backup("create")
+	out, errs, code := n.runBackup("create")
 	var b struct {
 		BackupID  string
 		SizeBytes int64
@@ -107,69 +110,70 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	stored, err := filepath.Glob(filepath.Join(server.Dir, "backups", "ws_*", b.BackupID+".tar.zst"))
 	if err != nil || len(stored) != 1 {
-		t.Errorf("stored: %v, %v", stored, err)
+		t.Errorf("the server has the objects %v (%v), want one", stored, err)
 	}
 	if err := os.WriteFile(file, []byte("changed"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, errs, code := n.backup("restore", "--backup", b.BackupID); code != 0 {
+	if out, errs, code := n.runBackup("restore", "--backup", b.BackupID); code != 0 {
 		t.Fatalf("exit code %d: %s%s", code, out, errs)
 	}
 	if got, err := os.ReadFile(filepath.Join(n.files(), "file")); err != nil || !bytes.Equal(got, content) {
-		t.Errorf("%d bytes came back, %v", len(got), err)
+		t.Errorf("the restored file has %d bytes (%v) or other content than the %d that were backed up", len(got), err, len(content))
 	}
 }
 
-// A backup to a bucket that cannot be used fails within a minute, with the reason.
-func TestUnusableBuckets(t *testing.T) {
+// TestUnusableBucket checks that a backup to an unusable bucket fails within a minute and reports the reason.
+func TestUnusableBucket(t *testing.T) {
 	server := Start(t)
-	binary := program(t)
-	mute, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts connections, and nothing ever answers
+	binary := buildAtelier(t)
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, and no process answers requests
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { mute.Close() })
 	region := "?region=us-east-1&endpoint=http://"
 	for name, test := range map[string]struct{ bucket, key, secret, reason string }{
-		"mute":    {"s3://backups" + region + mute.Addr().String(), "k", "hidden", "no answer within 30s"},
-		"closed":  {"s3://backups" + region + freeAddress(t), "k", "hidden", "connection refused"},
-		"key":     {"s3://backups" + region + server.Endpoint, "wrongkey", "hidden", "No user exists with the provided access key ID"},
-		"secret":  {"s3://backups" + region + server.Endpoint, server.Key, "hidden", "SignatureDoesNotMatch"},
-		"absent":  {"s3://absent" + region + server.Endpoint, server.Key, server.Secret, "NoSuchBucket"},
-		"unknown": {"s3://backups" + region + "absent.invalid", "k", "hidden", "absent.invalid"},
+		"no_answer":      {"s3://backups" + region + mute.Addr().String(), "k", "hidden", "no answer within 30s"},
+		"closed_port":    {"s3://backups" + region + freeAddress(t), "k", "hidden", "connection refused"},
+		"wrong_key":      {"s3://backups" + region + server.Endpoint, "wrongkey", "hidden", "No user exists with the provided access key ID"},
+		"wrong_secret":   {"s3://backups" + region + server.Endpoint, server.Key, "hidden", "SignatureDoesNotMatch"},
+		"missing_bucket": {"s3://absent" + region + server.Endpoint, server.Key, server.Secret, "NoSuchBucket"},
+		"unknown_host":   {"s3://backups" + region + "absent.invalid", "k", "hidden", "absent.invalid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := start(t, binary, test.bucket, test.key, test.secret)
+			n := startNode(t, binary, test.bucket, test.key, test.secret)
 			began := time.Now()
-			out, errs, code := n.backup("create")
+			out, errs, code := n.runBackup("create")
 			took := time.Since(began)
-			reason := regexp.MustCompile(`(?m)^atelier: the backup bkp_\w+ has failed: .*` + regexp.QuoteMeta(test.reason))
+			reason := regexp.MustCompile(`(?m)^atelier: the backup bkp_\w+ failed: .*` + regexp.QuoteMeta(test.reason))
 			if code != 1 || out != "" || !reason.MatchString(errs) || took > time.Minute {
-				t.Errorf("exit code %d after %s: %s%s", code, took, out, errs)
+				t.Errorf("exit code %d after %s, want 1 within a minute and the reason %q: %s%s", code, took, test.reason, out, errs)
 			}
-			if _, errs, code := n.backup("wait", "--wait=1s"); code != 0 {
-				t.Errorf("something is under way: %s", errs)
+			if _, errs, code := n.runBackup("wait", "--wait=1s"); code != 0 {
+				t.Errorf("a task is still in progress: %s", errs)
 			}
 		})
 	}
 }
 
-// A command that does not wait for the end has an exit code of its own, and the node ends what was begun.
-func TestUnfinishedBackup(t *testing.T) {
+// TestBackupContinuesAfterCommand checks that a command whose time limit passes exits with the code 4, and that the node continues
+// the backup.
+func TestBackupContinuesAfterCommand(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { mute.Close() })
-	n := start(t, program(t), "s3://backups?region=us-east-1&endpoint=http://"+mute.Addr().String(), "k", "hidden")
-	_, errs, code := n.backup("create", "--wait=10ms")
+	n := startNode(t, buildAtelier(t), "s3://backups?region=us-east-1&endpoint=http://"+mute.Addr().String(), "k", "hidden")
+	_, errs, code := n.runBackup("create", "--wait=10ms")
 	task := regexp.MustCompile(`--task=(tsk_\w+)\n$`).FindStringSubmatch(errs)
 	if code != 4 || task == nil || !strings.Contains(errs, "continues on the node") {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	mute.Close()
-	if _, errs, code := n.backup("wait", "--task", task[1]); code != 1 || !strings.Contains(errs, "has failed") {
+	if _, errs, code := n.runBackup("wait", "--task", task[1]); code != 1 || !strings.Contains(errs, " failed: ") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

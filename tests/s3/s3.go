@@ -1,6 +1,6 @@
-// Package s3 runs tests against a real S3 server: versitygw, which stores objects as files. It is built from the module in
-// the folder versitygw and started as a process. Where it cannot be built, its tests are left out by name, and with
-// CI=true they fail.
+// Package s3 starts a real S3 server for tests: versitygw, which stores objects as files. The server is built from the module in
+// the folder versitygw and runs as a separate process. If it cannot be built, the tests that need it are skipped, or fail if
+// the environment has CI=true.
 package s3
 
 import (
@@ -17,20 +17,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Server is an S3 server with a bucket named "backups".
+// Server is a running S3 server with a bucket named "backups".
 type Server struct {
-	// Endpoint is the server's host and port; it speaks HTTP.
+	// Endpoint is the host and port of the server, which serves HTTP without TLS.
 	Endpoint string
-	// Key and Secret are its only credentials.
+	// Key and Secret are the only credentials that the server accepts.
 	Key, Secret string
-	// Dir has a folder for each bucket.
+	// Dir is the folder of the server, with a subfolder for each bucket.
 	Dir string
 }
 
-// patience bounds the start of a server.
-const patience = time.Minute
+// startTimeout limits the start of a server or a node.
+const startTimeout = time.Minute
 
-// Start runs a server until the test ends.
+// Start starts a server, which is killed when the test ends. It returns when the server answers, and fails the test if the server
+// does not answer within startTimeout.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	binary := build(t)
@@ -62,10 +63,10 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// await returns when the server answers.
+// await waits until the server answers a request. It fails the test if the process exits first.
 func (s *Server) await(t testing.TB, exited <-chan struct{}) {
 	t.Helper()
-	given := time.After(patience)
+	timeout := time.After(startTimeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		response, err := http.Get("http://" + s.Endpoint + "/")
 		if err == nil {
@@ -74,15 +75,15 @@ func (s *Server) await(t testing.TB, exited <-chan struct{}) {
 		}
 		select {
 		case <-exited:
-			t.Fatal("versitygw has ended")
-		case <-given:
-			t.Fatalf("versitygw does not answer: %v", err)
+			t.Fatal("versitygw exited before it answered a request")
+		case <-timeout:
+			t.Fatalf("versitygw did not answer within %s: %v", startTimeout, err)
 		case <-time.After(pause):
 		}
 	}
 }
 
-// freeAddress returns an address at which nothing listened a moment ago.
+// freeAddress returns an address on which no process listened when it was called. Another process may take it before its use.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -93,8 +94,8 @@ func freeAddress(t testing.TB) string {
 	return listener.Addr().String()
 }
 
-// build returns the server's program. It is kept in the folder bin, and built again when the module has changed; tests of
-// several packages take turns.
+// build builds the server and returns the path of the binary in the folder bin of the repository. The go command reuses the
+// binary while the module is unchanged. A file lock serializes the tests of several packages.
 func build(t testing.TB) string {
 	t.Helper()
 	_, here, _, _ := runtime.Caller(0)
@@ -120,8 +121,8 @@ func build(t testing.TB) string {
 		return binary
 	}
 	if os.Getenv("CI") == "true" {
-		t.Fatalf("versitygw cannot be built: %v: %s", err, out)
+		t.Fatalf("cannot build versitygw: %v: %s", err, out)
 	}
-	t.Skipf("left out: S3 (versitygw cannot be built: %v: %s)", err, out)
+	t.Skipf("left out: S3 (cannot build versitygw: %v: %s)", err, out)
 	return ""
 }

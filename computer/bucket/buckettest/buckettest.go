@@ -1,4 +1,4 @@
-// Package buckettest is the conformance suite of implementations of bucket.Bucket.
+// Package buckettest is the conformance suite for implementations of bucket.Bucket.
 package buckettest
 
 import (
@@ -14,19 +14,20 @@ import (
 	"github.com/atelier-run/atelier/computer/bucket"
 )
 
-// Run tests the buckets that open returns, each of which is empty.
+// Run runs the suite. Each call of open must return a new, empty bucket.
 func Run(t *testing.T, open func(t *testing.T) bucket.Bucket) {
-	t.Run("objects of all sizes come back", func(t *testing.T) { sizes(t, open(t)) })
-	t.Run("an object is replaced", func(t *testing.T) { replaced(t, open(t)) })
-	t.Run("a failed write changes nothing", func(t *testing.T) { failed(t, open(t)) })
-	t.Run("a write that is cancelled changes nothing", func(t *testing.T) { cancelled(t, open(t)) })
-	t.Run("an absent object is said to be absent", func(t *testing.T) { absent(t, open(t)) })
-	t.Run("objects are written at the same time", func(t *testing.T) { parallel(t, open(t)) })
+	t.Run("put_and_get_objects_of_all_sizes", func(t *testing.T) { testSizes(t, open(t)) })
+	t.Run("put_replaces_an_object", func(t *testing.T) { testReplacement(t, open(t)) })
+	t.Run("failed_write_leaves_objects_unchanged", func(t *testing.T) { testFailedWrite(t, open(t)) })
+	t.Run("cancelled_put_leaves_objects_unchanged", func(t *testing.T) { testCancelledPut(t, open(t)) })
+	t.Run("missing_object_is_reported", func(t *testing.T) { testMissingObject(t, open(t)) })
+	t.Run("objects_are_put_concurrently", func(t *testing.T) { testConcurrentPuts(t, open(t)) })
 }
 
+// name is the object that most tests use.
 const name = "ws_1/bkp_1.tar.zst"
 
-// content returns bytes that differ from place to place.
+// content returns size bytes. Their pattern differs between blocks, so that an exchanged or repeated block is detected.
 func content(size int) []byte {
 	all := make([]byte, size)
 	for i := range all {
@@ -35,40 +36,42 @@ func content(size int) []byte {
 	return all
 }
 
-func writing(all []byte) func(io.Writer) error {
+// writeAll returns a function for Put that writes all bytes.
+func writeAll(all []byte) func(io.Writer) error {
 	return func(to io.Writer) error {
 		_, err := io.Copy(to, bytes.NewReader(all))
 		return err
 	}
 }
 
+// put stores an object.
 func put(t *testing.T, b bucket.Bucket, name string, all []byte) {
 	t.Helper()
-	if err := b.Put(t.Context(), name, writing(all)); err != nil {
-		t.Fatalf("%s: %v", name, err)
+	if err := b.Put(t.Context(), name, writeAll(all)); err != nil {
+		t.Fatalf("Put(%q) returned %v", name, err)
 	}
 }
 
-// expect reads an object; want nil: there is none.
+// expect reads an object and compares its content with want. If want is nil, the object must not exist.
 func expect(t *testing.T, b bucket.Bucket, name string, want []byte) {
 	t.Helper()
 	object, err := b.Get(t.Context(), name)
 	if want == nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: %v, want that there is none", name, err)
+			t.Errorf("Get(%q) returned %v, want fs.ErrNotExist", name, err)
 		}
 		return
 	}
 	if err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("Get(%q) returned %v", name, err)
 	}
 	got, err := io.ReadAll(object)
 	if err = errors.Join(err, object.Close()); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s: %d bytes of %d, %v", name, len(got), len(want), err)
+		t.Errorf("%s: read %d bytes (%v), want the %d bytes written", name, len(got), err, len(want))
 	}
 }
 
-func sizes(t *testing.T, b bucket.Bucket) {
+func testSizes(t *testing.T, b bucket.Bucket) {
 	for _, size := range []int{0, 1, 4096, 8 << 20, 8<<20 + 1, 20 << 20} {
 		name := fmt.Sprintf("ws_1/size-%d", size)
 		put(t, b, name, content(size))
@@ -76,21 +79,22 @@ func sizes(t *testing.T, b bucket.Bucket) {
 	}
 }
 
-func replaced(t *testing.T, b bucket.Bucket) {
+func testReplacement(t *testing.T, b bucket.Bucket) {
 	put(t, b, name, content(9<<20))
 	put(t, b, name, []byte("short"))
 	expect(t, b, name, []byte("short"))
 }
 
+// errWrite is the error of a function that Put calls.
 var errWrite = errors.New("the drive cannot be read")
 
-func failed(t *testing.T, b bucket.Bucket) {
+func testFailedWrite(t *testing.T, b bucket.Bucket) {
 	put(t, b, name, []byte("before"))
 	for _, name := range []string{name, "ws_2/bkp_2.tar.zst"} {
 		for _, size := range []int{0, 1, 20 << 20} {
-			err := b.Put(t.Context(), name, func(to io.Writer) error { return errors.Join(writing(content(size))(to), errWrite) })
+			err := b.Put(t.Context(), name, func(to io.Writer) error { return errors.Join(writeAll(content(size))(to), errWrite) })
 			if !errors.Is(err, errWrite) {
-				t.Errorf("%s of %d bytes: %v", name, size, err)
+				t.Errorf("Put(%q) of %d bytes returned %v, want %v", name, size, err, errWrite)
 			}
 		}
 	}
@@ -98,20 +102,20 @@ func failed(t *testing.T, b bucket.Bucket) {
 	expect(t, b, "ws_2/bkp_2.tar.zst", nil)
 }
 
-func cancelled(t *testing.T, b bucket.Bucket) {
+func testCancelledPut(t *testing.T, b bucket.Bucket) {
 	put(t, b, name, []byte("before"))
 	ctx, cancel := context.WithCancel(t.Context())
 	err := b.Put(ctx, name, func(to io.Writer) error {
 		cancel()
-		return writing(content(20 << 20))(to)
+		return writeAll(content(20 << 20))(to)
 	})
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("Put returned %v, want context.Canceled", err)
 	}
 	expect(t, b, name, []byte("before"))
 }
 
-func absent(t *testing.T, b bucket.Bucket) {
+func testMissingObject(t *testing.T, b bucket.Bucket) {
 	expect(t, b, name, nil)
 	if err := b.Delete(t.Context(), name); err != nil {
 		t.Error(err)
@@ -125,11 +129,11 @@ func absent(t *testing.T, b bucket.Bucket) {
 	}
 }
 
-func parallel(t *testing.T, b bucket.Bucket) {
+func testConcurrentPuts(t *testing.T, b bucket.Bucket) {
 	var all sync.WaitGroup
 	for i := range 4 {
 		all.Go(func() {
-			if err := b.Put(t.Context(), fmt.Sprintf("ws_%d/a", i), writing(content(9<<20+i))); err != nil {
+			if err := b.Put(t.Context(), fmt.Sprintf("ws_%d/a", i), writeAll(content(9<<20+i))); err != nil {
 				t.Error(err)
 			}
 		})

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// example returns a value that a schema describes: its own example, default or only value if it has one, else one that is
-// made of the examples of its parts. Optional fields are included. schema may be a reference.
+// example returns a value that is valid for a schema. It returns the schema's example, first enum value, const or default if it has
+// one, and otherwise constructs a value from the examples of its parts, with all optional fields. value is a schema or a
+// reference to one.
 func (r *reader) example(value any) any {
 	schema, _ := value.(object)
 	if name, ok := referenced(schema, "schemas"); ok {
@@ -33,11 +34,11 @@ func (r *reader) example(value any) any {
 	name, _ := kind(schema)
 	switch name {
 	case "object":
-		made := object{}
+		constructed := object{}
 		for _, m := range members(schema, "properties") {
-			made = made.set(m.key, r.example(m.value))
+			constructed = constructed.set(m.key, r.example(m.value))
 		}
-		return made
+		return constructed
 	case "array":
 		return []any{r.example(schema.get("items"))}
 	case "integer", "number":
@@ -58,8 +59,9 @@ func (r *reader) example(value any) any {
 	}
 }
 
-// body returns an example of a media type's content as text; empty if there is none to show.
-func (r *reader) body(media string, content object) string {
+// exampleBody returns an example of a body in a media type as text, or "" if the page shows none for that type. content is the
+// media type object of the document.
+func (r *reader) exampleBody(media string, content object) string {
 	value := content.get("example")
 	if text, ok := value.(string); ok {
 		return strings.TrimSpace(text)

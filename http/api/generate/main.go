@@ -1,11 +1,12 @@
-// Command generate writes the files that are served for http/api/openapi.yaml: openapi.json, the same document as JSON, and
-// reference.html, the API reference for people.
+// Command generate converts http/api/openapi.yaml to the two files that a node serves: openapi.json, the same document as JSON,
+// and reference.html, the API reference as a page.
 //
 //	generate -in openapi.yaml -style style.css -out folder
 //
-// yaml.go parses the source and resolves YAML's anchors and merge keys, so that each key occurs once in the JSON.
-// reference.go has the content of the page, schema.go the description of schemas, and example.go their examples. The page is
-// one file without scripts. Its style is the style of the other pages (-style) and reference.css.
+// yaml.go parses the source and resolves YAML's anchors and merge keys, so that each key occurs once in the JSON. reference.go,
+// operation.go and schema.go collect the content of the page from the document, and example.go constructs example values for
+// schemas. The template reference.html renders the content as one file without scripts. Its style is the style file of the other
+// pages, which -style names, followed by reference.css.
 package main
 
 import (
@@ -32,7 +33,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("generate: ")
 	in := flag.String("in", "openapi.yaml", "the `file` to read")
-	style := flag.String("style", "../browser/pages/style.css", "the style `file` of the other pages")
+	style := flag.String("style", "../browser/pages/style.css", "the style `file` that the page shares with the other pages")
 	out := flag.String("out", ".", "the `folder` for openapi.json and reference.html")
 	flag.Parse()
 	if err := run(*in, *style, *out); err != nil {
@@ -40,12 +41,14 @@ func main() {
 	}
 }
 
+// run writes openapi.json and reference.html to the folder out. It fails if a file cannot be read or written, or if the document is
+// invalid.
 func run(in, style, out string) error {
 	source, err := os.ReadFile(in)
 	if err != nil {
 		return err
 	}
-	common, err := os.ReadFile(style)
+	sharedStyle, err := os.ReadFile(style)
 	if err != nil {
 		return err
 	}
@@ -53,11 +56,11 @@ func run(in, style, out string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", in, err)
 	}
-	text, err := indented(doc)
+	text, err := indentedJSON(doc)
 	if err != nil {
 		return fmt.Errorf("%s: %w", in, err)
 	}
-	page, err := render(doc, string(common)+pageStyle)
+	page, err := render(doc, string(sharedStyle)+pageStyle)
 	if err != nil {
 		return fmt.Errorf("%s: %w", in, err)
 	}
@@ -67,8 +70,8 @@ func run(in, style, out string) error {
 	return os.WriteFile(filepath.Join(out, "reference.html"), page, 0o666)
 }
 
-// indented returns the document as JSON with a line for each key.
-func indented(doc object) ([]byte, error) {
+// indentedJSON returns the document as JSON with one line for each key.
+func indentedJSON(doc object) ([]byte, error) {
 	compact, err := encode(doc)
 	if err != nil {
 		return nil, err
@@ -81,35 +84,35 @@ func indented(doc object) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// render returns the page of the document.
+// render returns the page for a document, with a style sheet. It fails if the document is invalid; see newReference.
 func render(doc object, style string) ([]byte, error) {
 	page, err := template.New("page").Parse(pageText)
 	if err != nil {
 		return nil, err
 	}
-	shown, err := newReference(doc)
+	content, err := newReference(doc)
 	if err != nil {
 		return nil, err
 	}
-	shown.Style = template.CSS(strings.TrimSpace(style)) // the repository's own files
+	content.Style = template.CSS(strings.TrimSpace(style)) // trusted: files of this repository
 	var text bytes.Buffer
-	if err := page.Execute(&text, shown); err != nil {
+	if err := page.Execute(&text, content); err != nil {
 		return nil, err
 	}
 	return withoutBlankLines(text.Bytes()), nil
 }
 
-// withoutBlankLines drops the lines that the template's actions leave empty, outside of examples.
+// withoutBlankLines removes the blank lines that actions of the template leave, except those inside <pre> elements.
 func withoutBlankLines(text []byte) []byte {
 	var kept [][]byte
-	verbatim := false
+	inPre := false
 	for line := range bytes.Lines(text) {
-		verbatim = verbatim || bytes.Contains(line, []byte("<pre"))
-		if verbatim || len(bytes.TrimSpace(line)) > 0 {
+		inPre = inPre || bytes.Contains(line, []byte("<pre"))
+		if inPre || len(bytes.TrimSpace(line)) > 0 {
 			kept = append(kept, line)
 		}
 		if bytes.Contains(line, []byte("</pre>")) {
-			verbatim = false
+			inPre = false
 		}
 	}
 	return bytes.Join(kept, nil)

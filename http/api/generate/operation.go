@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
+// methods are the methods that a path item of OpenAPI can have.
 var methods = []string{"get", "head", "put", "post", "patch", "delete", "options"}
 
-// operations returns the operations of a path with their tags, WebDAV's methods included. OpenAPI has no place for those; the
-// document has them in x-webdav-operations, and they share the tag of GET.
+// operations returns the operations of a path, including those with a method of WebDAV. OpenAPI cannot describe those methods, so
+// the document has them in x-webdav-operations; they have the tag of the path's GET operation.
 func (r *reader) operations(path string, item object) (all []*operation) {
 	for _, m := range item {
 		op, _ := m.value.(object)
@@ -30,6 +31,7 @@ func (r *reader) operations(path string, item object) (all []*operation) {
 	return all
 }
 
+// operation returns the description of an operation. The parameters of the path item come before its own.
 func (r *reader) operation(method, path string, item, op object) *operation {
 	shown := &operation{
 		ID: word(op, "operationId"), Method: method, Path: path, Summary: word(op, "summary"),
@@ -50,18 +52,18 @@ func (r *reader) operation(method, path string, item, op object) *operation {
 		}
 	}
 	for _, m := range members(op, "responses") {
-		one := r.answer(m.key, r.resolved(m.value, "responses"))
+		one := r.response(m.key, r.resolved(m.value, "responses"))
 		if m.key < "4" {
-			shown.Answers = append(shown.Answers, one)
+			shown.Responses = append(shown.Responses, one)
 		} else {
-			shown.Refusals = append(shown.Refusals, one)
+			shown.Errors = append(shown.Errors, one)
 		}
 	}
 	shown.Curl = curl(shown)
 	return shown
 }
 
-// parameter returns a parameter or a header; both have a schema, and a description of their own.
+// parameter returns the description of a parameter or of a response header. Its own description replaces that of its schema.
 func (r *reader) parameter(name, in string, p object) parameter {
 	shown := parameter{Name: name, In: in, shape: r.shape(p.get("schema"))}
 	shown.Required, _ = p.get("required").(bool)
@@ -79,29 +81,33 @@ func (r *reader) parameter(name, in string, p object) parameter {
 	return shown
 }
 
-func (r *reader) contents(of object) []content {
+// contents returns the media types of a request body or a response.
+func (r *reader) contents(body object) []content {
 	var all []content
-	for _, m := range members(of, "content") {
+	for _, m := range members(body, "content") {
 		media, _ := m.value.(object)
-		all = append(all, content{m.key, r.shape(media.get("schema")), r.body(m.key, media)})
+		all = append(all, content{
+			Media: m.key, Schema: r.shape(media.get("schema")), Example: r.exampleBody(m.key, media),
+		})
 	}
 	return all
 }
 
-// usual are headers of nearly every response, which the introduction describes.
-var usual = []string{"X-Request-Id", "Cache-Control"}
+// commonHeaders are the headers of nearly every response. The introduction describes them, so operations do not list them.
+var commonHeaders = []string{"X-Request-Id", "Cache-Control"}
 
-func (r *reader) answer(status string, response object) answer {
-	shown := answer{Status: status, Description: r.prose(response.get("description")), Content: r.contents(response)}
-	for _, m := range members(response, "headers") {
-		if !slices.Contains(usual, m.key) {
+// response returns the description of the response with a status.
+func (r *reader) response(status string, described object) response {
+	shown := response{Status: status, Description: r.prose(described.get("description")), Content: r.contents(described)}
+	for _, m := range members(described, "headers") {
+		if !slices.Contains(commonHeaders, m.key) {
 			shown.Headers = append(shown.Headers, r.parameter(m.key, "header", r.resolved(m.value, "headers")))
 		}
 	}
 	return shown
 }
 
-// curl returns the operation as a call of curl; empty for pages, which are for browsers.
+// curl returns a command line of curl that calls the operation, or "" for OPTIONS and for pages, which are opened in a browser.
 func curl(o *operation) string {
 	if o.tag == "pages" || o.Method == "OPTIONS" {
 		return ""
@@ -110,7 +116,7 @@ func curl(o *operation) string {
 	switch {
 	case o.Method == "HEAD":
 		words = append(words, "-I")
-	case slices.ContainsFunc(o.Answers, func(a answer) bool { return len(a.Content) > 0 && a.Content[0].Media == "text/event-stream" }):
+	case slices.ContainsFunc(o.Responses, func(r response) bool { return len(r.Content) > 0 && r.Content[0].Media == "text/event-stream" }):
 		words = append(words, "-N")
 	case o.Method == "PUT" && o.Request != nil && o.Request.Media == "*/*":
 		words = append(words, "-T report.pdf")
@@ -134,9 +140,9 @@ func curl(o *operation) string {
 		}
 	}
 	if r := o.Request; r != nil && r.Media == "application/json" {
-		lines = append(lines, "-H 'Content-Type: application/json' -d '"+compacted(r.Example)+"'")
+		lines = append(lines, "-H 'Content-Type: application/json' -d '"+onOneLine(r.Example)+"'")
 	} else if r != nil && r.Example != "" {
-		lines = append(lines, "-d '"+r.Example+"'") // a form, which is curl's default
+		lines = append(lines, "-d '"+r.Example+"'") // a form, which is the default content type of curl -d
 	}
 	if len(query) > 0 {
 		path += "?" + strings.Join(query, "&")
@@ -144,8 +150,8 @@ func curl(o *operation) string {
 	return strings.Join(append(lines, `"$ATELIER`+path+`"`), " \\\n  ")
 }
 
-// compacted returns an example on one line.
-func compacted(example string) string {
+// onOneLine returns an example in JSON without its line breaks and indentation.
+func onOneLine(example string) string {
 	lines := strings.Split(example, "\n")
 	for i, line := range lines {
 		lines[i] = strings.TrimSpace(line)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestOperations shows a small path: its parameters, bodies and errors, the methods of WebDAV, and each as a call of curl.
+// TestOperations checks the operations of one path: their parameters, bodies, responses and errors, a method of WebDAV, and the
+// command line of curl for each operation.
 func TestOperations(t *testing.T) {
 	doc := mustParse(t, `
 paths:
@@ -41,7 +42,7 @@ components:
 	path := members(doc, "paths")[0]
 	all := r.operations(path.key, path.value.(object))
 	if len(all) != 3 || r.err != nil {
-		t.Fatalf("%d operations (%v)", len(all), r.err)
+		t.Fatalf("the path has %d operations (%v), want 3", len(all), r.err)
 	}
 	add, list, webdav := all[0], all[1], all[2]
 	for got, want := range map[string]string{
@@ -55,8 +56,8 @@ components:
 			t.Errorf("%s\nwant %s", got, want)
 		}
 	}
-	if len(add.Answers) != 1 || len(add.Answers[0].Headers) != 1 || len(add.Refusals) != 1 || add.Refusals[0].Status != "409" {
-		t.Errorf("answers %+v, refusals %+v", add.Answers, add.Refusals)
+	if len(add.Responses) != 1 || len(add.Responses[0].Headers) != 1 || len(add.Errors) != 1 || add.Errors[0].Status != "409" {
+		t.Errorf("responses %+v and errors %+v, want one of each", add.Responses, add.Errors)
 	}
 	fields := add.Request.Schema.Fields
 	if len(fields) != 4 || !fields[0].Required || fields[1].Required {

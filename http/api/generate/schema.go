@@ -7,22 +7,25 @@ import (
 	"strings"
 )
 
-// shape is a schema in the form in which the page describes it.
+// shape is the description of a schema on the page.
 type shape struct {
-	// Ref is the name of a schema that is shown elsewhere on the page; all other fields but Description are empty then.
+	// Ref is the name of a schema that the page describes elsewhere. If it is set, all other fields except Description are empty.
 	Ref string
-	// Kind is the type in words; empty if Values is sufficient.
+	// Kind is the type in words, or "" if Values lists all valid values.
 	Kind string
-	// Values are the only values that are valid, as JSON.
+	// Values are the valid values as JSON, if the schema lists them.
 	Values []string
-	// Items is the shape of an array's items.
-	Items    *shape
+	// Items is the shape of the items of an array.
+	Items *shape
+	// Nullable reports whether null is valid.
 	Nullable bool
-	// Limits are the bounds of a value in words, and its default.
+	// Limits are the limits and the default of a value in words.
 	Limits []string
-	// Pattern is the regular expression that a string matches.
-	Pattern     string
-	Fields      []field
+	// Pattern is the regular expression that a string must match.
+	Pattern string
+	// Fields are the properties of an object.
+	Fields []field
+	// Variants are the alternatives of oneOf.
 	Variants    []*shape
 	Description template.HTML
 }
@@ -34,8 +37,8 @@ type field struct {
 	*shape
 }
 
-// Inline returns the shape with the fields or variants to show below this one: the shape itself, or the shape of its items
-// if it is an array; nil if there are none.
+// Inline returns the shape whose fields or variants the page lists below this one: the shape itself or the items of an array. It
+// returns nil if there are none.
 func (s *shape) Inline() *shape {
 	switch {
 	case len(s.Fields) > 0 || len(s.Variants) > 0:
@@ -47,7 +50,7 @@ func (s *shape) Inline() *shape {
 	}
 }
 
-// shape returns the shape of a schema.
+// shape returns the description of value, which is a schema or a reference to one.
 func (r *reader) shape(value any) *shape {
 	schema, _ := value.(object)
 	s := &shape{Description: r.prose(schema.get("description"))}
@@ -55,7 +58,7 @@ func (r *reader) shape(value any) *shape {
 		s.Ref = name
 		return s
 	}
-	if all := list(schema, "allOf"); len(all) == 1 { // a reference with a description of its own
+	if all := list(schema, "allOf"); len(all) == 1 { // a reference that has its own description
 		inner := r.shape(all[0])
 		if s.Description != "" {
 			inner.Description = s.Description
@@ -74,7 +77,7 @@ func (r *reader) shape(value any) *shape {
 	s.Pattern = word(schema, "pattern")
 	required := list(schema, "required")
 	for _, m := range members(schema, "properties") {
-		s.Fields = append(s.Fields, field{m.key, slices.Contains(required, any(m.key)), r.shape(m.value)})
+		s.Fields = append(s.Fields, field{Name: m.key, Required: slices.Contains(required, any(m.key)), shape: r.shape(m.value)})
 	}
 	for _, variant := range list(schema, "oneOf") {
 		s.Variants = append(s.Variants, r.shape(variant))
@@ -82,7 +85,7 @@ func (r *reader) shape(value any) *shape {
 	return s
 }
 
-// kind returns the type of a schema in words, and whether null is valid too.
+// kind returns the type of a schema in words, without null, and reports whether null is valid too.
 func kind(schema object) (name string, nullable bool) {
 	var names []string
 	switch declared := schema.get("type").(type) {
@@ -107,6 +110,7 @@ func kind(schema object) (name string, nullable bool) {
 	return name, nullable
 }
 
+// values returns the values that a schema lists in enum or const, as JSON.
 func values(schema object) []string {
 	all := list(schema, "enum")
 	if only := schema.get("const"); only != nil {
@@ -114,13 +118,13 @@ func values(schema object) []string {
 	}
 	var shown []string
 	for _, value := range all {
-		text, _ := encode(value) // a scalar
+		text, _ := encode(value) // a scalar, which can always be encoded
 		shown = append(shown, string(text))
 	}
 	return shown
 }
 
-// limits returns the bounds of a value in words.
+// limits returns the limits and the default of a schema in words.
 func limits(schema object) []string {
 	var all []string
 	for _, bound := range []struct{ least, most, unit string }{
@@ -144,7 +148,7 @@ func limits(schema object) []string {
 		all = append(all, strings.TrimSpace(text))
 	}
 	if value := schema.get("default"); value != nil {
-		text, _ := encode(value) // a scalar
+		text, _ := encode(value) // a scalar, which can always be encoded
 		all = append(all, "default "+string(text))
 	}
 	return all

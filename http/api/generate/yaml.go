@@ -11,15 +11,16 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// object is a mapping with its keys in the order of the source. Each key occurs once.
+// object is a mapping of YAML or an object of JSON. Its keys are unique and in the order of the source.
 type object []member
 
+// member is a key of an object with its value.
 type member struct {
 	key   string
 	value any // object, []any, string, bool, int64, uint64, float64 or nil
 }
 
-// get returns the value of a key; nil if the object has no such key.
+// get returns the value of a key, or nil if the object does not have the key.
 func (o object) get(key string) any {
 	for _, m := range o {
 		if m.key == key {
@@ -29,11 +30,12 @@ func (o object) get(key string) any {
 	return nil
 }
 
+// has reports whether the object has a key.
 func (o object) has(key string) bool {
 	return slices.ContainsFunc(o, func(m member) bool { return m.key == key })
 }
 
-// set replaces the value of a key, or adds the key at the end.
+// set replaces the value of a key, or appends the key with the value, and returns the object.
 func (o object) set(key string, value any) object {
 	for i := range o {
 		if o[i].key == key {
@@ -44,7 +46,7 @@ func (o object) set(key string, value any) object {
 	return append(o, member{key, value})
 }
 
-// MarshalJSON encodes the object with its keys in order.
+// MarshalJSON implements json.Marshaler. It encodes the keys in their order.
 func (o object) MarshalJSON() ([]byte, error) {
 	var text bytes.Buffer
 	text.WriteByte('{')
@@ -66,7 +68,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// encode returns a value as JSON, with <, > and & as they are.
+// encode returns a value as JSON. It does not escape <, > and &.
 func encode(value any) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -77,16 +79,16 @@ func encode(value any) ([]byte, error) {
 	return bytes.TrimSpace(text.Bytes()), nil
 }
 
-// parse parses a YAML document with a mapping as its root, and resolves anchors, aliases and merge keys. A key of a mapping
-// replaces the merged key of the same name, at its position. parse fails on duplicate keys, on keys that are not strings, on
-// aliases without an anchor, and on YAML that JSON cannot represent.
+// parse parses a YAML document whose root is a mapping, and resolves its anchors, aliases and merge keys. A key of a mapping
+// replaces the value of the same key from a merge, at the position of the merged key. parse fails on duplicate keys, on keys that
+// are not strings, on aliases without an anchor, and on values that JSON cannot represent.
 func parse(text []byte) (object, error) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		return nil, err
 	}
 	if len(file.Docs) != 1 {
-		return nil, fmt.Errorf("the file has %d documents instead of one", len(file.Docs))
+		return nil, fmt.Errorf("the file has %d YAML documents, want one", len(file.Docs))
 	}
 	value, err := resolver{}.resolve(file.Docs[0].Body)
 	if err != nil {
@@ -94,14 +96,15 @@ func parse(text []byte) (object, error) {
 	}
 	root, ok := value.(object)
 	if !ok {
-		return nil, errors.New("the root is not a mapping")
+		return nil, errors.New("the root of the document must be a mapping")
 	}
 	return root, nil
 }
 
-// resolver has the value of each anchor seen so far. Values are never changed after they were stored here.
+// resolver maps the name of each anchor before the current node to its value. Stored values are never modified.
 type resolver map[string]any
 
+// resolve returns the value of a node and stores the anchors in it. Its errors name the line.
 func (r resolver) resolve(n ast.Node) (any, error) {
 	switch n := n.(type) {
 	case *ast.MappingNode:
@@ -126,7 +129,7 @@ func (r resolver) resolve(n ast.Node) (any, error) {
 		name := n.Value.GetToken().Value
 		value, ok := r[name]
 		if !ok {
-			return nil, at(n, "the alias *%s has no anchor before it", name)
+			return nil, errorAt(n, "the alias *%s has no anchor before it", name)
 		}
 		return value, nil
 	case *ast.LiteralNode:
@@ -134,11 +137,12 @@ func (r resolver) resolve(n ast.Node) (any, error) {
 	case *ast.StringNode, *ast.BoolNode, *ast.IntegerNode, *ast.FloatNode, *ast.NullNode:
 		return n.(ast.ScalarNode).GetValue(), nil
 	default:
-		return nil, at(n, "%s has no equivalent in JSON", n.Type())
+		return nil, errorAt(n, "%s has no equivalent in JSON", n.Type())
 	}
 }
 
-// mapping returns the object of a mapping: first the keys that merges bring, of which the last of several wins, then its own.
+// mapping returns the object of a mapping: the keys from merges, followed by the mapping's own keys. If several merges have the
+// same key, the value of the last one is used.
 func (r resolver) mapping(values []*ast.MappingValueNode) (any, error) {
 	var merged, own object
 	for _, m := range values {
@@ -149,14 +153,14 @@ func (r resolver) mapping(values []*ast.MappingValueNode) (any, error) {
 		if m.Key.IsMergeKey() {
 			source, ok := value.(object)
 			if !ok {
-				return nil, at(m, "a merge key needs a mapping")
+				return nil, errorAt(m, "the value of the merge key << must be a mapping")
 			}
 			merged = append(merged, source...)
 			continue
 		}
 		key, ok := m.Key.(*ast.StringNode)
 		if !ok {
-			return nil, at(m, "the key %s is not a string", m.Key)
+			return nil, errorAt(m, "the key %s must be a string: put it in quotes", m.Key)
 		}
 		own = append(own, member{key.Value, value})
 	}
@@ -166,13 +170,14 @@ func (r resolver) mapping(values []*ast.MappingValueNode) (any, error) {
 	}
 	for i, m := range own {
 		if own[:i].has(m.key) {
-			return nil, at(values[0], "the key %s occurs twice", m.key)
+			return nil, errorAt(values[0], "the key %s occurs twice", m.key)
 		}
 		all = all.set(m.key, m.value)
 	}
 	return all, nil
 }
 
-func at(n ast.Node, format string, arguments ...any) error {
+// errorAt returns an error with the line of a node.
+func errorAt(n ast.Node, format string, arguments ...any) error {
 	return fmt.Errorf("line %d: "+format, append([]any{n.GetToken().Position.Line}, arguments...)...)
 }

@@ -5,20 +5,21 @@ import (
 	"testing"
 )
 
+// TestParse checks the JSON of documents with all kinds of values, anchors and merge keys.
 func TestParse(t *testing.T) {
 	for name, test := range map[string]struct{ yaml, json string }{
-		"order of keys":          {"b: 1\na: 2\n", `{"b":1,"a":2}`},
+		"order_of_keys":          {"b: 1\na: 2\n", `{"b":1,"a":2}`},
 		"scalars":                {"a: [1, -2, 0.5, true, null, text, \"1\"]\n", `{"a":[1,-2,0.5,true,null,"text","1"]}`},
-		"block text":             {"a: |\n  <b> & c\n  d\n", `{"a":"<b> & c\nd\n"}`},
-		"one key":                {"a: {b: {c: d}}\n", `{"a":{"b":{"c":"d"}}}`},
+		"block_text":             {"a: |\n  <b> & c\n  d\n", `{"a":"<b> & c\nd\n"}`},
+		"one_key":                {"a: {b: {c: d}}\n", `{"a":{"b":{"c":"d"}}}`},
 		"empty":                  {"a: {}\nb: []\n", `{"a":{},"b":[]}`},
 		"alias":                  {"a: &x {b: 1}\nc: *x\n", `{"a":{"b":1},"c":{"b":1}}`},
-		"own key replaces":       {"a: &x {b: 1, c: 2}\nd: {<<: *x, b: 3}\n", `{"a":{"b":1,"c":2},"d":{"b":3,"c":2}}`},
-		"own key before merge":   {"a: &x {b: 1, c: 2}\nd:\n  b: 3\n  <<: *x\n", `{"a":{"b":1,"c":2},"d":{"b":3,"c":2}}`},
-		"merge of a merge":       {"a: &x {b: 1}\nc: &y {<<: *x, b: 2}\nd: {<<: *y}\n", `{"a":{"b":1},"c":{"b":2},"d":{"b":2}}`},
-		"anchor in an anchor":    {"a: &x\n  b: &y {c: 1}\nd: *y\ne: *x\n", `{"a":{"b":{"c":1}},"d":{"c":1},"e":{"b":{"c":1}}}`},
-		"number as quoted key":   {"\"200\": ok\n2XX: ok\n", `{"200":"ok","2XX":"ok"}`},
-		"merged value unchanged": {"a: &x {b: {c: 1}}\nd: {<<: *x, e: 2}\nf: *x\n", `{"a":{"b":{"c":1}},"d":{"b":{"c":1},"e":2},"f":{"b":{"c":1}}}`},
+		"own_key_replaces":       {"a: &x {b: 1, c: 2}\nd: {<<: *x, b: 3}\n", `{"a":{"b":1,"c":2},"d":{"b":3,"c":2}}`},
+		"own_key_before_merge":   {"a: &x {b: 1, c: 2}\nd:\n  b: 3\n  <<: *x\n", `{"a":{"b":1,"c":2},"d":{"b":3,"c":2}}`},
+		"merge_of_a_merge":       {"a: &x {b: 1}\nc: &y {<<: *x, b: 2}\nd: {<<: *y}\n", `{"a":{"b":1},"c":{"b":2},"d":{"b":2}}`},
+		"anchor_in_an_anchor":    {"a: &x\n  b: &y {c: 1}\nd: *y\ne: *x\n", `{"a":{"b":{"c":1}},"d":{"c":1},"e":{"b":{"c":1}}}`},
+		"number_as_quoted_key":   {"\"200\": ok\n2XX: ok\n", `{"200":"ok","2XX":"ok"}`},
+		"merged_value_unchanged": {"a: &x {b: {c: 1}}\nd: {<<: *x, e: 2}\nf: *x\n", `{"a":{"b":{"c":1}},"d":{"b":{"c":1},"e":2},"f":{"b":{"c":1}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			doc, err := parse([]byte(test.yaml))
@@ -27,32 +28,32 @@ func TestParse(t *testing.T) {
 			}
 			text, err := encode(doc)
 			if err != nil || string(text) != test.json {
-				t.Errorf("%s became %s (%v), not %s", test.yaml, text, err, test.json)
+				t.Errorf("parse(%q) returned %s (%v), want %s", test.yaml, text, err, test.json)
 			}
 		})
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseFails(t *testing.T) {
 	for name, test := range map[string]struct{ yaml, want string }{
-		"duplicate key":          {"a: 1\na: 2\n", "a"},
-		"duplicate beside merge": {"x: &x {a: 0}\ny: {<<: *x, a: 1, a: 2}\n", "a"},
-		"alias without anchor":   {"a: *x\n", "x"},
-		"merge of a text":        {"a: &x text\nb: {<<: *x}\n", "mapping"},
-		"number as key":          {"200: ok\n", "200"},
-		"root is a list":         {"- a\n", "mapping"},
+		"duplicate_key":          {"a: 1\na: 2\n", "a"},
+		"duplicate_beside_merge": {"x: &x {a: 0}\ny: {<<: *x, a: 1, a: 2}\n", "a"},
+		"alias_without_anchor":   {"a: *x\n", "x"},
+		"merge_of_a_text":        {"a: &x text\nb: {<<: *x}\n", "mapping"},
+		"number_as_key":          {"200: ok\n", "200"},
+		"root_is_a_list":         {"- a\n", "mapping"},
 		"infinity":               {"a: .inf\n", "JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if doc, err := parse([]byte(test.yaml)); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("%s became %v (%v), instead of an error with %q", test.yaml, doc, err, test.want)
+				t.Errorf("parse(%q) returned %v and the error %v, want an error with %q", test.yaml, doc, err, test.want)
 			}
 		})
 	}
 }
 
-// TestReferenceRefuses changes a small document so that the page would miss a part of it.
-func TestReferenceRefuses(t *testing.T) {
+// TestNewReferenceFails makes a small document invalid in such a way that the page would lack a part of it.
+func TestNewReferenceFails(t *testing.T) {
 	const small = `
 tags: [{name: things}]
 paths:
@@ -62,8 +63,8 @@ components:
   responses: {Things: {description: All things}}
 `
 	for name, test := range map[string]struct{ old, new, want string }{
-		"unknown tag":       {"tags: [things]", "tags: [others]", "others"},
-		"unknown component": {"responses/Things", "responses/Nothing", "Nothing"},
+		"unknown_tag":       {"tags: [things]", "tags: [others]", "others"},
+		"unknown_component": {"responses/Things", "responses/Nothing", "Nothing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := newReference(mustParse(t, small)); err != nil {
@@ -71,12 +72,13 @@ components:
 			}
 			_, err := newReference(mustParse(t, strings.Replace(small, test.old, test.new, 1)))
 			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("%v, instead of an error with %q", err, test.want)
+				t.Errorf("newReference returned the error %v, want one with %q", err, test.want)
 			}
 		})
 	}
 }
 
+// mustParse parses a document and fails the test if it is invalid.
 func mustParse(t *testing.T, text string) object {
 	t.Helper()
 	doc, err := parse([]byte(text))

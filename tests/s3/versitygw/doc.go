@@ -1,3 +1,3 @@
-// Package versitygw pins the S3 server that package s3 runs its tests against. It is a module of its own, so that the
-// server's modules are none of the product's.
+// Package versitygw pins the version of the S3 server that package s3 starts for tests. It is a separate module, so that the
+// dependencies of the server do not become dependencies of Atelier.
 package versitygw
