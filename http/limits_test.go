@@ -260,6 +260,53 @@ func exchange(b *bubble, c net.Conn, request string) *nethttp.Response {
 	return answer
 }
 
+// TestRefusedBodiesLeaveRoom lets clients announce bodies of refused requests and send none. The server must still accept the
+// requests of others meanwhile.
+func TestRefusedBodiesLeaveRoom(t *testing.T) {
+	const head = "PUT /v1/ws/acme/drive/a HTTP/1.1\r\nHost: x\r\n"
+	for _, test := range []struct {
+		name   string
+		status int
+		busy   bool
+	}{
+		{"no credential", 401, false},
+		{"too many requests", 503, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				release, done := make(chan struct{}), make(chan struct{})
+				b.world.drive = func(nethttp.ResponseWriter, *nethttp.Request) { <-release }
+				if test.busy {
+					go func() { b.request("GET", "/v1/ws/acme/drive/a", nil).Body.Close(); done <- struct{}{} }()
+					synctest.Wait()
+				}
+				for range 2 {
+					go func() {
+						c, err := b.pipes.dial(b.Context(), "", "")
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						if answer := exchange(b, c, head+"Content-Length: 10\r\n\r\n"); answer.StatusCode != test.status {
+							b.Errorf("the refused upload is answered with %d", answer.StatusCode)
+						}
+						c.Close()
+						done <- struct{}{}
+					}()
+				}
+				synctest.Wait()
+				close(release)
+				if test.busy {
+					<-done
+				}
+				expect(b, request(b, b.server, "GET", "/v1/whoami", b.key, ""), 200, "")
+				<-done
+				<-done
+			}, func(o *http.Options) { o.Limits.Requests = 1 })
+		})
+	}
+}
+
 // TestAnnouncedBodiesThatNeverArrive has clients announce a body and send none: each gets a response, and its connection
 // ends.
 func TestAnnouncedBodiesThatNeverArrive(t *testing.T) {

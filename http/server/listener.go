@@ -229,7 +229,8 @@ func (c *headConn) hold() (release func() error) {
 	}
 }
 
-// sendHeld writes the held bytes.
+// sendHeld writes the held bytes. If that fails, it closes the connection: net/http takes the response for complete, since it
+// was told that the bytes are written, and would send the next response after a part of this one.
 func (c *headConn) sendHeld() error {
 	held := c.held
 	if c.held = nil; held == nil {
@@ -237,6 +238,9 @@ func (c *headConn) sendHeld() error {
 	}
 	_, err := c.Conn.Write(held)
 	heldBuffers.Put((*[maxHeld]byte)(held[:maxHeld]))
+	if err != nil {
+		_ = c.Conn.Close()
+	}
 	return err
 }
 

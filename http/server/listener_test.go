@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -62,6 +63,13 @@ func TestReadFrom(t *testing.T) {
 
 // serveContent serves one file, and returns its URL and the number of writes to connections.
 func serveContent(t *testing.T, path string) (url string, writes *atomic.Int64) {
+	writes = &atomic.Int64{}
+	address := serveContentOn(t, path, func(l net.Listener) net.Listener { return countedListener{l, writes} })
+	return "http://" + address + "/file", writes
+}
+
+// serveContentOn serves one file at /file on a listener, which wrap may replace, and returns its address.
+func serveContentOn(t *testing.T, path string, wrap func(net.Listener) net.Listener) (address string) {
 	s, err := New(Options{Asker: &fakeCredentials{}, Secret: make([]byte, 32)})
 	if err != nil {
 		t.Fatal(err)
@@ -79,14 +87,61 @@ func serveContent(t *testing.T, path string) (url string, writes *atomic.Int64) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	writes = &atomic.Int64{}
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(countedListener{l, writes}) }()
+	go func() { served <- s.Serve(wrap(l)) }()
 	t.Cleanup(func() {
 		if err := s.Shutdown(t.Context()); err != nil && t.Context().Err() == nil {
 			t.Error(err)
 		}
 		<-served
 	})
-	return "http://" + l.Addr().String() + "/file", writes
+	return l.Addr().String()
+}
+
+// brokenConn writes half of the bytes of its first write, as a connection does whose write deadline passes.
+type brokenConn struct {
+	net.Conn
+	isBroken bool
+}
+
+func (c *brokenConn) Write(p []byte) (int, error) {
+	if c.isBroken {
+		return c.Conn.Write(p)
+	}
+	c.isBroken = true
+	n, err := c.Conn.Write(p[:len(p)/2])
+	return n, errors.Join(err, os.ErrDeadlineExceeded)
+}
+
+type brokenListener struct{ net.Listener }
+
+func (l brokenListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return &brokenConn{Conn: c}, err
+}
+
+// TestFailedWriteEndsConnection requests a file twice over a connection on which the first response is written in part. No second
+// response may follow it, because the client would take that for the rest of the first.
+func TestFailedWriteEndsConnection(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(strings.Repeat("content ", 512)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := serveContentOn(t, path, func(l net.Listener) net.Listener { return brokenListener{l} })
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, strings.Repeat("GET /file HTTP/1.1\r\nHost: x\r\n\r\n", 2)); err != nil {
+		t.Fatal(err)
+	}
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	got, err := io.ReadAll(c) // the connection may end with a reset, since the second request was not read
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the connection stays open after a response that was written in part")
+	}
+	if n := strings.Count(string(got), "HTTP/1.1 200"); n != 1 {
+		t.Errorf("%d responses in %d bytes, want the first half of one", n, len(got))
+	}
 }

@@ -216,21 +216,30 @@ func (s *Server) route(router *mux.Router, w *Response, r *http.Request) {
 // body arrives slowly or it waits in a queue; without this limit, clients without a credential could take all the room.
 const publicShare = 4
 
-// runOperation runs an operation within the limits on concurrent requests, and answers with the error that it returns.
+// runOperation runs an operation within the limits on concurrent requests, and answers with the error that it returns. It
+// answers after countAndRun has returned, because the answer waits for the rest of the request's body, which a client without
+// a credential may send slowly: the request must not count against the limits meanwhile.
 func (s *Server) runOperation(op *operation, w *Response, r *http.Request) {
 	w.operation = op
+	if err := s.countAndRun(op, w, r); err != nil {
+		w.Err = err
+		w.fail(err)
+	}
+}
+
+// countAndRun counts a request against the limits while it admits the request and runs the handler of its operation. Errors:
+// unavailable if too many requests are in flight, those of admit and of the handler.
+func (s *Server) countAndRun(op *operation, w *Response, r *http.Request) error {
 	if op.Timing != Streaming {
 		defer s.requests.Add(-1)
 		if s.requests.Add(1) > int64(s.options.Limits.Requests) {
-			w.fail(ErrOverloaded)
-			return
+			return ErrOverloaded
 		}
 	}
 	if op.Scope == ScopePublic {
 		defer s.publicRequests.Add(-1)
 		if s.publicRequests.Add(1) > int64(max(1, s.options.Limits.Requests/publicShare)) {
-			w.fail(ErrOverloaded)
-			return
+			return ErrOverloaded
 		}
 	}
 	c := &Call{Context: r.Context(), server: s, operation: op, Response: w, Request: r}
@@ -239,14 +248,10 @@ func (s *Server) runOperation(op *operation, w *Response, r *http.Request) {
 		defer cancel()
 		c.Context = ctx
 	}
-	err := c.admit()
-	if err == nil {
-		err = op.Handler(c)
+	if err := c.admit(); err != nil {
+		return err
 	}
-	if err != nil {
-		w.Err = err
-		w.fail(err)
-	}
+	return op.Handler(c)
 }
 
 // limitBody bounds the time in which the body may arrive. It is needed even if no handler reads the body, because net/http
