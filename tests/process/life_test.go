@@ -164,7 +164,7 @@ func TestFailedJournalEndsTheNode(t *testing.T) {
 	for range 8 {
 		writers.Go(func() { writeUntilGone(t, newClient(n.address, key), &number) })
 	}
-	if code := n.end(t); code != 1 || !strings.Contains(n.logs.String(), "the journal can write no more") {
+	if code := n.end(t); code != 1 || !strings.Contains(n.logs.String(), "the journal cannot write any more") {
 		t.Errorf("exit %d:\n%s", code, n.logs)
 	}
 	writers.Wait()
