@@ -25,16 +25,19 @@ const (
 	MaxRedirects = 10
 	// MaxURILength is the greatest length of a URI of a client, in bytes.
 	MaxURILength = 2048
+	// maxHost is the greatest length of the host of a redirect URI, with its port, in bytes: that of a grant's.
+	maxHost = 255
 )
 
 var (
-	errNotFound   = entity.Errorf(entity.NotFound, "no such client")
-	errID         = entity.Errorf(entity.InvalidRequest, "client id is malformed or not the id of this entity")
-	errRegistered = entity.Errorf(entity.InvalidRequest, "client id is already registered with other values")
-	errName       = entity.Errorf(entity.InvalidRequest, "client_name must have 1 to %d characters", MaxNameLength)
-	errRedirects  = entity.Errorf(entity.InvalidRequest, "redirect_uris must have 1 to %d elements", MaxRedirects)
-	errRedirect   = entity.Errorf(entity.InvalidRequest, "redirect_uris must be https, http on a loopback address, or a private-use scheme with a dot, without a fragment and of at most %d bytes", MaxURILength)
-	errClientURI  = entity.Errorf(entity.InvalidRequest, "client_uri must be https and have at most %d bytes", MaxURILength)
+	errNotFound     = entity.Errorf(entity.NotFound, "no such client")
+	errID           = entity.Errorf(entity.InvalidRequest, "client id is malformed or not the id of this entity")
+	errRegistered   = entity.Errorf(entity.InvalidRequest, "client id is already registered with other values")
+	errName         = entity.Errorf(entity.InvalidRequest, "client_name must have 1 to %d characters", MaxNameLength)
+	errRedirects    = entity.Errorf(entity.InvalidRequest, "redirect_uris must have 1 to %d elements", MaxRedirects)
+	errRedirect     = entity.Errorf(entity.InvalidRequest, "redirect_uris must be https, http on a loopback address, or a private-use scheme with a dot, without a fragment and of at most %d bytes", MaxURILength)
+	errRedirectHost = entity.Errorf(entity.InvalidRequest, "the host or scheme of redirect_uris must have at most %d bytes", maxHost)
+	errClientURI    = entity.Errorf(entity.InvalidRequest, "client_uri must be https and have at most %d bytes", MaxURILength)
 )
 
 // Zero returns the state before the first event.
@@ -84,7 +87,10 @@ func Reply(_ entity.Call, s *clientv1.Client, c clientv1.Command, _ []clientv1.E
 
 // register decides a registration. A repetition with the same values has no effect. Errors: invalid_request.
 func register(call entity.Call, s, c *clientv1.Client) ([]clientv1.Event, error) {
-	if err := check(call, c); err != nil {
+	if !entity.IsID(c.GetId()) || c.GetId() != call.Identity {
+		return nil, errID
+	}
+	if err := Check(c); err != nil {
 		return nil, err
 	}
 	if isRegistered(s) {
@@ -98,10 +104,9 @@ func register(call entity.Call, s, c *clientv1.Client) ([]clientv1.Event, error)
 	}}}, nil
 }
 
-func check(call entity.Call, c *clientv1.Client) error {
+// Check returns an error unless a client with these values may be registered. Errors: invalid_request.
+func Check(c *clientv1.Client) *entity.Error {
 	switch {
-	case !entity.IsID(c.GetId()), c.GetId() != call.Identity:
-		return errID
 	case utf8.RuneCountInString(c.GetName()) > MaxNameLength, entity.CheckLabel(c.GetName()) != nil:
 		return errName
 	case len(c.GetRedirectUris()) < 1, len(c.GetRedirectUris()) > MaxRedirects:
@@ -123,6 +128,9 @@ func CheckRedirect(uri string) *entity.Error {
 	parsed, ok := parseURI(uri)
 	if !ok || strings.Contains(uri, "#") {
 		return errRedirect
+	}
+	if len(parsed.Host) > maxHost || len(parsed.Scheme) >= maxHost {
+		return errRedirectHost
 	}
 	switch parsed.Scheme {
 	case "https":

@@ -70,14 +70,16 @@ func TestRegister(t *testing.T) {
 		t.Fatalf("%v, %v", s, err)
 	}
 	for name, change := range map[string]func(*clientv1.Client){
-		"id":        func(c *clientv1.Client) { c.Id = "cli_2" },
-		"name":      func(c *clientv1.Client) { c.Name = "" },
-		"long name": func(c *clientv1.Client) { c.Name = strings.Repeat("é", 101) },
-		"none":      func(c *clientv1.Client) { c.RedirectUris = nil },
-		"many":      func(c *clientv1.Client) { c.RedirectUris = slicesOf("https://example.com/", 11) },
-		"redirect":  func(c *clientv1.Client) { c.RedirectUris = append(c.RedirectUris, "http://example.com") },
-		"page":      func(c *clientv1.Client) { c.ClientUri = "http://example.com" },
-		"long page": func(c *clientv1.Client) { c.ClientUri = "https://example.com/" + strings.Repeat("a", 2048) },
+		"id":          func(c *clientv1.Client) { c.Id = "cli_2" },
+		"name":        func(c *clientv1.Client) { c.Name = "" },
+		"long name":   func(c *clientv1.Client) { c.Name = strings.Repeat("é", 101) },
+		"none":        func(c *clientv1.Client) { c.RedirectUris = nil },
+		"many":        func(c *clientv1.Client) { c.RedirectUris = slicesOf("https://example.com/", 11) },
+		"redirect":    func(c *clientv1.Client) { c.RedirectUris = append(c.RedirectUris, "http://example.com") },
+		"long host":   func(c *clientv1.Client) { c.RedirectUris = []string{"https://" + strings.Repeat("a", 256) + "/"} },
+		"long scheme": func(c *clientv1.Client) { c.RedirectUris = []string{"a." + strings.Repeat("a", 254) + ":/back"} },
+		"page":        func(c *clientv1.Client) { c.ClientUri = "http://example.com" },
+		"long page":   func(c *clientv1.Client) { c.ClientUri = "https://example.com/" + strings.Repeat("a", 2048) },
 	} {
 		c := good()
 		change(c)

@@ -90,10 +90,15 @@ func (a *endpoints) register(c *server.Call) error {
 	if err != nil {
 		return tooLargeOr(err, MaxRegistration)
 	}
+	metadata, err := parseMetadata(body)
+	if err != nil {
+		return refuseClient(c, err)
+	}
+	// Only valid requests count against the limit of all addresses, which invalid ones could otherwise exhaust.
 	if wait := a.all.TakeInterval(c.Now(), allEach, allBurst); wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many registrations", RetryAfter: wait}
 	}
-	registered, err := a.Register(c.Context, c.Response.ID, body)
+	registered, err := a.registerClient(c.Context, c.Response.ID, metadata)
 	if err != nil {
 		return refuseClient(c, err)
 	}

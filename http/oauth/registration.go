@@ -39,15 +39,8 @@ type Registration struct {
 	ResponseTypes []string `json:"response_types"`
 }
 
-// Register registers a client. Errors are *Error.
-func (p *Provider) Register(ctx context.Context, requestID string, body []byte) (*Registration, error) {
-	var in metadata
-	if err := json.Unmarshal(body, &in); err != nil {
-		return nil, invalidMetadata("the body must be a JSON object of client metadata")
-	}
-	if err := in.check(); err != nil {
-		return nil, err
-	}
+// registerClient registers a client. Errors are *Error.
+func (p *Provider) registerClient(ctx context.Context, requestID string, in metadata) (*Registration, error) {
 	id := p.NewID(clientPrefix)
 	registered, err := ask[*clientv1.Client](withRequestID(ctx, requestID), p, entity.KindClient, id, &clientv1.RegisterClient{
 		Client: &clientv1.Client{Id: id, Name: in.Name, RedirectUris: in.RedirectURIs, ClientUri: in.URI},
@@ -63,6 +56,21 @@ func (p *Provider) Register(ctx context.Context, requestID string, body []byte) 
 		ClientID: id, IssuedAt: registered.GetCreatedAt() / 1000, Name: in.Name, URI: in.URI,
 		RedirectURIs: in.RedirectURIs, AuthMethod: "none", GrantTypes: grantTypes, ResponseTypes: responseTypes,
 	}, nil
+}
+
+// parseMetadata decodes and validates the metadata of a client that is to be registered.
+func parseMetadata(body []byte) (metadata, error) {
+	var in metadata
+	if err := json.Unmarshal(body, &in); err != nil {
+		return in, invalidMetadata("the body must be a JSON object of client metadata")
+	}
+	if err := in.check(); err != nil {
+		return in, err
+	}
+	if err := clients.Check(&clientv1.Client{Name: in.Name, RedirectUris: in.RedirectURIs, ClientUri: in.URI}); err != nil {
+		return in, invalidMetadata(err.Message)
+	}
+	return in, nil
 }
 
 func (m metadata) check() error {
