@@ -44,9 +44,6 @@ import (
 // Ids, keys and cursors have labels, numbered in the order of their first use; in a request a label stands for its value.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		if strings.Contains(path, "/fuzz") {
-			t.Skip()
-		}
 		s := newStage(t)
 		datadriven.RunTest(t, path, s.play)
 	})
@@ -59,9 +56,6 @@ func TestTranscriptsInSplitMode(t *testing.T) {
 		t.Skip("TestTranscripts writes the files")
 	}
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		if strings.Contains(path, "/fuzz") {
-			t.Skip()
-		}
 		s := newSplitStage(t)
 		datadriven.RunTest(t, path, s.play)
 	})

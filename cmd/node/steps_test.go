@@ -41,7 +41,7 @@ func (w *wall) clock() func() time.Time {
 	})
 }
 
-// slowed returns the testTimeout time that passes while a steady clock advances by d.
+// slowed returns the longest time that passes while a steady clock advances by d.
 func slowed(d time.Duration) time.Duration { return d*16/15 + time.Millisecond }
 
 // summarized returns the number of operations in a generated tree that the summaries count, and the number of summaries.
@@ -141,7 +141,7 @@ func TestStepsUnderSummaries(t *testing.T) {
 func TestStepsUnderAnchors(t *testing.T) {
 	const (
 		month = 30 * 24 * time.Hour
-		// look is the testTimeout time until a step ahead has an effect.
+		// look is the longest time until a step ahead has an effect.
 		look = 15 * time.Second
 	)
 	for name, steps := range map[string][]time.Duration{

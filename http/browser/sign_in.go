@@ -34,7 +34,8 @@ func (s *signInPages) routes() []server.Route {
 	}
 }
 
-// wrongPassword is shown for every failed attempt, so that it does not tell whether the account exists.
+// wrongPassword is shown after every failed attempt. It is the same for an unknown account, so that nobody can probe for
+// accounts.
 const wrongPassword = "The email or the password is wrong."
 
 // show shows the form, or redirects a signed-in visitor.

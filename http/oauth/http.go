@@ -5,6 +5,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
@@ -15,23 +16,24 @@ import (
 type endpoints struct {
 	*Provider
 	// registrations limits the registrations from each address, all limits those from all addresses together.
-	registrations *server.Addresses
+	registrations server.Buckets[netip.Prefix]
 	all           server.Bucket
 }
 
 const (
 	serverMetadataPath = "/.well-known/oauth-authorization-server"
-	// An address may register one client a minute, and registrationBurst at once after a pause.
-	registrationBurst = 10
 	// All addresses together may register one client each allEach, and allBurst at once after a pause. This bounds what
 	// requests without a credential can have stored, however many addresses they come from.
 	allBurst = 500
 	allEach  = 2 * time.Second
 )
 
+// perAddress is how many clients an address may register: one a minute, and ten at once after a pause.
+var perAddress = server.Allowance{Burst: 10, Interval: time.Minute}
+
 // Routes returns the table of the authorization server, except for the consent page. Programs in browsers may use all of it.
 func (p *Provider) Routes() []server.Route {
-	a := &endpoints{Provider: p, registrations: server.NewAddresses()}
+	a := &endpoints{Provider: p, registrations: server.NewBuckets[netip.Prefix]()}
 	table := []server.Route{
 		{Method: http.MethodGet, Path: serverMetadataPath, Summary: "Describe the authorization server",
 			Handler: server.Answer(http.StatusOK, server.Nothing, a.describeServer)},
@@ -79,9 +81,8 @@ func (a *endpoints) describeResource(*server.Call, server.None) (ResourceMetadat
 
 // register registers a client, within the limits for its address and for all addresses.
 func (a *endpoints) register(c *server.Call) error {
-	slow := time.Unix(0, c.Now().UnixNano()/60) // a bucket fills by the second, this one by the minute
-	if wait := a.registrations.Bucket(c.Address()).Take(slow, 1, registrationBurst); wait > 0 {
-		return &entity.Error{Code: entity.RateLimited, Message: "too many registrations from this address", RetryAfter: 60 * wait}
+	if wait := a.registrations.Take(c.Now(), server.Network(c.Address()), perAddress); wait > 0 {
+		return &entity.Error{Code: entity.RateLimited, Message: "too many registrations from this address", RetryAfter: wait}
 	}
 	if err := server.CheckMediaType(c.Request.Header); err != nil {
 		return err

@@ -51,16 +51,19 @@ type Allowance struct {
 	Interval time.Duration
 }
 
+// bucketCount is the number of buckets in a table.
+const bucketCount = 1 << 14
+
 // Buckets is a table of token buckets by key. Its memory is fixed for any number of keys: keys with colliding hashes share a
 // bucket. The seed of the hash is random in each process.
 type Buckets[Key comparable] struct {
 	seed    maphash.Seed
-	buckets *[1 << 13]Bucket
+	buckets *[bucketCount]Bucket
 }
 
 // NewBuckets returns a table of full buckets.
 func NewBuckets[Key comparable]() Buckets[Key] {
-	return Buckets[Key]{maphash.MakeSeed(), new([1 << 13]Bucket)}
+	return Buckets[Key]{maphash.MakeSeed(), new([bucketCount]Bucket)}
 }
 
 // Take takes a token of a key, or returns the time until the next one.
@@ -73,21 +76,6 @@ func (b Buckets[Key]) SharesBucket(one, other Key) bool { return b.bucket(one) =
 
 func (b Buckets[Key]) bucket(key Key) *Bucket {
 	return &b.buckets[maphash.Comparable(b.seed, key)%uint64(len(b.buckets))]
-}
-
-// Addresses limits requests without a known credential, by the network of the client. Its memory is fixed for any number of
-// addresses: networks with colliding hashes share a bucket.
-type Addresses struct {
-	seed    maphash.Seed
-	buckets [1 << 14]Bucket
-}
-
-// NewAddresses returns a table of full buckets.
-func NewAddresses() *Addresses { return &Addresses{seed: maphash.MakeSeed()} }
-
-// Bucket returns the bucket of an address's network.
-func (a *Addresses) Bucket(address netip.Addr) *Bucket {
-	return &a.buckets[maphash.Comparable(a.seed, Network(address))%uint64(len(a.buckets))]
 }
 
 // Network returns the network that is counted as one client: an IPv4 address, or the /64 of an IPv6 address.
@@ -104,7 +92,7 @@ func Network(address netip.Addr) netip.Prefix {
 // limitAddress counts a request without a known credential against the client's address. Errors: rate_limited.
 func (c *Call) limitAddress() error {
 	limits := c.server.options.Limits
-	wait := c.server.addresses.Bucket(c.Address()).Take(c.server.now(), limits.AddressRate, limits.AddressBurst)
+	wait := c.server.addresses.bucket(Network(c.Address())).Take(c.server.now(), limits.AddressRate, limits.AddressBurst)
 	if wait > 0 {
 		return &entity.Error{Code: entity.RateLimited, Message: "too many requests from this address", RetryAfter: wait}
 	}

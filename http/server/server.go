@@ -71,6 +71,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -95,11 +96,12 @@ type Asker interface {
 
 // Server serves the routes that Mount sets.
 type Server struct {
-	options       Options
-	now           func() time.Time
-	log           *slog.Logger
-	metrics       *metrics
-	addresses     *Addresses
+	options Options
+	now     func() time.Time
+	log     *slog.Logger
+	metrics *metrics
+	// addresses limits requests without a known credential, by the network of the client.
+	addresses     Buckets[netip.Prefix]
 	crossOrigin   *http.CrossOriginProtection
 	authenticator *authenticator
 	workspaces    *cache[*Workspace]
@@ -125,7 +127,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, now: o.Clock, log: o.Log, cursors: newCursors(o.Secret), addresses: NewAddresses(), crossOrigin: http.NewCrossOriginProtection()}
+	s := &Server{options: o, now: o.Clock, log: o.Log, cursors: newCursors(o.Secret), addresses: NewBuckets[netip.Prefix](), crossOrigin: http.NewCrossOriginProtection()}
 	// Behind a proxy the host of a request may differ from the host of the page that the browser shows.
 	if err = s.crossOrigin.AddTrustedOrigin(o.PublicURL.Scheme + "://" + o.PublicURL.Host); err != nil {
 		return nil, err

@@ -116,7 +116,7 @@ func (t *traffic) endBody() {
 	t.isBodyDone = true
 }
 
-// stopExtending is called once reading the body has failed: no more of it is waited for.
+// stopExtending leaves the read deadline as it is from now on. Call it after a read of the body has failed.
 func (t *traffic) stopExtending() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

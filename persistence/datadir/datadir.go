@@ -178,8 +178,8 @@ func CursorSecret(secret []byte, timeline string) ([]byte, error) {
 	return hkdf.Key(sha256.New, secret, nil, "timeline "+timeline, secretBytes)
 }
 
-// Accept makes a data directory acceptable as it is, for an operator who has restored it in parts or gives up the missing
-// parts. It starts a new timeline, which invalidates all cursors. It returns an error if the journal cannot be read or a node
+// Accept lets a node start on a data directory in which parts are missing. Operators call it after they have restored only
+// some parts, or if they do without the missing ones. It starts a new timeline, which invalidates all cursors. It returns an error if the journal cannot be read or a node
 // has it open.
 func Accept(dir string, log *slog.Logger) (persistence.Acceptance, error) {
 	dir, err := filepath.Abs(dir)
