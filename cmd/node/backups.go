@@ -2,11 +2,8 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/atelier-run/atelier/computer/archive"
@@ -22,7 +19,7 @@ import (
 // cannot be created.
 func openBucket(o Options) (bucket.Bucket, error) {
 	dir := filepath.Join(o.Dir, "backups")
-	if err := removeTemporaryFiles(dir); err != nil {
+	if err := bucket.RemoveTemporaryFiles(dir); err != nil {
 		return nil, fmt.Errorf("cannot remove temporary files of backups: %w", err)
 	}
 	at := bucket.Address{Folder: dir}
@@ -37,19 +34,6 @@ func openBucket(o Options) (bucket.Bucket, error) {
 		return nil, fmt.Errorf("cannot open the bucket for backups: %w", err)
 	}
 	return opened, nil
-}
-
-// removeTemporaryFiles removes unfinished backups and parts of uploads from dir. The caller must have locked the data directory,
-// so that no process is still writing them.
-func removeTemporaryFiles(dir string) error {
-	folder := os.DirFS(dir) // matches names below dir, so that dir itself is not read as a pattern
-	temporary, err := fs.Glob(folder, "*/*.tar.zst.*.tmp")
-	parts, partsErr := fs.Glob(folder, "part-*.tmp")
-	temporary, err = append(temporary, parts...), errors.Join(err, partsErr)
-	for _, name := range temporary {
-		err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
-	}
-	return err
 }
 
 // archiveDrives implements archive.Drives: each method opens the drive of the workspace, calls the method of the same name and

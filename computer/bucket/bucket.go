@@ -13,7 +13,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -80,4 +83,17 @@ func (a Address) Open(spool string) (Bucket, error) {
 		return OpenFolder(a.Folder)
 	}
 	return OpenS3(a.S3, spool)
+}
+
+// RemoveTemporaryFiles removes the unfinished objects of a folder and the parts of uploads that an earlier process has left in
+// dir. No process may be writing there.
+func RemoveTemporaryFiles(dir string) error {
+	folder := os.DirFS(dir) // matches names below dir, so that dir itself is not read as a pattern
+	objects, err := fs.Glob(folder, "*/*.tmp")
+	parts, partsErr := fs.Glob(folder, partPattern)
+	err = errors.Join(err, partsErr)
+	for _, name := range append(objects, parts...) {
+		err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
+	}
+	return err
 }

@@ -104,3 +104,26 @@ func TestFolderConfinesNames(t *testing.T) {
 		t.Errorf("the parent folder has %q, want only the bucket and the link", all)
 	}
 }
+
+func TestRemoveTemporaryFiles(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"ws_1/bkp_1.tar.zst", "ws_1/bkp_2.tar.zst.18a.tmp", "part-18a.tmp", "[ws_2]/bkp_1.tar.zst.x.tmp", "notes.tmp"} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := bucket.RemoveTemporaryFiles(dir); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if err != nil || len(left) != 1 || filepath.Base(left[0]) != "bkp_1.tar.zst" {
+		t.Errorf("below the folders: %v, %v", left, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "part-18a.tmp")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the part of an upload: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "notes.tmp")); err != nil {
+		t.Errorf("another file: %v", err)
+	}
+}

@@ -38,6 +38,9 @@ type S3 struct {
 
 var _ Bucket = (*S3)(nil)
 
+// partPattern matches the temporary files of the parts of an upload.
+const partPattern = "part-*.tmp"
+
 const (
 	// maxAttempts limits how often a request is sent.
 	maxAttempts = 3
@@ -215,7 +218,7 @@ func createUnlinked(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	file, err := os.CreateTemp(dir, "part-*.tmp")
+	file, err := os.CreateTemp(dir, partPattern)
 	if err != nil {
 		return nil, err
 	}
