@@ -308,8 +308,8 @@ type Acceptance struct {
 	Missing uint64
 }
 
-// Accept makes a data directory open although it contains less than its marks promise, because its operator has restored
-// parts of it or gives up the missing events. It replaces the marks and begins a new timeline, so that older cursors are
+// Accept lets a data directory open although it contains less than its marks promise, after its operator has restored only
+// parts of it, or does without the missing events. It replaces the marks and begins a new timeline, so that older cursors are
 // refused; the events stay unchanged. The journal must not be open. Accept fails if the store cannot be read.
 func Accept(o Options) (Acceptance, error) {
 	o = o.withDefaults()
