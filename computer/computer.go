@@ -44,7 +44,7 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// A Driver provisions and releases computers. All methods are idempotent and return soon after ctx is canceled. They may be
+// A Driver provisions and releases computers. Drivers that run processes are a Host as well. All methods are idempotent and return soon after ctx is canceled. They may be
 // called concurrently for different workspaces.
 //
 // If entity.IsRefusal reports that an error is a refusal, the task fails; after any other error it is retried.
@@ -55,8 +55,12 @@ type Driver interface {
 	// Sample measures a computer. Unavailable means that it could not be measured now; any other error means that the
 	// computer was not found.
 	Sample(ctx context.Context, workspaceID string) (*computerv1.Sample, error)
-	// Release gives up a workspace's computer and keeps its drive. It returns nil if the workspace has no computer.
+	// Release gives up a workspace's computer, ends its processes and keeps its drive. It returns nil if the workspace has no
+	// computer.
 	Release(ctx context.Context, workspaceID string) error
+	// Recover ends everything that an earlier process of the node has left on the machine, and returns it. It is called once,
+	// before the other methods.
+	Recover(ctx context.Context) ([]Leftover, error)
 }
 
 // A Machine describes a provisioned computer.

@@ -164,6 +164,8 @@ func (w *world) Provision(_ context.Context, id, vmName string) (computer.Machin
 
 func (w *world) Release(_ context.Context, id string) error { return w.do("release " + id) }
 
+func (w *world) Recover(context.Context) ([]computer.Leftover, error) { return nil, w.do("recover") }
+
 func (w *world) Sample(_ context.Context, id string) (*computerv1.Sample, error) {
 	return &computerv1.Sample{CpuPct: 1}, w.do("sample " + id)
 }

@@ -62,6 +62,9 @@ func (d *Driver) Provision(ctx context.Context, workspaceID, vmName string) (com
 // Release implements computer.Driver. It does nothing.
 func (d *Driver) Release(context.Context, string) error { return nil }
 
+// Recover implements computer.Driver. It finds nothing, because the driver runs no processes.
+func (d *Driver) Recover(context.Context) ([]computer.Leftover, error) { return nil, nil }
+
 // Sample implements computer.Driver. It returns an error if the drive cannot be read.
 func (d *Driver) Sample(_ context.Context, workspaceID string) (*computerv1.Sample, error) {
 	used, total, err := d.drives.Usage(workspaceID)

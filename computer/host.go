@@ -1,0 +1,140 @@
+package computer
+
+import (
+	"context"
+	"io"
+	"net"
+	"syscall"
+	"time"
+)
+
+// A Host runs processes in computers that its Driver has provisioned. A computer is started by its first process, and
+// stops by itself when it has had no process for some time. All methods may be called concurrently.
+//
+// Errors are those of package entity: Unavailable if the computer cannot run processes now, NotFound if the workspace has no
+// computer, InvalidRequest if an argument is unusable, and Forbidden if this node must not run code, because it cannot
+// isolate it.
+type Host interface {
+	// Start starts a process. The caller closes Stdin and reads Stdout and Stderr until they end, and calls Wait. If ctx ends
+	// before Start returns, no process is left.
+	Start(ctx context.Context, workspaceID string, s Spec) (Process, error)
+	// Dial connects to a TCP port on the computer's loopback interface. It does not start the computer.
+	Dial(ctx context.Context, workspaceID string, port int) (net.Conn, error)
+	// Freeze suspends all processes of a computer, and starts none, until it is called with false.
+	Freeze(ctx context.Context, workspaceID string, frozen bool) error
+	// Stop ends all processes of a computer, and removes what it had of the machine besides its drive. It returns nil if the
+	// computer is not running. A later Start starts the computer again.
+	Stop(ctx context.Context, workspaceID string) error
+	// Usage returns the use of the machine by each process group of a computer that has processes.
+	Usage(ctx context.Context, workspaceID string) ([]Usage, error)
+}
+
+// A Spec describes a process to start.
+type Spec struct {
+	// ID identifies the process in the node. It consists of letters, digits and underscores.
+	ID string
+	// Group names the process group whose use of the machine Usage returns: "session:<id>", "app:<id>", or a value of
+	// computerv1.Process for other processes. Processes of one group share its limits.
+	Group string
+	// Argv is the program and its arguments. A program without a slash is looked up in the PATH of Env.
+	Argv []string
+	// Cwd is the working directory, a path of the drive; empty: the drive's root.
+	Cwd string
+	// Env is added to the environment that the driver provides: HOME, PATH, LANG, TERM for a terminal, and the proxy's address
+	// if the computer reaches the network through one. Nothing of the server's environment is passed.
+	Env []string
+	// Terminal makes the process the leader of a new session with a controlling terminal of this size; nil: it has pipes.
+	Terminal *TerminalSize
+	// Limits restrict this process and its descendants in addition to the limits of the computer.
+	Limits Limits
+	// Attribute is called with the process id of the process in the namespace of the server, before any of its code runs. 0
+	// means that the id is unknown. If it fails, the process is not started. It may be nil.
+	Attribute func(pid int) error
+}
+
+// A TerminalSize is the size of a terminal in characters, each from 1 to MaxTerminalSize.
+type TerminalSize struct{ Columns, Rows uint16 }
+
+// MaxTerminalSize is the greatest number of columns, and of rows, of a terminal.
+const MaxTerminalSize = 1000
+
+// Limits restrict the use of the machine. 0 means no limit besides that of the computer.
+type Limits struct {
+	// MemoryBytes limits memory, including that of files in temporary file systems.
+	MemoryBytes int64
+	// Processors limits processor time, in processors; for example 0.5.
+	Processors float64
+	// Processes limits the number of processes and threads.
+	Processes int
+}
+
+// A Process is a running process with all its descendants. All methods may be called concurrently.
+type Process interface {
+	// Streams returns the process's ends of its standard streams. They do not change.
+	Streams() Streams
+	// Resize changes the size of the terminal. It does nothing if the process has pipes.
+	Resize(TerminalSize) error
+	// Signal sends a signal to the process, or to the foreground process group of its terminal. It does nothing if the process
+	// has ended.
+	Signal(syscall.Signal) error
+	// End ends the process and all its descendants, and returns when none is left.
+	End(ctx context.Context) error
+	// Wait waits until the process has ended, ends the descendants that it has left, and returns how the process has ended. It
+	// returns an error only if ctx ends first. Several callers get the same result.
+	Wait(ctx context.Context) (Exit, error)
+}
+
+// Streams are the caller's ends of the standard streams of a process. Reads and writes block while the process neither
+// produces nor consumes bytes; they do not wait for unrelated processes.
+type Streams struct {
+	Stdin  io.WriteCloser
+	Stdout io.ReadCloser
+	// Stderr is nil for a process with a terminal, whose output is all on Stdout.
+	Stderr io.ReadCloser
+}
+
+// An Exit says how a process has ended.
+type Exit struct {
+	// Status is the exit status from 0 to 255, or 128 and the number of the signal that ended the process, as in a shell.
+	Status int
+	// Signal is the signal that ended the process; 0: none.
+	Signal syscall.Signal
+	// Reason says why the process was ended by the computer and not by itself or its user; empty if it was not.
+	Reason EndReason
+	At     time.Time
+}
+
+// An EndReason says why a computer has ended a process.
+type EndReason string
+
+// The reasons for which a computer ends processes.
+const (
+	// EndedOutOfMemory: the kernel ended the process because a limit on memory was reached.
+	EndedOutOfMemory EndReason = "out_of_memory"
+	// EndedDiskFull: the drive has exceeded its quota.
+	EndedDiskFull EndReason = "disk_full"
+	// EndedStopped: the computer was stopped or replaced, or the node has shut down.
+	EndedStopped EndReason = "stopped"
+	// EndedLost: the computer or the node failed while the process ran.
+	EndedLost EndReason = "lost"
+)
+
+// Usage is the use of the machine by one process group. A total of 0 means that it is not known.
+type Usage struct {
+	Group       string
+	MemoryBytes uint64
+	// Processor is the processor time used since the group's first process started.
+	Processor time.Duration
+	Processes int
+}
+
+// A Leftover is something that an earlier process of the node has left on the machine: a process, a mount, a control group, a
+// container or a socket.
+type Leftover struct {
+	// Kind is one of "process", "mount", "cgroup", "namespace", "socket", "container".
+	Kind string
+	// Name is its process id, path or name.
+	Name string
+	// WorkspaceID is empty if it is not known.
+	WorkspaceID string
+}
