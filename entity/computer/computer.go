@@ -17,6 +17,10 @@
 //
 //	BackupTaken, BackupDropped ──► dropped ──ReportRemoved──► deleted
 //
+// A process is started in the computer, and removed from the state when it has ended (processes.go):
+//
+//	StartProcess ──► ProcessStarted ──► running ──ReportProcessEnded──► removed
+//
 // The status does not change while a task is open, except for the first provision, which has its own status.
 package computer
 
@@ -39,18 +43,23 @@ var Kind = entity.Rules[*computerv1.Computer, computerv1.Command, computerv1.Eve
 	Name: entity.KindComputer, Owner: entity.KindWorkspace, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve,
 	Reply: Reply, Rows: Rows, Tasks: Tasks, EffectLists: []string{TaskList, PresentList}, StateRows: StateRows, React: React,
 	Lists: map[string]entity.List{
-		Telemetry:  {Need: entity.Reads(), Most: int(SlotsPerDay)},
-		BackupList: {Need: entity.Reads(entity.Admin)},
-		TaskList:   {Need: entity.Reads(entity.Admin)},
+		Telemetry:   {Need: entity.Reads(), Most: int(SlotsPerDay)},
+		BackupList:  {Need: entity.Reads(entity.Admin)},
+		TaskList:    {Need: entity.Reads(entity.Admin)},
+		ProcessList: {Need: entity.Reads(entity.Services), Most: MaxProcesses},
 	},
 }.Kind()
 
 // accessOf returns the access to a command, which the workspace checks.
 func accessOf(c computerv1.Command) entity.Access {
-	if _, ok := c.(*computerv1.Reprovision); ok {
+	switch c.(type) {
+	case *computerv1.Reprovision:
 		return entity.Requires(entity.Changes(entity.Admin))
+	case *computerv1.StartProcess:
+		return entity.Requires(entity.Changes(entity.Services))
+	default:
+		return entity.PlatformOnly()
 	}
-	return entity.PlatformOnly()
 }
 
 // Decide turns a command into events. It returns no events and no error if the state is already as the command requires, if
@@ -88,6 +97,10 @@ func Decide(call entity.Call, s *computerv1.Computer, c computerv1.Command) ([]c
 		return reportWork(s, c), nil
 	case *computerv1.AnnounceLoss:
 		return announceLoss(s, c), nil
+	case *computerv1.StartProcess:
+		return startProcess(call, s, c)
+	case *computerv1.ReportProcessEnded:
+		return reportProcessEnded(call, s, c), nil
 	case *computerv1.DescribeComputer:
 		return nil, nil
 	}
@@ -138,6 +151,10 @@ func Evolve(s *computerv1.Computer, e computerv1.Event) *computerv1.Computer {
 		next.Missed, next.MissedAt = 0, 0
 	case *computerv1.WorkReported:
 		next.ActiveSessions, next.ActiveJobs = e.GetActiveSessions(), e.GetActiveJobs()
+	case *computerv1.ProcessStarted:
+		next.Processes = entity.With(s.GetProcesses(), e.GetProcess().GetId(), e.GetProcess())
+	case *computerv1.ProcessEnded:
+		next.Processes = entity.Without(s.GetProcesses(), e.GetProcessId())
 	}
 	return next
 }

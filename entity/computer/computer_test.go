@@ -112,6 +112,8 @@ func drawCommand(t *rapid.T, at int64) computerv1.Command {
 		&computerv1.ReportMissing{At: at},
 		&computerv1.ReportWork{ActiveSessions: rapid.Uint32Range(0, 1).Draw(t, "sessions")},
 		&computerv1.DescribeComputer{},
+		&computerv1.StartProcess{ProcessId: task, Kind: computerv1.ProcessKind_PROCESS_KIND_EXEC, Program: "sh"},
+		&computerv1.ReportProcessEnded{ProcessId: task},
 	}).Draw(t, "command")
 }
 
@@ -150,6 +152,9 @@ func (l *stored) checkLists(before *computerv1.Computer) {
 	if len(s.GetBackups()) != len(l.rows[computer.BackupList]) {
 		l.t.Fatalf("backups %v, rows %v", s.GetBackups(), l.rows[computer.BackupList])
 	}
+	if len(s.GetProcesses()) != len(l.rows[computer.ProcessList]) {
+		l.t.Fatalf("processes %v, rows %v", s.GetProcesses(), l.rows[computer.ProcessList])
+	}
 	if s.GetStatus() == computerv1.Status_STATUS_PROVISIONING && s.GetTask() == nil {
 		l.t.Fatalf("provisioning without the task: %v", s)
 	}
@@ -168,7 +173,7 @@ func countLogged(events []computerv1.Event) int {
 	state := computer.Zero("ws_1")
 	for _, e := range events {
 		switch e.(type) {
-		case *computerv1.BackupTaken, *computerv1.BackupRestored:
+		case *computerv1.BackupTaken, *computerv1.BackupRestored, *computerv1.ProcessStarted:
 			n++
 		case *computerv1.ComputerProvisioned:
 			if state.GetTask().GetKind() == computerv1.TaskKind_TASK_KIND_REPLACE {

@@ -22,6 +22,8 @@ const (
 	Telemetry = "telemetry"
 	// BackupList has the backups that can be restored.
 	BackupList = "backups"
+	// ProcessList has the processes that run in the computer.
+	ProcessList = "computer.process"
 )
 
 // The keys of the only rows in TaskList and PresentList.
@@ -44,9 +46,11 @@ func Reply(_ entity.Call, s *computerv1.Computer, c computerv1.Command, events [
 		return replyReprovision(s, c, events)
 	case *computerv1.DescribeComputer, *computerv1.BackUp, *computerv1.Restore, *computerv1.RetireComputer:
 		return s
+	case *computerv1.StartProcess:
+		return s.GetProcesses()[c.GetProcessId()]
 	case *computerv1.RequestComputer, *computerv1.ReportProvisioned, *computerv1.ReportBackedUp, *computerv1.ReportRestored,
 		*computerv1.ReportRetired, *computerv1.ReportFailed, *computerv1.ReportRemoved, *computerv1.RecordSample, *computerv1.ReportMissing,
-		*computerv1.ReportWork, *computerv1.AnnounceLoss:
+		*computerv1.ReportWork, *computerv1.AnnounceLoss, *computerv1.ReportProcessEnded:
 	}
 	return &wirev1.Done{}
 }
@@ -66,6 +70,7 @@ func Rows(call entity.Call, before, after *computerv1.Computer, c computerv1.Com
 	}
 	for i, e := range events {
 		rows = append(rows, backupRows(e)...)
+		rows = append(rows, processRows(e)...)
 		if logged := auditEvent(call, before, e); logged != nil {
 			rows = append(rows, audit.NewRow(entity.KindComputer, call, i, logged))
 		}
@@ -135,9 +140,11 @@ func auditEvent(call entity.Call, s *computerv1.Computer, e computerv1.Event) *a
 		return taskAuditEvent(call, s, "backup.created", &auditv1.Provenance{LifecycleBackupId: e.GetBackup().GetId()})
 	case *computerv1.BackupRestored:
 		return taskAuditEvent(call, s, "backup.restored", &auditv1.Provenance{LifecycleBackupId: e.GetBackupId()})
+	case *computerv1.ProcessStarted:
+		return processAuditEvent(call, e.GetProcess())
 	case *computerv1.TaskRequested, *computerv1.ComputerRetired, *computerv1.TaskFailed, *computerv1.ComputerMissed,
 		*computerv1.ComputerLost, *computerv1.ComputerFound, *computerv1.WorkReported, *computerv1.BackupDropped,
-		*computerv1.BackupRemoved:
+		*computerv1.BackupRemoved, *computerv1.ProcessEnded:
 	}
 	return nil
 }

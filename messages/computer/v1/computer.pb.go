@@ -140,6 +140,57 @@ func (TaskKind) EnumDescriptor() ([]byte, []int) {
 	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{1}
 }
 
+type ProcessKind int32
+
+const (
+	ProcessKind_PROCESS_KIND_UNSPECIFIED ProcessKind = 0
+	// A command that a person or a program has requested.
+	ProcessKind_PROCESS_KIND_EXEC ProcessKind = 1
+	// A process with a terminal.
+	ProcessKind_PROCESS_KIND_TERMINAL ProcessKind = 2
+)
+
+// Enum value maps for ProcessKind.
+var (
+	ProcessKind_name = map[int32]string{
+		0: "PROCESS_KIND_UNSPECIFIED",
+		1: "PROCESS_KIND_EXEC",
+		2: "PROCESS_KIND_TERMINAL",
+	}
+	ProcessKind_value = map[string]int32{
+		"PROCESS_KIND_UNSPECIFIED": 0,
+		"PROCESS_KIND_EXEC":        1,
+		"PROCESS_KIND_TERMINAL":    2,
+	}
+)
+
+func (x ProcessKind) Enum() *ProcessKind {
+	p := new(ProcessKind)
+	*p = x
+	return p
+}
+
+func (x ProcessKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ProcessKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_messages_computer_v1_computer_proto_enumTypes[2].Descriptor()
+}
+
+func (ProcessKind) Type() protoreflect.EnumType {
+	return &file_messages_computer_v1_computer_proto_enumTypes[2]
+}
+
+func (x ProcessKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ProcessKind.Descriptor instead.
+func (ProcessKind) EnumDescriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{2}
+}
+
 type Computer struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
@@ -160,7 +211,9 @@ type Computer struct {
 	// The last task, if it failed.
 	Failed *TaskFailed `protobuf:"bytes,11,opt,name=failed,proto3" json:"failed,omitempty"`
 	// Dropped backups by id, until they are deleted from the archive.
-	Dropped       map[string]*Backup `protobuf:"bytes,12,rep,name=dropped,proto3" json:"dropped,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Dropped map[string]*Backup `protobuf:"bytes,12,rep,name=dropped,proto3" json:"dropped,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The processes that run in the computer, by id.
+	Processes     map[string]*Process `protobuf:"bytes,20,rep,name=processes,proto3" json:"processes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -275,6 +328,13 @@ func (x *Computer) GetFailed() *TaskFailed {
 func (x *Computer) GetDropped() map[string]*Backup {
 	if x != nil {
 		return x.Dropped
+	}
+	return nil
+}
+
+func (x *Computer) GetProcesses() map[string]*Process {
+	if x != nil {
+		return x.Processes
 	}
 	return nil
 }
@@ -2169,11 +2229,345 @@ func (x *WorkReported) GetActiveJobs() uint32 {
 	return 0
 }
 
+// Process is a process that runs in a computer, with its descendants. It is also the row of the list "computer.process".
+type Process struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Kind  ProcessKind            `protobuf:"varint,2,opt,name=kind,proto3,enum=atelier.computer.v1.ProcessKind" json:"kind,omitempty"`
+	// The program without its arguments, which may have secrets.
+	Program string `protobuf:"bytes,3,opt,name=program,proto3" json:"program,omitempty"`
+	// The author of the changes that it makes on the drive.
+	Actor string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
+	// The person who requested it.
+	UserId string `protobuf:"bytes,5,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The operator who impersonated that person; empty if none did.
+	ImpersonatorId string `protobuf:"bytes,6,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
+	StartedAt      int64  `protobuf:"varint,7,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Process) Reset() {
+	*x = Process{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Process) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Process) ProtoMessage() {}
+
+func (x *Process) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Process.ProtoReflect.Descriptor instead.
+func (*Process) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Process) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Process) GetKind() ProcessKind {
+	if x != nil {
+		return x.Kind
+	}
+	return ProcessKind_PROCESS_KIND_UNSPECIFIED
+}
+
+func (x *Process) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *Process) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *Process) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *Process) GetImpersonatorId() string {
+	if x != nil {
+		return x.ImpersonatorId
+	}
+	return ""
+}
+
+func (x *Process) GetStartedAt() int64 {
+	if x != nil {
+		return x.StartedAt
+	}
+	return 0
+}
+
+// StartProcess admits a process. Its sender starts it after the reply. Sender: a member with the capability services.
+type StartProcess struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ProcessId     string                 `protobuf:"bytes,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
+	Kind          ProcessKind            `protobuf:"varint,2,opt,name=kind,proto3,enum=atelier.computer.v1.ProcessKind" json:"kind,omitempty"`
+	Program       string                 `protobuf:"bytes,3,opt,name=program,proto3" json:"program,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartProcess) Reset() {
+	*x = StartProcess{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartProcess) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartProcess) ProtoMessage() {}
+
+func (x *StartProcess) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartProcess.ProtoReflect.Descriptor instead.
+func (*StartProcess) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *StartProcess) GetProcessId() string {
+	if x != nil {
+		return x.ProcessId
+	}
+	return ""
+}
+
+func (x *StartProcess) GetKind() ProcessKind {
+	if x != nil {
+		return x.Kind
+	}
+	return ProcessKind_PROCESS_KIND_UNSPECIFIED
+}
+
+func (x *StartProcess) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+// ReportProcessEnded reports that a process has ended, or could not be started. Sender: the platform.
+type ReportProcessEnded struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ProcessId string                 `protobuf:"bytes,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
+	// The exit status, or 128 and the number of the signal that ended the process.
+	Status uint32 `protobuf:"varint,2,opt,name=status,proto3" json:"status,omitempty"`
+	// Why the computer ended the process; empty if it ended by itself or its user ended it.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportProcessEnded) Reset() {
+	*x = ReportProcessEnded{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportProcessEnded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportProcessEnded) ProtoMessage() {}
+
+func (x *ReportProcessEnded) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportProcessEnded.ProtoReflect.Descriptor instead.
+func (*ReportProcessEnded) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ReportProcessEnded) GetProcessId() string {
+	if x != nil {
+		return x.ProcessId
+	}
+	return ""
+}
+
+func (x *ReportProcessEnded) GetStatus() uint32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
+}
+
+func (x *ReportProcessEnded) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// ProcessStarted: a process was admitted.
+type ProcessStarted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Process       *Process               `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessStarted) Reset() {
+	*x = ProcessStarted{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessStarted) ProtoMessage() {}
+
+func (x *ProcessStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessStarted.ProtoReflect.Descriptor instead.
+func (*ProcessStarted) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ProcessStarted) GetProcess() *Process {
+	if x != nil {
+		return x.Process
+	}
+	return nil
+}
+
+type ProcessEnded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ProcessId     string                 `protobuf:"bytes,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
+	Status        uint32                 `protobuf:"varint,2,opt,name=status,proto3" json:"status,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	At            int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessEnded) Reset() {
+	*x = ProcessEnded{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessEnded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessEnded) ProtoMessage() {}
+
+func (x *ProcessEnded) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessEnded.ProtoReflect.Descriptor instead.
+func (*ProcessEnded) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ProcessEnded) GetProcessId() string {
+	if x != nil {
+		return x.ProcessId
+	}
+	return ""
+}
+
+func (x *ProcessEnded) GetStatus() uint32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
+}
+
+func (x *ProcessEnded) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ProcessEnded) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 var File_messages_computer_v1_computer_proto protoreflect.FileDescriptor
 
 const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\n" +
-	"#messages/computer/v1/computer.proto\x12\x13atelier.computer.v1\"\xbd\x05\n" +
+	"#messages/computer/v1/computer.proto\x12\x13atelier.computer.v1\"\xe5\x06\n" +
 	"\bComputer\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x123\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1b.atelier.computer.v1.StatusR\x06status\x12\x17\n" +
@@ -2188,13 +2582,17 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\tmissed_at\x18\n" +
 	" \x01(\x03R\bmissedAt\x127\n" +
 	"\x06failed\x18\v \x01(\v2\x1f.atelier.computer.v1.TaskFailedR\x06failed\x12D\n" +
-	"\adropped\x18\f \x03(\v2*.atelier.computer.v1.Computer.DroppedEntryR\adropped\x1aW\n" +
+	"\adropped\x18\f \x03(\v2*.atelier.computer.v1.Computer.DroppedEntryR\adropped\x12J\n" +
+	"\tprocesses\x18\x14 \x03(\v2,.atelier.computer.v1.Computer.ProcessesEntryR\tprocesses\x1aW\n" +
 	"\fBackupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
 	"\x05value\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x05value:\x028\x01\x1aW\n" +
 	"\fDroppedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
-	"\x05value\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x05value:\x028\x01\"j\n" +
+	"\x05value\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x05value:\x028\x01\x1aZ\n" +
+	"\x0eProcessesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
+	"\x05value\x18\x02 \x01(\v2\x1c.atelier.computer.v1.ProcessR\x05value:\x028\x01\"j\n" +
 	"\x04Work\x12-\n" +
 	"\x04task\x18\x01 \x01(\v2\x19.atelier.computer.v1.TaskR\x04task\x123\n" +
 	"\x06backup\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x06backup\"D\n" +
@@ -2316,7 +2714,34 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\fWorkReported\x12'\n" +
 	"\x0factive_sessions\x18\x01 \x01(\rR\x0eactiveSessions\x12\x1f\n" +
 	"\vactive_jobs\x18\x02 \x01(\rR\n" +
-	"activeJobs*]\n" +
+	"activeJobs\"\xe0\x01\n" +
+	"\aProcess\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
+	"\x04kind\x18\x02 \x01(\x0e2 .atelier.computer.v1.ProcessKindR\x04kind\x12\x18\n" +
+	"\aprogram\x18\x03 \x01(\tR\aprogram\x12\x14\n" +
+	"\x05actor\x18\x04 \x01(\tR\x05actor\x12\x17\n" +
+	"\auser_id\x18\x05 \x01(\tR\x06userId\x12'\n" +
+	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\x12\x1d\n" +
+	"\n" +
+	"started_at\x18\a \x01(\x03R\tstartedAt\"}\n" +
+	"\fStartProcess\x12\x1d\n" +
+	"\n" +
+	"process_id\x18\x01 \x01(\tR\tprocessId\x124\n" +
+	"\x04kind\x18\x02 \x01(\x0e2 .atelier.computer.v1.ProcessKindR\x04kind\x12\x18\n" +
+	"\aprogram\x18\x03 \x01(\tR\aprogram\"c\n" +
+	"\x12ReportProcessEnded\x12\x1d\n" +
+	"\n" +
+	"process_id\x18\x01 \x01(\tR\tprocessId\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\rR\x06status\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"H\n" +
+	"\x0eProcessStarted\x126\n" +
+	"\aprocess\x18\x01 \x01(\v2\x1c.atelier.computer.v1.ProcessR\aprocess\"m\n" +
+	"\fProcessEnded\x12\x1d\n" +
+	"\n" +
+	"process_id\x18\x01 \x01(\tR\tprocessId\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\rR\x06status\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x0e\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at*]\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13STATUS_PROVISIONING\x10\x01\x12\x11\n" +
@@ -2329,7 +2754,11 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\x1dTASK_KIND_BACK_UP_AND_REPLACE\x10\x03\x12\x15\n" +
 	"\x11TASK_KIND_REPLACE\x10\x04\x12\x15\n" +
 	"\x11TASK_KIND_RESTORE\x10\x05\x12\x14\n" +
-	"\x10TASK_KIND_RETIRE\x10\x06B@Z>github.com/atelier-run/atelier/messages/computer/v1;computerv1b\x06proto3"
+	"\x10TASK_KIND_RETIRE\x10\x06*]\n" +
+	"\vProcessKind\x12\x1c\n" +
+	"\x18PROCESS_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11PROCESS_KIND_EXEC\x10\x01\x12\x19\n" +
+	"\x15PROCESS_KIND_TERMINAL\x10\x02B@Z>github.com/atelier-run/atelier/messages/computer/v1;computerv1b\x06proto3"
 
 var (
 	file_messages_computer_v1_computer_proto_rawDescOnce sync.Once
@@ -2343,71 +2772,83 @@ func file_messages_computer_v1_computer_proto_rawDescGZIP() []byte {
 	return file_messages_computer_v1_computer_proto_rawDescData
 }
 
-var file_messages_computer_v1_computer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_messages_computer_v1_computer_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_messages_computer_v1_computer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_messages_computer_v1_computer_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_messages_computer_v1_computer_proto_goTypes = []any{
 	(Status)(0),                 // 0: atelier.computer.v1.Status
 	(TaskKind)(0),               // 1: atelier.computer.v1.TaskKind
-	(*Computer)(nil),            // 2: atelier.computer.v1.Computer
-	(*Work)(nil),                // 3: atelier.computer.v1.Work
-	(*Present)(nil),             // 4: atelier.computer.v1.Present
-	(*Task)(nil),                // 5: atelier.computer.v1.Task
-	(*Backup)(nil),              // 6: atelier.computer.v1.Backup
-	(*Sample)(nil),              // 7: atelier.computer.v1.Sample
-	(*RequestComputer)(nil),     // 8: atelier.computer.v1.RequestComputer
-	(*Reprovision)(nil),         // 9: atelier.computer.v1.Reprovision
-	(*BackUp)(nil),              // 10: atelier.computer.v1.BackUp
-	(*Restore)(nil),             // 11: atelier.computer.v1.Restore
-	(*RetireComputer)(nil),      // 12: atelier.computer.v1.RetireComputer
-	(*ReportProvisioned)(nil),   // 13: atelier.computer.v1.ReportProvisioned
-	(*ReportBackedUp)(nil),      // 14: atelier.computer.v1.ReportBackedUp
-	(*ReportRestored)(nil),      // 15: atelier.computer.v1.ReportRestored
-	(*ReportRetired)(nil),       // 16: atelier.computer.v1.ReportRetired
-	(*ReportRemoved)(nil),       // 17: atelier.computer.v1.ReportRemoved
-	(*ReportFailed)(nil),        // 18: atelier.computer.v1.ReportFailed
-	(*RecordSample)(nil),        // 19: atelier.computer.v1.RecordSample
-	(*ReportMissing)(nil),       // 20: atelier.computer.v1.ReportMissing
-	(*ReportWork)(nil),          // 21: atelier.computer.v1.ReportWork
-	(*DescribeComputer)(nil),    // 22: atelier.computer.v1.DescribeComputer
-	(*AnnounceLoss)(nil),        // 23: atelier.computer.v1.AnnounceLoss
-	(*Reprovisioned)(nil),       // 24: atelier.computer.v1.Reprovisioned
-	(*TaskRequested)(nil),       // 25: atelier.computer.v1.TaskRequested
-	(*ComputerProvisioned)(nil), // 26: atelier.computer.v1.ComputerProvisioned
-	(*BackupTaken)(nil),         // 27: atelier.computer.v1.BackupTaken
-	(*BackupDropped)(nil),       // 28: atelier.computer.v1.BackupDropped
-	(*BackupRemoved)(nil),       // 29: atelier.computer.v1.BackupRemoved
-	(*BackupRestored)(nil),      // 30: atelier.computer.v1.BackupRestored
-	(*ComputerRetired)(nil),     // 31: atelier.computer.v1.ComputerRetired
-	(*TaskFailed)(nil),          // 32: atelier.computer.v1.TaskFailed
-	(*ComputerMissed)(nil),      // 33: atelier.computer.v1.ComputerMissed
-	(*ComputerLost)(nil),        // 34: atelier.computer.v1.ComputerLost
-	(*ComputerFound)(nil),       // 35: atelier.computer.v1.ComputerFound
-	(*WorkReported)(nil),        // 36: atelier.computer.v1.WorkReported
-	nil,                         // 37: atelier.computer.v1.Computer.BackupsEntry
-	nil,                         // 38: atelier.computer.v1.Computer.DroppedEntry
+	(ProcessKind)(0),            // 2: atelier.computer.v1.ProcessKind
+	(*Computer)(nil),            // 3: atelier.computer.v1.Computer
+	(*Work)(nil),                // 4: atelier.computer.v1.Work
+	(*Present)(nil),             // 5: atelier.computer.v1.Present
+	(*Task)(nil),                // 6: atelier.computer.v1.Task
+	(*Backup)(nil),              // 7: atelier.computer.v1.Backup
+	(*Sample)(nil),              // 8: atelier.computer.v1.Sample
+	(*RequestComputer)(nil),     // 9: atelier.computer.v1.RequestComputer
+	(*Reprovision)(nil),         // 10: atelier.computer.v1.Reprovision
+	(*BackUp)(nil),              // 11: atelier.computer.v1.BackUp
+	(*Restore)(nil),             // 12: atelier.computer.v1.Restore
+	(*RetireComputer)(nil),      // 13: atelier.computer.v1.RetireComputer
+	(*ReportProvisioned)(nil),   // 14: atelier.computer.v1.ReportProvisioned
+	(*ReportBackedUp)(nil),      // 15: atelier.computer.v1.ReportBackedUp
+	(*ReportRestored)(nil),      // 16: atelier.computer.v1.ReportRestored
+	(*ReportRetired)(nil),       // 17: atelier.computer.v1.ReportRetired
+	(*ReportRemoved)(nil),       // 18: atelier.computer.v1.ReportRemoved
+	(*ReportFailed)(nil),        // 19: atelier.computer.v1.ReportFailed
+	(*RecordSample)(nil),        // 20: atelier.computer.v1.RecordSample
+	(*ReportMissing)(nil),       // 21: atelier.computer.v1.ReportMissing
+	(*ReportWork)(nil),          // 22: atelier.computer.v1.ReportWork
+	(*DescribeComputer)(nil),    // 23: atelier.computer.v1.DescribeComputer
+	(*AnnounceLoss)(nil),        // 24: atelier.computer.v1.AnnounceLoss
+	(*Reprovisioned)(nil),       // 25: atelier.computer.v1.Reprovisioned
+	(*TaskRequested)(nil),       // 26: atelier.computer.v1.TaskRequested
+	(*ComputerProvisioned)(nil), // 27: atelier.computer.v1.ComputerProvisioned
+	(*BackupTaken)(nil),         // 28: atelier.computer.v1.BackupTaken
+	(*BackupDropped)(nil),       // 29: atelier.computer.v1.BackupDropped
+	(*BackupRemoved)(nil),       // 30: atelier.computer.v1.BackupRemoved
+	(*BackupRestored)(nil),      // 31: atelier.computer.v1.BackupRestored
+	(*ComputerRetired)(nil),     // 32: atelier.computer.v1.ComputerRetired
+	(*TaskFailed)(nil),          // 33: atelier.computer.v1.TaskFailed
+	(*ComputerMissed)(nil),      // 34: atelier.computer.v1.ComputerMissed
+	(*ComputerLost)(nil),        // 35: atelier.computer.v1.ComputerLost
+	(*ComputerFound)(nil),       // 36: atelier.computer.v1.ComputerFound
+	(*WorkReported)(nil),        // 37: atelier.computer.v1.WorkReported
+	(*Process)(nil),             // 38: atelier.computer.v1.Process
+	(*StartProcess)(nil),        // 39: atelier.computer.v1.StartProcess
+	(*ReportProcessEnded)(nil),  // 40: atelier.computer.v1.ReportProcessEnded
+	(*ProcessStarted)(nil),      // 41: atelier.computer.v1.ProcessStarted
+	(*ProcessEnded)(nil),        // 42: atelier.computer.v1.ProcessEnded
+	nil,                         // 43: atelier.computer.v1.Computer.BackupsEntry
+	nil,                         // 44: atelier.computer.v1.Computer.DroppedEntry
+	nil,                         // 45: atelier.computer.v1.Computer.ProcessesEntry
 }
 var file_messages_computer_v1_computer_proto_depIdxs = []int32{
 	0,  // 0: atelier.computer.v1.Computer.status:type_name -> atelier.computer.v1.Status
-	5,  // 1: atelier.computer.v1.Computer.task:type_name -> atelier.computer.v1.Task
-	37, // 2: atelier.computer.v1.Computer.backups:type_name -> atelier.computer.v1.Computer.BackupsEntry
-	32, // 3: atelier.computer.v1.Computer.failed:type_name -> atelier.computer.v1.TaskFailed
-	38, // 4: atelier.computer.v1.Computer.dropped:type_name -> atelier.computer.v1.Computer.DroppedEntry
-	5,  // 5: atelier.computer.v1.Work.task:type_name -> atelier.computer.v1.Task
-	6,  // 6: atelier.computer.v1.Work.backup:type_name -> atelier.computer.v1.Backup
-	1,  // 7: atelier.computer.v1.Task.kind:type_name -> atelier.computer.v1.TaskKind
-	6,  // 8: atelier.computer.v1.ReportBackedUp.backup:type_name -> atelier.computer.v1.Backup
-	7,  // 9: atelier.computer.v1.RecordSample.sample:type_name -> atelier.computer.v1.Sample
-	5,  // 10: atelier.computer.v1.TaskRequested.task:type_name -> atelier.computer.v1.Task
-	6,  // 11: atelier.computer.v1.BackupTaken.backup:type_name -> atelier.computer.v1.Backup
-	6,  // 12: atelier.computer.v1.BackupTaken.dropped:type_name -> atelier.computer.v1.Backup
-	6,  // 13: atelier.computer.v1.BackupDropped.backup:type_name -> atelier.computer.v1.Backup
-	6,  // 14: atelier.computer.v1.Computer.BackupsEntry.value:type_name -> atelier.computer.v1.Backup
-	6,  // 15: atelier.computer.v1.Computer.DroppedEntry.value:type_name -> atelier.computer.v1.Backup
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	6,  // 1: atelier.computer.v1.Computer.task:type_name -> atelier.computer.v1.Task
+	43, // 2: atelier.computer.v1.Computer.backups:type_name -> atelier.computer.v1.Computer.BackupsEntry
+	33, // 3: atelier.computer.v1.Computer.failed:type_name -> atelier.computer.v1.TaskFailed
+	44, // 4: atelier.computer.v1.Computer.dropped:type_name -> atelier.computer.v1.Computer.DroppedEntry
+	45, // 5: atelier.computer.v1.Computer.processes:type_name -> atelier.computer.v1.Computer.ProcessesEntry
+	6,  // 6: atelier.computer.v1.Work.task:type_name -> atelier.computer.v1.Task
+	7,  // 7: atelier.computer.v1.Work.backup:type_name -> atelier.computer.v1.Backup
+	1,  // 8: atelier.computer.v1.Task.kind:type_name -> atelier.computer.v1.TaskKind
+	7,  // 9: atelier.computer.v1.ReportBackedUp.backup:type_name -> atelier.computer.v1.Backup
+	8,  // 10: atelier.computer.v1.RecordSample.sample:type_name -> atelier.computer.v1.Sample
+	6,  // 11: atelier.computer.v1.TaskRequested.task:type_name -> atelier.computer.v1.Task
+	7,  // 12: atelier.computer.v1.BackupTaken.backup:type_name -> atelier.computer.v1.Backup
+	7,  // 13: atelier.computer.v1.BackupTaken.dropped:type_name -> atelier.computer.v1.Backup
+	7,  // 14: atelier.computer.v1.BackupDropped.backup:type_name -> atelier.computer.v1.Backup
+	2,  // 15: atelier.computer.v1.Process.kind:type_name -> atelier.computer.v1.ProcessKind
+	2,  // 16: atelier.computer.v1.StartProcess.kind:type_name -> atelier.computer.v1.ProcessKind
+	38, // 17: atelier.computer.v1.ProcessStarted.process:type_name -> atelier.computer.v1.Process
+	7,  // 18: atelier.computer.v1.Computer.BackupsEntry.value:type_name -> atelier.computer.v1.Backup
+	7,  // 19: atelier.computer.v1.Computer.DroppedEntry.value:type_name -> atelier.computer.v1.Backup
+	38, // 20: atelier.computer.v1.Computer.ProcessesEntry.value:type_name -> atelier.computer.v1.Process
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_messages_computer_v1_computer_proto_init() }
@@ -2420,8 +2861,8 @@ func file_messages_computer_v1_computer_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_computer_v1_computer_proto_rawDesc), len(file_messages_computer_v1_computer_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   37,
+			NumEnums:      3,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -10,22 +10,24 @@ type Command interface {
 	computerCommand()
 }
 
-func (*RequestComputer) computerCommand()   {}
-func (*Reprovision) computerCommand()       {}
-func (*BackUp) computerCommand()            {}
-func (*Restore) computerCommand()           {}
-func (*RetireComputer) computerCommand()    {}
-func (*ReportProvisioned) computerCommand() {}
-func (*ReportBackedUp) computerCommand()    {}
-func (*ReportRestored) computerCommand()    {}
-func (*ReportRetired) computerCommand()     {}
-func (*ReportRemoved) computerCommand()     {}
-func (*ReportFailed) computerCommand()      {}
-func (*RecordSample) computerCommand()      {}
-func (*ReportMissing) computerCommand()     {}
-func (*ReportWork) computerCommand()        {}
-func (*DescribeComputer) computerCommand()  {}
-func (*AnnounceLoss) computerCommand()      {}
+func (*RequestComputer) computerCommand()    {}
+func (*Reprovision) computerCommand()        {}
+func (*BackUp) computerCommand()             {}
+func (*Restore) computerCommand()            {}
+func (*RetireComputer) computerCommand()     {}
+func (*ReportProvisioned) computerCommand()  {}
+func (*ReportBackedUp) computerCommand()     {}
+func (*ReportRestored) computerCommand()     {}
+func (*ReportRetired) computerCommand()      {}
+func (*ReportRemoved) computerCommand()      {}
+func (*ReportFailed) computerCommand()       {}
+func (*RecordSample) computerCommand()       {}
+func (*ReportMissing) computerCommand()      {}
+func (*ReportWork) computerCommand()         {}
+func (*DescribeComputer) computerCommand()   {}
+func (*AnnounceLoss) computerCommand()       {}
+func (*StartProcess) computerCommand()       {}
+func (*ReportProcessEnded) computerCommand() {}
 
 // Event is the sealed set of the events of a computer.
 //
@@ -47,3 +49,5 @@ func (*ComputerMissed) computerEvent()      {}
 func (*ComputerLost) computerEvent()        {}
 func (*ComputerFound) computerEvent()       {}
 func (*WorkReported) computerEvent()        {}
+func (*ProcessStarted) computerEvent()      {}
+func (*ProcessEnded) computerEvent()        {}

@@ -1,0 +1,95 @@
+package computer_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/computer"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+)
+
+func start(id string) *computerv1.StartProcess {
+	return &computerv1.StartProcess{ProcessId: id, Kind: computerv1.ProcessKind_PROCESS_KIND_TERMINAL, Program: "bash"}
+}
+
+func TestStartProcess(t *testing.T) {
+	l := newActive(t)
+	reply, err := l.as(owner, start("prc_1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := reply.(*computerv1.Process)
+	if p.GetActor() != "terminal" || p.GetUserId() != "usr_1" || p.GetProgram() != "bash" || p.GetStartedAt() == 0 {
+		t.Errorf("admitted %v", p)
+	}
+	last := l.audit[len(l.audit)-1]
+	if last.GetEvent() != "terminal.opened" || last.GetActorId() != "usr_1" || last.GetProvenance().GetName() != "bash" {
+		t.Errorf("the audit log has %v", last)
+	}
+	events := len(l.events)
+	if _, err := l.as(owner, start("prc_1")); err != nil || len(l.events) != events {
+		t.Errorf("starting the same process again: %v, %d events more", err, len(l.events)-events)
+	}
+	l.must(&computerv1.ReportProcessEnded{ProcessId: "prc_1", Status: 3, Reason: "stopped"})
+	if ended := l.events[len(l.events)-1].(*computerv1.ProcessEnded); ended.GetStatus() != 3 || ended.GetReason() != "stopped" {
+		t.Errorf("recorded %v", ended)
+	}
+	events = len(l.events)
+	l.must(&computerv1.ReportProcessEnded{ProcessId: "prc_1"})
+	if len(l.state.GetProcesses()) != 0 || len(l.events) != events {
+		t.Errorf("after a repeated report: %v", l.state.GetProcesses())
+	}
+}
+
+func TestStartProcessIsRefused(t *testing.T) {
+	full := newActive(t)
+	for i := range computer.MaxProcesses {
+		full.must(start(fmt.Sprintf("prc_%d", i)))
+	}
+	restoring := newActive(t)
+	restoring.must(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bak_1"})
+	if _, err := restoring.as(owner, start("prc_1")); err != nil {
+		t.Errorf("during a backup: %v", err)
+	}
+	restoring.must(&computerv1.ReportBackedUp{TaskId: "tsk_2", Backup: &computerv1.Backup{}})
+	restoring.must(&computerv1.Restore{TaskId: "tsk_3", BackupId: "bak_1"})
+	lost := newActive(t)
+	lost.must(&computerv1.ReportMissing{At: 1})
+	lost.must(&computerv1.ReportMissing{At: 2})
+	for name, test := range map[string]struct {
+		on      *stored
+		command *computerv1.StartProcess
+		code    entity.Code
+	}{
+		"no computer":        {newStored(t), start("prc_1"), entity.Unavailable},
+		"lost":               {lost, start("prc_1"), entity.Unavailable},
+		"restoring":          {restoring, start("prc_2"), entity.Unavailable},
+		"too many processes": {full, start("prc_x"), entity.Unavailable},
+		"no id":              {newActive(t), start(""), entity.InvalidRequest},
+		"long id":            {newActive(t), start(strings.Repeat("a", 65)), entity.InvalidRequest},
+		"no program":         {newActive(t), &computerv1.StartProcess{ProcessId: "prc_1", Kind: 1}, entity.InvalidRequest},
+		"no kind":            {newActive(t), &computerv1.StartProcess{ProcessId: "prc_1", Program: "sh"}, entity.InvalidRequest},
+	} {
+		var refusal *entity.Error
+		if _, err := test.on.as(owner, test.command); !errors.As(err, &refusal) || refusal.Code != test.code {
+			t.Errorf("%s: %v, want %s", name, err, test.code)
+		}
+	}
+}
+
+func TestStartProcessRequiresServices(t *testing.T) {
+	access, err := computer.Kind.Access(start("prc_1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked entity.Need
+	if err := access.Authorize(owner, func(n entity.Need) error { asked = n; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if !asked.Changes || len(asked.Any) != 1 || asked.Any[0] != entity.Services {
+		t.Errorf("asked for %+v", asked)
+	}
+}
