@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -17,17 +17,21 @@ import (
 // askTimeout limits one command to an entity.
 const askTimeout = 10 * time.Second
 
-// Options are the arguments of New. Driver, Archive, Asker and Put are required.
+// Options are the arguments of New. Driver, Host, Observer, Archive, Asker and Put are required.
 type Options struct {
-	Driver  Driver
-	Archive Archive
-	Asker   Asker
+	Driver   Driver
+	Host     Host
+	Observer Observer
+	Archive  Archive
+	Asker    Asker
 	// Put writes a row of a computer's list without a command to its entity.
 	Put func(ctx context.Context, workspaceID string, row entity.Row) error
 	// Clock returns the time for samples; nil: time.Now.
 	Clock func() time.Time
 	// SampleEvery is the interval between samples of a running computer; 0: SampleEvery of entity/computer.
 	SampleEvery time.Duration
+	// DetachedLimit is the time after which a terminal without clients ends; 0: DefaultDetachedLimit.
+	DetachedLimit time.Duration
 	// Log receives failures; nil: slog.Default.
 	Log *slog.Logger
 }
@@ -41,14 +45,25 @@ type Share interface {
 	Present(after string, limit int) ([]*computerv1.Present, error)
 	// Find returns the computer of a workspace, or nil if it has none.
 	Find(workspaceID string) (*computerv1.Present, error)
+	// Occupied returns at most limit workspaces whose computers have recorded processes, in the order of their ids, beginning
+	// after one id. An empty result means that there are no more.
+	Occupied(after string, limit int) ([]string, error)
+	// Processes returns the recorded processes of a workspace's computer.
+	Processes(workspaceID string) ([]*computerv1.Process, error)
 }
 
-// A Fleet runs the tasks of computers and samples computers. It has no state that must survive a restart. It is a
-// prometheus.Collector and safe for concurrent use.
+// A Fleet runs the tasks of computers, starts processes in them, and samples them. The journal has everything that must
+// survive a restart. It is a prometheus.Collector and safe for concurrent use.
 type Fleet struct {
-	o        Options
-	metrics  *metrics
-	progress progresses
+	o         Options
+	metrics   *metrics
+	progress  progresses
+	processes processes
+	// terminals has the open terminals by process id.
+	terminals sync.Map
+	// running ends when the fleet is closed, by cancel.
+	running context.Context
+	cancel  context.CancelFunc
 }
 
 // New returns a Fleet. It samples the computers of a share while Follow runs.
@@ -58,7 +73,12 @@ func New(o Options) *Fleet {
 	}
 	o.SampleEvery = cmp.Or(o.SampleEvery, entitycomputer.SampleEvery)
 	o.Log = cmp.Or(o.Log, slog.Default())
-	return &Fleet{o: o, metrics: newMetrics(), progress: progresses{of: map[string]progress{}}}
+	f := &Fleet{
+		o: o, metrics: newMetrics(), progress: progresses{of: map[string]progress{}},
+		processes: processes{running: map[string]*Running{}, stopping: map[string]int{}},
+	}
+	f.running, f.cancel = context.WithCancel(context.Background())
+	return f
 }
 
 // ask sends a command to a computer's entity as the platform.
@@ -69,23 +89,3 @@ func (f *Fleet) ask(ctx context.Context, workspaceID string, m proto.Message) (p
 		Kind: entity.KindComputer, Identity: workspaceID, Principal: entity.Platform(), Message: m,
 	})
 }
-
-type metrics struct{ samples *prometheus.CounterVec }
-
-func newMetrics() *metrics {
-	m := &metrics{samples: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "atelier_computer_samples_total", Help: "Checks of computers by outcome: found, missing, failed.",
-	}, []string{"outcome"})}
-	for _, outcome := range []string{"found", "missing", "failed"} {
-		m.samples.WithLabelValues(outcome) // a series that begins at 0 shows its first increase
-	}
-	return m
-}
-
-// Describe implements prometheus.Collector.
-func (f *Fleet) Describe(descriptions chan<- *prometheus.Desc) {
-	f.metrics.samples.Describe(descriptions)
-}
-
-// Collect implements prometheus.Collector.
-func (f *Fleet) Collect(metrics chan<- prometheus.Metric) { f.metrics.samples.Collect(metrics) }

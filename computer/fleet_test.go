@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,11 +31,14 @@ type world struct {
 	// events has the names of the entity's events since the last call of since.
 	events []string
 	fleet  *computer.Fleet
+	host   *fakeHost
 	// running is set if the workspace is in use.
 	running bool
 
 	// fail is called before each action of the driver or the archive, and returns the action's error.
 	fail func(action string) error
+	// refuse returns the error of a command to the entity.
+	refuse func(entity.Command) error
 	// actions has the actions since the last call of since. An exclamation mark follows an action that failed.
 	actions []string
 	// recorded counts the samples that were sent to the entity, put those that were written as rows.
@@ -61,8 +66,10 @@ func (w *world) expectSamples(recorded, put int) {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, state: entitycomputer.Zero("ws_1"), fail: func(string) error { return nil }}
-	w.fleet = computer.New(computer.Options{Driver: w, Archive: w, Asker: w, Log: slog.New(slog.DiscardHandler), Put: w.put})
+	w := &world{t: t, state: entitycomputer.Zero("ws_1"), fail: func(string) error { return nil },
+		refuse: func(entity.Command) error { return nil }}
+	w.host = newFakeHost(w)
+	w.fleet = computer.New(computer.Options{Driver: w, Host: w.host, Observer: w.host, Archive: w, Asker: w, Log: slog.New(slog.DiscardHandler), Put: w.put})
 	return w
 }
 
@@ -93,6 +100,22 @@ func (w *world) Find(id string) (*computerv1.Present, error) {
 	return w.present, nil
 }
 
+// Occupied and Processes implement the rest of computer.Share.
+func (w *world) Occupied(after string, _ int) ([]string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.state.GetProcesses()) == 0 || after != "" {
+		return nil, nil
+	}
+	return []string{"ws_1"}, nil
+}
+
+func (w *world) Processes(string) ([]*computerv1.Process, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Values(w.state.GetProcesses())), nil
+}
+
 // Ask applies a command by the rules of entity/computer.
 func (w *world) Ask(_ context.Context, c entity.Command) (proto.Message, error) {
 	w.mu.Lock()
@@ -101,6 +124,9 @@ func (w *world) Ask(_ context.Context, c entity.Command) (proto.Message, error) 
 	command := c.Message.(computerv1.Command)
 	if _, is := command.(*computerv1.RecordSample); is {
 		w.recorded++
+	}
+	if err := w.refuse(c); err != nil {
+		return nil, err
 	}
 	before := w.state
 	events, err := entitycomputer.Decide(call, before, command)

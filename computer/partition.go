@@ -57,3 +57,25 @@ func (s share) Find(workspaceID string) (*computerv1.Present, error) {
 	var found computerv1.Present
 	return &found, proto.Unmarshal(page.GetRows()[0], &found)
 }
+
+// Occupied implements Share.
+func (s share) Occupied(after string, limit int) ([]string, error) {
+	return s.partition.Owners(entitycomputer.ProcessList, after, limit)
+}
+
+// Processes implements Share.
+func (s share) Processes(workspaceID string) ([]*computerv1.Process, error) {
+	page, err := s.partition.Rows(workspaceID, &wirev1.List{Name: entitycomputer.ProcessList, Limit: entitycomputer.MaxProcesses})
+	if err != nil {
+		return nil, err
+	}
+	var all []*computerv1.Process
+	for _, row := range page.GetRows() {
+		p := &computerv1.Process{}
+		if err := proto.Unmarshal(row, p); err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}

@@ -29,8 +29,9 @@ const (
 	maxConcurrentChecks = 16
 )
 
-// Follow samples the computers of a share until ctx is canceled. It logs errors.
+// Follow reports the lost processes of a share and samples its computers until ctx is canceled. It logs errors.
 func (f *Fleet) Follow(ctx context.Context, s Share) {
+	f.tryReportLost(ctx, s)
 	pause := f.o.SampleEvery / turns
 	first := time.NewTimer(rand.N(pause)) // spreads the shares that a process acquires together
 	select {
@@ -87,6 +88,7 @@ func (f *Fleet) checkIdle(ctx context.Context, s Share, round *idleRound) {
 	}
 	if round.ended || round.began.IsZero() {
 		*round = idleRound{began: time.Now()}
+		f.tryReportLost(ctx, s)
 	}
 	page, err := s.Present(round.after, idlePage)
 	if err != nil {
@@ -160,4 +162,11 @@ func (f *Fleet) check(ctx context.Context, p *computerv1.Present, at int64, reco
 		f.o.Log.Warn("cannot record the result of a computer's check", slog.String("workspace", workspaceID), slog.Any("error", err))
 	}
 	f.metrics.samples.WithLabelValues(outcome).Inc()
+}
+
+// tryReportLost calls ReportLost, and logs its error. The next round of checks repeats it.
+func (f *Fleet) tryReportLost(ctx context.Context, s Share) {
+	if err := f.ReportLost(ctx, s); err != nil && ctx.Err() == nil {
+		f.o.Log.Warn("cannot list the recorded processes of computers", slog.Any("error", err))
+	}
 }

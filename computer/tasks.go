@@ -65,7 +65,11 @@ func (f *Fleet) runTask(ctx context.Context, workspaceID string, work *computerv
 	task := work.GetTask()
 	switch task.GetKind() {
 	case computerv1.TaskKind_TASK_KIND_PROVISION, computerv1.TaskKind_TASK_KIND_REPLACE:
-		machine, err := f.o.Driver.Provision(ctx, workspaceID, task.GetVmName())
+		var machine Machine
+		err := f.withoutProcesses(ctx, workspaceID, func() (err error) {
+			machine, err = f.o.Driver.Provision(ctx, workspaceID, task.GetVmName())
+			return err
+		})
 		return &computerv1.ReportProvisioned{TaskId: task.GetId(), VmName: machine.VMName, ImageRef: machine.ImageRef}, err
 	case computerv1.TaskKind_TASK_KIND_BACK_UP, computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE:
 		report, ended := f.progress.begin(task.GetId())
@@ -78,10 +82,14 @@ func (f *Fleet) runTask(ctx context.Context, workspaceID string, work *computerv
 	case computerv1.TaskKind_TASK_KIND_RESTORE:
 		report, ended := f.progress.begin(task.GetId())
 		defer ended()
-		err := f.o.Archive.Load(ctx, workspaceID, task.GetId(), work.GetBackup(), report)
+		// A restore exchanges the folder that the computer has mounted.
+		err := f.withoutProcesses(ctx, workspaceID, func() error {
+			return f.o.Archive.Load(ctx, workspaceID, task.GetId(), work.GetBackup(), report)
+		})
 		return &computerv1.ReportRestored{TaskId: task.GetId()}, err
 	case computerv1.TaskKind_TASK_KIND_RETIRE:
-		return &computerv1.ReportRetired{TaskId: task.GetId()}, f.o.Driver.Release(ctx, workspaceID)
+		err := f.withoutProcesses(ctx, workspaceID, func() error { return f.o.Driver.Release(ctx, workspaceID) })
+		return &computerv1.ReportRetired{TaskId: task.GetId()}, err
 	}
 	return nil, errUnknownTask
 }

@@ -53,6 +53,9 @@ func (s *countingShare) Present(after string, limit int) ([]*computerv1.Present,
 	return page, nil
 }
 
+func (s *countingShare) Occupied(string, int) ([]string, error)          { return nil, nil }
+func (s *countingShare) Processes(string) ([]*computerv1.Process, error) { return nil, nil }
+
 func (s *countingShare) Find(id string) (*computerv1.Present, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

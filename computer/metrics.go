@@ -1,0 +1,98 @@
+package computer
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/atelier-run/atelier/entity"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+)
+
+// metrics are those of a Fleet. Kinds of processes are exec and terminal.
+type metrics struct {
+	samples   *prometheus.CounterVec
+	running   *prometheus.GaugeVec
+	starts    *prometheus.CounterVec
+	ends      *prometheus.CounterVec
+	leftovers *prometheus.CounterVec
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		samples: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atelier_computer_samples_total", Help: "Checks of computers by outcome: found, missing, failed.",
+		}, []string{"outcome"}),
+		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "atelier_computer_processes", Help: "Running processes by kind: exec, terminal. Descendants are not counted.",
+		}, []string{"kind"}),
+		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atelier_computer_process_starts_total",
+			Help: "Starts of processes by kind and outcome: started, refused, failed.",
+		}, []string{"kind", "outcome"}),
+		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atelier_computer_process_ends_total",
+			Help: "Ends of processes by kind and reason: exited, out_of_memory, disk_full, stopped, lost.",
+		}, []string{"kind", "reason"}),
+		leftovers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atelier_computer_leftovers_total",
+			Help: "What an earlier process of the node had left on the machine and the start has removed, by kind.",
+		}, []string{"kind"}),
+	}
+	// A series that begins at 0 shows its first increase.
+	for _, outcome := range []string{"found", "missing", "failed"} {
+		m.samples.WithLabelValues(outcome)
+	}
+	for _, k := range []computerv1.ProcessKind{computerv1.ProcessKind_PROCESS_KIND_EXEC, computerv1.ProcessKind_PROCESS_KIND_TERMINAL} {
+		kind := kindOfProcess(k)
+		m.running.WithLabelValues(kind)
+		for _, outcome := range []string{"started", "refused", "failed"} {
+			m.starts.WithLabelValues(kind, outcome)
+		}
+		for _, reason := range []string{exited, string(EndedOutOfMemory), string(EndedDiskFull), string(EndedStopped), string(EndedLost)} {
+			m.ends.WithLabelValues(kind, reason)
+		}
+	}
+	return m
+}
+
+// exited is the reason of a process that ended by itself or that its user has ended.
+const exited = "exited"
+
+// countStart counts an attempt to start a process.
+func (m *metrics) countStart(k computerv1.ProcessKind, err error) {
+	outcome := "started"
+	switch {
+	case err != nil && entity.IsRefusal(err):
+		outcome = "refused"
+	case err != nil:
+		outcome = "failed"
+	}
+	m.starts.WithLabelValues(kindOfProcess(k), outcome).Inc()
+}
+
+// countEnd counts the end of a process that was started.
+func (m *metrics) countEnd(k computerv1.ProcessKind, exit Exit) {
+	reason := exited
+	if exit.Reason != "" {
+		reason = string(exit.Reason)
+	}
+	m.running.WithLabelValues(kindOfProcess(k)).Dec()
+	m.ends.WithLabelValues(kindOfProcess(k), reason).Inc()
+}
+
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.samples, m.running, m.starts, m.ends, m.leftovers}
+}
+
+// Describe implements prometheus.Collector.
+func (f *Fleet) Describe(descriptions chan<- *prometheus.Desc) {
+	for _, c := range f.metrics.collectors() {
+		c.Describe(descriptions)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (f *Fleet) Collect(metrics chan<- prometheus.Metric) {
+	for _, c := range f.metrics.collectors() {
+		c.Collect(metrics)
+	}
+}

@@ -1,0 +1,389 @@
+package computer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	"github.com/oklog/ulid/v2"
+)
+
+const (
+	// startTimeout limits the start of a process, with that of its computer.
+	startTimeout = 30 * time.Second
+	// Limits of the arguments of a Launch.
+	maxArguments    = 1024
+	maxEnvironment  = 1024
+	maxLaunchLength = 256 << 10 // of all arguments and the environment, in bytes
+)
+
+// An Observer records what processes change on the drives of workspaces, see package drive/observe.
+type Observer interface {
+	// Begin observes a drive for a process of an author that is about to start.
+	Begin(ctx context.Context, workspaceID string, author *activityv1.Author) (Watch, error)
+}
+
+// A Watch observes the changes of one process and its descendants.
+type Watch interface {
+	// Attribute names the process. It is called before any code of the process runs; 0 means that its id is unknown.
+	Attribute(pid int) error
+	// End is called when the process and its descendants have ended, and returns when all their changes are recorded durably.
+	End(ctx context.Context) error
+}
+
+// A Launch describes a process to start for a member of a workspace.
+type Launch struct {
+	WorkspaceID string
+	// Principal is the caller, whom the entity of the computer authorizes.
+	Principal *wirev1.Principal
+	Kind      computerv1.ProcessKind
+	// Argv, Cwd, Env and Terminal are those of Spec.
+	Argv     []string
+	Cwd      string
+	Env      []string
+	Terminal *TerminalSize
+}
+
+// check returns invalid_request if the launch has invalid or too long arguments.
+func (l Launch) check() error {
+	if len(l.Argv) == 0 || l.Argv[0] == "" {
+		return entity.Errorf(entity.InvalidRequest, "argv must name a program")
+	}
+	if len(l.Argv) > maxArguments || len(l.Env) > maxEnvironment {
+		return entity.Errorf(entity.InvalidRequest, "argv and env must have at most %d entries each", maxArguments)
+	}
+	length := 0
+	for _, text := range slices.Concat(l.Argv, l.Env) {
+		length += len(text)
+		if strings.IndexByte(text, 0) >= 0 {
+			return entity.Errorf(entity.InvalidRequest, "argv and env must not contain NUL characters")
+		}
+	}
+	if length > maxLaunchLength {
+		return entity.Errorf(entity.InvalidRequest, "argv and env must have at most %d bytes together", maxLaunchLength)
+	}
+	if size := l.Terminal; size != nil && (min(size.Columns, size.Rows) < 1 || max(size.Columns, size.Rows) > MaxTerminalSize) {
+		return entity.Errorf(entity.InvalidRequest, "columns and rows must be from 1 to %d", MaxTerminalSize)
+	}
+	if l.Cwd == "" {
+		return nil
+	}
+	return entity.CheckPath(l.Cwd)
+}
+
+// Running is a process that Fleet.Launch has started.
+type Running struct {
+	ID          string
+	WorkspaceID string
+	kind        computerv1.ProcessKind
+	process     Process
+	// started is closed when the process runs or could not be started, and ended when its end is recorded.
+	started, ended chan struct{}
+	exit           Exit
+}
+
+// Streams returns the caller's ends of the standard streams of the process.
+func (r *Running) Streams() Streams { return r.process.Streams() }
+
+// Resize changes the size of the terminal.
+func (r *Running) Resize(size TerminalSize) error { return r.process.Resize(size) }
+
+// End ends the process and its descendants. It returns before their changes are recorded.
+func (r *Running) End(ctx context.Context) error { return r.process.End(ctx) }
+
+// Ended returns a channel that is closed when the process and its descendants have ended, and the journal has what they
+// have changed and that they have ended.
+func (r *Running) Ended() <-chan struct{} { return r.ended }
+
+// Wait waits for Ended, and returns how the process has ended. It returns an error only if ctx ends first.
+func (r *Running) Wait(ctx context.Context) (Exit, error) {
+	select {
+	case <-r.ended:
+		return r.exit, nil
+	case <-ctx.Done():
+		return Exit{}, ctx.Err()
+	}
+}
+
+// processes has the processes that this process of the node starts and runs.
+type processes struct {
+	mu      sync.Mutex
+	running map[string]*Running
+	// stopping counts, for each workspace, the tasks that need a computer without processes.
+	stopping map[string]int
+	isClosed bool
+}
+
+var errComputerBusy = &entity.Error{
+	Code: entity.Unavailable, Message: "the computer is being replaced, restored or stopped", RetryAfter: 5 * time.Second,
+}
+
+// admit adds a process that is about to be started.
+func (p *processes) admit(l Launch) (*Running, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isClosed || p.stopping[l.WorkspaceID] > 0 {
+		return nil, errComputerBusy
+	}
+	r := &Running{
+		ID: "prc_" + strings.ToLower(ulid.Make().String()), WorkspaceID: l.WorkspaceID, kind: l.Kind,
+		started: make(chan struct{}), ended: make(chan struct{}),
+	}
+	p.running[r.ID] = r
+	return r, nil
+}
+
+// isRunning reports whether this process of the node starts or runs the process with an id.
+func (p *processes) isRunning(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.running[id] != nil
+}
+
+// remove removes a process whose end is recorded, or that was never admitted by the entity.
+func (p *processes) remove(r *Running) {
+	p.mu.Lock()
+	delete(p.running, r.ID)
+	p.mu.Unlock()
+	close(r.ended)
+}
+
+// in returns the processes of a workspace; "" means all workspaces.
+func (p *processes) in(workspaceID string) []*Running {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var found []*Running
+	for _, r := range p.running {
+		if workspaceID == "" || r.WorkspaceID == workspaceID {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// Launch starts a process in the computer of a workspace. ctx bounds the start only. These are the steps:
+//
+//  1. The command StartProcess makes the entity of the computer authorize the caller, and records the process.
+//  2. Observer.Begin begins to observe the drive.
+//  3. Host.Start starts the process. Before its code runs, Watch.Attribute learns its process id.
+//  4. When it has ended, follow waits until its changes are recorded, and reports the end with ReportProcessEnded.
+//
+// If the node ends between the first and the last step, the next owner of the partition reports the process as lost
+// (ReportLost). Errors: invalid_request, those of StartProcess, of Observer.Begin and of Host.Start.
+func (f *Fleet) Launch(ctx context.Context, l Launch) (_ *Running, err error) {
+	defer func() { f.metrics.countStart(l.Kind, err) }()
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	r, err := f.processes.admit(l)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	reply, err := f.o.Asker.Ask(ctx, entity.Command{
+		Kind: entity.KindComputer, Identity: l.WorkspaceID, Principal: l.Principal,
+		Message: &computerv1.StartProcess{ProcessId: r.ID, Kind: l.Kind, Program: l.Argv[0]},
+	})
+	switch admitted, ok := reply.(*computerv1.Process); {
+	case err != nil && entity.IsRefusal(err):
+		close(r.started)
+		f.processes.remove(r)
+		return nil, err
+	case err == nil && ok:
+		err = f.start(ctx, r, l, &activityv1.Author{Actor: admitted.GetActor(), UserId: admitted.GetUserId()})
+	case err == nil:
+		err = errors.New("computer: unexpected reply to StartProcess")
+	}
+	close(r.started)
+	if err != nil {
+		// The entity may have recorded the process.
+		go f.recordEnd(r, Exit{Reason: EndedLost})
+		return nil, err
+	}
+	return r, nil
+}
+
+// start carries out steps 2 and 3 of Launch, and begins step 4.
+func (f *Fleet) start(ctx context.Context, r *Running, l Launch, author *activityv1.Author) error {
+	watch, err := f.o.Observer.Begin(ctx, l.WorkspaceID, author)
+	if err != nil {
+		return err
+	}
+	r.process, err = f.o.Host.Start(ctx, l.WorkspaceID, Spec{
+		ID: r.ID, Group: kindOfProcess(l.Kind) + ":" + r.ID, Argv: l.Argv, Cwd: l.Cwd, Env: l.Env, Terminal: l.Terminal,
+		Attribute: watch.Attribute,
+	})
+	if err != nil {
+		return errors.Join(err, f.endWatch(r, watch))
+	}
+	f.metrics.running.WithLabelValues(kindOfProcess(r.kind)).Inc()
+	go f.follow(r, watch)
+	return nil
+}
+
+// follow waits for the end of a process and records it.
+func (f *Fleet) follow(r *Running, watch Watch) {
+	exit, _ := r.process.Wait(context.Background()) // fails only when its context ends
+	f.metrics.countEnd(r.kind, exit)
+	if err := f.endWatch(r, watch); err != nil {
+		f.o.Log.Error("cannot record all changes of a process; the next start compares the drive with the sequence",
+			slog.String("workspace", r.WorkspaceID), slog.String("process", r.ID), slog.Any("error", err))
+	}
+	f.recordEnd(r, exit)
+}
+
+func (f *Fleet) endWatch(r *Running, watch Watch) error {
+	ctx, cancel := context.WithTimeout(f.running, time.Minute)
+	defer cancel()
+	return watch.End(ctx)
+}
+
+// recordEnd reports the end of a process until the entity has answered, and removes the process. If the fleet is closed
+// before, the next owner of the partition reports it.
+func (f *Fleet) recordEnd(r *Running, exit Exit) {
+	defer f.processes.remove(r)
+	r.exit = exit
+	report := &computerv1.ReportProcessEnded{ProcessId: r.ID, Status: uint32(exit.Status), Reason: string(exit.Reason)}
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		_, err := f.ask(f.running, r.WorkspaceID, report)
+		if err == nil || entity.IsRefusal(err) {
+			return
+		}
+		f.o.Log.Warn("cannot report the end of a process; retrying", slog.String("workspace", r.WorkspaceID),
+			slog.String("process", r.ID), slog.Any("error", err))
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-f.running.Done():
+			return
+		}
+	}
+}
+
+// withoutProcesses calls work while the computer of a workspace has no process and none can be started. Its processes are
+// ended first.
+func (f *Fleet) withoutProcesses(ctx context.Context, workspaceID string, work func() error) error {
+	p := &f.processes
+	p.mu.Lock()
+	p.stopping[workspaceID]++
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.stopping[workspaceID]--; p.stopping[workspaceID] == 0 {
+			delete(p.stopping, workspaceID)
+		}
+	}()
+	if err := f.stop(ctx, workspaceID); err != nil {
+		return err
+	}
+	return work()
+}
+
+// stop stops the computer of a workspace in which no process can be started any more, and returns when the ends of its
+// processes are recorded.
+func (f *Fleet) stop(ctx context.Context, workspaceID string) error {
+	all := f.processes.in(workspaceID)
+	for _, r := range all {
+		select {
+		case <-r.started:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := f.o.Host.Stop(ctx, workspaceID); err != nil {
+		return err
+	}
+	for _, r := range all {
+		if _, err := r.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Recover ends what an earlier process of the node has left on the machine, and logs it. It is called before any other
+// method.
+func (f *Fleet) Recover(ctx context.Context) error {
+	left, err := f.o.Driver.Recover(ctx)
+	for _, l := range left {
+		f.metrics.leftovers.WithLabelValues(l.Kind).Inc()
+		f.o.Log.Warn("removed what an earlier process of the node has left", slog.String("kind", l.Kind),
+			slog.String("name", l.Name), slog.String("workspace", l.WorkspaceID))
+	}
+	return err
+}
+
+// Close ends all processes and records their ends. It starts none after it. When ctx ends it returns an error; the next
+// owner of the partition then records what is missing.
+func (f *Fleet) Close(ctx context.Context) error {
+	defer f.cancel()
+	f.processes.mu.Lock()
+	f.processes.isClosed = true
+	f.processes.mu.Unlock()
+	var stopping sync.WaitGroup
+	var errs []error
+	var mu sync.Mutex
+	workspaces := map[string]bool{}
+	for _, r := range f.processes.in("") {
+		workspaces[r.WorkspaceID] = true
+	}
+	for id := range workspaces {
+		stopping.Go(func() {
+			if err := f.stop(ctx, id); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+		})
+	}
+	stopping.Wait()
+	return errors.Join(errs...)
+}
+
+// ReportLost reports the recorded processes of a share that do not run as lost: the node has ended, or moved the partition,
+// before it could record their end. It returns the errors of the share.
+func (f *Fleet) ReportLost(ctx context.Context, s Share) error {
+	for after := ""; ; {
+		ids, err := s.Occupied(after, idlePage)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		after = ids[len(ids)-1]
+		for _, id := range ids {
+			recorded, err := s.Processes(id)
+			if err != nil {
+				return err
+			}
+			for _, p := range recorded {
+				f.reportLost(ctx, id, p)
+			}
+		}
+	}
+}
+
+func (f *Fleet) reportLost(ctx context.Context, workspaceID string, p *computerv1.Process) {
+	if f.processes.isRunning(p.GetId()) {
+		return
+	}
+	log := f.o.Log.With(slog.String("workspace", workspaceID), slog.String("process", p.GetId()))
+	_, err := f.ask(ctx, workspaceID, &computerv1.ReportProcessEnded{ProcessId: p.GetId(), Reason: string(EndedLost)})
+	if err != nil && ctx.Err() == nil {
+		log.Warn("cannot report a lost process; the next check repeats it", slog.Any("error", err))
+	} else if err == nil {
+		log.Info("a process was lost", slog.String("program", p.GetProgram()), slog.String("actor", p.GetActor()))
+	}
+}
+
+func kindOfProcess(k computerv1.ProcessKind) string {
+	return strings.ToLower(strings.TrimPrefix(k.String(), "PROCESS_KIND_"))
+}

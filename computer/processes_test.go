@@ -1,0 +1,386 @@
+package computer_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// A fakeHost is a computer.Host whose processes do what the test tells them, and a computer.Observer. Drivers are tested with
+// package computertest.
+type fakeHost struct {
+	world *world
+
+	mu        sync.Mutex
+	processes []*fakeProcess
+	// order has what happened, in order: begin, attribute, start, exit and end.
+	order []string
+	// startError is the error of Start.
+	startError error
+}
+
+func newFakeHost(w *world) *fakeHost { return &fakeHost{world: w} }
+
+func (h *fakeHost) did(what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.order = append(h.order, what)
+}
+
+func (h *fakeHost) Begin(_ context.Context, _ string, author *activityv1.Author) (computer.Watch, error) {
+	h.did("begin " + author.GetActor() + " " + author.GetUserId())
+	return &fakeWatch{h}, nil
+}
+
+type fakeWatch struct{ host *fakeHost }
+
+func (w *fakeWatch) Attribute(int) error       { w.host.did("attribute"); return nil }
+func (w *fakeWatch) End(context.Context) error { w.host.did("end"); return nil }
+
+func (h *fakeHost) Start(_ context.Context, _ string, s computer.Spec) (computer.Process, error) {
+	if err := s.Attribute(1); err != nil {
+		return nil, err
+	}
+	if h.startError != nil {
+		return nil, h.startError
+	}
+	h.did("start")
+	p := &fakeProcess{ended: make(chan struct{}), size: s.Terminal}
+	p.stdout, p.output = io.Pipe()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.processes = append(h.processes, p)
+	return p, nil
+}
+
+func (h *fakeHost) Dial(context.Context, string, int) (net.Conn, error) {
+	return nil, errors.New("no port")
+}
+func (h *fakeHost) Freeze(context.Context, string, bool) error { return nil }
+func (h *fakeHost) Usage(context.Context, string) ([]computer.Usage, error) {
+	return nil, nil
+}
+
+func (h *fakeHost) Stop(context.Context, string) error {
+	h.did("stop")
+	h.mu.Lock()
+	all := slices.Clone(h.processes)
+	h.mu.Unlock()
+	for _, p := range all {
+		p.exit(computer.Exit{Status: 137, Reason: computer.EndedStopped})
+	}
+	return nil
+}
+
+// expectOrder compares what happened with words separated by commas.
+func (h *fakeHost) expectOrder(want string) {
+	h.world.t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if got := strings.Join(h.order, ", "); got != want {
+		h.world.t.Errorf("happened: %s\nwant: %s", got, want)
+	}
+	h.order = nil
+}
+
+type fakeProcess struct {
+	output *io.PipeWriter
+	stdout *io.PipeReader
+	size   *computer.TerminalSize
+	once   sync.Once
+	ended  chan struct{}
+	result computer.Exit
+}
+
+func (p *fakeProcess) exit(e computer.Exit) {
+	p.once.Do(func() {
+		p.result = e
+		_ = p.output.Close()
+		close(p.ended)
+	})
+}
+
+func (p *fakeProcess) Streams() computer.Streams          { return computer.Streams{Stdout: p.stdout} }
+func (p *fakeProcess) Resize(computer.TerminalSize) error { return nil }
+func (p *fakeProcess) Signal(syscall.Signal) error        { return nil }
+func (p *fakeProcess) End(context.Context) error          { p.exit(computer.Exit{Status: 137}); return nil }
+func (p *fakeProcess) Wait(context.Context) (computer.Exit, error) {
+	<-p.ended
+	return p.result, nil
+}
+
+var launch = computer.Launch{
+	WorkspaceID: "ws_1", Principal: &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1"},
+	Kind: computerv1.ProcessKind_PROCESS_KIND_EXEC, Argv: []string{"sh"},
+}
+
+// provisioned returns a world with an active computer.
+func provisioned(t *testing.T) *world {
+	w := newWorld(t)
+	w.ask(&computerv1.RequestComputer{TaskId: "tsk_1"})
+	w.run(1)
+	w.host.order = nil
+	return w
+}
+
+func TestLaunchRecordsTheProcessBeforeAndAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisioned(t)
+		r, err := w.fleet.Launch(t.Context(), launch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.state.GetProcesses()[r.ID].GetProgram() != "sh" {
+			t.Errorf("recorded %v", w.state.GetProcesses())
+		}
+		w.host.expectOrder("begin terminal usr_1, attribute, start")
+		w.host.processes[0].exit(computer.Exit{Status: 3})
+		exit, err := r.Wait(t.Context())
+		if err != nil || exit.Status != 3 {
+			t.Errorf("ended %+v, %v", exit, err)
+		}
+		w.host.expectOrder("end")
+		if len(w.state.GetProcesses()) != 0 {
+			t.Errorf("after the end: %v", w.state.GetProcesses())
+		}
+	})
+}
+
+func TestLaunchThatFailsLeavesNoProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisioned(t)
+		w.host.startError = entity.Errorf(entity.Forbidden, "no isolation")
+		if _, err := w.fleet.Launch(t.Context(), launch); !entity.IsRefusal(err) {
+			t.Errorf("Launch returned %v", err)
+		}
+		synctest.Wait()
+		w.host.expectOrder("begin terminal usr_1, attribute, end")
+		if len(w.state.GetProcesses()) != 0 {
+			t.Errorf("recorded %v", w.state.GetProcesses())
+		}
+	})
+}
+
+func TestLaunchRefusesInvalidArguments(t *testing.T) {
+	w := provisioned(t)
+	for name, change := range map[string]func(*computer.Launch){
+		"no program": func(l *computer.Launch) { l.Argv = nil },
+		"empty name": func(l *computer.Launch) { l.Argv = []string{""} },
+		"NUL":        func(l *computer.Launch) { l.Argv = []string{"a\x00b"} },
+		"too long":   func(l *computer.Launch) { l.Env = []string{"A=" + strings.Repeat("x", 256<<10)} },
+		"too many":   func(l *computer.Launch) { l.Argv = make([]string, 1025); l.Argv[0] = "sh" },
+		"folder":     func(l *computer.Launch) { l.Cwd = "../other" },
+		"no columns": func(l *computer.Launch) { l.Terminal = &computer.TerminalSize{Rows: 1} },
+		"wide":       func(l *computer.Launch) { l.Terminal = &computer.TerminalSize{Rows: 1, Columns: 1001} },
+	} {
+		l := launch
+		change(&l)
+		var refusal *entity.Error
+		if _, err := w.fleet.Launch(t.Context(), l); !errors.As(err, &refusal) || refusal.Code != entity.InvalidRequest {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	w.host.expectOrder("")
+}
+
+// TestEndIsReportedUntilAnswered checks that the end of a process is recorded although the journal fails for a time, and that
+// the start whose outcome is unknown is reported as lost.
+func TestEndIsReportedUntilAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisioned(t)
+		r, err := w.fleet.Launch(t.Context(), launch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failures := 0
+		w.refuse = func(c entity.Command) error {
+			if _, is := c.Message.(*computerv1.ReportProcessEnded); is && failures < 5 {
+				failures++
+				return errors.New("no journal")
+			}
+			return nil
+		}
+		w.host.processes[0].exit(computer.Exit{})
+		if _, err := r.Wait(t.Context()); err != nil || failures != 5 || len(w.state.GetProcesses()) != 0 {
+			t.Errorf("%v after %d failures: %v", err, failures, w.state.GetProcesses())
+		}
+		w.refuse = func(c entity.Command) error {
+			if _, is := c.Message.(*computerv1.StartProcess); is {
+				return errors.New("unknown outcome")
+			}
+			return nil
+		}
+		if _, err := w.fleet.Launch(t.Context(), launch); err == nil {
+			t.Error("Launch succeeded although the outcome is unknown")
+		}
+	})
+}
+
+func TestTasksEndProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisioned(t)
+		r, err := w.fleet.Launch(t.Context(), launch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.ask(&computerv1.Reprovision{TaskId: "tsk_2"})
+		if _, err := w.fleet.Launch(t.Context(), launch); !isUnavailable(err) {
+			t.Errorf("Launch while the computer is replaced: %v", err)
+		}
+		w.run(1)
+		exit, err := r.Wait(t.Context())
+		if err != nil || exit.Reason != computer.EndedStopped || len(w.state.GetProcesses()) != 0 {
+			t.Errorf("ended %+v, %v; recorded %v", exit, err, w.state.GetProcesses())
+		}
+	})
+}
+
+func isUnavailable(err error) bool {
+	refusal, is := errors.AsType[*entity.Error](err)
+	return is && refusal.Code == entity.Unavailable
+}
+
+// TestLostProcessesAreReported checks that the next fleet reports the processes of one that ended.
+func TestLostProcessesAreReported(t *testing.T) {
+	w := provisioned(t)
+	r, err := w.fleet.Launch(t.Context(), launch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.fleet.ReportLost(t.Context(), w); err != nil || w.state.GetProcesses()[r.ID] == nil {
+		t.Errorf("a process that runs was reported as lost: %v", err)
+	}
+	next := computer.New(computer.Options{Driver: w, Host: w.host, Observer: w.host, Archive: w, Asker: w, Put: w.put})
+	if err := next.ReportLost(t.Context(), w); err != nil || len(w.state.GetProcesses()) != 0 {
+		t.Errorf("after a restart: %v, %v", err, w.state.GetProcesses())
+	}
+}
+
+func TestCloseEndsProcesses(t *testing.T) {
+	w := provisioned(t)
+	r, err := w.fleet.Launch(t.Context(), launch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.fleet.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := r.Wait(t.Context()); err != nil || exit.Reason != computer.EndedStopped || len(w.state.GetProcesses()) != 0 {
+		t.Errorf("ended %+v, %v; recorded %v", exit, err, w.state.GetProcesses())
+	}
+	if _, err := w.fleet.Launch(t.Context(), launch); !isUnavailable(err) {
+		t.Errorf("Launch after Close: %v", err)
+	}
+}
+
+func openTerminal(t *testing.T, w *world) (*computer.Terminal, *fakeProcess) {
+	t.Helper()
+	terminal, err := w.fleet.OpenTerminal(t.Context(), launch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return terminal, w.host.processes[len(w.host.processes)-1]
+}
+
+func TestTerminalIsReadFromAnyPosition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisioned(t)
+		terminal, process := openTerminal(t, w)
+		defer terminal.Attach()()
+		const total = 300_000 // more than the scroll-back has
+		var written strings.Builder
+		for i := 0; written.Len() < total; i++ {
+			line := strings.Repeat(string(rune('a'+i%26)), 1+i%700) + "\n"
+			written.WriteString(line)
+			if _, err := process.output.Write([]byte(line)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		process.exit(computer.Exit{})
+		synctest.Wait()
+		_, at, err := terminal.Read(t.Context(), 0, make([]byte, 1))
+		if err != nil || at != uint64(written.Len()-256<<10) {
+			t.Fatalf("the scroll-back begins at %d, %v", at, err)
+		}
+		var read strings.Builder
+		for position := at; ; {
+			b := make([]byte, 777)
+			n, from, err := terminal.Read(t.Context(), position, b)
+			if err == io.EOF {
+				break
+			}
+			if err != nil || from != position {
+				t.Fatalf("read at %d from %d: %v", position, from, err)
+			}
+			read.Write(b[:n])
+			position += uint64(n)
+		}
+		if read.String() != written.String()[at:] {
+			t.Error("the scroll-back differs from the end of the output")
+		}
+		if _, _, err := terminal.Read(t.Context(), uint64(written.Len())+1, make([]byte, 1)); !entity.IsRefusal(err) {
+			t.Errorf("a position after the end: %v", err)
+		}
+	})
+}
+
+func TestTerminalBelongsToItsUser(t *testing.T) {
+	w := provisioned(t)
+	terminal, process := openTerminal(t, w)
+	other := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_2"}
+	if found, err := w.fleet.Terminal("ws_1", launch.Principal, terminal.ID); err != nil || found != terminal {
+		t.Errorf("the user's own terminal: %v", err)
+	}
+	for name, find := range map[string]func() (*computer.Terminal, error){
+		"another user":      func() (*computer.Terminal, error) { return w.fleet.Terminal("ws_1", other, terminal.ID) },
+		"nobody":            func() (*computer.Terminal, error) { return w.fleet.Terminal("ws_1", &wirev1.Principal{}, terminal.ID) },
+		"another workspace": func() (*computer.Terminal, error) { return w.fleet.Terminal("ws_2", launch.Principal, terminal.ID) },
+		"another id":        func() (*computer.Terminal, error) { return w.fleet.Terminal("ws_1", launch.Principal, "prc_x") },
+	} {
+		if _, err := find(); !entity.IsRefusal(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	process.exit(computer.Exit{})
+	if _, err := terminal.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTerminalWithoutClientsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisioned(t)
+		terminal, _ := openTerminal(t, w)
+		detach := terminal.Attach()
+		time.Sleep(time.Hour)
+		select {
+		case <-terminal.Ended():
+			t.Fatal("the terminal has ended although it has a client")
+		default:
+		}
+		detach()
+		began := time.Now()
+		<-terminal.Ended()
+		if after := time.Since(began); after != computer.DefaultDetachedLimit {
+			t.Errorf("ended after %s without a client", after)
+		}
+		synctest.Wait()
+		if _, err := w.fleet.Terminal("ws_1", launch.Principal, terminal.ID); !entity.IsRefusal(err) {
+			t.Errorf("an ended terminal: %v", err)
+		}
+	})
+}

@@ -1,0 +1,195 @@
+package computer
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+const (
+	// scrollBack is the number of last bytes of a terminal's output that can be read again.
+	scrollBack = 256 << 10
+	// DefaultDetachedLimit is the default of Options.DetachedLimit.
+	DefaultDetachedLimit = 10 * time.Minute
+)
+
+// A Terminal is a process with a terminal that outlives the connections of its clients. It keeps the last bytes of its
+// output, so that a client can read what it has missed. All methods may be called concurrently.
+type Terminal struct {
+	*Running
+	// userID is the person who has opened it.
+	userID        string
+	detachedLimit time.Duration
+	log           *slog.Logger
+
+	mu sync.Mutex
+	// last has the last bytes of the output; the byte at position p is last[p%scrollBack]. It grows up to scrollBack.
+	last []byte
+	// position is the number of bytes of the whole output.
+	position uint64
+	isEOF    bool
+	// changed is closed and replaced when the output grows or ends.
+	changed chan struct{}
+	clients int
+	// expiry ends the terminal; nil while there are clients.
+	expiry *time.Timer
+}
+
+// OpenTerminal starts a process with a terminal. Errors: those of Launch.
+func (f *Fleet) OpenTerminal(ctx context.Context, l Launch) (*Terminal, error) {
+	l.Kind = computerv1.ProcessKind_PROCESS_KIND_TERMINAL
+	if l.Terminal == nil {
+		l.Terminal = &TerminalSize{Columns: 80, Rows: 24}
+	}
+	running, err := f.Launch(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	t := &Terminal{
+		Running: running, userID: l.Principal.GetUserId(), changed: make(chan struct{}),
+		detachedLimit: cmp.Or(f.o.DetachedLimit, DefaultDetachedLimit), log: f.o.Log,
+	}
+	f.terminals.Store(t.ID, t)
+	t.mu.Lock()
+	t.expire()
+	t.mu.Unlock()
+	go func() {
+		t.follow(t.Streams().Stdout)
+		<-t.Ended()
+		f.terminals.Delete(t.ID)
+		t.Attach() // stops the timer for good
+	}()
+	return t, nil
+}
+
+var errNoTerminal = entity.Errorf(entity.NotFound, "there is no such terminal; it may have ended")
+
+// Terminal returns an open terminal of a workspace that the same person has opened. Errors: not_found.
+func (f *Fleet) Terminal(workspaceID string, p *wirev1.Principal, id string) (*Terminal, error) {
+	found, ok := f.terminals.Load(id)
+	if !ok {
+		return nil, errNoTerminal
+	}
+	t := found.(*Terminal)
+	if t.WorkspaceID != workspaceID || t.userID == "" || t.userID != p.GetUserId() {
+		return nil, errNoTerminal
+	}
+	return t, nil
+}
+
+// Read copies output that begins at a position, and blocks until there is some. It returns the number of bytes and the
+// position of the first one, which is later than the given one if the scroll-back no longer has that byte. Errors: io.EOF
+// after the last byte, invalid_request for a position after the end of the output, and that of ctx.
+func (t *Terminal) Read(ctx context.Context, position uint64, b []byte) (n int, at uint64, err error) {
+	for {
+		t.mu.Lock()
+		if position > t.position {
+			t.mu.Unlock()
+			return 0, 0, entity.Errorf(entity.InvalidRequest, "position is after the end of the terminal's output")
+		}
+		at = max(position, t.position-uint64(len(t.last)))
+		n = t.copyFrom(at, b)
+		isEOF, changed := t.isEOF, t.changed
+		t.mu.Unlock()
+		switch {
+		case n > 0:
+			return n, at, nil
+		case isEOF:
+			return 0, at, io.EOF
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return 0, at, ctx.Err()
+		}
+	}
+}
+
+// copyFrom copies output from a position that is in last. The caller holds mu.
+func (t *Terminal) copyFrom(at uint64, b []byte) int {
+	b = b[:min(uint64(len(b)), t.position-at)]
+	n := 0
+	for n < len(b) {
+		from := (at + uint64(n)) % scrollBack
+		n += copy(b[n:], t.last[from:])
+	}
+	return n
+}
+
+// Write sends input to the process.
+func (t *Terminal) Write(b []byte) (int, error) { return t.Streams().Stdin.Write(b) }
+
+// follow reads the output until it ends.
+func (t *Terminal) follow(output io.Reader) {
+	b := make([]byte, 32<<10)
+	for {
+		n, err := output.Read(b)
+		t.mu.Lock()
+		t.append(b[:n])
+		t.isEOF = err != nil
+		close(t.changed)
+		t.changed = make(chan struct{})
+		t.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// append adds output. The caller holds mu.
+func (t *Terminal) append(b []byte) {
+	for len(b) > 0 {
+		var n int
+		if len(t.last) < scrollBack {
+			n = min(len(b), scrollBack-len(t.last))
+			t.last = append(t.last, b[:n]...)
+		} else {
+			n = copy(t.last[t.position%scrollBack:], b)
+		}
+		t.position += uint64(n)
+		b = b[n:]
+	}
+}
+
+// Attach marks a client as connected until detach is called. A terminal without clients ends after Options.DetachedLimit.
+func (t *Terminal) Attach() (detach func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.clients++
+	if t.expiry != nil {
+		t.expiry.Stop()
+		t.expiry = nil
+	}
+	return sync.OnceFunc(func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.clients--; t.clients == 0 {
+			t.expire()
+		}
+	})
+}
+
+// expire begins the time after which a terminal without clients ends. The caller holds mu.
+func (t *Terminal) expire() {
+	t.expiry = time.AfterFunc(t.detachedLimit, func() {
+		t.mu.Lock()
+		isUsed := t.clients > 0
+		t.mu.Unlock()
+		if isUsed {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		if err := t.End(ctx); err != nil {
+			t.log.Error("cannot end a terminal without clients", slog.String("workspace", t.WorkspaceID),
+				slog.String("process", t.ID), slog.Any("error", err))
+		}
+	})
+}
