@@ -78,8 +78,13 @@ func explain(err error) error {
 
 func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Options, error) {
 	settings, err := c.httpOptions(log, reserved)
+	if err != nil {
+		return node.Options{}, err
+	}
+	computers, err := c.computerSettings.options()
 	return node.Options{
-		Dir: c.Data, Log: log, GeneratedTrees: c.GeneratedTrees, IdleAfter: c.IdleAfter, BackupURL: c.BackupURL,
+		Computers: computers,
+		Dir:       c.Data, Log: log, GeneratedTrees: c.GeneratedTrees, IdleAfter: c.IdleAfter, BackupURL: c.BackupURL,
 		ReactionAttempts: c.ReactionAttempts,
 		Journal:          persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace)},
 		HTTP:             settings,

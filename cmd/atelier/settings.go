@@ -58,6 +58,8 @@ type serveCommand struct {
 	BackupURL string `name:"backup-url" group:"Drive" placeholder:"URL" help:"Bucket that keeps backups: s3://BUCKET?region=REGION, or file:///DIR. None: a folder of the data directory."`
 
 	GeneratedTrees []string `group:"Drive" default:"node_modules,.git,target,dist,build,.venv,__pycache__,.cache" help:"Names of folders whose content is generated: operations below them are recorded in summaries."`
+
+	computerSettings
 }
 
 // Validate is called by the parser when every setting has its value.
@@ -68,6 +70,7 @@ func (c *serveCommand) Validate() error {
 		c.smtpSettings.check(),
 		c.oidcSettings.check(),
 		c.checkBackup(),
+		c.computerSettings.check(),
 		between("drain-deadline", c.DrainDeadline, time.Second, time.Hour),
 		between("request-time", c.RequestTime, time.Second, time.Hour),
 		between("stall-time", c.StallTime, time.Second, time.Hour),

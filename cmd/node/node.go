@@ -52,6 +52,8 @@ type Options struct {
 	ReactionAttempts int
 	// BackupURL is the bucket of backups, an address of package bucket; empty: a folder of Dir.
 	BackupURL string
+	// Computers has the settings of computers that run processes.
+	Computers ComputerOptions
 	// SampleEvery is the pause between samples of computers; 0: 15 s.
 	SampleEvery time.Duration
 	// PendingLimit limits the time for which a request waits for the tasks that it opened: the provisioning of the computer of

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/atelier-run/atelier/cmd/node"
+)
+
+// computerSettings are the settings of the computers that run code for workspaces.
+type computerSettings struct {
+	DriveQuota size `group:"Drive" default:"0" help:"Bytes that a drive may hold. 0: no limit but the disk's."`
+	DriveFiles int  `group:"Drive" default:"0" help:"Files and folders that a drive may hold. 0: no limit but the disk's."`
+
+	ComputerDriver        string        `group:"Computers" default:"local" enum:"local,docker" help:"Where processes of workspaces run: ${enum}. local isolates them with the kernel's namespaces, docker in containers of a Docker or Podman engine."`
+	ComputerIsolation     string        `group:"Computers" default:"required" enum:"required,none" help:"required: run code only if this machine can isolate it. none: if it cannot, run code as the user of this process, which can then read and change everything that this user can. For trusted members alone."`
+	ComputerImage         string        `group:"Computers" placeholder:"IMAGE" help:"Image of the containers of the docker driver."`
+	ComputerEngine        string        `group:"Computers" placeholder:"URL" help:"Address of the engine of the docker driver, such as unix:///run/podman/podman.sock. None: DOCKER_HOST, or Docker's default socket."`
+	ComputerMemory        size          `group:"Computers" default:"2GiB" help:"Memory that the processes of one computer may use together."`
+	ComputerProcessors    float64       `group:"Computers" default:"2" help:"Processors that the processes of one computer may use together."`
+	ComputerProcesses     int           `group:"Computers" default:"1024" help:"Processes and threads that may run in one computer."`
+	ComputerIdle          time.Duration `group:"Computers" default:"5m" help:"A computer without a process stops after this long."`
+	ComputerNetwork       string        `group:"Computers" default:"off" placeholder:"off|on|URL" help:"Outgoing network of computers. on: public addresses only. The URL of an HTTP proxy: through that proxy only."`
+	ComputerNetworkAllow  []string      `group:"Computers" placeholder:"NETWORK" help:"Networks that computers may reach in addition to public addresses, as 10.1.0.0/16."`
+	TerminalDetachedLimit time.Duration `group:"Computers" default:"10m" help:"A terminal whose client has gone ends after this long, unless a client resumes it."`
+}
+
+func (s *computerSettings) check() error {
+	return errors.Join(
+		between("computer-memory", s.ComputerMemory, 16<<20, 1<<50),
+		s.checkProcessors(),
+		between("computer-processes", s.ComputerProcesses, 8, 1_000_000),
+		between("computer-idle", s.ComputerIdle, time.Second, 24*time.Hour),
+		between("terminal-detached-limit", s.TerminalDetachedLimit, time.Second, 24*time.Hour),
+		between("drive-files", s.DriveFiles, 0, 1_000_000_000),
+		s.checkNetwork(),
+		s.checkDriver(),
+	)
+}
+
+func (s *computerSettings) checkProcessors() error {
+	if s.ComputerProcessors < 0.05 || s.ComputerProcessors > 1024 {
+		return fmt.Errorf("computer-processors: %v is not between 0.05 and 1024", s.ComputerProcessors)
+	}
+	return nil
+}
+
+func (s *computerSettings) checkDriver() error {
+	if s.ComputerDriver == "docker" && s.ComputerImage == "" {
+		return errors.New("computer-image: it is required with the docker driver")
+	}
+	if s.ComputerDriver != "docker" && (s.ComputerImage != "" || s.ComputerEngine != "") {
+		return errors.New("computer-image, computer-engine: they are settings of the docker driver; set computer-driver to docker")
+	}
+	return nil
+}
+
+func (s *computerSettings) checkNetwork() error {
+	if s.ComputerNetwork != "off" && s.ComputerNetwork != "on" {
+		proxy, err := url.Parse(s.ComputerNetwork)
+		if err != nil || proxy.Scheme != "http" || proxy.Host == "" {
+			return fmt.Errorf("computer-network: %q is neither off, on nor the URL of an HTTP proxy such as http://proxy.example:3128", s.ComputerNetwork)
+		}
+	}
+	_, err := s.allowed()
+	return err
+}
+
+func (s *computerSettings) allowed() ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for _, text := range s.ComputerNetworkAllow {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("computer-network-allow: %q is not a network such as 10.1.0.0/16", text)
+		}
+		all = append(all, network.Masked())
+	}
+	return all, nil
+}
+
+// options returns the settings for the node.
+func (s *computerSettings) options() (node.ComputerOptions, error) {
+	allowed, err := s.allowed()
+	return node.ComputerOptions{
+		Driver: s.ComputerDriver, AllowUnisolated: s.ComputerIsolation == "none", Image: s.ComputerImage, Engine: s.ComputerEngine,
+		MemoryBytes: int64(s.ComputerMemory), Processors: s.ComputerProcessors, Processes: s.ComputerProcesses,
+		IdleAfter: s.ComputerIdle, Network: s.ComputerNetwork, NetworkAllow: allowed,
+		DetachedLimit: s.TerminalDetachedLimit, DriveBytes: int64(s.DriveQuota), DriveFiles: s.DriveFiles,
+	}, err
+}
