@@ -2,6 +2,7 @@ package apitest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,10 +33,13 @@ func openPTY() (master, slave *os.File, err error) {
 	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, nil, err
 	}
-	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
-	}
+	var number int
+	err = control(master, func(fd int) (err error) {
+		if number, err = unix.IoctlGetInt(fd, unix.TIOCGPTN); err != nil {
+			return err
+		}
+		return unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	})
 	if err == nil {
 		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	}
@@ -43,6 +47,18 @@ func openPTY() (master, slave *os.File, err error) {
 		_ = master.Close()
 	}
 	return master, slave, err
+}
+
+// control runs a system call with the descriptor of a file. File.Fd would make the file block, so that closing it ends no
+// write.
+func control(f *os.File, call func(fd int) error) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = call(int(fd)) })
+	return errors.Join(err, failed)
 }
 
 // record reads the output until the terminal ends.
@@ -58,6 +74,7 @@ func (t *terminal) record() {
 		t.notify()
 		t.mu.Unlock()
 		if err != nil { // EIO when no process has the terminal open
+			_ = t.master.Close() // ends writes
 			return
 		}
 	}
@@ -95,7 +112,9 @@ func (t *terminal) Read(ctx context.Context, position uint64, b []byte) (int, ui
 func (t *terminal) Write(b []byte) (int, error) { return t.master.Write(b) }
 
 func (t *terminal) Resize(columns, rows uint16) error {
-	return unix.IoctlSetWinsize(int(t.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows})
+	return control(t.master, func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows})
+	})
 }
 
 func (t *terminal) Attach() (detach func()) {
