@@ -9,8 +9,8 @@
 // Each package has its rows of one table of routes: method, path, scope, whether the operation is idempotent, summary and
 // handler. The OpenAPI document (api/openapi.yaml) describes the same to clients, and a test compares the two.
 //
-// Flows that cross packages are described where they start: authorization, streams and uploads in server, creating and
-// renaming a workspace and invitations in api, signing in in browser, OAuth in oauth.
+// Flows that cross packages are described where they start: authorization, streams, uploads, processes and terminals in
+// server, creating and renaming a workspace and invitations in api, signing in in browser, OAuth in oauth.
 package http
 
 import (
@@ -30,6 +30,8 @@ type Options struct {
 	server.Options
 	Streams api.Streams
 	Drive   api.Drive
+	// Computers runs processes in the computers of workspaces; nil: the server refuses to run any.
+	Computers api.Computers
 	// Mail sends links by mail; nil: links are returned to the requester, who hands them over.
 	Mail api.Mail
 	// OIDC is the provider that people can sign in with instead of a password; nil: none.
@@ -64,7 +66,9 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	operations := api.Routes(api.Options{Streams: o.Streams, Drive: o.Drive, Links: links, Workspaces: o.Limits.Workspaces})
+	operations := api.Routes(api.Options{
+		Streams: o.Streams, Drive: o.Drive, Links: links, Computers: o.Computers, Workspaces: o.Limits.Workspaces,
+	})
 	authorization := oauth.New(oauth.Options{
 		Asker: o.Asker, URL: o.PublicURL, Now: o.Clock, Scopes: server.RequiredCapabilities(operations), NewID: o.NewID,
 		Mint: server.NewKey, Split: server.SplitToken, Ended: core.EndCredential,
@@ -81,7 +85,8 @@ func New(o Options) (*Server, error) {
 	return &Server{core, links, pages}, nil
 }
 
-// Shutdown ends open streams at once, refuses new ones, and waits for all other requests and for password resets in flight.
+// Shutdown ends open streams and terminals at once, refuses new ones, and waits for all other requests and for password resets
+// in flight.
 // When ctx ends it cancels them and returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	return errors.Join(s.Server.Shutdown(ctx), s.pages.Drain(ctx))

@@ -23,6 +23,11 @@ var requests = map[string]func(*scene) exampleRequest{
 			body:   fmt.Sprintf(`{"slug":"moved%d","publicUrlBreakAcknowledged":true}`, sc.stage.ids.Add(1)),
 		}
 	},
+	"POST /v1/ws/{workspaceSlug}/computer/exec": inSpace("/computer/exec", `{"argv":["true"]}`),
+	// The recorder of this test is no connection: callers with access get this refusal.
+	"GET /v1/ws/{workspaceSlug}/computer/terminal": func(sc *scene) exampleRequest {
+		return exampleRequest{target: sc.space("/computer/terminal"), refusal: "this operation is a WebSocket"}
+	},
 	"POST /v1/ws/{workspaceSlug}/reprovision":     inSpace("/reprovision", ""),
 	"PUT /v1/ws/{workspaceSlug}/admin/suspension": inSpace("/admin/suspension", `{"suspended":true}`),
 	"GET /v1/ws/{workspaceSlug}/admin/suspension": inSpace("/admin/suspension", ""),

@@ -19,7 +19,7 @@ import (
 )
 
 var document = sync.OnceValues(func() (*openapi3.T, error) {
-	for _, media := range []string{"text/event-stream", "text/html", "application/xml"} {
+	for _, media := range []string{"text/event-stream", "text/html", "application/xml", "application/x-ndjson"} {
 		openapi3filter.RegisterBodyDecoder(media, func(body io.Reader, _ nethttp.Header, _ *openapi3.SchemaRef, _ openapi3filter.EncodingFn) (any, error) {
 			text, err := io.ReadAll(body)
 			return string(text), err

@@ -24,6 +24,7 @@ import (
 
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/api/apitest"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
 )
@@ -81,6 +82,8 @@ type stage struct {
 	meaning map[string]string
 	counts  map[string]int
 	streams map[string]*follower
+	// computers runs the processes of workspaces on this machine.
+	computers *apitest.Computers
 	// workspaces is the limit on workspaces for each person from the next start on; 0: the default.
 	workspaces int
 	// members is the number of actor systems in the node; with more than one, partitions move between them until settled is
@@ -93,7 +96,7 @@ func newStage(t *testing.T) *stage { return newStageOf(t, 1) }
 
 func newStageOf(t *testing.T, members int) *stage {
 	s := &stage{
-		members: members, settled: func() {},
+		members: members, settled: func() {}, computers: apitest.NewComputers(t),
 		T: t, disk: vfs.NewCrashableMem(), dir: t.TempDir(), clock: newClock(), keys: map[string]string{},
 		labels: map[string]string{}, meaning: map[string]string{}, counts: map[string]int{}, streams: map[string]*follower{},
 	}
@@ -124,7 +127,7 @@ func (s *stage) start() {
 	s.node, err = node.Start(s.Context(), node.Options{
 		Dir: s.dir, Clock: s.clock.Now, Wire: true, Members: s.members, SampleEvery: time.Hour, PendingLimit: longest,
 		Journal: persistence.Options{FS: errorfs.Wrap(s.disk, errorfs.InjectorFunc(s.operated)), CacheBytes: 4 << 20, Partitions: 4},
-		HTTP:    http.Options{Options: server.Options{NewID: s.newID, Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}}},
+		HTTP:    http.Options{Computers: s.computers, Options: server.Options{NewID: s.newID, Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}}},
 	})
 	if err != nil {
 		s.Fatal(err)

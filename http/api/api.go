@@ -78,6 +78,8 @@ type Options struct {
 	Streams Streams
 	Drive   Drive
 	Links   *Links
+	// Computers runs processes; nil: the server runs none, and refuses to.
+	Computers Computers
 	// Workspaces is the number of workspaces that a person may have created and not deleted; negative: no limit.
 	Workspaces int
 }
@@ -91,6 +93,7 @@ func Routes(o Options) []server.Route {
 		workspaces{o.Workspaces}.routes(),
 		settings{}.routes(),
 		computers{o.Drive}.routes(),
+		processes{o.Computers}.routes(),
 		anchors{o.Drive}.routes(),
 		auditLog{}.routes(),
 		members{}.routes(),

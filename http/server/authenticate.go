@@ -229,12 +229,16 @@ func (a *authenticator) fetchGrant(ctx context.Context, id string) (*Credential,
 	return c, nil
 }
 
-// revalidate looks up a credential again, without the cache. Errors: unauthorized if it is no longer valid.
+// revalidate looks up a credential again, without the cache. A grant is valid as long as it has an access token, which may be a
+// later one than c has. Errors: unauthorized if the credential is no longer valid.
 func (a *authenticator) revalidate(ctx context.Context, c *Credential) error {
-	if c.expired(a.now()) {
+	if c.Principal.GetKind() != wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH && c.expired(a.now()) {
 		return ErrUnauthorized
 	}
-	_, err := a.fetch(ctx, c.Principal.GetCredentialId(), c)
+	found, err := a.fetch(ctx, c.Principal.GetCredentialId(), c)
+	if err == nil && found.expired(a.now()) {
+		return ErrUnauthorized
+	}
 	return unauthorizedIfUnknown(err)
 }
 

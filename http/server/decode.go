@@ -86,6 +86,9 @@ var strict = json.JoinOptions(
 	})),
 )
 
+// DecodeMessage decodes an object that is not the body of a request, as strictly as Body. Errors: invalid_request.
+func DecodeMessage(text []byte, in any) error { return decodeJSON(text, in) }
+
 // decodeJSON decodes an object strictly; its errors name the field. Errors: invalid_request.
 func decodeJSON(text []byte, in any) error {
 	err := json.Unmarshal(text, in, strict)

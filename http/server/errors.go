@@ -78,6 +78,12 @@ func publicError(err error, requestID string) *entity.Error {
 	return refused
 }
 
+// PublicError returns the part of an error that the client may see, for responses that have begun already.
+func (c *Call) PublicError(err error) *entity.Error {
+	c.Response.Err = err
+	return publicError(err, c.Response.ID)
+}
+
 type errorBody struct {
 	Error   entity.Code `json:"error"`
 	Message string      `json:"message,omitzero"`

@@ -57,7 +57,8 @@ func (s *Server) admitConnection(ctx context.Context, c net.Conn) context.Contex
 	return context.WithValue(ctx, connectionKey{}, of)
 }
 
-// countConnection counts open connections, and starts the accounting of the next head when a connection becomes idle.
+// countConnection counts open connections, and starts the accounting of the next head when a connection becomes idle. A
+// connection that leaves net/http is counted until its request ends; see endRequest.
 func (s *Server) countConnection(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -66,7 +67,7 @@ func (s *Server) countConnection(c net.Conn, state http.ConnState) {
 		if heads, ok := c.(*headConn); ok {
 			heads.beginHead()
 		}
-	case http.StateClosed, http.StateHijacked:
+	case http.StateClosed:
 		s.connections.Add(-1)
 	}
 }

@@ -51,6 +51,9 @@ type Limits struct {
 	Streams int
 	// CredentialStreams is the number of open streams with one credential beyond which more are answered 429.
 	CredentialStreams int
+	// CredentialTerminals is the number of terminals that were opened with one credential and have not ended, beyond which
+	// opening one is answered 429.
+	CredentialTerminals int
 	// Rate is the number of requests a second with one credential, of which Burst can be saved up, beyond which more are
 	// answered 429. Negative: no limit.
 	Rate, Burst int
@@ -113,6 +116,7 @@ func (l *Limits) setDefaults() {
 	setDefault(&l.Requests, 4096)
 	setDefault(&l.Streams, 10_000)
 	setDefault(&l.CredentialStreams, 5000)
+	setDefault(&l.CredentialTerminals, 64)
 	setDefault(&l.Rate, 5000)
 	setDefault(&l.Burst, 2*max(l.Rate, 0))
 	setDefault(&l.AddressRate, 50)

@@ -34,6 +34,9 @@ type Response struct {
 	variables map[string]string
 	// pace, if it is set, is called before each write and extends the write deadline; its error ends the response.
 	pace func() error
+	// mayHijack allows Hijack, which sets hijacked.
+	mayHijack bool
+	hijacked  net.Conn
 }
 
 // Unwrap lets http.ResponseController reach the connection.
@@ -164,9 +167,17 @@ func (w *Response) Flush() {
 	}
 }
 
-// Hijack always fails: a connection that leaves the server would escape its limits.
+// Hijack implements http.Hijacker for AcceptWebSocket only, which keeps the connection within the limits of the server. It
+// fails for all others.
 func (w *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return nil, nil, http.ErrNotSupported
+	if !w.mayHijack {
+		return nil, nil, http.ErrNotSupported
+	}
+	c, buffers, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil {
+		w.hijacked, w.status = c, http.StatusSwitchingProtocols
+	}
+	return c, buffers, err
 }
 
 // ExtendWrites extends the write deadline as long as the client reads, for responses that may be long.

@@ -23,6 +23,8 @@ type Route struct {
 	Timing     Timing
 	// ChangesSuspended operations may change a suspended workspace; all others that change one are refused then.
 	ChangesSuspended bool
+	// Changes marks an operation that changes the workspace although its method is one that usually only reads.
+	Changes bool
 	// Refuse answers with an error; nil: as JSON.
 	Refuse func(w *Response, refused *entity.Error)
 }
@@ -45,6 +47,7 @@ const (
 	ScopeReadFiles     Scope = capabilityPrefix + "files:read"
 	ScopeWriteFiles    Scope = capabilityPrefix + "files:write"
 	ScopeManageMembers Scope = capabilityPrefix + "members"
+	ScopeRunServices   Scope = capabilityPrefix + "services"
 	ScopeListMembers   Scope = capabilityPrefix + "sessions or " + capabilityPrefix + "files:read"
 	ScopeBindAnchors   Scope = capabilityPrefix + "apps or " + capabilityPrefix + "publish or " + capabilityPrefix + "share"
 
@@ -84,7 +87,8 @@ const (
 	Brief Timing = iota
 	// Transfer operations last as long as bytes move.
 	Transfer
-	// Streaming operations last Options.StreamSegment, and count against Limits.Streams.
+	// Streaming operations last until their client, their access or their purpose ends, and count against Limits.Streams;
+	// those of StreamTo last Options.StreamSegment.
 	Streaming
 )
 
@@ -106,7 +110,7 @@ type operation struct {
 func (s *Server) newOperation(r Route) *operation {
 	op := &operation{Route: r, meter: s.metrics.meter(r)}
 	op.need, op.inWorkspace = r.Scope.need()
-	op.need.Changes = !slices.Contains(readingMethods, r.Method) && !r.ChangesSuspended
+	op.need.Changes = (r.Changes || !slices.Contains(readingMethods, r.Method)) && !r.ChangesSuspended
 	return op
 }
 

@@ -10,8 +10,9 @@
 //	call.go          Answer: decodes the input: 400, 413, 415; sends the command; encodes the reply
 //
 // The packages beside this one provide the routes and their handlers, one type for each resource. A handler is a function
-// from an input to an output, which Answer adapts. Two kinds of operations last longer and have functions of their own:
-// StreamTo for streams of server-sent events, and TransferTo for requests on a drive, which may have bodies of any size.
+// from an input to an output, which Answer adapts. Operations that last longer have functions of their own: StreamTo for
+// streams of server-sent events, TransferTo for requests on a drive, which may have bodies of any size, and RunLong for the
+// output of a process and for terminals.
 //
 // # Authorization
 //
@@ -25,8 +26,8 @@
 //     caller has what Route.Scope requires.
 //  4. If the input is invalid, no command is sent. Answer passes the error through Call.Withhold, which authorizes the
 //     caller first: callers without access get the refusal of access and learn nothing from validation.
-//  5. Streams and transfers outlast the first check. The watcher (watch.go) revalidates their access twice a second and
-//     ends them. Right before a change of a drive is decided, Call.Reauthenticate verifies the credential once more, and the
+//  5. Streams, transfers, processes and terminals outlast the first check. The watcher (watch.go) revalidates their access
+//     twice a second and ends them. Right before a change of a drive is decided, Call.Reauthenticate verifies the credential once more, and the
 //     rules of the workspace authorize the command; Call.Authorize does so for changes that no command decides.
 //
 // A workspace answers not_found to callers who are not members, and forbidden to members who lack the capability. Entities
@@ -63,6 +64,31 @@
 //  5. If the access ends before that, watcher.check cancels the context with the refusal as its cause, and traffic.cutOff
 //     ends the body. ServeDrive returns the refusal, and the caller gets it as the response.
 //  6. Once the body has been read, traffic.endBody removes the read deadline: the drive may take its own time.
+//
+// # Processes and terminals
+//
+// A process passes these steps (api/processes.go):
+//
+//  1. api.processes.exec validates the input and authorizes the caller. Call.RunLong admits the request like a stream, and
+//     registers it with the watcher.
+//  2. api.Computers.Exec starts the process. Until then errors are ordinary responses.
+//  3. Call.OpenLines sends the head. The output is written as it arrives; while the client does not read, nothing reads
+//     the output, and the process waits.
+//  4. The process ends by itself, or is ended because its time is over, the client has gone or stalls, or the context of
+//     RunLong ends with an *entity.Error as its cause: the access is lost, or the server shuts down.
+//  5. api.Process.Wait returns when everything that the process changed is recorded. The last line follows.
+//
+// A terminal outlives its connections (api/terminals.go):
+//
+//  1. api.processes.terminal validates, authorizes and admits like step 1 above. CheckWebSocket refuses other requests, and
+//     pages of other sites.
+//  2. A new terminal is opened in OpenLasting, which counts it against Limits.CredentialTerminals and registers it with the
+//     watcher for as long as it lives: it ends with the credential that opened it, also while no client is connected. An
+//     open one is found by its id.
+//  3. Call.AcceptWebSocket takes the connection over. The terminal's output is copied to it from a position in the
+//     scroll-back, and its messages to the terminal.
+//  4. The connection ends with the terminal, with its own access, with a message that is not valid, or when the peer
+//     answers no ping. The terminal is then detached, until a client attaches to it or it ends.
 package server
 
 import (
@@ -328,6 +354,9 @@ func (s *Server) endRequest(w *Response, r *http.Request) {
 	if w.status == 0 && p == nil {
 		w.status = http.StatusOK // the status that net/http sends for a handler that wrote nothing
 	}
+	if w.hijacked != nil && connectionOf(r.Context()) != nil {
+		s.connections.Add(-1) // net/http has not reported its end; see countConnection
+	}
 	s.recordRequest(w, r)
 	if p != nil {
 		panic(p)
@@ -361,8 +390,8 @@ func untilClosed(err error) error {
 	return err
 }
 
-// Shutdown ends open streams at once, refuses new ones, and waits for all other requests. When ctx ends it closes the
-// connections of the requests that are still in flight and returns the context's error.
+// Shutdown ends open streams and terminals at once, refuses new ones, and waits for all other requests. When ctx ends it closes
+// the connections of the requests that are still in flight and returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.watcher.close()
 	var failed error
@@ -372,6 +401,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			failed = errors.Join(failed, err)
 		}
 	}
+	failed = errors.Join(failed, s.watcher.wait(ctx))
 	s.Flush()
 	return failed
 }

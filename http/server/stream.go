@@ -37,7 +37,7 @@ func (c *Call) StreamTo(subscribe func(ctx context.Context, client StreamClient)
 	s := c.server
 	ctx, end := context.WithCancelCause(c.Context)
 	defer end(nil)
-	remove, err := s.watcher.addStream(c.Caller, end)
+	remove, err := s.watcher.addStream(c.Caller, access{}, end)
 	if err != nil {
 		return c.Withhold(err)
 	}

@@ -14,12 +14,12 @@ import (
 // sweepEvery is the time between two checks of long requests, and bounds each check.
 const sweepEvery = 500 * time.Millisecond
 
-// errShuttingDown is the cause with which streams end when the server shuts down.
-var errShuttingDown = errors.New("the server is shutting down")
+// errShuttingDown is the cause with which streams and terminals end when the server shuts down.
+var errShuttingDown = &entity.Error{Code: entity.Unavailable, Message: "the server is shutting down", RetryAfter: time.Second}
 
-// watcher ends streams and transfers within a second after their access is lost. While there are any, it revalidates each of
-// their credentials every sweepEvery, without the cache, and asks the workspaces of transfers for the access again. The
-// workspace of a stream ends the stream by itself.
+// watcher ends long requests, and what outlives its request, within a second after their access is lost. While there are any,
+// it revalidates each of their credentials every sweepEvery, without the cache, and asks their workspaces for the access
+// again. A stream of events is ended by its workspace itself.
 type watcher struct {
 	authenticator *authenticator
 	limits        Limits
@@ -30,28 +30,42 @@ type watcher struct {
 	// streams is the number of open streams.
 	streams  int
 	sweeping bool
-	// drained is closed when the server shuts down; no stream is admitted after it.
+	// drained is closed when the server shuts down; no stream and no terminal is admitted after it.
 	drained chan struct{}
+	// open counts the streams and terminals. It grows only before drained is closed.
+	open sync.WaitGroup
 }
 
-// watchedCredential has the streams and transfers with one credential.
+// watchedCredential has what is watched of one credential.
 type watchedCredential struct {
 	credential *Credential
 	requests   map[*watchedRequest]struct{}
-	// streams is the number of open streams.
-	streams int
+	// streams and terminals are the numbers of open ones.
+	streams, terminals int
 	// isChecking reports that a check of the credential is in flight.
 	isChecking bool
 }
 
-// watchedRequest is a stream or a transfer; end ends it.
+// watchedRequest is a long request, or a terminal, which outlives the request that opened it; end ends it.
 type watchedRequest struct {
-	end      context.CancelCauseFunc
-	isStream bool
-	access   access
+	end    context.CancelCauseFunc
+	kind   watchedKind
+	access access
 }
 
-// access is the access that a transfer needs besides its credential; the zero value for a stream.
+// watchedKind says which limits count a watchedRequest.
+type watchedKind int
+
+const (
+	// watchedTransfer has no limit here. It continues during a shutdown, which waits for it.
+	watchedTransfer watchedKind = iota
+	// watchedStream counts against Limits.Streams and Limits.CredentialStreams. It ends at a shutdown.
+	watchedStream
+	// watchedTerminal counts against Limits.CredentialTerminals. It ends at a shutdown.
+	watchedTerminal
+)
+
+// access is the access that is needed in a workspace besides the credential; the zero value for streams of events.
 type access struct {
 	operation   *operation
 	workspaceID string
@@ -63,14 +77,15 @@ func newWatcher(a *authenticator, limits Limits, gauge prometheus.Gauge) *watche
 	}
 }
 
-// addStream admits a stream. The caller calls remove when the stream is over. Errors: unavailable, rate_limited.
-func (w *watcher) addStream(c *Credential, end context.CancelCauseFunc) (remove func(), err error) {
+// addStream admits a stream; access is the zero value if its workspace ends it. The caller calls remove when the stream is
+// over. Errors: unavailable, rate_limited.
+func (w *watcher) addStream(c *Credential, a access, end context.CancelCauseFunc) (remove func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.credentials[c.Principal.GetCredentialId()]
 	switch {
 	case w.isClosed():
-		return nil, &entity.Error{Code: entity.Unavailable, Message: errShuttingDown.Error(), RetryAfter: time.Second}
+		return nil, errShuttingDown
 	case w.streams >= w.limits.Streams:
 		return nil, &entity.Error{Code: entity.Unavailable, Message: "too many open streams", RetryAfter: 5 * time.Second}
 	case of != nil && of.streams >= w.limits.CredentialStreams:
@@ -78,15 +93,35 @@ func (w *watcher) addStream(c *Credential, end context.CancelCauseFunc) (remove 
 			Code: entity.RateLimited, Message: "too many open streams with this credential", RetryAfter: 5 * time.Second,
 		}
 	}
-	return w.add(c, &watchedRequest{end: end, isStream: true}), nil
+	return w.add(c, &watchedRequest{end: end, kind: watchedStream, access: a}), nil
+}
+
+// addTerminal admits a terminal that the caller opens. The caller calls remove when the terminal has ended. Errors:
+// unavailable, rate_limited.
+func (w *watcher) addTerminal(c *Call, end context.CancelCauseFunc) (remove func(), err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	of := w.credentials[c.Caller.Principal.GetCredentialId()]
+	switch {
+	case w.isClosed():
+		return nil, errShuttingDown
+	case of != nil && of.terminals >= w.limits.CredentialTerminals:
+		return nil, &entity.Error{
+			Code: entity.RateLimited, Message: "too many open terminals with this credential", RetryAfter: 5 * time.Second,
+		}
+	}
+	return w.add(c.Caller, &watchedRequest{end: end, kind: watchedTerminal, access: c.access()}), nil
 }
 
 // addTransfer watches a transfer; end gets the refusal, an *entity.Error. The caller calls remove when the transfer is over.
 func (w *watcher) addTransfer(c *Call, end context.CancelCauseFunc) (remove func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.add(c.Caller, &watchedRequest{end: end, access: access{c.operation, c.Workspace.ID}})
+	return w.add(c.Caller, &watchedRequest{end: end, kind: watchedTransfer, access: c.access()})
 }
+
+// access returns the access that the operation requires in the workspace of the path.
+func (c *Call) access() access { return access{c.operation, c.Workspace.ID} }
 
 // add watches a request and starts the checks if there are none. The caller holds mu.
 func (w *watcher) add(c *Credential, l *watchedRequest) (remove func()) {
@@ -115,14 +150,19 @@ func (w *watcher) remove(id string, of *watchedCredential, l *watchedRequest) {
 	w.count(of, l, -1)
 }
 
-// count adds n to the number of streams if the request is one. The caller holds mu.
+// count adds n to the number of streams or terminals if the request is one. The caller holds mu.
 func (w *watcher) count(of *watchedCredential, l *watchedRequest, n int) {
-	if !l.isStream {
+	switch l.kind {
+	case watchedTransfer:
 		return
+	case watchedTerminal:
+		of.terminals += n
+	case watchedStream:
+		of.streams += n
+		w.streams += n
+		w.gauge.Set(float64(w.streams))
 	}
-	of.streams += n
-	w.streams += n
-	w.gauge.Set(float64(w.streams))
+	w.open.Add(n)
 }
 
 // end ends the requests with a credential that is no longer valid.
@@ -143,7 +183,7 @@ func (of *watchedCredential) endMatching(cause error, holds func(*watchedRequest
 	}
 }
 
-// close ends every stream and admits no more. Transfers continue: Shutdown waits for them.
+// close ends every stream and terminal and admits no more. Transfers continue: Shutdown waits for them.
 func (w *watcher) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,7 +191,23 @@ func (w *watcher) close() {
 		close(w.drained)
 	}
 	for _, of := range w.credentials {
-		of.endMatching(errShuttingDown, func(l *watchedRequest) bool { return l.isStream })
+		of.endMatching(errShuttingDown, func(l *watchedRequest) bool { return l.kind != watchedTransfer })
+	}
+}
+
+// wait waits until all streams and terminals have ended. It is called after close. It returns the context's error if ctx ends
+// first.
+func (w *watcher) wait(ctx context.Context) error {
+	ended := make(chan struct{})
+	go func() {
+		w.open.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -191,9 +247,9 @@ func (w *watcher) checkAll() bool {
 	return w.sweeping
 }
 
-// check ends the requests of a credential that is no longer valid, and the transfers that their workspace refuses. If a
-// look-up fails for another reason they continue: a stream is also ended by its workspace, and a transfer is authorized
-// again before its change is decided.
+// check ends the requests of a credential that is no longer valid, and those that their workspace refuses. If a look-up fails
+// for another reason they continue: a stream of events is also ended by its workspace, and a transfer is authorized again
+// before its change is decided.
 func (w *watcher) check(of *watchedCredential) {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepEvery)
 	defer cancel()
@@ -208,7 +264,7 @@ func (w *watcher) check(of *watchedCredential) {
 	of.isChecking = false
 }
 
-// checkWorkspaces asks each workspace once for each operation that the credential's transfers run there.
+// checkWorkspaces asks each workspace once for each operation that runs there with the credential.
 func (w *watcher) checkWorkspaces(ctx context.Context, of *watchedCredential) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -226,13 +282,13 @@ func (w *watcher) checkWorkspaces(ctx context.Context, of *watchedCredential) {
 	}
 }
 
-// distinctAccesses returns the accesses of the transfers, each once.
+// distinctAccesses returns the accesses that are needed in workspaces, each once.
 func (w *watcher) distinctAccesses(of *watchedCredential) map[access]struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	distinct := map[access]struct{}{}
 	for l := range of.requests {
-		if !l.isStream {
+		if l.access != (access{}) {
 			distinct[l.access] = struct{}{}
 		}
 	}

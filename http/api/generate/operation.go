@@ -107,16 +107,21 @@ func (r *reader) response(status string, described object) response {
 	return shown
 }
 
-// curl returns a command line of curl that calls the operation, or "" for OPTIONS and for pages, which are opened in a browser.
+// streamed are the media types of responses that are read while they arrive.
+var streamed = []string{"text/event-stream", "application/x-ndjson"}
+
+// curl returns a command line of curl that calls the operation, or "" for OPTIONS, for WebSockets, and for pages, which are
+// opened in a browser.
 func curl(o *operation) string {
-	if o.tag == "pages" || o.Method == "OPTIONS" {
+	isWebSocket := slices.ContainsFunc(o.Responses, func(r response) bool { return r.Status == "101" })
+	if o.tag == "pages" || o.Method == "OPTIONS" || isWebSocket {
 		return ""
 	}
 	words := []string{"curl"}
 	switch {
 	case o.Method == "HEAD":
 		words = append(words, "-I")
-	case slices.ContainsFunc(o.Responses, func(r response) bool { return len(r.Content) > 0 && r.Content[0].Media == "text/event-stream" }):
+	case slices.ContainsFunc(o.Responses, func(r response) bool { return len(r.Content) > 0 && slices.Contains(streamed, r.Content[0].Media) }):
 		words = append(words, "-N")
 	case o.Method == "PUT" && o.Request != nil && o.Request.Media == "*/*":
 		words = append(words, "-T report.pdf")

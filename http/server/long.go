@@ -1,0 +1,185 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+// RunLong runs an operation that lasts as long as its purpose and counts as a stream. ctx ends when the client has gone. It ends
+// with an *entity.Error as its cause if the caller loses the access or the server shuts down; see Refusal. Errors: those of
+// run, rate_limited, unavailable.
+func (c *Call) RunLong(run func(ctx context.Context) error) error {
+	ctx, end := context.WithCancelCause(c.Context)
+	defer end(nil)
+	remove, err := c.server.watcher.addStream(c.Caller, c.access(), end)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	return run(ctx)
+}
+
+// Refusal returns the error with which the context of RunLong has ended, or nil if it has not ended, or because the client has
+// gone.
+func Refusal(ctx context.Context) *entity.Error {
+	refused, _ := errors.AsType[*entity.Error](context.Cause(ctx))
+	return refused
+}
+
+// Lasting is something that outlives the request that opened it.
+type Lasting interface {
+	// End ends it, and returns when it has ended.
+	End(ctx context.Context) error
+	// Ended is closed when it has ended.
+	Ended() <-chan struct{}
+}
+
+// endPause is the pause before another attempt to end something.
+const endPause = time.Second
+
+// OpenLasting opens something that outlives the request. It ends it when the caller loses the access that the operation
+// requires, or the server shuts down. Errors: those of open, rate_limited, unavailable.
+func OpenLasting[T Lasting](c *Call, open func() (T, error)) (opened T, err error) {
+	ctx, lose := context.WithCancelCause(context.WithoutCancel(c.Context))
+	remove, err := c.server.watcher.addTerminal(c, lose)
+	if err != nil {
+		return opened, err
+	}
+	isOpen := false
+	defer func() {
+		if !isOpen {
+			lose(nil)
+			remove()
+		}
+	}()
+	if opened, err = open(); err != nil {
+		return opened, err
+	}
+	isOpen = true
+	go func() {
+		defer remove()
+		defer lose(nil)
+		select {
+		case <-opened.Ended():
+		case <-ctx.Done():
+			c.EndLasting(opened)
+		}
+	}()
+	return opened, nil
+}
+
+// EndLasting ends something, and tries again until it has ended.
+func (c *Call) EndLasting(l Lasting) {
+	for {
+		select {
+		case <-l.Ended():
+			return
+		default:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), c.RequestTime())
+		err := l.End(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		c.Log().Error("ending a process failed", "error", err)
+		select {
+		case <-l.Ended():
+			return
+		case <-time.After(endPause):
+		}
+	}
+}
+
+// Lines is a response of newline-delimited JSON. Each line is sent at once. It may be used concurrently.
+type Lines struct {
+	w       *Response
+	control *http.ResponseController
+
+	// writing is held during a write.
+	writing sync.Mutex
+	// mu guards the fields below.
+	mu       sync.Mutex
+	deadline deadline
+	isEnding bool
+}
+
+// errLinesEnded is returned for lines after BeginEnd.
+var errLinesEnded = errors.New("the response is ending")
+
+// OpenLines sends the head of a response of newline-delimited JSON. After it no error response is possible. The body of the
+// request must have been read.
+func (c *Call) OpenLines() *Lines {
+	control := http.NewResponseController(c.Response.ResponseWriter)
+	// The whole body is read: a read deadline would end the request; see limitBody.
+	control.SetReadDeadline(time.Time{})
+	l := &Lines{
+		w: c.Response, control: control,
+		deadline: deadline{set: control.SetWriteDeadline, stall: c.server.options.Limits.StallTime},
+	}
+	l.deadline.extend()
+	header := c.Response.Header()
+	header["Content-Type"] = []string{"application/x-ndjson"}
+	header["Cache-Control"] = noStore
+	header["X-Content-Type-Options"] = noSniff
+	header["X-Accel-Buffering"] = []string{"no"} // nginx would hold lines back
+	c.Response.WriteHeader(http.StatusOK)
+	control.Flush()
+	return l
+}
+
+// Write writes a line with its newline. It waits for the client, up to Limits.StallTime. Errors: the client has gone or stalls,
+// or BeginEnd was called.
+func (l *Lines) Write(line []byte) error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	if !l.extend() {
+		return errLinesEnded
+	}
+	return l.write(line)
+}
+
+// WriteLast writes the last line. A client that does not read loses it after a second.
+func (l *Lines) WriteLast(line []byte) error {
+	l.BeginEnd()
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.control.SetWriteDeadline(time.Now().Add(endGrace))
+	return l.write(line)
+}
+
+// BeginEnd refuses further lines but the last, and gives a write in flight a second.
+func (l *Lines) BeginEnd() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.isEnding {
+		l.control.SetWriteDeadline(time.Now().Add(endGrace))
+	}
+	l.isEnding = true
+}
+
+func (l *Lines) extend() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.isEnding {
+		l.deadline.extend()
+	}
+	return !l.isEnding
+}
+
+func (l *Lines) write(line []byte) error {
+	n, err := l.w.Write(line)
+	if err == nil && n < len(line) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		return err
+	}
+	return l.control.Flush()
+}
