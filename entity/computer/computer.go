@@ -17,6 +17,9 @@
 //
 //	BackupTaken, BackupDropped ──► dropped ──ReportRemoved──► deleted
 //
+// Operators may cancel a backup, a restore or a verification; the task then fails. Backups on a schedule are described in
+// schedule.go.
+//
 // The status does not change while a task is open, except for the first provision, which has its own status.
 package computer
 
@@ -37,7 +40,7 @@ func Zero(identity string) *computerv1.Computer {
 // Kind describes computers to the runtime. A computer is owned by the workspace with the same identity.
 var Kind = entity.Rules[*computerv1.Computer, computerv1.Command, computerv1.Event]{
 	Name: entity.KindComputer, Owner: entity.KindWorkspace, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve,
-	Reply: Reply, Rows: Rows, Tasks: Tasks, EffectLists: []string{TaskList, PresentList}, StateRows: StateRows, React: React,
+	Reply: Reply, Rows: Rows, Timers: Timers, Tasks: Tasks, EffectLists: []string{TaskList, PresentList}, StateRows: StateRows, React: React,
 	Lists: map[string]entity.List{
 		Telemetry:  {Need: entity.Reads(), Most: int(SlotsPerDay)},
 		BackupList: {Need: entity.Reads(entity.Admin)},
@@ -88,6 +91,20 @@ func Decide(call entity.Call, s *computerv1.Computer, c computerv1.Command) ([]c
 		return reportWork(s, c), nil
 	case *computerv1.AnnounceLoss:
 		return announceLoss(s, c), nil
+	case *computerv1.VerifyBackup:
+		return verifyBackup(call, s, c)
+	case *computerv1.CancelTask:
+		return cancelTask(call, s, c)
+	case *computerv1.SetBackupPolicy:
+		return setPolicy(call, s, c.GetPolicy())
+	case *computerv1.ApplyNodePolicy:
+		return applyNodePolicy(call, s, c.GetPolicy())
+	case *computerv1.BackUpOnSchedule:
+		return backUpOnSchedule(call, s, c), nil
+	case *computerv1.ReportCovered:
+		return reportCovered(call, s, c), nil
+	case *computerv1.ReportVerified:
+		return reportVerified(call, s, c), nil
 	case *computerv1.DescribeComputer:
 		return nil, nil
 	}
@@ -138,6 +155,14 @@ func Evolve(s *computerv1.Computer, e computerv1.Event) *computerv1.Computer {
 		next.Missed, next.MissedAt = 0, 0
 	case *computerv1.WorkReported:
 		next.ActiveSessions, next.ActiveJobs = e.GetActiveSessions(), e.GetActiveJobs()
+	case *computerv1.BackupVerified:
+		next.Task, next.Failed = nil, nil
+		next.Backups = withVerification(s.GetBackups(), e)
+	case *computerv1.BackupCovered:
+		next.Task, next.Failed = nil, nil
+		next.Schedule = evolveSchedule(s.GetSchedule(), e)
+	case *computerv1.BackupPolicyChanged, *computerv1.BackupPostponed:
+		next.Schedule = evolveSchedule(s.GetSchedule(), e)
 	}
 	return next
 }

@@ -112,6 +112,13 @@ func drawCommand(t *rapid.T, at int64) computerv1.Command {
 		&computerv1.ReportMissing{At: at},
 		&computerv1.ReportWork{ActiveSessions: rapid.Uint32Range(0, 1).Draw(t, "sessions")},
 		&computerv1.DescribeComputer{},
+		&computerv1.VerifyBackup{TaskId: task, BackupId: backup},
+		&computerv1.CancelTask{TaskId: task},
+		&computerv1.SetBackupPolicy{Policy: drawPolicy(t)},
+		&computerv1.ApplyNodePolicy{Policy: drawPolicy(t)},
+		&computerv1.BackUpOnSchedule{At: rapid.Int64Range(0, 2).Draw(t, "due")},
+		&computerv1.ReportCovered{TaskId: task, BackupId: backup, Seq: 3},
+		&computerv1.ReportVerified{TaskId: task, Failure: rapid.SampledFrom([]string{"", "damaged"}).Draw(t, "failure")},
 	}).Draw(t, "command")
 }
 
