@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -26,6 +25,8 @@ type Options struct {
 	Put func(ctx context.Context, workspaceID string, row entity.Row) error
 	// Clock returns the time for samples; nil: time.Now.
 	Clock func() time.Time
+	// Policy is the policy of backups of workspaces without one of their own; nil: none are scheduled.
+	Policy *computerv1.BackupPolicy
 	// SampleEvery is the interval between samples of a running computer; 0: SampleEvery of entity/computer.
 	SampleEvery time.Duration
 	// Log receives failures; nil: slog.Default.
@@ -41,6 +42,11 @@ type Share interface {
 	Present(after string, limit int) ([]*computerv1.Present, error)
 	// Find returns the computer of a workspace, or nil if it has none.
 	Find(workspaceID string) (*computerv1.Present, error)
+	// Schedules returns at most limit schedules of backups, in the order of their workspaces' ids, beginning after one id. An
+	// empty result means that there are no more.
+	Schedules(after string, limit int) ([]*computerv1.ScheduleRow, error)
+	// Schedule returns the schedule of a workspace's backups, or nil if it has none.
+	Schedule(workspaceID string) (*computerv1.ScheduleRow, error)
 }
 
 // A Fleet runs the tasks of computers and samples computers. It has no state that must survive a restart. It is a
@@ -49,6 +55,7 @@ type Fleet struct {
 	o        Options
 	metrics  *metrics
 	progress progresses
+	overdue  overdue
 }
 
 // New returns a Fleet. It samples the computers of a share while Follow runs.
@@ -58,7 +65,10 @@ func New(o Options) *Fleet {
 	}
 	o.SampleEvery = cmp.Or(o.SampleEvery, entitycomputer.SampleEvery)
 	o.Log = cmp.Or(o.Log, slog.Default())
-	return &Fleet{o: o, metrics: newMetrics(), progress: progresses{of: map[string]progress{}}}
+	if o.Policy == nil {
+		o.Policy = &computerv1.BackupPolicy{}
+	}
+	return &Fleet{o: o, metrics: newMetrics(), progress: progresses{of: map[string]progress{}}, overdue: overdue{of: map[*followed]int{}}}
 }
 
 // ask sends a command to a computer's entity as the platform.
@@ -69,23 +79,3 @@ func (f *Fleet) ask(ctx context.Context, workspaceID string, m proto.Message) (p
 		Kind: entity.KindComputer, Identity: workspaceID, Principal: entity.Platform(), Message: m,
 	})
 }
-
-type metrics struct{ samples *prometheus.CounterVec }
-
-func newMetrics() *metrics {
-	m := &metrics{samples: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "atelier_computer_samples_total", Help: "Checks of computers by outcome: found, missing, failed.",
-	}, []string{"outcome"})}
-	for _, outcome := range []string{"found", "missing", "failed"} {
-		m.samples.WithLabelValues(outcome) // a series that begins at 0 shows its first increase
-	}
-	return m
-}
-
-// Describe implements prometheus.Collector.
-func (f *Fleet) Describe(descriptions chan<- *prometheus.Desc) {
-	f.metrics.samples.Describe(descriptions)
-}
-
-// Collect implements prometheus.Collector.
-func (f *Fleet) Collect(metrics chan<- prometheus.Metric) { f.metrics.samples.Collect(metrics) }

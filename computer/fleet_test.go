@@ -26,6 +26,11 @@ type world struct {
 	mu      sync.Mutex
 	state   *computerv1.Computer
 	present *computerv1.Present
+	// schedule is the row of the schedule; policy is the policy of the node.
+	schedule *computerv1.ScheduleRow
+	// seq is the sequence of the drive, damage the failure of verifications.
+	seq    uint64
+	damage string
 	// events has the names of the entity's events since the last call of since.
 	events []string
 	fleet  *computer.Fleet
@@ -66,7 +71,21 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// Running, Present and Find implement computer.Share.
+func (w *world) Schedules(after string, _ int) ([]*computerv1.ScheduleRow, error) {
+	row, err := w.Schedule("ws_1")
+	if row == nil || after != "" {
+		return nil, err
+	}
+	return []*computerv1.ScheduleRow{row}, nil
+}
+
+func (w *world) Schedule(string) (*computerv1.ScheduleRow, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.schedule, nil
+}
+
+// Running, Present and Find implement computer.Share, as Schedules and Schedule do.
 func (w *world) Running() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,6 +133,9 @@ func (w *world) Ask(_ context.Context, c entity.Command) (proto.Message, error) 
 	for _, row := range entitycomputer.Rows(call, before, w.state, command, events) {
 		if row.List == entitycomputer.PresentList {
 			w.present, _ = row.Message.(*computerv1.Present)
+		}
+		if row.List == entitycomputer.ScheduleList {
+			w.schedule, _ = row.Message.(*computerv1.ScheduleRow)
 		}
 	}
 	return entitycomputer.Reply(call, w.state, command, events), nil
@@ -169,7 +191,13 @@ func (w *world) Sample(_ context.Context, id string) (*computerv1.Sample, error)
 }
 
 func (w *world) Save(_ context.Context, id, backupID string, _ func(done, total int64)) (*computerv1.Backup, error) {
-	return &computerv1.Backup{Id: backupID}, w.do("save " + id)
+	return &computerv1.Backup{Id: backupID, Seq: w.seq}, w.do("save " + id)
+}
+
+func (w *world) Sequence(context.Context, string) (uint64, error) { return w.seq, nil }
+
+func (w *world) Verify(_ context.Context, b *computerv1.Backup, _ func(done, total int64)) (string, error) {
+	return w.damage, w.do("verify " + b.GetId())
 }
 
 func (w *world) Load(_ context.Context, id, _ string, b *computerv1.Backup, _ func(done, total int64)) error {

@@ -29,8 +29,12 @@ const (
 	maxConcurrentChecks = 16
 )
 
-// Follow samples the computers of a share until ctx is canceled. It logs errors.
+// Follow samples the computers of a share, tells them the node's policy of backups and counts overdue backups, until ctx is
+// canceled. It logs errors.
 func (f *Fleet) Follow(ctx context.Context, s Share) {
+	followed := &followed{share: s}
+	defer f.overdue.forget(followed)
+	f.checkSchedules(ctx, followed)
 	pause := f.o.SampleEvery / turns
 	first := time.NewTimer(rand.N(pause)) // spreads the shares that a process acquires together
 	select {
@@ -45,6 +49,7 @@ func (f *Fleet) Follow(ctx context.Context, s Share) {
 	for turn := uint64(0); ; turn++ {
 		f.sampleRunning(ctx, s, turn%turns)
 		f.checkIdle(ctx, s, idle)
+		f.checkSchedules(ctx, followed)
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():

@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/drive"
@@ -38,18 +39,47 @@ func openBucket(o Options) (bucket.Bucket, error) {
 
 // archiveDrives implements archive.Drives: each method opens the drive of the workspace, calls the method of the same name and
 // releases the drive.
-type archiveDrives struct{ *drive.Drives }
+type archiveDrives struct {
+	*drive.Drives
+	asker computer.Asker
+}
 
 var _ archive.Drives = archiveDrives{}
 
-// Export implements archive.Drives.
-func (a archiveDrives) Export(ctx context.Context, workspaceID string, to io.Writer) (int64, error) {
-	d, release, err := a.Open(ctx, workspaceID)
+// newArchive returns an archive of the node's drives in a bucket.
+func (n *Node) newArchive(b bucket.Bucket) *archive.Archive {
+	return archive.New(b, archiveDrives{n.Drives, n.Router})
+}
+
+// Sequence implements archive.Drives.
+func (a archiveDrives) Sequence(ctx context.Context, workspaceID string) (uint64, error) {
+	reply, err := a.asker.Ask(ctx, entity.Command{
+		Kind: entity.KindActivity, Identity: workspaceID, Principal: entity.Platform(), Message: &activityv1.Record{},
+	})
 	if err != nil {
 		return 0, err
 	}
+	recorded, ok := reply.(*activityv1.Recorded)
+	if !ok {
+		return 0, fmt.Errorf("the activity answered a request for its seq with %T", reply)
+	}
+	return recorded.GetSeq(), nil
+}
+
+// Export implements archive.Drives.
+func (a archiveDrives) Export(ctx context.Context, workspaceID string, to io.Writer) (archive.Exported, error) {
+	d, release, err := a.Open(ctx, workspaceID)
+	if err != nil {
+		return archive.Exported{}, err
+	}
 	defer release()
-	return d.Export(ctx, to)
+	exported, err := d.Export(ctx, to)
+	return archive.Exported(exported), err
+}
+
+// Verify implements archive.Drives.
+func (a archiveDrives) Verify(ctx context.Context, from io.Reader) (int64, error) {
+	return drive.VerifyArchive(ctx, from)
 }
 
 // ArchiveSize implements archive.Drives.

@@ -19,7 +19,6 @@ import (
 	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/cluster/pending"
 	"github.com/atelier-run/atelier/computer"
-	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/anchors"
@@ -52,6 +51,10 @@ type Options struct {
 	ReactionAttempts int
 	// BackupURL is the bucket of backups, an address of package bucket; empty: a folder of Dir.
 	BackupURL string
+	// BackupEvery is the time between two backups of a drive, for workspaces without a policy of their own, and BackupKeep the
+	// number of them that is stored; 0: none are scheduled.
+	BackupEvery time.Duration
+	BackupKeep  int
 	// SampleEvery is the pause between samples of computers; 0: 15 s.
 	SampleEvery time.Duration
 	// PendingLimit limits the time for which a request waits for the tasks that it opened: the provisioning of the computer of
@@ -135,7 +138,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.backups, err = openBucket(o); err != nil {
 		return n, err
 	}
-	if n.Computers, err = n.newFleet(o, archive.New(n.backups, archiveDrives{n.Drives})); err != nil {
+	if n.Computers, err = n.newFleet(o, n.newArchive(n.backups)); err != nil {
 		return n, err
 	}
 	for member := range max(o.Members, 1) {
