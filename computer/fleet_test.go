@@ -191,7 +191,7 @@ func (w *world) Sample(_ context.Context, id string) (*computerv1.Sample, error)
 }
 
 func (w *world) Save(_ context.Context, id, backupID string, _ func(done, total int64)) (*computerv1.Backup, error) {
-	return &computerv1.Backup{Id: backupID, Seq: w.seq}, w.do("save " + id)
+	return &computerv1.Backup{Id: backupID, Seq: proto.Uint64(w.seq)}, w.do("save " + id)
 }
 
 func (w *world) Sequence(context.Context, string) (uint64, error) { return w.seq, nil }

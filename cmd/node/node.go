@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -68,6 +69,9 @@ type Options struct {
 	Members int
 	// Registry registers the metrics; nil: a new one.
 	Registry *prometheus.Registry
+
+	// quiet starts neither timers and tasks nor a server: the node answers only to this process, for a restore.
+	quiet bool
 }
 
 // DefaultIdleAfter is the default of Options.IdleAfter.
@@ -90,6 +94,9 @@ type Node struct {
 	files   *webdav.Handler
 	backups bucket.Bucket
 	anchors *anchors.Follower
+	// ending is done when the node stops; end ends it.
+	ending context.Context
+	end    context.CancelFunc
 	// serverReady is closed when Server is set.
 	serverReady chan struct{}
 }
@@ -100,6 +107,7 @@ type Node struct {
 func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	o = o.complete()
 	n := &Node{serverReady: make(chan struct{})}
+	n.ending, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
 			stopping, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -135,6 +143,9 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}
 	n.files = webdav.New(n.Drives, o.Log)
 	n.anchors = anchors.New(n.Drives, n.Router, o.Log)
+	if err := os.RemoveAll(checkpointDir(o)); err != nil { // left by a process that was killed during a backup
+		return n, err
+	}
 	if n.backups, err = openBucket(o); err != nil {
 		return n, err
 	}
@@ -146,10 +157,16 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}
 	n.Router.Attach(n.Systems...)
 	for _, system := range n.Systems {
+		if o.quiet {
+			system.EndWork(ctx) // timers and tasks that begin afterwards end at once
+		}
 		system.Start()
 	}
 	if len(n.Systems) == 1 {
 		n.Journal.Recover(context.WithoutCancel(ctx)) // runs until the journal is closed
+	}
+	if o.quiet {
+		return n, nil
 	}
 	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers)
 	if n.Server, err = n.newServer(o); err != nil {
@@ -208,6 +225,7 @@ func (n *Node) newServer(o Options) (*http.Server, error) {
 	settings := o.HTTP
 	settings.Asker, settings.Streams, settings.Drive = n.asker(o), n.Router, n.files
 	settings.Directory, settings.Reactions, settings.Progress = n.Router, n.Router, n.Computers.Progress
+	settings.BackUpNode = n.backUpNode(o)
 	settings.Secret, settings.Log, settings.Clock = n.CursorSecret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
 	return http.New(settings)
@@ -222,6 +240,7 @@ func (n *Node) asker(o Options) pending.Router {
 // the errors of all of them. When ctx ends, it waits for nothing more.
 func (n *Node) Stop(ctx context.Context) error {
 	var errs []error
+	n.end()
 	if n.Server != nil {
 		errs = append(errs, n.Server.Shutdown(ctx))
 	}

@@ -105,9 +105,11 @@ func (a *Archive) write(ctx context.Context, workspaceID string, to io.Writer, b
 		return err
 	}
 	// Rows follow the change of the disk: what has a row now is exported.
-	if backup.Seq, err = a.drives.Sequence(ctx, workspaceID); err != nil {
+	seq, err := a.drives.Sequence(ctx, workspaceID)
+	if err != nil {
 		return err
 	}
+	backup.Seq = &seq
 	compressor, err := zstd.NewWriter(to, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return err

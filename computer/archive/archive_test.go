@@ -148,7 +148,7 @@ func TestSaveLoadAndRemove(t *testing.T) {
 	stored := bucket.objects[backup.GetObject()]
 	sum := sha256.Sum256(stored)
 	want := &computerv1.Backup{Id: "bkp_1", Object: "ws_1/bkp_1.tar.zst", SizeBytes: int64(len(stored)), Sha256: sum[:], Entries: 2,
-		Seq: 7, ChangedFiles: 1, ChangedPaths: []string{`"a"`}, VanishedFiles: 2}
+		Seq: proto.Uint64(7), ChangedFiles: 1, ChangedPaths: []string{`"a"`}, VanishedFiles: 2}
 	if !proto.Equal(backup, want) {
 		t.Errorf("Save returned %v, want %v", backup, want)
 	}

@@ -57,7 +57,7 @@ func (l *stored) fire(delay time.Duration) {
 // back completes the open backup, which covers a seq.
 func (l *stored) back(seq uint64) {
 	l.t.Helper()
-	l.must(&computerv1.ReportBackedUp{TaskId: l.state.GetTask().GetId(), Backup: &computerv1.Backup{SizeBytes: 1, Seq: seq}})
+	l.must(&computerv1.ReportBackedUp{TaskId: l.state.GetTask().GetId(), Backup: &computerv1.Backup{SizeBytes: 1, Seq: &seq}})
 }
 
 // backups returns the ids of the backups, oldest first, with an s before those that the schedule has taken.
@@ -167,9 +167,9 @@ func TestLastGood(t *testing.T) {
 	for name, spoil := range map[string]func(b *computerv1.Backup){
 		"damaged":             func(b *computerv1.Backup) { b.Verification = &computerv1.Verification{Failure: "damaged"} },
 		"changed while read":  func(b *computerv1.Backup) { b.ChangedFiles = 1 },
-		"of an older version": func(b *computerv1.Backup) { b.Seq = 0 },
+		"of an older version": func(b *computerv1.Backup) { b.Seq = nil },
 	} {
-		good, bad := &computerv1.Backup{Id: "bkp_1", CreatedAt: 1, Seq: 3}, &computerv1.Backup{Id: "bkp_2", CreatedAt: 2, Seq: 4}
+		good, bad := &computerv1.Backup{Id: "bkp_1", CreatedAt: 1, Seq: proto.Uint64(3)}, &computerv1.Backup{Id: "bkp_2", CreatedAt: 2, Seq: proto.Uint64(4)}
 		state := &computerv1.Computer{Backups: map[string]*computerv1.Backup{"bkp_1": good, "bkp_2": bad}}
 		if got := computer.LastGood(state); got != bad {
 			t.Errorf("%s: the last good one is %v before", name, got)

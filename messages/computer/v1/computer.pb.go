@@ -794,9 +794,9 @@ type Backup struct {
 	Entries int64 `protobuf:"varint,5,opt,name=entries,proto3" json:"entries,omitempty"`
 	// The name of the object in the bucket.
 	Object string `protobuf:"bytes,6,opt,name=object,proto3" json:"object,omitempty"`
-	// The backup contains all operations with rows up to this seq of the workspace's activity. 0: an earlier version, which did
+	// The backup contains all operations with rows up to this seq of the workspace's activity. Unset: an earlier version, which did
 	// not record it, has taken the backup.
-	Seq    uint64       `protobuf:"varint,7,opt,name=seq,proto3" json:"seq,omitempty"`
+	Seq    *uint64      `protobuf:"varint,7,opt,name=seq,proto3,oneof" json:"seq,omitempty"`
 	Origin BackupOrigin `protobuf:"varint,8,opt,name=origin,proto3,enum=atelier.computer.v1.BackupOrigin" json:"origin,omitempty"`
 	// The result of the last verification; unset if there was none.
 	Verification *Verification `protobuf:"bytes,9,opt,name=verification,proto3" json:"verification,omitempty"`
@@ -882,8 +882,8 @@ func (x *Backup) GetObject() string {
 }
 
 func (x *Backup) GetSeq() uint64 {
-	if x != nil {
-		return x.Seq
+	if x != nil && x.Seq != nil {
+		return *x.Seq
 	}
 	return 0
 }
@@ -3261,7 +3261,7 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\frequested_at\x18\x05 \x01(\x03R\vrequestedAt\x12!\n" +
 	"\frequested_by\x18\x06 \x01(\tR\vrequestedBy\x12'\n" +
 	"\x0fimpersonator_id\x18\a \x01(\tR\x0eimpersonatorId\x12\x1c\n" +
-	"\tscheduled\x18\b \x01(\bR\tscheduled\"\xa5\x03\n" +
+	"\tscheduled\x18\b \x01(\bR\tscheduled\"\xb2\x03\n" +
 	"\x06Backup\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -3270,14 +3270,15 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\x12\x16\n" +
 	"\x06sha256\x18\x04 \x01(\fR\x06sha256\x12\x18\n" +
 	"\aentries\x18\x05 \x01(\x03R\aentries\x12\x16\n" +
-	"\x06object\x18\x06 \x01(\tR\x06object\x12\x10\n" +
-	"\x03seq\x18\a \x01(\x04R\x03seq\x129\n" +
+	"\x06object\x18\x06 \x01(\tR\x06object\x12\x15\n" +
+	"\x03seq\x18\a \x01(\x04H\x00R\x03seq\x88\x01\x01\x129\n" +
 	"\x06origin\x18\b \x01(\x0e2!.atelier.computer.v1.BackupOriginR\x06origin\x12E\n" +
 	"\fverification\x18\t \x01(\v2!.atelier.computer.v1.VerificationR\fverification\x12#\n" +
 	"\rchanged_files\x18\n" +
 	" \x01(\x03R\fchangedFiles\x12#\n" +
 	"\rchanged_paths\x18\v \x03(\tR\fchangedPaths\x12%\n" +
-	"\x0evanished_files\x18\f \x01(\x03R\rvanishedFiles\"8\n" +
+	"\x0evanished_files\x18\f \x01(\x03R\rvanishedFilesB\x06\n" +
+	"\x04_seq\"8\n" +
 	"\fVerification\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x18\n" +
 	"\afailure\x18\x02 \x01(\tR\afailure\"\xb9\x01\n" +
@@ -3551,6 +3552,7 @@ func file_messages_computer_v1_computer_proto_init() {
 	if File_messages_computer_v1_computer_proto != nil {
 		return
 	}
+	file_messages_computer_v1_computer_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
