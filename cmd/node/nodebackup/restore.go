@@ -51,7 +51,12 @@ func (r Restoration) Run(ctx context.Context, m *Manifest) (result Restored, err
 	if err != nil {
 		return result, err
 	}
-	defer func() { err = errors.Join(err, d.Close()) }()
+	defer func() {
+		if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		err = errors.Join(err, d.Close())
+	}()
 	if d.IsComplete {
 		return result, d.Finish()
 	}
