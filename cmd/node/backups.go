@@ -12,6 +12,7 @@ import (
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
 // openBucket opens the bucket for backups. The folder "backups" of the data directory is the default bucket, and the folder for
@@ -42,13 +43,15 @@ func openBucket(o Options) (bucket.Bucket, error) {
 type archiveDrives struct {
 	*drive.Drives
 	asker computer.Asker
+	// ofTasks reports that drives are restored by tasks of computers, which can be cancelled; the mark is the id of the task.
+	ofTasks bool
 }
 
 var _ archive.Drives = archiveDrives{}
 
-// newArchive returns an archive of the node's drives in a bucket.
+// newArchive returns an archive of the node's drives in a bucket, for the tasks of computers.
 func (n *Node) newArchive(b bucket.Bucket) *archive.Archive {
-	return archive.New(b, archiveDrives{n.Drives, n.Router})
+	return archive.New(b, archiveDrives{Drives: n.Drives, asker: n.Router, ofTasks: true})
 }
 
 // Sequence implements archive.Drives.
@@ -92,12 +95,34 @@ func (a archiveDrives) ArchiveSize(ctx context.Context, workspaceID string) (int
 	return d.ArchiveSize(ctx)
 }
 
-// Restore implements archive.Drives. The activity names the platform as the author of the changes.
+// Restore implements archive.Drives. The activity names the platform as the author of the changes. Immediately before the drive
+// changes, Restore checks that the task was not cancelled: the executor learns that a moment later.
 func (a archiveDrives) Restore(ctx context.Context, workspaceID, mark string, from io.Reader, verify func(int64) error) error {
 	d, release, err := a.Open(ctx, workspaceID)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return d.Restore(ctx, mark, from, verify, drive.Change{Author: &activityv1.Author{Actor: entity.Actor(entity.Platform())}})
+	change := drive.Change{Author: &activityv1.Author{Actor: entity.Actor(entity.Platform())}}
+	if a.ofTasks {
+		change.Guard = func() error { return a.checkTask(ctx, workspaceID, mark) }
+	}
+	return d.Restore(ctx, mark, from, verify, change)
+}
+
+// errTaskEnded is a refusal, because a repetition cannot succeed.
+var errTaskEnded = entity.Errorf(entity.NotFound, "the task has ended before the drive was changed")
+
+// checkTask returns errTaskEnded unless a workspace's computer has a task in progress.
+func (a archiveDrives) checkTask(ctx context.Context, workspaceID, taskID string) error {
+	reply, err := a.asker.Ask(ctx, entity.Command{
+		Kind: entity.KindComputer, Identity: workspaceID, Principal: entity.Platform(), Message: &computerv1.DescribeComputer{},
+	})
+	if err != nil {
+		return err
+	}
+	if state, ok := reply.(*computerv1.Computer); !ok || state.GetTask().GetId() != taskID {
+		return errTaskEnded
+	}
+	return nil
 }

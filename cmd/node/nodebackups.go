@@ -54,7 +54,7 @@ func (n *Node) backUpNode(o Options) operator.BackUpNode {
 			return operator.NodeBackup{}, err
 		}
 		defer b.Close()
-		drives := archiveDrives{n.Drives, n.Router}
+		drives := archiveDrives{Drives: n.Drives, asker: n.Router}
 		source := nodebackup.Source{
 			Bucket: b, Archive: archive.New(b, drives), Checkpoint: n.Journal.Checkpoint, Staging: checkpointDir(o),
 			Drives: filepath.Join(o.Dir, datadir.DrivesName), DriveSize: drives.ArchiveSize, Program: ReadBuild().Version,
@@ -115,7 +115,7 @@ func Restore(ctx context.Context, o RestoreOptions) (nodebackup.Restored, error)
 			if err != nil {
 				return nil, err
 			}
-			return restoredNode{n, n.newArchive(b)}, nil
+			return restoredNode{n, archive.New(b, archiveDrives{Drives: n.Drives, asker: n.Router})}, nil
 		},
 	}
 	return r.Run(ctx, m)
