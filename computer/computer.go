@@ -32,7 +32,11 @@
 //  7. Tasks declares a task for each dropped backup. Fleet.Run calls Fleet.removeBackup for it, which calls Archive.Remove and
 //     returns ReportRemoved.
 //
-// A restore takes the same way with the command Restore, Archive.Load and drive.Drive.Restore.
+// A restore takes the same way with the command Restore, Archive.Load and drive.Drive.Restore, and a verification with
+// VerifyBackup, Archive.Verify and ReportVerified. A scheduled backup begins with the command BackUpOnSchedule of a timer;
+// Fleet.runTask then compares the activity's sequence with that of the last good backup, and returns ReportCovered if nothing was
+// recorded in between. CancelTask ends the task: its row disappears with the event, and the executor cancels the context of
+// Fleet.Run.
 package computer
 
 import (
@@ -73,11 +77,16 @@ type Machine struct {
 // An Archive stores backups of drives. Errors are like a Driver's. Save and Load call report, from one goroutine at a
 // time, with the bytes processed so far and the total, which may be an estimate.
 type Archive interface {
+	// Sequence returns the seq of the last row of a workspace's activity.
+	Sequence(ctx context.Context, workspaceID string) (uint64, error)
 	// Save stores a backup of a workspace's drive, durably. It replaces a backup with the same id.
 	Save(ctx context.Context, workspaceID, backupID string, report func(done, total int64)) (*computerv1.Backup, error)
 	// Load replaces the content of a drive by a backup, once for each task id. It verifies the whole backup first: after an
 	// error the drive is unchanged.
 	Load(ctx context.Context, workspaceID, taskID string, backup *computerv1.Backup, report func(done, total int64)) error
+	// Verify reads a backup whole. failure says why it is not what was saved; it is empty if it is. After an error the result is
+	// unknown.
+	Verify(ctx context.Context, backup *computerv1.Backup, report func(done, total int64)) (failure string, err error)
 	// Remove deletes a backup. It returns nil if the backup does not exist.
 	Remove(ctx context.Context, workspaceID string, backup *computerv1.Backup) error
 }

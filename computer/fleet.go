@@ -28,6 +28,8 @@ type Options struct {
 	Put func(ctx context.Context, workspaceID string, row entity.Row) error
 	// Clock returns the time for samples; nil: time.Now.
 	Clock func() time.Time
+	// Policy is the policy of backups of workspaces without one of their own; nil: none are scheduled.
+	Policy *computerv1.BackupPolicy
 	// SampleEvery is the interval between samples of a running computer; 0: SampleEvery of entity/computer.
 	SampleEvery time.Duration
 	// DetachedLimit is the time after which a terminal without clients ends; 0: DefaultDetachedLimit.
@@ -50,6 +52,11 @@ type Share interface {
 	Occupied(after string, limit int) ([]string, error)
 	// Processes returns the recorded processes of a workspace's computer.
 	Processes(workspaceID string) ([]*computerv1.Process, error)
+	// Schedules returns at most limit schedules of backups, in the order of their workspaces' ids, beginning after one id. An
+	// empty result means that there are no more.
+	Schedules(after string, limit int) ([]*computerv1.ScheduleRow, error)
+	// Schedule returns the schedule of a workspace's backups, or nil if it has none.
+	Schedule(workspaceID string) (*computerv1.ScheduleRow, error)
 }
 
 // A Fleet runs the tasks of computers, starts processes in them, and samples them. The journal has everything that must
@@ -58,6 +65,7 @@ type Fleet struct {
 	o         Options
 	metrics   *metrics
 	progress  progresses
+	overdue   overdue
 	processes processes
 	// terminals has the open terminals by process id.
 	terminals sync.Map
@@ -73,8 +81,11 @@ func New(o Options) *Fleet {
 	}
 	o.SampleEvery = cmp.Or(o.SampleEvery, entitycomputer.SampleEvery)
 	o.Log = cmp.Or(o.Log, slog.Default())
+	if o.Policy == nil {
+		o.Policy = &computerv1.BackupPolicy{}
+	}
 	f := &Fleet{
-		o: o, metrics: newMetrics(), progress: progresses{of: map[string]progress{}},
+		o: o, metrics: newMetrics(), progress: progresses{of: map[string]progress{}}, overdue: overdue{of: map[*followed]int{}},
 		processes: processes{running: map[string]*Running{}, stopping: map[string]int{}},
 	}
 	f.running, f.cancel = context.WithCancel(context.Background())

@@ -28,6 +28,11 @@ type world struct {
 	mu      sync.Mutex
 	state   *computerv1.Computer
 	present *computerv1.Present
+	// schedule is the row of the schedule; policy is the policy of the node.
+	schedule *computerv1.ScheduleRow
+	// seq is the sequence of the drive, damage the failure of verifications.
+	seq    uint64
+	damage string
 	// events has the names of the entity's events since the last call of since.
 	events []string
 	fleet  *computer.Fleet
@@ -73,7 +78,21 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// Running, Present and Find implement computer.Share.
+func (w *world) Schedules(after string, _ int) ([]*computerv1.ScheduleRow, error) {
+	row, err := w.Schedule("ws_1")
+	if row == nil || after != "" {
+		return nil, err
+	}
+	return []*computerv1.ScheduleRow{row}, nil
+}
+
+func (w *world) Schedule(string) (*computerv1.ScheduleRow, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.schedule, nil
+}
+
+// Running, Present and Find implement computer.Share, as Schedules and Schedule do.
 func (w *world) Running() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,6 +160,9 @@ func (w *world) Ask(_ context.Context, c entity.Command) (proto.Message, error) 
 		if row.List == entitycomputer.PresentList {
 			w.present, _ = row.Message.(*computerv1.Present)
 		}
+		if row.List == entitycomputer.ScheduleList {
+			w.schedule, _ = row.Message.(*computerv1.ScheduleRow)
+		}
 	}
 	return entitycomputer.Reply(call, w.state, command, events), nil
 }
@@ -197,7 +219,13 @@ func (w *world) Sample(_ context.Context, id string) (*computerv1.Sample, error)
 }
 
 func (w *world) Save(_ context.Context, id, backupID string, _ func(done, total int64)) (*computerv1.Backup, error) {
-	return &computerv1.Backup{Id: backupID}, w.do("save " + id)
+	return &computerv1.Backup{Id: backupID, Seq: proto.Uint64(w.seq)}, w.do("save " + id)
+}
+
+func (w *world) Sequence(context.Context, string) (uint64, error) { return w.seq, nil }
+
+func (w *world) Verify(_ context.Context, b *computerv1.Backup, _ func(done, total int64)) (string, error) {
+	return w.damage, w.do("verify " + b.GetId())
 }
 
 func (w *world) Load(_ context.Context, id, _ string, b *computerv1.Backup, _ func(done, total int64)) error {
@@ -355,7 +383,7 @@ func TestFollowReportsLostAndFoundComputer(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go w.fleet.Follow(ctx, w)
-		time.Sleep(14 * time.Second)
+		time.Sleep(15 * time.Second) // every running computer has had its turn
 		synctest.Wait()
 		w.since() // the first turn samples the running computers and checks all
 		w.expectSamples(0, 1)

@@ -14,6 +14,9 @@ type metrics struct {
 	starts    *prometheus.CounterVec
 	ends      *prometheus.CounterVec
 	leftovers *prometheus.CounterVec
+	backups   *prometheus.CounterVec
+	// lastBackup is the time of the last backup in this process, in seconds since the Unix epoch.
+	lastBackup prometheus.Gauge
 }
 
 func newMetrics() *metrics {
@@ -36,10 +39,21 @@ func newMetrics() *metrics {
 			Name: "atelier_computer_leftovers_total",
 			Help: "What an earlier process of the node had left on the machine and the start has removed, by kind.",
 		}, []string{"kind"}),
+		backups: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "atelier_backups_total",
+			Help: "Backups of drives by outcome: taken, covered (not needed, because nothing has changed), failed.",
+		}, []string{"outcome"}),
+		lastBackup: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "atelier_backup_last_success_timestamp_seconds",
+			Help: "The time at which this process has last taken a backup of a drive, or found that none was needed. 0: it has not.",
+		}),
 	}
 	// A series that begins at 0 shows its first increase.
 	for _, outcome := range []string{"found", "missing", "failed"} {
 		m.samples.WithLabelValues(outcome)
+	}
+	for _, outcome := range []string{"taken", "covered", "failed"} {
+		m.backups.WithLabelValues(outcome)
 	}
 	for _, k := range []computerv1.ProcessKind{computerv1.ProcessKind_PROCESS_KIND_EXEC, computerv1.ProcessKind_PROCESS_KIND_TERMINAL} {
 		kind := kindOfProcess(k)
@@ -80,7 +94,7 @@ func (m *metrics) countEnd(k computerv1.ProcessKind, exit Exit) {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.samples, m.running, m.starts, m.ends, m.leftovers}
+	return []prometheus.Collector{m.samples, m.running, m.starts, m.ends, m.leftovers, m.backups, m.lastBackup}
 }
 
 // Describe implements prometheus.Collector.
@@ -88,6 +102,7 @@ func (f *Fleet) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, c := range f.metrics.collectors() {
 		c.Describe(descriptions)
 	}
+	descriptions <- overdueDescription
 }
 
 // Collect implements prometheus.Collector.
@@ -95,4 +110,5 @@ func (f *Fleet) Collect(metrics chan<- prometheus.Metric) {
 	for _, c := range f.metrics.collectors() {
 		c.Collect(metrics)
 	}
+	metrics <- prometheus.MustNewConstMetric(overdueDescription, prometheus.GaugeValue, float64(f.overdue.total()))
 }

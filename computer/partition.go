@@ -30,32 +30,57 @@ func (s share) Running() []string { return s.partition.Active(entity.KindWorkspa
 
 // Present implements Share.
 func (s share) Present(after string, limit int) ([]*computerv1.Present, error) {
-	ids, err := s.partition.Owners(entitycomputer.PresentList, after, limit)
+	return pageOf(s, entitycomputer.PresentList, after, limit, s.Find, func(id string) *computerv1.Present {
+		return &computerv1.Present{WorkspaceId: id}
+	})
+}
+
+// Find implements Share.
+func (s share) Find(workspaceID string) (*computerv1.Present, error) {
+	return readRow(s, workspaceID, entitycomputer.PresentList, new(computerv1.Present))
+}
+
+// Schedules implements Share.
+func (s share) Schedules(after string, limit int) ([]*computerv1.ScheduleRow, error) {
+	return pageOf(s, entitycomputer.ScheduleList, after, limit, s.Schedule, func(id string) *computerv1.ScheduleRow {
+		return &computerv1.ScheduleRow{WorkspaceId: id}
+	})
+}
+
+// Schedule implements Share.
+func (s share) Schedule(workspaceID string) (*computerv1.ScheduleRow, error) {
+	return readRow(s, workspaceID, entitycomputer.ScheduleList, new(computerv1.ScheduleRow))
+}
+
+// pageOf returns the rows of at most limit workspaces in a list. absent returns the row of a workspace whose row was removed
+// meanwhile: the page must not lose its last id.
+func pageOf[Row proto.Message](s share, list, after string, limit int, find func(id string) (Row, error), absent func(id string) Row) ([]Row, error) {
+	ids, err := s.partition.Owners(list, after, limit)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]*computerv1.Present, 0, len(ids))
+	all := make([]Row, 0, len(ids))
 	for _, id := range ids {
-		found, err := s.Find(id)
+		found, err := find(id)
 		if err != nil {
 			return nil, err
 		}
-		if found == nil { // released since Owners has read its row; the page must not lose its last id
-			found = &computerv1.Present{WorkspaceId: id}
+		if !found.ProtoReflect().IsValid() {
+			found = absent(id)
 		}
 		all = append(all, found)
 	}
 	return all, nil
 }
 
-// Find implements Share.
-func (s share) Find(workspaceID string) (*computerv1.Present, error) {
-	page, err := s.partition.Rows(workspaceID, &wirev1.List{Name: entitycomputer.PresentList, Limit: 1})
+// readRow returns the only row of a workspace in a list, decoded into row, or the nil pointer if there is none.
+func readRow[Row proto.Message](s share, workspaceID, list string, row Row) (Row, error) {
+	var none Row
+	page, err := s.partition.Rows(workspaceID, &wirev1.List{Name: list, Limit: 1})
 	if err != nil || len(page.GetRows()) == 0 {
-		return nil, err
+		return none, err
 	}
-	var found computerv1.Present
-	return &found, proto.Unmarshal(page.GetRows()[0], &found)
+	return row, proto.Unmarshal(page.GetRows()[0], row)
 }
 
 // Occupied implements Share.

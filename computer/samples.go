@@ -29,9 +29,13 @@ const (
 	maxConcurrentChecks = 16
 )
 
-// Follow reports the lost processes of a share and samples its computers until ctx is canceled. It logs errors.
+// Follow reports the lost processes of a share, samples its computers, tells them the node's policy of backups and counts
+// overdue backups, until ctx is canceled. It logs errors.
 func (f *Fleet) Follow(ctx context.Context, s Share) {
 	f.tryReportLost(ctx, s)
+	followed := &followed{share: s}
+	defer f.overdue.forget(followed)
+	f.checkSchedules(ctx, followed)
 	pause := f.o.SampleEvery / turns
 	first := time.NewTimer(rand.N(pause)) // spreads the shares that a process acquires together
 	select {
@@ -46,6 +50,7 @@ func (f *Fleet) Follow(ctx context.Context, s Share) {
 	for turn := uint64(0); ; turn++ {
 		f.sampleRunning(ctx, s, turn%turns)
 		f.checkIdle(ctx, s, idle)
+		f.checkSchedules(ctx, followed)
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():

@@ -34,6 +34,7 @@ func Kinds() map[string]Bounds {
 	return map[string]Bounds{
 		entitycomputer.ProvisionTask: quick, entitycomputer.ReplaceTask: quick, entitycomputer.RetireTask: quick,
 		entitycomputer.RemoveBackupTask: quick, entitycomputer.BackUpTask: slow, entitycomputer.RestoreTask: slow,
+		entitycomputer.VerifyTask: slow,
 	}
 }
 
@@ -47,6 +48,7 @@ func (f *Fleet) Run(ctx context.Context, workspaceID string, work *computerv1.Wo
 	task := work.GetTask()
 	log := f.o.Log.With(slog.String("workspace", workspaceID), slog.String("task", kindName(task.GetKind())))
 	report, err = f.runTask(ctx, workspaceID, work)
+	defer func() { f.countBackup(task, report) }()
 	switch {
 	case err == nil:
 		log.Info("completed a task of a computer")
@@ -70,8 +72,11 @@ func (f *Fleet) runTask(ctx context.Context, workspaceID string, work *computerv
 			machine, err = f.o.Driver.Provision(ctx, workspaceID, task.GetVmName())
 			return err
 		})
-		return &computerv1.ReportProvisioned{TaskId: task.GetId(), VmName: machine.VMName, ImageRef: machine.ImageRef}, err
+		return &computerv1.ReportProvisioned{TaskId: task.GetId(), VmName: machine.VMName, ImageRef: machine.ImageRef, Policy: f.o.Policy}, err
 	case computerv1.TaskKind_TASK_KIND_BACK_UP, computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE:
+		if covered, err := f.isCovered(ctx, workspaceID, work); err != nil || covered != nil {
+			return covered, err
+		}
 		report, ended := f.progress.begin(task.GetId())
 		defer ended()
 		backup, err := f.o.Archive.Save(ctx, workspaceID, task.GetBackupId(), report)
@@ -87,6 +92,11 @@ func (f *Fleet) runTask(ctx context.Context, workspaceID string, work *computerv
 			return f.o.Archive.Load(ctx, workspaceID, task.GetId(), work.GetBackup(), report)
 		})
 		return &computerv1.ReportRestored{TaskId: task.GetId()}, err
+	case computerv1.TaskKind_TASK_KIND_VERIFY:
+		report, ended := f.progress.begin(task.GetId())
+		defer ended()
+		failure, err := f.o.Archive.Verify(ctx, work.GetBackup(), report)
+		return &computerv1.ReportVerified{TaskId: task.GetId(), Failure: truncateText(failure)}, err
 	case computerv1.TaskKind_TASK_KIND_RETIRE:
 		err := f.withoutProcesses(ctx, workspaceID, func() error { return f.o.Driver.Release(ctx, workspaceID) })
 		return &computerv1.ReportRetired{TaskId: task.GetId()}, err
@@ -95,6 +105,19 @@ func (f *Fleet) runTask(ctx context.Context, workspaceID string, work *computerv
 }
 
 var errUnknownTask = errors.New("computer: unknown kind of task")
+
+// isCovered returns the report that a scheduled backup is not needed, or nil if it is.
+func (f *Fleet) isCovered(ctx context.Context, workspaceID string, work *computerv1.Work) (proto.Message, error) {
+	last := work.GetLastGood()
+	if last == nil {
+		return nil, nil
+	}
+	seq, err := f.o.Archive.Sequence(ctx, workspaceID)
+	if err != nil || seq != last.GetSeq() {
+		return nil, err
+	}
+	return &computerv1.ReportCovered{TaskId: work.GetTask().GetId(), BackupId: last.GetId(), Seq: seq}, nil
+}
 
 // removeBackup deletes a dropped backup from the archive. If the archive refuses, removeBackup logs it and reports the
 // backup as removed, so that the task ends; the object stays in the archive.
@@ -110,10 +133,11 @@ func (f *Fleet) removeBackup(ctx context.Context, workspaceID string, b *compute
 	return &computerv1.ReportRemoved{BackupId: b.GetId()}, nil
 }
 
-// isSlow reports whether a task reads or writes a whole drive.
+// isSlow reports whether a task reads or writes a whole drive or backup.
 func isSlow(k computerv1.TaskKind) bool {
 	switch k {
-	case computerv1.TaskKind_TASK_KIND_BACK_UP, computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE, computerv1.TaskKind_TASK_KIND_RESTORE:
+	case computerv1.TaskKind_TASK_KIND_BACK_UP, computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE, computerv1.TaskKind_TASK_KIND_RESTORE,
+		computerv1.TaskKind_TASK_KIND_VERIFY:
 		return true
 	default:
 		return false
@@ -128,7 +152,8 @@ func kindName(k computerv1.TaskKind) string {
 const maxReason = 512
 
 // truncateReason returns the text of an error as valid UTF-8 of at most maxReason bytes.
-func truncateReason(err error) string {
-	text := err.Error()
+func truncateReason(err error) string { return truncateText(err.Error()) }
+
+func truncateText(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
 }

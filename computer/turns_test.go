@@ -63,6 +63,10 @@ func (s *countingShare) Find(id string) (*computerv1.Present, error) {
 	return &computerv1.Present{WorkspaceId: id}, nil
 }
 
+func (s *countingShare) Schedules(string, int) ([]*computerv1.ScheduleRow, error) { return nil, nil }
+
+func (s *countingShare) Schedule(string) (*computerv1.ScheduleRow, error) { return nil, nil }
+
 func (s *countingShare) Sample(_ context.Context, id string) (*computerv1.Sample, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

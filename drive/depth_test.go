@@ -79,7 +79,7 @@ func TestDeepTreesOfProcesses(t *testing.T) {
 
 	var archive bytes.Buffer
 	before, most := descriptors(t), 0
-	entries, err := d.Export(t.Context(), writerFunc(func(p []byte) (int, error) {
+	exported, err := d.Export(t.Context(), writerFunc(func(p []byte) (int, error) {
 		most = max(most, descriptors(t))
 		return archive.Write(p)
 	}))
@@ -87,8 +87,8 @@ func TestDeepTreesOfProcesses(t *testing.T) {
 	if most > before+4 {
 		t.Errorf("an export holds %d descriptors, want at most 4", most-before)
 	}
-	if entries != depth+3 { // the leaf, the folder small and the root
-		t.Errorf("%d entries in the archive", entries)
+	if entries := exported.Entries; entries != depth+3 { // the leaf, the folder small and the root
+		t.Errorf("%d entries in the archive", exported.Entries)
 	}
 	other, releaseOther, err := drives.Open(t.Context(), numbered(1))
 	must(t, err)

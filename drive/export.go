@@ -16,25 +16,41 @@ import (
 // propsRecord is the PAX record with an entry's dead properties, in the form that other archivers use for extended attributes.
 const propsRecord = "SCHILY.xattr." + propsAttribute
 
+// Exported describes an archive that Export has written.
+type Exported struct {
+	// Entries is the number of entries, repeated ones included.
+	Entries int64
+	// Changed is the number of files that were changed during each attempt to copy them. ChangedPaths has the first of their
+	// paths, quoted as in Go, because names may have any bytes.
+	Changed      int64
+	ChangedPaths []string
+	// Vanished is the number of entries that were removed after they were listed and before they were copied. They are not in the archive.
+	Vanished int64
+}
+
+// maxChangedPaths limits Exported.ChangedPaths.
+const maxChangedPaths = 5
+
 // Export writes the drive as a tar archive in PAX format: files, folders and links with their modes, ownership, times and dead
 // properties. Names may have any bytes. A folder follows its entries, so that the unpacker can set the folder's time
-// after it has created them. Export returns the number of entries that it wrote; the last one is the root.
+// after it has created them; the last entry is the root.
 //
-// Uploaded files are complete in the archive, because they appear by a rename. Entries that are created or removed during
-// the export may be in the archive or not; a file that a process truncates while it is read is padded with zeros. Memory
-// does not grow with the content.
+// Each file is consistent in the archive, although processes may write during the export: a file that is changed while it is
+// copied is copied again (see writeFile). If it changes during each of a few attempts, its last copy remains, and the result
+// and the records of the root's entry name it. Entries that are created or removed during the export may be in the archive or
+// not. Holes of files are not read. Memory does not grow with the content.
 //
 // Export returns ctx's error, the errors of to, and errors of the disk.
-func (d *Drive) Export(ctx context.Context, to io.Writer) (entries int64, err error) {
+func (d *Drive) Export(ctx context.Context, to io.Writer) (_ Exported, err error) {
 	defer func() { d.drives.metrics.countOperation("export", err) }()
-	e := &exporter{ctx: ctx, drive: d, out: tar.NewWriter(to)}
-	if err := d.walk("", &walk{ctx: ctx, enter: e.checkPathLength, file: e.writeEntry, leave: e.leaveFolder}); err != nil {
-		return 0, fromOS(err)
+	e := &exporter{ctx: ctx, drive: d, out: tar.NewWriter(to), buffer: make([]byte, exportBuffer)}
+	if err := d.walk("", &walk{ctx: ctx, enter: e.checkPathLength, file: e.writeEntry, vanished: e.countVanished, leave: e.leaveFolder}); err != nil {
+		return Exported{}, fromOS(err)
 	}
 	if err := e.out.Close(); err != nil {
-		return 0, err
+		return Exported{}, err
 	}
-	return e.entries, nil
+	return e.done, nil
 }
 
 // archiveBlock is the unit of archives, in bytes. Each entry has a header of one, and two more for the records of its time.
@@ -63,10 +79,12 @@ func (d *Drive) ArchiveSize(ctx context.Context) (bytes int64, err error) {
 const maxArchivePath = 32 << 10
 
 type exporter struct {
-	ctx     context.Context
-	drive   *Drive
-	out     *tar.Writer
-	entries int64
+	ctx   context.Context
+	drive *Drive
+	out   *tar.Writer
+	done  Exported
+	// buffer holds a whole small file, or a part of a larger one.
+	buffer []byte
 }
 
 func (e *exporter) checkPathLength(path string, _ int) (visit bool, err error) {
@@ -77,6 +95,8 @@ func (e *exporter) checkPathLength(path string, _ int) (visit bool, err error) {
 		"bytes", len(path), "limit", maxArchivePath)
 	return false, nil
 }
+
+func (e *exporter) countVanished() { e.done.Vanished++ }
 
 func (e *exporter) leaveFolder(folder handle, path string) error {
 	if path == "" {
@@ -94,29 +114,6 @@ func (e *exporter) writeEntry(parent handle, name, path string, st *unix.Stat_t,
 		return e.writeLink(parent, name, path, st)
 	}
 	return nil
-}
-
-func (e *exporter) writeFile(parent handle, name, path string) error {
-	file, err := parent.openFile(name)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	header, err := fileHeader(file, path)
-	if err != nil {
-		return err
-	}
-	header.Typeflag = tar.TypeReg
-	if err := e.writeHeader(header); err != nil {
-		return err
-	}
-	n, err := io.Copy(e.out, io.LimitReader(contextReader{e.ctx, file}, header.Size))
-	if err != nil || n == header.Size {
-		return asExportError(err)
-	}
-	e.drive.drives.log.Warn("a file was truncated while it was exported; the archive has zeros instead", "workspace", e.drive.workspaceID, "path", path)
-	_, err = io.CopyN(e.out, zeros{}, header.Size-n)
-	return asExportError(err)
 }
 
 // asExportError wraps an error of the archive in an exportError, unless ctx has ended. Without it the walk would take
@@ -139,6 +136,9 @@ func (e *exporter) writeFolder(folder handle, path string) error {
 		return err
 	}
 	header.Typeflag, header.Size = tar.TypeDir, 0
+	if path == "./" {
+		e.recordChanged(header)
+	}
 	return e.writeHeader(header)
 }
 
@@ -157,26 +157,36 @@ func (e *exporter) writeHeader(h *tar.Header) error {
 	if err := e.out.WriteHeader(h); err != nil {
 		return asExportError(err)
 	}
-	e.entries++
+	e.done.Entries++
 	return nil
 }
 
 // fileHeader returns the header for an open file or folder, with its dead properties.
 func fileHeader(file *os.File, path string) (*tar.Header, error) {
-	var st unix.Stat_t
-	if err := retryEINTR(func() error { return unix.Fstat(int(file.Fd()), &st) }); err != nil {
+	st, err := statFile(file)
+	if err != nil {
 		return nil, err
 	}
-	h := newHeader(&st, path)
+	h := newHeader(st, path)
+	return h, addProps(h, file)
+}
+
+func statFile(file *os.File) (*unix.Stat_t, error) {
+	var st unix.Stat_t
+	return &st, retryEINTR(func() error { return unix.Fstat(int(file.Fd()), &st) })
+}
+
+// addProps adds the dead properties of an open file or folder to its header.
+func addProps(h *tar.Header, file *os.File) error {
 	value := make([]byte, maxProps)
 	n, err := unix.Fgetxattr(int(file.Fd()), propsAttribute, value)
 	if err != nil && !isAbsent(err) {
-		return nil, err
+		return err
 	}
 	if err == nil && n > 0 {
 		h.PAXRecords = map[string]string{propsRecord: string(value[:n])}
 	}
-	return h, nil
+	return nil
 }
 
 func newHeader(st *unix.Stat_t, path string) *tar.Header {
@@ -197,11 +207,4 @@ func (r contextReader) Read(into []byte) (int, error) {
 		return 0, err
 	}
 	return r.Reader.Read(into)
-}
-
-type zeros struct{}
-
-func (zeros) Read(into []byte) (int, error) {
-	clear(into)
-	return len(into), nil
 }

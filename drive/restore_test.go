@@ -86,8 +86,9 @@ func TestRestoreOfExport(t *testing.T) {
 	delete(want, "pipe")
 
 	var archive bytes.Buffer
-	entries, err := source.Export(t.Context(), &archive)
+	exported, err := source.Export(t.Context(), &archive)
 	must(t, err)
+	entries := exported.Entries
 	if int(entries) != len(want) {
 		t.Errorf("the export has %d entries, want %d", entries, len(want))
 	}
@@ -168,7 +169,7 @@ func TestRestoreRefusesInvalidArchives(t *testing.T) {
 		"through a link out":  {newArchive(entry{"l", "→/tmp"}, entry{"l/evil", "x"}), drive.Corrupt},
 		"a link up":           {newArchive(entry{"l", "→../.."}, entry{"l/evil", "x"}), drive.Corrupt},
 		"folder on a link":    {newArchive(entry{"l", "→/tmp"}, entry{"l/", ""}), drive.Corrupt},
-		"twice":               {newArchive(entry{"a", "x"}, entry{"a", "y"}), drive.Corrupt},
+		"twice":               {newArchive(entry{"a", "x"}, entry{"b", "y"}, entry{"a", "z"}), drive.Corrupt},
 		"file as folder":      {newArchive(entry{"a", "x"}, entry{"a/b", "y"}), drive.Corrupt},
 		"too deep":            {newArchive(entry{deep, ""}), drive.Corrupt},
 		"a long name":         {newArchive(entry{strings.Repeat("n", 256), "x"}), drive.Corrupt},

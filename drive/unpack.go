@@ -2,6 +2,7 @@ package drive
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -31,8 +32,13 @@ type unpacker struct {
 	ctx context.Context
 	// entries is the number of entries that were created.
 	entries int64
-	// requireSpace is called with the size of each entry before it is created; its error ends unpacking.
+	// requireSpace is called for each entry before it is created, and with the size of each part of a file before it is
+	// written; its error ends unpacking. Holes of files need no space.
 	requireSpace func(size int64) error
+	// lastFile is the path of the previous entry if that was a file. Export repeats the entry of a file that was changed.
+	lastFile string
+	// buffer holds a part of a file.
+	buffer []byte
 	// at is the open folder at path, relative to the root; "." is the root.
 	at   handle
 	path string
@@ -41,7 +47,7 @@ type unpacker struct {
 // newUnpacker returns an unpacker that begins in the folder root.
 func newUnpacker(ctx context.Context, root handle, requireSpace func(size int64) error) (*unpacker, error) {
 	at, err := root.openFolder(".")
-	return &unpacker{ctx: ctx, requireSpace: requireSpace, at: at, path: "."}, err
+	return &unpacker{ctx: ctx, requireSpace: requireSpace, at: at, path: ".", buffer: make([]byte, exportBuffer)}, err
 }
 
 func (u *unpacker) close() { u.at.Close() }
@@ -95,9 +101,11 @@ func entryName(name string) (string, error) {
 }
 
 func (u *unpacker) createEntry(h *tar.Header, name string, content io.Reader) error {
-	if err := u.requireSpace(h.Size); err != nil {
+	if err := u.requireSpace(0); err != nil {
 		return err
 	}
+	isRepeated := h.Typeflag == tar.TypeReg && name == u.lastFile
+	u.lastFile = ""
 	if err := u.changeFolder(path.Dir(name)); err != nil {
 		return u.conflictAsCorrupt(name, err)
 	}
@@ -105,7 +113,13 @@ func (u *unpacker) createEntry(h *tar.Header, name string, content io.Reader) er
 	var err error
 	switch h.Typeflag {
 	case tar.TypeReg:
-		err = u.createFile(h, base, content)
+		u.lastFile = name
+		if isRepeated {
+			err = retryEINTR(func() error { return unix.Unlinkat(u.at.fd(), base, 0) })
+		}
+		if err == nil {
+			err = u.createFile(h, base, content)
+		}
 	case tar.TypeDir:
 		err = u.createFolder(h, base)
 	case tar.TypeSymlink:
@@ -179,7 +193,7 @@ func (u *unpacker) createFile(h *tar.Header, name string, content io.Reader) err
 	}
 	defer file.Close()
 	in := &errorRecorder{Reader: content}
-	if _, err := io.Copy(file, in); in.err != nil {
+	if err := u.writeSparse(file, in); in.err != nil {
 		return u.readError(in.err)
 	} else if err != nil {
 		return err
@@ -189,6 +203,50 @@ func (u *unpacker) createFile(h *tar.Header, name string, content io.Reader) err
 	}
 	return u.setTime(h, name)
 }
+
+// holeBlock is the unit of holes, in bytes.
+const holeBlock = 4096
+
+// writeSparse writes the content of a file, with holes in place of blocks of zeros.
+func (u *unpacker) writeSparse(file *os.File, content io.Reader) error {
+	for at := int64(0); ; {
+		n, err := io.ReadFull(content, u.buffer)
+		if failed := u.writeData(file, u.buffer[:n], at); failed != nil {
+			return failed
+		}
+		at += int64(n)
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return file.Truncate(at)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// writeData writes the blocks of part that are not zero at an offset, which is a multiple of holeBlock.
+func (u *unpacker) writeData(file *os.File, part []byte, at int64) error {
+	for begin := 0; begin < len(part); {
+		end := begin
+		for end < len(part) && !isZero(part[end:min(end+holeBlock, len(part))]) {
+			end = min(end+holeBlock, len(part))
+		}
+		if end == begin {
+			begin += holeBlock
+			continue
+		}
+		if err := u.requireSpace(int64(end - begin)); err != nil {
+			return err
+		}
+		if _, err := file.WriteAt(part[begin:end], at+int64(begin)); err != nil {
+			return err
+		}
+		begin = end
+	}
+	return nil
+}
+
+func isZero(block []byte) bool { return bytes.Equal(block, zeroBlock[:len(block)]) }
 
 func (u *unpacker) createFolder(h *tar.Header, name string) error {
 	if name != "." {

@@ -23,6 +23,8 @@ type walk struct {
 	enter func(path string, depth int) (visit bool, err error)
 	// file is called for each entry that is not a folder.
 	file func(parent handle, name, path string, st *unix.Stat_t, depth int) error
+	// vanished is called for an entry that was listed and does not exist any more.
+	vanished func()
 	// leave is called for a folder after its entries.
 	leave func(folder handle, path string) error
 }
@@ -119,6 +121,9 @@ func (w *walk) list(at handle, path string, l *level, depth int) error {
 			return err
 		}
 		st, err := at.stat(name)
+		if err == nil && st == nil && w.vanished != nil {
+			w.vanished()
+		}
 		if err != nil || st == nil {
 			return err
 		}

@@ -41,6 +41,8 @@ type Options struct {
 	Reactions operator.Reactions
 	// Progress returns the progress of backups and restores; nil: it is unknown.
 	Progress operator.Progress
+	// BackUpNode backs the node up; nil: it cannot be backed up.
+	BackUpNode operator.BackUpNode
 }
 
 // Server serves the API, the pages, OAuth and the operators' socket.
@@ -81,7 +83,7 @@ func New(o Options) (*Server, error) {
 		operations,
 		pages.Routes(),
 		authorization.Routes(),
-	), operator.Routes(operator.Options{Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress}))
+	), operator.Routes(operator.Options{Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress, BackUpNode: o.BackUpNode}))
 	return &Server{core, links, pages}, nil
 }
 

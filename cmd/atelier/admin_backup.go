@@ -14,7 +14,12 @@ type backupCommands struct {
 	Create  backupCreateCommand  `cmd:"" help:"Back up a workspace's drive, wait until the backup is complete, and print it as JSON."`
 	List    backupListCommand    `cmd:"" help:"Print a workspace's backups, newest first, one JSON object a line."`
 	Restore backupRestoreCommand `cmd:"" help:"Replace the content of a workspace's drive by a backup, and wait until the restore is complete."`
-	Wait    backupWaitCommand    `cmd:"" help:"Wait until a backup or restore in progress is complete."`
+
+	Verify   backupVerifyCommand   `cmd:"" help:"Read a backup whole, check that it is what was saved, and print it. The drive is not touched."`
+	Cancel   backupCancelCommand   `cmd:"" help:"Cancel a backup, restore or verification in progress. The drive stays as it is."`
+	Schedule backupScheduleCommand `cmd:"" help:"Change how often a workspace's drive is backed up, and print the schedule."`
+	Wait     backupWaitCommand     `cmd:"" help:"Wait until a backup, restore or verification in progress is complete."`
+	Node     backupNodeCommand     `cmd:"" help:"Back up the whole node while it runs: the journal, and every drive."`
 }
 
 // waitFlag limits the time that a command waits for a task. It does not limit the task, which the node continues.
@@ -28,25 +33,51 @@ type backupListCommand struct {
 	slugFlag
 }
 
-// Run prints the backups.
+// Run prints the backups. If the last task of the computer failed, it prints the reason to the errors.
 func (c *backupListCommand) Run(ctx context.Context, out console) error {
-	backups, err := newOperator(c.Data).backups(ctx, c.slugFlag)
+	found, err := newOperator(c.Data).backups(ctx, c.slugFlag)
 	if err != nil {
 		return err
 	}
-	for _, item := range backups {
+	for _, item := range found.Items {
 		if err := line(out, item); err != nil {
 			return err
 		}
 	}
+	if f := found.Failed; f != nil {
+		fmt.Fprintf(out.errors, "The last task %s (%s) failed at %s: %s\n", f.ID, f.Kind, time.UnixMilli(f.At).UTC().Format(time.RFC3339), f.Reason)
+	}
 	return nil
 }
 
+// backupList is the node's answer to the request of the backups.
+type backupList struct {
+	Items  []json.RawMessage
+	Failed *struct {
+		ID, Kind, Reason string
+		At               int64
+	}
+	Schedule json.RawMessage
+}
+
 // backups returns all backups of a workspace, newest first. The node limits their number, so the list has one page.
-func (o operator) backups(ctx context.Context, workspace slugFlag) ([]json.RawMessage, error) {
-	var page struct{ Items []json.RawMessage }
-	err := o.call(ctx, http.MethodGet, workspace.path("/backups"), nil, &page)
-	return page.Items, err
+func (o operator) backups(ctx context.Context, workspace slugFlag) (found backupList, err error) {
+	return found, o.call(ctx, http.MethodGet, workspace.path("/backups"), nil, &found)
+}
+
+// printBackup prints a backup of a workspace. found is false if there is no backup with the id.
+func (o operator) printBackup(ctx context.Context, out console, workspace slugFlag, id string) (found bool, err error) {
+	all, err := o.backups(ctx, workspace)
+	if err != nil {
+		return false, err
+	}
+	for _, item := range all.Items {
+		var b backupTask
+		if json.Unmarshal(item, &b) == nil && b.BackupID == id {
+			return true, line(out, item)
+		}
+	}
+	return false, nil
 }
 
 // backupCreateCommand is atelier admin backup create.
@@ -69,15 +100,9 @@ func (c *backupCreateCommand) Run(ctx context.Context, out console) error {
 	if err := w.await(ctx, out, c.Wait); err != nil {
 		return err
 	}
-	backups, err := o.backups(ctx, c.slugFlag)
-	if err != nil {
+	found, err := o.printBackup(ctx, out, c.slugFlag, task.BackupID)
+	if err != nil || found {
 		return err
-	}
-	for _, item := range backups {
-		var b backupTask
-		if json.Unmarshal(item, &b) == nil && b.BackupID == task.BackupID {
-			return line(out, item)
-		}
 	}
 	return fmt.Errorf("backup %s was not made: another task of the workspace's computer replaced it; run the command again", task.BackupID)
 }

@@ -33,7 +33,7 @@ func TestCommandLine(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata", Setup: setup, Cmds: map[string]func(*testscript.TestScript, bool, []string){
 		"waitfile": waitFile, "waittext": waitText, "setpassword": setPassword,
 		"modes": checkModes, "waitworkspace": waitWorkspace, "restore": restore,
-		"mutebucket": muteBucket, "waittask": waitTask,
+		"mutebucket": muteBucket, "waittask": waitTask, "verify": verify, "damage": damage, "drivefile": driveFile,
 	}})
 }
 
@@ -92,6 +92,45 @@ func restore(ts *testscript.TestScript, _ bool, arguments []string) {
 	var b backupTask
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile(arguments[2])), &b))
 	ts.Check(ts.Exec("atelier", "admin", "backup", "restore", "--data="+arguments[0], "--slug="+arguments[1], "--backup="+b.BackupID))
+}
+
+// verify verifies the backup with the id in the output of a command, which is in a file.
+func verify(ts *testscript.TestScript, fails bool, arguments []string) {
+	var b backupTask
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(arguments[2])), &b))
+	err := ts.Exec("atelier", "admin", "backup", "verify", "--data="+arguments[0], "--slug="+arguments[1], "--backup="+b.BackupID)
+	if (err != nil) != fails {
+		ts.Fatalf("verification: %v", err)
+	}
+}
+
+// damage changes a byte of each compressed archive below a folder.
+func damage(ts *testscript.TestScript, _ bool, arguments []string) {
+	ts.Check(filepath.WalkDir(ts.MkAbs(arguments[0]), func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".tar.zst") {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		content[len(content)/2] ^= 1
+		return os.WriteFile(path, content, 0o600)
+	}))
+}
+
+// driveFile writes a file on the drive of the only workspace, as a process does. Without content, it prints the file.
+func driveFile(ts *testscript.TestScript, fails bool, arguments []string) {
+	drives, err := filepath.Glob(filepath.Join(ts.MkAbs(arguments[0]), "drives", "*", "files"))
+	ts.Check(err)
+	path := filepath.Join(drives[0], arguments[2])
+	if len(arguments) > 3 {
+		ts.Check(os.WriteFile(path, []byte(arguments[3]), 0o600))
+		return
+	}
+	if err := ts.Exec("cat", path); (err != nil) != fails {
+		ts.Fatalf("%s: %v", path, err)
+	}
 }
 
 // mute is a listener that accepts connections and never answers.

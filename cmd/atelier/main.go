@@ -4,8 +4,9 @@
 //	atelier admin user         create, list, disable people; one-time links; act as a person
 //	atelier admin key          issue a further API key for a person
 //	atelier admin workspace    list, suspend, archive, retire, delete workspaces
-//	atelier admin backup       take, list, restore and wait for backups of a workspace's drive
+//	atelier admin backup       take, schedule, verify and restore backups of a workspace's drive; back up the whole node
 //	atelier admin audit        export the audit logs
+//	atelier restore            make a data directory from a backup of a whole node
 //	atelier accept             accept a data directory with a missing or older part
 //	atelier reference          print every setting of serve as Markdown
 //	atelier version            print the version, commit, date and Go version of this program; so does --version
@@ -39,6 +40,7 @@ const (
 type commands struct {
 	Serve     serveCommand     `cmd:"" help:"Run a node."`
 	Admin     adminCommands    `cmd:"" help:"Administer the node that runs on this machine."`
+	Restore   restoreCommand   `cmd:"" help:"Make a data directory from a backup of a whole node."`
 	Accept    acceptCommand    `cmd:"" help:"Accept a data directory that serve refuses because a part is missing or older than the others."`
 	Reference referenceCommand `cmd:"" help:"Print every setting of serve as Markdown."`
 	Version   versionCommand   `cmd:"" help:"Print the version, commit, date and Go version of this program."`

@@ -7,14 +7,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/cmd/node/nodebackup"
 )
 
 // meter shows the progress of a task. On a terminal it rewrites one line; elsewhere it prints a line every lineInterval.
 type meter struct {
 	to       io.Writer
 	terminal bool
-	// task names the task at the beginning of a line.
-	task string
+	// task names the task at the beginning of a line. name is its beginning if the task has several steps.
+	task, name string
 	// attemptSeen is the time of the first call of show for the current attempt of the task.
 	attemptSeen time.Time
 	// initial and latest are the bytes done at the first and the last call of show for the current attempt.
@@ -53,6 +55,22 @@ func (m *meter) show(now time.Time, done, total int64) {
 		m.printed = now
 		fmt.Fprintln(m.to, text)
 	}
+}
+
+// showSteps shows the progress of a task with several steps: the step, the number of drives, and the bytes of all steps. On a
+// terminal it rewrites the line at most ten times a second.
+func (m *meter) showSteps(now time.Time, p nodebackup.Progress) {
+	if m.terminal && now.Sub(m.printed) < 100*time.Millisecond {
+		return
+	}
+	if m.name == "" {
+		m.name = m.task
+	}
+	m.task = fmt.Sprintf("%s: %s, %d of %d drives", m.name, p.Step, p.DrivesDone, p.Drives)
+	if m.terminal {
+		m.printed = now
+	}
+	m.show(now, p.DoneBytes, p.TotalBytes)
 }
 
 // text returns the line, with the rate of the current attempt once it was observed for a second.

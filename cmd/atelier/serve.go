@@ -85,9 +85,9 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 	return node.Options{
 		Computers: computers,
 		Dir:       c.Data, Log: log, GeneratedTrees: c.GeneratedTrees, IdleAfter: c.IdleAfter, BackupURL: c.BackupURL,
-		ReactionAttempts: c.ReactionAttempts,
-		Journal:          persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace)},
-		HTTP:             settings,
+		ReactionAttempts: c.ReactionAttempts, BackupEvery: c.BackupEvery, BackupKeep: c.BackupKeep,
+		Journal: persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace)},
+		HTTP:    settings,
 	}, err
 }
 

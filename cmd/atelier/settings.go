@@ -10,6 +10,7 @@ import (
 
 	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/computer"
 )
 
 // dataFlag is the flag of the data directory.
@@ -56,6 +57,9 @@ type serveCommand struct {
 	ReactionAttempts int `group:"Resources" default:"12" help:"Failed attempts of a reaction to an event, after which the reactions of its stream are parked until an operator retries or skips them."`
 
 	BackupURL string `name:"backup-url" group:"Drive" placeholder:"URL" help:"Bucket that keeps backups: s3://BUCKET?region=REGION, or file:///DIR. None: a folder of the data directory."`
+
+	BackupEvery time.Duration `group:"Drive" default:"0" help:"Time between two backups of a workspace's drive, as 24h, unless the workspace has a schedule of its own. 0: none are scheduled."`
+	BackupKeep  int           `group:"Drive" default:"7" help:"Number of scheduled backups of a workspace that are stored; the oldest are removed."`
 
 	GeneratedTrees []string `group:"Drive" default:"node_modules,.git,target,dist,build,.venv,__pycache__,.cache" help:"Names of folders whose content is generated: operations below them are recorded in summaries."`
 
@@ -109,8 +113,13 @@ func (c *serveCommand) checkListen() error {
 }
 
 func (c *serveCommand) checkBackup() error {
-	if c.BackupURL == "" {
-		return nil
+	if c.BackupEvery != 0 {
+		if err := between("backup-every", c.BackupEvery, computer.MinBackupInterval, computer.MaxBackupInterval); err != nil {
+			return err
+		}
+	}
+	if err := between("backup-keep", c.BackupKeep, 1, computer.MaxBackups); err != nil || c.BackupURL == "" {
+		return err
 	}
 	if _, err := bucket.Parse(c.BackupURL); err != nil {
 		return fmt.Errorf("backup-url: %w", err)

@@ -6,11 +6,13 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
 // openBucket opens the bucket for backups. The folder "backups" of the data directory is the default bucket, and the folder for
@@ -38,18 +40,49 @@ func openBucket(o Options) (bucket.Bucket, error) {
 
 // archiveDrives implements archive.Drives: each method opens the drive of the workspace, calls the method of the same name and
 // releases the drive.
-type archiveDrives struct{ *drive.Drives }
+type archiveDrives struct {
+	*drive.Drives
+	asker computer.Asker
+	// ofTasks reports that drives are restored by tasks of computers, which can be cancelled; the mark is the id of the task.
+	ofTasks bool
+}
 
 var _ archive.Drives = archiveDrives{}
 
-// Export implements archive.Drives.
-func (a archiveDrives) Export(ctx context.Context, workspaceID string, to io.Writer) (int64, error) {
-	d, release, err := a.Open(ctx, workspaceID)
+// newArchive returns an archive of the node's drives in a bucket, for the tasks of computers.
+func (n *Node) newArchive(b bucket.Bucket) *archive.Archive {
+	return archive.New(b, archiveDrives{Drives: n.Drives, asker: n.Router, ofTasks: true})
+}
+
+// Sequence implements archive.Drives.
+func (a archiveDrives) Sequence(ctx context.Context, workspaceID string) (uint64, error) {
+	reply, err := a.asker.Ask(ctx, entity.Command{
+		Kind: entity.KindActivity, Identity: workspaceID, Principal: entity.Platform(), Message: &activityv1.Record{},
+	})
 	if err != nil {
 		return 0, err
 	}
+	recorded, ok := reply.(*activityv1.Recorded)
+	if !ok {
+		return 0, fmt.Errorf("the activity answered a request for its seq with %T", reply)
+	}
+	return recorded.GetSeq(), nil
+}
+
+// Export implements archive.Drives.
+func (a archiveDrives) Export(ctx context.Context, workspaceID string, to io.Writer) (archive.Exported, error) {
+	d, release, err := a.Open(ctx, workspaceID)
+	if err != nil {
+		return archive.Exported{}, err
+	}
 	defer release()
-	return d.Export(ctx, to)
+	exported, err := d.Export(ctx, to)
+	return archive.Exported(exported), err
+}
+
+// Verify implements archive.Drives.
+func (a archiveDrives) Verify(ctx context.Context, from io.Reader) (int64, error) {
+	return drive.VerifyArchive(ctx, from)
 }
 
 // ArchiveSize implements archive.Drives.
@@ -62,12 +95,34 @@ func (a archiveDrives) ArchiveSize(ctx context.Context, workspaceID string) (int
 	return d.ArchiveSize(ctx)
 }
 
-// Restore implements archive.Drives. The activity names the platform as the author of the changes.
+// Restore implements archive.Drives. The activity names the platform as the author of the changes. Immediately before the drive
+// changes, Restore checks that the task was not cancelled: the executor learns that a moment later.
 func (a archiveDrives) Restore(ctx context.Context, workspaceID, mark string, from io.Reader, verify func(int64) error) error {
 	d, release, err := a.Open(ctx, workspaceID)
 	if err != nil {
 		return err
 	}
 	defer release()
-	return d.Restore(ctx, mark, from, verify, drive.Change{Author: &activityv1.Author{Actor: entity.Actor(entity.Platform())}})
+	change := drive.Change{Author: &activityv1.Author{Actor: entity.Actor(entity.Platform())}}
+	if a.ofTasks {
+		change.Guard = func() error { return a.checkTask(ctx, workspaceID, mark) }
+	}
+	return d.Restore(ctx, mark, from, verify, change)
+}
+
+// errTaskEnded is a refusal, because a repetition cannot succeed.
+var errTaskEnded = entity.Errorf(entity.NotFound, "the task has ended before the drive was changed")
+
+// checkTask returns errTaskEnded unless a workspace's computer has a task in progress.
+func (a archiveDrives) checkTask(ctx context.Context, workspaceID, taskID string) error {
+	reply, err := a.asker.Ask(ctx, entity.Command{
+		Kind: entity.KindComputer, Identity: workspaceID, Principal: entity.Platform(), Message: &computerv1.DescribeComputer{},
+	})
+	if err != nil {
+		return err
+	}
+	if state, ok := reply.(*computerv1.Computer); !ok || state.GetTask().GetId() != taskID {
+		return errTaskEnded
+	}
+	return nil
 }

@@ -41,7 +41,9 @@ type home struct {
 	impatient bool
 	// wall, if set, is the wall clock of the node.
 	wall *wall
-	last atomic.Int64
+	// backupEvery is the interval between scheduled backups.
+	backupEvery time.Duration
+	last        atomic.Int64
 }
 
 // testTimeout is longer than any test takes on a slow machine.
@@ -98,7 +100,7 @@ func (h *home) start() {
 		clock = h.wall.clock()
 	}
 	h.options = Options{
-		Dir: h.dir, Wire: true, SampleEvery: time.Hour, PendingLimit: pendingLimit, Clock: clock,
+		Dir: h.dir, Wire: true, SampleEvery: time.Hour, PendingLimit: pendingLimit, Clock: clock, BackupEvery: h.backupEvery, BackupKeep: 2,
 		Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
 	}
 	n, err := Start(context.Background(), h.options)

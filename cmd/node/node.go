@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -19,7 +20,6 @@ import (
 	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/cluster/pending"
 	"github.com/atelier-run/atelier/computer"
-	"github.com/atelier-run/atelier/computer/archive"
 	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/anchors"
@@ -54,6 +54,10 @@ type Options struct {
 	BackupURL string
 	// Computers has the settings of computers that run processes.
 	Computers ComputerOptions
+	// BackupEvery is the time between two backups of a drive, for workspaces without a policy of their own, and BackupKeep the
+	// number of them that is stored; 0: none are scheduled.
+	BackupEvery time.Duration
+	BackupKeep  int
 	// SampleEvery is the pause between samples of computers; 0: 15 s.
 	SampleEvery time.Duration
 	// PendingLimit limits the time for which a request waits for the tasks that it opened: the provisioning of the computer of
@@ -67,6 +71,9 @@ type Options struct {
 	Members int
 	// Registry registers the metrics; nil: a new one.
 	Registry *prometheus.Registry
+
+	// quiet starts neither timers and tasks nor a server: the node answers only to this process, for a restore.
+	quiet bool
 }
 
 // DefaultIdleAfter is the default of Options.IdleAfter.
@@ -89,6 +96,9 @@ type Node struct {
 	files   *webdav.Handler
 	backups bucket.Bucket
 	anchors *anchors.Follower
+	// ending is done when the node stops; end ends it.
+	ending context.Context
+	end    context.CancelFunc
 	// serverReady is closed when Server is set.
 	serverReady chan struct{}
 }
@@ -99,6 +109,7 @@ type Node struct {
 func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	o = o.complete()
 	n := &Node{serverReady: make(chan struct{})}
+	n.ending, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
 			stopping, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -134,10 +145,13 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}
 	n.files = webdav.New(n.Drives, o.Log)
 	n.anchors = anchors.New(n.Drives, n.Router, o.Log)
+	if err := os.RemoveAll(checkpointDir(o)); err != nil { // left by a process that was killed during a backup
+		return n, err
+	}
 	if n.backups, err = openBucket(o); err != nil {
 		return n, err
 	}
-	if n.Computers, err = n.newFleet(o, archive.New(n.backups, archiveDrives{n.Drives})); err != nil {
+	if n.Computers, err = n.newFleet(o, n.newArchive(n.backups)); err != nil {
 		return n, err
 	}
 	for member := range max(o.Members, 1) {
@@ -145,10 +159,16 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	}
 	n.Router.Attach(n.Systems...)
 	for _, system := range n.Systems {
+		if o.quiet {
+			system.EndWork(ctx) // timers and tasks that begin afterwards end at once
+		}
 		system.Start()
 	}
 	if len(n.Systems) == 1 {
 		n.Journal.Recover(context.WithoutCancel(ctx)) // runs until the journal is closed
+	}
+	if o.quiet {
+		return n, nil
 	}
 	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers)
 	if n.Server, err = n.newServer(o); err != nil {
@@ -207,6 +227,7 @@ func (n *Node) newServer(o Options) (*http.Server, error) {
 	settings := o.HTTP
 	settings.Asker, settings.Streams, settings.Drive = n.asker(o), n.Router, n.files
 	settings.Directory, settings.Reactions, settings.Progress = n.Router, n.Router, n.Computers.Progress
+	settings.BackUpNode = n.backUpNode(o)
 	settings.Secret, settings.Log, settings.Clock = n.CursorSecret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
 	return http.New(settings)
@@ -221,6 +242,7 @@ func (n *Node) asker(o Options) pending.Router {
 // the errors of all of them. When ctx ends, it waits for nothing more.
 func (n *Node) Stop(ctx context.Context) error {
 	var errs []error
+	n.end()
 	if n.Server != nil {
 		errs = append(errs, n.Server.Shutdown(ctx))
 	}

@@ -29,6 +29,7 @@ func (n *Node) newFleet(o Options, archive computer.Archive) (*computer.Fleet, e
 		return nil, err
 	}
 	return computer.New(computer.Options{
+		Policy: &computerv1.BackupPolicy{EveryMs: o.BackupEvery.Milliseconds(), Keep: int32(o.BackupKeep)},
 		Driver: driver, Archive: archive, Asker: n.Router, Clock: o.Clock, SampleEvery: o.SampleEvery, Log: o.Log,
 		Put: func(ctx context.Context, workspaceID string, row entity.Row) error {
 			return n.Router.Put(ctx, workspaceID, row)

@@ -23,16 +23,34 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
+// Exported describes a tar archive of a drive.
+type Exported struct {
+	// Entries is the number of entries.
+	Entries int64
+	// Changed is the number of files that were changed during each attempt to copy them, ChangedPaths has the first of their
+	// paths, quoted.
+	Changed      int64
+	ChangedPaths []string
+	// Vanished is the number of entries that were removed before they were copied.
+	Vanished int64
+}
+
 // Drives exports and restores the drives of workspaces.
 type Drives interface {
-	// Export writes a workspace's drive as a tar archive and returns the number of entries.
-	Export(ctx context.Context, workspaceID string, to io.Writer) (entries int64, err error)
+	// Sequence returns the seq of the last row of a workspace's activity. All operations up to it are in what Export writes
+	// afterwards.
+	Sequence(ctx context.Context, workspaceID string) (uint64, error)
+	// Export writes a workspace's drive as a tar archive.
+	Export(ctx context.Context, workspaceID string, to io.Writer) (Exported, error)
 	// ArchiveSize returns an estimate of the number of bytes that Export writes.
 	ArchiveSize(ctx context.Context, workspaceID string) (int64, error)
 	// Restore replaces the content of a drive by the content of a tar archive. A second call with the same mark changes
 	// nothing. Restore calls verify with the number of entries after it has read the whole archive and before it replaces
 	// anything. If verify fails, Restore returns its error and the drive is unchanged.
 	Restore(ctx context.Context, workspaceID, mark string, from io.Reader, verify func(entries int64) error) error
+	// Verify reads a tar archive to its end and returns the number of entries. It fails with Corrupt for an archive that
+	// Export cannot have written.
+	Verify(ctx context.Context, from io.Reader) (entries int64, err error)
 }
 
 // Corrupt is the error code of Load for an object that differs from the backup that was saved.
@@ -55,12 +73,22 @@ func objectName(workspaceID, backupID string) string {
 	return workspaceID + "/" + backupID + ".tar.zst"
 }
 
+// Sequence implements computer.Archive.
+func (a *Archive) Sequence(ctx context.Context, workspaceID string) (uint64, error) {
+	return a.drives.Sequence(ctx, workspaceID)
+}
+
 // Save implements computer.Archive. It reports progress in bytes of the uncompressed archive.
 func (a *Archive) Save(ctx context.Context, workspaceID, backupID string, report func(done, total int64)) (*computerv1.Backup, error) {
-	backup := &computerv1.Backup{Id: backupID, Object: objectName(workspaceID, backupID)}
+	return a.SaveAs(ctx, workspaceID, backupID, objectName(workspaceID, backupID), report)
+}
+
+// SaveAs is Save with another name of the object.
+func (a *Archive) SaveAs(ctx context.Context, workspaceID, backupID, object string, report func(done, total int64)) (*computerv1.Backup, error) {
+	backup := &computerv1.Backup{Id: backupID, Object: object}
 	err := a.bucket.Put(ctx, backup.Object, func(to io.Writer) (err error) {
 		summing := newSummingWriter(to)
-		backup.Entries, err = a.write(ctx, workspaceID, summing, report)
+		err = a.write(ctx, workspaceID, summing, backup, report)
 		backup.SizeBytes, backup.Sha256 = summing.size, summing.hash.Sum(nil)
 		return err
 	})
@@ -70,24 +98,59 @@ func (a *Archive) Save(ctx context.Context, workspaceID, backupID string, report
 	return backup, nil
 }
 
-// write writes the compressed archive of a drive and returns the number of entries.
-func (a *Archive) write(ctx context.Context, workspaceID string, to io.Writer, report func(done, total int64)) (int64, error) {
+// write writes the compressed archive of a drive and describes it in backup.
+func (a *Archive) write(ctx context.Context, workspaceID string, to io.Writer, backup *computerv1.Backup, report func(done, total int64)) error {
 	total, err := a.drives.ArchiveSize(ctx, workspaceID)
 	if err != nil {
-		return 0, err
+		return err
 	}
+	// Rows follow the change of the disk: what has a row now is exported.
+	seq, err := a.drives.Sequence(ctx, workspaceID)
+	if err != nil {
+		return err
+	}
+	backup.Seq = &seq
 	compressor, err := zstd.NewWriter(to, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
 	if err != nil {
-		return 0, err
+		return err
 	}
-	entries, err := a.drives.Export(ctx, workspaceID, &progressWriter{to: compressor, total: total, report: report})
-	return entries, errors.Join(err, compressor.Close())
+	exported, err := a.drives.Export(ctx, workspaceID, &progressWriter{to: compressor, total: total, report: report})
+	backup.Entries, backup.VanishedFiles = exported.Entries, exported.Vanished
+	backup.ChangedFiles, backup.ChangedPaths = exported.Changed, exported.ChangedPaths
+	return errors.Join(err, compressor.Close())
 }
 
 // Load implements computer.Archive. It reports progress in bytes of the compressed archive. It returns NotFound if the bucket
 // does not have the backup, Corrupt if the object differs from the backup that was saved, and the errors of the bucket and of
 // Restore.
 func (a *Archive) Load(ctx context.Context, workspaceID, taskID string, backup *computerv1.Backup, report func(done, total int64)) error {
+	return a.read(ctx, backup, report, func(from io.Reader, verify func(entries int64) error) error {
+		return a.drives.Restore(ctx, workspaceID, taskID, from, verify)
+	})
+}
+
+// Verify implements computer.Archive. It reports progress like Load.
+func (a *Archive) Verify(ctx context.Context, backup *computerv1.Backup, report func(done, total int64)) (failure string, err error) {
+	err = a.read(ctx, backup, report, func(from io.Reader, verify func(entries int64) error) error {
+		entries, err := a.drives.Verify(ctx, from)
+		if err != nil {
+			return err
+		}
+		return verify(entries)
+	})
+	var refusal *entity.Error
+	if errors.As(err, &refusal) && (refusal.Code == Corrupt || refusal.Code == entity.NotFound) {
+		return refusal.Message, nil
+	}
+	return "", err
+}
+
+// read calls use with the decompressed content of a backup. use must read it to its end and then call verify with the number of
+// entries, which compares them, the size and the hash with the record of the backup.
+func (a *Archive) read(
+	ctx context.Context, backup *computerv1.Backup, report func(done, total int64),
+	use func(from io.Reader, verify func(entries int64) error) error,
+) error {
 	object, err := a.bucket.Get(ctx, backup.GetObject())
 	if errors.Is(err, fs.ErrNotExist) {
 		return entity.Errorf(entity.NotFound, "backup %s: the bucket has no object %s", backup.GetId(), backup.GetObject())
@@ -106,7 +169,7 @@ func (a *Archive) Load(ctx context.Context, workspaceID, taskID string, backup *
 		return err
 	}
 	defer decompressed.Close()
-	err = a.drives.Restore(ctx, workspaceID, taskID, decompressed, func(entries int64) error {
+	err = use(decompressed, func(entries int64) error {
 		// The hash covers the bytes that follow the compressed tar archive too.
 		if _, err := io.Copy(io.Discard, compressed); err != nil {
 			return err

@@ -27,17 +27,31 @@ var _ computer.Archive = (*archive.Archive)(nil)
 // fakeDrives has one drive, whose content is text. Each line counts as an entry of its archive.
 type fakeDrives struct {
 	content string
+	// seq is the last seq of the activity.
+	seq uint64
 	// exportErr is the error of Export.
 	exportErr error
 	// replaced counts the calls of Restore that succeeded.
 	replaced int
 }
 
-func (d *fakeDrives) Export(_ context.Context, _ string, to io.Writer) (int64, error) {
+func (d *fakeDrives) Sequence(context.Context, string) (uint64, error) { return d.seq, nil }
+
+// Export implements archive.Drives. A row is recorded meanwhile.
+func (d *fakeDrives) Export(_ context.Context, _ string, to io.Writer) (archive.Exported, error) {
+	d.seq++
 	if _, err := io.WriteString(to, d.content); err != nil {
-		return 0, err
+		return archive.Exported{}, err
 	}
-	return int64(strings.Count(d.content, "\n")), d.exportErr
+	return archive.Exported{Entries: int64(strings.Count(d.content, "\n")), Changed: 1, ChangedPaths: []string{`"a"`}, Vanished: 2}, d.exportErr
+}
+
+func (d *fakeDrives) Verify(_ context.Context, from io.Reader) (int64, error) {
+	content, err := io.ReadAll(from)
+	if err != nil {
+		return 0, entity.Errorf(archive.Corrupt, "%v", err)
+	}
+	return int64(bytes.Count(content, []byte("\n"))), nil
 }
 
 func (d *fakeDrives) ArchiveSize(context.Context, string) (int64, error) {
@@ -115,7 +129,7 @@ func ignore(int64, int64) {}
 func saveBackup(t *testing.T) (*memoryBucket, *fakeDrives, *archive.Archive, *computerv1.Backup) {
 	t.Helper()
 	bucket := &memoryBucket{objects: map[string][]byte{}}
-	d := &fakeDrives{content: before}
+	d := &fakeDrives{content: before, seq: 7}
 	a := archive.New(bucket, d)
 	var progress lastReport
 	backup, err := a.Save(t.Context(), "ws_1", "bkp_1", progress.set)
@@ -133,7 +147,8 @@ func TestSaveLoadAndRemove(t *testing.T) {
 	bucket, d, a, backup := saveBackup(t)
 	stored := bucket.objects[backup.GetObject()]
 	sum := sha256.Sum256(stored)
-	want := &computerv1.Backup{Id: "bkp_1", Object: "ws_1/bkp_1.tar.zst", SizeBytes: int64(len(stored)), Sha256: sum[:], Entries: 2}
+	want := &computerv1.Backup{Id: "bkp_1", Object: "ws_1/bkp_1.tar.zst", SizeBytes: int64(len(stored)), Sha256: sum[:], Entries: 2,
+		Seq: proto.Uint64(7), ChangedFiles: 1, ChangedPaths: []string{`"a"`}, VanishedFiles: 2}
 	if !proto.Equal(backup, want) {
 		t.Errorf("Save returned %v, want %v", backup, want)
 	}
@@ -174,9 +189,32 @@ func TestLoadCorruptBackup(t *testing.T) {
 	} {
 		bucket, d, a, backup := saveBackup(t)
 		bucket.objects[backup.GetObject()] = damage(bucket.objects[backup.GetObject()], backup)
+		if failure, err := a.Verify(t.Context(), backup, ignore); err != nil || failure == "" {
+			t.Errorf("%s: Verify returned %q and %v, want the reason", name, failure, err)
+		}
 		if err := a.Load(t.Context(), "ws_1", "tsk_1", backup, ignore); code(err) != archive.Corrupt || d.replaced > 0 || d.content != after {
 			t.Errorf("%s: Load returned %v, and the content is %q; want %s and no change", name, err, d.content, archive.Corrupt)
 		}
+	}
+}
+
+// TestVerify verifies backups that are as they were saved, that are missing, and that cannot be read now.
+func TestVerify(t *testing.T) {
+	bucket, d, a, backup := saveBackup(t)
+	var progress lastReport
+	if failure, err := a.Verify(t.Context(), backup, progress.set); err != nil || failure != "" || d.content != after || d.replaced > 0 {
+		t.Errorf("Verify returned %q, %v", failure, err)
+	}
+	if want := backup.GetSizeBytes(); progress.done != want || progress.total != want {
+		t.Errorf("the last report of progress is %v, want all %d bytes", progress, want)
+	}
+	bucket.readable = backup.GetSizeBytes() - 2
+	if failure, err := a.Verify(t.Context(), backup, ignore); failure != "" || !errors.Is(err, errDisconnected) {
+		t.Errorf("after a lost connection Verify returned %q, %v", failure, err)
+	}
+	delete(bucket.objects, backup.GetObject())
+	if failure, err := a.Verify(t.Context(), backup, ignore); err != nil || !strings.Contains(failure, "no object") {
+		t.Errorf("without the object Verify returned %q, %v", failure, err)
 	}
 }
 

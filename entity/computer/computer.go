@@ -21,6 +21,9 @@
 //
 //	StartProcess ──► ProcessStarted ──► running ──ReportProcessEnded──► removed
 //
+// Operators may cancel a backup, a restore or a verification; the task then fails. Backups on a schedule are described in
+// schedule.go.
+//
 // The status does not change while a task is open, except for the first provision, which has its own status.
 package computer
 
@@ -41,7 +44,7 @@ func Zero(identity string) *computerv1.Computer {
 // Kind describes computers to the runtime. A computer is owned by the workspace with the same identity.
 var Kind = entity.Rules[*computerv1.Computer, computerv1.Command, computerv1.Event]{
 	Name: entity.KindComputer, Owner: entity.KindWorkspace, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve,
-	Reply: Reply, Rows: Rows, Tasks: Tasks, EffectLists: []string{TaskList, PresentList}, StateRows: StateRows, React: React,
+	Reply: Reply, Rows: Rows, Timers: Timers, Tasks: Tasks, EffectLists: []string{TaskList, PresentList}, StateRows: StateRows, React: React,
 	Lists: map[string]entity.List{
 		Telemetry:   {Need: entity.Reads(), Most: int(SlotsPerDay)},
 		BackupList:  {Need: entity.Reads(entity.Admin)},
@@ -101,6 +104,20 @@ func Decide(call entity.Call, s *computerv1.Computer, c computerv1.Command) ([]c
 		return startProcess(call, s, c)
 	case *computerv1.ReportProcessEnded:
 		return reportProcessEnded(call, s, c), nil
+	case *computerv1.VerifyBackup:
+		return verifyBackup(call, s, c)
+	case *computerv1.CancelTask:
+		return cancelTask(call, s, c)
+	case *computerv1.SetBackupPolicy:
+		return setPolicy(call, s, c.GetPolicy())
+	case *computerv1.ApplyNodePolicy:
+		return applyNodePolicy(call, s, c.GetPolicy())
+	case *computerv1.BackUpOnSchedule:
+		return backUpOnSchedule(call, s, c), nil
+	case *computerv1.ReportCovered:
+		return reportCovered(call, s, c), nil
+	case *computerv1.ReportVerified:
+		return reportVerified(call, s, c), nil
 	case *computerv1.DescribeComputer:
 		return nil, nil
 	}
@@ -155,6 +172,14 @@ func Evolve(s *computerv1.Computer, e computerv1.Event) *computerv1.Computer {
 		next.Processes = entity.With(s.GetProcesses(), e.GetProcess().GetId(), e.GetProcess())
 	case *computerv1.ProcessEnded:
 		next.Processes = entity.Without(s.GetProcesses(), e.GetProcessId())
+	case *computerv1.BackupVerified:
+		next.Task, next.Failed = nil, nil
+		next.Backups = withVerification(s.GetBackups(), e)
+	case *computerv1.BackupCovered:
+		next.Task, next.Failed = nil, nil
+		next.Schedule = evolveSchedule(s.GetSchedule(), e)
+	case *computerv1.BackupPolicyChanged, *computerv1.BackupPostponed:
+		next.Schedule = evolveSchedule(s.GetSchedule(), e)
 	}
 	return next
 }

@@ -114,6 +114,13 @@ func drawCommand(t *rapid.T, at int64) computerv1.Command {
 		&computerv1.DescribeComputer{},
 		&computerv1.StartProcess{ProcessId: task, Kind: computerv1.ProcessKind_PROCESS_KIND_EXEC, Program: "sh"},
 		&computerv1.ReportProcessEnded{ProcessId: task},
+		&computerv1.VerifyBackup{TaskId: task, BackupId: backup},
+		&computerv1.CancelTask{TaskId: task},
+		&computerv1.SetBackupPolicy{Policy: drawPolicy(t)},
+		&computerv1.ApplyNodePolicy{Policy: drawPolicy(t)},
+		&computerv1.BackUpOnSchedule{At: rapid.Int64Range(0, 2).Draw(t, "due")},
+		&computerv1.ReportCovered{TaskId: task, BackupId: backup, Seq: 3},
+		&computerv1.ReportVerified{TaskId: task, Failure: rapid.SampledFrom([]string{"", "damaged"}).Draw(t, "failure")},
 	}).Draw(t, "command")
 }
 

@@ -44,13 +44,15 @@ func Reply(_ entity.Call, s *computerv1.Computer, c computerv1.Command, events [
 	switch c := c.(type) {
 	case *computerv1.Reprovision:
 		return replyReprovision(s, c, events)
-	case *computerv1.DescribeComputer, *computerv1.BackUp, *computerv1.Restore, *computerv1.RetireComputer:
+	case *computerv1.DescribeComputer, *computerv1.BackUp, *computerv1.Restore, *computerv1.RetireComputer,
+		*computerv1.VerifyBackup, *computerv1.CancelTask, *computerv1.SetBackupPolicy:
 		return s
 	case *computerv1.StartProcess:
 		return s.GetProcesses()[c.GetProcessId()]
 	case *computerv1.RequestComputer, *computerv1.ReportProvisioned, *computerv1.ReportBackedUp, *computerv1.ReportRestored,
 		*computerv1.ReportRetired, *computerv1.ReportFailed, *computerv1.ReportRemoved, *computerv1.RecordSample, *computerv1.ReportMissing,
-		*computerv1.ReportWork, *computerv1.AnnounceLoss, *computerv1.ReportProcessEnded:
+		*computerv1.ReportWork, *computerv1.AnnounceLoss, *computerv1.ApplyNodePolicy, *computerv1.BackUpOnSchedule,
+		*computerv1.ReportCovered, *computerv1.ReportVerified, *computerv1.ReportProcessEnded:
 	}
 	return &wirev1.Done{}
 }
@@ -69,7 +71,7 @@ func Rows(call entity.Call, before, after *computerv1.Computer, c computerv1.Com
 		rows = append(rows, row)
 	}
 	for i, e := range events {
-		rows = append(rows, backupRows(e)...)
+		rows = append(rows, backupRows(after, e)...)
 		rows = append(rows, processRows(e)...)
 		if logged := auditEvent(call, before, e); logged != nil {
 			rows = append(rows, audit.NewRow(entity.KindComputer, call, i, logged))
@@ -78,7 +80,7 @@ func Rows(call entity.Call, before, after *computerv1.Computer, c computerv1.Com
 	if p := isPresent(after); p != isPresent(before) || p && isMissed(after) != isMissed(before) {
 		rows = append(rows, presentRow(after))
 	}
-	return rows
+	return append(rows, scheduleRows(before, after)...)
 }
 
 // StateRows returns the row in PresentList. Earlier rules wrote it without the field missed.
@@ -110,8 +112,14 @@ func SampleRow(sample *computerv1.Sample) entity.Row {
 	return entity.Row{List: Telemetry, Key: entity.AscendingKey(slot), Message: sample}
 }
 
-// backupRows returns the changes of BackupList that follow from an event.
-func backupRows(e computerv1.Event) []entity.Row {
+// backupRows returns the changes of BackupList that follow from an event. after is the state after the command.
+func backupRows(after *computerv1.Computer, e computerv1.Event) []entity.Row {
+	if verified, ok := e.(*computerv1.BackupVerified); ok {
+		if b := after.GetBackups()[verified.GetBackupId()]; b != nil {
+			return []entity.Row{{List: BackupList, Key: b.GetId(), Message: b}}
+		}
+		return nil
+	}
 	taken, ok := e.(*computerv1.BackupTaken)
 	if !ok {
 		return nil
@@ -144,7 +152,8 @@ func auditEvent(call entity.Call, s *computerv1.Computer, e computerv1.Event) *a
 		return processAuditEvent(call, e.GetProcess())
 	case *computerv1.TaskRequested, *computerv1.ComputerRetired, *computerv1.TaskFailed, *computerv1.ComputerMissed,
 		*computerv1.ComputerLost, *computerv1.ComputerFound, *computerv1.WorkReported, *computerv1.BackupDropped,
-		*computerv1.BackupRemoved, *computerv1.ProcessEnded:
+		*computerv1.ProcessEnded, *computerv1.BackupRemoved, *computerv1.BackupCovered, *computerv1.BackupVerified, *computerv1.BackupPolicyChanged,
+		*computerv1.BackupPostponed:
 	}
 	return nil
 }

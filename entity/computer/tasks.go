@@ -14,14 +14,15 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
-// The kinds of the tasks of a computer. The message of each task is a computerv1.Work. BackUpTask and RestoreTask read or
-// write a whole drive; the other tasks are short.
+// The kinds of the tasks of a computer. The message of each task is a computerv1.Work. BackUpTask, RestoreTask and
+// VerifyTask read or write a whole drive or backup; the other tasks are short.
 const (
 	ProvisionTask    = "computer.provision"
 	ReplaceTask      = "computer.replace"
 	RetireTask       = "computer.retire"
 	BackUpTask       = "computer.back_up"
 	RestoreTask      = "computer.restore"
+	VerifyTask       = "computer.verify"
 	RemoveBackupTask = "computer.remove_backup"
 )
 
@@ -60,8 +61,14 @@ func Tasks(s *computerv1.Computer) []entity.Task {
 	var all []entity.Task
 	if t := s.GetTask(); t != nil {
 		work := &computerv1.Work{Task: t}
-		if t.GetKind() == computerv1.TaskKind_TASK_KIND_RESTORE {
+		switch t.GetKind() {
+		case computerv1.TaskKind_TASK_KIND_RESTORE, computerv1.TaskKind_TASK_KIND_VERIFY:
 			work.Backup = s.GetBackups()[t.GetBackupId()]
+		case computerv1.TaskKind_TASK_KIND_BACK_UP:
+			if t.GetScheduled() {
+				work.LastGood = LastGood(s)
+			}
+		default:
 		}
 		all = append(all, entity.Task{Kind: kindOfTask(t.GetKind()), ID: t.GetId(), Message: work})
 	}
@@ -80,6 +87,8 @@ func kindOfTask(k computerv1.TaskKind) string {
 		return ReplaceTask
 	case computerv1.TaskKind_TASK_KIND_RESTORE:
 		return RestoreTask
+	case computerv1.TaskKind_TASK_KIND_VERIFY:
+		return VerifyTask
 	case computerv1.TaskKind_TASK_KIND_RETIRE:
 		return RetireTask
 	default:
@@ -205,16 +214,6 @@ func vmName(call entity.Call, taskID string) string {
 
 func isBusy(s *computerv1.Computer) bool { return s.GetActiveSessions() > 0 || s.GetActiveJobs() > 0 }
 
-// backupsToDrop returns the oldest backups, which are dropped to keep at most MaxBackups after the backup with the id
-// added.
-func backupsToDrop(backups map[string]*computerv1.Backup, added string) []*computerv1.Backup {
-	others := slices.SortedFunc(maps.Values(backups), func(a, b *computerv1.Backup) int {
-		return cmp.Or(cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()), cmp.Compare(a.GetId(), b.GetId()))
-	})
-	others = slices.DeleteFunc(others, func(b *computerv1.Backup) bool { return b.GetId() == added })
-	return others[:max(0, len(others)-MaxBackups+1)]
-}
-
 // The functions below decide the reports of executors and of the sampling of computers. The report of a task has no effect
 // unless that task is open.
 
@@ -222,9 +221,13 @@ func reportProvisioned(call entity.Call, s *computerv1.Computer, c *computerv1.R
 	if !isOpenTask(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_PROVISION, computerv1.TaskKind_TASK_KIND_REPLACE) {
 		return nil
 	}
-	return []computerv1.Event{&computerv1.ComputerProvisioned{
+	events := []computerv1.Event{&computerv1.ComputerProvisioned{
 		TaskId: c.GetTaskId(), VmName: c.GetVmName(), ImageRef: c.GetImageRef(), At: call.At(), OldVmName: s.GetVmName(),
 	}}
+	if c.GetPolicy() != nil && CheckBackupPolicy(c.GetPolicy()) == nil {
+		events = append(events, changePolicy(call, s, s.GetSchedule().GetOwn(), c.GetPolicy())...)
+	}
+	return events
 }
 
 func reportRestored(call entity.Call, s *computerv1.Computer, c *computerv1.ReportRestored) []computerv1.Event {
@@ -245,7 +248,7 @@ func reportFailed(call entity.Call, s *computerv1.Computer, c *computerv1.Report
 	if s.GetTask() == nil || s.GetTask().GetId() != c.GetTaskId() {
 		return nil
 	}
-	return []computerv1.Event{&computerv1.TaskFailed{TaskId: c.GetTaskId(), Reason: c.GetReason(), At: call.At()}}
+	return append([]computerv1.Event{taskFailed(call, s.GetTask(), c.GetReason())}, retryAfterFailure(call, s)...)
 }
 
 // isOpenTask reports whether the task with an id is open and of one of the kinds.
@@ -259,16 +262,9 @@ func reportBackedUp(call entity.Call, s *computerv1.Computer, c *computerv1.Repo
 	if !isOpenTask(s, c.GetTaskId(), computerv1.TaskKind_TASK_KIND_BACK_UP, computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE) {
 		return dropUnlessKnown(s, c.GetBackup())
 	}
-	backup := proto.CloneOf(c.GetBackup())
-	if backup == nil {
-		backup = &computerv1.Backup{}
-	}
-	backup.Id = task.GetBackupId()
-	if backup.CreatedAt == 0 {
-		backup.CreatedAt = call.At()
-	}
+	backup := newBackup(call, task, c.GetBackup())
 	events := []computerv1.Event{&computerv1.BackupTaken{
-		TaskId: task.GetId(), Backup: backup, Dropped: backupsToDrop(s.GetBackups(), backup.Id),
+		TaskId: task.GetId(), Backup: backup, Dropped: backupsToDrop(s, backup),
 	}}
 	if task.GetKind() != computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE {
 		return events

@@ -1,14 +1,15 @@
 package operator
 
 import (
-	"cmp"
 	"encoding/hex"
 	"net/http"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	rules "github.com/atelier-run/atelier/entity/computer"
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
@@ -24,7 +25,13 @@ func (b backups) routes() []server.Route {
 		{Method: http.MethodPost, Path: adminWorkspace + "/backups", Scope: server.ScopeOperator, Summary: "Back a workspace's drive up",
 			Handler: server.Answer(http.StatusCreated, server.Nothing, b.create)},
 		{Method: http.MethodPost, Path: adminWorkspace + "/restores", Scope: server.ScopeOperator, Summary: "Restore a workspace's drive from a backup",
-			Handler: server.Answer(http.StatusCreated, server.Body[restoreRequest], b.restore)},
+			Handler: server.Answer(http.StatusCreated, server.Body[backupRequest], b.restore)},
+		{Method: http.MethodPost, Path: adminWorkspace + "/verifications", Scope: server.ScopeOperator, Summary: "Verify a backup",
+			Handler: server.Answer(http.StatusCreated, server.Body[backupRequest], b.verify)},
+		{Method: http.MethodPost, Path: adminWorkspace + "/cancellations", Scope: server.ScopeOperator, Summary: "Cancel the backup, restore or verification in progress",
+			Handler: server.Answer(http.StatusOK, server.Body[cancelRequest], b.cancel)},
+		{Method: http.MethodPut, Path: adminWorkspace + "/backup-schedule", Scope: server.ScopeOperator, Idempotent: true, Summary: "Change how often a workspace's drive is backed up",
+			Handler: server.Answer(http.StatusOK, server.Body[scheduleRequest], b.schedule)},
 	}
 }
 
@@ -34,6 +41,62 @@ type backupRecord struct {
 	SizeBytes int64  `json:"sizeBytes"`
 	Entries   int64  `json:"entries"`
 	SHA256    string `json:"sha256"`
+	// Seq is the seq of the activity that the backup covers; absent: it is not known.
+	Seq *uint64 `json:"seq,omitzero"`
+	// Origin is manual, scheduled or replacement.
+	Origin string `json:"origin"`
+	// VerifiedAt is the time of the last verification. VerificationFailure says why the backup is not usable.
+	VerifiedAt          int64  `json:"verifiedAt,omitzero"`
+	VerificationFailure string `json:"verificationFailure,omitzero"`
+	// ChangedFiles is the number of files that were changed during each attempt to copy them, ChangedPaths has the first ones.
+	ChangedFiles  int64    `json:"changedFiles,omitzero"`
+	ChangedPaths  []string `json:"changedPaths,omitempty"`
+	VanishedFiles int64    `json:"vanishedFiles,omitzero"`
+}
+
+var originNames = map[computerv1.BackupOrigin]string{
+	computerv1.BackupOrigin_BACKUP_ORIGIN_UNSPECIFIED: "manual",
+	computerv1.BackupOrigin_BACKUP_ORIGIN_SCHEDULED:   "scheduled",
+	computerv1.BackupOrigin_BACKUP_ORIGIN_REPLACEMENT: "replacement",
+}
+
+func viewBackup(b *computerv1.Backup) backupRecord {
+	return backupRecord{
+		BackupID: b.GetId(), CreatedAt: b.GetCreatedAt(), SizeBytes: b.GetSizeBytes(), Entries: b.GetEntries(),
+		SHA256: hex.EncodeToString(b.GetSha256()), Seq: b.Seq, Origin: originNames[b.GetOrigin()],
+		VerifiedAt: b.GetVerification().GetAt(), VerificationFailure: b.GetVerification().GetFailure(),
+		ChangedFiles: b.GetChangedFiles(), ChangedPaths: b.GetChangedPaths(), VanishedFiles: b.GetVanishedFiles(),
+	}
+}
+
+// backupList is a workspace's backups with the failure of the last task and the schedule, each absent if there is none.
+type backupList struct {
+	operatorPage[backupRecord]
+	Failed   *failureView  `json:"failed,omitzero"`
+	Schedule *scheduleView `json:"schedule,omitzero"`
+}
+
+type scheduleView struct {
+	// EverySeconds is the time between two backups; 0: none are scheduled.
+	EverySeconds int64 `json:"everySeconds"`
+	// Keep is the number of scheduled backups that are stored.
+	Keep int32 `json:"keep"`
+	// Own is set if the workspace has a policy of its own.
+	Own bool `json:"own"`
+	// NextAt is the time of the next backup, CoveredAt the last time at which none was needed.
+	NextAt    int64 `json:"nextAt,omitzero"`
+	CoveredAt int64 `json:"coveredAt,omitzero"`
+}
+
+func viewSchedule(s *computerv1.Computer) *scheduleView {
+	if s.GetSchedule() == nil {
+		return nil
+	}
+	policy := rules.EffectivePolicy(s)
+	return &scheduleView{
+		EverySeconds: policy.GetEveryMs() / 1000, Keep: policy.GetKeep(), Own: s.GetSchedule().GetOwn() != nil,
+		NextAt: s.GetSchedule().GetNextAt(), CoveredAt: s.GetSchedule().GetCoveredAt(),
+	}
 }
 
 // backupTask is a task that a workspace's computer has accepted.
@@ -42,29 +105,37 @@ type backupTask struct {
 	BackupID string `json:"backupId"`
 }
 
-type restoreRequest struct {
+type backupRequest struct {
 	BackupID string `json:"backupId"`
 }
 
+type cancelRequest struct {
+	// TaskID is the task to cancel; empty: the one in progress.
+	TaskID string `json:"taskId"`
+}
+
+// scheduleRequest has the policy of the workspace. If Inherit is set, the policy of the node applies.
+type scheduleRequest struct {
+	Inherit      bool  `json:"inherit"`
+	EverySeconds int64 `json:"everySeconds"`
+	Keep         int32 `json:"keep"`
+}
+
 // list returns all backups, newest first; a workspace has at most a hundred.
-func (b backups) list(c *server.Call, _ server.None) (operatorPage[backupRecord], error) {
+func (b backups) list(c *server.Call, _ server.None) (backupList, error) {
 	w, err := resolvePathWorkspace(c)
 	if err != nil {
-		return operatorPage[backupRecord]{}, err
+		return backupList{}, err
 	}
 	computer, err := describeComputer(c, w.ID)
 	if err != nil {
-		return operatorPage[backupRecord]{}, err
+		return backupList{}, err
 	}
-	found := operatorPage[backupRecord]{Items: []backupRecord{}}
-	for id, b := range computer.GetBackups() {
-		found.Items = append(found.Items, backupRecord{
-			id, b.GetCreatedAt(), b.GetSizeBytes(), b.GetEntries(), hex.EncodeToString(b.GetSha256()),
-		})
+	found := backupList{Failed: viewFailure(computer.GetFailed()), Schedule: viewSchedule(computer)}
+	found.Items = []backupRecord{}
+	for _, b := range slices.Backward(rules.ByAge(computer.GetBackups())) {
+		found.Items = append(found.Items, viewBackup(b))
 	}
-	slices.SortFunc(found.Items, func(a, b backupRecord) int {
-		return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(b.BackupID, a.BackupID))
-	})
 	return found, nil
 }
 
@@ -73,12 +144,75 @@ func (b backups) create(c *server.Call, _ server.None) (backupTask, error) {
 	return task, commandComputer(c, &computerv1.BackUp{TaskId: task.TaskID, BackupId: task.BackupID})
 }
 
-func (b backups) restore(c *server.Call, in restoreRequest) (backupTask, error) {
+func (b backups) restore(c *server.Call, in backupRequest) (backupTask, error) {
+	task, err := newTask(c, in)
+	if err != nil {
+		return task, err
+	}
+	return task, commandComputer(c, &computerv1.Restore{TaskId: task.TaskID, BackupId: task.BackupID})
+}
+
+func (b backups) verify(c *server.Call, in backupRequest) (backupTask, error) {
+	task, err := newTask(c, in)
+	if err != nil {
+		return task, err
+	}
+	return task, commandComputer(c, &computerv1.VerifyBackup{TaskId: task.TaskID, BackupId: task.BackupID})
+}
+
+// newTask returns a task for an existing backup.
+func newTask(c *server.Call, in backupRequest) (backupTask, error) {
 	if in.BackupID == "" {
 		return backupTask{}, server.Invalid("backupId is required")
 	}
-	task := backupTask{c.NewID("tsk_"), in.BackupID}
-	return task, commandComputer(c, &computerv1.Restore{TaskId: task.TaskID, BackupId: task.BackupID})
+	return backupTask{c.NewID("tsk_"), in.BackupID}, nil
+}
+
+// cancelled names the task that was cancelled; it is empty if none was in progress.
+type cancelled struct {
+	TaskID string `json:"taskId"`
+}
+
+// cancel cancels the task in progress. A task that has ended meanwhile is no error.
+func (b backups) cancel(c *server.Call, in cancelRequest) (cancelled, error) {
+	w, err := resolvePathWorkspace(c)
+	if err != nil {
+		return cancelled{}, err
+	}
+	before, err := describeComputer(c, w.ID)
+	if err != nil {
+		return cancelled{}, err
+	}
+	id := before.GetTask().GetId()
+	if id == "" || in.TaskID != "" && in.TaskID != id {
+		return cancelled{}, nil
+	}
+	after, err := server.Ask[*computerv1.Computer](c, api.PlatformCommand(c, entity.KindComputer, w.ID, &computerv1.CancelTask{TaskId: id}))
+	if err != nil || after.GetFailed().GetTaskId() != id {
+		return cancelled{}, err
+	}
+	return cancelled{id}, nil
+}
+
+// schedule changes the policy of the workspace and returns the schedule.
+func (b backups) schedule(c *server.Call, in scheduleRequest) (scheduleView, error) {
+	const most = int64(rules.MaxBackupInterval / time.Second)
+	if in.EverySeconds < 0 || in.EverySeconds > most {
+		return scheduleView{}, server.Invalid("everySeconds is not in the permitted range")
+	}
+	w, err := resolvePathWorkspace(c)
+	if err != nil {
+		return scheduleView{}, err
+	}
+	command := &computerv1.SetBackupPolicy{}
+	if !in.Inherit {
+		command.Policy = &computerv1.BackupPolicy{EveryMs: in.EverySeconds * 1000, Keep: in.Keep}
+	}
+	after, err := server.Ask[*computerv1.Computer](c, api.PlatformCommand(c, entity.KindComputer, w.ID, command))
+	if view := viewSchedule(after); err == nil && view != nil {
+		return *view, nil
+	}
+	return scheduleView{}, err
 }
 
 // commandComputer sends a command to the computer of the workspace in the path. When it returns, the task is durable but not

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/slug"
 	"github.com/atelier-run/atelier/http/server"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -51,6 +52,8 @@ type Options struct {
 	Reactions Reactions
 	// Progress knows no task if it is nil.
 	Progress Progress
+	// BackUpNode refuses if it is nil.
+	BackUpNode BackUpNode
 }
 
 // Routes returns the table of the operators' socket. Its JSON is for this program's own commands and may change with any
@@ -65,11 +68,17 @@ func Routes(o Options) []server.Route {
 	if o.Progress == nil {
 		o.Progress = func(string) (done, total int64, known bool) { return 0, 0, false }
 	}
+	if o.BackUpNode == nil {
+		o.BackUpNode = func(context.Context, string, func(NodeProgress)) (NodeBackup, error) {
+			return NodeBackup{}, entity.Errorf(entity.Unavailable, "this node cannot be backed up")
+		}
+	}
 	return slices.Concat(
 		people{o.Directory}.routes(),
 		impersonations{}.routes(),
 		workspaces{o.Directory, o.Progress}.routes(),
 		backups{}.routes(),
+		nodeBackups{o.BackUpNode}.routes(),
 		reactions{o.Reactions}.routes(),
 		auditLogs{o.Directory}.routes(),
 	)

@@ -3,6 +3,7 @@ package operator
 import (
 	"encoding/base64"
 	"net/http"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -59,6 +60,9 @@ type computerView struct {
 
 type taskView struct {
 	ID string `json:"id"`
+	// Kind is provision, back_up, back_up_and_replace, replace, restore, retire or verify.
+	Kind     string `json:"kind"`
+	BackupID string `json:"backupId,omitzero"`
 	// DoneBytes and TotalBytes are the progress of a backup or a restore; see Progress.
 	DoneBytes  int64 `json:"doneBytes,omitzero"`
 	TotalBytes int64 `json:"totalBytes,omitzero"`
@@ -66,7 +70,25 @@ type taskView struct {
 
 type failureView struct {
 	ID     string `json:"id"`
+	Kind   string `json:"kind,omitzero"`
 	Reason string `json:"reason"`
+	At     int64  `json:"at"`
+}
+
+// viewFailure returns the view of the last task, if it failed; nil if it did not.
+func viewFailure(f *computerv1.TaskFailed) *failureView {
+	if f == nil {
+		return nil
+	}
+	return &failureView{f.GetTaskId(), taskKindName(f.GetKind()), f.GetReason(), f.GetAt()}
+}
+
+// taskKindName returns the name of a kind of tasks; empty if it is not known.
+func taskKindName(k computerv1.TaskKind) string {
+	if k == computerv1.TaskKind_TASK_KIND_UNSPECIFIED {
+		return ""
+	}
+	return strings.ToLower(strings.TrimPrefix(k.String(), "TASK_KIND_"))
 }
 
 type statusRequest struct {
@@ -104,13 +126,10 @@ func (w workspaces) describe(c *server.Call, _ server.None) (workspaceView, erro
 	if err != nil {
 		return workspaceView{}, err
 	}
-	view := computerView{Status: computerNames[computer.GetStatus()]}
+	view := computerView{Status: computerNames[computer.GetStatus()], Failed: viewFailure(computer.GetFailed())}
 	if t := computer.GetTask(); t != nil {
-		view.Task = &taskView{ID: t.GetId()}
+		view.Task = &taskView{ID: t.GetId(), Kind: taskKindName(t.GetKind()), BackupID: t.GetBackupId()}
 		view.Task.DoneBytes, view.Task.TotalBytes, _ = w.progress(t.GetId())
-	}
-	if f := computer.GetFailed(); f != nil {
-		view.Failed = &failureView{f.GetTaskId(), f.GetReason()}
 	}
 	return workspaceView{record, view}, nil
 }

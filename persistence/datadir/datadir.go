@@ -42,6 +42,9 @@ var ErrIncomplete = errors.New("the data directory is incomplete or damaged, and
 // Prepare makes a new data directory, or checks that no part of a used one is missing, and returns the secret. journal is the
 // result of JournalOptions. It returns ErrIncomplete, and has made nothing, if a part is missing or damaged.
 func Prepare(dir string, journal persistence.Options) (secret []byte, err error) {
+	if err := checkRestored(dir); err != nil {
+		return nil, err
+	}
 	hasJournal, err := persistence.Inspect(journal)
 	switch {
 	case errors.Is(err, persistence.ErrDamaged):
@@ -115,7 +118,7 @@ func ForeignFiles(dir string) ([]string, error) {
 }
 
 // ownNames are the names in a data directory except the journal's, and those that file systems make.
-var ownNames = []string{DrivesName, secretName, marksName, "backups", "atelier.sock", "quickstart.key", "lost+found"}
+var ownNames = []string{DrivesName, secretName, marksName, "backups", "atelier.sock", "quickstart.key", "lost+found", restoringName}
 
 // isTemporary reports whether a file of this name may be left of an interrupted write, by WriteDurably or of the journal's
 // marks.
@@ -184,6 +187,9 @@ func CursorSecret(secret []byte, timeline string) ([]byte, error) {
 func Accept(dir string, log *slog.Logger) (persistence.Acceptance, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
+		return persistence.Acceptance{}, err
+	}
+	if err := checkRestored(dir); err != nil {
 		return persistence.Acceptance{}, err
 	}
 	accepted, err := persistence.Accept(JournalOptions(dir, persistence.Options{Logger: log}))

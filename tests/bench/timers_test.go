@@ -166,6 +166,13 @@ func (c *crowd) Present(after string, limit int) ([]*computerv1.Present, error) 
 	return c.all[from:min(from+limit, len(c.all))], nil
 }
 
+func (c *crowd) Occupied(string, int) ([]string, error)          { return nil, nil }
+func (c *crowd) Processes(string) ([]*computerv1.Process, error) { return nil, nil }
+
+func (c *crowd) Schedules(string, int) ([]*computerv1.ScheduleRow, error) { return nil, nil }
+
+func (c *crowd) Schedule(string) (*computerv1.ScheduleRow, error) { return nil, nil }
+
 func (c *crowd) Find(id string) (*computerv1.Present, error) {
 	return &computerv1.Present{WorkspaceId: id}, nil
 }

@@ -89,6 +89,8 @@ const (
 	TaskKind_TASK_KIND_RESTORE             TaskKind = 5
 	// Give the computer up. The drive is not deleted.
 	TaskKind_TASK_KIND_RETIRE TaskKind = 6
+	// Read a backup whole and verify it. The drive is not touched.
+	TaskKind_TASK_KIND_VERIFY TaskKind = 7
 )
 
 // Enum value maps for TaskKind.
@@ -101,6 +103,7 @@ var (
 		4: "TASK_KIND_REPLACE",
 		5: "TASK_KIND_RESTORE",
 		6: "TASK_KIND_RETIRE",
+		7: "TASK_KIND_VERIFY",
 	}
 	TaskKind_value = map[string]int32{
 		"TASK_KIND_UNSPECIFIED":         0,
@@ -110,6 +113,7 @@ var (
 		"TASK_KIND_REPLACE":             4,
 		"TASK_KIND_RESTORE":             5,
 		"TASK_KIND_RETIRE":              6,
+		"TASK_KIND_VERIFY":              7,
 	}
 )
 
@@ -138,6 +142,58 @@ func (x TaskKind) Number() protoreflect.EnumNumber {
 // Deprecated: Use TaskKind.Descriptor instead.
 func (TaskKind) EnumDescriptor() ([]byte, []int) {
 	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{1}
+}
+
+// BackupOrigin says why a backup was taken.
+type BackupOrigin int32
+
+const (
+	// An operator requested it.
+	BackupOrigin_BACKUP_ORIGIN_UNSPECIFIED BackupOrigin = 0
+	BackupOrigin_BACKUP_ORIGIN_SCHEDULED   BackupOrigin = 1
+	// It was taken before the computer was replaced.
+	BackupOrigin_BACKUP_ORIGIN_REPLACEMENT BackupOrigin = 2
+)
+
+// Enum value maps for BackupOrigin.
+var (
+	BackupOrigin_name = map[int32]string{
+		0: "BACKUP_ORIGIN_UNSPECIFIED",
+		1: "BACKUP_ORIGIN_SCHEDULED",
+		2: "BACKUP_ORIGIN_REPLACEMENT",
+	}
+	BackupOrigin_value = map[string]int32{
+		"BACKUP_ORIGIN_UNSPECIFIED": 0,
+		"BACKUP_ORIGIN_SCHEDULED":   1,
+		"BACKUP_ORIGIN_REPLACEMENT": 2,
+	}
+)
+
+func (x BackupOrigin) Enum() *BackupOrigin {
+	p := new(BackupOrigin)
+	*p = x
+	return p
+}
+
+func (x BackupOrigin) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BackupOrigin) Descriptor() protoreflect.EnumDescriptor {
+	return file_messages_computer_v1_computer_proto_enumTypes[2].Descriptor()
+}
+
+func (BackupOrigin) Type() protoreflect.EnumType {
+	return &file_messages_computer_v1_computer_proto_enumTypes[2]
+}
+
+func (x BackupOrigin) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BackupOrigin.Descriptor instead.
+func (BackupOrigin) EnumDescriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{2}
 }
 
 type ProcessKind int32
@@ -175,11 +231,11 @@ func (x ProcessKind) String() string {
 }
 
 func (ProcessKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_messages_computer_v1_computer_proto_enumTypes[2].Descriptor()
+	return file_messages_computer_v1_computer_proto_enumTypes[3].Descriptor()
 }
 
 func (ProcessKind) Type() protoreflect.EnumType {
-	return &file_messages_computer_v1_computer_proto_enumTypes[2]
+	return &file_messages_computer_v1_computer_proto_enumTypes[3]
 }
 
 func (x ProcessKind) Number() protoreflect.EnumNumber {
@@ -188,7 +244,7 @@ func (x ProcessKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ProcessKind.Descriptor instead.
 func (ProcessKind) EnumDescriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{2}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{3}
 }
 
 type Computer struct {
@@ -213,7 +269,9 @@ type Computer struct {
 	// Dropped backups by id, until they are deleted from the archive.
 	Dropped map[string]*Backup `protobuf:"bytes,12,rep,name=dropped,proto3" json:"dropped,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The processes that run in the computer, by id.
-	Processes     map[string]*Process `protobuf:"bytes,20,rep,name=processes,proto3" json:"processes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Processes map[string]*Process `protobuf:"bytes,20,rep,name=processes,proto3" json:"processes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Unset if backups were never scheduled.
+	Schedule      *Schedule `protobuf:"bytes,13,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -339,20 +397,245 @@ func (x *Computer) GetProcesses() map[string]*Process {
 	return nil
 }
 
+func (x *Computer) GetSchedule() *Schedule {
+	if x != nil {
+		return x.Schedule
+	}
+	return nil
+}
+
+// BackupPolicy says how often a drive is backed up and how many scheduled backups are stored.
+type BackupPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Milliseconds between two backups; 0: none are scheduled.
+	EveryMs int64 `protobuf:"varint,1,opt,name=every_ms,json=everyMs,proto3" json:"every_ms,omitempty"`
+	// The greatest number of scheduled backups.
+	Keep          int32 `protobuf:"varint,2,opt,name=keep,proto3" json:"keep,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupPolicy) Reset() {
+	*x = BackupPolicy{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupPolicy) ProtoMessage() {}
+
+func (x *BackupPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupPolicy.ProtoReflect.Descriptor instead.
+func (*BackupPolicy) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *BackupPolicy) GetEveryMs() int64 {
+	if x != nil {
+		return x.EveryMs
+	}
+	return 0
+}
+
+func (x *BackupPolicy) GetKeep() int32 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
+// Schedule is the schedule of a workspace's backups.
+type Schedule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The policy of the workspace; unset: the policy of the node applies.
+	Own  *BackupPolicy `protobuf:"bytes,1,opt,name=own,proto3" json:"own,omitempty"`
+	Node *BackupPolicy `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// The time at which the next backup is due; 0 if none is scheduled.
+	NextAt int64 `protobuf:"varint,3,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
+	// The time since which backups have been scheduled; 0 if none are.
+	Since int64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
+	// The last time at which no backup was taken because an earlier one covers the drive; see BackupCovered.
+	CoveredAt     int64 `protobuf:"varint,5,opt,name=covered_at,json=coveredAt,proto3" json:"covered_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Schedule) Reset() {
+	*x = Schedule{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Schedule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Schedule) ProtoMessage() {}
+
+func (x *Schedule) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Schedule.ProtoReflect.Descriptor instead.
+func (*Schedule) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Schedule) GetOwn() *BackupPolicy {
+	if x != nil {
+		return x.Own
+	}
+	return nil
+}
+
+func (x *Schedule) GetNode() *BackupPolicy {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *Schedule) GetNextAt() int64 {
+	if x != nil {
+		return x.NextAt
+	}
+	return 0
+}
+
+func (x *Schedule) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *Schedule) GetCoveredAt() int64 {
+	if x != nil {
+		return x.CoveredAt
+	}
+	return 0
+}
+
+// ScheduleRow is the row of the list "computer.schedule" of a workspace that has a schedule.
+type ScheduleRow struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	WorkspaceId string                 `protobuf:"bytes,1,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
+	// The policy of the node as the computer knows it.
+	Node *BackupPolicy `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// The milliseconds between two backups; 0: none are scheduled.
+	EveryMs int64 `protobuf:"varint,3,opt,name=every_ms,json=everyMs,proto3" json:"every_ms,omitempty"`
+	Since   int64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
+	// The last time at which a backup was taken or covered the drive; 0 if there is none.
+	GoodAt        int64 `protobuf:"varint,5,opt,name=good_at,json=goodAt,proto3" json:"good_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScheduleRow) Reset() {
+	*x = ScheduleRow{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScheduleRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScheduleRow) ProtoMessage() {}
+
+func (x *ScheduleRow) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScheduleRow.ProtoReflect.Descriptor instead.
+func (*ScheduleRow) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ScheduleRow) GetWorkspaceId() string {
+	if x != nil {
+		return x.WorkspaceId
+	}
+	return ""
+}
+
+func (x *ScheduleRow) GetNode() *BackupPolicy {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *ScheduleRow) GetEveryMs() int64 {
+	if x != nil {
+		return x.EveryMs
+	}
+	return 0
+}
+
+func (x *ScheduleRow) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *ScheduleRow) GetGoodAt() int64 {
+	if x != nil {
+		return x.GoodAt
+	}
+	return 0
+}
+
 // Work is the input of the executor of a task. It is stored in the row of the task.
 type Work struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The open task. If it is unset, the task is to delete backup from the archive.
 	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	// The backup to restore or delete.
-	Backup        *Backup `protobuf:"bytes,2,opt,name=backup,proto3" json:"backup,omitempty"`
+	// The backup to restore, verify or delete.
+	Backup *Backup `protobuf:"bytes,2,opt,name=backup,proto3" json:"backup,omitempty"`
+	// The last good backup, for a scheduled backup: it is enough if no operation was recorded after it.
+	LastGood      *Backup `protobuf:"bytes,3,opt,name=last_good,json=lastGood,proto3" json:"last_good,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Work) Reset() {
 	*x = Work{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[1]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -364,7 +647,7 @@ func (x *Work) String() string {
 func (*Work) ProtoMessage() {}
 
 func (x *Work) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[1]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -377,7 +660,7 @@ func (x *Work) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Work.ProtoReflect.Descriptor instead.
 func (*Work) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{1}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Work) GetTask() *Task {
@@ -394,6 +677,13 @@ func (x *Work) GetBackup() *Backup {
 	return nil
 }
 
+func (x *Work) GetLastGood() *Backup {
+	if x != nil {
+		return x.LastGood
+	}
+	return nil
+}
+
 // Present is the row of the list "computer.present" of a computer that must be sampled.
 type Present struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -406,7 +696,7 @@ type Present struct {
 
 func (x *Present) Reset() {
 	*x = Present{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[2]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -418,7 +708,7 @@ func (x *Present) String() string {
 func (*Present) ProtoMessage() {}
 
 func (x *Present) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[2]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -431,7 +721,7 @@ func (x *Present) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Present.ProtoReflect.Descriptor instead.
 func (*Present) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{2}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Present) GetWorkspaceId() string {
@@ -461,13 +751,15 @@ type Task struct {
 	RequestedBy string `protobuf:"bytes,6,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
 	// The operator who impersonated the requester; empty if none did.
 	ImpersonatorId string `protobuf:"bytes,7,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The schedule has opened the task.
+	Scheduled     bool `protobuf:"varint,8,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[3]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -479,7 +771,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[3]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -492,7 +784,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{3}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Task) GetId() string {
@@ -544,6 +836,13 @@ func (x *Task) GetImpersonatorId() string {
 	return ""
 }
 
+func (x *Task) GetScheduled() bool {
+	if x != nil {
+		return x.Scheduled
+	}
+	return false
+}
+
 type Backup struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -554,14 +853,25 @@ type Backup struct {
 	// The number of entries in the archive.
 	Entries int64 `protobuf:"varint,5,opt,name=entries,proto3" json:"entries,omitempty"`
 	// The name of the object in the bucket.
-	Object        string `protobuf:"bytes,6,opt,name=object,proto3" json:"object,omitempty"`
+	Object string `protobuf:"bytes,6,opt,name=object,proto3" json:"object,omitempty"`
+	// The backup contains all operations with rows up to this seq of the workspace's activity. Unset: an earlier version, which did
+	// not record it, has taken the backup.
+	Seq    *uint64      `protobuf:"varint,7,opt,name=seq,proto3,oneof" json:"seq,omitempty"`
+	Origin BackupOrigin `protobuf:"varint,8,opt,name=origin,proto3,enum=atelier.computer.v1.BackupOrigin" json:"origin,omitempty"`
+	// The result of the last verification; unset if there was none.
+	Verification *Verification `protobuf:"bytes,9,opt,name=verification,proto3" json:"verification,omitempty"`
+	// The number of files that were changed during each attempt to copy them, and the first of their paths, quoted as in Go.
+	ChangedFiles int64    `protobuf:"varint,10,opt,name=changed_files,json=changedFiles,proto3" json:"changed_files,omitempty"`
+	ChangedPaths []string `protobuf:"bytes,11,rep,name=changed_paths,json=changedPaths,proto3" json:"changed_paths,omitempty"`
+	// The number of files that vanished before they were copied.
+	VanishedFiles int64 `protobuf:"varint,12,opt,name=vanished_files,json=vanishedFiles,proto3" json:"vanished_files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Backup) Reset() {
 	*x = Backup{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[4]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -573,7 +883,7 @@ func (x *Backup) String() string {
 func (*Backup) ProtoMessage() {}
 
 func (x *Backup) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[4]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -586,7 +896,7 @@ func (x *Backup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backup.ProtoReflect.Descriptor instead.
 func (*Backup) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{4}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Backup) GetId() string {
@@ -631,6 +941,102 @@ func (x *Backup) GetObject() string {
 	return ""
 }
 
+func (x *Backup) GetSeq() uint64 {
+	if x != nil && x.Seq != nil {
+		return *x.Seq
+	}
+	return 0
+}
+
+func (x *Backup) GetOrigin() BackupOrigin {
+	if x != nil {
+		return x.Origin
+	}
+	return BackupOrigin_BACKUP_ORIGIN_UNSPECIFIED
+}
+
+func (x *Backup) GetVerification() *Verification {
+	if x != nil {
+		return x.Verification
+	}
+	return nil
+}
+
+func (x *Backup) GetChangedFiles() int64 {
+	if x != nil {
+		return x.ChangedFiles
+	}
+	return 0
+}
+
+func (x *Backup) GetChangedPaths() []string {
+	if x != nil {
+		return x.ChangedPaths
+	}
+	return nil
+}
+
+func (x *Backup) GetVanishedFiles() int64 {
+	if x != nil {
+		return x.VanishedFiles
+	}
+	return 0
+}
+
+// Verification is the result of reading a backup whole.
+type Verification struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	At    int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	// Why the backup is not usable; empty if it is.
+	Failure       string `protobuf:"bytes,2,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Verification) Reset() {
+	*x = Verification{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Verification) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Verification) ProtoMessage() {}
+
+func (x *Verification) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Verification.ProtoReflect.Descriptor instead.
+func (*Verification) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Verification) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *Verification) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
 // Sample is a row of the list "telemetry". A total of 0 means that it is not known.
 type Sample struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -647,7 +1053,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[5]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -659,7 +1065,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[5]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -672,7 +1078,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{5}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Sample) GetAt() int64 {
@@ -727,7 +1133,7 @@ type RequestComputer struct {
 
 func (x *RequestComputer) Reset() {
 	*x = RequestComputer{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[6]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +1145,7 @@ func (x *RequestComputer) String() string {
 func (*RequestComputer) ProtoMessage() {}
 
 func (x *RequestComputer) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[6]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +1158,7 @@ func (x *RequestComputer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestComputer.ProtoReflect.Descriptor instead.
 func (*RequestComputer) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{6}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RequestComputer) GetTaskId() string {
@@ -775,7 +1181,7 @@ type Reprovision struct {
 
 func (x *Reprovision) Reset() {
 	*x = Reprovision{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[7]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +1193,7 @@ func (x *Reprovision) String() string {
 func (*Reprovision) ProtoMessage() {}
 
 func (x *Reprovision) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[7]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +1206,7 @@ func (x *Reprovision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reprovision.ProtoReflect.Descriptor instead.
 func (*Reprovision) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{7}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Reprovision) GetTaskId() string {
@@ -835,7 +1241,7 @@ type BackUp struct {
 
 func (x *BackUp) Reset() {
 	*x = BackUp{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[8]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +1253,7 @@ func (x *BackUp) String() string {
 func (*BackUp) ProtoMessage() {}
 
 func (x *BackUp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[8]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +1266,7 @@ func (x *BackUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackUp.ProtoReflect.Descriptor instead.
 func (*BackUp) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{8}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BackUp) GetTaskId() string {
@@ -888,7 +1294,7 @@ type Restore struct {
 
 func (x *Restore) Reset() {
 	*x = Restore{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[9]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +1306,7 @@ func (x *Restore) String() string {
 func (*Restore) ProtoMessage() {}
 
 func (x *Restore) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[9]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +1319,7 @@ func (x *Restore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restore.ProtoReflect.Descriptor instead.
 func (*Restore) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{9}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Restore) GetTaskId() string {
@@ -930,6 +1336,250 @@ func (x *Restore) GetBackupId() string {
 	return ""
 }
 
+// VerifyBackup verifies a backup without touching the drive. Sender: an operator.
+type VerifyBackup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	BackupId      string                 `protobuf:"bytes,2,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyBackup) Reset() {
+	*x = VerifyBackup{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyBackup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyBackup) ProtoMessage() {}
+
+func (x *VerifyBackup) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyBackup.ProtoReflect.Descriptor instead.
+func (*VerifyBackup) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *VerifyBackup) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *VerifyBackup) GetBackupId() string {
+	if x != nil {
+		return x.BackupId
+	}
+	return ""
+}
+
+// CancelTask ends the open backup, restore or verification. Sender: an operator.
+type CancelTask struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task to end; empty: the open one.
+	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Why it ends; empty: an operator has cancelled it.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelTask) Reset() {
+	*x = CancelTask{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelTask) ProtoMessage() {}
+
+func (x *CancelTask) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelTask.ProtoReflect.Descriptor instead.
+func (*CancelTask) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *CancelTask) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *CancelTask) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// SetBackupPolicy sets the policy of the workspace's backups. Sender: an operator.
+type SetBackupPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unset: the policy of the node applies.
+	Policy        *BackupPolicy `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetBackupPolicy) Reset() {
+	*x = SetBackupPolicy{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetBackupPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetBackupPolicy) ProtoMessage() {}
+
+func (x *SetBackupPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetBackupPolicy.ProtoReflect.Descriptor instead.
+func (*SetBackupPolicy) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SetBackupPolicy) GetPolicy() *BackupPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+// ApplyNodePolicy tells the computer the policy of the node. Sender: the platform.
+type ApplyNodePolicy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        *BackupPolicy          `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApplyNodePolicy) Reset() {
+	*x = ApplyNodePolicy{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplyNodePolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplyNodePolicy) ProtoMessage() {}
+
+func (x *ApplyNodePolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplyNodePolicy.ProtoReflect.Descriptor instead.
+func (*ApplyNodePolicy) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ApplyNodePolicy) GetPolicy() *BackupPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+// BackUpOnSchedule opens the task of the backup that is due at a time. Sender: the timer.
+type BackUpOnSchedule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackUpOnSchedule) Reset() {
+	*x = BackUpOnSchedule{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackUpOnSchedule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackUpOnSchedule) ProtoMessage() {}
+
+func (x *BackUpOnSchedule) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackUpOnSchedule.ProtoReflect.Descriptor instead.
+func (*BackUpOnSchedule) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *BackUpOnSchedule) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 // RetireComputer gives the computer up. Sender: the platform.
 type RetireComputer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -940,7 +1590,7 @@ type RetireComputer struct {
 
 func (x *RetireComputer) Reset() {
 	*x = RetireComputer{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[10]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1602,7 @@ func (x *RetireComputer) String() string {
 func (*RetireComputer) ProtoMessage() {}
 
 func (x *RetireComputer) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[10]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1615,7 @@ func (x *RetireComputer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetireComputer.ProtoReflect.Descriptor instead.
 func (*RetireComputer) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{10}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RetireComputer) GetTaskId() string {
@@ -976,17 +1626,19 @@ func (x *RetireComputer) GetTaskId() string {
 }
 
 type ReportProvisioned struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	VmName        string                 `protobuf:"bytes,2,opt,name=vm_name,json=vmName,proto3" json:"vm_name,omitempty"`
-	ImageRef      string                 `protobuf:"bytes,3,opt,name=image_ref,json=imageRef,proto3" json:"image_ref,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	TaskId   string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	VmName   string                 `protobuf:"bytes,2,opt,name=vm_name,json=vmName,proto3" json:"vm_name,omitempty"`
+	ImageRef string                 `protobuf:"bytes,3,opt,name=image_ref,json=imageRef,proto3" json:"image_ref,omitempty"`
+	// The policy of backups of the node that has provisioned the computer.
+	Policy        *BackupPolicy `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportProvisioned) Reset() {
 	*x = ReportProvisioned{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[11]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1650,7 @@ func (x *ReportProvisioned) String() string {
 func (*ReportProvisioned) ProtoMessage() {}
 
 func (x *ReportProvisioned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[11]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1663,7 @@ func (x *ReportProvisioned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportProvisioned.ProtoReflect.Descriptor instead.
 func (*ReportProvisioned) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{11}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReportProvisioned) GetTaskId() string {
@@ -1035,6 +1687,13 @@ func (x *ReportProvisioned) GetImageRef() string {
 	return ""
 }
 
+func (x *ReportProvisioned) GetPolicy() *BackupPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
 type ReportBackedUp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -1045,7 +1704,7 @@ type ReportBackedUp struct {
 
 func (x *ReportBackedUp) Reset() {
 	*x = ReportBackedUp{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[12]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1716,7 @@ func (x *ReportBackedUp) String() string {
 func (*ReportBackedUp) ProtoMessage() {}
 
 func (x *ReportBackedUp) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[12]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1729,7 @@ func (x *ReportBackedUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBackedUp.ProtoReflect.Descriptor instead.
 func (*ReportBackedUp) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{12}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReportBackedUp) GetTaskId() string {
@@ -1087,6 +1746,121 @@ func (x *ReportBackedUp) GetBackup() *Backup {
 	return nil
 }
 
+// ReportCovered reports that no operation was recorded since a backup, so that the scheduled one is not needed.
+type ReportCovered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	BackupId      string                 `protobuf:"bytes,2,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
+	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportCovered) Reset() {
+	*x = ReportCovered{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportCovered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportCovered) ProtoMessage() {}
+
+func (x *ReportCovered) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportCovered.ProtoReflect.Descriptor instead.
+func (*ReportCovered) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ReportCovered) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ReportCovered) GetBackupId() string {
+	if x != nil {
+		return x.BackupId
+	}
+	return ""
+}
+
+func (x *ReportCovered) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+// ReportVerified reports the result of a verification.
+type ReportVerified struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	TaskId string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Why the backup is not usable; empty if it is.
+	Failure       string `protobuf:"bytes,2,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportVerified) Reset() {
+	*x = ReportVerified{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportVerified) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportVerified) ProtoMessage() {}
+
+func (x *ReportVerified) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportVerified.ProtoReflect.Descriptor instead.
+func (*ReportVerified) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ReportVerified) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ReportVerified) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
 type ReportRestored struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -1096,7 +1870,7 @@ type ReportRestored struct {
 
 func (x *ReportRestored) Reset() {
 	*x = ReportRestored{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[13]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1882,7 @@ func (x *ReportRestored) String() string {
 func (*ReportRestored) ProtoMessage() {}
 
 func (x *ReportRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[13]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1895,7 @@ func (x *ReportRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRestored.ProtoReflect.Descriptor instead.
 func (*ReportRestored) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{13}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReportRestored) GetTaskId() string {
@@ -1140,7 +1914,7 @@ type ReportRetired struct {
 
 func (x *ReportRetired) Reset() {
 	*x = ReportRetired{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[14]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1926,7 @@ func (x *ReportRetired) String() string {
 func (*ReportRetired) ProtoMessage() {}
 
 func (x *ReportRetired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[14]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1939,7 @@ func (x *ReportRetired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRetired.ProtoReflect.Descriptor instead.
 func (*ReportRetired) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{14}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReportRetired) GetTaskId() string {
@@ -1185,7 +1959,7 @@ type ReportRemoved struct {
 
 func (x *ReportRemoved) Reset() {
 	*x = ReportRemoved{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[15]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1197,7 +1971,7 @@ func (x *ReportRemoved) String() string {
 func (*ReportRemoved) ProtoMessage() {}
 
 func (x *ReportRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[15]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1210,7 +1984,7 @@ func (x *ReportRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRemoved.ProtoReflect.Descriptor instead.
 func (*ReportRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{15}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReportRemoved) GetBackupId() string {
@@ -1231,7 +2005,7 @@ type ReportFailed struct {
 
 func (x *ReportFailed) Reset() {
 	*x = ReportFailed{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[16]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +2017,7 @@ func (x *ReportFailed) String() string {
 func (*ReportFailed) ProtoMessage() {}
 
 func (x *ReportFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[16]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +2030,7 @@ func (x *ReportFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportFailed.ProtoReflect.Descriptor instead.
 func (*ReportFailed) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{16}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReportFailed) GetTaskId() string {
@@ -1283,7 +2057,7 @@ type RecordSample struct {
 
 func (x *RecordSample) Reset() {
 	*x = RecordSample{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[17]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +2069,7 @@ func (x *RecordSample) String() string {
 func (*RecordSample) ProtoMessage() {}
 
 func (x *RecordSample) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[17]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +2082,7 @@ func (x *RecordSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordSample.ProtoReflect.Descriptor instead.
 func (*RecordSample) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{17}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RecordSample) GetSample() *Sample {
@@ -1328,7 +2102,7 @@ type ReportMissing struct {
 
 func (x *ReportMissing) Reset() {
 	*x = ReportMissing{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[18]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +2114,7 @@ func (x *ReportMissing) String() string {
 func (*ReportMissing) ProtoMessage() {}
 
 func (x *ReportMissing) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[18]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +2127,7 @@ func (x *ReportMissing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMissing.ProtoReflect.Descriptor instead.
 func (*ReportMissing) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{18}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReportMissing) GetAt() int64 {
@@ -1374,7 +2148,7 @@ type ReportWork struct {
 
 func (x *ReportWork) Reset() {
 	*x = ReportWork{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +2160,7 @@ func (x *ReportWork) String() string {
 func (*ReportWork) ProtoMessage() {}
 
 func (x *ReportWork) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[19]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +2173,7 @@ func (x *ReportWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportWork.ProtoReflect.Descriptor instead.
 func (*ReportWork) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{19}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReportWork) GetActiveSessions() uint32 {
@@ -1425,7 +2199,7 @@ type DescribeComputer struct {
 
 func (x *DescribeComputer) Reset() {
 	*x = DescribeComputer{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1437,7 +2211,7 @@ func (x *DescribeComputer) String() string {
 func (*DescribeComputer) ProtoMessage() {}
 
 func (x *DescribeComputer) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[20]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1450,7 +2224,7 @@ func (x *DescribeComputer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeComputer.ProtoReflect.Descriptor instead.
 func (*DescribeComputer) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{20}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{31}
 }
 
 // AnnounceLoss makes a computer report its loss again if it was lost before a time and still is, because its workspace was
@@ -1464,7 +2238,7 @@ type AnnounceLoss struct {
 
 func (x *AnnounceLoss) Reset() {
 	*x = AnnounceLoss{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +2250,7 @@ func (x *AnnounceLoss) String() string {
 func (*AnnounceLoss) ProtoMessage() {}
 
 func (x *AnnounceLoss) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[21]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +2263,7 @@ func (x *AnnounceLoss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnounceLoss.ProtoReflect.Descriptor instead.
 func (*AnnounceLoss) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{21}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AnnounceLoss) GetAt() int64 {
@@ -1515,7 +2289,7 @@ type Reprovisioned struct {
 
 func (x *Reprovisioned) Reset() {
 	*x = Reprovisioned{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +2301,7 @@ func (x *Reprovisioned) String() string {
 func (*Reprovisioned) ProtoMessage() {}
 
 func (x *Reprovisioned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[22]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +2314,7 @@ func (x *Reprovisioned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reprovisioned.ProtoReflect.Descriptor instead.
 func (*Reprovisioned) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{22}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Reprovisioned) GetStatus() string {
@@ -1601,7 +2375,7 @@ type TaskRequested struct {
 
 func (x *TaskRequested) Reset() {
 	*x = TaskRequested{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +2387,7 @@ func (x *TaskRequested) String() string {
 func (*TaskRequested) ProtoMessage() {}
 
 func (x *TaskRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[23]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +2400,7 @@ func (x *TaskRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskRequested.ProtoReflect.Descriptor instead.
 func (*TaskRequested) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{23}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TaskRequested) GetTask() *Task {
@@ -1649,7 +2423,7 @@ type ComputerProvisioned struct {
 
 func (x *ComputerProvisioned) Reset() {
 	*x = ComputerProvisioned{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +2435,7 @@ func (x *ComputerProvisioned) String() string {
 func (*ComputerProvisioned) ProtoMessage() {}
 
 func (x *ComputerProvisioned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[24]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +2448,7 @@ func (x *ComputerProvisioned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerProvisioned.ProtoReflect.Descriptor instead.
 func (*ComputerProvisioned) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{24}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ComputerProvisioned) GetTaskId() string {
@@ -1724,7 +2498,7 @@ type BackupTaken struct {
 
 func (x *BackupTaken) Reset() {
 	*x = BackupTaken{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +2510,7 @@ func (x *BackupTaken) String() string {
 func (*BackupTaken) ProtoMessage() {}
 
 func (x *BackupTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[25]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +2523,7 @@ func (x *BackupTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupTaken.ProtoReflect.Descriptor instead.
 func (*BackupTaken) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{25}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BackupTaken) GetTaskId() string {
@@ -1783,7 +2557,7 @@ type BackupDropped struct {
 
 func (x *BackupDropped) Reset() {
 	*x = BackupDropped{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +2569,7 @@ func (x *BackupDropped) String() string {
 func (*BackupDropped) ProtoMessage() {}
 
 func (x *BackupDropped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[26]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +2582,7 @@ func (x *BackupDropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupDropped.ProtoReflect.Descriptor instead.
 func (*BackupDropped) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{26}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BackupDropped) GetBackup() *Backup {
@@ -1829,7 +2603,7 @@ type BackupRemoved struct {
 
 func (x *BackupRemoved) Reset() {
 	*x = BackupRemoved{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2615,7 @@ func (x *BackupRemoved) String() string {
 func (*BackupRemoved) ProtoMessage() {}
 
 func (x *BackupRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[27]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2628,7 @@ func (x *BackupRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRemoved.ProtoReflect.Descriptor instead.
 func (*BackupRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{27}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BackupRemoved) GetBackupId() string {
@@ -1882,7 +2656,7 @@ type BackupRestored struct {
 
 func (x *BackupRestored) Reset() {
 	*x = BackupRestored{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[28]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +2668,7 @@ func (x *BackupRestored) String() string {
 func (*BackupRestored) ProtoMessage() {}
 
 func (x *BackupRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[28]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +2681,7 @@ func (x *BackupRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRestored.ProtoReflect.Descriptor instead.
 func (*BackupRestored) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{28}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *BackupRestored) GetTaskId() string {
@@ -1941,7 +2715,7 @@ type ComputerRetired struct {
 
 func (x *ComputerRetired) Reset() {
 	*x = ComputerRetired{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[29]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2727,7 @@ func (x *ComputerRetired) String() string {
 func (*ComputerRetired) ProtoMessage() {}
 
 func (x *ComputerRetired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[29]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2740,7 @@ func (x *ComputerRetired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerRetired.ProtoReflect.Descriptor instead.
 func (*ComputerRetired) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{29}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ComputerRetired) GetTaskId() string {
@@ -1988,13 +2762,14 @@ type TaskFailed struct {
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	Kind          TaskKind               `protobuf:"varint,4,opt,name=kind,proto3,enum=atelier.computer.v1.TaskKind" json:"kind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskFailed) Reset() {
 	*x = TaskFailed{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[30]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2781,7 @@ func (x *TaskFailed) String() string {
 func (*TaskFailed) ProtoMessage() {}
 
 func (x *TaskFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[30]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2794,7 @@ func (x *TaskFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFailed.ProtoReflect.Descriptor instead.
 func (*TaskFailed) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{30}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TaskFailed) GetTaskId() string {
@@ -2043,6 +2818,265 @@ func (x *TaskFailed) GetAt() int64 {
 	return 0
 }
 
+func (x *TaskFailed) GetKind() TaskKind {
+	if x != nil {
+		return x.Kind
+	}
+	return TaskKind_TASK_KIND_UNSPECIFIED
+}
+
+// BackupCovered: a scheduled backup was not taken, because the drive has not changed since another one.
+type BackupCovered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	BackupId      string                 `protobuf:"bytes,2,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
+	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	At            int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupCovered) Reset() {
+	*x = BackupCovered{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupCovered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupCovered) ProtoMessage() {}
+
+func (x *BackupCovered) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupCovered.ProtoReflect.Descriptor instead.
+func (*BackupCovered) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *BackupCovered) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *BackupCovered) GetBackupId() string {
+	if x != nil {
+		return x.BackupId
+	}
+	return ""
+}
+
+func (x *BackupCovered) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *BackupCovered) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type BackupVerified struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	TaskId   string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	BackupId string                 `protobuf:"bytes,2,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
+	// Why the backup is not usable; empty if it is.
+	Failure       string `protobuf:"bytes,3,opt,name=failure,proto3" json:"failure,omitempty"`
+	At            int64  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupVerified) Reset() {
+	*x = BackupVerified{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupVerified) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupVerified) ProtoMessage() {}
+
+func (x *BackupVerified) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupVerified.ProtoReflect.Descriptor instead.
+func (*BackupVerified) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *BackupVerified) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *BackupVerified) GetBackupId() string {
+	if x != nil {
+		return x.BackupId
+	}
+	return ""
+}
+
+func (x *BackupVerified) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
+func (x *BackupVerified) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+// BackupPolicyChanged has both policies after the change.
+type BackupPolicyChanged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Own           *BackupPolicy          `protobuf:"bytes,1,opt,name=own,proto3" json:"own,omitempty"`
+	Node          *BackupPolicy          `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	NextAt        int64                  `protobuf:"varint,3,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
+	Since         int64                  `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupPolicyChanged) Reset() {
+	*x = BackupPolicyChanged{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupPolicyChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupPolicyChanged) ProtoMessage() {}
+
+func (x *BackupPolicyChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupPolicyChanged.ProtoReflect.Descriptor instead.
+func (*BackupPolicyChanged) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *BackupPolicyChanged) GetOwn() *BackupPolicy {
+	if x != nil {
+		return x.Own
+	}
+	return nil
+}
+
+func (x *BackupPolicyChanged) GetNode() *BackupPolicy {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *BackupPolicyChanged) GetNextAt() int64 {
+	if x != nil {
+		return x.NextAt
+	}
+	return 0
+}
+
+func (x *BackupPolicyChanged) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+// BackupPostponed sets the time of the next scheduled backup.
+type BackupPostponed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NextAt        int64                  `protobuf:"varint,1,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupPostponed) Reset() {
+	*x = BackupPostponed{}
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupPostponed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupPostponed) ProtoMessage() {}
+
+func (x *BackupPostponed) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupPostponed.ProtoReflect.Descriptor instead.
+func (*BackupPostponed) Descriptor() ([]byte, []int) {
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *BackupPostponed) GetNextAt() int64 {
+	if x != nil {
+		return x.NextAt
+	}
+	return 0
+}
+
 // ComputerMissed: a check did not find the computer, for the first time in a row.
 type ComputerMissed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2053,7 +3087,7 @@ type ComputerMissed struct {
 
 func (x *ComputerMissed) Reset() {
 	*x = ComputerMissed{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[31]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +3099,7 @@ func (x *ComputerMissed) String() string {
 func (*ComputerMissed) ProtoMessage() {}
 
 func (x *ComputerMissed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[31]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +3112,7 @@ func (x *ComputerMissed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerMissed.ProtoReflect.Descriptor instead.
 func (*ComputerMissed) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{31}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ComputerMissed) GetAt() int64 {
@@ -2097,7 +3131,7 @@ type ComputerLost struct {
 
 func (x *ComputerLost) Reset() {
 	*x = ComputerLost{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[32]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2109,7 +3143,7 @@ func (x *ComputerLost) String() string {
 func (*ComputerLost) ProtoMessage() {}
 
 func (x *ComputerLost) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[32]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2122,7 +3156,7 @@ func (x *ComputerLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerLost.ProtoReflect.Descriptor instead.
 func (*ComputerLost) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{32}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ComputerLost) GetAt() int64 {
@@ -2142,7 +3176,7 @@ type ComputerFound struct {
 
 func (x *ComputerFound) Reset() {
 	*x = ComputerFound{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[33]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2154,7 +3188,7 @@ func (x *ComputerFound) String() string {
 func (*ComputerFound) ProtoMessage() {}
 
 func (x *ComputerFound) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[33]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2167,7 +3201,7 @@ func (x *ComputerFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerFound.ProtoReflect.Descriptor instead.
 func (*ComputerFound) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{33}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ComputerFound) GetAt() int64 {
@@ -2187,7 +3221,7 @@ type WorkReported struct {
 
 func (x *WorkReported) Reset() {
 	*x = WorkReported{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[34]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +3233,7 @@ func (x *WorkReported) String() string {
 func (*WorkReported) ProtoMessage() {}
 
 func (x *WorkReported) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[34]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +3246,7 @@ func (x *WorkReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkReported.ProtoReflect.Descriptor instead.
 func (*WorkReported) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{34}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WorkReported) GetActiveSessions() uint32 {
@@ -2249,7 +3283,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[35]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2261,7 +3295,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[35]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2274,7 +3308,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{35}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Process) GetId() string {
@@ -2338,7 +3372,7 @@ type StartProcess struct {
 
 func (x *StartProcess) Reset() {
 	*x = StartProcess{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[36]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +3384,7 @@ func (x *StartProcess) String() string {
 func (*StartProcess) ProtoMessage() {}
 
 func (x *StartProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[36]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +3397,7 @@ func (x *StartProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcess.ProtoReflect.Descriptor instead.
 func (*StartProcess) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{36}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *StartProcess) GetProcessId() string {
@@ -2401,7 +3435,7 @@ type ReportProcessEnded struct {
 
 func (x *ReportProcessEnded) Reset() {
 	*x = ReportProcessEnded{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[37]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2413,7 +3447,7 @@ func (x *ReportProcessEnded) String() string {
 func (*ReportProcessEnded) ProtoMessage() {}
 
 func (x *ReportProcessEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[37]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2426,7 +3460,7 @@ func (x *ReportProcessEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportProcessEnded.ProtoReflect.Descriptor instead.
 func (*ReportProcessEnded) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{37}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ReportProcessEnded) GetProcessId() string {
@@ -2460,7 +3494,7 @@ type ProcessStarted struct {
 
 func (x *ProcessStarted) Reset() {
 	*x = ProcessStarted{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[38]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +3506,7 @@ func (x *ProcessStarted) String() string {
 func (*ProcessStarted) ProtoMessage() {}
 
 func (x *ProcessStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[38]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +3519,7 @@ func (x *ProcessStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessStarted.ProtoReflect.Descriptor instead.
 func (*ProcessStarted) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{38}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ProcessStarted) GetProcess() *Process {
@@ -2507,7 +3541,7 @@ type ProcessEnded struct {
 
 func (x *ProcessEnded) Reset() {
 	*x = ProcessEnded{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[39]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2519,7 +3553,7 @@ func (x *ProcessEnded) String() string {
 func (*ProcessEnded) ProtoMessage() {}
 
 func (x *ProcessEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[39]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2532,7 +3566,7 @@ func (x *ProcessEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessEnded.ProtoReflect.Descriptor instead.
 func (*ProcessEnded) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{39}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ProcessEnded) GetProcessId() string {
@@ -2567,7 +3601,7 @@ var File_messages_computer_v1_computer_proto protoreflect.FileDescriptor
 
 const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\n" +
-	"#messages/computer/v1/computer.proto\x12\x13atelier.computer.v1\"\xe5\x06\n" +
+	"#messages/computer/v1/computer.proto\x12\x13atelier.computer.v1\"\xa0\a\n" +
 	"\bComputer\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x123\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1b.atelier.computer.v1.StatusR\x06status\x12\x17\n" +
@@ -2583,7 +3617,8 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	" \x01(\x03R\bmissedAt\x127\n" +
 	"\x06failed\x18\v \x01(\v2\x1f.atelier.computer.v1.TaskFailedR\x06failed\x12D\n" +
 	"\adropped\x18\f \x03(\v2*.atelier.computer.v1.Computer.DroppedEntryR\adropped\x12J\n" +
-	"\tprocesses\x18\x14 \x03(\v2,.atelier.computer.v1.Computer.ProcessesEntryR\tprocesses\x1aW\n" +
+	"\tprocesses\x18\x14 \x03(\v2,.atelier.computer.v1.Computer.ProcessesEntryR\tprocesses\x129\n" +
+	"\bschedule\x18\r \x01(\v2\x1d.atelier.computer.v1.ScheduleR\bschedule\x1aW\n" +
 	"\fBackupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
 	"\x05value\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x05value:\x028\x01\x1aW\n" +
@@ -2592,13 +3627,30 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x05value:\x028\x01\x1aZ\n" +
 	"\x0eProcessesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
-	"\x05value\x18\x02 \x01(\v2\x1c.atelier.computer.v1.ProcessR\x05value:\x028\x01\"j\n" +
+	"\x05value\x18\x02 \x01(\v2\x1c.atelier.computer.v1.ProcessR\x05value:\x028\x01\"=\n" +
+	"\fBackupPolicy\x12\x19\n" +
+	"\bevery_ms\x18\x01 \x01(\x03R\aeveryMs\x12\x12\n" +
+	"\x04keep\x18\x02 \x01(\x05R\x04keep\"\xc4\x01\n" +
+	"\bSchedule\x123\n" +
+	"\x03own\x18\x01 \x01(\v2!.atelier.computer.v1.BackupPolicyR\x03own\x125\n" +
+	"\x04node\x18\x02 \x01(\v2!.atelier.computer.v1.BackupPolicyR\x04node\x12\x17\n" +
+	"\anext_at\x18\x03 \x01(\x03R\x06nextAt\x12\x14\n" +
+	"\x05since\x18\x04 \x01(\x03R\x05since\x12\x1d\n" +
+	"\n" +
+	"covered_at\x18\x05 \x01(\x03R\tcoveredAt\"\xb1\x01\n" +
+	"\vScheduleRow\x12!\n" +
+	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x125\n" +
+	"\x04node\x18\x02 \x01(\v2!.atelier.computer.v1.BackupPolicyR\x04node\x12\x19\n" +
+	"\bevery_ms\x18\x03 \x01(\x03R\aeveryMs\x12\x14\n" +
+	"\x05since\x18\x04 \x01(\x03R\x05since\x12\x17\n" +
+	"\agood_at\x18\x05 \x01(\x03R\x06goodAt\"\xa4\x01\n" +
 	"\x04Work\x12-\n" +
 	"\x04task\x18\x01 \x01(\v2\x19.atelier.computer.v1.TaskR\x04task\x123\n" +
-	"\x06backup\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x06backup\"D\n" +
+	"\x06backup\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x06backup\x128\n" +
+	"\tlast_good\x18\x03 \x01(\v2\x1b.atelier.computer.v1.BackupR\blastGood\"D\n" +
 	"\aPresent\x12!\n" +
 	"\fworkspace_id\x18\x01 \x01(\tR\vworkspaceId\x12\x16\n" +
-	"\x06missed\x18\x02 \x01(\bR\x06missed\"\xee\x01\n" +
+	"\x06missed\x18\x02 \x01(\bR\x06missed\"\x8c\x02\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1d.atelier.computer.v1.TaskKindR\x04kind\x12\x1b\n" +
@@ -2606,7 +3658,8 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\avm_name\x18\x04 \x01(\tR\x06vmName\x12!\n" +
 	"\frequested_at\x18\x05 \x01(\x03R\vrequestedAt\x12!\n" +
 	"\frequested_by\x18\x06 \x01(\tR\vrequestedBy\x12'\n" +
-	"\x0fimpersonator_id\x18\a \x01(\tR\x0eimpersonatorId\"\xa0\x01\n" +
+	"\x0fimpersonator_id\x18\a \x01(\tR\x0eimpersonatorId\x12\x1c\n" +
+	"\tscheduled\x18\b \x01(\bR\tscheduled\"\xb2\x03\n" +
 	"\x06Backup\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -2615,7 +3668,18 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\x12\x16\n" +
 	"\x06sha256\x18\x04 \x01(\fR\x06sha256\x12\x18\n" +
 	"\aentries\x18\x05 \x01(\x03R\aentries\x12\x16\n" +
-	"\x06object\x18\x06 \x01(\tR\x06object\"\xb9\x01\n" +
+	"\x06object\x18\x06 \x01(\tR\x06object\x12\x15\n" +
+	"\x03seq\x18\a \x01(\x04H\x00R\x03seq\x88\x01\x01\x129\n" +
+	"\x06origin\x18\b \x01(\x0e2!.atelier.computer.v1.BackupOriginR\x06origin\x12E\n" +
+	"\fverification\x18\t \x01(\v2!.atelier.computer.v1.VerificationR\fverification\x12#\n" +
+	"\rchanged_files\x18\n" +
+	" \x01(\x03R\fchangedFiles\x12#\n" +
+	"\rchanged_paths\x18\v \x03(\tR\fchangedPaths\x12%\n" +
+	"\x0evanished_files\x18\f \x01(\x03R\rvanishedFilesB\x06\n" +
+	"\x04_seq\"8\n" +
+	"\fVerification\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x18\n" +
+	"\afailure\x18\x02 \x01(\tR\afailure\"\xb9\x01\n" +
 	"\x06Sample\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x17\n" +
 	"\acpu_pct\x18\x02 \x01(\x01R\x06cpuPct\x12\x1e\n" +
@@ -2636,16 +3700,37 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\tbackup_id\x18\x02 \x01(\tR\bbackupId\"?\n" +
 	"\aRestore\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
-	"\tbackup_id\x18\x02 \x01(\tR\bbackupId\")\n" +
+	"\tbackup_id\x18\x02 \x01(\tR\bbackupId\"D\n" +
+	"\fVerifyBackup\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
+	"\tbackup_id\x18\x02 \x01(\tR\bbackupId\"=\n" +
+	"\n" +
+	"CancelTask\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"L\n" +
+	"\x0fSetBackupPolicy\x129\n" +
+	"\x06policy\x18\x01 \x01(\v2!.atelier.computer.v1.BackupPolicyR\x06policy\"L\n" +
+	"\x0fApplyNodePolicy\x129\n" +
+	"\x06policy\x18\x01 \x01(\v2!.atelier.computer.v1.BackupPolicyR\x06policy\"\"\n" +
+	"\x10BackUpOnSchedule\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\")\n" +
 	"\x0eRetireComputer\x12\x17\n" +
-	"\atask_id\x18\x01 \x01(\tR\x06taskId\"b\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\"\x9d\x01\n" +
 	"\x11ReportProvisioned\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x17\n" +
 	"\avm_name\x18\x02 \x01(\tR\x06vmName\x12\x1b\n" +
-	"\timage_ref\x18\x03 \x01(\tR\bimageRef\"^\n" +
+	"\timage_ref\x18\x03 \x01(\tR\bimageRef\x129\n" +
+	"\x06policy\x18\x04 \x01(\v2!.atelier.computer.v1.BackupPolicyR\x06policy\"^\n" +
 	"\x0eReportBackedUp\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x123\n" +
-	"\x06backup\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x06backup\")\n" +
+	"\x06backup\x18\x02 \x01(\v2\x1b.atelier.computer.v1.BackupR\x06backup\"W\n" +
+	"\rReportCovered\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
+	"\tbackup_id\x18\x02 \x01(\tR\bbackupId\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\"C\n" +
+	"\x0eReportVerified\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x18\n" +
+	"\afailure\x18\x02 \x01(\tR\afailure\")\n" +
 	"\x0eReportRestored\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"(\n" +
 	"\rReportRetired\x12\x17\n" +
@@ -2699,12 +3784,30 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\x02at\x18\x03 \x01(\x03R\x02at\":\n" +
 	"\x0fComputerRetired\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at\"M\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"\x80\x01\n" +
 	"\n" +
 	"TaskFailed\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x0e\n" +
-	"\x02at\x18\x03 \x01(\x03R\x02at\" \n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\x121\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x1d.atelier.computer.v1.TaskKindR\x04kind\"g\n" +
+	"\rBackupCovered\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
+	"\tbackup_id\x18\x02 \x01(\tR\bbackupId\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x0e\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\"p\n" +
+	"\x0eBackupVerified\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
+	"\tbackup_id\x18\x02 \x01(\tR\bbackupId\x12\x18\n" +
+	"\afailure\x18\x03 \x01(\tR\afailure\x12\x0e\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\"\xb0\x01\n" +
+	"\x13BackupPolicyChanged\x123\n" +
+	"\x03own\x18\x01 \x01(\v2!.atelier.computer.v1.BackupPolicyR\x03own\x125\n" +
+	"\x04node\x18\x02 \x01(\v2!.atelier.computer.v1.BackupPolicyR\x04node\x12\x17\n" +
+	"\anext_at\x18\x03 \x01(\x03R\x06nextAt\x12\x14\n" +
+	"\x05since\x18\x04 \x01(\x03R\x05since\"*\n" +
+	"\x0fBackupPostponed\x12\x17\n" +
+	"\anext_at\x18\x01 \x01(\x03R\x06nextAt\" \n" +
 	"\x0eComputerMissed\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\"\x1e\n" +
 	"\fComputerLost\x12\x0e\n" +
@@ -2746,7 +3849,7 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13STATUS_PROVISIONING\x10\x01\x12\x11\n" +
 	"\rSTATUS_ACTIVE\x10\x02\x12\x0f\n" +
-	"\vSTATUS_LOST\x10\x03*\xbc\x01\n" +
+	"\vSTATUS_LOST\x10\x03*\xd2\x01\n" +
 	"\bTaskKind\x12\x19\n" +
 	"\x15TASK_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13TASK_KIND_PROVISION\x10\x01\x12\x15\n" +
@@ -2754,7 +3857,12 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\x1dTASK_KIND_BACK_UP_AND_REPLACE\x10\x03\x12\x15\n" +
 	"\x11TASK_KIND_REPLACE\x10\x04\x12\x15\n" +
 	"\x11TASK_KIND_RESTORE\x10\x05\x12\x14\n" +
-	"\x10TASK_KIND_RETIRE\x10\x06*]\n" +
+	"\x10TASK_KIND_RETIRE\x10\x06\x12\x14\n" +
+	"\x10TASK_KIND_VERIFY\x10\a*i\n" +
+	"\fBackupOrigin\x12\x1d\n" +
+	"\x19BACKUP_ORIGIN_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17BACKUP_ORIGIN_SCHEDULED\x10\x01\x12\x1d\n" +
+	"\x19BACKUP_ORIGIN_REPLACEMENT\x10\x02*]\n" +
 	"\vProcessKind\x12\x1c\n" +
 	"\x18PROCESS_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11PROCESS_KIND_EXEC\x10\x01\x12\x19\n" +
@@ -2772,83 +3880,112 @@ func file_messages_computer_v1_computer_proto_rawDescGZIP() []byte {
 	return file_messages_computer_v1_computer_proto_rawDescData
 }
 
-var file_messages_computer_v1_computer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_messages_computer_v1_computer_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_messages_computer_v1_computer_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_messages_computer_v1_computer_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_messages_computer_v1_computer_proto_goTypes = []any{
 	(Status)(0),                 // 0: atelier.computer.v1.Status
 	(TaskKind)(0),               // 1: atelier.computer.v1.TaskKind
-	(ProcessKind)(0),            // 2: atelier.computer.v1.ProcessKind
-	(*Computer)(nil),            // 3: atelier.computer.v1.Computer
-	(*Work)(nil),                // 4: atelier.computer.v1.Work
-	(*Present)(nil),             // 5: atelier.computer.v1.Present
-	(*Task)(nil),                // 6: atelier.computer.v1.Task
-	(*Backup)(nil),              // 7: atelier.computer.v1.Backup
-	(*Sample)(nil),              // 8: atelier.computer.v1.Sample
-	(*RequestComputer)(nil),     // 9: atelier.computer.v1.RequestComputer
-	(*Reprovision)(nil),         // 10: atelier.computer.v1.Reprovision
-	(*BackUp)(nil),              // 11: atelier.computer.v1.BackUp
-	(*Restore)(nil),             // 12: atelier.computer.v1.Restore
-	(*RetireComputer)(nil),      // 13: atelier.computer.v1.RetireComputer
-	(*ReportProvisioned)(nil),   // 14: atelier.computer.v1.ReportProvisioned
-	(*ReportBackedUp)(nil),      // 15: atelier.computer.v1.ReportBackedUp
-	(*ReportRestored)(nil),      // 16: atelier.computer.v1.ReportRestored
-	(*ReportRetired)(nil),       // 17: atelier.computer.v1.ReportRetired
-	(*ReportRemoved)(nil),       // 18: atelier.computer.v1.ReportRemoved
-	(*ReportFailed)(nil),        // 19: atelier.computer.v1.ReportFailed
-	(*RecordSample)(nil),        // 20: atelier.computer.v1.RecordSample
-	(*ReportMissing)(nil),       // 21: atelier.computer.v1.ReportMissing
-	(*ReportWork)(nil),          // 22: atelier.computer.v1.ReportWork
-	(*DescribeComputer)(nil),    // 23: atelier.computer.v1.DescribeComputer
-	(*AnnounceLoss)(nil),        // 24: atelier.computer.v1.AnnounceLoss
-	(*Reprovisioned)(nil),       // 25: atelier.computer.v1.Reprovisioned
-	(*TaskRequested)(nil),       // 26: atelier.computer.v1.TaskRequested
-	(*ComputerProvisioned)(nil), // 27: atelier.computer.v1.ComputerProvisioned
-	(*BackupTaken)(nil),         // 28: atelier.computer.v1.BackupTaken
-	(*BackupDropped)(nil),       // 29: atelier.computer.v1.BackupDropped
-	(*BackupRemoved)(nil),       // 30: atelier.computer.v1.BackupRemoved
-	(*BackupRestored)(nil),      // 31: atelier.computer.v1.BackupRestored
-	(*ComputerRetired)(nil),     // 32: atelier.computer.v1.ComputerRetired
-	(*TaskFailed)(nil),          // 33: atelier.computer.v1.TaskFailed
-	(*ComputerMissed)(nil),      // 34: atelier.computer.v1.ComputerMissed
-	(*ComputerLost)(nil),        // 35: atelier.computer.v1.ComputerLost
-	(*ComputerFound)(nil),       // 36: atelier.computer.v1.ComputerFound
-	(*WorkReported)(nil),        // 37: atelier.computer.v1.WorkReported
-	(*Process)(nil),             // 38: atelier.computer.v1.Process
-	(*StartProcess)(nil),        // 39: atelier.computer.v1.StartProcess
-	(*ReportProcessEnded)(nil),  // 40: atelier.computer.v1.ReportProcessEnded
-	(*ProcessStarted)(nil),      // 41: atelier.computer.v1.ProcessStarted
-	(*ProcessEnded)(nil),        // 42: atelier.computer.v1.ProcessEnded
-	nil,                         // 43: atelier.computer.v1.Computer.BackupsEntry
-	nil,                         // 44: atelier.computer.v1.Computer.DroppedEntry
-	nil,                         // 45: atelier.computer.v1.Computer.ProcessesEntry
+	(BackupOrigin)(0),           // 2: atelier.computer.v1.BackupOrigin
+	(ProcessKind)(0),            // 3: atelier.computer.v1.ProcessKind
+	(*Computer)(nil),            // 4: atelier.computer.v1.Computer
+	(*BackupPolicy)(nil),        // 5: atelier.computer.v1.BackupPolicy
+	(*Schedule)(nil),            // 6: atelier.computer.v1.Schedule
+	(*ScheduleRow)(nil),         // 7: atelier.computer.v1.ScheduleRow
+	(*Work)(nil),                // 8: atelier.computer.v1.Work
+	(*Present)(nil),             // 9: atelier.computer.v1.Present
+	(*Task)(nil),                // 10: atelier.computer.v1.Task
+	(*Backup)(nil),              // 11: atelier.computer.v1.Backup
+	(*Verification)(nil),        // 12: atelier.computer.v1.Verification
+	(*Sample)(nil),              // 13: atelier.computer.v1.Sample
+	(*RequestComputer)(nil),     // 14: atelier.computer.v1.RequestComputer
+	(*Reprovision)(nil),         // 15: atelier.computer.v1.Reprovision
+	(*BackUp)(nil),              // 16: atelier.computer.v1.BackUp
+	(*Restore)(nil),             // 17: atelier.computer.v1.Restore
+	(*VerifyBackup)(nil),        // 18: atelier.computer.v1.VerifyBackup
+	(*CancelTask)(nil),          // 19: atelier.computer.v1.CancelTask
+	(*SetBackupPolicy)(nil),     // 20: atelier.computer.v1.SetBackupPolicy
+	(*ApplyNodePolicy)(nil),     // 21: atelier.computer.v1.ApplyNodePolicy
+	(*BackUpOnSchedule)(nil),    // 22: atelier.computer.v1.BackUpOnSchedule
+	(*RetireComputer)(nil),      // 23: atelier.computer.v1.RetireComputer
+	(*ReportProvisioned)(nil),   // 24: atelier.computer.v1.ReportProvisioned
+	(*ReportBackedUp)(nil),      // 25: atelier.computer.v1.ReportBackedUp
+	(*ReportCovered)(nil),       // 26: atelier.computer.v1.ReportCovered
+	(*ReportVerified)(nil),      // 27: atelier.computer.v1.ReportVerified
+	(*ReportRestored)(nil),      // 28: atelier.computer.v1.ReportRestored
+	(*ReportRetired)(nil),       // 29: atelier.computer.v1.ReportRetired
+	(*ReportRemoved)(nil),       // 30: atelier.computer.v1.ReportRemoved
+	(*ReportFailed)(nil),        // 31: atelier.computer.v1.ReportFailed
+	(*RecordSample)(nil),        // 32: atelier.computer.v1.RecordSample
+	(*ReportMissing)(nil),       // 33: atelier.computer.v1.ReportMissing
+	(*ReportWork)(nil),          // 34: atelier.computer.v1.ReportWork
+	(*DescribeComputer)(nil),    // 35: atelier.computer.v1.DescribeComputer
+	(*AnnounceLoss)(nil),        // 36: atelier.computer.v1.AnnounceLoss
+	(*Reprovisioned)(nil),       // 37: atelier.computer.v1.Reprovisioned
+	(*TaskRequested)(nil),       // 38: atelier.computer.v1.TaskRequested
+	(*ComputerProvisioned)(nil), // 39: atelier.computer.v1.ComputerProvisioned
+	(*BackupTaken)(nil),         // 40: atelier.computer.v1.BackupTaken
+	(*BackupDropped)(nil),       // 41: atelier.computer.v1.BackupDropped
+	(*BackupRemoved)(nil),       // 42: atelier.computer.v1.BackupRemoved
+	(*BackupRestored)(nil),      // 43: atelier.computer.v1.BackupRestored
+	(*ComputerRetired)(nil),     // 44: atelier.computer.v1.ComputerRetired
+	(*TaskFailed)(nil),          // 45: atelier.computer.v1.TaskFailed
+	(*BackupCovered)(nil),       // 46: atelier.computer.v1.BackupCovered
+	(*BackupVerified)(nil),      // 47: atelier.computer.v1.BackupVerified
+	(*BackupPolicyChanged)(nil), // 48: atelier.computer.v1.BackupPolicyChanged
+	(*BackupPostponed)(nil),     // 49: atelier.computer.v1.BackupPostponed
+	(*ComputerMissed)(nil),      // 50: atelier.computer.v1.ComputerMissed
+	(*ComputerLost)(nil),        // 51: atelier.computer.v1.ComputerLost
+	(*ComputerFound)(nil),       // 52: atelier.computer.v1.ComputerFound
+	(*WorkReported)(nil),        // 53: atelier.computer.v1.WorkReported
+	(*Process)(nil),             // 54: atelier.computer.v1.Process
+	(*StartProcess)(nil),        // 55: atelier.computer.v1.StartProcess
+	(*ReportProcessEnded)(nil),  // 56: atelier.computer.v1.ReportProcessEnded
+	(*ProcessStarted)(nil),      // 57: atelier.computer.v1.ProcessStarted
+	(*ProcessEnded)(nil),        // 58: atelier.computer.v1.ProcessEnded
+	nil,                         // 59: atelier.computer.v1.Computer.BackupsEntry
+	nil,                         // 60: atelier.computer.v1.Computer.DroppedEntry
+	nil,                         // 61: atelier.computer.v1.Computer.ProcessesEntry
 }
 var file_messages_computer_v1_computer_proto_depIdxs = []int32{
 	0,  // 0: atelier.computer.v1.Computer.status:type_name -> atelier.computer.v1.Status
-	6,  // 1: atelier.computer.v1.Computer.task:type_name -> atelier.computer.v1.Task
-	43, // 2: atelier.computer.v1.Computer.backups:type_name -> atelier.computer.v1.Computer.BackupsEntry
-	33, // 3: atelier.computer.v1.Computer.failed:type_name -> atelier.computer.v1.TaskFailed
-	44, // 4: atelier.computer.v1.Computer.dropped:type_name -> atelier.computer.v1.Computer.DroppedEntry
-	45, // 5: atelier.computer.v1.Computer.processes:type_name -> atelier.computer.v1.Computer.ProcessesEntry
-	6,  // 6: atelier.computer.v1.Work.task:type_name -> atelier.computer.v1.Task
-	7,  // 7: atelier.computer.v1.Work.backup:type_name -> atelier.computer.v1.Backup
-	1,  // 8: atelier.computer.v1.Task.kind:type_name -> atelier.computer.v1.TaskKind
-	7,  // 9: atelier.computer.v1.ReportBackedUp.backup:type_name -> atelier.computer.v1.Backup
-	8,  // 10: atelier.computer.v1.RecordSample.sample:type_name -> atelier.computer.v1.Sample
-	6,  // 11: atelier.computer.v1.TaskRequested.task:type_name -> atelier.computer.v1.Task
-	7,  // 12: atelier.computer.v1.BackupTaken.backup:type_name -> atelier.computer.v1.Backup
-	7,  // 13: atelier.computer.v1.BackupTaken.dropped:type_name -> atelier.computer.v1.Backup
-	7,  // 14: atelier.computer.v1.BackupDropped.backup:type_name -> atelier.computer.v1.Backup
-	2,  // 15: atelier.computer.v1.Process.kind:type_name -> atelier.computer.v1.ProcessKind
-	2,  // 16: atelier.computer.v1.StartProcess.kind:type_name -> atelier.computer.v1.ProcessKind
-	38, // 17: atelier.computer.v1.ProcessStarted.process:type_name -> atelier.computer.v1.Process
-	7,  // 18: atelier.computer.v1.Computer.BackupsEntry.value:type_name -> atelier.computer.v1.Backup
-	7,  // 19: atelier.computer.v1.Computer.DroppedEntry.value:type_name -> atelier.computer.v1.Backup
-	38, // 20: atelier.computer.v1.Computer.ProcessesEntry.value:type_name -> atelier.computer.v1.Process
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	10, // 1: atelier.computer.v1.Computer.task:type_name -> atelier.computer.v1.Task
+	59, // 2: atelier.computer.v1.Computer.backups:type_name -> atelier.computer.v1.Computer.BackupsEntry
+	45, // 3: atelier.computer.v1.Computer.failed:type_name -> atelier.computer.v1.TaskFailed
+	60, // 4: atelier.computer.v1.Computer.dropped:type_name -> atelier.computer.v1.Computer.DroppedEntry
+	61, // 5: atelier.computer.v1.Computer.processes:type_name -> atelier.computer.v1.Computer.ProcessesEntry
+	6,  // 6: atelier.computer.v1.Computer.schedule:type_name -> atelier.computer.v1.Schedule
+	5,  // 7: atelier.computer.v1.Schedule.own:type_name -> atelier.computer.v1.BackupPolicy
+	5,  // 8: atelier.computer.v1.Schedule.node:type_name -> atelier.computer.v1.BackupPolicy
+	5,  // 9: atelier.computer.v1.ScheduleRow.node:type_name -> atelier.computer.v1.BackupPolicy
+	10, // 10: atelier.computer.v1.Work.task:type_name -> atelier.computer.v1.Task
+	11, // 11: atelier.computer.v1.Work.backup:type_name -> atelier.computer.v1.Backup
+	11, // 12: atelier.computer.v1.Work.last_good:type_name -> atelier.computer.v1.Backup
+	1,  // 13: atelier.computer.v1.Task.kind:type_name -> atelier.computer.v1.TaskKind
+	2,  // 14: atelier.computer.v1.Backup.origin:type_name -> atelier.computer.v1.BackupOrigin
+	12, // 15: atelier.computer.v1.Backup.verification:type_name -> atelier.computer.v1.Verification
+	5,  // 16: atelier.computer.v1.SetBackupPolicy.policy:type_name -> atelier.computer.v1.BackupPolicy
+	5,  // 17: atelier.computer.v1.ApplyNodePolicy.policy:type_name -> atelier.computer.v1.BackupPolicy
+	5,  // 18: atelier.computer.v1.ReportProvisioned.policy:type_name -> atelier.computer.v1.BackupPolicy
+	11, // 19: atelier.computer.v1.ReportBackedUp.backup:type_name -> atelier.computer.v1.Backup
+	13, // 20: atelier.computer.v1.RecordSample.sample:type_name -> atelier.computer.v1.Sample
+	10, // 21: atelier.computer.v1.TaskRequested.task:type_name -> atelier.computer.v1.Task
+	11, // 22: atelier.computer.v1.BackupTaken.backup:type_name -> atelier.computer.v1.Backup
+	11, // 23: atelier.computer.v1.BackupTaken.dropped:type_name -> atelier.computer.v1.Backup
+	11, // 24: atelier.computer.v1.BackupDropped.backup:type_name -> atelier.computer.v1.Backup
+	1,  // 25: atelier.computer.v1.TaskFailed.kind:type_name -> atelier.computer.v1.TaskKind
+	5,  // 26: atelier.computer.v1.BackupPolicyChanged.own:type_name -> atelier.computer.v1.BackupPolicy
+	5,  // 27: atelier.computer.v1.BackupPolicyChanged.node:type_name -> atelier.computer.v1.BackupPolicy
+	3,  // 28: atelier.computer.v1.Process.kind:type_name -> atelier.computer.v1.ProcessKind
+	3,  // 29: atelier.computer.v1.StartProcess.kind:type_name -> atelier.computer.v1.ProcessKind
+	54, // 30: atelier.computer.v1.ProcessStarted.process:type_name -> atelier.computer.v1.Process
+	11, // 31: atelier.computer.v1.Computer.BackupsEntry.value:type_name -> atelier.computer.v1.Backup
+	11, // 32: atelier.computer.v1.Computer.DroppedEntry.value:type_name -> atelier.computer.v1.Backup
+	54, // 33: atelier.computer.v1.Computer.ProcessesEntry.value:type_name -> atelier.computer.v1.Process
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_messages_computer_v1_computer_proto_init() }
@@ -2856,13 +3993,14 @@ func file_messages_computer_v1_computer_proto_init() {
 	if File_messages_computer_v1_computer_proto != nil {
 		return
 	}
+	file_messages_computer_v1_computer_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_computer_v1_computer_proto_rawDesc), len(file_messages_computer_v1_computer_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   43,
+			NumEnums:      4,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -26,6 +26,13 @@ func (*ReportMissing) computerCommand()      {}
 func (*ReportWork) computerCommand()         {}
 func (*DescribeComputer) computerCommand()   {}
 func (*AnnounceLoss) computerCommand()       {}
+func (*VerifyBackup) computerCommand()       {}
+func (*CancelTask) computerCommand()         {}
+func (*SetBackupPolicy) computerCommand()    {}
+func (*ApplyNodePolicy) computerCommand()    {}
+func (*BackUpOnSchedule) computerCommand()   {}
+func (*ReportCovered) computerCommand()      {}
+func (*ReportVerified) computerCommand()     {}
 func (*StartProcess) computerCommand()       {}
 func (*ReportProcessEnded) computerCommand() {}
 
@@ -49,5 +56,9 @@ func (*ComputerMissed) computerEvent()      {}
 func (*ComputerLost) computerEvent()        {}
 func (*ComputerFound) computerEvent()       {}
 func (*WorkReported) computerEvent()        {}
+func (*BackupCovered) computerEvent()       {}
+func (*BackupVerified) computerEvent()      {}
+func (*BackupPolicyChanged) computerEvent() {}
+func (*BackupPostponed) computerEvent()     {}
 func (*ProcessStarted) computerEvent()      {}
 func (*ProcessEnded) computerEvent()        {}

@@ -1,0 +1,141 @@
+package nodebackup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/atelier-run/atelier/computer/bucket"
+)
+
+// Source is the running node that Create backs up.
+type Source struct {
+	Bucket  bucket.Bucket
+	Archive Archive
+	// Checkpoint writes a consistent copy of the journal to a folder that does not exist.
+	Checkpoint func(dir string) error
+	// Staging is the path of that folder. It is on the file system of the journal, so that files are linked instead of copied.
+	// Create removes it.
+	Staging string
+	// Drives is the folder of the drives, with a folder for each workspace.
+	Drives string
+	// DriveSize returns an estimate of the bytes of a drive's archive.
+	DriveSize func(ctx context.Context, workspaceID string) (int64, error)
+	// Program is the version of the program.
+	Program string
+}
+
+// Create takes a backup of a node with an id, and returns its manifest. It reports its progress from one goroutine. If it fails, it
+// deletes what it has stored.
+func Create(ctx context.Context, s Source, id string, now time.Time, report func(Progress)) (_ *Manifest, err error) {
+	if !validID.MatchString(id) {
+		return nil, fmt.Errorf("%q is not a valid id of a backup of a node", id)
+	}
+	m := &Manifest{Version: manifestVersion, BackupID: id, CreatedAt: now.UnixMilli(), Program: s.Program, Drives: []Drive{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.discard(ctx, m))
+		}
+	}()
+	progress := &meter{report: report}
+	if err := s.saveJournal(ctx, m, progress); err != nil {
+		return nil, fmt.Errorf("the journal: %w", err)
+	}
+	// The drives are listed after the checkpoint: every workspace in it that has a drive has its folder.
+	workspaces, err := s.workspaces()
+	if err != nil {
+		return nil, err
+	}
+	sizes := make([]int64, len(workspaces))
+	for i, w := range workspaces {
+		if sizes[i], err = s.DriveSize(ctx, w); err != nil {
+			return nil, fmt.Errorf("the drive of %s: %w", w, err)
+		}
+		progress.TotalBytes += sizes[i]
+	}
+	progress.Drives = len(workspaces)
+	for i, w := range workspaces {
+		b, err := s.Archive.SaveAs(ctx, w, id, driveObject(id, w), progress.step("drive "+w))
+		if err != nil {
+			return nil, fmt.Errorf("the drive of %s: %w", w, err)
+		}
+		progress.end(sizes[i])
+		progress.DrivesDone++
+		m.Drives = append(m.Drives, Drive{
+			WorkspaceID: w, Seq: b.GetSeq(), ChangedFiles: b.GetChangedFiles(),
+			Object: Object{Name: b.GetObject(), SizeBytes: b.GetSizeBytes(), SHA256: b.GetSha256(), Entries: b.GetEntries()},
+		})
+	}
+	progress.step("manifest")
+	text, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	if err := put(ctx, s.Bucket, manifestObject(id), text); err != nil {
+		return nil, err
+	}
+	return m, put(ctx, s.Bucket, latest, []byte(id))
+}
+
+// saveJournal takes a checkpoint of the journal and stores it.
+func (s Source) saveJournal(ctx context.Context, m *Manifest, progress *meter) (err error) {
+	if err := os.RemoveAll(s.Staging); err != nil {
+		return err
+	}
+	report := progress.step("journal")
+	defer func() { err = errors.Join(err, os.RemoveAll(s.Staging)) }()
+	if err := s.Checkpoint(s.Staging); err != nil {
+		return err
+	}
+	size, err := treeSize(s.Staging)
+	if err != nil {
+		return err
+	}
+	progress.TotalBytes = size
+	if m.Journal, err = packTree(ctx, s.Bucket, journalObject(m.BackupID), s.Staging, report); err != nil {
+		return err
+	}
+	progress.end(size)
+	return nil
+}
+
+// workspaces returns the workspaces that have a drive, in order.
+func (s Source) workspaces() ([]string, error) {
+	entries, err := os.ReadDir(s.Drives)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, entry := range entries {
+		// A drive that is being provisioned has no files yet.
+		if at, err := os.Stat(filepath.Join(s.Drives, entry.Name(), "files")); err == nil && at.IsDir() && validWorkspace.MatchString(entry.Name()) {
+			all = append(all, entry.Name())
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// discardTime limits the deletion of what a failed backup has stored.
+const discardTime = time.Minute
+
+// discard deletes the objects of a backup that has failed, even if ctx has ended.
+func (s Source) discard(ctx context.Context, m *Manifest) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTime)
+	defer cancel()
+	names := []string{manifestObject(m.BackupID), journalObject(m.BackupID)}
+	for _, d := range m.Drives {
+		names = append(names, d.Name)
+	}
+	for _, name := range names {
+		if err := s.Bucket.Delete(ctx, name); err != nil {
+			return fmt.Errorf("the failed backup %s could not be deleted: %w", m.BackupID, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/atelier-run/atelier/cmd/node/nodebackup"
+	"github.com/atelier-run/atelier/computer/archive"
+	"github.com/atelier-run/atelier/computer/bucket"
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/operator"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/persistence/datadir"
+)
+
+// checkpointDir returns the folder of the checkpoint that a backup of the node takes. It is beside the journal, so that files are
+// linked.
+func checkpointDir(o Options) string { return filepath.Join(o.Dir, "checkpoint") }
+
+var errBackupRuns = entity.Errorf(entity.Unavailable, "another backup of the node is in progress")
+
+// openOther opens the bucket with an address, with the folder of backups in the data directory for temporary files.
+func openOther(o Options, address string) (bucket.Bucket, error) {
+	at, err := bucket.Parse(address)
+	if err != nil {
+		return nil, entity.Errorf(entity.InvalidRequest, "the address of the bucket is invalid: %v", err)
+	}
+	return at.Open(filepath.Join(o.Dir, "backups"))
+}
+
+// backUpNode returns the function that backs the node up. One backup runs at a time; it ends when the node stops.
+func (n *Node) backUpNode(o Options) operator.BackUpNode {
+	var running sync.Mutex
+	return func(ctx context.Context, to string, report func(operator.NodeProgress)) (operator.NodeBackup, error) {
+		if !running.TryLock() {
+			return operator.NodeBackup{}, errBackupRuns
+		}
+		defer running.Unlock()
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(n.ending, func() { cancel(errors.New("the node stops")) })()
+		b, err := openOther(o, to)
+		if err != nil {
+			return operator.NodeBackup{}, err
+		}
+		defer b.Close()
+		drives := archiveDrives{Drives: n.Drives, asker: n.Router}
+		source := nodebackup.Source{
+			Bucket: b, Archive: archive.New(b, drives), Checkpoint: n.Journal.Checkpoint, Staging: checkpointDir(o),
+			Drives: filepath.Join(o.Dir, datadir.DrivesName), DriveSize: drives.ArchiveSize, Program: ReadBuild().Version,
+		}
+		id := nodebackup.IDPrefix + strings.ToLower(ulid.Make().String())
+		m, err := nodebackup.Create(ctx, source, id, o.Clock(), func(p nodebackup.Progress) { report(operator.NodeProgress(p)) })
+		if err != nil {
+			if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+				err = fmt.Errorf("%w: %w", cause, err)
+			}
+			o.Log.Error("a backup of the node has failed", slog.String("backup", id), slog.Any("error", err))
+			return operator.NodeBackup{}, err
+		}
+		done := operator.NodeBackup{BackupID: id, CreatedAt: m.CreatedAt, Drives: len(m.Drives), SizeBytes: m.SizeBytes()}
+		for _, d := range m.Drives {
+			done.ChangedFiles += d.ChangedFiles
+		}
+		o.Log.Info("backed the node up", slog.String("backup", id), slog.Int("drives", done.Drives), slog.Int64("bytes", done.SizeBytes))
+		return done, nil
+	}
+}
+
+// RestoreOptions are the arguments of Restore.
+type RestoreOptions struct {
+	// Dir is the data directory to make.
+	Dir string
+	// From is the address of the bucket, BackupID the backup; empty: the latest one.
+	From, BackupID string
+	Log            *slog.Logger
+	Report         func(nodebackup.Progress)
+}
+
+// Restore makes a data directory from a backup of a node. It verifies the whole backup first. It can be called again after an
+// error or a crash, and then continues.
+func Restore(ctx context.Context, o RestoreOptions) (nodebackup.Restored, error) {
+	at, err := bucket.Parse(o.From)
+	if err != nil {
+		return nodebackup.Restored{}, fmt.Errorf("the address of the bucket is invalid: %w", err)
+	}
+	if at.Folder != "" { // opening it would create it
+		if _, err := os.Stat(at.Folder); err != nil {
+			return nodebackup.Restored{}, err
+		}
+	}
+	b, err := at.Open(os.TempDir()) // a restore stores no object, and needs no space for one
+	if err != nil {
+		return nodebackup.Restored{}, err
+	}
+	defer b.Close()
+	m, err := nodebackup.ReadManifest(ctx, b, o.BackupID)
+	if err != nil {
+		return nodebackup.Restored{}, err
+	}
+	r := nodebackup.Restoration{
+		Bucket: b, Archive: archive.New(b, archiveDrives{}), Dir: o.Dir, Report: o.Report,
+		Open: func(ctx context.Context, dir string) (nodebackup.Target, error) {
+			n, err := Start(ctx, Options{Dir: dir, Log: o.Log, quiet: true})
+			if err != nil {
+				return nil, err
+			}
+			return restoredNode{n, archive.New(b, archiveDrives{Drives: n.Drives, asker: n.Router})}, nil
+		},
+	}
+	return r.Run(ctx, m)
+}
+
+// restoredNode is a node without timers, tasks and server, whose drives are restored.
+type restoredNode struct {
+	*Node
+	archive *archive.Archive
+}
+
+// restoredReason is the reason of the tasks that a restore of the node cancels.
+const restoredReason = "the node was restored from a backup"
+
+// RestoreDrive implements nodebackup.Target. It cancels a backup, restore or verification that was in progress.
+func (n restoredNode) RestoreDrive(
+	ctx context.Context, workspaceID string, backup *computerv1.Backup, report func(done, total int64),
+) (isKnown bool, err error) {
+	if isKnown, err = n.hasWorkspace(workspaceID); err != nil || !isKnown {
+		return isKnown, err
+	}
+	if err := n.Drives.Provision(ctx, workspaceID); err != nil {
+		return true, err
+	}
+	_, err = n.Router.Ask(ctx, entity.Command{
+		Kind: entity.KindComputer, Identity: workspaceID, Principal: entity.Platform(), Message: &computerv1.CancelTask{Reason: restoredReason},
+	})
+	if err != nil && !entity.IsRefusal(err) { // other tasks continue when the node starts
+		return true, err
+	}
+	return true, n.archive.Load(ctx, workspaceID, backup.GetId(), backup, report)
+}
+
+// hasWorkspace reports whether the journal has a workspace, even a deleted one.
+func (n restoredNode) hasWorkspace(workspaceID string) (bool, error) {
+	v, err := n.Journal.View()
+	if err != nil {
+		return false, err
+	}
+	defer v.Close()
+	head, err := v.Head(n.Router.Partition(workspaceID), persistence.Stream(entity.KindWorkspace+"/"+workspaceID))
+	return head > 0, err
+}
+
+// stopTime limits the end of the node after a restore.
+const stopTime = time.Minute
+
+// Close implements nodebackup.Target.
+func (n restoredNode) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	return n.Stop(ctx)
+}

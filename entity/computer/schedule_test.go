@@ -1,0 +1,286 @@
+package computer_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/computer"
+	"github.com/atelier-run/atelier/entity/entitytest"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+)
+
+// drawPolicy draws a policy, which is invalid at times, or nil.
+func drawPolicy(t *rapid.T) *computerv1.BackupPolicy {
+	every := rapid.SampledFrom([]time.Duration{-1, 0, time.Second, time.Hour, 24 * time.Hour}).Draw(t, "every")
+	if every < 0 {
+		return nil
+	}
+	return &computerv1.BackupPolicy{EveryMs: every.Milliseconds(), Keep: rapid.Int32Range(0, 3).Draw(t, "keep")}
+}
+
+// daily is the policy of the tests: a backup a day, of which two are stored.
+var daily = &computerv1.BackupPolicy{EveryMs: day, Keep: 2}
+
+const day = int64(24 * time.Hour / time.Millisecond)
+
+// newScheduled returns a computer with daily backups.
+func newScheduled(t *testing.T) *stored {
+	l := newActive(t)
+	l.must(&computerv1.ApplyNodePolicy{Policy: daily})
+	return l
+}
+
+// due returns the time of the only timer.
+func (l *stored) due() int64 {
+	l.t.Helper()
+	timers := computer.Timers(l.state)
+	if len(timers) != 1 {
+		l.t.Fatalf("timers %v, want one", timers)
+	}
+	return timers[0].At
+}
+
+// fire sends the command of the timer when it is due, or later by a delay.
+func (l *stored) fire(delay time.Duration) {
+	l.t.Helper()
+	timer := computer.Timers(l.state)[0]
+	l.now = time.UnixMilli(timer.At).Add(delay)
+	l.must(timer.Message.(computerv1.Command))
+}
+
+// back completes the open backup, which covers a seq.
+func (l *stored) back(seq uint64) {
+	l.t.Helper()
+	l.must(&computerv1.ReportBackedUp{TaskId: l.state.GetTask().GetId(), Backup: &computerv1.Backup{SizeBytes: 1, Seq: &seq}})
+}
+
+// backups returns the ids of the backups, oldest first, with an s before those that the schedule has taken.
+func (l *stored) origins() string {
+	var all []string
+	for _, b := range computer.ByAge(l.state.GetBackups()) {
+		all = append(all, strings.ToLower(strings.TrimPrefix(b.GetOrigin().String(), "BACKUP_ORIGIN_")))
+	}
+	return strings.Join(all, " ")
+}
+
+func TestScheduledBackups(t *testing.T) {
+	l := newScheduled(t)
+	first := l.due()
+	if at := l.now.UnixMilli(); first <= at-1000 || first > at+day {
+		t.Fatalf("the first backup is due %d ms after the beginning of the schedule", first-at)
+	}
+	l.fire(0)
+	task := l.state.GetTask()
+	if task.GetKind() != computerv1.TaskKind_TASK_KIND_BACK_UP || !task.GetScheduled() || l.due() != first+day {
+		t.Fatalf("task %v, next at %d; want a backup, and the next %d later", task, l.due()-first, day)
+	}
+	l.must(&computerv1.BackUpOnSchedule{At: first}) // the timer repeats its command
+	if !proto.Equal(l.state.GetTask(), task) || l.due() != first+day {
+		t.Errorf("a repeated command has an effect")
+	}
+	l.back(3)
+	if l.origins() != "scheduled" || l.audit[len(l.audit)-1].GetActorId() == "usr_1" {
+		t.Errorf("backups %s, audit %v", l.origins(), l.audit)
+	}
+	l.fire(5*24*time.Hour + time.Minute) // the node was down
+	if want := first + 7*day; l.due() != want {
+		t.Errorf("after five missed backups the next is due %d days after the first, want %d", (l.due()-first)/day, 7)
+	}
+}
+
+// TestScheduleSpreadsWorkspaces checks that the backups of workspaces are due at different times of the interval.
+func TestScheduleSpreadsWorkspaces(t *testing.T) {
+	quarters := map[int64]int{}
+	for i := range 400 {
+		s := computer.Zero(fmt.Sprintf("ws_%d", i))
+		now := time.UnixMilli(1_700_000_000_000)
+		call := entity.Call{Now: now, Identity: s.GetWorkspaceId(), Principal: entity.Platform(), Version: 1}
+		after, _, err := rules.Execute(t, call, s, &computerv1.ApplyNodePolicy{Policy: daily})
+		if err != nil {
+			t.Fatal(err)
+		}
+		quarters[(after.GetSchedule().GetNextAt()-now.UnixMilli())*4/day]++
+	}
+	for quarter := range int64(4) {
+		if n := quarters[quarter]; n < 60 || n > 140 {
+			t.Errorf("%d of 400 workspaces are due in quarter %d of the interval: %v", n, quarter, quarters)
+		}
+	}
+}
+
+func TestRetention(t *testing.T) {
+	l := newActive(t)
+	l.must(&computerv1.BackUp{TaskId: "tsk_m", BackupId: "bkp_m"})
+	l.back(1)
+	if _, err := l.as(owner, &computerv1.Reprovision{TaskId: "tsk_r", BackupId: "bkp_r", DriveReadable: true}); err != nil {
+		t.Fatal(err)
+	}
+	l.back(2)
+	l.must(&computerv1.ReportProvisioned{TaskId: "tsk_r", VmName: "vm-2"})
+	l.must(&computerv1.SetBackupPolicy{Policy: daily})
+	for seq := range uint64(4) {
+		l.fire(0)
+		l.back(seq + 3)
+	}
+	if got := l.origins(); got != "unspecified replacement scheduled scheduled" {
+		t.Errorf("backups %s", got)
+	}
+	if n := len(l.rows[computer.BackupList]); n != 4 || len(l.state.GetDropped()) != 2 {
+		t.Errorf("%d rows and %d dropped, want 4 and 2", n, len(l.state.GetDropped()))
+	}
+	// MaxBackups drops scheduled backups first, and only then those that were taken by hand.
+	for i := range computer.MaxBackups - 1 {
+		l.must(&computerv1.BackUp{TaskId: fmt.Sprint("tsk_", i), BackupId: fmt.Sprint("bkp_", i)})
+		l.back(9)
+	}
+	if n := len(l.state.GetBackups()); n != computer.MaxBackups || l.state.GetBackups()["bkp_m"] != nil || strings.Contains(l.origins(), "scheduled") {
+		t.Errorf("%d backups: %s", n, l.origins())
+	}
+}
+
+func TestScheduledBackupIsNotNeeded(t *testing.T) {
+	l := newScheduled(t)
+	l.fire(0)
+	if work := computer.Tasks(l.state)[0].Message.(*computerv1.Work); work.GetLastGood() != nil {
+		t.Errorf("the first backup has the last good one %v", work.GetLastGood())
+	}
+	l.back(3)
+	l.fire(0)
+	last := computer.Tasks(l.state)[0].Message.(*computerv1.Work).GetLastGood()
+	if last.GetSeq() != 3 {
+		t.Fatalf("the last good backup is %v", last)
+	}
+	l.must(&computerv1.ReportCovered{TaskId: l.state.GetTask().GetId(), BackupId: last.GetId(), Seq: 3})
+	row := l.rows[computer.ScheduleList]["schedule"].(*computerv1.ScheduleRow)
+	if l.state.GetTask() != nil || len(l.state.GetBackups()) != 1 || row.GetGoodAt() != l.state.GetSchedule().GetCoveredAt() || row.GetGoodAt() == 0 {
+		t.Errorf("state %v, row %v", l.state, row)
+	}
+}
+
+func TestLastGood(t *testing.T) {
+	for name, spoil := range map[string]func(b *computerv1.Backup){
+		"damaged":             func(b *computerv1.Backup) { b.Verification = &computerv1.Verification{Failure: "damaged"} },
+		"changed while read":  func(b *computerv1.Backup) { b.ChangedFiles = 1 },
+		"of an older version": func(b *computerv1.Backup) { b.Seq = nil },
+	} {
+		good, bad := &computerv1.Backup{Id: "bkp_1", CreatedAt: 1, Seq: proto.Uint64(3)}, &computerv1.Backup{Id: "bkp_2", CreatedAt: 2, Seq: proto.Uint64(4)}
+		state := &computerv1.Computer{Backups: map[string]*computerv1.Backup{"bkp_1": good, "bkp_2": bad}}
+		if got := computer.LastGood(state); got != bad {
+			t.Errorf("%s: the last good one is %v before", name, got)
+		}
+		spoil(bad)
+		if got := computer.LastGood(state); got != good {
+			t.Errorf("%s: the last good one is %v", name, got)
+		}
+	}
+}
+
+func TestScheduleWaitsForOtherTasksAndRetries(t *testing.T) {
+	l := newScheduled(t)
+	l.must(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bak_1"})
+	due := l.due()
+	l.fire(0)
+	if l.state.GetTask().GetId() != "tsk_2" || l.due() != due+5*time.Minute.Milliseconds() {
+		t.Errorf("beside another task: %v, next in %d ms", l.state.GetTask(), l.due()-due)
+	}
+	l.back(1)
+	l.fire(0)
+	l.must(&computerv1.ReportFailed{TaskId: l.state.GetTask().GetId(), Reason: "no bucket"})
+	failed := l.state.GetFailed()
+	if l.due() != failed.GetAt()+time.Hour.Milliseconds() || failed.GetReason() != "no bucket" || failed.GetKind() != computerv1.TaskKind_TASK_KIND_BACK_UP {
+		t.Errorf("after %v the next is due in %d ms", failed, l.due()-failed.GetAt())
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	l := newScheduled(t)
+	due := l.due()
+	l.must(&computerv1.SetBackupPolicy{Policy: &computerv1.BackupPolicy{EveryMs: day, Keep: 9}})
+	if l.due() != due || computer.EffectivePolicy(l.state).GetKeep() != 9 {
+		t.Errorf("another number: %v", l.state.GetSchedule())
+	}
+	l.must(&computerv1.SetBackupPolicy{Policy: &computerv1.BackupPolicy{}})
+	if timers := computer.Timers(l.state); len(timers) > 0 {
+		t.Errorf("no backups: %v", timers)
+	}
+	l.must(&computerv1.SetBackupPolicy{})
+	if l.due() <= l.now.UnixMilli()-1000 {
+		t.Errorf("the policy of the node again: %v", l.state.GetSchedule())
+	}
+	l.must(&computerv1.RetireComputer{TaskId: "tsk_9"})
+	l.must(&computerv1.ReportRetired{TaskId: "tsk_9"})
+	if timers := computer.Timers(l.state); len(timers) > 0 {
+		t.Errorf("without a computer: %v", timers)
+	}
+	for _, invalid := range []*computerv1.BackupPolicy{{EveryMs: 1, Keep: 1}, {EveryMs: -day, Keep: 1}, {EveryMs: day}, {EveryMs: day, Keep: 101}, {EveryMs: 400 * day, Keep: 1}} {
+		if _, err := l.as(entity.Platform(), &computerv1.SetBackupPolicy{Policy: invalid}); entitytest.Code(err) != entity.InvalidRequest {
+			t.Errorf("%v: %v", invalid, err)
+		}
+	}
+}
+
+// TestNewComputerHasNodePolicy checks that the report of the first provision begins the schedule.
+func TestNewComputerHasNodePolicy(t *testing.T) {
+	l := newStored(t)
+	l.must(&computerv1.RequestComputer{TaskId: "tsk_1"})
+	l.must(&computerv1.ReportProvisioned{TaskId: "tsk_1", VmName: "vm-1", Policy: daily})
+	if l.due() == 0 {
+		t.Error("no backup is due")
+	}
+}
+
+func TestVerifyBackup(t *testing.T) {
+	l := newActive(t)
+	l.must(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bkp_1"})
+	l.back(1)
+	if _, err := l.as(entity.Platform(), &computerv1.VerifyBackup{TaskId: "tsk_3", BackupId: "bkp_2"}); entitytest.Code(err) != entity.NotFound {
+		t.Errorf("an unknown backup: %v", err)
+	}
+	logged := len(l.audit)
+	for task, failure := range map[string]string{"tsk_3": "", "tsk_4": "the hash differs"} {
+		l.must(&computerv1.VerifyBackup{TaskId: task, BackupId: "bkp_1"})
+		if work := computer.Tasks(l.state)[0]; work.Kind != computer.VerifyTask || work.Message.(*computerv1.Work).GetBackup().GetId() != "bkp_1" {
+			t.Fatalf("task %v", work)
+		}
+		l.must(&computerv1.ReportVerified{TaskId: task, Failure: failure})
+		v := l.state.GetBackups()["bkp_1"].GetVerification()
+		if v.GetFailure() != failure || v.GetAt() == 0 || l.state.GetFailed().GetReason() != failure || l.state.GetTask() != nil {
+			t.Errorf("after %q: %v, %v", failure, v, l.state.GetFailed())
+		}
+		if row := l.rows[computer.BackupList]["bkp_1"].(*computerv1.Backup); !proto.Equal(row.GetVerification(), v) {
+			t.Errorf("row %v", row)
+		}
+	}
+	if len(l.audit) != logged {
+		t.Errorf("audit %v", l.audit[logged:])
+	}
+}
+
+func TestCancelTask(t *testing.T) {
+	l := newActive(t)
+	l.must(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bkp_1"})
+	l.must(&computerv1.CancelTask{TaskId: "tsk_1"})
+	if l.state.GetTask() == nil {
+		t.Error("another task was cancelled")
+	}
+	l.must(&computerv1.CancelTask{TaskId: "tsk_2"})
+	if l.state.GetTask() != nil || l.state.GetFailed().GetReason() == "" || l.state.GetDropped()["bkp_1"] == nil {
+		t.Errorf("a cancelled backup: %v", l.state)
+	}
+	l.must(&computerv1.CancelTask{}) // none is open
+	l.must(&computerv1.ReportRemoved{BackupId: "bkp_1"})
+	l.must(&computerv1.ReportBackedUp{TaskId: "tsk_2", Backup: &computerv1.Backup{Id: "bkp_1", Object: "o"}})
+	if len(l.state.GetBackups()) > 0 || l.state.GetDropped()["bkp_1"] == nil {
+		t.Errorf("a backup that came too late: %v", l.state)
+	}
+	l.must(&computerv1.RetireComputer{TaskId: "tsk_3"})
+	if _, err := l.as(entity.Platform(), &computerv1.CancelTask{}); entitytest.Code(err) != entity.InvalidRequest {
+		t.Errorf("the retirement of the computer: %v", err)
+	}
+}
