@@ -47,7 +47,7 @@ func mountScratch(c *Config) error {
 		name, target string
 		mode         uint32
 	}{
-		{"tmp", "/tmp", 0o1777}, {"var-tmp", "/var/tmp", 0o1777}, {"run", "/run", 0o755}, {"home", homeDir, 0o700},
+		{"tmp", "/tmp", 0o1777}, {"var-tmp", "/var/tmp", 0o1777}, {"run", "/run", 0o755}, {"home", Home, 0o700},
 	} {
 		source := filepath.Join(scratch, one.name)
 		if err := os.Mkdir(source, 0o700); err != nil {

@@ -95,8 +95,8 @@ func (p *Process) Resize(size *unix.Winsize) error {
 	return errors.Join(controlErr, err)
 }
 
-// close closes the server's ends of the streams.
-func (p *Process) close() {
+// Close closes the server's ends of the streams.
+func (p *Process) Close() {
 	for _, file := range []*os.File{p.Stdin, p.Stdout, p.Stderr} {
 		if file != nil {
 			_ = file.Close()
@@ -120,16 +120,16 @@ func (c *Computer) Start(ctx context.Context, s Spec) (*Process, error) {
 		streams, err := p.openPipes()
 		files = append(files, streams...)
 		if err != nil {
-			p.close()
+			p.Close()
 			return nil, err
 		}
 	}
 	if err := gate.passCredentials(); err != nil {
-		p.close()
+		p.Close()
 		return nil, err
 	}
 	if err := c.register(p); err != nil {
-		p.close()
+		p.Close()
 		return nil, err
 	}
 	err = c.server.send(request{Op: opStart, Process: p.number}, files...)
@@ -330,5 +330,5 @@ func (p *Process) abandon() {
 	case <-time.After(startTimeout):
 		_ = p.computer.Kill(context.Background())
 	}
-	p.close()
+	p.Close()
 }

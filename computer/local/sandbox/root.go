@@ -15,7 +15,8 @@ import (
 // The folders of a computer.
 const (
 	driveDir = "/drive"
-	homeDir  = "/home/atelier"
+	// Home is the home folder of processes.
+	Home     = "/home/atelier"
 	userName = "atelier"
 )
 
@@ -59,9 +60,6 @@ func buildComputer(c *Config, files []*os.File) error {
 	if err := buildRoot(c, files); err != nil {
 		return err
 	}
-	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0); err != nil && !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
 	return limitCapabilities(c.capabilities())
 }
 
@@ -103,7 +101,7 @@ func buildRoot(c *Config, files []*os.File) error {
 	if err := mountTmpfs(stage, "mode=755,size=1m,nr_inodes=1k", unix.MS_NOSUID|unix.MS_NODEV); err != nil {
 		return err
 	}
-	for _, dir := range []string{"/proc", "/dev", "/etc", "/sys", "/home", homeDir, "/var", "/var/tmp", "/tmp", "/run", "/root"} {
+	for _, dir := range []string{"/proc", "/dev", "/etc", "/sys", "/home", Home, "/var", "/var/tmp", "/tmp", "/run", "/root"} {
 		if err := os.MkdirAll(stage+dir, 0o755); err != nil {
 			return err
 		}
@@ -243,7 +241,7 @@ func openSystem() (trees []tree, links map[string]string, err error) {
 func writeEtc(c *Config) error {
 	id := strconv.Itoa(c.UID)
 	for name, content := range map[string]string{
-		"passwd": "root:x:0:0:root:/:/usr/sbin/nologin\n" + userName + ":x:" + id + ":" + id + "::" + homeDir + ":/bin/sh\n" +
+		"passwd": "root:x:0:0:root:/:/usr/sbin/nologin\n" + userName + ":x:" + id + ":" + id + "::" + Home + ":/bin/sh\n" +
 			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
 		"group":         "root:x:0:\n" + userName + ":x:" + id + ":\nnogroup:x:65534:\n",
 		"hosts":         "127.0.0.1 localhost " + c.Hostname + "\n::1 localhost ip6-localhost\n",

@@ -32,6 +32,9 @@ const maxOpenFiles = 65536
 // has put it into its control group and has attributed it, gives up all privileges and executes the program. The gate is
 // closed by that, which tells the server of the success.
 func runWorkload() error {
+	if err := limitResources(); err != nil { // first, because a process that is not dumpable may not write to its /proc
+		return err
+	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
 	}
@@ -67,9 +70,6 @@ func (e *invalidError) Error() string { return e.message }
 
 // execute becomes the program. It returns only if that fails.
 func execute(gate socket, s *spec) error {
-	if err := limitResources(); err != nil {
-		return err
-	}
 	if err := becomeUser(s.UID); err != nil {
 		return err
 	}
