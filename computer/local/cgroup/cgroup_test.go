@@ -134,10 +134,10 @@ func TestMemoryLimit(t *testing.T) {
 	}
 	for _, test := range []struct {
 		*Group
-		want uint64
-	}{{limited, 1}, {free, 0}, {g, 1}} {
-		if n, err := test.OutOfMemory(); err != nil || n != test.want {
-			t.Errorf("%s: %d ended, %v, want %d", test.path, n, err, test.want)
+		ended bool
+	}{{limited, true}, {free, false}, {g, true}} {
+		if n, err := test.OutOfMemory(); err != nil || (n > 0) != test.ended {
+			t.Errorf("%s: %d processes ended, %v", test.path, n, err)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestMemoryLimitOfParent(t *testing.T) {
 	if got := start(t, child, "head -c 67108864 /dev/zero | tail | wc -c").line(t); got != "0" {
 		t.Errorf("got %q", got)
 	}
-	if n, err := child.OutOfMemory(); err != nil || n != 1 {
+	if n, err := child.OutOfMemory(); err != nil || n == 0 {
 		t.Errorf("%d ended, %v", n, err)
 	}
 }
@@ -232,8 +232,8 @@ func TestKill(t *testing.T) {
 		frozen    bool
 	}{
 		{"fork_bomb", bomb, 190, false},
-		{"suspended", "echo started; sleep 1000", 2, true},
-		{"ignored_signals", "trap '' TERM HUP INT; echo started; sleep 1000", 2, false},
+		{"suspended", "echo started; sleep 1000", 1, true},
+		{"ignored_signals", "trap '' TERM HUP INT; echo started; sleep 1000", 1, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := openRoot(t)
