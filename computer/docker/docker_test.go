@@ -1,0 +1,151 @@
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/computertest"
+	"github.com/atelier-run/atelier/computer/docker"
+	"github.com/atelier-run/atelier/computer/docker/dockertest"
+	"github.com/atelier-run/atelier/entity"
+)
+
+// drives are folders of a test.
+type drives struct{ dir string }
+
+func (d drives) Provision(_ context.Context, workspaceID string) error {
+	path := filepath.Join(d.dir, workspaceID)
+	return os.MkdirAll(path, 0o755)
+}
+
+func (d drives) Files(workspaceID string) (string, error) {
+	path := filepath.Join(d.dir, workspaceID)
+	if _, err := os.Stat(path); err != nil {
+		return "", entity.Errorf(entity.NotFound, "there is no drive")
+	}
+	return path, nil
+}
+
+func (d drives) Usage(workspaceID string) (used, total uint64, err error) {
+	_, err = d.Files(workspaceID)
+	return 1 << 20, 1 << 30, err
+}
+
+const workspace = "ws_1"
+
+type fixture struct {
+	*docker.Driver
+	engine  *dockertest.Engine
+	options docker.Options
+}
+
+// start returns a driver of an engine of its own, with a provisioned workspace.
+func start(t testing.TB, change ...func(*docker.Options)) fixture {
+	t.Helper()
+	engine := dockertest.Start(t)
+	f := fixture{engine: engine, options: docker.Options{
+		Engine: engine.Address, Node: "node-1", Image: dockertest.Image, Agent: []string{engine.Agent}, Drives: drives{t.TempDir()},
+		Limits: computer.Limits{MemoryBytes: 256 << 20, Processors: 1, Processes: 200},
+	}}
+	for _, c := range change {
+		c(&f.options)
+	}
+	f.Driver = f.open(t)
+	return f
+}
+
+// open returns another driver with the same options.
+func (f fixture) open(t testing.TB) *docker.Driver {
+	t.Helper()
+	driver, err := docker.New(f.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := driver.Provision(t.Context(), workspace, "vm-1"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := driver.Close(ctx); err != nil {
+			t.Log(err)
+		}
+	})
+	return driver
+}
+
+func shell(id, script string) computer.Spec {
+	return computer.Spec{ID: id, Group: "session:" + id, Argv: []string{"sh", "-c", script}}
+}
+
+type result struct {
+	out, errors string
+	exit        computer.Exit
+}
+
+// finish closes the input, reads the output and waits.
+func finish(t testing.TB, p computer.Process) result {
+	t.Helper()
+	s := p.Streams()
+	_ = s.Stdin.Close()
+	var out, errors bytes.Buffer
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if s.Stderr != nil {
+			_, _ = io.Copy(&errors, s.Stderr)
+		}
+	}()
+	_, _ = io.Copy(&out, s.Stdout)
+	<-done
+	exit, err := p.Wait(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result{out.String(), errors.String(), exit}
+}
+
+func (f fixture) run(t testing.TB, s computer.Spec) result {
+	t.Helper()
+	p, err := f.Start(t.Context(), workspace, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return finish(t, p)
+}
+
+func TestConformance(t *testing.T) {
+	f := start(t)
+	folder := f.options.Drives.(drives)
+	path := func(workspaceID string) string { return filepath.Join(folder.dir, workspaceID) }
+	hidden := func(workspaceID string) string { return path(workspaceID) + ".hidden" }
+	rename := func(from, to string) {
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	computertest.Test(t, f.Driver,
+		func(id string) { rename(path(id), hidden(id)) }, func(id string) { rename(hidden(id), path(id)) })
+	computertest.TestHost(t, computertest.Subject{
+		Driver: f.Driver, Host: f.Driver, Files: path, Isolated: true, Freezes: true, LimitsMemory: true,
+		Serve: func(port int) []string { return []string{"/.atelier/agent", "serve", strconv.Itoa(port)} },
+	})
+}
+
+func TestSmoke(t *testing.T) {
+	f := start(t)
+	t0 := time.Now()
+	r := f.run(t, shell("p1", "echo out; echo err >&2; id; pwd; env; cat /proc/self/status | grep -E 'Cap|NoNew|Seccomp'; mount; exit 7"))
+	t.Logf("%v %+v", time.Since(t0), r)
+	t.Log(r.out)
+	t0 = time.Now()
+	r = f.run(t, shell("p2", "echo hi; echo $PPID; ps"))
+	t.Logf("%v %+v", time.Since(t0), r)
+}

@@ -1,0 +1,223 @@
+// Package dockertest starts a container engine with an image for tests: Podman's, which has the API of Docker's. The image is
+// made of Debian's busybox-static, since tests need no network.
+package dockertest
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+)
+
+// Image is the reference of the engine's image.
+const Image = "localhost/atelier-test:latest"
+
+// requirements are the programs that the engine consists of, and the image.
+var requirements = []string{"podman", "runc", "conmon", "busybox"}
+
+// An Engine is a running container engine.
+type Engine struct {
+	// Address is that of its API, Agent a static program whose arguments are those of agent.Main.
+	Address string
+	Agent   string
+	dir     string
+	command *exec.Cmd
+	ended   chan struct{}
+}
+
+// Start starts an engine until the end of the test. It skips the test if a requirement is missing, or fails it if the
+// environment variable CI is "true". All of the engine's files are below a temporary folder.
+func Start(t testing.TB) *Engine {
+	t.Helper()
+	for _, name := range requirements {
+		if _, err := exec.LookPath(name); err != nil {
+			missing(t, name+" is not installed")
+		}
+	}
+	if os.Geteuid() != 0 {
+		missing(t, "the tests of containers need the rights of root")
+	}
+	// Unix sockets have short names, which the test's own folder may not allow.
+	dir, err := os.MkdirTemp("", "pod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Engine{Address: "unix://" + dir + "/api.sock", Agent: filepath.Join(dir, "agent"), dir: dir}
+	t.Cleanup(func() { e.remove(t) })
+	build := exec.Command("go", "build", "-trimpath", "-o", e.Agent, "github.com/atelier-run/atelier/computer/docker/dockertest/agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	e.configure(t)
+	e.Run(t)
+	e.importImage(t)
+	return e
+}
+
+func missing(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(reason)
+	}
+	t.Skip("skipped: " + reason)
+}
+
+func (e *Engine) configure(t testing.TB) {
+	t.Helper()
+	text := "[engine]\ncgroup_manager=\"cgroupfs\"\nevents_logger=\"file\"\nruntime=\"runc\"\n[network]\nnetwork_config_dir=\"" + e.dir + "/networks\"\n"
+	if err := os.WriteFile(filepath.Join(e.dir, "containers.conf"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// podman returns a command with the engine's folders.
+func (e *Engine) podman(arguments ...string) *exec.Cmd {
+	global := []string{
+		"--root", e.dir + "/root", "--runroot", e.dir + "/run", "--tmpdir", e.dir + "/tmp", "--storage-driver", "vfs",
+		"--log-level", "error",
+	}
+	command := exec.Command("podman", append(global, arguments...)...)
+	command.Env = append(os.Environ(), "CONTAINERS_CONF="+e.dir+"/containers.conf")
+	return command
+}
+
+// Run starts the engine's service, and waits until it answers. Start has called it; after Kill it may be called again.
+func (e *Engine) Run(t testing.TB) {
+	t.Helper()
+	said := &bytes.Buffer{}
+	e.command = e.podman("system", "service", "--time", "0", e.Address)
+	e.command.Stdout, e.command.Stderr = said, said
+	if err := e.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	e.ended = ended
+	go func() {
+		_ = e.command.Wait()
+		close(ended)
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	api := e.Client(t)
+	for {
+		if _, err := api.Ping(ctx, client.PingOptions{}); err == nil {
+			return
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ended:
+			t.Fatalf("podman has ended: %s", said)
+		case <-ctx.Done():
+			t.Fatal("podman does not answer")
+		}
+	}
+}
+
+// Kill ends the engine's service with SIGKILL.
+func (e *Engine) Kill(t testing.TB) {
+	t.Helper()
+	if err := e.command.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-e.ended
+	_ = os.Remove(filepath.Join(e.dir, "api.sock"))
+}
+
+// Client returns a client of the engine until the end of the test.
+func (e *Engine) Client(t testing.TB) *client.Client {
+	t.Helper()
+	api, err := client.New(client.WithHost(e.Address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = api.Close() })
+	return api
+}
+
+// importImage gives the engine the image.
+func (e *Engine) importImage(t testing.TB) {
+	t.Helper()
+	result, err := e.Client(t).ImageImport(t.Context(), client.ImageImportSource{Source: bytes.NewReader(rootFiles(t)), SourceName: "-"},
+		Image, client.ImageImportOptions{})
+	if err == nil {
+		_, err = io.Copy(io.Discard, result)
+		_ = result.Close()
+	}
+	if err != nil {
+		t.Fatalf("import the image: %v", err)
+	}
+}
+
+// rootFiles returns an archive of a root file system with busybox.
+func rootFiles(t testing.TB) []byte {
+	t.Helper()
+	program, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := exec.Command(program, "--list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &bytes.Buffer{}
+	archive := tar.NewWriter(out)
+	add := func(header tar.Header, content []byte) {
+		header.Size = int64(len(content))
+		if err := archive.WriteHeader(&header); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := archive.Write(content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"bin", "etc", "tmp", "run", "drive", "proc", "sys", "dev"} {
+		add(tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755}, nil)
+	}
+	add(tar.Header{Name: "etc/passwd", Typeflag: tar.TypeReg, Mode: 0o644}, []byte("root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/drive:/bin/sh\n"))
+	add(tar.Header{Name: "bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755}, content)
+	// Debian's BusyBox has no nohup.
+	add(tar.Header{Name: "bin/nohup", Typeflag: tar.TypeReg, Mode: 0o755}, []byte("#!/bin/sh\ntrap '' HUP\nexec \"$@\"\n"))
+	for applet := range bytes.FieldsSeq(list) {
+		if name := string(applet); name != "busybox" && name != "nohup" {
+			add(tar.Header{Name: "bin/" + name, Typeflag: tar.TypeSymlink, Linkname: "busybox"}, nil)
+		}
+	}
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// remove ends the engine, its containers and its mounts.
+func (e *Engine) remove(t testing.TB) {
+	if e.command != nil {
+		if out, err := e.podman("rm", "--all", "--force", "--time", "0").CombinedOutput(); err != nil {
+			t.Logf("podman rm: %v\n%s", err, out)
+		}
+		_ = e.command.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-e.ended:
+		case <-time.After(10 * time.Second):
+			_ = e.command.Process.Kill()
+			<-e.ended
+		}
+	}
+	_ = syscall.Unmount(e.dir+"/root/vfs", syscall.MNT_DETACH)
+	_ = syscall.Unmount(e.dir+"/run/overlay", syscall.MNT_DETACH)
+	if err := os.RemoveAll(e.dir); err != nil {
+		t.Errorf("the engine has left files: %v", err)
+	}
+}

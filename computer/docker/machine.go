@@ -1,0 +1,279 @@
+package docker
+
+import (
+	"context"
+	"time"
+
+	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/entity"
+)
+
+// A machine is what the driver knows about a workspace's computer. It exists while the computer runs, is about to, or is
+// frozen. Its fields are guarded by Driver.mu.
+type machine struct {
+	// running is the container; nil: none.
+	running *runningContainer
+	// starting is set while the container is started.
+	starting *starting
+	// users is the number of processes, those being started included.
+	users    int
+	isFrozen bool
+	// idle removes the container.
+	idle *time.Timer
+}
+
+// A starting is the start of a container, for which several processes may wait.
+type starting struct {
+	done chan struct{} // closed when c and err are set
+	c    *runningContainer
+	err  error
+}
+
+// acquire returns the running container of a workspace, and starts it if necessary. The container is not removed as idle
+// before release is called. acquire returns Unavailable if the computer is frozen or cannot be started, and NotFound if the
+// workspace has no drive.
+func (d *Driver) acquire(ctx context.Context, workspaceID string) (c *runningContainer, release func(), err error) {
+	d.mu.Lock()
+	if d.isClosed {
+		d.mu.Unlock()
+		return nil, nil, entity.Errorf(entity.Unavailable, "the node is shutting down")
+	}
+	m := d.computers[workspaceID]
+	if m == nil {
+		m = &machine{}
+		d.computers[workspaceID] = m
+	}
+	if m.isFrozen {
+		d.mu.Unlock()
+		return nil, nil, entity.Errorf(entity.Unavailable, "the computer of workspace %s is frozen; try again later", workspaceID)
+	}
+	m.users++
+	if m.idle != nil {
+		m.idle.Stop()
+	}
+	c, s := m.running, m.starting
+	if c == nil && s == nil {
+		s = &starting{done: make(chan struct{})}
+		m.starting = s
+		// The caller that has started it may go, while others wait.
+		go d.start(context.WithoutCancel(ctx), workspaceID, m, s)
+	}
+	d.mu.Unlock()
+	release = func() { d.release(workspaceID, m) }
+	if c != nil {
+		return c, release, nil
+	}
+	select {
+	case <-s.done:
+		c, err = s.c, s.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return c, release, nil
+}
+
+// start starts the container of a workspace for all who wait for s.
+func (d *Driver) start(ctx context.Context, workspaceID string, m *machine, s *starting) {
+	s.c, s.err = d.startContainer(ctx, workspaceID)
+	d.mu.Lock()
+	m.starting = nil
+	if s.err == nil {
+		m.running = s.c
+		go d.awaitEnd(workspaceID, m, s.c)
+		d.awaitIdle(workspaceID, m)
+	}
+	isStale := s.err == nil && (d.isClosed || d.computers[workspaceID] != m)
+	d.mu.Unlock()
+	if isStale { // Stop was called in the meantime
+		s.c.stop(false)
+		s.c, s.err = nil, entity.Errorf(entity.Unavailable, "the computer of workspace %s was stopped while it started", workspaceID)
+	}
+	close(s.done)
+}
+
+// awaitEnd forgets a container that has ended, and has the engine remove it.
+func (d *Driver) awaitEnd(workspaceID string, m *machine, c *runningContainer) {
+	<-c.ended
+	d.mu.Lock()
+	if m.running == c {
+		m.running = nil
+	}
+	d.forget(workspaceID, m)
+	d.mu.Unlock()
+	ctx, cancel := d.limit(context.Background())
+	defer cancel()
+	if err := d.remove(ctx, c.id); err != nil {
+		d.options.Log.Warn("a container that has ended cannot be removed; the next start of the server removes it",
+			"workspace", workspaceID, "container", c.id, "error", err)
+	}
+	close(c.removed)
+}
+
+// forget removes a machine that has nothing to remember. The caller holds mu.
+func (d *Driver) forget(workspaceID string, m *machine) {
+	if d.computers[workspaceID] == m && m.running == nil && m.starting == nil && m.users == 0 && !m.isFrozen {
+		delete(d.computers, workspaceID)
+	}
+}
+
+// release ends the use of a container by a process. After the last one, the container becomes idle.
+func (d *Driver) release(workspaceID string, m *machine) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m.users--
+	d.forget(workspaceID, m)
+	d.awaitIdle(workspaceID, m)
+}
+
+// awaitIdle removes the container of a machine without processes after some time, unless it has got one by then. The caller
+// holds mu.
+func (d *Driver) awaitIdle(workspaceID string, m *machine) {
+	if m.users > 0 || m.running == nil {
+		return
+	}
+	if m.idle != nil {
+		m.idle.Stop()
+	}
+	m.idle = time.AfterFunc(d.options.IdleAfter, func() {
+		d.mu.Lock()
+		c := m.running
+		isIdle := m.users == 0 && !m.isFrozen && c != nil
+		if isIdle {
+			m.running = nil // a process that comes now gets a new container
+			d.forget(workspaceID, m)
+		}
+		d.mu.Unlock()
+		if isIdle {
+			c.stop(true)
+		}
+	})
+}
+
+// current returns the running container of a workspace. It returns Unavailable if there is none, or if it is frozen.
+func (d *Driver) current(workspaceID string) (*runningContainer, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch m := d.computers[workspaceID]; {
+	case m == nil || m.running == nil:
+		return nil, entity.Errorf(entity.Unavailable, "the computer of workspace %s is not running", workspaceID)
+	case m.isFrozen:
+		return nil, entity.Errorf(entity.Unavailable, "the computer of workspace %s is frozen; try again later", workspaceID)
+	default:
+		return m.running, nil
+	}
+}
+
+// Stop implements computer.Host.
+func (d *Driver) Stop(ctx context.Context, workspaceID string) error {
+	d.mu.Lock()
+	m := d.computers[workspaceID]
+	if m == nil {
+		d.mu.Unlock()
+		return nil
+	}
+	c, s := m.running, m.starting
+	m.isFrozen = false
+	m.running = nil
+	delete(d.computers, workspaceID) // a start that is under way sees this, and ends
+	d.mu.Unlock()
+	if c == nil && s != nil {
+		select {
+		case <-s.done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if c == nil {
+		return nil
+	}
+	c.stop(true)
+	ctx, cancel := d.limit(ctx)
+	defer cancel()
+	if err := d.remove(ctx, c.id); err != nil {
+		return err
+	}
+	return c.awaitRemoved(ctx)
+}
+
+// Freeze implements computer.Host.
+func (d *Driver) Freeze(ctx context.Context, workspaceID string, isFrozen bool) error {
+	if err := d.checkExists(workspaceID); err != nil {
+		return err
+	}
+	ctx, cancel := d.limit(ctx)
+	defer cancel()
+	d.mu.Lock()
+	m := d.computers[workspaceID]
+	if m == nil && isFrozen {
+		m = &machine{}
+		d.computers[workspaceID] = m
+	}
+	if m == nil {
+		d.mu.Unlock()
+		return nil
+	}
+	// From here on no process starts; one that is about to is awaited, so that it is frozen, too.
+	m.isFrozen = isFrozen
+	c, s := m.running, m.starting
+	d.forget(workspaceID, m)
+	d.mu.Unlock()
+	if c == nil && s != nil {
+		select {
+		case <-s.done:
+			c = s.c
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if c == nil {
+		return nil
+	}
+	return c.freeze(ctx, isFrozen)
+}
+
+// Usage implements computer.Host. It returns nothing if the computer is not running.
+func (d *Driver) Usage(ctx context.Context, workspaceID string) ([]computer.Usage, error) {
+	if err := d.checkExists(workspaceID); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	isRunning := d.computers[workspaceID] != nil && d.computers[workspaceID].running != nil
+	d.mu.Unlock()
+	if !isRunning {
+		return nil, nil
+	}
+	c, err := d.current(workspaceID)
+	if err != nil {
+		return nil, err
+	}
+	return c.usage(ctx)
+}
+
+// Start implements computer.Host.
+func (d *Driver) Start(ctx context.Context, workspaceID string, s computer.Spec) (computer.Process, error) {
+	if err := checkSpec(s); err != nil {
+		return nil, err
+	}
+	if err := d.checkExists(workspaceID); err != nil {
+		return nil, err
+	}
+	c, release, err := d.acquire(ctx, workspaceID)
+	if err != nil {
+		return nil, err
+	}
+	p, err := c.exec(ctx, s)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	go func() {
+		<-p.done
+		release()
+	}()
+	return p, nil
+}
