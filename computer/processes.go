@@ -30,6 +30,9 @@ const (
 type Observer interface {
 	// Begin observes a drive for a process of an author that is about to start.
 	Begin(ctx context.Context, workspaceID string, author *activityv1.Author) (Watch, error)
+	// Recover records the changes of processes that ended with an earlier process of the node. It is not called while a process
+	// of the workspace is observed.
+	Recover(ctx context.Context, workspaceID string) error
 }
 
 // A Watch observes the changes of one process and its descendants.
@@ -140,6 +143,15 @@ func (p *processes) admit(l Launch) (*Running, error) {
 	}
 	p.running[r.ID] = r
 	return r, nil
+}
+
+// allow ends one reason for which no process can be started in a workspace.
+func (p *processes) allow(workspaceID string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopping[workspaceID]--; p.stopping[workspaceID] == 0 {
+		delete(p.stopping, workspaceID)
+	}
 }
 
 // isRunning reports whether this process of the node starts or runs the process with an id.
@@ -276,13 +288,7 @@ func (f *Fleet) withoutProcesses(ctx context.Context, workspaceID string, work f
 	p.mu.Lock()
 	p.stopping[workspaceID]++
 	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.stopping[workspaceID]--; p.stopping[workspaceID] == 0 {
-			delete(p.stopping, workspaceID)
-		}
-	}()
+	defer p.allow(workspaceID)
 	if err := f.stop(ctx, workspaceID); err != nil {
 		return err
 	}
@@ -351,7 +357,8 @@ func (f *Fleet) Close(ctx context.Context) error {
 }
 
 // ReportLost reports the recorded processes of a share that do not run as lost: the node has ended, or moved the partition,
-// before it could record their end. It returns the errors of the share.
+// before it could record their end. The changes that they have made until then are recorded first. It returns the errors of the
+// share.
 func (f *Fleet) ReportLost(ctx context.Context, s Share) error {
 	for after := ""; ; {
 		ids, err := s.Occupied(after, idlePage)
@@ -364,11 +371,36 @@ func (f *Fleet) ReportLost(ctx context.Context, s Share) error {
 			if err != nil {
 				return err
 			}
+			if f.recoverDrive(ctx, id) != nil {
+				continue // the next check repeats it
+			}
 			for _, p := range recorded {
 				f.reportLost(ctx, id, p)
 			}
 		}
 	}
+}
+
+// recoverDrive makes the observer record the changes of lost processes, unless the workspace has processes that run: then
+// the observer did so before it observed the first of them. No process is started meanwhile.
+func (f *Fleet) recoverDrive(ctx context.Context, workspaceID string) error {
+	p := &f.processes
+	p.mu.Lock()
+	for _, r := range p.running {
+		if r.WorkspaceID == workspaceID {
+			p.mu.Unlock()
+			return nil
+		}
+	}
+	p.stopping[workspaceID]++
+	p.mu.Unlock()
+	defer p.allow(workspaceID)
+	err := f.o.Observer.Recover(ctx, workspaceID)
+	if err != nil && ctx.Err() == nil {
+		f.o.Log.Warn("cannot record the last changes of lost processes; trying again later",
+			slog.String("workspace", workspaceID), slog.Any("error", err))
+	}
+	return err
 }
 
 func (f *Fleet) reportLost(ctx context.Context, workspaceID string, p *computerv1.Process) {

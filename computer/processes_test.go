@@ -46,6 +46,8 @@ func (h *fakeHost) Begin(_ context.Context, _ string, author *activityv1.Author)
 	return &fakeWatch{h}, nil
 }
 
+func (h *fakeHost) Recover(context.Context, string) error { h.did("recover"); return nil }
+
 type fakeWatch struct{ host *fakeHost }
 
 func (w *fakeWatch) Attribute(int) error       { w.host.did("attribute"); return nil }
@@ -264,10 +266,12 @@ func TestLostProcessesAreReported(t *testing.T) {
 	if err := w.fleet.ReportLost(t.Context(), w); err != nil || w.state.GetProcesses()[r.ID] == nil {
 		t.Errorf("a process that runs was reported as lost: %v", err)
 	}
+	w.host.order = nil
 	next := computer.New(computer.Options{Driver: w, Host: w.host, Observer: w.host, Archive: w, Asker: w, Put: w.put})
 	if err := next.ReportLost(t.Context(), w); err != nil || len(w.state.GetProcesses()) != 0 {
 		t.Errorf("after a restart: %v, %v", err, w.state.GetProcesses())
 	}
+	w.host.expectOrder("recover")
 }
 
 func TestCloseEndsProcesses(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -32,7 +33,9 @@ const (
 // Follow reports the lost processes of a share, samples its computers, tells them the node's policy of backups and counts
 // overdue backups, until ctx is canceled. It logs errors.
 func (f *Fleet) Follow(ctx context.Context, s Share) {
-	f.tryReportLost(ctx, s)
+	var following sync.WaitGroup
+	following.Go(func() { f.followLost(ctx, s) })
+	defer following.Wait()
 	followed := &followed{share: s}
 	defer f.overdue.forget(followed)
 	f.checkSchedules(ctx, followed)
@@ -93,7 +96,6 @@ func (f *Fleet) checkIdle(ctx context.Context, s Share, round *idleRound) {
 	}
 	if round.ended || round.began.IsZero() {
 		*round = idleRound{began: time.Now()}
-		f.tryReportLost(ctx, s)
 	}
 	page, err := s.Present(round.after, idlePage)
 	if err != nil {
@@ -169,9 +171,19 @@ func (f *Fleet) check(ctx context.Context, p *computerv1.Present, at int64, reco
 	f.metrics.samples.WithLabelValues(outcome).Inc()
 }
 
-// tryReportLost calls ReportLost, and logs its error. The next round of checks repeats it.
-func (f *Fleet) tryReportLost(ctx context.Context, s Share) {
-	if err := f.ReportLost(ctx, s); err != nil && ctx.Err() == nil {
-		f.o.Log.Warn("cannot list the recorded processes of computers", slog.Any("error", err))
+// followLost reports the lost processes of a share at once, and then every idleEvery until ctx is canceled, because the report
+// may have failed.
+func (f *Fleet) followLost(ctx context.Context, s Share) {
+	ticker := time.NewTicker(idleEvery)
+	defer ticker.Stop()
+	for {
+		if err := f.ReportLost(ctx, s); err != nil && ctx.Err() == nil {
+			f.o.Log.Warn("cannot list the recorded processes of computers", slog.Any("error", err))
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
 	}
 }

@@ -1,13 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
-	"net/url"
+	"os"
 	"time"
 
 	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/egress"
 )
 
 // computerSettings are the settings of the computers that run code for workspaces.
@@ -23,8 +25,9 @@ type computerSettings struct {
 	ComputerProcessors    float64       `group:"Computers" default:"2" help:"Processors that the processes of one computer may use together."`
 	ComputerProcesses     int           `group:"Computers" default:"1024" help:"Processes and threads that may run in one computer."`
 	ComputerIdle          time.Duration `group:"Computers" default:"5m" help:"A computer without a process stops after this long."`
-	ComputerNetwork       string        `group:"Computers" default:"off" placeholder:"off|on|URL" help:"Outgoing network of computers. on: public addresses only. The URL of an HTTP proxy: through that proxy only."`
+	ComputerNetwork       string        `group:"Computers" default:"off" placeholder:"off|on|URL" help:"Outgoing network of computers. on: public addresses only. The URL of a proxy, http://HOST:PORT or socks5://HOST:PORT: through that proxy only."`
 	ComputerNetworkAllow  []string      `group:"Computers" placeholder:"NETWORK" help:"Networks that computers may reach in addition to public addresses, as 10.1.0.0/16."`
+	ComputerPorts         []string      `group:"Computers" placeholder:"PORT" help:"Ports that computers may reach with computer-network on, as 443 or 8000-8999. None: all."`
 	TerminalDetachedLimit time.Duration `group:"Computers" default:"10m" help:"A terminal whose client has gone ends after this long, unless a client resumes it."`
 }
 
@@ -59,35 +62,32 @@ func (s *computerSettings) checkDriver() error {
 }
 
 func (s *computerSettings) checkNetwork() error {
-	if s.ComputerNetwork != "off" && s.ComputerNetwork != "on" {
-		proxy, err := url.Parse(s.ComputerNetwork)
-		if err != nil || proxy.Scheme != "http" || proxy.Host == "" {
-			return fmt.Errorf("computer-network: %q is neither off, on nor the URL of an HTTP proxy such as http://proxy.example:3128", s.ComputerNetwork)
-		}
+	_, err := egress.Parse(s.ComputerNetwork)
+	if err != nil {
+		err = fmt.Errorf("computer-network: %w", err)
 	}
-	_, err := s.allowed()
-	return err
-}
-
-func (s *computerSettings) allowed() ([]netip.Prefix, error) {
-	var all []netip.Prefix
-	for _, text := range s.ComputerNetworkAllow {
-		network, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, fmt.Errorf("computer-network-allow: %q is not a network such as 10.1.0.0/16", text)
-		}
-		all = append(all, network.Masked())
+	_, policyErr := egress.ParsePolicy(s.ComputerNetworkAllow, s.ComputerPorts)
+	if policyErr != nil {
+		policyErr = fmt.Errorf("computer-network-allow, computer-ports: %w", policyErr)
 	}
-	return all, nil
+	return errors.Join(err, policyErr)
 }
 
 // options returns the settings for the node.
 func (s *computerSettings) options() (node.ComputerOptions, error) {
-	allowed, err := s.allowed()
+	network, err := egress.Parse(s.ComputerNetwork)
+	policy, policyErr := egress.ParsePolicy(s.ComputerNetworkAllow, s.ComputerPorts)
 	return node.ComputerOptions{
-		Driver: s.ComputerDriver, AllowUnisolated: s.ComputerIsolation == "none", Image: s.ComputerImage, Engine: s.ComputerEngine,
-		MemoryBytes: int64(s.ComputerMemory), Processors: s.ComputerProcessors, Processes: s.ComputerProcesses,
-		IdleAfter: s.ComputerIdle, Network: s.ComputerNetwork, NetworkAllow: allowed,
-		DetachedLimit: s.TerminalDetachedLimit, DriveBytes: int64(s.DriveQuota), DriveFiles: s.DriveFiles,
-	}, err
+		Driver: s.ComputerDriver, AllowUnisolated: s.ComputerIsolation == "none", Image: s.ComputerImage, Engine: s.engine(),
+		Limits: computer.Limits{
+			MemoryBytes: int64(s.ComputerMemory), Processors: s.ComputerProcessors, Processes: s.ComputerProcesses,
+		},
+		IdleAfter: s.ComputerIdle, Network: network, Policy: policy, DetachedLimit: s.TerminalDetachedLimit,
+		DriveBytes: int64(s.DriveQuota), DriveFiles: s.DriveFiles,
+	}, errors.Join(err, policyErr)
+}
+
+// engine returns the address of the engine of the docker driver.
+func (s *computerSettings) engine() string {
+	return cmp.Or(s.ComputerEngine, os.Getenv("DOCKER_HOST"), "unix:///var/run/docker.sock")
 }

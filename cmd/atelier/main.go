@@ -27,6 +27,8 @@ import (
 	"os"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/atelier-run/atelier/computer/docker/agent"
 )
 
 const (
@@ -53,7 +55,12 @@ type console struct {
 	out, errors io.Writer
 }
 
-func main() { os.Exit(run(os.Args[1:], console{os.Stdout, os.Stderr})) }
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == agent.Command {
+		os.Exit(agent.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(run(os.Args[1:], console{os.Stdout, os.Stderr}))
+}
 
 // run runs a command line and returns the exit code.
 func run(arguments []string, c console) int {

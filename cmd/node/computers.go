@@ -1,32 +1,159 @@
 package node
 
 import (
-	"net/netip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
+
+	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/docker"
+	"github.com/atelier-run/atelier/computer/docker/agent"
+	"github.com/atelier-run/atelier/computer/egress"
+	"github.com/atelier-run/atelier/computer/local"
+	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/drive/observe"
+	"github.com/atelier-run/atelier/entity"
+	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+)
+
+// The drivers of computers.
+const (
+	LocalDriver  = "local"
+	DockerDriver = "docker"
 )
 
 // ComputerOptions are the settings of the computers that run processes. The zero value is the local driver, isolation
 // required, without limits and without a network.
 type ComputerOptions struct {
-	// Driver is "local" or "docker"; empty: local.
+	// Driver is LocalDriver or DockerDriver; empty: LocalDriver.
 	Driver string
 	// AllowUnisolated lets processes run without isolation if the machine cannot isolate them.
 	AllowUnisolated bool
 	// Image and Engine are the image and the address of the engine of the docker driver.
 	Image, Engine string
-	// MemoryBytes, Processors and Processes limit all processes of one computer; 0: no limit.
-	MemoryBytes int64
-	Processors  float64
-	Processes   int
+	// Limits are those of one computer.
+	Limits computer.Limits
 	// IdleAfter is the time after which a computer without a process stops; 0: the driver's default.
 	IdleAfter time.Duration
-	// Network is "off", "on" or the URL of a proxy; empty: off. NetworkAllow has the networks that computers may reach besides
-	// public addresses.
-	Network      string
-	NetworkAllow []netip.Prefix
+	// Network says what computers reach outside, and Policy limits it.
+	Network egress.Mode
+	Policy  egress.Policy
 	// DetachedLimit is the time after which a terminal without clients ends; 0: computer.DefaultDetachedLimit.
 	DetachedLimit time.Duration
 	// DriveBytes and DriveFiles limit the content of each drive; 0: no limit.
 	DriveBytes int64
 	DriveFiles int
+}
+
+// A driver provides computers and runs processes in them.
+type driver interface {
+	computer.Driver
+	computer.Host
+	// Close ends all computers of this process.
+	Close(ctx context.Context) error
+}
+
+// newFleet returns the fleet of the computers that use the node's drives. It ends what an earlier process of the node has left
+// on the machine.
+func (n *Node) newFleet(ctx context.Context, o Options, archive computer.Archive) (_ *computer.Fleet, err error) {
+	if n.observer, err = observe.New(observe.Options{Drives: n.Drives, Asker: n.Router, Log: o.Log}); err != nil {
+		return nil, err
+	}
+	mode, reason := n.observer.Mode()
+	o.Log.Info("changes of processes are observed", slog.String("mode", string(mode)), slog.Any("reason", reason))
+	if n.driver, err = n.newDriver(o); err != nil {
+		return nil, err
+	}
+	fleet := computer.New(computer.Options{
+		Driver: n.driver, Host: n.driver, Observer: observer{n.observer}, Archive: archive, Asker: n.Router, Clock: o.Clock,
+		SampleEvery: o.SampleEvery, DetachedLimit: o.Computers.DetachedLimit, Log: o.Log,
+		Policy: &computerv1.BackupPolicy{EveryMs: o.BackupEvery.Milliseconds(), Keep: int32(o.BackupKeep)},
+		Put: func(ctx context.Context, workspaceID string, row entity.Row) error {
+			return n.Router.Put(ctx, workspaceID, row)
+		},
+	})
+	return fleet, fleet.Recover(ctx)
+}
+
+func (n *Node) newDriver(o Options) (driver, error) {
+	name, err := machineName(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if o.Computers.Driver == DockerDriver {
+		return newDockerDriver(o, name, n.Drives)
+	}
+	network, err := egress.New(egress.Options{Mode: o.Computers.Network, Policy: o.Computers.Policy, Log: o.Log})
+	if err != nil {
+		return nil, err
+	}
+	d, err := local.New(local.Options{
+		Drives: n.Drives, Node: name, AllowUnisolated: o.Computers.AllowUnisolated, Limits: o.Computers.Limits,
+		IdleAfter: o.Computers.IdleAfter, Log: o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.Registry.MustRegister(network)
+	report := d.Report()
+	if report.Isolation == "" {
+		o.Log.Info("computers run processes", slog.Any("kernel", report))
+	} else {
+		o.Log.Warn("processes of computers cannot be isolated", slog.Any("kernel", report))
+	}
+	return d, nil
+}
+
+func newDockerDriver(o Options, name string, drives *drive.Drives) (driver, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find this program for the containers: %w", err)
+	}
+	return docker.New(docker.Options{
+		Engine: o.Computers.Engine, Node: name, Image: o.Computers.Image, Agent: []string{program, agent.Command}, Drives: dockerDrives{drives},
+		Limits: o.Computers.Limits, IdleAfter: o.Computers.IdleAfter, Log: o.Log,
+	})
+}
+
+// machineName returns the name of a data directory among those of this machine, for what the drivers create on it. A copy of
+// the directory has another name.
+func machineName(dir string) (string, error) {
+	path, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(path))
+	return hex.EncodeToString(sum[:6]), nil
+}
+
+// dockerDrives implements docker.Drives.
+type dockerDrives struct{ *drive.Drives }
+
+// Files implements docker.Drives.
+func (d dockerDrives) Files(workspaceID string) (string, error) {
+	if _, _, err := d.Usage(workspaceID); err != nil {
+		return "", err
+	}
+	return filepath.Join(d.Dir(), workspaceID, "files"), nil
+}
+
+// stopComputers ends all processes, whose ends and changes are recorded before it returns.
+func (n *Node) stopComputers(ctx context.Context) error {
+	var errs []error
+	if n.Computers != nil {
+		errs = append(errs, n.Computers.Close(ctx))
+	}
+	if n.driver != nil {
+		errs = append(errs, n.driver.Close(ctx))
+	}
+	if n.observer != nil {
+		errs = append(errs, n.observer.Close())
+	}
+	return errors.Join(errs...)
 }

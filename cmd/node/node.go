@@ -23,6 +23,7 @@ import (
 	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/anchors"
+	"github.com/atelier-run/atelier/drive/observe"
 	"github.com/atelier-run/atelier/drive/webdav"
 	"github.com/atelier-run/atelier/entity/kinds"
 	"github.com/atelier-run/atelier/http"
@@ -95,7 +96,10 @@ type Node struct {
 	// files serves the drives over WebDAV.
 	files   *webdav.Handler
 	backups bucket.Bucket
-	anchors *anchors.Follower
+	// driver runs the processes of computers, and observer records what they change.
+	driver   driver
+	observer *observe.Observer
+	anchors  *anchors.Follower
 	// ending is done when the node stops; end ends it.
 	ending context.Context
 	end    context.CancelFunc
@@ -151,7 +155,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.backups, err = openBucket(o); err != nil {
 		return n, err
 	}
-	if n.Computers, err = n.newFleet(o, n.newArchive(n.backups)); err != nil {
+	if n.Computers, err = n.newFleet(ctx, o, n.newArchive(n.backups)); err != nil {
 		return n, err
 	}
 	for member := range max(o.Members, 1) {
@@ -170,7 +174,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if o.quiet {
 		return n, nil
 	}
-	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers)
+	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers, n.observer)
 	if n.Server, err = n.newServer(o); err != nil {
 		return n, err
 	}
@@ -225,7 +229,7 @@ func (o Options) complete() Options {
 // newServer returns the HTTP server over the parts of the node.
 func (n *Node) newServer(o Options) (*http.Server, error) {
 	settings := o.HTTP
-	settings.Asker, settings.Streams, settings.Drive = n.asker(o), n.Router, n.files
+	settings.Asker, settings.Streams, settings.Drive, settings.Computers = n.asker(o), n.Router, n.files, computers{n.Computers}
 	settings.Directory, settings.Reactions, settings.Progress = n.Router, n.Router, n.Computers.Progress
 	settings.BackUpNode = n.backUpNode(o)
 	settings.Secret, settings.Log, settings.Clock = n.CursorSecret, o.Log, o.Clock
@@ -238,7 +242,7 @@ func (n *Node) asker(o Options) pending.Router {
 	return pending.Router{Router: n.Router, Clock: o.Clock, Limit: cmp.Or(o.PendingLimit, 2*time.Second)}
 }
 
-// Stop stops the node in the order that lets commands in flight finish: requests, tasks, drives, actors, journal. It returns
+// Stop stops the node in the order that lets commands in flight finish: requests, processes, tasks, drives, actors, journal. It returns
 // the errors of all of them. When ctx ends, it waits for nothing more.
 func (n *Node) Stop(ctx context.Context) error {
 	var errs []error
@@ -246,6 +250,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	if n.Server != nil {
 		errs = append(errs, n.Server.Shutdown(ctx))
 	}
+	errs = append(errs, n.stopComputers(ctx))
 	for _, system := range n.Systems {
 		system.EndWork(ctx) // tasks use the drives and the bucket
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/atelier-run/atelier/actors"
 	"github.com/atelier-run/atelier/computer"
-	"github.com/atelier-run/atelier/computer/local"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/entity/user"
@@ -18,21 +17,6 @@ import (
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
-
-// newFleet returns the fleet of the computers that use the node's drives.
-func (n *Node) newFleet(o Options, archive computer.Archive) (*computer.Fleet, error) {
-	driver, err := local.New(local.Options{Drives: n.Drives, Log: o.Log})
-	if err != nil {
-		return nil, err
-	}
-	return computer.New(computer.Options{
-		Policy: &computerv1.BackupPolicy{EveryMs: o.BackupEvery.Milliseconds(), Keep: int32(o.BackupKeep)},
-		Driver: driver, Archive: archive, Asker: n.Router, Clock: o.Clock, SampleEvery: o.SampleEvery, Log: o.Log,
-		Put: func(ctx context.Context, workspaceID string, row entity.Row) error {
-			return n.Router.Put(ctx, workspaceID, row)
-		},
-	}), nil
-}
 
 // executors returns the executors of all kinds of tasks.
 func (n *Node) executors() map[string]actors.Executor {

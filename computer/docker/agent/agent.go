@@ -33,6 +33,9 @@ import (
 // on disk while the server runs.
 const Version = 1
 
+// Command is the first argument of the server's program that makes it call Main.
+const Command = "container-agent"
+
 // DriveDir is where the workspace's drive is mounted.
 const DriveDir = "/drive"
 
