@@ -17,7 +17,7 @@ type computerSettings struct {
 	DriveQuota size `group:"Drive" default:"0" help:"Bytes that a drive may hold. 0: no limit but the disk's."`
 	DriveFiles int  `group:"Drive" default:"0" help:"Files and folders that a drive may hold. 0: no limit but the disk's."`
 
-	ComputerDriver        string        `group:"Computers" default:"local" enum:"local,docker" help:"Where processes of workspaces run: ${enum}. local isolates them with the kernel's namespaces, docker in containers of a Docker or Podman engine."`
+	ComputerDriver        string        `group:"Computers" default:"local" enum:"local,docker,none" help:"Where processes of workspaces run: ${enum}. local isolates them with the kernel's namespaces, docker in containers of a Docker or Podman engine; none runs no processes."`
 	ComputerIsolation     string        `group:"Computers" default:"required" enum:"required,none" help:"required: run code only if this machine can isolate it. none: if it cannot, run code as the user of this process, which can then read and change everything that this user can. For trusted members alone."`
 	ComputerImage         string        `group:"Computers" placeholder:"IMAGE" help:"Image of the containers of the docker driver."`
 	ComputerEngine        string        `group:"Computers" placeholder:"URL" help:"Address of the engine of the docker driver, such as unix:///run/podman/podman.sock. None: DOCKER_HOST, or Docker's default socket."`

@@ -19,6 +19,7 @@ import (
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/observe"
 	"github.com/atelier-run/atelier/entity"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
@@ -26,12 +27,13 @@ import (
 const (
 	LocalDriver  = "local"
 	DockerDriver = "docker"
+	// NoDriver runs no processes.
+	NoDriver = "none"
 )
 
-// ComputerOptions are the settings of the computers that run processes. The zero value is the local driver, isolation
-// required, without limits and without a network.
+// ComputerOptions are the settings of the computers that run processes. The zero value runs none.
 type ComputerOptions struct {
-	// Driver is LocalDriver or DockerDriver; empty: LocalDriver.
+	// Driver is LocalDriver, DockerDriver or NoDriver; empty: NoDriver.
 	Driver string
 	// AllowUnisolated lets processes run without isolation if the machine cannot isolate them.
 	AllowUnisolated bool
@@ -61,27 +63,47 @@ type driver interface {
 
 // newFleet returns the fleet of the computers that use the node's drives. It ends what an earlier process of the node has left
 // on the machine.
-func (n *Node) newFleet(ctx context.Context, o Options, archive computer.Archive) (_ *computer.Fleet, err error) {
-	if n.observer, err = observe.New(observe.Options{Drives: n.Drives, Asker: n.Router, Log: o.Log}); err != nil {
-		return nil, err
-	}
-	mode, reason := n.observer.Mode()
-	o.Log.Info("changes of processes are observed", slog.String("mode", string(mode)), slog.Any("reason", reason))
-	if n.driver, err = n.newDriver(o); err != nil {
-		return nil, err
-	}
-	fleet := computer.New(computer.Options{
-		Driver: n.driver, Host: n.driver, Observer: observer{n.observer}, Archive: archive, Asker: n.Router, Clock: o.Clock,
-		SampleEvery: o.SampleEvery, DetachedLimit: o.Computers.DetachedLimit, Log: o.Log,
-		Policy: &computerv1.BackupPolicy{EveryMs: o.BackupEvery.Milliseconds(), Keep: int32(o.BackupKeep)},
+func (n *Node) newFleet(ctx context.Context, o Options, archive computer.Archive) (*computer.Fleet, error) {
+	settings := computer.Options{
+		Archive: archive, Asker: n.Router, Clock: o.Clock, SampleEvery: o.SampleEvery, DetachedLimit: o.Computers.DetachedLimit,
+		Log: o.Log, Policy: &computerv1.BackupPolicy{EveryMs: o.BackupEvery.Milliseconds(), Keep: int32(o.BackupKeep)},
 		Put: func(ctx context.Context, workspaceID string, row entity.Row) error {
 			return n.Router.Put(ctx, workspaceID, row)
 		},
-	})
+	}
+	var err error
+	if n.driver, err = n.newDriver(o); err != nil {
+		return nil, err
+	}
+	settings.Driver, settings.Host, settings.Observer = n.driver, n.driver, unobserved{}
+	if runsProcesses(o.Computers) {
+		if n.observer, err = observe.New(observe.Options{Drives: n.Drives, Asker: n.Router, Log: o.Log}); err != nil {
+			return nil, err
+		}
+		o.Registry.MustRegister(n.observer)
+		settings.Observer = observer{n.observer}
+		mode, reason := n.observer.Mode()
+		o.Log.Info("changes of processes are observed", slog.String("mode", string(mode)), slog.Any("reason", reason))
+	}
+	fleet := computer.New(settings)
 	return fleet, fleet.Recover(ctx)
 }
 
+func runsProcesses(o ComputerOptions) bool { return o.Driver != "" && o.Driver != NoDriver }
+
+// unobserved implements computer.Observer for a node that runs no processes.
+type unobserved struct{}
+
+func (unobserved) Begin(context.Context, string, *activityv1.Author) (computer.Watch, error) {
+	return nil, entity.Errorf(entity.Forbidden, "this node does not run code: computer-driver is none")
+}
+
+func (unobserved) Recover(context.Context, string) error { return nil }
+
 func (n *Node) newDriver(o Options) (driver, error) {
+	if !runsProcesses(o.Computers) {
+		return local.New(local.Options{Drives: n.Drives, Log: o.Log})
+	}
 	name, err := machineName(o.Dir)
 	if err != nil {
 		return nil, err

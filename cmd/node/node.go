@@ -174,7 +174,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if o.quiet {
 		return n, nil
 	}
-	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers, n.observer)
+	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers)
 	if n.Server, err = n.newServer(o); err != nil {
 		return n, err
 	}
