@@ -1,4 +1,4 @@
-// Package computertest is the conformance suite for implementations of computer.Driver.
+// Package computertest is the conformance suite for implementations of computer.Driver and computer.Host.
 package computertest
 
 import (
