@@ -122,7 +122,10 @@ func becomeUser(uid int) error {
 			return err
 		}
 	} else {
-		if err := limitCapabilities([]uintptr{unix.CAP_SETUID, unix.CAP_SETGID}); err != nil {
+		if err := limitPrograms(nil); err != nil {
+			return err
+		}
+		if err := setCapabilities([]uintptr{unix.CAP_SETUID, unix.CAP_SETGID}); err != nil {
 			return err
 		}
 		if err := syscall.Setgroups(nil); err != nil {
