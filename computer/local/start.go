@@ -95,6 +95,7 @@ func (g *guest) boot(ctx context.Context) (err error) {
 	g.box, g.control, g.uid, g.stopping = box, control, config.UID, false
 	g.mu.Unlock()
 	go g.follow(box)
+	go g.followSpace(box)
 	return nil
 }
 
