@@ -116,3 +116,11 @@ func TestHostRefusesToRunUnisolated(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// code returns the code of an error, or "" if it has none.
+func code(err error) entity.Code {
+	if e, is := errors.AsType[*entity.Error](err); is {
+		return e.Code
+	}
+	return ""
+}

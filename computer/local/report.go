@@ -69,13 +69,9 @@ func (d *Driver) examine() {
 	if try == nil {
 		try = d.tryComputer
 	}
-	if err := try(); err != nil {
+	err := try()
+	if err != nil {
 		d.report.Isolation = err.Error()
-	}
-	if root, err := cgroup.Open(d.group()); err != nil {
-		d.report.Limits = err.Error()
-	} else {
-		d.root = root
 	}
 	if d.report.Isolation != "" {
 		if !d.o.AllowUnisolated {
@@ -84,9 +80,9 @@ func (d *Driver) examine() {
 		}
 		d.report.Unisolated = true
 	}
-	groups := ""
-	if d.root != nil {
-		groups = d.group()
+	groups := d.group()
+	if d.root, err = cgroup.Open(groups); err != nil {
+		d.root, d.report.Limits, groups = nil, err.Error(), ""
 	}
 	// The keeper of an earlier process would also remove what this one creates; what it has left to do is done by Recover.
 	ctx, cancel := context.WithTimeout(d.running, examineTimeout)
