@@ -52,7 +52,7 @@ func serve(dir string) error {
 	var init int
 	p, err := driver.Start(context.Background(), "ws_1", computer.Spec{
 		ID: "p1", Group: "terminal", Argv: []string{"sh", "-c", alive},
-		Attribute: func(pid int) (err error) { init, err = parentOf(pid); return err },
+		Attribute: func(pid int) (err error) { init, err = initOf(pid); return err },
 	})
 	if err != nil {
 		return err
@@ -73,13 +73,22 @@ func serve(dir string) error {
 	return err
 }
 
-func parentOf(pid int) (int, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
+// initOf returns the init of the computer to which a process belongs.
+func initOf(pid int) (int, error) {
+	for {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return 0, err
+		}
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		if pid, err = strconv.Atoi(fields[1]); err != nil {
+			return 0, err
+		}
+		command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil || strings.HasPrefix(string(command), "atelier-computer\x00") {
+			return pid, err
+		}
 	}
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	return strconv.Atoi(fields[1])
 }
 
 // startServer starts a server, and returns its process and that of its computer's init.
@@ -250,7 +259,7 @@ func start(t *testing.T, d *local.Driver, id, script string) (computer.Process, 
 	p, err := d.Start(t.Context(), "ws_1", computer.Spec{
 		ID: id, Group: "terminal", Argv: []string{"sh", "-c", script},
 		Attribute: func(pid int) error {
-			parent, err := parentOf(pid)
+			parent, err := initOf(pid)
 			if err == nil {
 				init = openProcess(t, parent)
 			}

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,4 +125,34 @@ func code(err error) entity.Code {
 		return e.Code
 	}
 	return ""
+}
+
+// TestHostConformanceUnprivileged runs the suite in a process of another user than root.
+func TestHostConformanceUnprivileged(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the other tests run without privileges already")
+	}
+	const nobody = 65534
+	dir, err := os.MkdirTemp("", "atelier-unprivileged-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chown(dir, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command("/proc/self/exe", "-test.run=^(TestHostConformance|TestLostComputer)$", "-test.v")
+	command.Env = []string{"TMPDIR=" + dir, "PATH=" + os.Getenv("PATH"), "CI=" + os.Getenv("CI")}
+	command.Dir = dir
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, output)
+	}
+	if strings.Contains(string(output), "this machine cannot isolate") {
+		t.Skip("a process of another user than root cannot isolate processes on this machine")
+	}
+	if !strings.Contains(string(output), "unprivileged=true") {
+		t.Errorf("the test was not run without privileges:\n%s", output)
+	}
 }
