@@ -125,7 +125,7 @@ func becomeUser(s *spec) error {
 			return err
 		}
 	default:
-		if err := limitCapabilities([]uintptr{unix.CAP_SETUID, unix.CAP_SETGID}); err != nil {
+		if err := boundCapabilities(nil); err != nil {
 			return err
 		}
 		if err := syscall.Setgroups(nil); err != nil {
