@@ -18,21 +18,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain runs an attack in place of the tests, if the environment names one: the test program is the hostile process.
-func TestMain(m *testing.M) {
+// init runs an attack in place of the tests, if the environment names one: the test program is the hostile process.
+func init() {
 	name := os.Getenv("ATTACK")
 	if name == "" {
-		os.Exit(m.Run())
+		return
 	}
-	if err := attacks[name](os.Args[1:]); err != nil {
-		errno := syscall.Errno(0)
-		if errors.As(err, &errno) {
-			err = errors.New(unix.ErrnoName(errno))
-		}
-		fmt.Println(err)
-		os.Exit(0)
+	err := attacks[name](os.Args[1:])
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		err = errors.New(unix.ErrnoName(errno))
 	}
-	fmt.Println("succeeded")
+	if err == nil {
+		err = errors.New("succeeded")
+	}
+	fmt.Println(err)
+	os.Exit(0)
 }
 
 // attacks are what hostile processes try. An attack that fails returns an error, usually one with an errno.

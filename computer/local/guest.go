@@ -44,6 +44,8 @@ type guest struct {
 	uid int
 	// control is the control group of the running computer.
 	control *cgroup.Group
+	// detach ends the computer's link to the network.
+	detach func()
 	// stopping is true while the computer is stopped on purpose.
 	stopping  bool
 	frozen    bool
@@ -113,7 +115,7 @@ func (g *guest) start(ctx context.Context, s computer.Spec) (*process, error) {
 		return nil, err
 	}
 	started, err := box.Start(ctx, sandbox.Spec{
-		Argv: s.Argv, Env: environment(g.driver.home(g.id), &s), Cwd: s.Cwd, Terminal: terminalSize(s.Terminal), Held: p.hold,
+		Argv: s.Argv, Env: g.driver.environment(g.id, &s), Cwd: s.Cwd, Terminal: terminalSize(s.Terminal), Held: p.hold,
 	})
 	if err != nil {
 		p.removeControl()

@@ -35,12 +35,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/prometheus/procfs"
 
 	"github.com/atelier-run/atelier/computer"
+	guestnet "github.com/atelier-run/atelier/computer/egress/guest"
 	"github.com/atelier-run/atelier/computer/local/cgroup"
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 	"github.com/atelier-run/atelier/entity"
@@ -64,6 +67,17 @@ type Drives interface {
 	Dir() string
 }
 
+// A Network connects computers with the network. egress.Egress is one.
+type Network interface {
+	// Link returns the link that each computer has.
+	Link() guestnet.Link
+	// Env returns variables for all processes of computers, and ResolvConf the content of /etc/resolv.conf.
+	Env() []string
+	ResolvConf() []byte
+	// Attach serves the link of a computer until ctx ends or stop is called. It closes the files.
+	Attach(ctx context.Context, workspaceID string, files []*os.File) (stop func(), err error)
+}
+
 // Options configures a Driver. Zero values mean the defaults.
 type Options struct {
 	Drives Drives
@@ -76,6 +90,8 @@ type Options struct {
 	AllowUnisolated bool
 	// Limits are those of each computer.
 	Limits computer.Limits
+	// Network connects computers with the network; nil: they have their loopback interface only.
+	Network Network
 	// IdleAfter is the time after which a computer without processes stops. 0: 5 minutes.
 	IdleAfter time.Duration
 	// ScratchBytes limits the temporary folders of a computer, the home folder included. 0: 1 GiB. They count as memory.
@@ -85,6 +101,9 @@ type Options struct {
 	FirstUID int
 	// Log receives the failures of computers. nil: slog.Default.
 	Log *slog.Logger
+
+	// try replaces Driver.tryComputer in tests.
+	try func() error
 }
 
 // maxComputers limits how many computers run at the same time.
@@ -92,7 +111,9 @@ const maxComputers = 65536
 
 // A Driver is a computer.Driver and a computer.Host. Use New to create one.
 type Driver struct {
-	o      Options
+	o Options
+	// dir is the absolute path of Drives.Dir.
+	dir    string
 	meter  meter
 	report Report
 	// forbidden is the error of Host's methods if this node must not run code.
@@ -135,8 +156,12 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("computer: %w", err)
 	}
+	dir, err := filepath.Abs(o.Drives.Dir())
+	if err != nil {
+		return nil, fmt.Errorf("computer: %w", err)
+	}
 	d := &Driver{
-		o: o, meter: meter{proc: fs},
+		o: o, dir: dir, meter: meter{proc: fs},
 		guests: map[string]*guest{}, released: map[string]bool{}, uids: map[int]bool{},
 	}
 	d.running, d.cancel = context.WithCancel(context.Background())

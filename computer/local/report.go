@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/atelier-run/atelier/computer"
+	guestnet "github.com/atelier-run/atelier/computer/egress/guest"
 	"github.com/atelier-run/atelier/computer/local/cgroup"
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 	"github.com/atelier-run/atelier/entity"
@@ -64,13 +65,13 @@ func (d *Driver) examine() {
 	if abi := landlockVersion(); abi < 1 {
 		d.report.Landlock = "the kernel has no Landlock"
 	}
-	if err := d.tryComputer(); err != nil {
-		d.report.Isolation = err.Error()
+	try := d.o.try
+	if try == nil {
+		try = d.tryComputer
 	}
-	if root, err := cgroup.Open(d.group()); err != nil {
-		d.report.Limits = err.Error()
-	} else {
-		d.root = root
+	err := try()
+	if err != nil {
+		d.report.Isolation = err.Error()
 	}
 	if d.report.Isolation != "" {
 		if !d.o.AllowUnisolated {
@@ -79,9 +80,9 @@ func (d *Driver) examine() {
 		}
 		d.report.Unisolated = true
 	}
-	groups := ""
-	if d.root != nil {
-		groups = d.group()
+	groups := d.group()
+	if d.root, err = cgroup.Open(groups); err != nil {
+		d.root, d.report.Limits, groups = nil, err.Error(), ""
 	}
 	// The keeper of an earlier process would also remove what this one creates; what it has left to do is done by Recover.
 	ctx, cancel := context.WithTimeout(d.running, examineTimeout)
@@ -111,7 +112,7 @@ func (d *Driver) tryComputer() error {
 		// A process could otherwise write to the file of this program, which its user may own.
 		return errors.New("a server that does not run as root needs Landlock (Linux 5.13), and " + d.report.Landlock)
 	}
-	dir := filepath.Join(d.o.Drives.Dir(), ".probe") // on the file system of the drives, which must be able to map users
+	dir := filepath.Join(d.dir, ".probe") // on the file system of the drives, which must be able to map users
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -119,7 +120,7 @@ func (d *Driver) tryComputer() error {
 	ctx, cancel := context.WithTimeout(d.running, examineTimeout)
 	defer cancel()
 	config := d.config("probe")
-	config.Files, config.Nested = dir, true
+	config.Files, config.Nested, config.Link = dir, true, guestnet.NoLink
 	if config.UID == 0 {
 		config.UID = d.o.FirstUID
 	}
@@ -128,7 +129,7 @@ func (d *Driver) tryComputer() error {
 		return err
 	}
 	p, err := box.Start(ctx, sandbox.Spec{
-		Argv: []string{"true"}, Env: environment(sandbox.Home, &computer.Spec{}), Cwd: ".", Held: func(int) error { return nil },
+		Argv: []string{"true"}, Env: d.environment("probe", &computer.Spec{}), Cwd: ".", Held: func(int) error { return nil },
 	})
 	if err == nil {
 		select {
@@ -191,5 +192,5 @@ func (d *Driver) Recover(ctx context.Context) ([]computer.Leftover, error) {
 		}
 	}
 	ended, err := sandbox.EndLeftovers(ctx, d.o.Node)
-	return append(found, ended...), err
+	return append(found, ended...), errors.Join(err, os.RemoveAll(filepath.Join(d.dir, homes)))
 }

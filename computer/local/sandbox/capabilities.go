@@ -32,14 +32,14 @@ func (c *Config) ambient() []uintptr {
 
 // limitCapabilities gives up all capabilities of the calling thread but kept, also for the programs that it starts.
 func limitCapabilities(kept []uintptr) error {
-	if err := limitPrograms(kept); err != nil {
+	if err := boundCapabilities(kept); err != nil {
 		return err
 	}
 	return setCapabilities(kept)
 }
 
-// limitPrograms gives up all capabilities but kept for the programs that the calling thread starts.
-func limitPrograms(kept []uintptr) error {
+// boundCapabilities gives up all capabilities but kept that programs which the calling thread starts could get.
+func boundCapabilities(kept []uintptr) error {
 	for one := uintptr(0); one <= unix.CAP_LAST_CAP; one++ {
 		if slices.Contains(kept, one) {
 			continue

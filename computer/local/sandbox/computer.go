@@ -27,9 +27,10 @@ const maxDiagnosis = 4 << 10
 type Computer struct {
 	config  Config
 	command *exec.Cmd
-	// PidFD refers to the init, until the computer has ended.
+	// pidFD refers to the init, until the computer has ended.
 	pidFD  *os.File
 	server socket
+	link   []*os.File
 	// ended is closed when all processes of the computer have ended.
 	ended     chan struct{}
 	diagnosis diagnosis
@@ -50,7 +51,7 @@ func Start(ctx context.Context, config Config, join func(pid int) error) (*Compu
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	var mapping []*os.File
-	if !config.Unprivileged {
+	if !config.Unprivileged && !config.Unisolated {
 		file, err := openMapping(config.UID)
 		if err != nil {
 			return nil, fmt.Errorf("cannot map the owner of the drive: %w", err)
@@ -87,7 +88,9 @@ func (c *Computer) clone(socket *os.File) error {
 		Setsid: true, PidFD: &pidFD,
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 	}
-	if c.config.Unprivileged {
+	if c.config.Unisolated {
+		attributes.Cloneflags = 0
+	} else if c.config.Unprivileged {
 		attributes.Cloneflags |= unix.CLONE_NEWUSER
 		attributes.UidMappings = []syscall.SysProcIDMap{{ContainerID: c.config.UID, HostID: os.Getuid(), Size: 1}}
 		attributes.GidMappings = []syscall.SysProcIDMap{{ContainerID: c.config.UID, HostID: os.Getgid(), Size: 1}}
@@ -121,15 +124,17 @@ func (c *Computer) setUp(ctx context.Context, mapping []*os.File, join func(pid 
 	}
 	var e event
 	files, err := c.server.receive(&e)
-	closeAll(files)
 	switch {
 	case err != nil:
 		return fmt.Errorf("cannot set up the computer: %w", c.explain(ctx, err))
 	case e.Event != eventReady:
+		closeAll(files)
 		return fmt.Errorf("cannot set up the computer: %s", e.Error)
 	case !stop():
+		closeAll(files)
 		return ctx.Err()
 	}
+	c.link = files
 	return nil
 }
 
@@ -150,12 +155,22 @@ func (c *Computer) Ended() <-chan struct{} { return c.ended }
 // PidFD returns a file that refers to the init. It is valid until the computer has ended.
 func (c *Computer) PidFD() *os.File { return c.pidFD }
 
+// LinkFiles returns the files of the computer's link to the network, which the caller closes.
+func (c *Computer) LinkFiles() []*os.File { return c.link }
+
 // Diagnosis returns what the init has written before it ended.
 func (c *Computer) Diagnosis() string { return c.diagnosis.String() }
 
 // Kill ends all processes of the computer and returns when none is left. It returns an error only if ctx ends first.
 func (c *Computer) Kill(ctx context.Context) error {
-	_ = c.command.Process.Kill() // an error means that it has ended
+	if c.config.Unisolated {
+		// Nothing ends the processes with their init, so it does, if there is still time.
+		_ = c.server.Close()
+		stop := context.AfterFunc(ctx, func() { _ = c.command.Process.Kill() })
+		defer stop()
+	} else {
+		_ = c.command.Process.Kill() // an error means that it has ended
+	}
 	select {
 	case <-c.ended:
 		_ = c.server.Close()
@@ -182,7 +197,9 @@ func (c *Computer) receive() {
 		}
 		closeAll(files)
 	}
-	_ = c.command.Process.Kill()
+	if !c.config.Unisolated {
+		_ = c.command.Process.Kill()
+	}
 	<-c.ended
 	_ = c.server.Close()
 	_ = c.pidFD.Close()

@@ -70,6 +70,9 @@ type spec struct {
 	Env      []string
 	Terminal *unix.Winsize `json:",omitempty"`
 	UID      int
+	// Drive is the folder of the drive, Home the home folder as the process sees them.
+	Drive, Home string
+	Unisolated  bool
 }
 
 // A refusal is what a process reports if it cannot run its program.

@@ -70,7 +70,7 @@ func (e *invalidError) Error() string { return e.message }
 
 // execute becomes the program. It returns only if that fails.
 func execute(gate socket, s *spec) error {
-	if err := becomeUser(s.UID); err != nil {
+	if err := becomeUser(s); err != nil {
 		return err
 	}
 	if s.Terminal != nil {
@@ -78,14 +78,14 @@ func execute(gate socket, s *spec) error {
 			return fmt.Errorf("cannot open a terminal: %w", err)
 		}
 	}
-	if err := changeFolder(s.Cwd); err != nil {
+	if err := changeFolder(s.Drive, s.Cwd); err != nil {
 		return &invalidError{fmt.Sprintf("the working directory %q cannot be used: %v", s.Cwd, err)}
 	}
 	program, err := findProgram(s)
 	if err != nil {
 		return err
 	}
-	if err := restrictFiles(); err != nil {
+	if err := restrictFiles(s); err != nil {
 		return fmt.Errorf("cannot restrict the files: %w", err)
 	}
 	if err := restrictCalls(); err != nil {
@@ -116,16 +116,16 @@ func limitResources() error {
 }
 
 // becomeUser gives up all privileges for good.
-func becomeUser(uid int) error {
-	if os.Getuid() == uid {
+func becomeUser(s *spec) error {
+	uid := s.UID
+	switch {
+	case s.Unisolated && uid != 0: // there is nothing that this user could give up
+	case os.Getuid() == uid:
 		if err := limitCapabilities(nil); err != nil {
 			return err
 		}
-	} else {
-		if err := limitPrograms(nil); err != nil {
-			return err
-		}
-		if err := setCapabilities([]uintptr{unix.CAP_SETUID, unix.CAP_SETGID}); err != nil {
+	default:
+		if err := boundCapabilities(nil); err != nil {
 			return err
 		}
 		if err := syscall.Setgroups(nil); err != nil {
@@ -175,8 +175,8 @@ func openTerminal(gate socket, size *unix.Winsize) error {
 }
 
 // changeFolder changes to a folder of the drive. Symbolic links must not leave the drive.
-func changeFolder(path string) error {
-	drive, err := unix.Open(driveDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+func changeFolder(drivePath, path string) error {
+	drive, err := unix.Open(drivePath, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
@@ -213,10 +213,16 @@ func findProgram(s *spec) (string, error) {
 }
 
 // restrictFiles restricts the process and its descendants to the file system of the computer, even if a mount could be
-// circumvented. It does nothing if the kernel has no Landlock.
-func restrictFiles() error {
+// circumvented; an unisolated process to the drive, temporary files and the machine's programs and settings. It does nothing
+// if the kernel has no Landlock.
+func restrictFiles(s *spec) error {
+	readable := []string{"/"}
+	if s.Unisolated {
+		readable = append([]string{"/etc", "/proc", "/sys"}, systemFolders...)
+	}
+	writable := []string{s.Drive, s.Home, "/tmp", "/var/tmp", "/run", "/dev", "/proc"}
 	return landlock.V5.BestEffort().RestrictPaths(
-		landlock.RODirs("/"),
-		landlock.RWDirs(driveDir, "/home", "/tmp", "/var/tmp", "/run", "/dev", "/proc").WithRefer().WithIoctlDev(),
+		landlock.RODirs(readable...).IgnoreIfMissing(),
+		landlock.RWDirs(writable...).WithRefer().WithIoctlDev().IgnoreIfMissing(),
 	)
 }
