@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/computer/local"
@@ -18,7 +19,8 @@ import (
 )
 
 func TestHostileForkBomb(t *testing.T) {
-	d, files := openHost(t, func(o *local.Options) { o.Limits = computer.Limits{Processes: 100} })
+	files := realDrives(t, quota.Limit{})
+	d, _ := openHost(t, func(o *local.Options) { o.Drives, o.Limits = files, computer.Limits{Processes: 100} })
 	if reason := d.Report().Limits; reason != "" {
 		t.Skip("no limits: ", reason)
 	}
@@ -39,7 +41,10 @@ func TestHostileForkBomb(t *testing.T) {
 	if most > 100 {
 		t.Errorf("%d processes", most)
 	}
-	// The server and the other computer work beside it.
+	// The server, the drive and the other computer work beside it.
+	if err := put(t, files, "ws_1", "mine", "x"); err != nil {
+		t.Errorf("an upload to the drive of the bomb: %v", err)
+	}
 	if _, err := io.WriteString(before.Streams().Stdin, "hello\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +167,10 @@ func TestHostileDisk(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
+			again := time.NewTicker(50 * time.Millisecond)
+			defer again.Stop()
 			for drives.CheckSpace(ctx, "ws_1") != nil && ctx.Err() == nil { // the drive is walked at intervals
+				<-again.C
 			}
 			if got := e.run(t, "echo again"); got != "again\n" {
 				t.Errorf("got %q", got)

@@ -166,7 +166,7 @@ func TestHostileRaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	through := 0
-	for range 40 {
+	for range 10 {
 		for _, name := range []string{"a", "b", "c"} {
 			for _, request := range [][]string{
 				{"GET", name + "/secret"}, {"GET", name + "/passwd"}, {"PUT", name + "/secret"}, {"PUT", name + "/new"}, {"MKCOL", name + "/folder"},
