@@ -169,6 +169,24 @@ func TestRefusedProcess(t *testing.T) {
 	}
 }
 
+// TestProgramOfTheServerIsNotExecuted tries to execute the file of the server's program, which a process is before its own
+// program runs, by a script for it as the interpreter.
+func TestProgramOfTheServerIsNotExecuted(t *testing.T) {
+	if sandbox.LandlockVersion() == 0 {
+		t.Skip("the kernel has no Landlock")
+	}
+	c := open(t, false)
+	run(t, c, `echo '#!/proc/self/exe' > trick; chmod +x trick`)
+	s := shell("")
+	s.Argv = []string{"./trick"}
+	p, err := c.Start(t.Context(), s)
+	var because *sandbox.RefusedError
+	if !errors.As(err, &because) {
+		p.Close()
+		t.Errorf("Start returned %v", err)
+	}
+}
+
 func TestEndedComputer(t *testing.T) {
 	c := open(t, false)
 	p, err := c.Start(t.Context(), shell("read x"))

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/landlock-lsm/go-landlock/landlock"
 	"golang.org/x/sys/unix"
 )
 
@@ -210,19 +209,4 @@ func findProgram(s *spec) (string, error) {
 		return "", &invalidError{fmt.Sprintf("the program %q cannot be executed: %v", s.Argv[0], errors.Unwrap(err))}
 	}
 	return program, nil
-}
-
-// restrictFiles restricts the process and its descendants to the file system of the computer, even if a mount could be
-// circumvented; an unisolated process to the drive, temporary files and the machine's programs and settings. It does nothing
-// if the kernel has no Landlock.
-func restrictFiles(s *spec) error {
-	readable := []string{"/"}
-	if s.Unisolated {
-		readable = append([]string{"/etc", "/proc", "/sys"}, systemFolders...)
-	}
-	writable := []string{s.Drive, s.Home, "/tmp", "/var/tmp", "/run", "/dev", "/proc"}
-	return landlock.V5.BestEffort().RestrictPaths(
-		landlock.RODirs(readable...).IgnoreIfMissing(),
-		landlock.RWDirs(writable...).WithRefer().WithIoctlDev().IgnoreIfMissing(),
-	)
 }
