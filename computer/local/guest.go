@@ -183,6 +183,9 @@ func (g *guest) admit(ctx context.Context, p *process) (*sandbox.Computer, error
 	if err := g.check(p); err != nil {
 		return nil, err
 	}
+	if err := g.checkSpace(ctx); err != nil {
+		return nil, err
+	}
 	if err := g.ensure(ctx); err != nil {
 		return nil, err
 	}

@@ -109,6 +109,7 @@ func (g *guest) boot(ctx context.Context) (err error) {
 	g.box, g.control, g.uid, g.detach, g.stopping = box, control, config.UID, detach, false
 	g.mu.Unlock()
 	go g.follow(box)
+	go g.followSpace(box)
 	return nil
 }
 
