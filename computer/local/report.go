@@ -57,7 +57,7 @@ func (d *Driver) examine() {
 	d.report = Report{Unprivileged: os.Geteuid() != 0}
 	if d.o.Node == "" {
 		d.report.Isolation = "the driver was not asked to run processes"
-		d.forbidden = errForbidden(d.report.Isolation)
+		d.forbidden = entity.Errorf(entity.Forbidden, "this node does not run code")
 		return
 	}
 	if sandbox.LandlockVersion() == 0 {
@@ -98,7 +98,8 @@ func (d *Driver) examine() {
 }
 
 func errForbidden(reason string) error {
-	return entity.Errorf(entity.Forbidden, "this node does not run code: %s", reason)
+	return entity.Errorf(entity.Forbidden, "this node does not run code: %s; run the server as root, or where the kernel permits "+
+		"user namespaces", reason)
 }
 
 // group returns the name of the node's control group.
