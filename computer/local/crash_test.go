@@ -25,10 +25,14 @@ import (
 // serverVariable has the data directory of a test binary that is a server. See TestMain.
 const serverVariable = "ATELIER_LOCAL_TEST_SERVER"
 
+// TestMain makes the test binary a server that is killed, or a hostile process, if the environment says so.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(serverVariable); dir != "" {
 		fmt.Fprintln(os.Stderr, serve(dir))
 		os.Exit(1)
+	}
+	if name := os.Getenv("ATTACK"); name != "" {
+		runAttack(name)
 	}
 	os.Exit(m.Run())
 }

@@ -340,7 +340,7 @@ func (g *guest) freeze(ctx context.Context, frozen bool) error {
 		if frozen {
 			s = syscall.SIGSTOP
 		}
-		if err := g.box.SignalAll(s); err != nil {
+		if err := g.box.SignalAll(ctx, s); err != nil {
 			return entity.Errorf(entity.Unavailable, "cannot freeze the computer of workspace %s: %v", g.id, err)
 		}
 		return nil

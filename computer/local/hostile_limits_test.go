@@ -78,7 +78,8 @@ func TestHostileMemory(t *testing.T) {
 		}
 	}
 	for _, dir := range []string{"/tmp", "/dev/shm", "/run", "/home/atelier", "/var/tmp"} {
-		e.refuses(t, "ENOSPC", "fill", dir)
+		e.refuses("ENOSPC", "fill", dir)
+		e.settle(t)
 		e.run(t, "rm "+dir+"/fill*")
 	}
 	if _, err := io.WriteString(bystander.Streams().Stdin, "hello\n"); err != nil {

@@ -31,6 +31,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +89,8 @@ type Options struct {
 	Node string
 	// AllowUnisolated permits running processes that are not isolated.
 	AllowUnisolated bool
-	// Limits are those of each computer.
+	// Limits are those of each computer. 0: half of the machine's memory, 2048 processes and threads, and any share of the
+	// processors.
 	Limits computer.Limits
 	// Network connects computers with the network; nil: they have their loopback interface only.
 	Network Network
@@ -137,21 +139,9 @@ type Driver struct {
 // New returns a driver. It returns an error if there is no proc file system. That processes cannot be run is no error: Report
 // says why.
 func New(o Options) (*Driver, error) {
-	if o.Proc == "" {
-		o.Proc = "/proc"
-	}
-	if o.IdleAfter == 0 {
-		o.IdleAfter = 5 * time.Minute
-	}
-	if o.ScratchBytes == 0 {
-		o.ScratchBytes = 1 << 30
-	}
-	if o.FirstUID == 0 {
-		o.FirstUID = 0x70000000
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.Proc, o.Log = cmp.Or(o.Proc, "/proc"), cmp.Or(o.Log, slog.Default())
+	o.IdleAfter = cmp.Or(o.IdleAfter, 5*time.Minute)
+	o.ScratchBytes, o.FirstUID = cmp.Or(o.ScratchBytes, 1<<30), cmp.Or(o.FirstUID, 0x70000000)
 	fs, err := procfs.NewFS(o.Proc)
 	if err != nil {
 		return nil, fmt.Errorf("computer: %w", err)
@@ -164,6 +154,8 @@ func New(o Options) (*Driver, error) {
 		o: o, dir: dir, meter: meter{proc: fs},
 		guests: map[string]*guest{}, released: map[string]bool{}, uids: map[int]bool{},
 	}
+	d.o.Limits.Processes = cmp.Or(d.o.Limits.Processes, 2048)
+	d.o.Limits.MemoryBytes = cmp.Or(d.o.Limits.MemoryBytes, d.meter.memory()/2)
 	d.running, d.cancel = context.WithCancel(context.Background())
 	d.examine()
 	return d, nil

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/atelier-run/atelier/computer"
 	guestnet "github.com/atelier-run/atelier/computer/egress/guest"
 	"github.com/atelier-run/atelier/computer/local/cgroup"
@@ -59,11 +57,11 @@ func (d *Driver) examine() {
 	d.report = Report{Unprivileged: os.Geteuid() != 0}
 	if d.o.Node == "" {
 		d.report.Isolation = "the driver was not asked to run processes"
-		d.forbidden = errForbidden(d.report.Isolation)
+		d.forbidden = entity.Errorf(entity.Forbidden, "this node does not run code")
 		return
 	}
-	if abi := landlockVersion(); abi < 1 {
-		d.report.Landlock = "the kernel has no Landlock"
+	if sandbox.LandlockVersion() == 0 {
+		d.report.Landlock = "the kernel has no Landlock of version 2 (Linux 5.19)"
 	}
 	try := d.o.try
 	if try == nil {
@@ -100,7 +98,8 @@ func (d *Driver) examine() {
 }
 
 func errForbidden(reason string) error {
-	return entity.Errorf(entity.Forbidden, "this node does not run code: %s", reason)
+	return entity.Errorf(entity.Forbidden, "this node does not run code: %s; run the server as root, or where the kernel permits "+
+		"user namespaces", reason)
 }
 
 // group returns the name of the node's control group.
@@ -110,7 +109,7 @@ func (d *Driver) group() string { return "atelier-" + d.o.Node }
 func (d *Driver) tryComputer() error {
 	if d.report.Unprivileged && d.report.Landlock != "" {
 		// A process could otherwise write to the file of this program, which its user may own.
-		return errors.New("a server that does not run as root needs Landlock (Linux 5.13), and " + d.report.Landlock)
+		return errors.New("a server that does not run as root needs Landlock, and " + d.report.Landlock)
 	}
 	dir := filepath.Join(d.dir, ".probe") // on the file system of the drives, which must be able to map users
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -143,15 +142,6 @@ func (d *Driver) tryComputer() error {
 		p.Close()
 	}
 	return errors.Join(err, box.Kill(ctx))
-}
-
-// landlockVersion returns the version of Landlock that the kernel has, or 0.
-func landlockVersion() int {
-	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 {
-		return 0
-	}
-	return int(version)
 }
 
 // inits returns the files that refer to the inits of the running computers.

@@ -120,6 +120,9 @@ func (d *Driver) config(workspaceID string) sandbox.Config {
 		Unprivileged: d.report.Unprivileged, Nested: d.root == nil, ScratchBytes: d.o.ScratchBytes, ScratchFiles: scratchFiles,
 		Link: guestnet.NoLink,
 	}
+	if c.Nested {
+		c.MaxProcesses = d.o.Limits.Processes
+	}
 	if d.o.Network != nil {
 		c.Link, c.Resolver = d.o.Network.Link(), string(d.o.Network.ResolvConf())
 	}

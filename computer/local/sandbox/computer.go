@@ -38,10 +38,11 @@ type Computer struct {
 	mu        sync.Mutex
 	last      uint64
 	processes map[uint64]*Process
-	dials     map[uint64]chan<- dialed
+	calls     map[uint64]chan<- answer
 }
 
-type dialed struct {
+// An answer is that of an init to a call.
+type answer struct {
 	file *os.File
 	err  error
 }
@@ -65,7 +66,7 @@ func Start(ctx context.Context, config Config, join func(pid int) error) (*Compu
 	}
 	c := &Computer{
 		config: config, server: server, ended: make(chan struct{}),
-		processes: map[uint64]*Process{}, dials: map[uint64]chan<- dialed{},
+		processes: map[uint64]*Process{}, calls: map[uint64]chan<- answer{},
 	}
 	err = c.clone(other)
 	_ = other.Close()
@@ -191,7 +192,7 @@ func (c *Computer) receive() {
 		switch e.Event {
 		case eventExited:
 			c.finish(e)
-		case eventDialed:
+		case eventAnswered:
 			c.deliver(e, files)
 			files = nil
 		}
@@ -208,10 +209,10 @@ func (c *Computer) receive() {
 	for _, p := range c.processes {
 		p.finish(Result{Lost: true})
 	}
-	for _, waiting := range c.dials {
-		waiting <- dialed{err: net.ErrClosed}
+	for _, waiting := range c.calls {
+		waiting <- answer{err: ErrEnded}
 	}
-	c.processes, c.dials = nil, nil
+	c.processes, c.calls = nil, nil
 }
 
 func (c *Computer) finish(e event) {
@@ -231,60 +232,76 @@ func (c *Computer) finish(e event) {
 
 func (c *Computer) deliver(e event, files []*os.File) {
 	c.mu.Lock()
-	waiting := c.dials[e.Dial]
-	delete(c.dials, e.Dial)
+	waiting := c.calls[e.Call]
+	delete(c.calls, e.Call)
 	c.mu.Unlock()
 	switch {
 	case waiting == nil:
 		closeAll(files)
+	case e.Error == "" && len(files) == 0:
+		waiting <- answer{}
 	case e.Error == "" && len(files) == 1:
-		waiting <- dialed{file: files[0]}
+		waiting <- answer{file: files[0]}
 	default:
 		closeAll(files)
-		waiting <- dialed{err: errors.New(e.Error)}
+		waiting <- answer{err: errors.New(e.Error)}
 	}
 }
 
 // Dial connects to a TCP port of the computer's loopback interface.
 func (c *Computer) Dial(ctx context.Context, port int) (net.Conn, error) {
-	waiting := make(chan dialed, 1)
+	file, err := c.call(ctx, request{Op: opDial, Port: port})
+	if err != nil {
+		return nil, err
+	}
+	if file == nil {
+		return nil, errors.New("the computer has answered without a connection")
+	}
+	defer file.Close()
+	return net.FileConn(file)
+}
+
+// SignalAll sends a signal to all processes of the computer besides its init, and returns when it was sent.
+func (c *Computer) SignalAll(ctx context.Context, s syscall.Signal) error {
+	_, err := c.call(ctx, request{Op: opSignalAll, Signal: s})
+	return err
+}
+
+// call sends a request to the init and waits for the answer. The file of the answer may be nil.
+func (c *Computer) call(ctx context.Context, r request) (*os.File, error) {
+	waiting := make(chan answer, 1)
 	c.mu.Lock()
-	if c.dials == nil {
+	if c.calls == nil {
 		c.mu.Unlock()
-		return nil, net.ErrClosed
+		return nil, ErrEnded
 	}
 	c.last++
-	number := c.last
-	c.dials[number] = waiting
+	r.Call = c.last
+	c.calls[r.Call] = waiting
 	c.mu.Unlock()
-	if err := c.server.send(request{Op: opDial, Dial: number, Port: port}); err != nil {
+	forget := func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.calls, r.Call)
+	}
+	if err := c.server.send(r); err != nil {
+		forget()
 		return nil, err
 	}
 	select {
-	case d := <-waiting:
-		if d.err != nil {
-			return nil, d.err
-		}
-		defer d.file.Close()
-		return net.FileConn(d.file)
+	case a := <-waiting:
+		return a.file, a.err
 	case <-ctx.Done():
-		c.mu.Lock()
-		delete(c.dials, number)
-		c.mu.Unlock()
+		forget()
 		select {
-		case d := <-waiting:
-			if d.file != nil {
-				_ = d.file.Close()
+		case a := <-waiting:
+			if a.file != nil {
+				_ = a.file.Close()
 			}
 		default:
 		}
 		return nil, ctx.Err()
 	}
-}
-
-// SignalAll sends a signal to all processes of the computer besides its init.
-func (c *Computer) SignalAll(s syscall.Signal) error {
-	return c.server.send(request{Op: opSignalAll, Signal: s})
 }
 
 // A diagnosis keeps the beginning of what is written to it.

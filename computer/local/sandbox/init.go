@@ -112,6 +112,7 @@ func (p *initProcess) serve() error {
 			p.signal(r, files)
 		case opSignalAll:
 			p.signalAll(r.Signal)
+			err = p.server.send(event{Event: eventAnswered, Call: r.Call})
 		case opDial:
 			p.dial(r)
 		default:
@@ -302,17 +303,17 @@ func (p *initProcess) dial(r request) {
 	select {
 	case p.dials <- struct{}{}:
 	default:
-		_ = p.server.send(event{Event: eventDialed, Dial: r.Dial, Error: "too many connections are being made"})
+		_ = p.server.send(event{Event: eventAnswered, Call: r.Call, Error: "too many connections are being made"})
 		return
 	}
 	go func() {
 		defer func() { <-p.dials }()
 		file, err := dialLoopback(r.Port)
 		if err != nil {
-			_ = p.server.send(event{Event: eventDialed, Dial: r.Dial, Error: err.Error()})
+			_ = p.server.send(event{Event: eventAnswered, Call: r.Call, Error: err.Error()})
 			return
 		}
-		_ = p.server.send(event{Event: eventDialed, Dial: r.Dial}, file)
+		_ = p.server.send(event{Event: eventAnswered, Call: r.Call}, file)
 		_ = file.Close()
 	}()
 }

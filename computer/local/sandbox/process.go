@@ -215,7 +215,8 @@ func (p *Process) passGate(ctx context.Context, gate socket, s Spec) error {
 	}
 	config := &p.computer.config
 	told := spec{
-		Version: wireVersion, Argv: s.Argv, Cwd: s.Cwd, Env: s.Env, Terminal: s.Terminal, UID: config.UID, Drive: driveDir, Home: Home,
+		Version: wireVersion, Argv: s.Argv, Cwd: s.Cwd, Env: s.Env, Terminal: s.Terminal, UID: config.UID,
+		MaxProcesses: config.MaxProcesses, Drive: driveDir, Home: Home,
 	}
 	if config.Unisolated {
 		told.UID, told.Drive, told.Home, told.Unisolated = os.Getuid(), config.Files, config.Home, true

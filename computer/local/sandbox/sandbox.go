@@ -104,6 +104,8 @@ type Config struct {
 	Home string
 	// ScratchBytes and ScratchFiles limit the folders that are lost when the computer stops.
 	ScratchBytes, ScratchFiles int64
+	// MaxProcesses limits the processes of the computer's user, where no control group does; 0: no limit.
+	MaxProcesses int
 	// Link is the computer's link to the network, whose files Computer.LinkFiles returns.
 	Link guest.Link
 	// Resolver is the content of /etc/resolv.conf.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -169,6 +167,24 @@ func TestRefusedProcess(t *testing.T) {
 	}
 }
 
+// TestProgramOfTheServerIsNotExecuted tries to execute the file of the server's program, which a process is before its own
+// program runs, by a script for it as the interpreter.
+func TestProgramOfTheServerIsNotExecuted(t *testing.T) {
+	if sandbox.LandlockVersion() == 0 {
+		t.Skip("the kernel has no Landlock")
+	}
+	c := open(t, false)
+	run(t, c, `echo '#!/proc/self/exe' > trick; chmod +x trick`)
+	s := shell("")
+	s.Argv = []string{"./trick"}
+	p, err := c.Start(t.Context(), s)
+	var because *sandbox.RefusedError
+	if !errors.As(err, &because) {
+		p.Close()
+		t.Errorf("Start returned %v", err)
+	}
+}
+
 func TestEndedComputer(t *testing.T) {
 	c := open(t, false)
 	p, err := c.Start(t.Context(), shell("read x"))
@@ -189,63 +205,4 @@ func TestEndedComputer(t *testing.T) {
 	if _, err := c.Dial(t.Context(), 80); err == nil {
 		t.Error("Dial returned no error for a computer that has ended")
 	}
-}
-
-// BenchmarkComputer measures the start and end of a computer, and as a ratio the same of a process in namespaces by unshare.
-func BenchmarkComputer(b *testing.B) {
-	open(b, false)
-	dir := b.TempDir()
-	measure(b, func() {
-		c, err := sandbox.Start(b.Context(), config(dir, false), func(int) error { return nil })
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := c.Kill(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-	}, "unshare", "--mount", "--pid", "--fork", "--net", "--ipc", "--uts", "--cgroup", "--mount-proc", "true")
-}
-
-// BenchmarkProcess measures a process from its start to its end, and as a ratio the same by nsenter.
-func BenchmarkProcess(b *testing.B) {
-	c := open(b, false)
-	var pid int
-	s := shell("read x")
-	s.Held = func(of int) error { pid = of; return nil }
-	held, err := c.Start(b.Context(), s)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer held.Close()
-	s = shell("")
-	s.Argv = []string{"true"}
-	measure(b, func() {
-		p, err := c.Start(b.Context(), s)
-		if err != nil {
-			b.Fatal(err)
-		}
-		<-p.Ended()
-		p.Close()
-	}, "nsenter", "--target", strconv.Itoa(pid), "--mount", "--net", "--ipc", "--uts", "true")
-}
-
-// measure reports the time of f, and the ratio to that of a command in the same run.
-func measure(b *testing.B, f func(), command ...string) {
-	b.Helper()
-	if os.Geteuid() != 0 {
-		b.Skip("the command needs root")
-	}
-	var own, other time.Duration
-	for b.Loop() {
-		began := time.Now()
-		f()
-		own += time.Since(began)
-		began = time.Now()
-		if output, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-			b.Fatalf("%v: %s", err, output)
-		}
-		other += time.Since(began)
-	}
-	b.ReportMetric(float64(own.Microseconds())/float64(b.N)/1000, "ms")
-	b.ReportMetric(float64(own)/float64(other), "x-"+command[0])
 }

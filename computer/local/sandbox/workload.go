@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/landlock-lsm/go-landlock/landlock"
 	"golang.org/x/sys/unix"
 )
 
@@ -70,6 +69,9 @@ func (e *invalidError) Error() string { return e.message }
 
 // execute becomes the program. It returns only if that fails.
 func execute(gate socket, s *spec) error {
+	if err := limitProcesses(s.MaxProcesses); err != nil {
+		return err
+	}
 	if err := becomeUser(s); err != nil {
 		return err
 	}
@@ -103,16 +105,28 @@ func limitResources() error {
 		return err
 	}
 	limit := min(files.Max, maxOpenFiles)
-	for which, limit := range map[int]unix.Rlimit{
-		unix.RLIMIT_CORE:   {},
-		unix.RLIMIT_NOFILE: {Cur: limit, Max: limit},
-	} {
-		if err := unix.Setrlimit(which, &limit); err != nil {
-			return os.NewSyscallError("setrlimit", err)
-		}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+		return os.NewSyscallError("setrlimit", err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return os.NewSyscallError("setrlimit", err)
 	}
 	unix.Umask(0o022)
 	return os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0)
+}
+
+// limitProcesses limits the processes of the user, if control groups do not.
+func limitProcesses(most int) error {
+	if most == 0 {
+		return nil
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	limit.Max = min(limit.Max, uint64(most))
+	limit.Cur = limit.Max
+	return os.NewSyscallError("setrlimit", unix.Setrlimit(unix.RLIMIT_NPROC, &limit))
 }
 
 // becomeUser gives up all privileges for good.
@@ -210,19 +224,4 @@ func findProgram(s *spec) (string, error) {
 		return "", &invalidError{fmt.Sprintf("the program %q cannot be executed: %v", s.Argv[0], errors.Unwrap(err))}
 	}
 	return program, nil
-}
-
-// restrictFiles restricts the process and its descendants to the file system of the computer, even if a mount could be
-// circumvented; an unisolated process to the drive, temporary files and the machine's programs and settings. It does nothing
-// if the kernel has no Landlock.
-func restrictFiles(s *spec) error {
-	readable := []string{"/"}
-	if s.Unisolated {
-		readable = append([]string{"/etc", "/proc", "/sys"}, systemFolders...)
-	}
-	writable := []string{s.Drive, s.Home, "/tmp", "/var/tmp", "/run", "/dev", "/proc"}
-	return landlock.V5.BestEffort().RestrictPaths(
-		landlock.RODirs(readable...).IgnoreIfMissing(),
-		landlock.RWDirs(writable...).WithRefer().WithIoctlDev().IgnoreIfMissing(),
-	)
 }
