@@ -75,6 +75,11 @@ func (e *exporter) copyFile(parent handle, name, path string, attempt int) (file
 	if err != nil {
 		return fileCopy{}, err
 	}
+	if attempt == 1 && !e.holes.admits(before.Size, before.Blocks) {
+		e.drive.drives.log.Warn("a sparse file is left out of the archive because its holes are larger than the drive may be",
+			"workspace", e.drive.workspaceID, "path", path, "bytes", before.Size)
+		return fileCopy{isLast: true}, nil
+	}
 	header := newHeader(before, path)
 	header.Typeflag = tar.TypeReg
 	if err := addProps(header, file); err != nil {

@@ -14,9 +14,6 @@ import (
 
 // computerSettings are the settings of the computers that run code for workspaces.
 type computerSettings struct {
-	DriveQuota size `group:"Drive" default:"0" help:"Bytes that a drive may hold. 0: no limit but the disk's."`
-	DriveFiles int  `group:"Drive" default:"0" help:"Files and folders that a drive may hold. 0: no limit but the disk's."`
-
 	ComputerDriver        string        `group:"Computers" default:"local" enum:"local,docker,none" help:"Where processes of workspaces run: ${enum}. local isolates them with the kernel's namespaces, docker in containers of a Docker or Podman engine; none runs no processes."`
 	ComputerIsolation     string        `group:"Computers" default:"required" enum:"required,none" help:"required: run code only if this machine can isolate it. none: if it cannot, run code as the user of this process, which can then read and change everything that this user can. For trusted members alone."`
 	ComputerImage         string        `group:"Computers" placeholder:"IMAGE" help:"Image of the containers of the docker driver."`
@@ -38,7 +35,6 @@ func (s *computerSettings) check() error {
 		between("computer-processes", s.ComputerProcesses, 8, 1_000_000),
 		between("computer-idle", s.ComputerIdle, time.Second, 24*time.Hour),
 		between("terminal-detached-limit", s.TerminalDetachedLimit, time.Second, 24*time.Hour),
-		between("drive-files", s.DriveFiles, 0, 1_000_000_000),
 		s.checkNetwork(),
 		s.checkDriver(),
 	)
@@ -83,7 +79,6 @@ func (s *computerSettings) options() (node.ComputerOptions, error) {
 			MemoryBytes: int64(s.ComputerMemory), Processors: s.ComputerProcessors, Processes: s.ComputerProcesses,
 		},
 		IdleAfter: s.ComputerIdle, Network: network, Policy: policy, DetachedLimit: s.TerminalDetachedLimit,
-		DriveBytes: int64(s.DriveQuota), DriveFiles: s.DriveFiles,
 	}, errors.Join(err, policyErr)
 }
 

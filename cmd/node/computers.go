@@ -48,9 +48,6 @@ type ComputerOptions struct {
 	Policy  egress.Policy
 	// DetachedLimit is the time after which a terminal without clients ends; 0: computer.DefaultDetachedLimit.
 	DetachedLimit time.Duration
-	// DriveBytes and DriveFiles limit the content of each drive; 0: no limit.
-	DriveBytes int64
-	DriveFiles int
 }
 
 // A driver provides computers and runs processes in them.

@@ -125,8 +125,11 @@ func New(o Options) (*Egress, error) {
 	return e, nil
 }
 
-// Mode returns the mode, whose Link a computer's first process passes to guest.PrepareNamespace.
+// Mode returns the mode.
 func (e *Egress) Mode() Mode { return e.mode }
+
+// Link returns the link that a computer's first process passes to guest.PrepareNamespace.
+func (e *Egress) Link() guest.Link { return e.mode.Link() }
 
 // Env returns the variables that the environment of every process of a computer has, each "name=value".
 func (e *Egress) Env() []string { return e.mode.Env() }

@@ -44,6 +44,8 @@ type guest struct {
 	uid int
 	// control is the control group of the running computer.
 	control *cgroup.Group
+	// detach ends the computer's link to the network.
+	detach func()
 	// stopping is true while the computer is stopped on purpose.
 	stopping  bool
 	frozen    bool
@@ -113,7 +115,7 @@ func (g *guest) start(ctx context.Context, s computer.Spec) (*process, error) {
 		return nil, err
 	}
 	started, err := box.Start(ctx, sandbox.Spec{
-		Argv: s.Argv, Env: environment(g.driver.home(g.id), &s), Cwd: s.Cwd, Terminal: terminalSize(s.Terminal), Held: p.hold,
+		Argv: s.Argv, Env: g.driver.environment(g.id, &s), Cwd: s.Cwd, Terminal: terminalSize(s.Terminal), Held: p.hold,
 	})
 	if err != nil {
 		p.removeControl()
@@ -179,6 +181,9 @@ func (g *guest) admit(ctx context.Context, p *process) (*sandbox.Computer, error
 		return nil, err
 	}
 	if err := g.check(p); err != nil {
+		return nil, err
+	}
+	if err := g.checkSpace(ctx); err != nil {
 		return nil, err
 	}
 	if err := g.ensure(ctx); err != nil {
@@ -335,7 +340,7 @@ func (g *guest) freeze(ctx context.Context, frozen bool) error {
 		if frozen {
 			s = syscall.SIGSTOP
 		}
-		if err := g.box.SignalAll(s); err != nil {
+		if err := g.box.SignalAll(ctx, s); err != nil {
 			return entity.Errorf(entity.Unavailable, "cannot freeze the computer of workspace %s: %v", g.id, err)
 		}
 		return nil

@@ -31,16 +31,20 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/prometheus/procfs"
 
 	"github.com/atelier-run/atelier/computer"
+	guestnet "github.com/atelier-run/atelier/computer/egress/guest"
 	"github.com/atelier-run/atelier/computer/local/cgroup"
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 	"github.com/atelier-run/atelier/entity"
@@ -57,8 +61,22 @@ type Drives interface {
 	// Usage returns the used and total bytes of the file system that holds a workspace's drive. It returns an error if the
 	// drive cannot be read.
 	Usage(workspaceID string) (used, total uint64, err error)
+	// CheckSpace returns an error of code Full if processes may not run on a workspace's drive, because its quota is exhausted or
+	// the disk has too little free space. It is called every second while processes run.
+	CheckSpace(ctx context.Context, workspaceID string) error
 	// Dir returns the folder that has, for each workspace, the folder "<workspace>/files" with the files of its drive.
 	Dir() string
+}
+
+// A Network connects computers with the network. egress.Egress is one.
+type Network interface {
+	// Link returns the link that each computer has.
+	Link() guestnet.Link
+	// Env returns variables for all processes of computers, and ResolvConf the content of /etc/resolv.conf.
+	Env() []string
+	ResolvConf() []byte
+	// Attach serves the link of a computer until ctx ends or stop is called. It closes the files.
+	Attach(ctx context.Context, workspaceID string, files []*os.File) (stop func(), err error)
 }
 
 // Options configures a Driver. Zero values mean the defaults.
@@ -71,8 +89,11 @@ type Options struct {
 	Node string
 	// AllowUnisolated permits running processes that are not isolated.
 	AllowUnisolated bool
-	// Limits are those of each computer.
+	// Limits are those of each computer. 0: half of the machine's memory, 2048 processes and threads, and any share of the
+	// processors.
 	Limits computer.Limits
+	// Network connects computers with the network; nil: they have their loopback interface only.
+	Network Network
 	// IdleAfter is the time after which a computer without processes stops. 0: 5 minutes.
 	IdleAfter time.Duration
 	// ScratchBytes limits the temporary folders of a computer, the home folder included. 0: 1 GiB. They count as memory.
@@ -82,6 +103,9 @@ type Options struct {
 	FirstUID int
 	// Log receives the failures of computers. nil: slog.Default.
 	Log *slog.Logger
+
+	// try replaces Driver.tryComputer in tests.
+	try func() error
 }
 
 // maxComputers limits how many computers run at the same time.
@@ -89,7 +113,9 @@ const maxComputers = 65536
 
 // A Driver is a computer.Driver and a computer.Host. Use New to create one.
 type Driver struct {
-	o      Options
+	o Options
+	// dir is the absolute path of Drives.Dir.
+	dir    string
 	meter  meter
 	report Report
 	// forbidden is the error of Host's methods if this node must not run code.
@@ -113,29 +139,23 @@ type Driver struct {
 // New returns a driver. It returns an error if there is no proc file system. That processes cannot be run is no error: Report
 // says why.
 func New(o Options) (*Driver, error) {
-	if o.Proc == "" {
-		o.Proc = "/proc"
-	}
-	if o.IdleAfter == 0 {
-		o.IdleAfter = 5 * time.Minute
-	}
-	if o.ScratchBytes == 0 {
-		o.ScratchBytes = 1 << 30
-	}
-	if o.FirstUID == 0 {
-		o.FirstUID = 0x70000000
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.Proc, o.Log = cmp.Or(o.Proc, "/proc"), cmp.Or(o.Log, slog.Default())
+	o.IdleAfter = cmp.Or(o.IdleAfter, 5*time.Minute)
+	o.ScratchBytes, o.FirstUID = cmp.Or(o.ScratchBytes, 1<<30), cmp.Or(o.FirstUID, 0x70000000)
 	fs, err := procfs.NewFS(o.Proc)
 	if err != nil {
 		return nil, fmt.Errorf("computer: %w", err)
 	}
+	dir, err := filepath.Abs(o.Drives.Dir())
+	if err != nil {
+		return nil, fmt.Errorf("computer: %w", err)
+	}
 	d := &Driver{
-		o: o, meter: meter{proc: fs},
+		o: o, dir: dir, meter: meter{proc: fs},
 		guests: map[string]*guest{}, released: map[string]bool{}, uids: map[int]bool{},
 	}
+	d.o.Limits.Processes = cmp.Or(d.o.Limits.Processes, 2048)
+	d.o.Limits.MemoryBytes = cmp.Or(d.o.Limits.MemoryBytes, d.meter.memory()/2)
 	d.running, d.cancel = context.WithCancel(context.Background())
 	d.examine()
 	return d, nil

@@ -18,7 +18,7 @@ import (
 )
 
 // drives is a fake of local.Drives. lost has the existing drives: true if a drive cannot be read. full is the error of
-// Provision.
+// Provision and CheckSpace.
 type drives struct {
 	dir  string
 	mu   sync.Mutex
@@ -43,6 +43,12 @@ func (d *drives) Usage(id string) (used, total uint64, err error) {
 		return 0, 0, errors.New("no such drive")
 	}
 	return 3 << 20, 4 << 20, nil
+}
+
+func (d *drives) CheckSpace(context.Context, string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.full
 }
 
 func (d *drives) Dir() string { return d.dir }

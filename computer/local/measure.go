@@ -40,6 +40,15 @@ func (m *meter) measureMachine() *computerv1.Sample {
 	return proto.CloneOf(m.last)
 }
 
+// memory returns the bytes of memory of the machine, or 0 if they are not known.
+func (m *meter) memory() int64 {
+	memory, err := m.proc.Meminfo()
+	if err != nil || memory.MemTotal == nil {
+		return 0
+	}
+	return int64(*memory.MemTotal) << 10
+}
+
 func (m *meter) measureMemory() {
 	memory, err := m.proc.Meminfo()
 	if err != nil || memory.MemTotal == nil || memory.MemAvailable == nil {

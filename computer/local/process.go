@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,6 +27,8 @@ type process struct {
 	control *cgroup.Group
 	process *sandbox.Process
 	streams computer.Streams
+	// isFull is set when the process is ended because the drive is full.
+	isFull atomic.Bool
 	// ended is closed when the process and its descendants have ended and exit is set.
 	ended chan struct{}
 	exit  computer.Exit
@@ -128,6 +131,8 @@ func (p *process) follow() {
 	switch {
 	case result.Lost:
 		exit.Status, exit.Signal, exit.Reason = 128+int(unix.SIGKILL), unix.SIGKILL, p.guest.reason()
+	case result.Status.Signaled() && p.isFull.Load():
+		exit.Status, exit.Signal, exit.Reason = 128+int(result.Status.Signal()), result.Status.Signal(), computer.EndedDiskFull
 	case result.Status.Signaled():
 		exit.Status, exit.Signal = 128+int(result.Status.Signal()), result.Status.Signal()
 	default:

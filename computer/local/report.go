@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/atelier-run/atelier/computer"
+	guestnet "github.com/atelier-run/atelier/computer/egress/guest"
 	"github.com/atelier-run/atelier/computer/local/cgroup"
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 	"github.com/atelier-run/atelier/entity"
@@ -58,19 +57,19 @@ func (d *Driver) examine() {
 	d.report = Report{Unprivileged: os.Geteuid() != 0}
 	if d.o.Node == "" {
 		d.report.Isolation = "the driver was not asked to run processes"
-		d.forbidden = errForbidden(d.report.Isolation)
+		d.forbidden = entity.Errorf(entity.Forbidden, "this node does not run code")
 		return
 	}
-	if abi := landlockVersion(); abi < 1 {
-		d.report.Landlock = "the kernel has no Landlock"
+	if sandbox.LandlockVersion() == 0 {
+		d.report.Landlock = "the kernel has no Landlock of version 2 (Linux 5.19)"
 	}
-	if err := d.tryComputer(); err != nil {
+	try := d.o.try
+	if try == nil {
+		try = d.tryComputer
+	}
+	err := try()
+	if err != nil {
 		d.report.Isolation = err.Error()
-	}
-	if root, err := cgroup.Open(d.group()); err != nil {
-		d.report.Limits = err.Error()
-	} else {
-		d.root = root
 	}
 	if d.report.Isolation != "" {
 		if !d.o.AllowUnisolated {
@@ -79,9 +78,9 @@ func (d *Driver) examine() {
 		}
 		d.report.Unisolated = true
 	}
-	groups := ""
-	if d.root != nil {
-		groups = d.group()
+	groups := d.group()
+	if d.root, err = cgroup.Open(groups); err != nil {
+		d.root, d.report.Limits, groups = nil, err.Error(), ""
 	}
 	// The keeper of an earlier process would also remove what this one creates; what it has left to do is done by Recover.
 	ctx, cancel := context.WithTimeout(d.running, examineTimeout)
@@ -99,7 +98,8 @@ func (d *Driver) examine() {
 }
 
 func errForbidden(reason string) error {
-	return entity.Errorf(entity.Forbidden, "this node does not run code: %s", reason)
+	return entity.Errorf(entity.Forbidden, "this node does not run code: %s; run the server as root, or where the kernel permits "+
+		"user namespaces", reason)
 }
 
 // group returns the name of the node's control group.
@@ -109,9 +109,9 @@ func (d *Driver) group() string { return "atelier-" + d.o.Node }
 func (d *Driver) tryComputer() error {
 	if d.report.Unprivileged && d.report.Landlock != "" {
 		// A process could otherwise write to the file of this program, which its user may own.
-		return errors.New("a server that does not run as root needs Landlock (Linux 5.13), and " + d.report.Landlock)
+		return errors.New("a server that does not run as root needs Landlock, and " + d.report.Landlock)
 	}
-	dir := filepath.Join(d.o.Drives.Dir(), ".probe") // on the file system of the drives, which must be able to map users
+	dir := filepath.Join(d.dir, ".probe") // on the file system of the drives, which must be able to map users
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (d *Driver) tryComputer() error {
 	ctx, cancel := context.WithTimeout(d.running, examineTimeout)
 	defer cancel()
 	config := d.config("probe")
-	config.Files, config.Nested = dir, true
+	config.Files, config.Nested, config.Link = dir, true, guestnet.NoLink
 	if config.UID == 0 {
 		config.UID = d.o.FirstUID
 	}
@@ -128,7 +128,7 @@ func (d *Driver) tryComputer() error {
 		return err
 	}
 	p, err := box.Start(ctx, sandbox.Spec{
-		Argv: []string{"true"}, Env: environment(sandbox.Home, &computer.Spec{}), Cwd: ".", Held: func(int) error { return nil },
+		Argv: []string{"true"}, Env: d.environment("probe", &computer.Spec{}), Cwd: ".", Held: func(int) error { return nil },
 	})
 	if err == nil {
 		select {
@@ -142,15 +142,6 @@ func (d *Driver) tryComputer() error {
 		p.Close()
 	}
 	return errors.Join(err, box.Kill(ctx))
-}
-
-// landlockVersion returns the version of Landlock that the kernel has, or 0.
-func landlockVersion() int {
-	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 {
-		return 0
-	}
-	return int(version)
 }
 
 // inits returns the files that refer to the inits of the running computers.
@@ -191,5 +182,5 @@ func (d *Driver) Recover(ctx context.Context) ([]computer.Leftover, error) {
 		}
 	}
 	ended, err := sandbox.EndLeftovers(ctx, d.o.Node)
-	return append(found, ended...), err
+	return append(found, ended...), errors.Join(err, os.RemoveAll(filepath.Join(d.dir, homes)))
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/local/sandbox"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -87,13 +88,20 @@ func validateSignal(s syscall.Signal) error {
 }
 
 // environment returns the environment of a process. Variables of the spec replace those that the driver provides.
-func environment(home string, s *computer.Spec) []string {
+func (d *Driver) environment(workspaceID string, s *computer.Spec) []string {
+	home := sandbox.Home
+	if d.report.Unisolated {
+		home = d.home(workspaceID)
+	}
 	all := []string{
 		"HOME=" + home, "USER=atelier", "LOGNAME=atelier", "SHELL=/bin/sh", "LANG=C.UTF-8",
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	}
 	if s.Terminal != nil {
 		all = append(all, "TERM=xterm-256color")
+	}
+	if d.o.Network != nil {
+		all = append(all, d.o.Network.Env()...)
 	}
 	for _, variable := range s.Env {
 		name, _, _ := strings.Cut(variable, "=")

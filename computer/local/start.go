@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/computer"
+	guestnet "github.com/atelier-run/atelier/computer/egress/guest"
 	"github.com/atelier-run/atelier/computer/local/cgroup"
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 	"github.com/atelier-run/atelier/entity"
@@ -57,7 +58,11 @@ func (g *guest) boot(ctx context.Context) (err error) {
 		return errors.New("the node is shutting down")
 	}
 	config := g.driver.config(g.id)
-	if config.UID == 0 {
+	if config.Unisolated {
+		if err := os.MkdirAll(config.Home, 0o700); err != nil {
+			return err
+		}
+	} else if config.UID == 0 {
 		if config.UID, err = g.driver.takeUID(); err != nil {
 			return err
 		}
@@ -89,32 +94,54 @@ func (g *guest) boot(ctx context.Context) (err error) {
 		return err
 	}
 	if err := g.driver.keeper.Watch(box.PidFD()); err != nil {
+		for _, file := range box.LinkFiles() {
+			_ = file.Close()
+		}
 		return errors.Join(fmt.Errorf("cannot tell the keeper of the computer: %w", err), box.Kill(context.WithoutCancel(ctx)))
 	}
+	detach := func() {}
+	if network := g.driver.o.Network; network != nil && !config.Unisolated {
+		if detach, err = network.Attach(context.WithoutCancel(ctx), g.id, box.LinkFiles()); err != nil {
+			return errors.Join(err, box.Kill(context.WithoutCancel(ctx)))
+		}
+	}
 	g.mu.Lock()
-	g.box, g.control, g.uid, g.stopping = box, control, config.UID, false
+	g.box, g.control, g.uid, g.detach, g.stopping = box, control, config.UID, detach, false
 	g.mu.Unlock()
 	go g.follow(box)
+	go g.followSpace(box)
 	return nil
 }
 
 // config returns the configuration of a computer. Its UID is 0 if the caller chooses one.
 func (d *Driver) config(workspaceID string) sandbox.Config {
 	c := sandbox.Config{
-		Node: d.o.Node, Name: workspaceID, Files: filepath.Join(d.o.Drives.Dir(), workspaceID, "files"), Hostname: hostname(workspaceID),
+		Node: d.o.Node, Name: workspaceID, Files: filepath.Join(d.dir, workspaceID, "files"), Hostname: hostname(workspaceID),
 		Unprivileged: d.report.Unprivileged, Nested: d.root == nil, ScratchBytes: d.o.ScratchBytes, ScratchFiles: scratchFiles,
+		Link: guestnet.NoLink,
 	}
-	if c.Unprivileged {
+	if c.Nested {
+		c.MaxProcesses = d.o.Limits.Processes
+	}
+	if d.o.Network != nil {
+		c.Link, c.Resolver = d.o.Network.Link(), string(d.o.Network.ResolvConf())
+	}
+	switch {
+	case d.report.Unisolated:
+		c.Unisolated, c.Home, c.UID, c.Link = true, d.home(workspaceID), os.Getuid(), guestnet.NoLink
+	case c.Unprivileged:
 		c.UID = unprivilegedUID
 	}
 	return c
 }
 
+// homes is the folder with the home folders of unisolated computers, which exist while the computer runs.
+const homes = ".homes"
+
+func (d *Driver) home(workspaceID string) string { return filepath.Join(d.dir, homes, workspaceID) }
+
 // unprivilegedUID is the user id of processes in the user namespace of an unprivileged server, where it is the only one.
 const unprivilegedUID = 1000
-
-// home returns the home folder of processes.
-func (d *Driver) home(string) string { return sandbox.Home }
 
 // hostname returns a host name for a workspace.
 func hostname(workspaceID string) string {
@@ -164,13 +191,16 @@ func (g *guest) halt(ctx context.Context) error {
 // discard removes what a computer that has ended has left.
 func (g *guest) discard() {
 	g.mu.Lock()
-	control, uid := g.control, g.uid
-	g.box, g.control, g.uid = nil, nil, 0
+	control, uid, detach := g.control, g.uid, g.detach
+	g.box, g.control, g.uid, g.detach = nil, nil, 0, nil
 	g.processes, g.groups = map[string]*process{}, map[string]*group{}
 	if g.idle != nil {
 		g.idle.Stop()
 	}
 	g.mu.Unlock()
+	if detach != nil {
+		detach()
+	}
 	if control != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 		defer cancel()
@@ -179,6 +209,11 @@ func (g *guest) discard() {
 		}
 	}
 	g.driver.returnUID(uid)
+	if g.driver.report.Unisolated {
+		if err := os.RemoveAll(g.driver.home(g.id)); err != nil {
+			g.log("cannot remove the home folder of a computer", err)
+		}
+	}
 }
 
 // follow waits for the end of a running computer. If it had processes and was not stopped, follow starts it again, so that it is

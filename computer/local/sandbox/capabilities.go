@@ -32,6 +32,14 @@ func (c *Config) ambient() []uintptr {
 
 // limitCapabilities gives up all capabilities of the calling thread but kept, also for the programs that it starts.
 func limitCapabilities(kept []uintptr) error {
+	if err := boundCapabilities(kept); err != nil {
+		return err
+	}
+	return setCapabilities(kept)
+}
+
+// boundCapabilities gives up all capabilities but kept that programs which the calling thread starts could get.
+func boundCapabilities(kept []uintptr) error {
 	for one := uintptr(0); one <= unix.CAP_LAST_CAP; one++ {
 		if slices.Contains(kept, one) {
 			continue
@@ -44,7 +52,7 @@ func limitCapabilities(kept []uintptr) error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot give up ambient capabilities: %w", err)
 	}
-	return setCapabilities(kept)
+	return nil
 }
 
 // setCapabilities sets the effective, permitted and inheritable capabilities of the calling thread.

@@ -27,9 +27,10 @@ const maxDiagnosis = 4 << 10
 type Computer struct {
 	config  Config
 	command *exec.Cmd
-	// PidFD refers to the init, until the computer has ended.
+	// pidFD refers to the init, until the computer has ended.
 	pidFD  *os.File
 	server socket
+	link   []*os.File
 	// ended is closed when all processes of the computer have ended.
 	ended     chan struct{}
 	diagnosis diagnosis
@@ -37,10 +38,11 @@ type Computer struct {
 	mu        sync.Mutex
 	last      uint64
 	processes map[uint64]*Process
-	dials     map[uint64]chan<- dialed
+	calls     map[uint64]chan<- answer
 }
 
-type dialed struct {
+// An answer is that of an init to a call.
+type answer struct {
 	file *os.File
 	err  error
 }
@@ -50,7 +52,7 @@ func Start(ctx context.Context, config Config, join func(pid int) error) (*Compu
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	var mapping []*os.File
-	if !config.Unprivileged {
+	if !config.Unprivileged && !config.Unisolated {
 		file, err := openMapping(config.UID)
 		if err != nil {
 			return nil, fmt.Errorf("cannot map the owner of the drive: %w", err)
@@ -64,7 +66,7 @@ func Start(ctx context.Context, config Config, join func(pid int) error) (*Compu
 	}
 	c := &Computer{
 		config: config, server: server, ended: make(chan struct{}),
-		processes: map[uint64]*Process{}, dials: map[uint64]chan<- dialed{},
+		processes: map[uint64]*Process{}, calls: map[uint64]chan<- answer{},
 	}
 	err = c.clone(other)
 	_ = other.Close()
@@ -87,7 +89,9 @@ func (c *Computer) clone(socket *os.File) error {
 		Setsid: true, PidFD: &pidFD,
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 	}
-	if c.config.Unprivileged {
+	if c.config.Unisolated {
+		attributes.Cloneflags = 0
+	} else if c.config.Unprivileged {
 		attributes.Cloneflags |= unix.CLONE_NEWUSER
 		attributes.UidMappings = []syscall.SysProcIDMap{{ContainerID: c.config.UID, HostID: os.Getuid(), Size: 1}}
 		attributes.GidMappings = []syscall.SysProcIDMap{{ContainerID: c.config.UID, HostID: os.Getgid(), Size: 1}}
@@ -121,15 +125,17 @@ func (c *Computer) setUp(ctx context.Context, mapping []*os.File, join func(pid 
 	}
 	var e event
 	files, err := c.server.receive(&e)
-	closeAll(files)
 	switch {
 	case err != nil:
 		return fmt.Errorf("cannot set up the computer: %w", c.explain(ctx, err))
 	case e.Event != eventReady:
+		closeAll(files)
 		return fmt.Errorf("cannot set up the computer: %s", e.Error)
 	case !stop():
+		closeAll(files)
 		return ctx.Err()
 	}
+	c.link = files
 	return nil
 }
 
@@ -150,12 +156,22 @@ func (c *Computer) Ended() <-chan struct{} { return c.ended }
 // PidFD returns a file that refers to the init. It is valid until the computer has ended.
 func (c *Computer) PidFD() *os.File { return c.pidFD }
 
+// LinkFiles returns the files of the computer's link to the network, which the caller closes.
+func (c *Computer) LinkFiles() []*os.File { return c.link }
+
 // Diagnosis returns what the init has written before it ended.
 func (c *Computer) Diagnosis() string { return c.diagnosis.String() }
 
 // Kill ends all processes of the computer and returns when none is left. It returns an error only if ctx ends first.
 func (c *Computer) Kill(ctx context.Context) error {
-	_ = c.command.Process.Kill() // an error means that it has ended
+	if c.config.Unisolated {
+		// Nothing ends the processes with their init, so it does, if there is still time.
+		_ = c.server.Close()
+		stop := context.AfterFunc(ctx, func() { _ = c.command.Process.Kill() })
+		defer stop()
+	} else {
+		_ = c.command.Process.Kill() // an error means that it has ended
+	}
 	select {
 	case <-c.ended:
 		_ = c.server.Close()
@@ -176,13 +192,15 @@ func (c *Computer) receive() {
 		switch e.Event {
 		case eventExited:
 			c.finish(e)
-		case eventDialed:
+		case eventAnswered:
 			c.deliver(e, files)
 			files = nil
 		}
 		closeAll(files)
 	}
-	_ = c.command.Process.Kill()
+	if !c.config.Unisolated {
+		_ = c.command.Process.Kill()
+	}
 	<-c.ended
 	_ = c.server.Close()
 	_ = c.pidFD.Close()
@@ -191,10 +209,10 @@ func (c *Computer) receive() {
 	for _, p := range c.processes {
 		p.finish(Result{Lost: true})
 	}
-	for _, waiting := range c.dials {
-		waiting <- dialed{err: net.ErrClosed}
+	for _, waiting := range c.calls {
+		waiting <- answer{err: ErrEnded}
 	}
-	c.processes, c.dials = nil, nil
+	c.processes, c.calls = nil, nil
 }
 
 func (c *Computer) finish(e event) {
@@ -214,60 +232,76 @@ func (c *Computer) finish(e event) {
 
 func (c *Computer) deliver(e event, files []*os.File) {
 	c.mu.Lock()
-	waiting := c.dials[e.Dial]
-	delete(c.dials, e.Dial)
+	waiting := c.calls[e.Call]
+	delete(c.calls, e.Call)
 	c.mu.Unlock()
 	switch {
 	case waiting == nil:
 		closeAll(files)
+	case e.Error == "" && len(files) == 0:
+		waiting <- answer{}
 	case e.Error == "" && len(files) == 1:
-		waiting <- dialed{file: files[0]}
+		waiting <- answer{file: files[0]}
 	default:
 		closeAll(files)
-		waiting <- dialed{err: errors.New(e.Error)}
+		waiting <- answer{err: errors.New(e.Error)}
 	}
 }
 
 // Dial connects to a TCP port of the computer's loopback interface.
 func (c *Computer) Dial(ctx context.Context, port int) (net.Conn, error) {
-	waiting := make(chan dialed, 1)
+	file, err := c.call(ctx, request{Op: opDial, Port: port})
+	if err != nil {
+		return nil, err
+	}
+	if file == nil {
+		return nil, errors.New("the computer has answered without a connection")
+	}
+	defer file.Close()
+	return net.FileConn(file)
+}
+
+// SignalAll sends a signal to all processes of the computer besides its init, and returns when it was sent.
+func (c *Computer) SignalAll(ctx context.Context, s syscall.Signal) error {
+	_, err := c.call(ctx, request{Op: opSignalAll, Signal: s})
+	return err
+}
+
+// call sends a request to the init and waits for the answer. The file of the answer may be nil.
+func (c *Computer) call(ctx context.Context, r request) (*os.File, error) {
+	waiting := make(chan answer, 1)
 	c.mu.Lock()
-	if c.dials == nil {
+	if c.calls == nil {
 		c.mu.Unlock()
-		return nil, net.ErrClosed
+		return nil, ErrEnded
 	}
 	c.last++
-	number := c.last
-	c.dials[number] = waiting
+	r.Call = c.last
+	c.calls[r.Call] = waiting
 	c.mu.Unlock()
-	if err := c.server.send(request{Op: opDial, Dial: number, Port: port}); err != nil {
+	forget := func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.calls, r.Call)
+	}
+	if err := c.server.send(r); err != nil {
+		forget()
 		return nil, err
 	}
 	select {
-	case d := <-waiting:
-		if d.err != nil {
-			return nil, d.err
-		}
-		defer d.file.Close()
-		return net.FileConn(d.file)
+	case a := <-waiting:
+		return a.file, a.err
 	case <-ctx.Done():
-		c.mu.Lock()
-		delete(c.dials, number)
-		c.mu.Unlock()
+		forget()
 		select {
-		case d := <-waiting:
-			if d.file != nil {
-				_ = d.file.Close()
+		case a := <-waiting:
+			if a.file != nil {
+				_ = a.file.Close()
 			}
 		default:
 		}
 		return nil, ctx.Err()
 	}
-}
-
-// SignalAll sends a signal to all processes of the computer besides its init.
-func (c *Computer) SignalAll(s syscall.Signal) error {
-	return c.server.send(request{Op: opSignalAll, Signal: s})
 }
 
 // A diagnosis keeps the beginning of what is written to it.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/computer/egress/guest"
 )
 
 // Limits of an init.
@@ -61,7 +63,8 @@ func runInit() error {
 	if first.Version != wireVersion {
 		return fmt.Errorf("the server speaks version %d and not %d", first.Version, wireVersion)
 	}
-	if err := buildComputer(&first.Config, files); err != nil {
+	link, err := prepare(&first.Config, files)
+	if err != nil {
 		return errors.Join(err, server.send(event{Event: eventFailed, Error: err.Error()}))
 	}
 	closeAll(files)
@@ -69,11 +72,29 @@ func runInit() error {
 		server: server, config: first.Config, processes: map[int]*child{}, pids: map[uint64]int{},
 		started: make(chan struct{}, 1), dials: make(chan struct{}, maxDials),
 	}
-	if err := server.send(event{Event: eventReady}); err != nil {
+	if err := server.send(event{Event: eventReady}, link...); err != nil {
 		return err
 	}
+	closeAll(link)
 	go p.reap()
-	return p.serve()
+	err = p.serve()
+	if first.Config.Unisolated {
+		killDescendants()
+	}
+	return err
+}
+
+// prepare makes the computer around the calling process, and returns the files of its link to the network.
+func prepare(c *Config, files []*os.File) ([]*os.File, error) {
+	if c.Unisolated {
+		return nil, becomeReaper()
+	}
+	// The link is made first, because the device for it is not in the computer.
+	link, err := guest.PrepareNamespace(c.Link)
+	if err != nil {
+		return nil, err
+	}
+	return link, buildComputer(c, files)
 }
 
 // serve handles the server's requests. It runs on the main thread, because the control group namespace is that of the thread.
@@ -90,7 +111,8 @@ func (p *initProcess) serve() error {
 		case opSignal:
 			p.signal(r, files)
 		case opSignalAll:
-			_ = unix.Kill(-1, r.Signal) // fails if there is no process
+			p.signalAll(r.Signal)
+			err = p.server.send(event{Event: eventAnswered, Call: r.Call})
 		case opDial:
 			p.dial(r)
 		default:
@@ -136,6 +158,9 @@ func (p *initProcess) fork(files []*os.File) (pid int, status *os.File, err erro
 	passed := []*os.File{null, null, null, files[0]}
 	copy(passed, files[1:])
 	attributes := &syscall.SysProcAttr{Setsid: true, AmbientCaps: p.config.ambient()}
+	if p.config.Unisolated {
+		attributes.AmbientCaps, attributes.Pdeathsig = nil, unix.SIGKILL // this is the main thread, which ends last
+	}
 	if !p.config.Nested {
 		pid, err = fork(roleProcess, attributes, passed)
 		return pid, nil, err
@@ -145,8 +170,13 @@ func (p *initProcess) fork(files []*os.File) (pid int, status *os.File, err erro
 		return 0, nil, err
 	}
 	defer report.Close()
-	attributes.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS
-	if pid, err = fork(roleMonitor, attributes, append(passed, report)); err != nil {
+	role := roleMonitor
+	if p.config.Unisolated {
+		role = roleSupervisor
+	} else {
+		attributes.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS
+	}
+	if pid, err = fork(role, attributes, append(passed, report)); err != nil {
 		_ = status.Close()
 		return 0, nil, err
 	}
@@ -237,7 +267,35 @@ func (p *initProcess) signal(r request, files []*os.File) {
 			pid = -group
 		}
 	}
+	if r.Signal == unix.SIGKILL && p.config.Unisolated && p.config.Nested {
+		_ = unix.Kill(pid, endSignal) // the supervisor must end the descendants before itself
+		_ = unix.Kill(pid, unix.SIGCONT)
+		return
+	}
 	_ = unix.Kill(pid, r.Signal)
+}
+
+// signalAll sends a signal to all processes of the computer. Of an unisolated computer it reaches the process groups that were
+// started.
+func (p *initProcess) signalAll(s syscall.Signal) {
+	if !p.config.Unisolated {
+		_ = unix.Kill(-1, s) // fails if there is no process
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	reached := map[int]bool{}
+	for again := true; again; { // until no process was created meanwhile
+		again = false
+		for pid := range p.processes {
+			for _, one := range append(descendants(pid), pid) {
+				if !reached[one] {
+					reached[one], again = true, true
+					_ = unix.Kill(one, s)
+				}
+			}
+		}
+	}
 }
 
 // dial connects to a port of the loopback interface in the background, and passes the connection to the server.
@@ -245,17 +303,17 @@ func (p *initProcess) dial(r request) {
 	select {
 	case p.dials <- struct{}{}:
 	default:
-		_ = p.server.send(event{Event: eventDialed, Dial: r.Dial, Error: "too many connections are being made"})
+		_ = p.server.send(event{Event: eventAnswered, Call: r.Call, Error: "too many connections are being made"})
 		return
 	}
 	go func() {
 		defer func() { <-p.dials }()
 		file, err := dialLoopback(r.Port)
 		if err != nil {
-			_ = p.server.send(event{Event: eventDialed, Dial: r.Dial, Error: err.Error()})
+			_ = p.server.send(event{Event: eventAnswered, Call: r.Call, Error: err.Error()})
 			return
 		}
-		_ = p.server.send(event{Event: eventDialed, Dial: r.Dial}, file)
+		_ = p.server.send(event{Event: eventAnswered, Call: r.Call}, file)
 		_ = file.Close()
 	}()
 }

@@ -213,7 +213,14 @@ func (p *Process) passGate(ctx context.Context, gate socket, s Spec) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	told := spec{Version: wireVersion, Argv: s.Argv, Cwd: s.Cwd, Env: s.Env, Terminal: s.Terminal, UID: p.computer.config.UID}
+	config := &p.computer.config
+	told := spec{
+		Version: wireVersion, Argv: s.Argv, Cwd: s.Cwd, Env: s.Env, Terminal: s.Terminal, UID: config.UID,
+		MaxProcesses: config.MaxProcesses, Drive: driveDir, Home: Home,
+	}
+	if config.Unisolated {
+		told.UID, told.Drive, told.Home, told.Unisolated = os.Getuid(), config.Files, config.Home, true
+	}
 	if err := sendLong(gate, told); err != nil {
 		return p.explain(ctx, err)
 	}

@@ -54,27 +54,10 @@ func buildComputer(c *Config, files []*os.File) error {
 	if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
 		return fmt.Errorf("cannot set the name of the computer: %w", err)
 	}
-	if err := raiseLoopback(); err != nil {
-		return fmt.Errorf("cannot set up the loopback interface: %w", err)
-	}
 	if err := buildRoot(c, files); err != nil {
 		return err
 	}
 	return limitCapabilities(c.capabilities())
-}
-
-func raiseLoopback() error {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(s)
-	lo, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, lo)
 }
 
 // buildRoot builds the file system of a computer and makes it the root.

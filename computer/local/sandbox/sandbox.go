@@ -50,6 +50,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/atelier-run/atelier/computer/egress/guest"
 )
 
 // self is the file of this program, also if it was replaced or is not visible in a computer.
@@ -60,13 +62,15 @@ const (
 	roleInit    = "atelier-computer"
 	roleProcess = "atelier-process"
 	roleMonitor = "atelier-monitor"
-	roleKeeper  = "atelier-keeper"
-	roleMapping = "atelier-mapping"
+	// roleSupervisor is that of the monitor of an unisolated process.
+	roleSupervisor = "atelier-supervisor"
+	roleKeeper     = "atelier-keeper"
+	roleMapping    = "atelier-mapping"
 )
 
 func init() {
 	roles := map[string]func() error{
-		roleInit: runInit, roleProcess: runWorkload, roleMonitor: runMonitor, roleKeeper: runKeeper, roleMapping: runMapping,
+		roleInit: runInit, roleProcess: runWorkload, roleMonitor: runMonitor, roleSupervisor: runSupervisor, roleKeeper: runKeeper, roleMapping: runMapping,
 	}
 	run, is := roles[filepath.Base(os.Args[0])]
 	if !is {
@@ -93,8 +97,17 @@ type Config struct {
 	Unprivileged bool
 	// Nested gives each process a process namespace of its own, which ends its descendants. Control groups do so otherwise.
 	Nested bool
+	// Unisolated makes the processes plain descendants of the init, which has no namespaces. Nested then means that descendants
+	// of a process are looked for to end them.
+	Unisolated bool
+	// Home is the home folder of unisolated processes.
+	Home string
 	// ScratchBytes and ScratchFiles limit the folders that are lost when the computer stops.
 	ScratchBytes, ScratchFiles int64
+	// MaxProcesses limits the processes of the computer's user, where no control group does; 0: no limit.
+	MaxProcesses int
+	// Link is the computer's link to the network, whose files Computer.LinkFiles returns.
+	Link guest.Link
 	// Resolver is the content of /etc/resolv.conf.
 	Resolver string
 }

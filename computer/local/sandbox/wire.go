@@ -30,10 +30,10 @@ const (
 	opSignalAll = "signal_all"
 	opDial      = "dial"
 
-	eventReady  = "ready"
-	eventFailed = "failed"
-	eventExited = "exited"
-	eventDialed = "dialed"
+	eventReady    = "ready"
+	eventFailed   = "failed"
+	eventExited   = "exited"
+	eventAnswered = "answered"
 )
 
 // A setup is the first message to an init.
@@ -45,10 +45,10 @@ type setup struct {
 // A request is a message of the server to an init.
 type request struct {
 	Op string
-	// Process is the number of a process, Dial that of a connection. The server chooses them and never repeats one.
+	// Process is the number of a process, Call that of a request with an answer. The server chooses them and never repeats one.
 	Process uint64         `json:",omitempty"`
 	Signal  syscall.Signal `json:",omitempty"`
-	Dial    uint64         `json:",omitempty"`
+	Call    uint64         `json:",omitempty"`
 	Port    int            `json:",omitempty"`
 }
 
@@ -56,7 +56,7 @@ type request struct {
 type event struct {
 	Event   string
 	Process uint64 `json:",omitempty"`
-	Dial    uint64 `json:",omitempty"`
+	Call    uint64 `json:",omitempty"`
 	// Status is the status of a process as of wait4.
 	Status uint32 `json:",omitempty"`
 	Error  string `json:",omitempty"`
@@ -70,6 +70,11 @@ type spec struct {
 	Env      []string
 	Terminal *unix.Winsize `json:",omitempty"`
 	UID      int
+	// MaxProcesses limits the processes of the user; 0: no limit.
+	MaxProcesses int
+	// Drive is the folder of the drive, Home the home folder as the process sees them.
+	Drive, Home string
+	Unisolated  bool
 }
 
 // A refusal is what a process reports if it cannot run its program.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/landlock-lsm/go-landlock/landlock"
 	"golang.org/x/sys/unix"
 )
 
@@ -70,7 +69,10 @@ func (e *invalidError) Error() string { return e.message }
 
 // execute becomes the program. It returns only if that fails.
 func execute(gate socket, s *spec) error {
-	if err := becomeUser(s.UID); err != nil {
+	if err := limitProcesses(s.MaxProcesses); err != nil {
+		return err
+	}
+	if err := becomeUser(s); err != nil {
 		return err
 	}
 	if s.Terminal != nil {
@@ -78,14 +80,14 @@ func execute(gate socket, s *spec) error {
 			return fmt.Errorf("cannot open a terminal: %w", err)
 		}
 	}
-	if err := changeFolder(s.Cwd); err != nil {
+	if err := changeFolder(s.Drive, s.Cwd); err != nil {
 		return &invalidError{fmt.Sprintf("the working directory %q cannot be used: %v", s.Cwd, err)}
 	}
 	program, err := findProgram(s)
 	if err != nil {
 		return err
 	}
-	if err := restrictFiles(); err != nil {
+	if err := restrictFiles(s); err != nil {
 		return fmt.Errorf("cannot restrict the files: %w", err)
 	}
 	if err := restrictCalls(); err != nil {
@@ -103,26 +105,41 @@ func limitResources() error {
 		return err
 	}
 	limit := min(files.Max, maxOpenFiles)
-	for which, limit := range map[int]unix.Rlimit{
-		unix.RLIMIT_CORE:   {},
-		unix.RLIMIT_NOFILE: {Cur: limit, Max: limit},
-	} {
-		if err := unix.Setrlimit(which, &limit); err != nil {
-			return os.NewSyscallError("setrlimit", err)
-		}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+		return os.NewSyscallError("setrlimit", err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return os.NewSyscallError("setrlimit", err)
 	}
 	unix.Umask(0o022)
 	return os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0)
 }
 
+// limitProcesses limits the processes of the user, if control groups do not.
+func limitProcesses(most int) error {
+	if most == 0 {
+		return nil
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	limit.Max = min(limit.Max, uint64(most))
+	limit.Cur = limit.Max
+	return os.NewSyscallError("setrlimit", unix.Setrlimit(unix.RLIMIT_NPROC, &limit))
+}
+
 // becomeUser gives up all privileges for good.
-func becomeUser(uid int) error {
-	if os.Getuid() == uid {
+func becomeUser(s *spec) error {
+	uid := s.UID
+	switch {
+	case s.Unisolated && uid != 0: // there is nothing that this user could give up
+	case os.Getuid() == uid:
 		if err := limitCapabilities(nil); err != nil {
 			return err
 		}
-	} else {
-		if err := limitCapabilities([]uintptr{unix.CAP_SETUID, unix.CAP_SETGID}); err != nil {
+	default:
+		if err := boundCapabilities(nil); err != nil {
 			return err
 		}
 		if err := syscall.Setgroups(nil); err != nil {
@@ -172,8 +189,8 @@ func openTerminal(gate socket, size *unix.Winsize) error {
 }
 
 // changeFolder changes to a folder of the drive. Symbolic links must not leave the drive.
-func changeFolder(path string) error {
-	drive, err := unix.Open(driveDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+func changeFolder(drivePath, path string) error {
+	drive, err := unix.Open(drivePath, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
@@ -207,13 +224,4 @@ func findProgram(s *spec) (string, error) {
 		return "", &invalidError{fmt.Sprintf("the program %q cannot be executed: %v", s.Argv[0], errors.Unwrap(err))}
 	}
 	return program, nil
-}
-
-// restrictFiles restricts the process and its descendants to the file system of the computer, even if a mount could be
-// circumvented. It does nothing if the kernel has no Landlock.
-func restrictFiles() error {
-	return landlock.V5.BestEffort().RestrictPaths(
-		landlock.RODirs("/"),
-		landlock.RWDirs(driveDir, "/home", "/tmp", "/var/tmp", "/run", "/dev", "/proc").WithRefer().WithIoctlDev(),
-	)
 }

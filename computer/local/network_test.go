@@ -1,0 +1,57 @@
+package local_test
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/egress"
+	"github.com/atelier-run/atelier/computer/local"
+)
+
+// TestNetwork verifies that computers have the link of their network, that the network is attached, and that it is detached when
+// the computer stops.
+func TestNetwork(t *testing.T) {
+	proxied, err := egress.Parse("http://127.0.0.1:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range map[string]egress.Mode{"on": egress.On, "proxy": proxied, "off": egress.Off} {
+		t.Run(name, func(t *testing.T) {
+			network, err := egress.New(egress.Options{Mode: mode})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, _ := openHost(t, func(o *local.Options) { o.Network = network })
+			if _, err := d.Provision(t.Context(), "ws_1", "vm-1"); err != nil {
+				t.Fatal(err)
+			}
+			for _, again := range []string{"p1", "p2"} {
+				p, err := d.Start(t.Context(), "ws_1", computer.Spec{
+					ID: again, Group: "terminal", Argv: []string{"sh", "-c", "cat /proc/net/dev /etc/resolv.conf; env"},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				output, err := io.ReadAll(p.Streams().Stdout)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := string(output)
+				if strings.Contains(got, "net0:") != (name == "on") || strings.Contains(got, "https_proxy=") != (name == "proxy") {
+					t.Errorf("got %s", got)
+				}
+				if !strings.Contains(got, string(network.ResolvConf())) {
+					t.Errorf("got %s, want %s in it", got, network.ResolvConf())
+				}
+				if _, err := p.Wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := d.Stop(t.Context(), "ws_1"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
