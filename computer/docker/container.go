@@ -82,9 +82,7 @@ func (d *Driver) startContainer(ctx context.Context, workspaceID string) (*runni
 	}
 	close(c.thawed)
 	if err := c.connect(ctx); err != nil {
-		ctx, cancel := d.limit(context.WithoutCancel(ctx))
-		defer cancel()
-		if left := d.remove(ctx, c.id); left != nil {
+		if left := d.remove(context.WithoutCancel(ctx), c.id); left != nil {
 			d.options.Log.Warn("a container that does not start cannot be removed; the next start of the server removes it",
 				"workspace", workspaceID, "container", c.id, "error", left)
 		}

@@ -285,9 +285,9 @@ func (d *Driver) Release(ctx context.Context, workspaceID string) error {
 
 // Recover implements computer.Driver. It removes the containers of this node, all of which were created by an earlier process.
 func (d *Driver) Recover(ctx context.Context) ([]computer.Leftover, error) {
-	ctx, cancel := d.limit(ctx)
+	limited, cancel := d.limit(ctx)
 	defer cancel()
-	list, err := d.engine.ContainerList(ctx, client.ContainerListOptions{
+	list, err := d.engine.ContainerList(limited, client.ContainerListOptions{
 		All: true, Filters: client.Filters{}.Add("label", nodeLabel+"="+d.options.Node),
 	})
 	if err != nil {
@@ -305,26 +305,27 @@ func (d *Driver) Recover(ctx context.Context) ([]computer.Leftover, error) {
 
 // remove ends and removes a container. It returns nil if there is none.
 func (d *Driver) remove(ctx context.Context, id string) error {
-	_, err := d.engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-	if err == nil || errdefs.IsNotFound(err) {
-		return nil
-	}
-	// The engine refuses if it is removing the container already.
-	for ctx.Err() == nil {
-		if _, inspected := d.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{}); errdefs.IsNotFound(inspected) {
+	ctx, cancel := d.limit(ctx)
+	defer cancel()
+	// Podman would give the container time to end by itself.
+	_, _ = d.engine.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "KILL"})
+	for {
+		_, err := d.engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		if err == nil || errdefs.IsNotFound(err) {
 			return nil
-		} else if inspected != nil {
-			break
+		}
+		// The engine refuses if it is removing the container already. Then it is gone soon.
+		if _, missing := d.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{}); errdefs.IsNotFound(missing) {
+			return nil
+		} else if missing != nil {
+			return unavailable("remove the container "+id, err)
 		}
 		select {
-		case <-ctx.Done():
 		case <-time.After(100 * time.Millisecond):
-		}
-		if _, err = d.engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}); err == nil || errdefs.IsNotFound(err) {
-			return nil
+		case <-ctx.Done():
+			return unavailable("remove the container "+id, err)
 		}
 	}
-	return unavailable("remove the container "+id, err)
 }
 
 // Sample implements computer.Driver. A computer that is not running uses no memory.

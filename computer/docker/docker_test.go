@@ -138,14 +138,3 @@ func TestConformance(t *testing.T) {
 		Serve: func(port int) []string { return []string{"/.atelier/agent", "serve", strconv.Itoa(port)} },
 	})
 }
-
-func TestSmoke(t *testing.T) {
-	f := start(t)
-	t0 := time.Now()
-	r := f.run(t, shell("p1", "echo out; echo err >&2; id; pwd; env; cat /proc/self/status | grep -E 'Cap|NoNew|Seccomp'; mount; exit 7"))
-	t.Logf("%v %+v", time.Since(t0), r)
-	t.Log(r.out)
-	t0 = time.Now()
-	r = f.run(t, shell("p2", "echo hi; echo $PPID; ps"))
-	t.Logf("%v %+v", time.Since(t0), r)
-}

@@ -104,9 +104,7 @@ func (d *Driver) awaitEnd(workspaceID string, m *machine, c *runningContainer) {
 	}
 	d.forget(workspaceID, m)
 	d.mu.Unlock()
-	ctx, cancel := d.limit(context.Background())
-	defer cancel()
-	if err := d.remove(ctx, c.id); err != nil {
+	if err := d.remove(context.Background(), c.id); err != nil {
 		d.options.Log.Warn("a container that has ended cannot be removed; the next start of the server removes it",
 			"workspace", workspaceID, "container", c.id, "error", err)
 	}
@@ -194,6 +192,10 @@ func (d *Driver) Stop(ctx context.Context, workspaceID string) error {
 	c.stop(true)
 	ctx, cancel := d.limit(ctx)
 	defer cancel()
+	// A frozen init cannot exit, and the engine may not be able to end it. It exits before anything else if it is thawed now.
+	if err := c.freeze(ctx, false); err != nil {
+		return err
+	}
 	if err := d.remove(ctx, c.id); err != nil {
 		return err
 	}

@@ -334,7 +334,7 @@ func (p *process) End(ctx context.Context) error {
 		err := p.container.whileThawed(ctx, func() error {
 			_, err := p.container.control.ask(ctx, agent.Request{End: p.pid})
 			if err == nil {
-				<-p.done
+				_, err = p.Wait(ctx)
 			}
 			return err
 		})

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -40,6 +41,10 @@ func run(s streams, cwd string, isTerminal bool, argv []string) int {
 		return s.fail("the server has gone: " + err.Error())
 	}
 	program, err := prepare(cwd, argv[0])
+	if err == nil {
+		runtime.LockOSThread()
+		err = refuseSetID()
+	}
 	if err != nil {
 		s.writeLine(Refused, strings.ReplaceAll(err.Error(), "\n", " "))
 		return failed
