@@ -183,10 +183,10 @@ func ulimits() []*container.Ulimit {
 	return all
 }
 
-// stop ends all processes of the container, by ending its init. isIntended is false if it never had any.
-func (c *runningContainer) stop(isIntended bool) {
+// stop ends all processes of the container, by ending its init.
+func (c *runningContainer) stop() {
 	c.mu.Lock()
-	c.isStopped = c.isStopped || isIntended
+	c.isStopped = true
 	c.mu.Unlock()
 	c.control.close()
 }

@@ -39,6 +39,8 @@
 //   - Usage is measured from /proc in the container: pages that several processes share count for each, and the processor time
 //     of descendants that nobody waited for is not included after their end.
 //   - A connection of Dial is a process in the container, and takes as long to open as a process to start.
+//   - End and Stop thaw a frozen computer for a moment, because engines cannot end frozen processes.
+//   - Podman leaves a small process on the machine for five minutes after each process in a container.
 package docker
 
 import (
@@ -247,14 +249,16 @@ func (d *Driver) Provision(ctx context.Context, workspaceID, vmName string) (com
 	}
 	d.mu.Lock()
 	isReplaced := d.names[workspaceID] != "" && d.names[workspaceID] != vmName
-	d.names[workspaceID] = vmName
-	delete(d.released, workspaceID)
 	d.mu.Unlock()
 	if isReplaced {
 		if err := d.Stop(ctx, workspaceID); err != nil {
 			return computer.Machine{}, err
 		}
 	}
+	d.mu.Lock()
+	d.names[workspaceID] = vmName
+	delete(d.released, workspaceID)
+	d.mu.Unlock()
 	return computer.Machine{VMName: vmName, ImageRef: d.options.Image}, nil
 }
 

@@ -89,7 +89,8 @@ func (d *Driver) start(ctx context.Context, workspaceID string, m *machine, s *s
 	isStale := s.err == nil && (d.isClosed || d.computers[workspaceID] != m)
 	d.mu.Unlock()
 	if isStale { // Stop was called in the meantime
-		s.c.stop(false)
+		s.c.stop()
+		<-s.c.removed
 		s.c, s.err = nil, entity.Errorf(entity.Unavailable, "the computer of workspace %s was stopped while it started", workspaceID)
 	}
 	close(s.done)
@@ -146,7 +147,7 @@ func (d *Driver) awaitIdle(workspaceID string, m *machine) {
 		}
 		d.mu.Unlock()
 		if isIdle {
-			c.stop(true)
+			c.stop()
 		}
 	})
 }
@@ -189,7 +190,7 @@ func (d *Driver) Stop(ctx context.Context, workspaceID string) error {
 	if c == nil {
 		return nil
 	}
-	c.stop(true)
+	c.stop()
 	ctx, cancel := d.limit(ctx)
 	defer cancel()
 	// A frozen init cannot exit, and the engine may not be able to end it. It exits before anything else if it is thawed now.

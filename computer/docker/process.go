@@ -196,7 +196,7 @@ func (p *process) supervise(ended <-chan agent.Reply) {
 		p.exit = p.exitStatus(reply)
 		if err := c.askThawed(context.Background(), agent.Request{Sweep: true}); err != nil && !isClosed(c.ended) {
 			c.driver.options.Log.Error("descendants of a process do not end; the computer is stopped", "workspace", c.workspaceID, "error", err)
-			c.stop(true)
+			c.stop()
 			<-c.ended
 		}
 	case <-c.ended:
@@ -321,8 +321,11 @@ func (p *process) Signal(number syscall.Signal) error {
 	ctx, cancel := p.container.driver.limit(context.Background())
 	defer cancel()
 	err := p.container.askThawed(ctx, agent.Request{Signal: &agent.Signal{PID: p.pid, Number: number, IsTerminal: p.session.isTerminal}})
-	if isClosed(p.done) {
+	if err == nil || isClosed(p.done) {
 		return nil
+	}
+	if ctx.Err() != nil {
+		return unavailable("send a signal to a process", err)
 	}
 	return err
 }

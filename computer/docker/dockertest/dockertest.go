@@ -218,8 +218,9 @@ func (e *Engine) remove(t testing.TB) {
 		}
 	}
 	e.endMonitors()
-	_ = syscall.Unmount(e.dir+"/root/vfs", syscall.MNT_DETACH)
-	_ = syscall.Unmount(e.dir+"/run/overlay", syscall.MNT_DETACH)
+	for _, mount := range []string{"root/vfs", "run"} {
+		_ = syscall.Unmount(filepath.Join(e.dir, mount), syscall.MNT_DETACH)
+	}
 	if err := os.RemoveAll(e.dir); err != nil {
 		t.Errorf("the engine has left files: %v", err)
 	}
