@@ -46,10 +46,9 @@ type fixture struct {
 	options docker.Options
 }
 
-// start returns a driver of an engine of its own, with a provisioned workspace.
-func start(t testing.TB, change ...func(*docker.Options)) fixture {
+// start returns a driver of an engine, with a provisioned workspace.
+func start(t testing.TB, engine *dockertest.Engine, change ...func(*docker.Options)) fixture {
 	t.Helper()
-	engine := dockertest.Start(t)
 	f := fixture{engine: engine, options: docker.Options{
 		Engine: engine.Address, Node: "node-1", Image: dockertest.Image, Agent: []string{engine.Agent}, Drives: drives{t.TempDir()},
 		Limits: computer.Limits{MemoryBytes: 256 << 20, Processors: 1, Processes: 200},
@@ -121,8 +120,33 @@ func (f fixture) run(t testing.TB, s computer.Spec) result {
 	return finish(t, p)
 }
 
-func TestConformance(t *testing.T) {
-	f := start(t)
+// TestDriver has all tests of one engine, whose start takes seconds.
+func TestDriver(t *testing.T) {
+	engine := dockertest.Start(t)
+	for _, one := range []struct {
+		name string
+		test func(*testing.T, *dockertest.Engine)
+	}{
+		{"conformance", testConformance},
+		{"restrictions", testRestrictions},
+		{"attributed process", testAttributedProcess},
+		{"descendants without environment", testDescendantsWithoutEnvironment},
+		{"out of memory", testOutOfMemory},
+		{"server that is killed", testServerKilled},
+		{"recover", testRecover},
+		{"idle", testIdle},
+		{"close", testClose},
+		{"half-closed connection", testHalfClosedConnection},
+		{"images", testImages},
+		{"invalid options", testInvalidOptions},
+		{"engine that fails", testEngineFails},
+	} {
+		t.Run(one.name, func(t *testing.T) { one.test(t, engine) })
+	}
+}
+
+func testConformance(t *testing.T, engine *dockertest.Engine) {
+	f := start(t, engine)
 	folder := f.options.Drives.(drives)
 	path := func(workspaceID string) string { return filepath.Join(folder.dir, workspaceID) }
 	hidden := func(workspaceID string) string { return path(workspaceID) + ".hidden" }

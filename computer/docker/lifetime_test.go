@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,7 +67,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve is the server of TestServerKilled: it starts a process and never ends by itself.
+// serve is the server of testServerKilled: it starts a process and never ends by itself.
 func serve(text string) {
 	o := docker.Options{}
 	var dir string
@@ -92,9 +91,9 @@ func serve(text string) {
 	select {}
 }
 
-// TestServerKilled kills a server with a running process. Nothing of it may be left, without any other server.
-func TestServerKilled(t *testing.T) {
-	f := start(t)
+// testServerKilled kills a server with a running process. Nothing of it may be left, without any other server.
+func testServerKilled(t *testing.T, engine *dockertest.Engine) {
+	f := start(t, engine)
 	folder, err := f.options.Drives.Files(workspace)
 	if err != nil {
 		t.Fatal(err)
@@ -134,9 +133,9 @@ func TestServerKilled(t *testing.T) {
 	await(t, "removal of the container", func() bool { return len(f.containers(t)) == 0 })
 }
 
-// TestRecover creates containers as an earlier process and as another node.
-func TestRecover(t *testing.T) {
-	f := start(t)
+// testRecover creates containers as an earlier process and as another node.
+func testRecover(t *testing.T, engine *dockertest.Engine) {
+	f := start(t, engine)
 	api := f.engine.Client(t)
 	create := func(node string) string {
 		created, err := api.ContainerCreate(t.Context(), client.ContainerCreateOptions{
@@ -154,6 +153,9 @@ func TestRecover(t *testing.T) {
 		if _, err := api.ContainerStart(t.Context(), created.ID, client.ContainerStartOptions{}); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() {
+			_, _ = api.ContainerRemove(context.Background(), created.ID, client.ContainerRemoveOptions{Force: true})
+		})
 		return created.ID
 	}
 	left, other := create("node-1"), create("node-2")
@@ -169,9 +171,9 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// TestEngineFails kills the engine's service while a process runs.
-func TestEngineFails(t *testing.T) {
-	f := start(t)
+// testEngineFails kills the engine's service while a process runs.
+func testEngineFails(t *testing.T, engine *dockertest.Engine) {
+	f := start(t, engine)
 	p, err := f.Start(t.Context(), workspace, shell("p1", "echo ready; sleep 1000"))
 	if err != nil {
 		t.Fatal(err)
@@ -199,8 +201,8 @@ func TestEngineFails(t *testing.T) {
 	}
 }
 
-func TestIdle(t *testing.T) {
-	f := start(t, func(o *docker.Options) { o.IdleAfter = 200 * time.Millisecond })
+func testIdle(t *testing.T, engine *dockertest.Engine) {
+	f := start(t, engine, func(o *docker.Options) { o.IdleAfter = 200 * time.Millisecond })
 	p, err := f.Start(t.Context(), workspace, shell("p1", "echo ready; read line"))
 	if err != nil {
 		t.Fatal(err)
@@ -220,9 +222,9 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestClose verifies that the driver leaves nothing, and starts nothing more.
-func TestClose(t *testing.T) {
-	f := start(t)
+// testClose verifies that the driver leaves nothing, and starts nothing more.
+func testClose(t *testing.T, engine *dockertest.Engine) {
+	f := start(t, engine)
 	p, err := f.Start(t.Context(), workspace, shell("p1", "echo ready; sleep 1000"))
 	if err != nil {
 		t.Fatal(err)
@@ -241,9 +243,9 @@ func TestClose(t *testing.T) {
 	checkUnavailable(t, "Start", err)
 }
 
-// TestHalfClosedConnection reads an answer after the end of what was sent.
-func TestHalfClosedConnection(t *testing.T) {
-	f := start(t)
+// testHalfClosedConnection reads an answer after the end of what was sent.
+func testHalfClosedConnection(t *testing.T, engine *dockertest.Engine) {
+	f := start(t, engine)
 	const port = 8000
 	s := shell("p1", "")
 	s.Argv = []string{"/.atelier/agent", "serve", strconv.Itoa(port)}
@@ -273,11 +275,10 @@ func TestHalfClosedConnection(t *testing.T) {
 	if answer, err := io.ReadAll(conn); string(answer) != "bye" || err != nil {
 		t.Errorf("got %q, %v", answer, err)
 	}
-	var _ net.Conn = conn
 }
 
-func TestImages(t *testing.T) {
-	f := start(t)
+func testImages(t *testing.T, engine *dockertest.Engine) {
+	f := start(t, engine)
 	f.options.Image = "localhost/missing:latest"
 	driver, err := docker.New(f.options)
 	if err != nil {
@@ -295,8 +296,8 @@ func TestImages(t *testing.T) {
 	}
 }
 
-func TestInvalidOptions(t *testing.T) {
-	f := start(t)
+func testInvalidOptions(t *testing.T, engine *dockertest.Engine) {
+	f := start(t, engine)
 	for name, change := range map[string]func(*docker.Options){
 		"no node":           func(o *docker.Options) { o.Node = "" },
 		"label":             func(o *docker.Options) { o.Node = "a=b" },

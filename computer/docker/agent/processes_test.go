@@ -40,8 +40,8 @@ func TestTable(t *testing.T) {
 		slices.Sort(pids)
 		return pids
 	}
-	if got := ids(all.tree(10)); !slices.Equal(got, []int{10, 11, 12}) {
-		t.Errorf("the tree of 10 is %v", got)
+	if r, err := all.root(12); err != nil || r.pid != 10 {
+		t.Errorf("the root of 12 is %+v, %v", r, err)
 	}
 	left, isWhole := all.leftovers()
 	if got := ids(left); !slices.Equal(got, []int{30, 31}) || !isWhole {
