@@ -11,9 +11,9 @@ import (
 // A Host runs processes in computers that its Driver has provisioned. A computer is started by its first process, and
 // stops by itself when it has had no process for some time. All methods may be called concurrently.
 //
-// Errors are those of package entity: Unavailable if the computer cannot run processes now, NotFound if the workspace has no
-// computer, InvalidRequest if an argument is unusable, and Forbidden if this node must not run code, because it cannot
-// isolate it.
+// Errors are those of package entity: Unavailable if the computer cannot run processes now, LimitReached if it may not because
+// the drive or the disk is full, NotFound if the workspace has no computer, InvalidRequest if an argument is unusable, and
+// Forbidden if this node must not run code, because it cannot isolate it.
 type Host interface {
 	// Start starts a process. The caller closes Stdin and reads Stdout and Stderr until they end, and calls Wait. If ctx ends
 	// before Start returns, no process is left.

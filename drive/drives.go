@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -37,8 +37,12 @@ type Options struct {
 	// nil: DefaultGenerated.
 	Generated []string
 	// Descriptors limits the file descriptors that all drives and the operations on them hold together, except for restores,
-	// which hold two more each. 0: 4096; smaller values are raised to MinDescriptors.
+	// which hold two more each, and for two walks that measure drives, which hold three each. 0: 4096; smaller values are raised
+	// to MinDescriptors.
 	Descriptors int
+	// Quota limits each drive. ReserveBytes is the space of the file system that drives leave free.
+	Quota        quota.Limit
+	ReserveBytes uint64
 	// Log receives internal errors, which clients do not see. nil: slog.Default.
 	Log *slog.Logger
 }
@@ -52,6 +56,7 @@ type Drives struct {
 	generated []string
 	log       *slog.Logger
 	metrics   *metrics
+	quota     *quota.Limiter
 	// sweepSlots limits how many drives delete their trash at the same time.
 	sweepSlots chan struct{}
 	// copySlots and countSlots limit concurrent walks of trees. Counting has slots of its own because it holds a path lock,
@@ -96,6 +101,7 @@ func New(options Options) (*Drives, error) {
 	}
 	d.cache.capacity = max(cmp.Or(options.Descriptors, defaultDescriptors), MinDescriptors)
 	d.cache.drives, d.cache.metrics, d.cache.newDrive = map[string]*Drive{}, d.metrics, d.newDrive
+	d.quota = quota.New(quota.Options{Dir: dir, Limit: options.Quota, ReserveBytes: options.ReserveBytes, Measure: d.measure, Log: d.log})
 	d.running, d.stop = context.WithCancel(context.Background())
 	return d, nil
 }
@@ -127,11 +133,15 @@ func (d *Drives) Provision(ctx context.Context, workspaceID string) error {
 			return fromOS(err)
 		}
 	}
+	d.quota.Prepare(workspaceID)
 	if err := syncFolder(filepath.Join(d.dir, workspaceID)); err != nil {
 		return fromOS(err)
 	}
 	return fromOS(syncFolder(d.dir))
 }
+
+// Dir returns the absolute path of the folder that holds one folder for each workspace.
+func (d *Drives) Dir() string { return d.dir }
 
 // Close stops the background work and closes every drive. Operations with an unknown outcome are recovered at the next
 // start.
@@ -178,9 +188,9 @@ const (
 	waitTimeout = 10 * time.Second
 )
 
-// Usage returns the used and total bytes of the file system that holds a workspace's drive. It reads one entry of the
-// drive, to verify that the drive is readable, and keeps no file open. It returns NotFound if the drive does not exist,
-// and Unavailable if no descriptors are available.
+// Usage returns the used and total bytes of a workspace's drive: those of its quota, or of the file system if it has none. It
+// reads one entry of the drive, to verify that the drive is readable, and keeps no file open. It returns NotFound if the drive
+// does not exist, and Unavailable if no descriptors are available.
 func (d *Drives) Usage(workspaceID string) (used, total uint64, err error) {
 	if err := validateWorkspaceID(workspaceID); err != nil {
 		return 0, 0, err
@@ -198,12 +208,11 @@ func (d *Drives) Usage(workspaceID string) (used, total uint64, err error) {
 	if _, err := files.Readdirnames(1); err != nil && !isEOF(err) {
 		return 0, 0, fromOS(err)
 	}
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(files.Fd()), &st); err != nil {
-		return 0, 0, fromOS(err)
+	used, _, err = d.quota.Space(d.running, workspaceID)
+	if err == nil {
+		total, err = d.quota.Total()
 	}
-	size := uint64(st.Bsize)
-	return (st.Blocks - st.Bfree) * size, st.Blocks * size, nil
+	return used, total, fromOS(err)
 }
 
 // Exists reports whether a path leads to a file or folder.

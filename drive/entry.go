@@ -79,18 +79,6 @@ func (d *Drive) Open(path string) (*os.File, Entry, error) {
 	return file, newEntry(info.Name(), info), nil
 }
 
-// Space returns the used and available bytes of the file system that holds the drive.
-func (d *Drive) Space() (used, available uint64, err error) {
-	tree, done := d.useTree()
-	defer done()
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(tree.files.fd(), &st); err != nil {
-		return 0, 0, fromOS(err)
-	}
-	size := uint64(st.Bsize)
-	return (st.Blocks - st.Bfree) * size, st.Bavail * size, nil
-}
-
 // A Folder is an open folder of the drive, for listing.
 type Folder struct {
 	drive *Drive

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/entity"
 )
 
@@ -25,7 +26,7 @@ const (
 	Overlap entity.Code = "paths_overlap"
 	// Full means that the disk, a quota or the space for properties is exhausted, or that the file system does not support
 	// properties.
-	Full entity.Code = "insufficient_storage"
+	Full = quota.Full
 	// Broken means that an upload was interrupted or did not have the announced size.
 	Broken entity.Code = "broken_upload"
 )

@@ -44,7 +44,7 @@ func (d *Drive) Put(ctx context.Context, path string, upload Upload, c Change) (
 	}
 	defer a.end()
 	// Refuse before the body is read, if possible. The same checks run again under the lock.
-	if err := d.preflightPut(path, upload.Size, a); err != nil {
+	if err := d.preflightPut(ctx, path, upload.Size, a); err != nil {
 		return Entry{}, false, err
 	}
 	file, err := d.staging.create(a.stagedName(), 0o644)
@@ -104,8 +104,11 @@ func (a *attempt) commitUpload(ctx context.Context, file *os.File, at *location,
 const smallUpload = 64 << 10
 
 // preflightPut returns the error with which Put would refuse an upload of the announced size now. For a small upload it
-// calls the guard only.
-func (d *Drive) preflightPut(path string, size int64, a *attempt) error {
+// looks at the quota and calls the guard only.
+func (d *Drive) preflightPut(ctx context.Context, path string, size int64, a *attempt) error {
+	if err := d.drives.quota.Fits(ctx, d.workspaceID, need(max(size, 0), true)); err != nil {
+		return err
+	}
 	if size >= 0 && size <= smallUpload {
 		return a.checkGuard()
 	}
@@ -143,7 +146,10 @@ func (d *Drive) receive(ctx context.Context, file *os.File, upload Upload) error
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	body := &body{ctx: ctx, Reader: upload.Body}
-	n, err := io.CopyBuffer(struct{ io.Writer }{file}, body, *buffer)
+	if err := d.require(ctx, 0, true); err != nil {
+		return err
+	}
+	n, err := io.CopyBuffer(struct{ io.Writer }{boundedFile{file, ctx, d}}, body, *buffer)
 	d.drives.metrics.bytes.WithLabelValues("in").Add(float64(n))
 	switch {
 	case body.err != nil:
@@ -227,6 +233,9 @@ func (d *Drive) MakeFolder(ctx context.Context, path string, c Change) (err erro
 		return err
 	}
 	defer a.end()
+	if err := d.require(ctx, 1, true); err != nil {
+		return err
+	}
 	if err := d.tmp.Mkdir(a.stagedName(), 0o755); err != nil {
 		return fromOS(err)
 	}

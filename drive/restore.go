@@ -107,16 +107,10 @@ func (d *Drive) stageArchive(ctx context.Context, name, mark string, archive io.
 	return openTree(d.tmp, name)
 }
 
-// requireSpace returns ENOSPC if the disk has no space for size bytes beside reservedBytes.
+// requireSpace returns Full if the disk has no space for size bytes beside reservedBytes and that which drives leave free. It
+// ignores the quota, because the tree replaces another one.
 func (d *Drive) requireSpace(size int64) error {
-	_, available, err := d.Space()
-	if err != nil {
-		return err
-	}
-	if uint64(size)+reservedBytes > available {
-		return unix.ENOSPC
-	}
-	return nil
+	return d.drives.quota.RequireFree(uint64(size) + reservedBytes)
 }
 
 // exchange swaps a staged tree and the drive's tree atomically.

@@ -154,7 +154,7 @@ func (d *Drive) stageCopy(ctx context.Context, source *location, from, name, to 
 	if err != nil {
 		return 0, err
 	}
-	c := &copier{ctx: ctx, tmp: d.tmp, ownership: ownership, staged: name, to: to}
+	c := &copier{ctx: ctx, drive: d, tmp: d.tmp, ownership: ownership, staged: name, to: to}
 	if !source.isFolder() {
 		return 0, errors.Join(c.copyEntry(source.parent, source.name, source.st, name, true), d.staging.Sync())
 	}
@@ -191,6 +191,7 @@ func (d *Drive) ownershipAt(path string) (ownership, error) {
 // A copier copies entries of a drive to tmp.
 type copier struct {
 	ctx       context.Context
+	drive     *Drive
 	tmp       *os.Root
 	ownership ownership
 	shallow   bool
@@ -214,6 +215,9 @@ func (c *copier) createFolder(path string, depth int) (visit bool, err error) {
 		return false, nil
 	}
 	if err := validateEntryDepth(c.to, depth); err != nil {
+		return false, err
+	}
+	if err := c.drive.require(c.ctx, 1, true); err != nil {
 		return false, err
 	}
 	c.count++
@@ -249,13 +253,17 @@ func (c *copier) visitFile(from handle, name, path string, st *unix.Stat_t, dept
 // copyEntry copies a file or link, and with sync makes a file's content durable. It returns errNotFound for pipes, sockets
 // and devices, which are not content of a drive.
 func (c *copier) copyEntry(from handle, name string, st *unix.Stat_t, to string, sync bool) error {
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return c.copyFile(from, name, st, to, sync)
-	case unix.S_IFLNK:
+	kind := st.Mode & unix.S_IFMT
+	if kind != unix.S_IFREG && kind != unix.S_IFLNK {
+		return errNotFound
+	}
+	if err := c.drive.require(c.ctx, st.Size, true); err != nil {
+		return err
+	}
+	if kind == unix.S_IFLNK {
 		return c.copyLink(from, name, to)
 	}
-	return errNotFound
+	return c.copyFile(from, name, st, to, sync)
 }
 
 func (c *copier) copyFile(from handle, name string, st *unix.Stat_t, to string, sync bool) error {

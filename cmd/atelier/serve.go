@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/atelier-run/atelier/cmd/node"
+	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
@@ -81,8 +82,9 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 	return node.Options{
 		Dir: c.Data, Log: log, GeneratedTrees: c.GeneratedTrees, IdleAfter: c.IdleAfter, BackupURL: c.BackupURL,
 		ReactionAttempts: c.ReactionAttempts,
-		Journal:          persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace)},
-		HTTP:             settings,
+		DriveQuota:       quota.Limit{Bytes: uint64(c.DriveQuota), Files: uint64(c.DriveFiles)}, DriveReserve: uint64(max(c.DriveReserve, c.MinFreeSpace)),
+		Journal: persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace)},
+		HTTP:    settings,
 	}, err
 }
 

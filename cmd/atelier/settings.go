@@ -57,6 +57,10 @@ type serveCommand struct {
 
 	BackupURL string `name:"backup-url" group:"Drive" placeholder:"URL" help:"Bucket that keeps backups: s3://BUCKET?region=REGION, or file:///DIR. None: a folder of the data directory."`
 
+	DriveQuota   size `group:"Drive" default:"0" help:"Most bytes that the drive of a workspace may occupy, as 10GiB. 0: no limit."`
+	DriveFiles   int  `group:"Drive" default:"0" help:"Most files, folders and links on the drive of a workspace. 0: no limit."`
+	DriveReserve size `group:"Drive" default:"512MiB" help:"Free space on the disk that drives leave: below it uploads are refused and computers run no processes. Less than min-free-space counts as that."`
+
 	GeneratedTrees []string `group:"Drive" default:"node_modules,.git,target,dist,build,.venv,__pycache__,.cache" help:"Names of folders whose content is generated: operations below them are recorded in summaries."`
 }
 
@@ -133,7 +137,14 @@ func (c *serveCommand) checkSizes() error {
 	if c.CacheSize != 0 {
 		errs = append(errs, between("cache-size", c.CacheSize, minCacheSize, maxCacheSize))
 	}
-	return errors.Join(append(errs, between("min-free-space", c.MinFreeSpace, 1, maxCacheSize))...)
+	if c.DriveQuota != 0 {
+		errs = append(errs, between("drive-quota", c.DriveQuota, 1<<20, 1<<50))
+	}
+	if c.DriveFiles != 0 {
+		errs = append(errs, between("drive-files", c.DriveFiles, 100, 1<<40))
+	}
+	return errors.Join(append(errs, between("min-free-space", c.MinFreeSpace, 1, maxCacheSize),
+		between("drive-reserve", c.DriveReserve, 0, 1<<50))...)
 }
 
 func (c *serveCommand) checkTrees() error {

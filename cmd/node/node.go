@@ -23,6 +23,7 @@ import (
 	"github.com/atelier-run/atelier/computer/bucket"
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/anchors"
+	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/drive/webdav"
 	"github.com/atelier-run/atelier/entity/kinds"
 	"github.com/atelier-run/atelier/http"
@@ -43,6 +44,9 @@ type Options struct {
 	HTTP http.Options
 	// GeneratedTrees are the names of folders with generated content; operations in them are recorded in summaries.
 	GeneratedTrees []string
+	// DriveQuota limits the drive of each workspace. DriveReserve is the space of the disk that drives leave free.
+	DriveQuota   quota.Limit
+	DriveReserve uint64
 	// Descriptors is the number of file descriptors that the node may use; 0: the limit of the process.
 	Descriptors int
 	// IdleAfter is the time after its last use at which an entity leaves memory; 0: DefaultIdleAfter.
@@ -126,7 +130,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	n.Router = cluster.NewRouter(n.Journal.Partitions(), o.Wire)
 	if n.Drives, err = drive.New(drive.Options{
 		Dir: filepath.Join(o.Dir, datadir.DrivesName), Asker: n.Router, Generated: o.GeneratedTrees, Log: o.Log,
-		Descriptors: shares.drives,
+		Descriptors: shares.drives, Quota: o.DriveQuota, ReserveBytes: o.DriveReserve,
 	}); err != nil {
 		return n, err
 	}

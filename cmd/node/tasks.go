@@ -19,12 +19,9 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// procDir is the folder from which computer/local measures the machine.
-const procDir = "/proc"
-
 // newFleet returns the fleet of the computers that use the node's drives.
 func (n *Node) newFleet(o Options, archive computer.Archive) (*computer.Fleet, error) {
-	driver, err := local.New(n.Drives, procDir)
+	driver, err := local.New(local.Options{Drives: n.Drives, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}

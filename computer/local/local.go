@@ -1,17 +1,52 @@
-// Package local is a driver of computers for which the local machine stands in. It creates the workspace's drive, and measures
-// the machine and the file system of the drive. It runs no processes.
+// Package local is a driver of computers that runs processes on this machine, isolated by the kernel (see package sandbox), and
+// measures the machine and the file system of the drive.
+//
+// # The life of a computer
+//
+// A computer exists from Provision to Release. Its first process starts it: it gets a control group with the limits of a
+// computer, an init with namespaces of its own, and a user id that no other running computer has. It stops when it had no
+// process for Options.IdleAfter, by Stop, Release, and when Provision gives it another name. If its init ends without that, its
+// processes are lost, and it is started again, with growing pauses while that fails; Sample returns an error meanwhile, so
+// that the fleet reports the computer as lost and then as found.
+//
+// # Control groups
+//
+//	<node>/<workspace>.<n>/init
+//	<node>/<workspace>.<n>/<group>.<n>/<process>.<n>
+//
+// Numbers are never repeated, because a group that was killed accepts no process any more. Processes are suspended in their own
+// groups, so that the init answers and a single suspended process can be ended.
+//
+// # What ends with the server
+//
+// An init ends when its connection to the server does. The keeper, a small process that learns of each init, ends what is
+// left a moment after the server has died, and removes the control groups. Recover does the same at the next start.
+// Computers have no mounts outside of their namespaces.
+//
+// # Without isolation
+//
+// New examines what the kernel permits, and Driver.Report tells it. If the kernel cannot isolate, Host's methods return
+// Forbidden, unless Options.AllowUnisolated is set: then processes are plain descendants of the server in the folder of the
+// drive, with the rights of the server's user. That is unsafe for every workspace whose members are not trusted with the machine.
 package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/prometheus/procfs"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/computer"
+	guestnet "github.com/atelier-run/atelier/computer/egress/guest"
+	"github.com/atelier-run/atelier/computer/local/cgroup"
+	"github.com/atelier-run/atelier/computer/local/sandbox"
+	"github.com/atelier-run/atelier/entity"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
@@ -25,102 +60,236 @@ type Drives interface {
 	// Usage returns the used and total bytes of the file system that holds a workspace's drive. It returns an error if the
 	// drive cannot be read.
 	Usage(workspaceID string) (used, total uint64, err error)
+	// CheckSpace returns an error of code Full if processes may not run on a workspace's drive, because its quota is exhausted or
+	// the disk has too little free space. It is called every second while processes run.
+	CheckSpace(ctx context.Context, workspaceID string) error
+	// Dir returns the folder that has, for each workspace, the folder "<workspace>/files" with the files of its drive.
+	Dir() string
 }
 
-// A Driver is a computer.Driver. Use New to create one.
+// A Network connects computers with the network. egress.Egress is one.
+type Network interface {
+	// Link returns the link that each computer has.
+	Link() guestnet.Link
+	// Env returns variables for all processes of computers, and ResolvConf the content of /etc/resolv.conf.
+	Env() []string
+	ResolvConf() []byte
+	// Attach serves the link of a computer until ctx ends or stop is called. It closes the files.
+	Attach(ctx context.Context, workspaceID string, files []*os.File) (stop func(), err error)
+}
+
+// Options configures a Driver. Zero values mean the defaults.
+type Options struct {
+	Drives Drives
+	// Proc is the folder of the proc file system from which the machine is measured. Empty: /proc.
+	Proc string
+	// Node identifies the data directory among those of this machine. It consists of letters, digits and hyphens. Empty: the
+	// driver runs no processes.
+	Node string
+	// AllowUnisolated permits running processes that are not isolated.
+	AllowUnisolated bool
+	// Limits are those of each computer.
+	Limits computer.Limits
+	// Network connects computers with the network; nil: they have their loopback interface only.
+	Network Network
+	// IdleAfter is the time after which a computer without processes stops. 0: 5 minutes.
+	IdleAfter time.Duration
+	// ScratchBytes limits the temporary folders of a computer, the home folder included. 0: 1 GiB. They count as memory.
+	ScratchBytes int64
+	// FirstUID is the first of the user ids of computers, of which there are maxComputers. 0: 1879048192, the beginning of a range
+	// that systemd reserves for nobody.
+	FirstUID int
+	// Log receives the failures of computers. nil: slog.Default.
+	Log *slog.Logger
+
+	// try replaces Driver.tryComputer in tests.
+	try func() error
+}
+
+// maxComputers limits how many computers run at the same time.
+const maxComputers = 65536
+
+// A Driver is a computer.Driver and a computer.Host. Use New to create one.
 type Driver struct {
-	drives Drives
-	proc   procfs.FS
+	o Options
+	// dir is the absolute path of Drives.Dir.
+	dir    string
+	meter  meter
+	report Report
+	// forbidden is the error of Host's methods if this node must not run code.
+	forbidden error
+	root      *cgroup.Root
+	keeper    *sandbox.Keeper
 
-	mu sync.Mutex
-	// measured is the time of the last measurement, last its result.
-	measured time.Time
-	last     *computerv1.Sample
-	// busy and idle are the processors' times since boot as of the last measurement, in seconds.
-	busy, idle float64
+	// running is canceled by Close.
+	running context.Context
+	cancel  context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	// guests has the computers that have been used, released the workspaces whose computers have been released.
+	guests   map[string]*guest
+	released map[string]bool
+	uids     map[int]bool
+	serial   uint64
 }
 
-// New returns a driver that reads its measurements from a proc file system mounted at the path proc. It returns an error
-// if there is none.
-func New(drives Drives, proc string) (*Driver, error) {
-	fs, err := procfs.NewFS(proc)
+// New returns a driver. It returns an error if there is no proc file system. That processes cannot be run is no error: Report
+// says why.
+func New(o Options) (*Driver, error) {
+	if o.Proc == "" {
+		o.Proc = "/proc"
+	}
+	if o.IdleAfter == 0 {
+		o.IdleAfter = 5 * time.Minute
+	}
+	if o.ScratchBytes == 0 {
+		o.ScratchBytes = 1 << 30
+	}
+	if o.FirstUID == 0 {
+		o.FirstUID = 0x70000000
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	fs, err := procfs.NewFS(o.Proc)
 	if err != nil {
 		return nil, fmt.Errorf("computer: %w", err)
 	}
-	return &Driver{drives: drives, proc: fs}, nil
+	dir, err := filepath.Abs(o.Drives.Dir())
+	if err != nil {
+		return nil, fmt.Errorf("computer: %w", err)
+	}
+	d := &Driver{
+		o: o, dir: dir, meter: meter{proc: fs},
+		guests: map[string]*guest{}, released: map[string]bool{}, uids: map[int]bool{},
+	}
+	d.running, d.cancel = context.WithCancel(context.Background())
+	d.examine()
+	return d, nil
+}
+
+// Close stops all computers and removes what the driver has on this machine. It returns an error if ctx ends first.
+func (d *Driver) Close(ctx context.Context) error {
+	d.mu.Lock()
+	d.closed = true
+	var all []*guest
+	for _, g := range d.guests {
+		all = append(all, g)
+	}
+	d.mu.Unlock()
+	d.cancel()
+	var group sync.WaitGroup
+	failed := make([]error, len(all))
+	for i, g := range all {
+		group.Go(func() { failed[i] = g.stop(ctx) })
+	}
+	group.Wait()
+	if d.keeper != nil {
+		failed = append(failed, d.keeper.Close(ctx))
+	}
+	return errors.Join(failed...)
 }
 
 // Provision implements computer.Driver. No error is a refusal, so that provisioning is retried until the disk is repaired.
 func (d *Driver) Provision(ctx context.Context, workspaceID, vmName string) (computer.Machine, error) {
-	if err := d.drives.Provision(ctx, workspaceID); err != nil {
+	if err := d.o.Drives.Provision(ctx, workspaceID); err != nil {
 		// %v hides a refusal in err.
 		return computer.Machine{}, fmt.Errorf("computer: cannot create the drive of workspace %s: %v", workspaceID, err)
+	}
+	d.mu.Lock()
+	delete(d.released, workspaceID)
+	g := d.guests[workspaceID]
+	if g == nil {
+		g = newGuest(d, workspaceID)
+		d.guests[workspaceID] = g
+	}
+	d.mu.Unlock()
+	if err := g.rename(ctx, vmName); err != nil {
+		return computer.Machine{}, fmt.Errorf("computer: cannot replace the computer of workspace %s: %v", workspaceID, err)
 	}
 	return computer.Machine{VMName: vmName, ImageRef: ImageRef}, nil
 }
 
-// Release implements computer.Driver. It does nothing.
-func (d *Driver) Release(context.Context, string) error { return nil }
+// Release implements computer.Driver.
+func (d *Driver) Release(ctx context.Context, workspaceID string) error {
+	d.mu.Lock()
+	g := d.guests[workspaceID]
+	d.released[workspaceID] = true
+	delete(d.guests, workspaceID)
+	d.mu.Unlock()
+	if g == nil {
+		return nil
+	}
+	return g.release(ctx)
+}
 
-// Recover implements computer.Driver. It finds nothing, because the driver runs no processes.
-func (d *Driver) Recover(context.Context) ([]computer.Leftover, error) { return nil, nil }
-
-// Sample implements computer.Driver. It returns an error if the drive cannot be read.
-func (d *Driver) Sample(_ context.Context, workspaceID string) (*computerv1.Sample, error) {
-	used, total, err := d.drives.Usage(workspaceID)
+// Sample implements computer.Driver. It returns an error if the drive cannot be read, or the computer does not start.
+func (d *Driver) Sample(ctx context.Context, workspaceID string) (*computerv1.Sample, error) {
+	used, total, err := d.o.Drives.Usage(workspaceID)
 	if err != nil {
 		return nil, err
 	}
-	s := d.measureMachine()
+	d.mu.Lock()
+	g := d.guests[workspaceID]
+	d.mu.Unlock()
+	if g != nil {
+		if err := g.failure(ctx); err != nil {
+			return nil, fmt.Errorf("%v", err) // not of code Unavailable, which would mean that it may run
+		}
+	}
+	s := d.meter.measureMachine()
 	s.DiskUsedMb, s.DiskTotalMb = megabytes(used), megabytes(total)
 	return s, nil
 }
 
-// measureEvery is the minimum interval between measurements of the machine, because many workspaces are sampled at the same
-// time.
-const measureEvery = time.Second
-
-// measureMachine returns a sample of processors and memory, at most measureEvery old. A value that cannot be read is 0, which
-// means unknown.
-func (d *Driver) measureMachine() *computerv1.Sample {
+// guest returns the computer of a workspace, or NotFound. The server may have been restarted since it was provisioned; then
+// its drive tells that there is one.
+func (d *Driver) guest(workspaceID string) (*guest, error) {
+	if d.forbidden != nil {
+		return nil, d.forbidden
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.last == nil || time.Since(d.measured) >= measureEvery {
-		d.last = &computerv1.Sample{}
-		d.measureMemory()
-		d.measureProcessors()
-		d.measured = time.Now()
+	if d.closed {
+		return nil, entity.Errorf(entity.Unavailable, "the node is shutting down")
 	}
-	return proto.CloneOf(d.last)
+	if g := d.guests[workspaceID]; g != nil {
+		return g, nil
+	}
+	if _, _, err := d.o.Drives.Usage(workspaceID); err != nil || d.released[workspaceID] {
+		return nil, entity.Errorf(entity.NotFound, "workspace %s has no computer", workspaceID)
+	}
+	g := newGuest(d, workspaceID)
+	d.guests[workspaceID] = g
+	return g, nil
 }
 
-func (d *Driver) measureMemory() {
-	m, err := d.proc.Meminfo()
-	if err != nil || m.MemTotal == nil || m.MemAvailable == nil {
-		return
-	}
-	const kibibyte = 1 << 10
-	d.last.MemTotalMb = megabytes(*m.MemTotal * kibibyte)
-	d.last.MemUsedMb = megabytes((*m.MemTotal - min(*m.MemAvailable, *m.MemTotal)) * kibibyte)
+// number returns a number that the driver has not returned before.
+func (d *Driver) number() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.serial++
+	return d.serial
 }
 
-// measureProcessors computes the percentage of busy time since the last measurement, at first since boot.
-func (d *Driver) measureProcessors() {
-	stat, err := d.proc.Stat()
-	if err != nil {
-		return
+// takeUID returns a user id that no running computer has. The caller returns it with returnUID.
+func (d *Driver) takeUID() (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for range maxComputers {
+		d.serial++
+		uid := d.o.FirstUID + int(d.serial%maxComputers)
+		if !d.uids[uid] {
+			d.uids[uid] = true
+			return uid, nil
+		}
 	}
-	busy, idle := splitTimes(stat.CPUTotal)
-	if elapsed := busy - d.busy + idle - d.idle; elapsed > 0 {
-		d.last.CpuPct = min(max(100*(busy-d.busy)/elapsed, 0), 100)
-	}
-	d.busy, d.idle = busy, idle
+	return 0, entity.Errorf(entity.Unavailable, "too many computers run on this node")
 }
 
-// splitTimes returns the busy and the idle seconds of the processors. User and Nice include the time of guests; stolen time
-// counts as busy.
-func splitTimes(s procfs.CPUStat) (busy, idle float64) {
-	return s.User + s.Nice + s.System + s.IRQ + s.SoftIRQ + s.Steal, s.Idle + s.Iowait
+func (d *Driver) returnUID(uid int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.uids, uid)
 }
-
-func megabytes(bytes uint64) float64 { return float64(bytes) / (1 << 20) }

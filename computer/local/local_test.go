@@ -18,8 +18,9 @@ import (
 )
 
 // drives is a fake of local.Drives. lost has the existing drives: true if a drive cannot be read. full is the error of
-// Provision.
+// Provision and CheckSpace.
 type drives struct {
+	dir  string
 	mu   sync.Mutex
 	lost map[string]bool
 	full error
@@ -27,6 +28,11 @@ type drives struct {
 
 func (d *drives) Provision(_ context.Context, id string) error {
 	d.set(id, false)
+	if d.dir != "" {
+		if err := os.MkdirAll(filepath.Join(d.dir, id, "files"), 0o755); err != nil {
+			return err
+		}
+	}
 	return d.full
 }
 
@@ -39,6 +45,14 @@ func (d *drives) Usage(id string) (used, total uint64, err error) {
 	return 3 << 20, 4 << 20, nil
 }
 
+func (d *drives) CheckSpace(context.Context, string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.full
+}
+
+func (d *drives) Dir() string { return d.dir }
+
 func (d *drives) set(id string, lost bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -47,7 +61,7 @@ func (d *drives) set(id string, lost bool) {
 
 func TestConformance(t *testing.T) {
 	d := &drives{lost: map[string]bool{}}
-	driver, err := local.New(d, "/proc")
+	driver, err := local.New(local.Options{Drives: d})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +85,7 @@ func TestSampleMeasuresMachine(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		writeProc(t, dir, 100, 300)
-		driver, err := local.New(&drives{lost: map[string]bool{"ws_1": false}}, dir)
+		driver, err := local.New(local.Options{Drives: &drives{lost: map[string]bool{"ws_1": false}}, Proc: dir})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +121,9 @@ func TestSampleMeasuresMachine(t *testing.T) {
 
 // TestProvisionOnFullDiskIsNoRefusal verifies that provisioning is retried, because space may become free.
 func TestProvisionOnFullDiskIsNoRefusal(t *testing.T) {
-	driver, err := local.New(&drives{lost: map[string]bool{}, full: entity.Errorf("insufficient_storage", "no space is left")}, "/proc")
+	driver, err := local.New(local.Options{Drives: &drives{
+		lost: map[string]bool{}, full: entity.Errorf("insufficient_storage", "no space is left"),
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

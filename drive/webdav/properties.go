@@ -66,11 +66,11 @@ var liveProperties = []live{
 		return b.String(), true
 	}},
 	{local: "quota-available-bytes", byNameOnly: true, value: func(r resource) (string, bool) {
-		_, available, err := r.call.drive.Space()
+		_, available, err := r.call.drive.Space(r.call.context())
 		return strconv.FormatUint(available, 10), r.entry.Folder && err == nil
 	}},
 	{local: "quota-used-bytes", byNameOnly: true, value: func(r resource) (string, bool) {
-		used, _, err := r.call.drive.Space()
+		used, _, err := r.call.drive.Space(r.call.context())
 		return strconv.FormatUint(used, 10), r.entry.Folder && err == nil
 	}},
 }

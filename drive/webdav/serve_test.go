@@ -16,6 +16,7 @@ import (
 
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/drivetest"
+	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/drive/webdav"
 	"github.com/atelier-run/atelier/entity"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
@@ -34,6 +35,8 @@ type site struct {
 	activity *drivetest.Activity
 	drives   *drive.Drives
 	server   *httptest.Server
+	quota    quota.Limit
+	reserve  uint64
 }
 
 // serve starts a site with an empty drive until the end of the test.
@@ -50,7 +53,7 @@ func newActivity() *drivetest.Activity { return &drivetest.Activity{} }
 func (s *site) start() {
 	s.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	drives, err := drive.New(drive.Options{Dir: s.dir, Asker: s.activity, Log: quiet})
+	drives, err := drive.New(drive.Options{Dir: s.dir, Asker: s.activity, Log: quiet, Quota: s.quota, ReserveBytes: s.reserve})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -1,0 +1,103 @@
+package local
+
+import (
+	"context"
+	"net"
+	"slices"
+
+	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/entity"
+)
+
+// Start implements computer.Host.
+func (d *Driver) Start(ctx context.Context, workspaceID string, s computer.Spec) (computer.Process, error) {
+	if err := validate(&s); err != nil {
+		return nil, err
+	}
+	g, err := d.guest(workspaceID)
+	if err != nil {
+		return nil, err
+	}
+	p, err := g.start(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Dial implements computer.Host.
+func (d *Driver) Dial(ctx context.Context, workspaceID string, port int) (net.Conn, error) {
+	if port < 1 || port > 65535 {
+		return nil, entity.Errorf(entity.InvalidRequest, "%d is not a port: a port is a number from 1 to 65535", port)
+	}
+	g, err := d.guest(workspaceID)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	box := g.box
+	g.mu.Unlock()
+	if box == nil {
+		return nil, entity.Errorf(entity.Unavailable, "the computer of workspace %s is not running", workspaceID)
+	}
+	c, err := box.Dial(ctx, port)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, entity.Errorf(entity.Unavailable, "cannot connect to port %d of the computer of workspace %s: %v", port, workspaceID, err)
+	}
+	return c, nil
+}
+
+// Freeze implements computer.Host.
+func (d *Driver) Freeze(ctx context.Context, workspaceID string, frozen bool) error {
+	g, err := d.guest(workspaceID)
+	if err != nil {
+		return err
+	}
+	return g.freeze(ctx, frozen)
+}
+
+// Stop implements computer.Host.
+func (d *Driver) Stop(ctx context.Context, workspaceID string) error {
+	if d.forbidden != nil {
+		return d.forbidden
+	}
+	d.mu.Lock()
+	g := d.guests[workspaceID]
+	d.mu.Unlock()
+	if g == nil {
+		return nil
+	}
+	return g.stop(ctx)
+}
+
+// Usage implements computer.Host. Without control groups only the names of the groups are known.
+func (d *Driver) Usage(_ context.Context, workspaceID string) ([]computer.Usage, error) {
+	g, err := d.guest(workspaceID)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var all []computer.Usage
+	for name, shared := range g.groups {
+		u := computer.Usage{Group: name}
+		if shared.control != nil {
+			used, err := shared.control.Usage()
+			if err != nil {
+				return nil, entity.Errorf(entity.Unavailable, "cannot measure %s of workspace %s: %v", name, workspaceID, err)
+			}
+			u.MemoryBytes, u.Processor, u.Processes = used.MemoryBytes, used.Processor, used.Processes
+		}
+		all = append(all, u)
+	}
+	slices.SortFunc(all, func(a, b computer.Usage) int {
+		if a.Group < b.Group {
+			return -1
+		}
+		return 1
+	})
+	return all, nil
+}

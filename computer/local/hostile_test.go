@@ -1,0 +1,453 @@
+package local_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/local"
+)
+
+// patience limits each wait of the tests.
+const patience = 30 * time.Second
+
+// An enemy is a computer in which hostile processes run.
+type enemy struct {
+	driver *local.Driver
+	id     string
+	// files is the folder of the drive on this machine.
+	files   string
+	started int
+}
+
+// provision provisions a computer, with the test program on its drive.
+func provision(t *testing.T, d *local.Driver, files local.Drives, id string) *enemy {
+	t.Helper()
+	if _, err := d.Provision(t.Context(), id, "vm-1"); err != nil {
+		t.Fatal(err)
+	}
+	e := &enemy{driver: d, id: id, files: filepath.Join(files.Dir(), id, "files")}
+	content, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(e.files, "attack"), content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// spec returns the spec of a process that runs a shell script.
+func (e *enemy) spec(script string) computer.Spec {
+	e.started++
+	return computer.Spec{ID: fmt.Sprintf("p%d", e.started), Group: "session:s1", Argv: []string{"sh", "-c", script}}
+}
+
+// An attack is a hostile process.
+type attack struct {
+	computer.Process
+	out *bufio.Reader
+}
+
+func (e *enemy) begin(t *testing.T, s computer.Spec) *attack {
+	t.Helper()
+	p, err := e.driver.Start(t.Context(), e.id, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := p.End(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	if p.Streams().Stderr != nil {
+		go func() { _, _ = io.Copy(io.Discard, p.Streams().Stderr) }()
+	}
+	return &attack{Process: p, out: bufio.NewReader(p.Streams().Stdout)}
+}
+
+func (e *enemy) start(t *testing.T, script string) *attack {
+	t.Helper()
+	return e.begin(t, e.spec(script))
+}
+
+func (a *attack) expect(t *testing.T, want string) {
+	t.Helper()
+	if got, err := a.out.ReadString('\n'); strings.TrimSpace(got) != want {
+		t.Fatalf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+func (a *attack) wait(t *testing.T) computer.Exit {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	go func() { _, _ = io.Copy(io.Discard, a.out) }()
+	exit, err := a.Wait(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exit
+}
+
+// run runs a script to its end and returns its output.
+func (e *enemy) run(t *testing.T, script string) string {
+	t.Helper()
+	a := e.start(t, script)
+	_ = a.Streams().Stdin.Close()
+	out, err := io.ReadAll(a.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.wait(t)
+	return string(out)
+}
+
+// attackSpec returns the spec of an attack.
+func (e *enemy) attackSpec(name string, arguments ...string) computer.Spec {
+	s := e.spec("")
+	s.Argv, s.Env = append([]string{"/drive/attack"}, arguments...), []string{"ATTACK=" + name}
+	return s
+}
+
+// attack runs an attack and returns "succeeded" or the name of its error.
+func (e *enemy) attack(t *testing.T, name string, arguments ...string) string {
+	t.Helper()
+	a := e.begin(t, e.attackSpec(name, arguments...))
+	out, err := io.ReadAll(a.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.wait(t)
+	return strings.TrimSpace(string(out))
+}
+
+// refuses verifies that an attack fails with one of some errors.
+func (e *enemy) refuses(t *testing.T, want, name string, arguments ...string) {
+	t.Helper()
+	if got := e.attack(t, name, arguments...); !slices.Contains(strings.Split(want, "|"), got) {
+		t.Errorf("%s %q: %q, want %s", name, arguments, got, want)
+	}
+}
+
+// works verifies that an attack would succeed outside of a computer, with the rights of this process, if it has those of root.
+func works(t *testing.T, name string, arguments ...string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
+	if got := attackOutside(t, nil, os.Args[0], name, arguments...); got != "succeeded" {
+		t.Errorf("the attack %s %q does not work outside of a computer: %q", name, arguments, got)
+	}
+}
+
+func TestHostileMounts(t *testing.T) {
+	d, files := openHost(t, nil)
+	e := provision(t, d, files, "ws_1")
+	for _, name := range []string{"mount", "remount", "open_tree", "chroot", "mount_namespace"} {
+		works(t, name)
+	}
+	for _, one := range [][]string{
+		{"mount"}, {"remount"}, {"open_tree"}, {"chroot"}, {"mount_namespace"}, {"user_namespace"}, {"clone_namespace"},
+		{"unmount", "/proc/sys"}, {"unmount", "/proc/keys"}, {"unmount", "/drive"},
+		{"enter_namespace", "/proc/self/ns/net"}, {"handle"}, {"filter_files"},
+	} {
+		e.refuses(t, "EPERM", one[0], one[1:]...)
+	}
+	e.refuses(t, "EACCES", "enter_namespace", "/proc/1/ns/mnt")
+}
+
+func TestHostileDevices(t *testing.T) {
+	d, files := openHost(t, nil)
+	e := provision(t, d, files, "ws_1")
+	works(t, "make_device", "/dev/null", filepath.Join(t.TempDir(), "null"))
+	for _, dir := range []string{"/drive", "/tmp", "/dev/shm"} {
+		e.refuses(t, "EPERM", "make_device", "/dev/null", dir+"/null")
+		e.refuses(t, "EPERM", "make_disk", dir+"/disk")
+	}
+	for _, path := range []string{"/dev/mem", "/dev/kmsg", "/dev/fuse", "/dev/kvm", "/dev/console", "/dev/loop0", "/dev/vda", "/dev/sda", "/dev/net/tun", "/dev/vsock"} {
+		e.refuses(t, "ENOENT", "read", path)
+	}
+	e.refuses(t, "EACCES|EROFS", "fill", "/dev")
+	// A device that has been on the drive before cannot be opened.
+	if os.Geteuid() == 0 {
+		if err := unix.Mknod(filepath.Join(e.files, "null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+			t.Fatal(err)
+		}
+		works(t, "write", filepath.Join(e.files, "null"))
+		e.refuses(t, "EACCES", "write", "/drive/null")
+	}
+}
+
+func TestHostileProc(t *testing.T) {
+	d, files := openHost(t, nil)
+	e := provision(t, d, files, "ws_1")
+	for _, path := range []string{"/proc/kcore", "/proc/keys", "/proc/kallsyms", "/proc/cmdline", "/proc/modules", "/proc/timer_list"} {
+		e.refuses(t, "empty|ENOENT|EACCES", "read", path)
+	}
+	works(t, "write", "/proc/sys/kernel/core_pattern")
+	for _, path := range []string{"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sys/vm/drop_caches", "/proc/sys/fs/binfmt_misc/register", "/proc/sysrq-trigger", "/proc/irq/0/smp_affinity"} {
+		e.refuses(t, "EROFS|EACCES|ENOENT", "write", path)
+	}
+	e.refuses(t, "empty|ENOENT", "list", "/sys")
+	e.refuses(t, "ENOENT", "list", "/sys/fs/cgroup")
+	for _, path := range []string{"/proc/1/mem", "/proc/1/environ", "/proc/1/maps"} {
+		e.refuses(t, "EACCES|EPERM", "read", path)
+	}
+	e.refuses(t, "EACCES", "write", "/proc/1/exe")
+	for _, path := range []string{"/proc/1/root", "/proc/1/fd", "/proc/1/cwd/"} {
+		e.refuses(t, "EACCES", "list", path)
+	}
+	// Only processes of the computer are there.
+	if got := e.run(t, "cat /proc/[0-9]*/comm"); strings.Contains(got, filepath.Base(os.Args[0])[:8]) || strings.Count(got, "\n") > 4 {
+		t.Errorf("processes in the computer: %q", got)
+	}
+	e.refuses(t, "ENOENT", "read", fmt.Sprintf("/proc/%d/status", os.Getpid()))
+}
+
+func TestHostileTracing(t *testing.T) {
+	d, files := openHost(t, nil)
+	e := provision(t, d, files, "ws_1")
+	victim := exec.Command("sleep", "1000")
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = victim.Process.Kill()
+		_ = victim.Wait()
+	}()
+	pid := strconv.Itoa(victim.Process.Pid)
+	for _, name := range []string{"trace", "kill", "limit_process"} {
+		works(t, name, pid)
+		e.refuses(t, "ESRCH", name, pid)
+		e.refuses(t, "EPERM", name, "init")
+	}
+	e.refuses(t, "EPERM", "read_memory", "init")
+	e.refuses(t, "ESRCH", "read_memory", strconv.Itoa(os.Getpid()))
+}
+
+func TestHostileKernel(t *testing.T) {
+	d, files := openHost(t, nil)
+	e := provision(t, d, files, "ws_1")
+	works(t, "add_key")
+	works(t, "kernel_log")
+	for _, name := range []string{
+		"add_key", "user_keyring", "bpf", "perf", "userfaultfd", "kernel_log", "load_module", "reboot", "set_clock", "personality",
+	} {
+		e.refuses(t, "EPERM", name)
+	}
+	for _, name := range []string{"io_uring", "clone3", "future_call"} {
+		e.refuses(t, "ENOSYS", name)
+	}
+	for _, one := range []struct {
+		family, kind, protocol int
+		want                   string
+	}{
+		{unix.AF_VSOCK, unix.SOCK_STREAM, 0, "EAFNOSUPPORT"}, {unix.AF_PACKET, unix.SOCK_RAW, 0, "EAFNOSUPPORT"},
+		{unix.AF_ALG, unix.SOCK_SEQPACKET, 0, "EAFNOSUPPORT"}, {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_AUDIT, "EAFNOSUPPORT"},
+		{unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW, "EPROTONOSUPPORT"}, {unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_TCP, "EPERM"},
+		{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP, "EPROTONOSUPPORT"},
+	} {
+		e.refuses(t, one.want, "socket", strconv.Itoa(one.family), strconv.Itoa(one.kind), strconv.Itoa(one.protocol))
+	}
+	id, err := unix.SysvShmGet(0x0a7e11e4, 4096, unix.IPC_CREAT|0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if _, err := unix.SysvShmCtl(id, unix.IPC_RMID, nil); err != nil {
+			t.Error(err)
+		}
+	}()
+	works(t, "shared_memory", strconv.Itoa(0x0a7e11e4))
+	e.refuses(t, "ENOENT", "shared_memory", strconv.Itoa(0x0a7e11e4))
+	// A process must not put a command into the terminal of the person who looks at it.
+	s := e.attackSpec("push_input")
+	s.Terminal = &computer.TerminalSize{Columns: 80, Rows: 24}
+	a := e.begin(t, s)
+	a.expect(t, "EPERM")
+	a.wait(t)
+}
+
+func TestHostileNetwork(t *testing.T) {
+	d, files := openHost(t, nil)
+	e, other := provision(t, d, files, "ws_1"), provision(t, d, files, "ws_2")
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	// Linux removes an abstract socket with its last descriptor.
+	abstract, err := net.Listen("unix", "@atelier-test-"+strconv.Itoa(os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer abstract.Close()
+	// The address of the administrators' socket is beside the drives.
+	admin, err := net.Listen("unix", filepath.Join(files.dir, "atelier.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	for _, one := range []struct {
+		listener net.Listener
+		want     string
+	}{{port, "ECONNREFUSED"}, {abstract, "ECONNREFUSED"}, {admin, "ENOENT"}} {
+		address := one.listener.Addr()
+		works(t, "dial", address.Network(), address.String())
+		e.refuses(t, one.want, "dial", address.Network(), address.String())
+	}
+	for _, address := range append(ownAddresses(t), "169.254.169.254:80", "[fd00:ec2::254]:80", "10.0.0.1:80") {
+		e.refuses(t, "ENETUNREACH|ECONNREFUSED|EACCES", "dial", "tcp", address)
+	}
+	server := other.start(t, fmt.Sprintf("exec perl -e '%s'", fmt.Sprintf(listen, 8123)))
+	server.expect(t, "ready")
+	e.refuses(t, "ECONNREFUSED", "dial", "tcp", "127.0.0.1:8123")
+	if got := other.attack(t, "dial", "tcp", "127.0.0.1:8123"); got != "succeeded" {
+		t.Errorf("the other computer's own process: %q", got)
+	}
+}
+
+// ownAddresses returns the machine's addresses, with a port on which a process listens on all of them.
+func ownAddresses(t *testing.T) (all []string) {
+	t.Helper()
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		if ip, is := a.(*net.IPNet); is && ip.IP.IsGlobalUnicast() {
+			all = append(all, net.JoinHostPort(ip.IP.String(), strconv.Itoa(l.Addr().(*net.TCPAddr).Port)))
+		}
+	}
+	return all
+}
+
+func TestHostilePrograms(t *testing.T) {
+	d, files := openHost(t, nil)
+	if os.Geteuid() != 0 {
+		t.Skip("a server without root has no files of root on its drives")
+	}
+	e := provision(t, d, files, "ws_1")
+	// A program of root on the drive that runs as its owner, which is what the filter prevents processes from making.
+	program := filepath.Join(e.files, "attack")
+	if err := unix.Chmod(program, 0o4755); err != nil {
+		t.Fatal(err)
+	}
+	outside, err := os.MkdirTemp("", "atelier-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(outside)
+	content, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reachable := filepath.Join(outside, "attack")
+	if err := errors.Join(os.Chmod(outside, 0o755), os.WriteFile(reachable, content, 0o755), unix.Chmod(reachable, 0o4755)); err != nil {
+		t.Fatal(err)
+	}
+	if got := attackOutside(t, &syscall.Credential{Uid: 65534, Gid: 65534}, reachable, "become_root"); got != "succeeded" {
+		t.Errorf("the attack does not work outside of a computer: %q", got)
+	}
+	e.refuses(t, "EPERM", "become_root")
+	if err := os.Chmod(program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"chmod", "fchmodat", "fchmodat2", "file_capability", "set_project"} {
+		e.refuses(t, "EPERM", name, "/drive/attack")
+	}
+	e.refuses(t, "EPERM|EOVERFLOW", "chown", "/drive/attack")
+	e.refuses(t, "EPERM", "create_setuid", "/drive/new")
+	if got := e.run(t, "id -u; grep -h -E '^(Cap(Prm|Eff|Bnd|Amb)|NoNewPrivs)' /proc/self/status"); strings.HasPrefix(got, "0\n") ||
+		strings.Count(got, "0000000000000000") != 4 || !strings.Contains(got, "NoNewPrivs:\t1") {
+		t.Errorf("privileges: %q", got)
+	}
+}
+
+func TestHostileForkBomb(t *testing.T) {
+	d, files := openHost(t, func(o *local.Options) { o.Limits = computer.Limits{Processes: 100} })
+	if reason := d.Report().Limits; reason != "" {
+		t.Skip("no limits: ", reason)
+	}
+	e, other := provision(t, d, files, "ws_1"), provision(t, d, files, "ws_2")
+	before := other.start(t, "while read x; do echo $x; done")
+	bomb := e.start(t, "bomb() { bomb | bomb & }; echo started; bomb; wait; sleep 1000")
+	bomb.expect(t, "started")
+	most := 0
+	for most < 90 {
+		used, err := d.Usage(t.Context(), "ws_1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range used {
+			most = max(most, u.Processes)
+		}
+	}
+	if most > 100 {
+		t.Errorf("%d processes", most)
+	}
+	// The server and the other computer work beside it.
+	if _, err := io.WriteString(before.Streams().Stdin, "hello\n"); err != nil {
+		t.Fatal(err)
+	}
+	before.expect(t, "hello")
+	if got := other.run(t, "echo new"); got != "new\n" {
+		t.Errorf("a new process of another computer: %q", got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := bomb.End(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.run(t, "echo /proc/[0-9]*"); len(strings.Fields(got)) > 2 { // the init and the shell
+		t.Errorf("after the bomb there are %s", got)
+	}
+}
+
+func TestHostileMemory(t *testing.T) {
+	d, files := openHost(t, func(o *local.Options) {
+		o.Limits, o.ScratchBytes = computer.Limits{MemoryBytes: 64 << 20}, 8<<20
+	})
+	if reason := d.Report().Limits; reason != "" {
+		t.Skip("no limits: ", reason)
+	}
+	e := provision(t, d, files, "ws_1")
+	bystander := e.start(t, "while read x; do echo $x; done")
+	if exit := e.start(t, "tail /dev/zero").wait(t); exit.Reason != computer.EndedOutOfMemory {
+		// The shell may have been spared: then its child was ended.
+		if exit.Status != 137 {
+			t.Errorf("got %+v", exit)
+		}
+	}
+	for _, dir := range []string{"/tmp", "/dev/shm", "/run", "/home/atelier", "/var/tmp"} {
+		e.refuses(t, "ENOSPC", "fill", dir)
+		e.run(t, "rm "+dir+"/fill*")
+	}
+	if _, err := io.WriteString(bystander.Streams().Stdin, "hello\n"); err != nil {
+		t.Fatal(err)
+	}
+	bystander.expect(t, "hello")
+}

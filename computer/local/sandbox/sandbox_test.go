@@ -1,0 +1,269 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/computer/egress/guest"
+	"github.com/atelier-run/atelier/computer/local/sandbox"
+)
+
+// open starts a computer without control groups until the end of the test, on an empty drive.
+func open(t testing.TB, nested bool) *sandbox.Computer {
+	t.Helper()
+	c, err := sandbox.Start(t.Context(), config(t.TempDir(), nested), func(int) error { return nil })
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skipf("this machine cannot isolate processes: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := c.Kill(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func config(files string, nested bool) sandbox.Config {
+	c := sandbox.Config{
+		Node: "test", Name: "ws_1", Files: files, Hostname: "ws-1", UID: 0x70000000, Nested: nested, Link: guest.NoLink,
+		ScratchBytes: 64 << 20, ScratchFiles: 10_000,
+	}
+	if os.Geteuid() != 0 {
+		c.Unprivileged, c.UID = true, 1000
+	}
+	return c
+}
+
+// shell returns the spec of a process that runs a shell script.
+func shell(script string) sandbox.Spec {
+	return sandbox.Spec{
+		Argv: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, Cwd: ".", Held: func(int) error { return nil },
+	}
+}
+
+// run runs a script to its end and returns its output, errors included.
+func run(t testing.TB, c *sandbox.Computer, script string) string {
+	t.Helper()
+	p, err := c.Start(t.Context(), shell("{ "+script+"\n} 2>&1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	output, err := io.ReadAll(p.Stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Ended()
+	return string(output)
+}
+
+// TestComputerHasNothingOfTheMachine looks for what the machine has and a computer must not have.
+func TestComputerHasNothingOfTheMachine(t *testing.T) {
+	c := open(t, false)
+	for script, want := range map[string]string{
+		"hostname": "ws-1",
+		"whoami":   "atelier",
+		"cat /proc/1/environ >/dev/null && echo readable": "denied",
+		"ls -l /proc/1/exe":  "denied",
+		"kill -9 1":          "not permitted",
+		"ls -A /sys | wc -l": "0",
+		"ls -A /dev/pts":     "ptmx",
+		"echo 1 > /proc/sys/kernel/core_uses_pid":       "Read-only",
+		"echo x > /bin/x":                               "Read-only",
+		"echo x > /x":                                   "Read-only",
+		"mount -t tmpfs tmpfs /tmp":                     "",
+		"grep -c . /proc/net/route || true":             "1",
+		"cat /proc/kcore /proc/keys 2>&1 | head -c 100": "",
+		"grep -E 'CapEff|CapBnd|CapAmb' /proc/self/status | grep -vc 0000000000000000": "0",
+		"grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t\\n'":          "NoNewPrivs:1Seccomp:2",
+		"ulimit -c": "0",
+	} {
+		if got := run(t, c, script); !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q", script, got, want)
+		}
+	}
+}
+
+// TestFilter tries what the filter of system calls refuses. A program that gets further prints "done".
+func TestFilter(t *testing.T) {
+	c := open(t, false)
+	for name, script := range map[string]string{
+		"setuid":             "touch f; chmod u+s f && echo done",
+		"setgid folder":      "mkdir -p d; chmod g+s d && echo done",
+		"setuid file":        `perl -e 'use Fcntl; sysopen(F, "g", O_CREAT|O_WRONLY, 04755) and print "done\n"'`,
+		"user namespace":     "unshare -U true && echo done",
+		"mount namespace":    "unshare -Urm true && echo done",
+		"mount":              "mount -t tmpfs none /tmp && echo done",
+		"chroot":             "chroot / true && echo done",
+		"host name":          "hostname other && echo done",
+		"kernel log":         "dmesg && echo done",
+		"vsock":              `perl -e 'socket(S, 40, 1, 0) and print "done\n"'`,
+		"packet socket":      `perl -e 'socket(S, 17, 3, 0) and print "done\n"'`,
+		"audit socket":       `perl -e 'socket(S, 16, 3, 9) and print "done\n"'`,
+		"terminal injection": `perl -e 'my $c = "x"; ioctl(STDIN, 0x5412, $c) and print "done\n"'`,
+		"file flags":         "touch f; chattr +A f && echo done",
+		"keyring":            `perl -e 'syscall(250, 0, -3, 1) >= 0 and print "done\n"'`,
+		"io_uring":           `perl -e 'my $p = "\0" x 120; syscall(425, 1, $p) >= 0 and print "done\n"'`,
+		"new call":           `perl -e 'syscall(468, 0, 0, 0, 0, 0) == -1 && $! != 38 and print "done\n"'`,
+	} {
+		if got := run(t, c, script); strings.Contains(got, "done") {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+	for name, script := range map[string]string{
+		"thread and fork": `perl -e 'my $p = fork; if (!$p) { exit 0 } waitpid($p, 0); print "done\n"'`,
+		"mode":            "touch f; chmod 750 f && echo done",
+		"route socket":    `perl -e 'socket(S, 16, 3, 0) and print "done\n"'`,
+		"stream socket":   `perl -e 'socket(S, 2, 1, 0) and socket(S, 10, 2, 17) and socket(S, 1, 1, 0) and print "done\n"'`,
+		"personality":     `perl -e 'syscall(135, 0xffffffff) == 0 and print "done\n"'`,
+	} {
+		if got := run(t, c, script); got != "done\n" {
+			t.Errorf("%s: got %q, want it to be permitted", name, got)
+		}
+	}
+}
+
+// TestNestedProcesses verifies that processes without control groups do not see each other.
+func TestNestedProcesses(t *testing.T) {
+	c := open(t, true)
+	p, err := c.Start(t.Context(), shell("read x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if got := strings.Fields(run(t, c, "echo /proc/[0-9]*")); len(got) > 2 { // its own and its monitor's
+		t.Errorf("a process sees %q", got)
+	}
+}
+
+// TestRefusedProcess verifies that a refused process is gone, and that its computer can still be used.
+func TestRefusedProcess(t *testing.T) {
+	c := open(t, false)
+	before := len(strings.Fields(run(t, c, "echo /proc/[0-9]*")))
+	s := shell("true")
+	refused := errors.New("refused by the test")
+	s.Held = func(int) error { return refused }
+	if _, err := c.Start(t.Context(), s); !errors.Is(err, refused) {
+		t.Errorf("Start returned %v", err)
+	}
+	s = shell("true")
+	s.Argv[0] = "/none"
+	var because *sandbox.RefusedError
+	if _, err := c.Start(t.Context(), s); !errors.As(err, &because) {
+		t.Errorf("Start returned %v", err)
+	}
+	if after := len(strings.Fields(run(t, c, "echo /proc/[0-9]*"))); after != before {
+		t.Errorf("there are %d processes, %d before", after, before)
+	}
+}
+
+// TestProgramOfTheServerIsNotExecuted tries to execute the file of the server's program, which a process is before its own
+// program runs, by a script for it as the interpreter.
+func TestProgramOfTheServerIsNotExecuted(t *testing.T) {
+	if sandbox.LandlockVersion() == 0 {
+		t.Skip("the kernel has no Landlock")
+	}
+	c := open(t, false)
+	run(t, c, `echo '#!/proc/self/exe' > trick; chmod +x trick`)
+	s := shell("")
+	s.Argv = []string{"./trick"}
+	p, err := c.Start(t.Context(), s)
+	var because *sandbox.RefusedError
+	if !errors.As(err, &because) {
+		p.Close()
+		t.Errorf("Start returned %v", err)
+	}
+}
+
+func TestEndedComputer(t *testing.T) {
+	c := open(t, false)
+	p, err := c.Start(t.Context(), shell("read x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := c.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Ended()
+	if !p.Result().Lost {
+		t.Errorf("got %+v", p.Result())
+	}
+	if _, err := c.Start(t.Context(), shell("true")); err == nil {
+		t.Error("a process was started in a computer that has ended")
+	}
+	if _, err := c.Dial(t.Context(), 80); err == nil {
+		t.Error("Dial returned no error for a computer that has ended")
+	}
+}
+
+// BenchmarkComputer measures the start and end of a computer, and as a ratio the same of a process in namespaces by unshare.
+func BenchmarkComputer(b *testing.B) {
+	open(b, false)
+	dir := b.TempDir()
+	measure(b, func() {
+		c, err := sandbox.Start(b.Context(), config(dir, false), func(int) error { return nil })
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := c.Kill(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}, "unshare", "--mount", "--pid", "--fork", "--net", "--ipc", "--uts", "--cgroup", "--mount-proc", "true")
+}
+
+// BenchmarkProcess measures a process from its start to its end, and as a ratio the same by nsenter.
+func BenchmarkProcess(b *testing.B) {
+	c := open(b, false)
+	var pid int
+	s := shell("read x")
+	s.Held = func(of int) error { pid = of; return nil }
+	held, err := c.Start(b.Context(), s)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer held.Close()
+	s = shell("")
+	s.Argv = []string{"true"}
+	measure(b, func() {
+		p, err := c.Start(b.Context(), s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		<-p.Ended()
+		p.Close()
+	}, "nsenter", "--target", strconv.Itoa(pid), "--mount", "--net", "--ipc", "--uts", "true")
+}
+
+// measure reports the time of f, and the ratio to that of a command in the same run.
+func measure(b *testing.B, f func(), command ...string) {
+	b.Helper()
+	if os.Geteuid() != 0 {
+		b.Skip("the command needs root")
+	}
+	var own, other time.Duration
+	for b.Loop() {
+		began := time.Now()
+		f()
+		own += time.Since(began)
+		began = time.Now()
+		if output, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			b.Fatalf("%v: %s", err, output)
+		}
+		other += time.Since(began)
+	}
+	b.ReportMetric(float64(own.Microseconds())/float64(b.N)/1000, "ms")
+	b.ReportMetric(float64(own)/float64(other), "x-"+command[0])
+}

@@ -1,0 +1,212 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// gateFD is the file of a process on which it waits for the server. reportFD is that of a monitor for the status.
+const (
+	gateFD   = 3
+	reportFD = 4
+)
+
+// The first byte of a message of a process on its gate.
+const (
+	gateArrived  = 'a'
+	gateTerminal = 't'
+	gateRefused  = 'r'
+)
+
+// maxOpenFiles is the limit of files that a process may have open, if the server's own limit is not lower.
+const maxOpenFiles = 65536
+
+// runWorkload is the life of a process before its program runs. It reports its process id to the server, waits until the server
+// has put it into its control group and has attributed it, gives up all privileges and executes the program. The gate is
+// closed by that, which tells the server of the success.
+func runWorkload() error {
+	if err := limitResources(); err != nil { // first, because a process that is not dumpable may not write to its /proc
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	gate, err := openSocket(os.NewFile(gateFD, "gate"))
+	if err != nil {
+		return err
+	}
+	if _, err := gate.Write([]byte{gateArrived}); err != nil {
+		return err
+	}
+	var s spec
+	if err := receiveLong(gate, &s); err != nil {
+		return err
+	}
+	if s.Version != wireVersion {
+		return fmt.Errorf("the server speaks version %d and not %d", s.Version, wireVersion)
+	}
+	err = execute(gate, &s)
+	refused := refusal{Message: err.Error()}
+	if invalid, is := errors.AsType[*invalidError](err); is {
+		refused = refusal{Invalid: true, Message: invalid.message}
+	}
+	if _, err := gate.Write([]byte{gateRefused}); err != nil {
+		return err
+	}
+	return errors.Join(err, sendLong(gate, refused))
+}
+
+// An invalidError says that a spec cannot be run, as against a failure of the computer.
+type invalidError struct{ message string }
+
+func (e *invalidError) Error() string { return e.message }
+
+// execute becomes the program. It returns only if that fails.
+func execute(gate socket, s *spec) error {
+	if err := becomeUser(s); err != nil {
+		return err
+	}
+	if s.Terminal != nil {
+		if err := openTerminal(gate, s.Terminal); err != nil {
+			return fmt.Errorf("cannot open a terminal: %w", err)
+		}
+	}
+	if err := changeFolder(s.Drive, s.Cwd); err != nil {
+		return &invalidError{fmt.Sprintf("the working directory %q cannot be used: %v", s.Cwd, err)}
+	}
+	program, err := findProgram(s)
+	if err != nil {
+		return err
+	}
+	if err := restrictFiles(s); err != nil {
+		return fmt.Errorf("cannot restrict the files: %w", err)
+	}
+	if err := restrictCalls(); err != nil {
+		return fmt.Errorf("cannot restrict the system calls: %w", err)
+	}
+	err = syscall.Exec(program, s.Argv, s.Env)
+	return &invalidError{fmt.Sprintf("the program %q cannot be executed: %v", s.Argv[0], err)}
+}
+
+// limitResources limits what the control group does not, and makes the kernel prefer this process if the machine is out of
+// memory.
+func limitResources() error {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return err
+	}
+	limit := min(files.Max, maxOpenFiles)
+	for which, limit := range map[int]unix.Rlimit{
+		unix.RLIMIT_CORE:   {},
+		unix.RLIMIT_NOFILE: {Cur: limit, Max: limit},
+	} {
+		if err := unix.Setrlimit(which, &limit); err != nil {
+			return os.NewSyscallError("setrlimit", err)
+		}
+	}
+	unix.Umask(0o022)
+	return os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0)
+}
+
+// becomeUser gives up all privileges for good.
+func becomeUser(s *spec) error {
+	uid := s.UID
+	switch {
+	case s.Unisolated && uid != 0: // there is nothing that this user could give up
+	case os.Getuid() == uid:
+		if err := limitCapabilities(nil); err != nil {
+			return err
+		}
+	default:
+		if err := boundCapabilities(nil); err != nil {
+			return err
+		}
+		if err := syscall.Setgroups(nil); err != nil {
+			return os.NewSyscallError("setgroups", err)
+		}
+		if err := syscall.Setresgid(uid, uid, uid); err != nil {
+			return os.NewSyscallError("setresgid", err)
+		}
+		if err := syscall.Setresuid(uid, uid, uid); err != nil {
+			return os.NewSyscallError("setresuid", err)
+		}
+		if err := setCapabilities(nil); err != nil {
+			return err
+		}
+	}
+	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+}
+
+// openTerminal makes a new terminal the standard streams and the controlling terminal, and passes its other end to the server.
+func openTerminal(gate socket, size *unix.Winsize) error {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	defer master.Close()
+	fd := int(master.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		return os.NewSyscallError("ioctl TIOCSPTLCK", err)
+	}
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size); err != nil {
+		return os.NewSyscallError("ioctl TIOCSWINSZ", err)
+	}
+	slave, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if errno != 0 {
+		return os.NewSyscallError("ioctl TIOCGPTPEER", errno)
+	}
+	for standard := range 3 {
+		if err := unix.Dup3(int(slave), standard, 0); err != nil {
+			return os.NewSyscallError("dup3", err)
+		}
+	}
+	if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
+		return os.NewSyscallError("ioctl TIOCSCTTY", err)
+	}
+	_, _, err = gate.WriteMsgUnix([]byte{gateTerminal}, unix.UnixRights(fd), nil)
+	return err
+}
+
+// changeFolder changes to a folder of the drive. Symbolic links must not leave the drive.
+func changeFolder(drivePath, path string) error {
+	drive, err := unix.Open(drivePath, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(drive)
+	folder, err := unix.Openat2(drive, path, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	switch {
+	case errors.Is(err, unix.EXDEV):
+		return errors.New("it is outside of the drive")
+	case err != nil:
+		return err
+	}
+	defer unix.Close(folder)
+	return unix.Fchdir(folder)
+}
+
+// findProgram looks a program up in the PATH of the process.
+func findProgram(s *spec) (string, error) {
+	path := ""
+	for _, variable := range s.Env {
+		if value, is := strings.CutPrefix(variable, "PATH="); is {
+			path = value
+		}
+	}
+	if err := os.Setenv("PATH", path); err != nil {
+		return "", err
+	}
+	program, err := exec.LookPath(s.Argv[0])
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return "", &invalidError{fmt.Sprintf("the program %q cannot be executed: %v", s.Argv[0], errors.Unwrap(err))}
+	}
+	return program, nil
+}

@@ -1,0 +1,368 @@
+// Package quota limits the bytes and files of drives, and keeps free space on the disk for the journal.
+//
+// There are two ways to know what a drive uses:
+//
+//   - The kernel counts it, on an ext4 or xfs file system with project quotas (mounted with prjquota). A drive that is empty
+//     when the server sees it first becomes a project of its own. If quotas are enforced too, the kernel refuses the writes
+//     of processes that exceed them, and Check has nothing to do.
+//   - Otherwise the drive is walked. Between two walks, the drive's own operations add what they write to the result of the
+//     last one. A drive is walked for a small share of the time, so that the result may be old. So the server cannot
+//     prevent that processes exceed the quota, but it ends them soon (see Check).
+//
+// # What counts
+//
+// The space that files occupy on the disk, and not their length: a sparse file counts with its blocks. Everything below the
+// drive's folder counts, so also uploads that are not finished, and what was deleted and is not yet swept. Files, folders and links
+// count as files.
+package quota
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+// Full is the code of errors for a drive or disk that has no space.
+const Full entity.Code = "insufficient_storage"
+
+// A Limit is the most that a drive may use. 0 means no limit.
+type Limit struct{ Bytes, Files uint64 }
+
+// Usage is what a drive uses, or what an operation needs.
+type Usage struct{ Bytes, Files uint64 }
+
+func (u Usage) plus(v Usage) Usage { return Usage{u.Bytes + v.Bytes, u.Files + v.Files} }
+
+// exceeds reports whether the usage is more than the limit.
+func (u Usage) exceeds(l Limit) bool {
+	return l.Bytes > 0 && u.Bytes > l.Bytes || l.Files > 0 && u.Files > l.Files
+}
+
+// Options are the arguments of New.
+type Options struct {
+	// Dir is the folder that holds one folder for each workspace.
+	Dir string
+	// Limit is the limit of each drive.
+	Limit Limit
+	// ReserveBytes is the space of the file system that drives leave free.
+	ReserveBytes uint64
+	// Measure walks the folder of a workspace and returns what it uses.
+	Measure func(ctx context.Context, workspaceID string) (Usage, error)
+	Log     *slog.Logger
+}
+
+// A Limiter limits the drives below one folder. All methods may be called concurrently.
+type Limiter struct {
+	options Options
+	kernel  kernel
+	// walks limits the walks at the same time.
+	walks chan struct{}
+
+	mu       sync.Mutex
+	accounts map[string]*account
+}
+
+// New returns a limiter, which finds out what the file system of the folder can do.
+func New(o Options) *Limiter {
+	return &Limiter{options: o, kernel: detect(o.Dir), walks: make(chan struct{}, 2), accounts: map[string]*account{}}
+}
+
+// An account has what is known about the use of one drive.
+type account struct {
+	// measuring is a semaphore of one for measurements.
+	measuring chan struct{}
+
+	mu sync.Mutex
+	// project is the kernel's id of the drive; 0: it is walked, or opened has not been called.
+	project  uint32
+	isOpened bool
+	// used is the result of the last measurement; added is what operations were granted since it began.
+	used, added Usage
+	// measured is when the last measurement ended; zero: there is none. took is how long it took, and free what the disk had
+	// free at that time.
+	measured time.Time
+	took     time.Duration
+	free     free
+}
+
+func (l *Limiter) account(workspaceID string) *account {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.accounts[workspaceID]
+	if a == nil {
+		a = &account{measuring: make(chan struct{}, 1)}
+		l.accounts[workspaceID] = a
+	}
+	return a
+}
+
+// isLimited reports whether drives have a limit.
+func (l *Limiter) isLimited() bool { return l.options.Limit != Limit{} }
+
+const (
+	// share is the inverse of the share of time in which a drive is walked, and urgentShare if the disk has lost more space
+	// since the last walk than the drive may use.
+	share, urgentShare = 20, 4
+	// checkEvery is the least time between two walks of Check.
+	checkEvery = 2 * time.Second
+	// freshFor is how long Space returns the result of a walk.
+	freshFor = time.Minute
+	// staleAfter is the age of a walk at which a drive is walked again though the use of the disk is the same.
+	staleAfter = 10 * time.Minute
+)
+
+// Require grants an operation on a drive what it needs. It returns Full if the drive would exceed its limit, or the disk
+// would have too little free space; the errors of Measure; and ctx's error. What was granted counts until the drive is measured
+// again.
+func (l *Limiter) Require(ctx context.Context, workspaceID string, need Usage) error {
+	return l.allow(ctx, workspaceID, need, need)
+}
+
+// Fits returns the error with which Require would refuse what an operation needs now. It grants nothing.
+func (l *Limiter) Fits(ctx context.Context, workspaceID string, need Usage) error {
+	return l.allow(ctx, workspaceID, need, Usage{})
+}
+
+func (l *Limiter) allow(ctx context.Context, workspaceID string, need, granted Usage) error {
+	if err := l.RequireFree(need.Bytes); err != nil {
+		return err
+	}
+	if !l.isLimited() {
+		return nil
+	}
+	a := l.account(workspaceID)
+	if !l.isCounted(a, workspaceID) && a.grant(need, granted, l.options.Limit) {
+		return nil
+	}
+	if err := l.measure(ctx, a, workspaceID, 0); err != nil {
+		return err
+	}
+	if !a.grant(need, granted, l.options.Limit) {
+		return l.errExceeded()
+	}
+	return nil
+}
+
+// grant adds what was granted, if what is needed fits. It does not fit if the drive was never measured.
+func (a *account) grant(need, granted Usage, limit Limit) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.measured.IsZero() || a.used.plus(a.added).plus(need).exceeds(limit) {
+		return false
+	}
+	a.added = a.added.plus(granted)
+	return true
+}
+
+// RequireFree returns Full if the disk would have too little free space after writing so many bytes.
+func (l *Limiter) RequireFree(bytes uint64) error {
+	if l.options.ReserveBytes == 0 && bytes == 0 {
+		return nil
+	}
+	free, err := l.free()
+	if err == nil && (free.bytes < l.options.ReserveBytes || free.bytes-l.options.ReserveBytes < bytes) {
+		return entity.Errorf(Full, "the disk of the server has too little free space; tell its operator")
+	}
+	return err
+}
+
+// Check returns Full if processes may not run on a drive: the disk has too little free space, or the drive exceeds its limit and
+// the kernel does not enforce it. It is to be called before a process is started, and every few seconds while processes run. It
+// returns the errors of Measure, and ctx's error.
+func (l *Limiter) Check(ctx context.Context, workspaceID string) error {
+	if err := l.RequireFree(0); err != nil || !l.isLimited() {
+		return err
+	}
+	a := l.account(workspaceID)
+	if l.isCounted(a, workspaceID) && l.kernel == enforces {
+		return nil
+	}
+	if err := l.measure(ctx, a, workspaceID, checkEvery); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.used.exceeds(l.options.Limit) {
+		return l.errExceeded()
+	}
+	return nil
+}
+
+func (l *Limiter) errExceeded() error {
+	return entity.Errorf(Full, "the drive's quota of %s is exhausted; delete something", l.options.Limit)
+}
+
+// String returns a text such as "1000000 bytes and 1000 files".
+func (l Limit) String() string {
+	switch {
+	case l.Files == 0:
+		return fmt.Sprintf("%d bytes", l.Bytes)
+	case l.Bytes == 0:
+		return fmt.Sprintf("%d files", l.Files)
+	}
+	return fmt.Sprintf("%d bytes and %d files", l.Bytes, l.Files)
+}
+
+// Space returns the bytes that a drive uses and those that it may still use. Without a limit on bytes, used is that of the whole
+// file system. It returns the errors of Measure, and ctx's error. The result may be a minute old.
+func (l *Limiter) Space(ctx context.Context, workspaceID string) (used, available uint64, err error) {
+	free, err := l.free()
+	if err != nil {
+		return 0, 0, err
+	}
+	used, available = free.usedBytes, free.bytes-min(free.bytes, l.options.ReserveBytes)
+	if l.options.Limit.Bytes == 0 {
+		return used, available, nil
+	}
+	a := l.account(workspaceID)
+	pause := freshFor
+	if l.isCounted(a, workspaceID) {
+		pause = 0
+	}
+	if err := l.measure(ctx, a, workspaceID, pause); err != nil {
+		return 0, 0, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	used = a.used.plus(a.added).Bytes
+	return used, min(available, l.options.Limit.Bytes-min(used, l.options.Limit.Bytes)), nil
+}
+
+// Total returns the bytes that a drive may use at the most: those of its limit, or else those of the file system.
+func (l *Limiter) Total() (uint64, error) {
+	if l.options.Limit.Bytes > 0 {
+		return l.options.Limit.Bytes, nil
+	}
+	free, err := l.free()
+	return free.totalBytes, err
+}
+
+// measure measures a drive again, unless it was measured within pause, or its walks have taken their share of the time, or the
+// use of the disk is what it was at the last walk.
+func (l *Limiter) measure(ctx context.Context, a *account, workspaceID string, pause time.Duration) error {
+	isCounted := l.isCounted(a, workspaceID)
+	if !isCounted && !l.isDue(a, pause) {
+		return nil
+	}
+	select {
+	case a.measuring <- struct{}{}:
+		defer func() { <-a.measuring }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if isCounted {
+		return l.count(a)
+	}
+	if !l.isDue(a, pause) { // another caller has measured
+		return nil
+	}
+	select {
+	case l.walks <- struct{}{}:
+		defer func() { <-l.walks }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return l.walk(ctx, a, workspaceID)
+}
+
+func (l *Limiter) walk(ctx context.Context, a *account, workspaceID string) error {
+	began := time.Now()
+	free, err := l.free()
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	granted := a.added
+	a.mu.Unlock()
+	used, err := l.options.Measure(ctx, workspaceID)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.used = used
+	// Operations that were granted something while the drive was walked still count.
+	a.added = Usage{a.added.Bytes - granted.Bytes, a.added.Files - granted.Files}
+	a.measured, a.took, a.free = time.Now(), time.Since(began), free
+	return nil
+}
+
+// isDue reports whether a drive is to be walked.
+func (l *Limiter) isDue(a *account, pause time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.measured.IsZero() {
+		return true
+	}
+	age := time.Since(a.measured)
+	if age < max(pause, (urgentShare-1)*a.took) {
+		return false
+	}
+	free, err := l.free()
+	switch {
+	case err != nil || age > staleAfter:
+		return true
+	case free == a.free:
+		return false
+	case l.options.Limit.Bytes > 0 && free.bytes+l.options.Limit.Bytes < a.free.bytes+a.used.Bytes:
+		return true
+	}
+	return age >= (share-1)*a.took
+}
+
+// count asks the kernel what a drive uses.
+func (l *Limiter) count(a *account) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	used, err := readProject(l.options.Dir, a.project)
+	if err != nil {
+		return fmt.Errorf("quota: cannot read what a project uses: %w", err)
+	}
+	a.used, a.added, a.measured = used, Usage{}, time.Now()
+	return nil
+}
+
+// isCounted reports whether the kernel counts what a drive uses. At the first call for a drive, it makes an empty drive a project
+// and sets its limit.
+func (l *Limiter) isCounted(a *account, workspaceID string) bool {
+	if l.kernel == ignores {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.isOpened {
+		a.isOpened = true
+		project, err := openProject(l.options.Dir, filepath.Join(l.options.Dir, workspaceID), l.options.Limit)
+		if err != nil {
+			l.options.Log.Warn("the kernel does not count what a drive uses; it is walked", "workspace", workspaceID, "error", err)
+		}
+		a.project = project
+	}
+	return a.project != 0
+}
+
+// Prepare makes a new drive, whose folders are empty, a project of its own if the file system can do that.
+func (l *Limiter) Prepare(workspaceID string) {
+	if l.isLimited() {
+		l.isCounted(l.account(workspaceID), workspaceID)
+	}
+}
+
+// free is the free space of a file system.
+type free struct{ bytes, files, usedBytes, totalBytes uint64 }
+
+func (l *Limiter) free() (free, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(l.options.Dir, &st); err != nil {
+		return free{}, fmt.Errorf("quota: cannot measure the free space of %s: %w", l.options.Dir, err)
+	}
+	size := uint64(st.Bsize)
+	return free{bytes: st.Bavail * size, files: st.Ffree, usedBytes: (st.Blocks - st.Bfree) * size, totalBytes: st.Blocks * size}, nil
+}

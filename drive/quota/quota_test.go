@@ -1,0 +1,204 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+)
+
+// A fakeDrive is measured by a Limiter.
+type fakeDrive struct {
+	mu    sync.Mutex
+	used  Usage
+	walks int
+	err   error
+	// during is called while the drive is walked.
+	during func()
+}
+
+func (d *fakeDrive) measure(context.Context, string) (Usage, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.walks++
+	if d.during != nil {
+		d.during()
+	}
+	return d.used, d.err
+}
+
+func (d *fakeDrive) limiter(t *testing.T, limit Limit) *Limiter {
+	t.Helper()
+	l := New(Options{Dir: t.TempDir(), Limit: limit, Measure: d.measure, Log: slog.New(slog.DiscardHandler)})
+	l.kernel = ignores
+	return l
+}
+
+func isFull(err error) bool {
+	refusal, is := errors.AsType[*entity.Error](err)
+	return is && refusal.Code == Full
+}
+
+func TestRequire(t *testing.T) {
+	d := &fakeDrive{used: Usage{Bytes: 10, Files: 1}}
+	l := d.limiter(t, Limit{Bytes: 100, Files: 4})
+	for i, step := range []struct {
+		need   Usage
+		isFull bool
+	}{
+		{Usage{50, 1}, false}, {Usage{41, 0}, true}, {Usage{40, 1}, false}, {Usage{0, 2}, true}, {Usage{0, 1}, false}, {Usage{0, 1}, true},
+		{Usage{1 << 63, 0}, true},
+	} {
+		if err := errors.Join(l.Fits(t.Context(), "ws_1", step.need)); isFull(err) != step.isFull {
+			t.Errorf("step %d: Fits: %v", i, err)
+		}
+		if err := l.Require(t.Context(), "ws_1", step.need); isFull(err) != step.isFull || !step.isFull && err != nil {
+			t.Errorf("step %d: %v", i, err)
+		}
+	}
+	if err := l.Require(t.Context(), "ws_2", Usage{50, 1}); err != nil {
+		t.Errorf("another drive: %v", err)
+	}
+}
+
+// TestGrantsDuringWalk verifies that what is granted while a drive is walked is not forgotten with the result.
+func TestGrantsDuringWalk(t *testing.T) {
+	d := &fakeDrive{}
+	l := d.limiter(t, Limit{Bytes: 100})
+	if err := l.Require(t.Context(), "ws_1", Usage{Bytes: 30}); err != nil {
+		t.Fatal(err)
+	}
+	d.used.Bytes = 30
+	d.during = func() {
+		if err := l.Require(t.Context(), "ws_1", Usage{Bytes: 40}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := l.walk(t.Context(), l.account("ws_1"), "ws_1"); err != nil {
+		t.Fatal(err)
+	}
+	d.during = nil
+	if err := l.Fits(t.Context(), "ws_1", Usage{Bytes: 30}); err != nil {
+		t.Error(err)
+	}
+	if err := l.Fits(t.Context(), "ws_1", Usage{Bytes: 31}); !isFull(err) {
+		t.Error(err)
+	}
+}
+
+func TestMeasureFails(t *testing.T) {
+	d := &fakeDrive{err: errors.New("no such drive")}
+	l := d.limiter(t, Limit{Bytes: 100})
+	for name, err := range map[string]error{
+		"Require": l.Require(t.Context(), "ws_1", Usage{Bytes: 1}), "Check": l.Check(t.Context(), "ws_1"),
+	} {
+		if !errors.Is(err, d.err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	d.err = nil
+	if err := l.Require(t.Context(), "ws_1", Usage{Bytes: 1}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWalksAreBounded verifies when a drive is walked again.
+func TestWalksAreBounded(t *testing.T) {
+	d := &fakeDrive{used: Usage{Bytes: 10}}
+	l := d.limiter(t, Limit{Bytes: 100})
+	if err := l.Check(t.Context(), "ws_1"); err != nil {
+		t.Fatal(err)
+	}
+	a := l.account("ws_1")
+	for _, test := range []struct {
+		name      string
+		age, took time.Duration
+		// changed and lost are what has become of the disk's free space since the walk.
+		changed bool
+		lost    uint64
+		want    bool
+	}{
+		{"just measured", time.Second, 0, true, 0, false},
+		{"later", 3 * time.Second, 0, true, 0, true},
+		{"disk unchanged", 9 * time.Minute, 0, false, 0, false},
+		{"disk unchanged for long", 11 * time.Minute, 0, false, 0, true},
+		{"slow walk", 30 * time.Second, 2 * time.Second, true, 0, false},
+		{"slow walk, later", 40 * time.Second, 2 * time.Second, true, 0, true},
+		{"slow walk, disk lost the rest of the limit", 6 * time.Second, 2 * time.Second, true, 91, true},
+		{"slow walk, disk lost less", 6 * time.Second, 2 * time.Second, true, 0, false},
+	} {
+		now, err := l.free()
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.free = now
+		if test.changed {
+			a.free.files += 1 << 40
+			// What other processes do to the disk in the meantime is less.
+			a.free.bytes = a.free.bytes - a.free.bytes/2 + test.lost*(a.free.bytes/91)
+		}
+		a.took, a.measured = test.took, time.Now().Add(-test.age)
+		if !test.changed {
+			l.options.Dir = t.TempDir() // on a disk in use the free space changes all the time
+			if a.free, err = l.free(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := l.isDue(a, checkEvery); got != test.want {
+			if again, _ := l.free(); !test.changed && again != a.free {
+				t.Logf("%s: another process has used the disk", test.name)
+				continue
+			}
+			t.Errorf("%s: %v", test.name, got)
+		}
+	}
+}
+
+// TestConcurrentRequire verifies that operations together are granted no more than the limit.
+func TestConcurrentRequire(t *testing.T) {
+	d := &fakeDrive{}
+	l := d.limiter(t, Limit{Bytes: 100})
+	var granted sync.Map
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			if l.Require(context.Background(), "ws_1", Usage{Bytes: 7}) == nil {
+				granted.Store(i, true)
+			}
+		})
+	}
+	all.Wait()
+	n := 0
+	granted.Range(func(any, any) bool { n++; return true })
+	if n != 14 {
+		t.Errorf("%d operations were granted 7 of 100 bytes", n)
+	}
+}
+
+func TestReserve(t *testing.T) {
+	l := New(Options{Dir: t.TempDir(), ReserveBytes: 1 << 62, Log: slog.New(slog.DiscardHandler)})
+	for name, err := range map[string]error{
+		"Require": l.Require(t.Context(), "ws_1", Usage{}), "Check": l.Check(t.Context(), "ws_1"), "RequireFree": l.RequireFree(0),
+	} {
+		if !isFull(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	l.options.ReserveBytes = 0
+	if err := errors.Join(l.Require(t.Context(), "ws_1", Usage{Bytes: 1}), l.Check(t.Context(), "ws_1")); err != nil {
+		t.Error(err)
+	}
+	if err := l.RequireFree(1 << 62); !isFull(err) {
+		t.Error(err)
+	}
+	l.options.Dir = filepath.Join(l.options.Dir, "none")
+	if err := l.Require(t.Context(), "ws_1", Usage{Bytes: 1}); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,83 @@
+package drive
+
+import (
+	"context"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/drive/quota"
+)
+
+// Space returns the used and available bytes of the drive's quota, or of the file system if the drive has none. It returns ctx's
+// error and errors of the file system.
+func (d *Drive) Space(ctx context.Context) (used, available uint64, err error) {
+	used, available, err = d.drives.quota.Space(ctx, d.workspaceID)
+	return used, available, fromOS(err)
+}
+
+// CheckSpace returns Full if processes may not run on a workspace's drive, because the drive exceeds its quota or the disk has too
+// little free space. It is to be called before a process is started, and every few seconds while processes run. It returns
+// NotFound if there is no drive, and ctx's error.
+func (d *Drives) CheckSpace(ctx context.Context, workspaceID string) error {
+	if err := validateWorkspaceID(workspaceID); err != nil {
+		return err
+	}
+	return fromOS(d.quota.Check(ctx, workspaceID))
+}
+
+// measure returns what the folder of a workspace uses. A file counts once for all its links.
+func (d *Drives) measure(ctx context.Context, workspaceID string) (used quota.Usage, err error) {
+	home, err := d.root.Open(workspaceID)
+	if err != nil {
+		return used, fromOS(err)
+	}
+	defer home.Close()
+	const block = 512 // bytes of a block of stat(2)
+	w := &walk{
+		ctx: ctx,
+		file: func(_ handle, _, _ string, st *unix.Stat_t, _ int) error {
+			used.Files++
+			used.Bytes += uint64(st.Blocks) * block / max(uint64(st.Nlink), 1)
+			return nil
+		},
+		leave: func(folder handle, _ string) error {
+			used.Files++
+			if st, err := folder.stat("."); err == nil && st != nil {
+				used.Bytes += uint64(st.Blocks) * block
+			}
+			return nil
+		},
+	}
+	return used, fromOS(w.run(handle{home}, ""))
+}
+
+// require grants an operation on the drive space for a file or folder of a size, or for more content of a file if isNew is
+// false. It returns the errors of quota.Limiter.Require.
+func (d *Drive) require(ctx context.Context, size int64, isNew bool) error {
+	return d.drives.quota.Require(ctx, d.workspaceID, need(size, isNew))
+}
+
+// need returns what a file or content of a size occupies.
+func need(size int64, isNew bool) quota.Usage {
+	const block = 4096
+	n := quota.Usage{Bytes: (uint64(size) + block - 1) / block * block}
+	if isNew {
+		n.Files = 1
+	}
+	return n
+}
+
+// A boundedFile writes to a file what the drive has space for.
+type boundedFile struct {
+	*os.File
+	ctx   context.Context
+	drive *Drive
+}
+
+func (f boundedFile) Write(p []byte) (int, error) {
+	if err := f.drive.require(f.ctx, int64(len(p)), false); err != nil {
+		return 0, err
+	}
+	return f.File.Write(p)
+}

@@ -1,0 +1,141 @@
+package webdav_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/atelier-run/atelier/drive/quota"
+	"github.com/atelier-run/atelier/entity"
+)
+
+// available returns the value of the property quota-available-bytes of the root.
+func (s *site) available() uint64 {
+	s.t.Helper()
+	const body = `<propfind xmlns="DAV:"><prop><quota-available-bytes/><quota-used-bytes/></prop></propfind>`
+	answer := s.do("PROPFIND", "/", body, "Depth: 0").is(207)
+	found := regexp.MustCompile(`<D:quota-available-bytes>(\d+)<`).FindStringSubmatch(answer.body)
+	if found == nil {
+		s.t.Fatalf("no property: %s", answer.body)
+	}
+	n, err := strconv.ParseUint(found[1], 10, 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+// putChunked uploads a body without announcing its length, and returns the status.
+func (s *site) putChunked(path, body string) int {
+	s.t.Helper()
+	request, err := http.NewRequestWithContext(s.t.Context(), "PUT", s.url(path), io.MultiReader(strings.NewReader(body)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	response, err := s.server.Client().Do(request)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := response.Body.Close(); err != nil {
+		s.t.Fatal(err)
+	}
+	return response.StatusCode
+}
+
+func (s *site) isOverQuota() bool {
+	refusal, is := errors.AsType[*entity.Error](s.drives.CheckSpace(s.t.Context(), workspace))
+	return is && refusal.Code == quota.Full
+}
+
+func TestQuotaOfBytes(t *testing.T) {
+	s := &site{t: t, dir: t.TempDir(), activity: newActivity(), quota: quota.Limit{Bytes: 1 << 20}}
+	s.start()
+	content := strings.Repeat("x", 600<<10)
+	if got := s.available(); got > 1<<20 || got < 900<<10 {
+		t.Errorf("%d bytes are available on an empty drive", got)
+	}
+	s.do("PUT", "/a", content).is(201)
+	if got := s.available(); got > 424<<10 || got < 300<<10 {
+		t.Errorf("%d bytes are available", got)
+	}
+	s.do("PUT", "/b", content).is(507).says("quota of 1048576 bytes")
+	if status := s.putChunked("/b", content); status != 507 {
+		t.Errorf("an upload of unknown length: %d", status)
+	}
+	s.do("PUT", "/a", content).is(507) // the old content is there until the new one is
+	s.do("COPY", "/a", "", "Destination: "+prefix+"/b").is(507)
+	s.do("PUT", "/small", "x").is(201)
+	s.do("MOVE", "/a", "", "Destination: "+prefix+"/b").is(201)
+	if len(s.staged()) > 0 {
+		t.Errorf("staged %v", s.staged())
+	}
+	s.do("DELETE", "/b", "").is(204)
+	s.eventually(func() bool { return s.putChunked("/c", content) == 201 })
+	// A process exceeds the quota, and deletes its file.
+	s.eventually(func() bool { return !s.isOverQuota() })
+	if err := os.WriteFile(s.files("big"), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(s.isOverQuota)
+	s.do("PUT", "/small", "x").is(507)
+	s.do("MKCOL", "/folder", "").is(507)
+	if got := s.available(); got != 0 {
+		t.Errorf("%d bytes are available on a full drive", got)
+	}
+	if used, total, err := s.drives.Usage(workspace); err != nil || total != 1<<20 || used < total {
+		t.Errorf("%d of %d bytes are used, %v", used, total, err)
+	}
+	if err := os.Remove(s.files("big")); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(func() bool { return !s.isOverQuota() })
+	s.do("PUT", "/small", "x").is(204)
+}
+
+func TestQuotaOfFiles(t *testing.T) {
+	s := &site{t: t, dir: t.TempDir(), activity: newActivity(), quota: quota.Limit{Files: 20}}
+	s.start()
+	made := 0
+	for ; made < 30 && s.do("MKCOL", fmt.Sprintf("/%d", made), "").status == 201; made++ {
+	}
+	if made < 10 || made > 20 {
+		t.Errorf("%d folders were made", made)
+	}
+	s.do("PUT", "/a", "").is(507).says("quota of 20 files")
+	s.do("COPY", "/0", "", "Destination: "+prefix+"/b").is(507)
+	s.do("DELETE", "/0", "").is(204)
+	s.eventually(func() bool { return s.do("PUT", "/a", "").status == 201 })
+}
+
+// TestSparseFile verifies that the quota counts what a file occupies and not its length, and that a copy, which would occupy its
+// length, is refused.
+func TestSparseFile(t *testing.T) {
+	s := &site{t: t, dir: t.TempDir(), activity: newActivity(), quota: quota.Limit{Bytes: 1 << 20}}
+	s.start()
+	if err := errors.Join(os.WriteFile(s.files("sparse"), nil, 0o600), os.Truncate(s.files("sparse"), 1<<40)); err != nil {
+		t.Fatal(err)
+	}
+	if s.isOverQuota() {
+		t.Error("a sparse file counts with its length")
+	}
+	s.do("COPY", "/sparse", "", "Destination: "+prefix+"/b").is(507)
+}
+
+// TestReserve verifies that drives leave space on the disk, with and without a quota.
+func TestReserve(t *testing.T) {
+	for _, limit := range []quota.Limit{{}, {Bytes: 1 << 30}} {
+		s := &site{t: t, dir: t.TempDir(), activity: newActivity(), quota: limit, reserve: 1 << 62}
+		s.start()
+		s.do("PUT", "/a", "x").is(507).says("the disk of the server")
+		s.do("MKCOL", "/a", "").is(507)
+		if got := s.available(); got != 0 || !s.isOverQuota() {
+			t.Errorf("%d bytes are available, and processes may run: %v", got, !s.isOverQuota())
+		}
+	}
+}
