@@ -62,7 +62,7 @@ type runningContainer struct {
 func (d *Driver) startContainer(ctx context.Context, workspaceID string) (*runningContainer, error) {
 	ctx, cancel := d.limit(ctx)
 	defer cancel()
-	files, err := d.options.Drives.Files(workspaceID)
+	files, err := d.files(workspaceID)
 	if err != nil {
 		return nil, err
 	}

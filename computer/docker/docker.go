@@ -68,9 +68,11 @@ import (
 type Drives interface {
 	// Provision creates a workspace's drive, or does nothing if it exists.
 	Provision(ctx context.Context, workspaceID string) error
-	// Files returns the absolute path of the folder with the files of a workspace's drive. It returns NotFound if the
-	// workspace has no drive.
-	Files(workspaceID string) (string, error)
+	// CheckSpace returns an error of code Full if processes may not run on a workspace's drive, because its quota is exhausted or
+	// the disk has too little free space. It is called every second while processes run.
+	CheckSpace(ctx context.Context, workspaceID string) error
+	// Dir returns the folder that has, for each workspace, the folder "<workspace>/files" with the files of its drive.
+	Dir() string
 	// Usage returns the used and total bytes of the file system that holds a workspace's drive. It returns an error if the
 	// drive cannot be read.
 	Usage(workspaceID string) (used, total uint64, err error)
@@ -212,7 +214,7 @@ func (d *Driver) checkExists(workspaceID string) error {
 	if isReleased || !validName.MatchString(workspaceID) {
 		return entity.Errorf(entity.NotFound, "workspace %s has no computer", workspaceID)
 	}
-	_, err := d.options.Drives.Files(workspaceID)
+	_, err := d.files(workspaceID)
 	return err
 }
 
@@ -279,7 +281,7 @@ func (d *Driver) checkImage(ctx context.Context) error {
 // Release implements computer.Driver.
 func (d *Driver) Release(ctx context.Context, workspaceID string) error {
 	d.mu.Lock()
-	if _, err := d.options.Drives.Files(workspaceID); err == nil {
+	if _, err := d.files(workspaceID); err == nil {
 		d.released[workspaceID] = struct{}{}
 	}
 	delete(d.names, workspaceID)

@@ -21,20 +21,23 @@ import (
 type drives struct{ dir string }
 
 func (d drives) Provision(_ context.Context, workspaceID string) error {
-	path := filepath.Join(d.dir, workspaceID)
-	return os.MkdirAll(path, 0o755)
+	return os.MkdirAll(filepath.Join(d.dir, workspaceID, "files"), 0o755)
 }
 
-func (d drives) Files(workspaceID string) (string, error) {
-	path := filepath.Join(d.dir, workspaceID)
-	if _, err := os.Stat(path); err != nil {
-		return "", entity.Errorf(entity.NotFound, "there is no drive")
+func (d drives) Dir() string { return d.dir }
+
+func (d drives) files(workspaceID string) string { return filepath.Join(d.dir, workspaceID, "files") }
+
+// CheckSpace says that a drive is full if it has a file named "full".
+func (d drives) CheckSpace(_ context.Context, workspaceID string) error {
+	if _, err := os.Stat(filepath.Join(d.files(workspaceID), "full")); err == nil {
+		return entity.Errorf(docker.Full, "the drive is full")
 	}
-	return path, nil
+	return nil
 }
 
 func (d drives) Usage(workspaceID string) (used, total uint64, err error) {
-	_, err = d.Files(workspaceID)
+	_, err = os.Stat(d.files(workspaceID))
 	return 1 << 20, 1 << 30, err
 }
 
@@ -132,6 +135,7 @@ func TestDriver(t *testing.T) {
 		{"attributed process", testAttributedProcess},
 		{"descendants without environment", testDescendantsWithoutEnvironment},
 		{"out of memory", testOutOfMemory},
+		{"full drive", testFullDrive},
 		{"server that is killed", testServerKilled},
 		{"recover", testRecover},
 		{"idle", testIdle},
@@ -148,7 +152,7 @@ func TestDriver(t *testing.T) {
 func testConformance(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine)
 	folder := f.options.Drives.(drives)
-	path := func(workspaceID string) string { return filepath.Join(folder.dir, workspaceID) }
+	path := folder.files
 	hidden := func(workspaceID string) string { return path(workspaceID) + ".hidden" }
 	rename := func(from, to string) {
 		if err := os.Rename(from, to); err != nil {

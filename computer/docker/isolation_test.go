@@ -63,8 +63,7 @@ func testAttributedProcess(t *testing.T, engine *dockertest.Engine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, _ := f.options.Drives.Files(workspace)
-	files, err := os.Stat(folder)
+	files, err := os.Stat(f.options.Drives.(drives).files(workspace))
 	if err != nil || attributed == 0 {
 		t.Fatalf("process %d, %v", attributed, err)
 	}

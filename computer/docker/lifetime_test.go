@@ -94,15 +94,12 @@ func serve(text string) {
 // testServerKilled kills a server with a running process. Nothing of it may be left, without any other server.
 func testServerKilled(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine)
-	folder, err := f.options.Drives.Files(workspace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fifo := filepath.Join(folder, "alive")
+	folder := f.options.Drives.(drives)
+	fifo := filepath.Join(folder.files(workspace), "alive")
 	if err := syscall.Mkfifo(fifo, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal(map[string]any{"Engine": f.options.Engine, "Dir": filepath.Dir(folder), "Agent": f.options.Agent})
+	text, err := json.Marshal(map[string]any{"Engine": f.options.Engine, "Dir": folder.dir, "Agent": f.options.Agent})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,6 +217,22 @@ func testIdle(t *testing.T, engine *dockertest.Engine) {
 	if r := f.run(t, shell("p3", "echo again")); r.out != "again\n" {
 		t.Errorf("got %+v", r)
 	}
+}
+
+// testFullDrive lets a process fill its drive.
+func testFullDrive(t *testing.T, engine *dockertest.Engine) {
+	f := start(t, engine)
+	if r := f.run(t, shell("p1", "touch full; sleep 1000")); r.exit.Reason != computer.EndedDiskFull || r.exit.Status != 137 {
+		t.Errorf("got %+v", r.exit)
+	}
+	_, err := f.Start(t.Context(), workspace, shell("p2", "true"))
+	if e, ok := errors.AsType[*entity.Error](err); !ok || e.Code != entity.LimitReached {
+		t.Errorf("Start returned %v, want limit_reached", err)
+	}
+	if err := os.Remove(filepath.Join(f.options.Drives.(drives).files(workspace), "full")); err != nil {
+		t.Fatal(err)
+	}
+	f.run(t, shell("p3", "true"))
 }
 
 // testClose verifies that the driver leaves nothing, and starts nothing more.

@@ -84,6 +84,7 @@ func (d *Driver) start(ctx context.Context, workspaceID string, m *machine, s *s
 	if s.err == nil {
 		m.running = s.c
 		go d.awaitEnd(workspaceID, m, s.c)
+		go s.c.followSpace()
 		d.awaitIdle(workspaceID, m)
 	}
 	isStale := s.err == nil && (d.isClosed || d.computers[workspaceID] != m)
@@ -263,6 +264,9 @@ func (d *Driver) Start(ctx context.Context, workspaceID string, s computer.Spec)
 		return nil, err
 	}
 	if err := d.checkExists(workspaceID); err != nil {
+		return nil, err
+	}
+	if err := d.checkSpace(ctx, workspaceID); err != nil {
 		return nil, err
 	}
 	c, release, err := d.acquire(ctx, workspaceID)

@@ -27,6 +27,8 @@ type process struct {
 	used time.Duration // guarded by container.mu
 	// isKilled is set when the driver has ended the process for its user.
 	isKilled atomic.Bool
+	// isFull is set when the driver ends the process because the drive is full.
+	isFull atomic.Bool
 
 	done chan struct{} // closed when exit is set and no descendant is left
 	exit computer.Exit
@@ -254,6 +256,10 @@ func (p *process) exitStatus(reply agent.Reply) computer.Exit {
 	const greatestSignal = 64
 	if n := exit.Status - 128; n > 0 && n <= greatestSignal {
 		exit.Signal = syscall.Signal(n)
+	}
+	if exit.Signal == syscall.SIGKILL && p.isFull.Load() {
+		exit.Reason = computer.EndedDiskFull
+		return exit
 	}
 	if exit.Signal == syscall.SIGKILL && reply.IsOutOfMemory && !p.isKilled.Load() {
 		exit.Reason = computer.EndedOutOfMemory
