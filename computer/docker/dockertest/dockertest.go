@@ -221,6 +221,12 @@ func (e *Engine) remove(t testing.TB) {
 	for _, mount := range []string{"root/vfs", "run"} {
 		_ = syscall.Unmount(filepath.Join(e.dir, mount), syscall.MNT_DETACH)
 	}
+	// Podman leaves the control groups of containers in the second hierarchy of a machine that has both versions. Only those
+	// without processes can be removed.
+	groups, _ := filepath.Glob("/sys/fs/cgroup/unified/libpod_parent/libpod-*")
+	for _, group := range groups {
+		_ = syscall.Rmdir(group)
+	}
 	if err := os.RemoveAll(e.dir); err != nil {
 		t.Errorf("the engine has left files: %v", err)
 	}
