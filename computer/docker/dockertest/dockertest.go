@@ -87,6 +87,7 @@ func (e *Engine) podman(arguments ...string) *exec.Cmd {
 		"--log-level", "error",
 	}
 	command := exec.Command("podman", append(global, arguments...)...)
+	command.Dir = e.dir // a container that is out of memory leaves a file there
 	command.Env = append(os.Environ(), "CONTAINERS_CONF="+e.dir+"/containers.conf")
 	return command
 }
