@@ -275,10 +275,11 @@ func TestExportOfSparseFiles(t *testing.T) {
 		t.Errorf("ArchiveSize returned %d, %v", size, err)
 	}
 	var out bytes.Buffer
-	if entries, err := d.Export(t.Context(), &out); err != nil || entries.Entries != 2 {
-		t.Errorf("Export wrote %d entries, %v", entries, err)
+	if done, err := d.Export(t.Context(), &out); err != nil || done.Entries != 2 || done.Changed != 1 {
+		t.Errorf("Export returned %+v, %v", done, err)
 	}
-	if n := bytes.Count(out.Bytes(), []byte("endless")); n > 0 || out.Len() < 1<<20 {
+	// The record of files that are not as on the drive names it.
+	if n := bytes.Count(out.Bytes(), []byte("endless")); n != 1 || out.Len() < 1<<20 {
 		t.Errorf("the archive has %d bytes and names the endless file %d times", out.Len(), n)
 	}
 }

@@ -62,7 +62,7 @@ type runningContainer struct {
 func (d *Driver) startContainer(ctx context.Context, workspaceID string) (*runningContainer, error) {
 	ctx, cancel := d.limit(ctx)
 	defer cancel()
-	files, err := d.options.Drives.Files(workspaceID)
+	files, err := d.files(workspaceID)
 	if err != nil {
 		return nil, err
 	}
@@ -82,9 +82,7 @@ func (d *Driver) startContainer(ctx context.Context, workspaceID string) (*runni
 	}
 	close(c.thawed)
 	if err := c.connect(ctx); err != nil {
-		ctx, cancel := d.limit(context.WithoutCancel(ctx))
-		defer cancel()
-		if left := d.remove(ctx, c.id); left != nil {
+		if left := d.remove(context.WithoutCancel(ctx), c.id); left != nil {
 			d.options.Log.Warn("a container that does not start cannot be removed; the next start of the server removes it",
 				"workspace", workspaceID, "container", c.id, "error", left)
 		}
@@ -185,10 +183,10 @@ func ulimits() []*container.Ulimit {
 	return all
 }
 
-// stop ends all processes of the container, by ending its init. isIntended is false if it never had any.
-func (c *runningContainer) stop(isIntended bool) {
+// stop ends all processes of the container, by ending its init.
+func (c *runningContainer) stop() {
 	c.mu.Lock()
-	c.isStopped = c.isStopped || isIntended
+	c.isStopped = true
 	c.mu.Unlock()
 	c.control.close()
 }

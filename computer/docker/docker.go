@@ -39,6 +39,8 @@
 //   - Usage is measured from /proc in the container: pages that several processes share count for each, and the processor time
 //     of descendants that nobody waited for is not included after their end.
 //   - A connection of Dial is a process in the container, and takes as long to open as a process to start.
+//   - End and Stop thaw a frozen computer for a moment, because engines cannot end frozen processes.
+//   - Podman leaves a small process on the machine for five minutes after each process in a container.
 package docker
 
 import (
@@ -66,9 +68,11 @@ import (
 type Drives interface {
 	// Provision creates a workspace's drive, or does nothing if it exists.
 	Provision(ctx context.Context, workspaceID string) error
-	// Files returns the absolute path of the folder with the files of a workspace's drive. It returns NotFound if the
-	// workspace has no drive.
-	Files(workspaceID string) (string, error)
+	// CheckSpace returns an error of code Full if processes may not run on a workspace's drive, because its quota is exhausted or
+	// the disk has too little free space. It is called every second while processes run.
+	CheckSpace(ctx context.Context, workspaceID string) error
+	// Dir returns the folder that has, for each workspace, the folder "<workspace>/files" with the files of its drive.
+	Dir() string
 	// Usage returns the used and total bytes of the file system that holds a workspace's drive. It returns an error if the
 	// drive cannot be read.
 	Usage(workspaceID string) (used, total uint64, err error)
@@ -210,7 +214,7 @@ func (d *Driver) checkExists(workspaceID string) error {
 	if isReleased || !validName.MatchString(workspaceID) {
 		return entity.Errorf(entity.NotFound, "workspace %s has no computer", workspaceID)
 	}
-	_, err := d.options.Drives.Files(workspaceID)
+	_, err := d.files(workspaceID)
 	return err
 }
 
@@ -247,14 +251,16 @@ func (d *Driver) Provision(ctx context.Context, workspaceID, vmName string) (com
 	}
 	d.mu.Lock()
 	isReplaced := d.names[workspaceID] != "" && d.names[workspaceID] != vmName
-	d.names[workspaceID] = vmName
-	delete(d.released, workspaceID)
 	d.mu.Unlock()
 	if isReplaced {
 		if err := d.Stop(ctx, workspaceID); err != nil {
 			return computer.Machine{}, err
 		}
 	}
+	d.mu.Lock()
+	d.names[workspaceID] = vmName
+	delete(d.released, workspaceID)
+	d.mu.Unlock()
 	return computer.Machine{VMName: vmName, ImageRef: d.options.Image}, nil
 }
 
@@ -275,7 +281,7 @@ func (d *Driver) checkImage(ctx context.Context) error {
 // Release implements computer.Driver.
 func (d *Driver) Release(ctx context.Context, workspaceID string) error {
 	d.mu.Lock()
-	if _, err := d.options.Drives.Files(workspaceID); err == nil {
+	if _, err := d.files(workspaceID); err == nil {
 		d.released[workspaceID] = struct{}{}
 	}
 	delete(d.names, workspaceID)
@@ -285,9 +291,9 @@ func (d *Driver) Release(ctx context.Context, workspaceID string) error {
 
 // Recover implements computer.Driver. It removes the containers of this node, all of which were created by an earlier process.
 func (d *Driver) Recover(ctx context.Context) ([]computer.Leftover, error) {
-	ctx, cancel := d.limit(ctx)
+	limited, cancel := d.limit(ctx)
 	defer cancel()
-	list, err := d.engine.ContainerList(ctx, client.ContainerListOptions{
+	list, err := d.engine.ContainerList(limited, client.ContainerListOptions{
 		All: true, Filters: client.Filters{}.Add("label", nodeLabel+"="+d.options.Node),
 	})
 	if err != nil {
@@ -305,26 +311,27 @@ func (d *Driver) Recover(ctx context.Context) ([]computer.Leftover, error) {
 
 // remove ends and removes a container. It returns nil if there is none.
 func (d *Driver) remove(ctx context.Context, id string) error {
-	_, err := d.engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-	if err == nil || errdefs.IsNotFound(err) {
-		return nil
-	}
-	// The engine refuses if it is removing the container already.
-	for ctx.Err() == nil {
-		if _, inspected := d.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{}); errdefs.IsNotFound(inspected) {
+	ctx, cancel := d.limit(ctx)
+	defer cancel()
+	// Podman would give the container time to end by itself.
+	_, _ = d.engine.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "KILL"})
+	for {
+		_, err := d.engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		if err == nil || errdefs.IsNotFound(err) {
 			return nil
-		} else if inspected != nil {
-			break
+		}
+		// The engine refuses if it is removing the container already. Then it is gone soon.
+		if _, missing := d.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{}); errdefs.IsNotFound(missing) {
+			return nil
+		} else if missing != nil {
+			return unavailable("remove the container "+id, err)
 		}
 		select {
-		case <-ctx.Done():
 		case <-time.After(100 * time.Millisecond):
-		}
-		if _, err = d.engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}); err == nil || errdefs.IsNotFound(err) {
-			return nil
+		case <-ctx.Done():
+			return unavailable("remove the container "+id, err)
 		}
 	}
-	return unavailable("remove the container "+id, err)
 }
 
 // Sample implements computer.Driver. A computer that is not running uses no memory.

@@ -21,20 +21,23 @@ import (
 type drives struct{ dir string }
 
 func (d drives) Provision(_ context.Context, workspaceID string) error {
-	path := filepath.Join(d.dir, workspaceID)
-	return os.MkdirAll(path, 0o755)
+	return os.MkdirAll(filepath.Join(d.dir, workspaceID, "files"), 0o755)
 }
 
-func (d drives) Files(workspaceID string) (string, error) {
-	path := filepath.Join(d.dir, workspaceID)
-	if _, err := os.Stat(path); err != nil {
-		return "", entity.Errorf(entity.NotFound, "there is no drive")
+func (d drives) Dir() string { return d.dir }
+
+func (d drives) files(workspaceID string) string { return filepath.Join(d.dir, workspaceID, "files") }
+
+// CheckSpace says that a drive is full if it has a file named "full".
+func (d drives) CheckSpace(_ context.Context, workspaceID string) error {
+	if _, err := os.Stat(filepath.Join(d.files(workspaceID), "full")); err == nil {
+		return entity.Errorf(docker.Full, "the drive is full")
 	}
-	return path, nil
+	return nil
 }
 
 func (d drives) Usage(workspaceID string) (used, total uint64, err error) {
-	_, err = d.Files(workspaceID)
+	_, err = os.Stat(d.files(workspaceID))
 	return 1 << 20, 1 << 30, err
 }
 
@@ -46,10 +49,9 @@ type fixture struct {
 	options docker.Options
 }
 
-// start returns a driver of an engine of its own, with a provisioned workspace.
-func start(t testing.TB, change ...func(*docker.Options)) fixture {
+// start returns a driver of an engine, with a provisioned workspace.
+func start(t testing.TB, engine *dockertest.Engine, change ...func(*docker.Options)) fixture {
 	t.Helper()
-	engine := dockertest.Start(t)
 	f := fixture{engine: engine, options: docker.Options{
 		Engine: engine.Address, Node: "node-1", Image: dockertest.Image, Agent: []string{engine.Agent}, Drives: drives{t.TempDir()},
 		Limits: computer.Limits{MemoryBytes: 256 << 20, Processors: 1, Processes: 200},
@@ -121,10 +123,36 @@ func (f fixture) run(t testing.TB, s computer.Spec) result {
 	return finish(t, p)
 }
 
-func TestConformance(t *testing.T) {
-	f := start(t)
+// TestDriver has all tests of one engine, whose start takes seconds.
+func TestDriver(t *testing.T) {
+	engine := dockertest.Start(t)
+	for _, one := range []struct {
+		name string
+		test func(*testing.T, *dockertest.Engine)
+	}{
+		{"conformance", testConformance},
+		{"restrictions", testRestrictions},
+		{"attributed process", testAttributedProcess},
+		{"descendants without environment", testDescendantsWithoutEnvironment},
+		{"out of memory", testOutOfMemory},
+		{"full drive", testFullDrive},
+		{"server that is killed", testServerKilled},
+		{"recover", testRecover},
+		{"idle", testIdle},
+		{"close", testClose},
+		{"half-closed connection", testHalfClosedConnection},
+		{"images", testImages},
+		{"invalid options", testInvalidOptions},
+		{"engine that fails", testEngineFails},
+	} {
+		t.Run(one.name, func(t *testing.T) { one.test(t, engine) })
+	}
+}
+
+func testConformance(t *testing.T, engine *dockertest.Engine) {
+	f := start(t, engine)
 	folder := f.options.Drives.(drives)
-	path := func(workspaceID string) string { return filepath.Join(folder.dir, workspaceID) }
+	path := folder.files
 	hidden := func(workspaceID string) string { return path(workspaceID) + ".hidden" }
 	rename := func(from, to string) {
 		if err := os.Rename(from, to); err != nil {
@@ -137,15 +165,4 @@ func TestConformance(t *testing.T) {
 		Driver: f.Driver, Host: f.Driver, Files: path, Isolated: true, Freezes: true, LimitsMemory: true,
 		Serve: func(port int) []string { return []string{"/.atelier/agent", "serve", strconv.Itoa(port)} },
 	})
-}
-
-func TestSmoke(t *testing.T) {
-	f := start(t)
-	t0 := time.Now()
-	r := f.run(t, shell("p1", "echo out; echo err >&2; id; pwd; env; cat /proc/self/status | grep -E 'Cap|NoNew|Seccomp'; mount; exit 7"))
-	t.Logf("%v %+v", time.Since(t0), r)
-	t.Log(r.out)
-	t0 = time.Now()
-	r = f.run(t, shell("p2", "echo hi; echo $PPID; ps"))
-	t.Logf("%v %+v", time.Since(t0), r)
 }

@@ -19,16 +19,10 @@ func (c *runningContainer) freeze(ctx context.Context, isFrozen bool) error {
 	if err := c.pause(ctx, isFrozen); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if isFrozen {
-		c.thawed = make(chan struct{})
-	} else {
-		close(c.thawed)
-	}
 	return nil
 }
 
+// pause freezes or thaws a container that is not in this state. The caller holds freezing.
 func (c *runningContainer) pause(ctx context.Context, isFrozen bool) (err error) {
 	ctx, cancel := c.driver.limit(ctx)
 	defer cancel()
@@ -37,10 +31,17 @@ func (c *runningContainer) pause(ctx context.Context, isFrozen bool) (err error)
 	} else {
 		_, err = c.driver.engine.ContainerUnpause(ctx, c.id, client.ContainerUnpauseOptions{})
 	}
-	if err == nil || isClosed(c.ended) {
-		return nil
+	if err != nil && !isClosed(c.ended) {
+		return unavailable("freeze or thaw a container", err)
 	}
-	return unavailable("freeze or thaw a container", err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if isFrozen {
+		c.thawed = make(chan struct{})
+	} else {
+		close(c.thawed)
+	}
+	return nil
 }
 
 func (c *runningContainer) isFrozen() bool {

@@ -84,12 +84,14 @@ func (d *Driver) start(ctx context.Context, workspaceID string, m *machine, s *s
 	if s.err == nil {
 		m.running = s.c
 		go d.awaitEnd(workspaceID, m, s.c)
+		go s.c.followSpace()
 		d.awaitIdle(workspaceID, m)
 	}
 	isStale := s.err == nil && (d.isClosed || d.computers[workspaceID] != m)
 	d.mu.Unlock()
 	if isStale { // Stop was called in the meantime
-		s.c.stop(false)
+		s.c.stop()
+		<-s.c.removed
 		s.c, s.err = nil, entity.Errorf(entity.Unavailable, "the computer of workspace %s was stopped while it started", workspaceID)
 	}
 	close(s.done)
@@ -104,9 +106,7 @@ func (d *Driver) awaitEnd(workspaceID string, m *machine, c *runningContainer) {
 	}
 	d.forget(workspaceID, m)
 	d.mu.Unlock()
-	ctx, cancel := d.limit(context.Background())
-	defer cancel()
-	if err := d.remove(ctx, c.id); err != nil {
+	if err := d.remove(context.Background(), c.id); err != nil {
 		d.options.Log.Warn("a container that has ended cannot be removed; the next start of the server removes it",
 			"workspace", workspaceID, "container", c.id, "error", err)
 	}
@@ -148,7 +148,7 @@ func (d *Driver) awaitIdle(workspaceID string, m *machine) {
 		}
 		d.mu.Unlock()
 		if isIdle {
-			c.stop(true)
+			c.stop()
 		}
 	})
 }
@@ -191,9 +191,13 @@ func (d *Driver) Stop(ctx context.Context, workspaceID string) error {
 	if c == nil {
 		return nil
 	}
-	c.stop(true)
+	c.stop()
 	ctx, cancel := d.limit(ctx)
 	defer cancel()
+	// A frozen init cannot exit, and the engine may not be able to end it. It exits before anything else if it is thawed now.
+	if err := c.freeze(ctx, false); err != nil {
+		return err
+	}
 	if err := d.remove(ctx, c.id); err != nil {
 		return err
 	}
@@ -260,6 +264,9 @@ func (d *Driver) Start(ctx context.Context, workspaceID string, s computer.Spec)
 		return nil, err
 	}
 	if err := d.checkExists(workspaceID); err != nil {
+		return nil, err
+	}
+	if err := d.checkSpace(ctx, workspaceID); err != nil {
 		return nil, err
 	}
 	c, release, err := d.acquire(ctx, workspaceID)

@@ -27,6 +27,8 @@ type process struct {
 	used time.Duration // guarded by container.mu
 	// isKilled is set when the driver has ended the process for its user.
 	isKilled atomic.Bool
+	// isFull is set when the driver ends the process because the drive is full.
+	isFull atomic.Bool
 
 	done chan struct{} // closed when exit is set and no descendant is left
 	exit computer.Exit
@@ -196,7 +198,7 @@ func (p *process) supervise(ended <-chan agent.Reply) {
 		p.exit = p.exitStatus(reply)
 		if err := c.askThawed(context.Background(), agent.Request{Sweep: true}); err != nil && !isClosed(c.ended) {
 			c.driver.options.Log.Error("descendants of a process do not end; the computer is stopped", "workspace", c.workspaceID, "error", err)
-			c.stop(true)
+			c.stop()
 			<-c.ended
 		}
 	case <-c.ended:
@@ -254,6 +256,10 @@ func (p *process) exitStatus(reply agent.Reply) computer.Exit {
 	const greatestSignal = 64
 	if n := exit.Status - 128; n > 0 && n <= greatestSignal {
 		exit.Signal = syscall.Signal(n)
+	}
+	if exit.Signal == syscall.SIGKILL && p.isFull.Load() {
+		exit.Reason = computer.EndedDiskFull
+		return exit
 	}
 	if exit.Signal == syscall.SIGKILL && reply.IsOutOfMemory && !p.isKilled.Load() {
 		exit.Reason = computer.EndedOutOfMemory
@@ -321,8 +327,11 @@ func (p *process) Signal(number syscall.Signal) error {
 	ctx, cancel := p.container.driver.limit(context.Background())
 	defer cancel()
 	err := p.container.askThawed(ctx, agent.Request{Signal: &agent.Signal{PID: p.pid, Number: number, IsTerminal: p.session.isTerminal}})
-	if isClosed(p.done) {
+	if err == nil || isClosed(p.done) {
 		return nil
+	}
+	if ctx.Err() != nil {
+		return unavailable("send a signal to a process", err)
 	}
 	return err
 }
@@ -334,7 +343,7 @@ func (p *process) End(ctx context.Context) error {
 		err := p.container.whileThawed(ctx, func() error {
 			_, err := p.container.control.ask(ctx, agent.Request{End: p.pid})
 			if err == nil {
-				<-p.done
+				_, err = p.Wait(ctx)
 			}
 			return err
 		})

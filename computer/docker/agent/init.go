@@ -30,7 +30,9 @@ type initProcess struct {
 
 type watched struct {
 	Watch
+	// pidfd is open as long as the process is in initProcess.watched.
 	pidfd int
+	ended chan struct{}
 	// kills is the number of processes that the kernel had ended for lack of memory when the process started.
 	kills uint64
 	// isOverLimit is set when the process is ended because of its limits.
@@ -127,28 +129,29 @@ func (i *initProcess) watch(w Watch) error {
 	if err != nil {
 		return os.NewSyscallError("pidfd_open", err)
 	}
-	entry := &watched{Watch: w, pidfd: pidfd, kills: outOfMemoryKills()}
+	entry := &watched{Watch: w, pidfd: pidfd, ended: make(chan struct{}), kills: outOfMemoryKills()}
 	i.mu.Lock()
 	i.watched[w.PID] = entry
 	i.mu.Unlock()
 	go func() {
-		awaitEnd(pidfd, -1)
+		awaitEnd(pidfd)
 		i.mu.Lock()
 		delete(i.watched, w.PID)
+		_ = unix.Close(pidfd)
 		isOutOfMemory := entry.isOverLimit || outOfMemoryKills() > entry.kills
 		i.mu.Unlock()
+		close(entry.ended)
 		i.reply(Reply{Ended: w.PID, IsOutOfMemory: isOutOfMemory})
-		_ = unix.Close(pidfd)
 	}()
 	return nil
 }
 
-// awaitEnd waits until a process has ended; milliseconds -1 means without limit. It returns false after the limit.
-func awaitEnd(pidfd, milliseconds int) bool {
+// awaitEnd waits until a process has ended.
+func awaitEnd(pidfd int) {
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, milliseconds)
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, -1)
 		if err != unix.EINTR {
-			return n > 0
+			return
 		}
 	}
 }
@@ -181,32 +184,23 @@ func ignoreGone(err error) error {
 // patience is how long init tries to end processes. A process that is in an uninterruptible call does not end sooner.
 const patience = 5 * time.Second
 
-// end ends a process and all its descendants. The descendants become init's when the process has ended.
+// end ends a process and all its descendants, which become init's when the process has ended.
 func (i *initProcess) end(pid int) error {
 	i.mu.Lock()
 	w := i.watched[pid]
-	i.mu.Unlock()
+	var err error
 	if w != nil {
-		if t, err := readTable(); err == nil {
-			for _, p := range t.tree(pid) {
-				_ = unix.Kill(p.pid, unix.SIGKILL)
-			}
-		}
-		// The process has not been waited for by the engine, or the kill fails with ESRCH.
-		if err := ignoreGone(unix.PidfdSendSignal(w.pidfd, unix.SIGKILL, nil, 0)); err != nil && err != unix.EBADF {
-			return err
-		}
-		for deadline := time.Now().Add(patience); ; {
-			i.mu.Lock()
-			isWatched := i.watched[pid] == w
-			i.mu.Unlock()
-			if !isWatched {
-				break
-			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("process %d does not end", pid)
-			}
-			time.Sleep(time.Millisecond)
+		err = ignoreGone(unix.PidfdSendSignal(w.pidfd, unix.SIGKILL, nil, 0))
+	}
+	i.mu.Unlock()
+	if err != nil {
+		return os.NewSyscallError("pidfd_send_signal", err)
+	}
+	if w != nil {
+		select {
+		case <-w.ended:
+		case <-time.After(patience):
+			return fmt.Errorf("process %d does not end", pid)
 		}
 	}
 	return i.sweep()

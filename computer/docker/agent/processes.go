@@ -104,16 +104,6 @@ func (t table) root(pid int) (process, error) {
 	return process{}, errBrokenChain // a cycle: a process id was used again
 }
 
-// tree returns the running processes whose root is the process with the id pid.
-func (t table) tree(pid int) (found []process) {
-	for _, p := range t {
-		if r, err := t.root(p.pid); err == nil && r.pid == pid && !p.isEnded {
-			found = append(found, p)
-		}
-	}
-	return found
-}
-
 // leftovers returns the running processes below init. isWhole is false if others may have been missed.
 func (t table) leftovers() (found []process, isWhole bool) {
 	isWhole = true

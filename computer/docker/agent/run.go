@@ -7,10 +7,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/computer/local/sandbox"
 )
 
 // The lines that "run" and "dial" write before anything else. A line is one of these, a space and a text.
@@ -40,6 +43,11 @@ func run(s streams, cwd string, isTerminal bool, argv []string) int {
 		return s.fail("the server has gone: " + err.Error())
 	}
 	program, err := prepare(cwd, argv[0])
+	if err == nil {
+		runtime.LockOSThread()
+		// The files of a drive belong to the user of the server, and the engine does not mount it nosuid.
+		err = errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), sandbox.RestrictCalls())
+	}
 	if err != nil {
 		s.writeLine(Refused, strings.ReplaceAll(err.Error(), "\n", " "))
 		return failed

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func Start(t testing.TB) *Engine {
 	}
 	e.configure(t)
 	e.Run(t)
-	e.importImage(t)
+	e.Import(t, Image)
 	return e
 }
 
@@ -86,6 +87,7 @@ func (e *Engine) podman(arguments ...string) *exec.Cmd {
 		"--log-level", "error",
 	}
 	command := exec.Command("podman", append(global, arguments...)...)
+	command.Dir = e.dir // a container that is out of memory leaves a file there
 	command.Env = append(os.Environ(), "CONTAINERS_CONF="+e.dir+"/containers.conf")
 	return command
 }
@@ -143,11 +145,11 @@ func (e *Engine) Client(t testing.TB) *client.Client {
 	return api
 }
 
-// importImage gives the engine the image.
-func (e *Engine) importImage(t testing.TB) {
+// Import gives the engine an image with BusyBox, and returns its reference. The changes are instructions of a Dockerfile.
+func (e *Engine) Import(t testing.TB, reference string, changes ...string) string {
 	t.Helper()
-	result, err := e.Client(t).ImageImport(t.Context(), client.ImageImportSource{Source: bytes.NewReader(rootFiles(t)), SourceName: "-"},
-		Image, client.ImageImportOptions{})
+	source := client.ImageImportSource{Source: bytes.NewReader(rootFiles(t)), SourceName: "-"}
+	result, err := e.Client(t).ImageImport(t.Context(), source, reference, client.ImageImportOptions{Changes: changes})
 	if err == nil {
 		_, err = io.Copy(io.Discard, result)
 		_ = result.Close()
@@ -155,6 +157,7 @@ func (e *Engine) importImage(t testing.TB) {
 	if err != nil {
 		t.Fatalf("import the image: %v", err)
 	}
+	return reference
 }
 
 // rootFiles returns an archive of a root file system with busybox.
@@ -215,9 +218,32 @@ func (e *Engine) remove(t testing.TB) {
 			<-e.ended
 		}
 	}
-	_ = syscall.Unmount(e.dir+"/root/vfs", syscall.MNT_DETACH)
-	_ = syscall.Unmount(e.dir+"/run/overlay", syscall.MNT_DETACH)
+	e.endMonitors()
+	for _, mount := range []string{"root/vfs", "run"} {
+		_ = syscall.Unmount(filepath.Join(e.dir, mount), syscall.MNT_DETACH)
+	}
+	// Podman leaves the control groups of containers in the second hierarchy of a machine that has both versions. Only those
+	// without processes can be removed.
+	groups, _ := filepath.Glob("/sys/fs/cgroup/unified/libpod_parent/libpod-*")
+	for _, group := range groups {
+		_ = syscall.Rmdir(group)
+	}
 	if err := os.RemoveAll(e.dir); err != nil {
 		t.Errorf("the engine has left files: %v", err)
+	}
+}
+
+// endMonitors ends the processes that Podman leaves for five minutes after the end of each process in a container, in case that
+// somebody asks for its exit status.
+func (e *Engine) endMonitors() {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range all {
+		command, err := os.ReadFile(name)
+		if err != nil || !bytes.Contains(command, []byte(e.dir+"/")) || !bytes.Contains(command, []byte("conmon")) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
 	}
 }

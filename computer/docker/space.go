@@ -1,0 +1,91 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/atelier-run/atelier/computer/docker/agent"
+	"github.com/atelier-run/atelier/entity"
+)
+
+// spaceEvery is the time between two checks of the space of a drive while processes run.
+const spaceEvery = time.Second
+
+// Full is the code of the error of Drives.CheckSpace if a drive or the disk is full.
+const Full entity.Code = "insufficient_storage"
+
+// files returns the folder with the files of a workspace's drive. It returns NotFound if there is no drive.
+func (d *Driver) files(workspaceID string) (string, error) {
+	dir, err := filepath.Abs(filepath.Join(d.options.Drives.Dir(), workspaceID, "files"))
+	if err == nil {
+		_, err = os.Stat(dir)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", entity.Errorf(entity.NotFound, "workspace %s has no computer", workspaceID)
+	case err != nil:
+		d.options.Log.Error("cannot read a drive", "workspace", workspaceID, "error", err)
+		return "", entity.Errorf(entity.Unavailable, "the drive of workspace %s cannot be read; try again", workspaceID)
+	}
+	return dir, nil
+}
+
+// checkSpace returns LimitReached if no process may run on the drive, and Unavailable if that cannot be determined.
+func (d *Driver) checkSpace(ctx context.Context, workspaceID string) error {
+	err := d.options.Drives.CheckSpace(ctx, workspaceID)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if refusal, is := errors.AsType[*entity.Error](err); is && refusal.Code == Full {
+		return entity.Errorf(entity.LimitReached, "%s", refusal.Message)
+	}
+	d.options.Log.Error("cannot measure a drive", "workspace", workspaceID, "error", err)
+	return entity.Errorf(entity.Unavailable, "cannot measure the drive of workspace %s; try again", workspaceID)
+}
+
+// followSpace ends the processes of a container whenever the drive is full, until the container has ended.
+func (c *runningContainer) followSpace() {
+	ticker := time.NewTicker(spaceEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.ended:
+			return
+		case <-ticker.C:
+		}
+		if all := c.running(); len(all) > 0 {
+			c.checkSpace(all)
+		}
+	}
+}
+
+func (c *runningContainer) running() (all []*process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.processes {
+		if p != nil { // or it is being started, and found at the next check
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// checkSpace ends processes if the drive is full.
+func (c *runningContainer) checkSpace(all []*process) {
+	ctx, cancel := c.driver.limit(context.Background())
+	defer cancel()
+	err := c.driver.checkSpace(ctx, c.workspaceID)
+	if refusal, is := errors.AsType[*entity.Error](err); !is || refusal.Code != entity.LimitReached {
+		return
+	}
+	for _, p := range all {
+		p.isFull.Store(true)
+		if err := c.askThawed(ctx, agent.Request{End: p.pid}); err != nil && !isClosed(c.ended) {
+			c.driver.options.Log.Error("cannot end a process although the drive is full", "workspace", c.workspaceID, "error", err)
+		}
+	}
+}
