@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -30,6 +31,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	gvisorlog "gvisor.dev/gvisor/pkg/log"
 
 	"github.com/atelier-run/atelier/computer/egress/guest"
 )
@@ -114,6 +116,8 @@ func New(o Options) (*Egress, error) {
 	}
 	e := &Egress{mode: o.Mode, policy: o.Policy, limits: limits, resolvers: o.Resolvers, log: o.Log, metrics: newMetrics()}
 	e.own.read = net.InterfaceAddrs
+	// The network stack logs to standard error about packets that it does not expect, which are the computer's.
+	gvisorlog.SetTarget(&gvisorlog.Writer{Next: io.Discard})
 	e.dialer.Timeout = connectTime
 	e.warnings.Interval = time.Minute
 	if e.resolvers == nil {
@@ -135,9 +139,9 @@ func (e *Egress) Env() []string { return e.mode.Env() }
 func (e *Egress) ResolvConf() []byte { return e.mode.ResolvConf() }
 
 // Attach serves the network of one computer from the files that guest.PrepareNamespace has returned in it, which it closes in any
-// case. It does so until ctx ends, stop is called, or the computer's network namespace is removed. stop resets the computer's
-// flows, and returns when they are closed and the files are, too. It may be called more than once. Attach returns an error if the files are
-// not those of the mode.
+// case. It does so until ctx ends or stop is called; the caller must see to that when the computer ends, because the network
+// namespace exists as long. stop resets the computer's flows, and returns when all of its files are closed. It may be called more
+// than once. Attach returns an error if the files are not those of the mode.
 func (e *Egress) Attach(ctx context.Context, workspaceID string, files []*os.File) (stop func(), err error) {
 	defer func() {
 		for _, f := range files {

@@ -15,7 +15,7 @@ import (
 	"github.com/atelier-run/atelier/computer/egress/guest"
 )
 
-// A packet builder makes IPv4 and IPv6 packets of a computer.
+// packet returns an IPv4 or IPv6 packet of a computer.
 func packet(protocol tcpip.TransportProtocolNumber, to string, transport []byte) []byte {
 	destination := netip.MustParseAddr(to)
 	if destination.Is6() {
@@ -93,9 +93,7 @@ func echoRequest() []byte {
 // FuzzPackets passes packets to a new computer and waits for an answer to an echo request after them. The input has packets with
 // their length before them, in two bytes whose highest bit says that checksums are corrected.
 func FuzzPackets(f *testing.F) {
-	if errNotIsolated != nil {
-		f.Skip("packets could leave the test: ", errNotIsolated)
-	}
+	requireNamespaces(f) // so that no packet leaves the test
 	server := netip.MustParseAddrPort(listen(f, publicAddress, echo)).Port()
 	join := func(packets ...[]byte) (all []byte) {
 		for _, p := range packets {
@@ -124,22 +122,8 @@ func FuzzPackets(f *testing.F) {
 	}
 	e := newEgress(f, Options{Limits: Limits{FlowsPerSecond: 1e6, FlowBurst: 1e6}})
 	f.Fuzz(func(t *testing.T, input []byte) {
-		sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer unix.Close(sockets[1])
-		if err := unix.SetNonblock(sockets[0], true); err != nil {
-			t.Fatal(err)
-		}
-		d, err := newDevice(sockets[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := newComputer(t.Context(), e, "ws_1")
-		if err := c.serveDevice(d); err != nil {
-			t.Fatal(err)
-		}
+		c, socket := newPacketComputer(t, e)
+		defer unix.Close(socket)
 		defer c.stop()
 		for len(input) >= 2 {
 			size := int(binary.BigEndian.Uint16(input))
@@ -149,21 +133,42 @@ func FuzzPackets(f *testing.F) {
 				fixChecksums(p)
 			}
 			if len(p) > 0 { // an empty one is the end of the socket
-				if _, err := unix.Write(sockets[1], p); err != nil {
+				if _, err := unix.Write(socket, p); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		awaitEcho(t, sockets[1])
+		awaitEcho(t, socket)
 	})
+}
+
+// newPacketComputer returns a computer whose device is a socket, and the other end of it.
+func newPacketComputer(t *testing.T, e *Egress) (c *computer, socket int) {
+	t.Helper()
+	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(sockets[0], true); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetsockoptTimeval(sockets[1], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
+		t.Fatal(err)
+	}
+	d, err := newDevice(sockets[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = newComputer(t.Context(), e, "ws_1")
+	if err := c.serveDevice(d); err != nil {
+		t.Fatal(err)
+	}
+	return c, sockets[1]
 }
 
 // awaitEcho sends an echo request and waits for its answer.
 func awaitEcho(t *testing.T, socket int) {
 	t.Helper()
-	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := unix.Write(socket, echoRequest()); err != nil {
 		t.Fatal(err)
 	}

@@ -120,8 +120,8 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// TestDNS_survives_garbage sends messages that are no queries, and too many connections, and then a query.
-func TestDNS_survives_garbage(t *testing.T) {
+// TestDNSSurvivesGarbage sends messages that are no queries, and too many connections, and then a query.
+func TestDNSSurvivesGarbage(t *testing.T) {
 	server := nameServer(t)
 	ns, e := newTestComputer(t, Options{Resolvers: func() []netip.AddrPort { return []netip.AddrPort{server} }})
 	gateway := netip.AddrPortFrom(guest.Gateway, 53).String()
@@ -215,7 +215,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-func TestProxy_is_gone(t *testing.T) {
+func TestProxyIsGone(t *testing.T) {
 	ns := newNamespace(t)
 	mode, err := Parse("http://" + ownAddress + ":9")
 	if err != nil {

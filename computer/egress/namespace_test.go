@@ -220,7 +220,7 @@ func attach(t testing.TB, e *Egress, ns *namespace) (stop func()) {
 	return stop
 }
 
-// newComputer returns the namespace of a computer with the mode On.
+// newTestComputer returns the namespace of a computer with the mode On.
 func newTestComputer(t testing.TB, o Options) (*namespace, *Egress) {
 	t.Helper()
 	ns := newNamespace(t)
