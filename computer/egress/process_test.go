@@ -81,7 +81,9 @@ func TestProcess(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, user namespace %v", mode, inUser), func(t *testing.T) {
 				server := listen(t, publicAddress, echo)
 				m, address := On, server
-				if mode == "proxy" { // what is passed on is the same for each protocol
+				if mode == "on" {
+					requireTUN(t)
+				} else { // what is passed on is the same for each protocol
 					var err error
 					if m, err = Parse("socks5://" + server); err != nil {
 						t.Fatal(err)
@@ -122,7 +124,7 @@ func TestProcess(t *testing.T) {
 
 // TestUserNamespace runs tests in which the server has no privileges outside of a user namespace.
 func TestUserNamespace(t *testing.T) {
-	requireNamespaces(t)
+	requireTUN(t)
 	c := reexec(t.Context(), true, "node", "-test.run=^(TestTCP|TestUDP|TestDNS|TestRefused|TestProxy)$", "-test.v")
 	c.SysProcAttr.Pdeathsig = 0
 	c.Stdin, c.Stdout, c.Stderr = nil, nil, nil

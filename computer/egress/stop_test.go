@@ -82,7 +82,7 @@ func TestStop(t *testing.T) {
 
 // TestStopWhileConnectionsOpen stops computers at any moment of opening connections, and finds no file left open.
 func TestStopWhileConnectionsOpen(t *testing.T) {
-	requireNamespaces(t)
+	requireTUN(t)
 	server := listen(t, publicAddress, echo)
 	// The files do not include the pipes with which the test's server copies.
 	openFiles := func() (count int) {
