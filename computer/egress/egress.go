@@ -15,7 +15,8 @@
 //
 // Names are resolved by the resolvers of the node (dns.go). Echo requests are answered by the gateway only.
 //
-// Processes in computers are hostile: sizes, times and numbers are bounded for each computer, and flows for the node too.
+// Processes in computers are hostile: sizes, times and numbers are bounded for each computer, and flows for the node too. All checks
+// are in the server, so that a process which gains control of the computer's network namespace reaches nothing more.
 package egress
 
 import (
@@ -38,7 +39,8 @@ import (
 
 // Options are the settings of an Egress.
 type Options struct {
-	Mode   Mode
+	Mode Mode
+	// Policy applies with the mode On. A proxy has a policy of its own.
 	Policy Policy
 	Limits Limits
 	// Resolvers returns the DNS servers that queries are forwarded to, in the order of preference; nil: those of

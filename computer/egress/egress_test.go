@@ -21,7 +21,7 @@ func random(size int) []byte {
 
 // TestTCP sends large data both ways at the same time, and ends one direction before the other.
 func TestTCP(t *testing.T) {
-	const size = 24 << 20
+	const size = 8 << 20
 	content := random(size)
 	for name, address := range map[string]string{"ipv4": publicAddress, "ipv6": publicAddress6} {
 		t.Run(name, func(t *testing.T) {

@@ -1,8 +1,8 @@
 package egress
 
 import (
+	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -159,7 +159,7 @@ func TestWriteMessage(t *testing.T) {
 	r, w := io.Pipe()
 	go func() { _ = writeMessage(w, message) }()
 	got, err := readMessage(r)
-	if err != nil || len(got) != int(binary.BigEndian.Uint16([]byte{0xff, 0xff})) {
+	if err != nil || !bytes.Equal(got, message) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }
