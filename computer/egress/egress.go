@@ -131,8 +131,8 @@ func New(o Options) (*Egress, error) {
 	return e, nil
 }
 
-// Mode returns the mode, whose Link a computer's first process passes to guest.PrepareNamespace.
-func (e *Egress) Mode() Mode { return e.mode }
+// Link returns the link that the first process of each computer passes to guest.PrepareNamespace.
+func (e *Egress) Link() guest.Link { return e.mode.Link() }
 
 // Env returns the variables that the environment of every process of a computer has, each "name=value".
 func (e *Egress) Env() []string { return e.mode.Env() }
@@ -150,7 +150,7 @@ func (e *Egress) Attach(ctx context.Context, workspaceID string, files []*os.Fil
 			f.Close()
 		}
 	}()
-	link := e.mode.Link()
+	link := e.Link()
 	if link == guest.NoLink && len(files) == 0 {
 		return func() {}, nil
 	}

@@ -217,12 +217,12 @@ func newEgress(t testing.TB, o Options) *Egress {
 // attach prepares a computer's namespace and attaches it.
 func attach(t testing.TB, e *Egress, ns *namespace) (stop func()) {
 	t.Helper()
-	if e.Mode().Link() == guest.TUN {
+	if e.Link() == guest.TUN {
 		requireTUN(t)
 	}
 	var files []*os.File
 	var err error
-	ns.do(func() { files, err = guest.PrepareNamespace(e.Mode().Link()) })
+	ns.do(func() { files, err = guest.PrepareNamespace(e.Link()) })
 	if err != nil {
 		t.Fatal(err)
 	}
