@@ -25,7 +25,7 @@ const (
 	maxIdleGoroutines = 64
 )
 
-// A dispatcher runs actors on goroutines that it reuses. A new goroutine would first copy its stack several times, until it has
+// A dispatcher runs actors and queries on goroutines that it reuses. A new goroutine would first copy its stack several times, until it has
 // the depth that rules and journal need.
 type dispatcher struct {
 	work    chan func()

@@ -53,10 +53,10 @@ func (e *entityActor) query(r *request) {
 	})
 }
 
-// answerFromView opens a view in a goroutine of its own and answers with the result of read.
+// answerFromView opens a view in another goroutine and answers with the result of read.
 func (e *entityActor) answerFromView(r *request, read func(source) (proto.Message, error)) {
 	p := e.own
-	go func() {
+	e.term.system.dispatcher.Schedule(func() {
 		v, err := e.term.system.journal.View()
 		if err != nil {
 			p.fail(r, err)
@@ -75,5 +75,5 @@ func (e *entityActor) answerFromView(r *request, read func(source) (proto.Messag
 			return
 		}
 		r.answer(reply, nil)
-	}()
+	})
 }

@@ -33,14 +33,8 @@ func queryActivity(src source, m proto.Message) (proto.Message, error) {
 	}
 	switch q := m.(type) {
 	case *activityv1.ReadFeed:
-		if err := a.checkPosition(q.GetPosition()); err != nil {
-			return nil, err
-		}
 		return a.feed(q)
 	case *activityv1.ReadHistory:
-		if err := a.checkPosition(q.GetAfter()); err != nil {
-			return nil, err
-		}
 		return a.pathPage(selection{path: q.GetPath()}, pageOf(q.GetAfter(), q.GetLimit(), q.GetReads(), persistence.Ascending))
 	case *activityv1.ReadSeenBy:
 		return a.seenBy(q)
@@ -54,17 +48,14 @@ func queryActivity(src source, m proto.Message) (proto.Message, error) {
 	return nil, entity.Errorf(entity.InvalidRequest, "activity answers no %s", m.ProtoReflect().Descriptor().Name())
 }
 
-// checkPosition returns InvalidCursor for a position after the last row. Such a cursor is from rows that were lost since, for
-// example by a restore.
-func (a activityReader) checkPosition(position uint64) error {
-	if position == 0 {
-		return nil
-	}
+// checkedHead returns the last row. It returns InvalidCursor for a position after that row: such a cursor is from rows that
+// were lost since, for example by a restore.
+func (a activityReader) checkedHead(position uint64) (uint64, error) {
 	head, err := a.view.Head(a.partition, a.stream)
 	if err == nil && position > head {
 		err = entity.Errorf(entity.InvalidCursor, "")
 	}
-	return err
+	return head, err
 }
 
 // catchUp sets tail and reads to the rows and counts that the view's indexes lack, if the query uses indexes.
@@ -99,8 +90,9 @@ func (a *activityReader) catchUp(m proto.Message) error {
 	return nil
 }
 
-// A page is a range of rows that a query asks for.
+// A page is a range of rows that a query asks for: those after a position, in one direction.
 type page struct {
+	position  uint64
 	from      uint64
 	limit     int
 	reads     bool
@@ -109,7 +101,7 @@ type page struct {
 
 // pageOf returns the page after a position; from is its first seq, or 0 if no row can follow.
 func pageOf(position uint64, limit int32, reads bool, d persistence.Direction) page {
-	p := page{limit: min(max(int(limit), 1), 100), reads: reads, direction: d}
+	p := page{position: position, limit: min(max(int(limit), 1), 100), reads: reads, direction: d}
 	switch {
 	case d == persistence.Ascending:
 		p.from = position + 1
@@ -126,6 +118,11 @@ func (p page) wants(k activityv1.Kind) bool { return p.reads || !activity.Read(k
 func (a activityReader) feed(q *activityv1.ReadFeed) (proto.Message, error) {
 	direction := persistence.Direction(q.GetDescending())
 	p := pageOf(q.GetPosition(), q.GetLimit(), q.GetReads(), direction)
+	if direction == persistence.Descending && p.position != 0 {
+		if _, err := a.checkedHead(p.position); err != nil {
+			return nil, err
+		}
+	}
 	if q.GetPath() != "" {
 		return a.pathPage(selection{path: q.GetPath(), subtree: q.GetSubtree(), restores: true}, p)
 	}
@@ -136,7 +133,7 @@ func (a activityReader) feed(q *activityv1.ReadFeed) (proto.Message, error) {
 func (a activityReader) workspacePage(p page) (*activityv1.Page, error) {
 	out := newPage(p.limit)
 	if p.from == 0 {
-		return out.Page, nil
+		return a.lastPage(out, p)
 	}
 	scanned := 0
 	for event, err := range a.view.Payloads(a.partition, a.stream, p.from, p.direction) {
@@ -156,12 +153,18 @@ func (a activityReader) workspacePage(p page) (*activityv1.Page, error) {
 }
 
 // lastPage returns a page that reaches the end of its rows. In ascending order it has the position behind the newest row of
-// the view, from which a client continues once there are more.
-func (a activityReader) lastPage(out *pageWriter, p page) (_ *activityv1.Page, err error) {
-	if p.direction == persistence.Ascending {
-		out.Resume, err = a.view.Head(a.partition, a.stream)
+// the view, from which a client continues once there are more, and its own position is checked here: any other page in that
+// order has found a row behind its position.
+func (a activityReader) lastPage(out *pageWriter, p page) (*activityv1.Page, error) {
+	if p.direction == persistence.Descending {
+		return out.Page, nil
 	}
-	return out.Page, err
+	head, err := a.checkedHead(p.position)
+	if err != nil {
+		return nil, err
+	}
+	out.Resume = head
+	return out.Page, nil
 }
 
 // A selection is the rows of a path; with subtree also those below the path, with restores also the restores of the drive.
@@ -195,7 +198,7 @@ func (s selection) contains(row activity.Row) bool {
 func (a activityReader) pathPage(s selection, p page) (*activityv1.Page, error) {
 	out := newPage(p.limit)
 	if p.from == 0 {
-		return out.Page, nil
+		return a.lastPage(out, p)
 	}
 	m := mergeIndexes(a.view, a.partition, s.queries(a.identity), p)
 	m.addRows(a.tail, s.contains, p)

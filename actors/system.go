@@ -29,7 +29,7 @@
 //  8. If the proposal failed, processOutcomes answers the request and all later ones with retryable errors, and the state is
 //     dropped. The next request loads it again, once no proposal is in flight.
 //
-// Queries and lists leave this way at step 4: entityActor.answerFromView reads a view of the journal in a goroutine of its own.
+// Queries and lists leave this way at step 4: entityActor.answerFromView reads a view of the journal in another goroutine.
 //
 // # The way of an activity stream
 //

@@ -271,10 +271,11 @@ func (r *Router) retry(ctx context.Context, attempt func(context.Context) error)
 
 // asEntityError converts an error to an *entity.Error.
 func asEntityError(err error) error {
+	if err == nil {
+		return nil // before refusal is allocated
+	}
 	var refusal *entity.Error
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &refusal):
 		return refusal
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

@@ -124,12 +124,12 @@ func (a *attempt) checkGuard() error {
 //
 // commit returns the refusals of Authenticate and of the activity, with nothing changed; the error of apply; and Unavailable if
 // the outcome of the operation is unknown.
-func (a *attempt) commit(ctx context.Context, op *activityv1.Operation, inode uint64, apply func() (changed bool, err error)) error {
+func (a *attempt) commit(op *activityv1.Operation, inode uint64, apply func() (changed bool, err error)) error {
 	intent := &activityv1.Intent{Id: a.id, Operation: op, Inode: inode, At: time.Now().UnixMilli()}
 	if err := a.change.authenticate(); err != nil {
 		return err
 	}
-	if err := a.intend(ctx, intent); err != nil {
+	if err := a.intend(intent); err != nil {
 		if entity.IsRefusal(err) {
 			return err
 		}
@@ -142,12 +142,12 @@ func (a *attempt) commit(ctx context.Context, op *activityv1.Operation, inode ui
 		return fromOS(err)
 	}
 	if !changed {
-		return errors.Join(fromOS(err), a.sendOutcome(ctx, &activityv1.Abandon{IntentId: a.id}))
+		return errors.Join(fromOS(err), a.sendOutcome(&activityv1.Abandon{IntentId: a.id}))
 	}
 	if a.change.Done != nil {
 		a.change.Done()
 	}
-	if failed := a.sendOutcome(ctx, &activityv1.Complete{IntentId: a.id}); failed != nil {
+	if failed := a.sendOutcome(&activityv1.Complete{IntentId: a.id}); failed != nil {
 		return failed
 	}
 	return fromOS(err)
@@ -156,25 +156,25 @@ func (a *attempt) commit(ctx context.Context, op *activityv1.Operation, inode ui
 // intend records the intent on behalf of the change's principal: step 7 of "The life of a change" in the package comment.
 // This is where the activity decides about the change and the last point at which it may refuse. The commands that
 // complete or abandon the intent only report its outcome and are sent as the platform.
-func (a *attempt) intend(ctx context.Context, intent *activityv1.Intent) error {
+func (a *attempt) intend(intent *activityv1.Intent) error {
 	principal := a.change.Principal
 	if principal == nil {
 		principal = entity.Platform()
 	}
-	_, err := a.drive.askAs(ctx, principal, &activityv1.Intend{Intent: intent})
+	_, err := a.drive.askAs(principal, &activityv1.Intend{Intent: intent})
 	return err
 }
 
-func (a *attempt) ask(ctx context.Context, message proto.Message) error {
-	_, err := a.drive.ask(ctx, message)
+func (a *attempt) ask(message proto.Message) error {
+	_, err := a.drive.ask(message)
 	return err
 }
 
 // sendOutcome sends the command that completes or abandons the intent. If the activity does not answer, it leaves the rest
 // to retryOutcome and returns Unavailable. A refusal is logged and not returned, because
 // the change on disk cannot be taken back.
-func (a *attempt) sendOutcome(ctx context.Context, outcome proto.Message) error {
-	err := a.ask(ctx, outcome)
+func (a *attempt) sendOutcome(outcome proto.Message) error {
+	err := a.ask(outcome)
 	if err == nil {
 		return nil
 	}
@@ -228,7 +228,7 @@ func (a *attempt) askUntilAnswered(ctx context.Context, outcome proto.Message) b
 			return false
 		case <-time.After(pause/2 + rand.N(pause)):
 		}
-		if err := a.ask(ctx, outcome); err == nil || entity.IsRefusal(err) {
+		if err := a.ask(outcome); err == nil || entity.IsRefusal(err) {
 			return true
 		}
 	}

@@ -72,9 +72,9 @@ func (d *Drive) Hold(ctx context.Context, paths ...string) (release func(), err 
 }
 
 // RecordRead appends a row to the sequence: the author has read content of the file. It returns the errors of Asker.
-func (d *Drive) RecordRead(ctx context.Context, path string, author *activityv1.Author) error {
+func (d *Drive) RecordRead(path string, author *activityv1.Author) error {
 	op := d.operation(activityv1.Kind_KIND_READ, activityv1.EntryKind_ENTRY_KIND_UNSPECIFIED, path, author)
-	_, err := d.ask(ctx, &activityv1.Record{Operations: []*activityv1.Operation{op}})
+	_, err := d.ask(&activityv1.Record{Operations: []*activityv1.Operation{op}})
 	d.drives.metrics.countOperation("read", err)
 	return err
 }
@@ -102,18 +102,17 @@ func (d *Drives) GeneratedTree(path string) string {
 }
 
 // ask sends a command to the drive's activity as the platform. See askAs.
-func (d *Drive) ask(ctx context.Context, message proto.Message) (proto.Message, error) {
-	return d.askAs(ctx, entity.Platform(), message)
+func (d *Drive) ask(message proto.Message) (proto.Message, error) {
+	return d.askAs(entity.Platform(), message)
 }
 
-// askAs sends a command to the drive's activity on behalf of a principal, and returns the errors of Asker. A canceled ctx
-// does not cancel the command: the client may disconnect, but a change that has begun is finished. The command needs no
-// id, because an intent's id already makes repetitions idempotent.
-func (d *Drive) askAs(ctx context.Context, principal *wirev1.Principal, message proto.Message) (proto.Message, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+// askAs sends a command to the drive's activity on behalf of a principal, and returns the errors of Asker. It takes no context,
+// because the end of a request does not cancel the command: the client may disconnect, but a change that has begun is finished.
+// Drives.Close does cancel it. Recovery at the next start finds out whether it took effect. The command needs no id, because an
+// intent's id already makes repetitions idempotent.
+func (d *Drive) askAs(principal *wirev1.Principal, message proto.Message) (proto.Message, error) {
+	ctx, cancel := context.WithTimeout(d.drives.running, askTimeout)
 	defer cancel()
-	// Drives.Close does cancel the command. Recovery at the next start finds out whether it took effect.
-	defer context.AfterFunc(d.drives.running, cancel)()
 	return d.drives.asker.Ask(ctx, entity.Command{
 		Kind: entity.KindActivity, Identity: d.workspaceID, Principal: principal, Message: message,
 	})

@@ -80,8 +80,10 @@ func (l *pathLocks) remove(c *claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.claims, c)
-	for earlier := range l.claims {
-		delete(earlier.followers, c)
+	if c.blockers > 0 { // otherwise it follows no claim any more
+		for earlier := range l.claims {
+			delete(earlier.followers, c)
+		}
 	}
 	for follower := range c.followers {
 		if follower.blockers--; follower.blockers == 0 {

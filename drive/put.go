@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -67,20 +68,20 @@ func (d *Drive) Put(ctx context.Context, path string, upload Upload, c Change) (
 	if created = !at.exists(); created {
 		kind = "create"
 	}
-	entry, err = a.commitUpload(ctx, file, at, path)
+	entry, err = a.commitUpload(file, at, path)
 	return entry, created, err
 }
 
 // commitUpload installs a received upload at its locked location.
-func (a *attempt) commitUpload(ctx context.Context, file *os.File, at *location, path string) (Entry, error) {
+func (a *attempt) commitUpload(file *os.File, at *location, path string) (Entry, error) {
 	if err := a.checkGuard(); err != nil {
 		return Entry{}, err
 	}
-	if err := at.inheritAttributes(file); err != nil {
-		return Entry{}, fromOS(err)
-	}
 	info, err := file.Stat()
 	if err != nil {
+		return Entry{}, fromOS(err)
+	}
+	if err := at.inheritAttributes(file, info.Mode()); err != nil {
 		return Entry{}, fromOS(err)
 	}
 	// The row of a write has no entry kind, because only files are written.
@@ -90,7 +91,7 @@ func (a *attempt) commitUpload(ctx context.Context, file *os.File, at *location,
 	}
 	d, entry := a.drive, newEntry(at.name, info)
 	op := d.operation(kind, entryKind, path, a.change.Author)
-	return entry, a.commit(ctx, op, entry.inode, func() (bool, error) {
+	return entry, a.commit(op, entry.inode, func() (bool, error) {
 		if err := d.staging.rename(a.stagedName(), at.parent, at.name, at.exists()); err != nil {
 			return false, err
 		}
@@ -149,7 +150,7 @@ func (d *Drive) receive(ctx context.Context, file *os.File, upload Upload) error
 	if err := d.require(ctx, 0, true); err != nil {
 		return err
 	}
-	n, err := io.CopyBuffer(struct{ io.Writer }{boundedFile{file, ctx, d}}, body, *buffer)
+	n, err := copyFull(boundedFile{file, ctx, d}, body, *buffer)
 	d.drives.metrics.bytes.WithLabelValues("in").Add(float64(n))
 	switch {
 	case body.err != nil:
@@ -165,6 +166,27 @@ func (d *Drive) receive(ctx context.Context, file *os.File, upload Upload) error
 		}
 	}
 	return fromOS(file.Sync())
+}
+
+// copyFull is io.CopyBuffer, except that it fills the buffer before each write: a small body arrives in several pieces, and a
+// write to the disk costs more than a read from memory.
+func copyFull(to io.Writer, from io.Reader, buffer []byte) (copied int64, err error) {
+	for {
+		n, ended := io.ReadFull(from, buffer)
+		if n > 0 {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return copied, err
+			}
+			copied += int64(n)
+		}
+		switch ended {
+		case nil:
+		case io.EOF, io.ErrUnexpectedEOF:
+			return copied, nil
+		default:
+			return copied, ended
+		}
+	}
 }
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
@@ -187,37 +209,39 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// inheritAttributes gives a new file the mode and dead properties of the file that it replaces, and the location's ownership.
-// It syncs the file if it has changed it.
-func (l *location) inheritAttributes(file *os.File) error {
+// inheritAttributes gives a new file, which has a mode, the mode and dead properties of the file that it replaces, and the
+// location's ownership. It syncs the file if that changes the file; the content is durable already.
+func (l *location) inheritAttributes(file *os.File, mode fs.FileMode) error {
 	ownership, err := l.ownership()
 	if err != nil {
 		return err
 	}
-	props, err := l.inheritMode(file, ownership)
-	if err != nil {
+	if err := ownership.applyTo(file); err != nil {
 		return err
 	}
-	if !l.isFile() && ownership.isProcess() {
-		return nil
-	}
-	if len(props) > 0 {
-		if err := writeProps(file, props); err != nil {
+	isChanged := !ownership.isProcess()
+	if l.isFile() {
+		if inherited := l.st.Mode & 0o777; inherited != uint32(mode.Perm()) {
+			if err := unix.Fchmod(int(file.Fd()), inherited); err != nil {
+				return err
+			}
+			isChanged = true
+		}
+		props, err := readProps(l.parent, l.name)
+		if err != nil {
 			return err
 		}
+		if len(props) > 0 {
+			if err := writeProps(file, props); err != nil {
+				return err
+			}
+			isChanged = true
+		}
+	}
+	if !isChanged {
+		return nil
 	}
 	return file.Sync()
-}
-
-// inheritMode sets ownership and mode, and returns the dead properties to inherit.
-func (l *location) inheritMode(file *os.File, ownership ownership) ([]Property, error) {
-	if err := ownership.applyTo(file); err != nil || !l.isFile() {
-		return nil, err
-	}
-	if err := unix.Fchmod(int(file.Fd()), l.st.Mode&0o777); err != nil {
-		return nil, err
-	}
-	return readProps(l.parent, l.name)
 }
 
 // MakeFolder creates an empty folder. It returns Exists, NoParent, Linked or LimitReached; the errors of the change's
@@ -259,7 +283,7 @@ func (d *Drive) MakeFolder(ctx context.Context, path string, c Change) (err erro
 		return fromOS(err)
 	}
 	op := d.operation(activityv1.Kind_KIND_CREATE, activityv1.EntryKind_ENTRY_KIND_FOLDER, path, c.Author)
-	return a.commit(ctx, op, inode, func() (bool, error) {
+	return a.commit(op, inode, func() (bool, error) {
 		if err := d.staging.rename(a.stagedName(), at.parent, at.name, false); err != nil {
 			return false, err
 		}

@@ -40,7 +40,7 @@ func (d *Drive) exclusively(ctx context.Context, work func() error) error {
 // resolveIntents completes or abandons every open intent that belongs to no operation of this process. It returns
 // Unavailable if the activity does not answer or the disk cannot be read.
 func (d *Drive) resolveIntents(ctx context.Context) error {
-	reply, err := d.ask(ctx, &activityv1.ListIntents{})
+	reply, err := d.ask(&activityv1.ListIntents{})
 	if err != nil {
 		return d.recoveryFailed(err)
 	}
@@ -80,12 +80,12 @@ func (d *Drive) resolveIntent(ctx context.Context, intent *activityv1.Intent) er
 	}
 	d.drives.log.Info("recovered an unfinished drive operation", "workspace", d.workspaceID, "intent", a.id, "happened", happened)
 	if happened {
-		return ignoreRefusal(a.ask(ctx, &activityv1.Complete{IntentId: a.id}))
+		return ignoreRefusal(a.ask(&activityv1.Complete{IntentId: a.id}))
 	}
 	if err := d.moveBackTrash(a, intent.GetOperation()); err != nil {
 		return fromOS(err)
 	}
-	return ignoreRefusal(a.ask(ctx, &activityv1.Abandon{IntentId: a.id}))
+	return ignoreRefusal(a.ask(&activityv1.Abandon{IntentId: a.id}))
 }
 
 // ignoreRefusal returns nil for a refusal, which here means that the intent does not exist any more.

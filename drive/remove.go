@@ -39,7 +39,7 @@ func (d *Drive) Remove(ctx context.Context, path string, c Change) (err error) {
 	if op.Count, err = d.count(ctx, at, path); err != nil {
 		return fromOS(err)
 	}
-	return a.commit(ctx, op, 0, func() (bool, error) {
+	return a.commit(op, 0, func() (bool, error) {
 		if err := at.parent.rename(at.name, d.staging, a.trashName(), false); err != nil {
 			return false, err
 		}

@@ -62,7 +62,7 @@ func (d *Drive) Restore(ctx context.Context, mark string, archive io.Reader, ver
 		return errors.Join(fromOS(err), errNotFound)
 	}
 	op := d.operation(activityv1.Kind_KIND_RESTORE, activityv1.EntryKind_ENTRY_KIND_UNSPECIFIED, "", c.Author)
-	return a.commit(ctx, op, staged.Ino, func() (bool, error) {
+	return a.commit(op, staged.Ino, func() (bool, error) {
 		err := d.exchange(a.stagedName())
 		if err != nil {
 			return false, err

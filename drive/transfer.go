@@ -50,7 +50,7 @@ func (d *Drive) Move(ctx context.Context, from, to string, overwrite bool, c Cha
 	}
 	op := d.operation(activityv1.Kind_KIND_RENAME, source.entryKind(), to, c.Author)
 	op.FromPath, op.FromTree = from, d.drives.GeneratedTree(from)
-	return target.exists(), a.commit(ctx, op, source.st.Ino, func() (bool, error) {
+	return target.exists(), a.commit(op, source.st.Ino, func() (bool, error) {
 		if err := a.install(source.parent, source.name, source.st, target); err != nil {
 			return false, err
 		}
@@ -129,7 +129,7 @@ func (d *Drive) Copy(ctx context.Context, from, to string, overwrite, shallow bo
 	if err != nil || staged == nil {
 		return false, errors.Join(fromOS(err), errNotFound)
 	}
-	return target.exists(), a.commit(ctx, op, staged.Ino, func() (bool, error) {
+	return target.exists(), a.commit(op, staged.Ino, func() (bool, error) {
 		if err := a.install(d.staging, a.stagedName(), staged, target); err != nil {
 			return false, err
 		}

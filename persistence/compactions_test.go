@@ -86,3 +86,51 @@ func killedWithBacklog(t *testing.T) vfs.FS {
 	}
 	return disk.CrashClone(vfs.CrashCloneCfg{})
 }
+
+// TestEventsAreStoredBesideTheirKeys flushes and compacts events of one stream, and finds no value in a block of its own.
+func TestEventsAreStoredBesideTheirKeys(t *testing.T) {
+	disk := vfs.NewMem()
+	o := smallOptions(disk, "data")
+	db, err := pebble.Open("store", o.withDefaults().pebble(disk, &backgroundErrors{failure: newFailure(discardLog), metrics: newMetrics()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	prefix := appendEventPrefix(nil, 0, "kind/identity")
+	for flush := range 2 {
+		for i := range 10 {
+			key := appendNumber(append([]byte(nil), prefix...), uint64(1+10*flush+i))
+			if err := db.Set(key, []byte("the payload of an event"), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		expectValuesInPlace(t, db)
+	}
+	if err := db.Compact(t.Context(), prefix, append(prefix, 0xff), false); err != nil {
+		t.Fatal(err)
+	}
+	expectValuesInPlace(t, db)
+}
+
+// expectValuesInPlace fails the test if the database has no table, or one with values in other blocks than their keys.
+func expectValuesInPlace(t *testing.T, db *pebble.DB) {
+	t.Helper()
+	levels, err := db.SSTables(pebble.WithProperties())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := 0
+	for level, found := range levels {
+		for _, table := range found {
+			if tables++; table.Properties.NumValuesInValueBlocks > 0 {
+				t.Errorf("a table of level %d has %d values in blocks of their own", level, table.Properties.NumValuesInValueBlocks)
+			}
+		}
+	}
+	if tables == 0 {
+		t.Error("there is no table")
+	}
+}

@@ -113,8 +113,10 @@ func (o Options) pebble(fs vfs.FS, b *backgroundErrors) *pebble.Options {
 	// A replay reads long runs of rows: fast decompression matters more than a small store.
 	p.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionFastest })
 	// Because comparer.Split separates the version from a key, Pebble would store the values of most events of a stream in
-	// other blocks than their keys, although iterations read both.
-	p.Experimental.EnableValueBlocks = func() bool { return false }
+	// other blocks than their keys, although iterations read both. EnableValueBlocks has no effect on this format version.
+	p.Experimental.SpanPolicyFunc = func([]byte) (pebble.SpanPolicy, []byte, error) {
+		return pebble.SpanPolicy{DisableValueSeparationBySuffix: true}, nil, nil
+	}
 	for i := range p.Levels {
 		p.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
 		p.Levels[i].BlockSize = blockSize

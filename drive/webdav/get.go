@@ -48,7 +48,7 @@ func (c *call) recordRead(n int64) {
 	// The flush sends the end of the response before the journal is asked. Its error does not matter: a client that received
 	// content and then disconnected has read it.
 	_ = http.NewResponseController(c.w).Flush()
-	if err := c.drive.RecordRead(c.context(), c.path, c.author); err != nil {
+	if err := c.drive.RecordRead(c.path, c.author); err != nil {
 		c.log.Error("cannot record a read in the activity", "path", c.path, "error", err)
 	}
 }

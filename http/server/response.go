@@ -102,6 +102,9 @@ const maxWrite = 256 << 10
 // than the kernel's copy.
 const smallContent = 32 << 10
 
+// bufferedContent is the length in bytes up to which net/http collects content itself.
+const bufferedContent = 2 << 10
+
 var contentBuffers = sync.Pool{New: func() any { return new([smallContent]byte) }}
 
 // readWhole is ReadFrom for small content: it sends the head and the content together.
@@ -113,16 +116,27 @@ func (w *Response) readWhole(src *io.LimitedReader) (int64, error) {
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		failed = err
 	}
+	written, err := w.sendTogether(content[:n])
+	return written, errors.Join(failed, err)
+}
+
+// sendTogether sends the head and content in parts, of at most smallContent bytes in total, by one system call. It returns the
+// number of content bytes that were sent.
+func (w *Response) sendTogether(parts ...[]byte) (sent int64, err error) {
 	release := func() error { return nil }
 	if c := connectionOf(w.Request.Context()); c != nil && c.heads != nil {
 		release = c.heads.hold()
 	}
-	written, err := w.Write(content[:n])
+	for i := 0; i < len(parts) && err == nil; i++ {
+		var n int
+		n, err = w.Write(parts[i])
+		sent += int64(n)
+	}
 	w.Flush()
 	if lost := release(); lost != nil {
 		return 0, lost
 	}
-	return int64(written), errors.Join(failed, err)
+	return sent, err
 }
 
 // ReadFrom sends small content with one write (readWhole). It lets the kernel copy larger content from a file to the socket, at
@@ -220,6 +234,10 @@ func (w *Response) WriteJSON(status int, answer any) {
 	header["X-Content-Type-Options"] = noSniff
 	header["Content-Length"] = []string{strconv.Itoa(size)}
 	w.WriteHeader(status)
+	if size > bufferedContent && size <= smallContent {
+		_, _ = w.sendTogether(parts...) // after an error the client has gone
+		return
+	}
 	for _, part := range parts {
 		if _, err := w.Write(part); err != nil {
 			return
