@@ -108,6 +108,8 @@ type Lines struct {
 	mu       sync.Mutex
 	deadline deadline
 	isEnding bool
+	// every is the time between lines of KeepAlive.
+	every time.Duration
 }
 
 // errLinesEnded is returned for lines after BeginEnd.
@@ -120,7 +122,7 @@ func (c *Call) OpenLines() *Lines {
 	// The whole body is read: a read deadline would end the request; see limitBody.
 	control.SetReadDeadline(time.Time{})
 	l := &Lines{
-		w: c.Response, control: control,
+		w: c.Response, control: control, every: c.server.options.Heartbeat,
 		deadline: deadline{set: control.SetWriteDeadline, stall: c.server.options.Limits.StallTime},
 	}
 	l.deadline.extend()
@@ -143,6 +145,31 @@ func (l *Lines) Write(line []byte) error {
 		return errLinesEnded
 	}
 	return l.write(line)
+}
+
+// KeepAlive writes a line each Options.Heartbeat until ctx ends, unless another one is being written. Proxies would end a
+// silent response, and a client that has gone without closing its connection would not be noticed. Errors: those of Write.
+func (l *Lines) KeepAlive(ctx context.Context, line []byte) error {
+	ticker := time.NewTicker(l.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if !l.writing.TryLock() {
+			continue // the other write has a deadline
+		}
+		err := errLinesEnded
+		if l.extend() {
+			err = l.write(line)
+		}
+		l.writing.Unlock()
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // WriteLast writes the last line. A client that does not read loses it after a second.
