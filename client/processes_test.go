@@ -158,18 +158,18 @@ func (s *screen) read() {
 	}
 }
 
-// look returns the text so far, the error of the last read, and a channel that is closed when these change.
-func (s *screen) look() (string, error, <-chan struct{}) {
+// look returns the text so far, a channel that is closed when it changes, and the error of the last read.
+func (s *screen) look() (string, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.text.String(), s.err, s.changed
+	return s.text.String(), s.changed, s.err
 }
 
 // until waits until a text has been read.
 func (s *screen) until(want string) {
 	s.Helper()
 	for {
-		text, err, changed := s.look()
+		text, changed, err := s.look()
 		if strings.Contains(text, want) {
 			return
 		}
@@ -199,7 +199,7 @@ func (s *screen) expectEnd(status int, code string) {
 		s.Errorf("%d, %v", got, err)
 	}
 	for {
-		_, err, changed := s.look()
+		_, changed, err := s.look()
 		if err == io.EOF {
 			return
 		}
