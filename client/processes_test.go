@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	nethttp "net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -315,4 +317,21 @@ func TestTerminalEndsWithTheServer(t *testing.T) {
 		t.Error(err)
 	}
 	newScreen(t, terminal).expectEnd(0, "unavailable")
+}
+
+// TestExecReportsBrokenConnections has servers that break off, or send something else than a server of Atelier.
+func TestExecReportsBrokenConnections(t *testing.T) {
+	for _, lines := range []string{"", `{"stdout":"a"}`, "<html>\n", `{"stdout":"` + strings.Repeat("x", 2<<20) + `"}`, `{"stdout":1}`} {
+		server := httptest.NewServer(nethttp.HandlerFunc(func(w nethttp.ResponseWriter, _ *nethttp.Request) {
+			_, _ = io.WriteString(w, lines)
+		}))
+		c, err := client.New(server.URL, "atl_key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, err := c.Exec(t.Context(), "acme", client.ExecRequest{Argv: []string{"true"}}, io.Discard, io.Discard); err == nil {
+			t.Errorf("%.20q: exit status %d", lines, status)
+		}
+		server.Close()
+	}
 }

@@ -34,11 +34,16 @@ type execCommand struct {
 	serverFlags
 	Cwd     string            `env:"-" placeholder:"PATH" help:"Working directory, a path of the drive. Default: its root."`
 	Env     map[string]string `env:"-" mapsep:"none" placeholder:"NAME=VALUE" help:"Environment variable; may be repeated."`
-	Timeout time.Duration     `env:"-" default:"10m" help:"Time after which the command is ended, in seconds up to 24h."`
+	Timeout time.Duration     `env:"-" default:"10m" help:"Time after which the command is ended, from 1s to 24h."`
 	NoInput bool              `env:"-" short:"n" help:"Give the command no input. Without it, the input is read to its end first, unless it is a terminal."`
 
 	Workspace string   `arg:"" help:"Slug of the workspace."`
 	Argv      []string `arg:"" passthrough:"" placeholder:"COMMAND" help:"Program and arguments, after --. It is not run by a shell."`
+}
+
+// Validate is called by the parser when every flag has its value.
+func (c *execCommand) Validate() error {
+	return between("timeout", c.Timeout, time.Second, 24*time.Hour)
 }
 
 // Run runs a command in the computer of a workspace, and exits with its status.
