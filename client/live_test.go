@@ -14,6 +14,7 @@ import (
 	"github.com/atelier-run/atelier/client"
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/api/apitest"
 	"github.com/atelier-run/atelier/http/server"
 )
 
@@ -30,7 +31,8 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	n, err := node.Start(t.Context(), node.Options{
-		Dir: t.TempDir(), PendingLimit: timeout, HTTP: http.Options{Options: server.Options{Limits: server.Limits{RequestTime: timeout}}},
+		Dir: t.TempDir(), PendingLimit: timeout,
+		HTTP: http.Options{Computers: apitest.NewComputers(t), Options: server.Options{Limits: server.Limits{RequestTime: timeout}}},
 	})
 	if err != nil {
 		t.Fatal(err)

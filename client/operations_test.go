@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strings"
 )
@@ -50,6 +51,12 @@ var operations = []operation{
 	{route: "GET " + ws + "/audit", answer: Page[AuditEvent]{}, send: listing(func(c *Client) Collection[AuditEvent] { return c.Audit(slug) })},
 	{route: "GET " + ws + "/telemetry", answer: samplesAnswer{}, send: func(ctx context.Context, c *Client) error {
 		return errorOf(c.Telemetry(ctx, slug, 1))
+	}},
+	{route: "POST " + ws + computerPath + "/exec", send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.Exec(ctx, slug, ExecRequest{[]string{text}, text, map[string]string{"A": text}, text, 7}, io.Discard, io.Discard))
+	}},
+	{route: "GET " + ws + computerPath + "/terminal", streams: true, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.OpenTerminal(ctx, slug, TerminalOptions{Columns: 90, Rows: 30, Cwd: text, ID: text, Position: 1}))
 	}},
 	{route: "GET " + profilePath, answer: Profile{}, send: func(ctx context.Context, c *Client) error { return errorOf(c.Profile(ctx)) }},
 	{route: "PATCH " + profilePath, answer: Profile{}, send: func(ctx context.Context, c *Client) error {

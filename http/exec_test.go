@@ -252,6 +252,20 @@ func TestExecOutput(t *testing.T) {
 	}
 }
 
+func TestExecKeepsSilentConnectionsOpen(t *testing.T) {
+	m := newMachine(t, func(o *http.Options) { o.Heartbeat = 10 * time.Millisecond })
+	x := m.run(shell(untilFile("go") + "; echo done"))
+	for range 3 {
+		if line, err := x.next(); err != nil || line.Stdout == nil || *line.Stdout != "" {
+			t.Errorf("%+v, %v", line, err)
+		}
+	}
+	m.create("go")
+	if stdout, _, end := x.rest(); stdout != "done\n" || end != "0" {
+		t.Errorf("%q, %s", stdout, end)
+	}
+}
+
 func TestExecLinesAreBounded(t *testing.T) {
 	x, total := newMachine(t).run(shell("yes äöü | head -n 400000")), 0
 	for {

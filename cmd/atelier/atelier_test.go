@@ -27,13 +27,14 @@ func TestMain(m *testing.M) {
 // TestCommandLine runs the transcripts in testdata.
 func TestCommandLine(t *testing.T) {
 	setup := func(e *testscript.Env) error {
-		e.Values[muteKey{}] = new(mute)
+		e.Values[muteKey{}], e.Values[testKey{}] = new(mute), t
 		return nil
 	}
-	testscript.Run(t, testscript.Params{Dir: "testdata", Setup: setup, Cmds: map[string]func(*testscript.TestScript, bool, []string){
+	testscript.Run(t, testscript.Params{Dir: "testdata", Setup: setup, Condition: condition, Cmds: map[string]func(*testscript.TestScript, bool, []string){
 		"waitfile": waitFile, "waittext": waitText, "setpassword": setPassword,
 		"modes": checkModes, "waitworkspace": waitWorkspace, "restore": restore,
 		"mutebucket": muteBucket, "waittask": waitTask, "verify": verify, "damage": damage, "drivefile": driveFile,
+		"serveprocesses": serveProcesses,
 	}})
 }
 

@@ -7,16 +7,20 @@
 //	atelier admin backup       take, schedule, verify and restore backups of a workspace's drive; back up the whole node
 //	atelier admin audit        export the audit logs
 //	atelier restore            make a data directory from a backup of a whole node
+//	atelier exec               run a command in the computer of a workspace
+//	atelier shell              open a shell in the computer of a workspace
 //	atelier accept             accept a data directory with a missing or older part
 //	atelier reference          print every setting of serve as Markdown
 //	atelier version            print the version, commit, date and Go version of this program; so does --version
 //
-// The admin commands speak to the node over a socket in its data directory, and print JSON, one value a line.
+// The admin commands speak to the node over a socket in its data directory, and print JSON, one value a line. exec and shell
+// speak to any node over HTTP, with a key.
 //
 // Each setting of serve is a flag, an environment variable and a key of a YAML file; the first of them that is given
 // counts, in this order. The exit code is 0 after a clean end, 1 after a failure, 2 where the command line or the
 // settings are wrong, 3 where another process has the data directory, and 4 where a command has ended, by an interrupt or
-// its --wait, while the node continues what the command has begun.
+// its --wait, while the node continues what the command has begun. That of exec and shell is the status of the command in the
+// computer, or 255 if they fail themselves.
 package main
 
 import (
@@ -43,6 +47,8 @@ type commands struct {
 	Serve     serveCommand     `cmd:"" help:"Run a node."`
 	Admin     adminCommands    `cmd:"" help:"Administer the node that runs on this machine."`
 	Restore   restoreCommand   `cmd:"" help:"Make a data directory from a backup of a whole node."`
+	Exec      execCommand      `cmd:"" help:"Run a command in the computer of a workspace, and exit with its status."`
+	Shell     shellCommand     `cmd:"" help:"Open a shell in the computer of a workspace. It survives broken connections. \"~.\" at the beginning of a line detaches from it."`
 	Accept    acceptCommand    `cmd:"" help:"Accept a data directory that serve refuses because a part is missing or older than the others."`
 	Reference referenceCommand `cmd:"" help:"Print every setting of serve as Markdown."`
 	Version   versionCommand   `cmd:"" help:"Print the version, commit, date and Go version of this program."`
@@ -104,6 +110,9 @@ func (c coded) Unwrap() error { return c.error }
 func report(c console, err error, code int) int {
 	if err == nil {
 		return 0
+	}
+	if status := exitStatus(0); errors.As(err, &status) {
+		return int(status)
 	}
 	if own := (coded{}); errors.As(err, &own) {
 		code = own.code

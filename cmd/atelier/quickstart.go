@@ -95,7 +95,7 @@ func whatToTry(dir, address, key, link string) string {
 	if link != "" {
 		link = ",\n           once you have chosen a password at\n           " + link
 	}
-	return strings.NewReplacer("ADDRESS", address, "KEY", key, "SLUG", quickstartSlug, "DIR", dir,
+	return strings.NewReplacer("PROGRAM", os.Args[0], "ADDRESS", address, "KEY", key, "SLUG", quickstartSlug, "DIR", dir,
 		"EMAIL", quickstartEmail, "LINK", link).Replace(`
 Atelier runs.
 
@@ -114,6 +114,10 @@ Try it in another terminal:
 
   # read what happened
   curl -H 'Authorization: Bearer KEY' ADDRESS/v1/ws/SLUG/file-activity/feed
+
+  # run a command in its computer, or open a shell there
+  PROGRAM exec --url=ADDRESS --data=DIR SLUG -- ls -l
+  PROGRAM shell --url=ADDRESS --data=DIR SLUG
 
 Ctrl+C stops it; starting again keeps everything.
 

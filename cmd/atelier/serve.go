@@ -119,7 +119,7 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 			StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat, PublicURL: public, TrustedProxies: c.proxies(),
 			Limits: server.Limits{
 				Connections: c.MaxConnections, Requests: c.MaxRequests, Streams: c.MaxStreams,
-				CredentialStreams: c.MaxCredentialStreams, Rate: unlimited(c.Rate), Burst: c.Burst,
+				CredentialStreams: c.MaxCredentialStreams, CredentialTerminals: c.MaxCredentialTerminals, Rate: unlimited(c.Rate), Burst: c.Burst,
 				AddressRate: unlimited(c.AddressRate), AddressBurst: c.AddressBurst,
 				Workspaces:  unlimited(c.MaxWorkspaces),
 				RequestTime: c.RequestTime, StallTime: c.StallTime, HeaderTime: c.HeaderTime, IdleTime: c.IdleTime,

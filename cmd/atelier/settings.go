@@ -40,15 +40,16 @@ type serveCommand struct {
 	StreamSegment time.Duration `group:"Time" default:"15m" help:"A stream ends after this long, give or take 20 %, for its client to resume it."`
 	Heartbeat     time.Duration `group:"Time" default:"15s" help:"Time between the comments that keep an idle stream open."`
 
-	Rate                 int `group:"Limits" default:"5000" help:"Requests a second with one credential; more are answered 429. 0: no limit."`
-	Burst                int `group:"Limits" default:"0" help:"Requests that a credential may save up. 0: twice the rate."`
-	AddressRate          int `group:"Limits" default:"50" help:"Requests a second from one address to public pages and endpoints, or with keys that are not known yet or wrong; more are answered 429. 0: no limit."`
-	AddressBurst         int `group:"Limits" default:"0" help:"Such requests that an address may save up. 0: twenty times the rate."`
-	MaxConnections       int `group:"Limits" default:"12000" help:"Connections, beyond which requests are answered 503. Fewer where the limit of open files leaves no room for so many."`
-	MaxRequests          int `group:"Limits" default:"4096" help:"Requests in flight, streams not counted, beyond which more are answered 503."`
-	MaxStreams           int `group:"Limits" default:"10000" help:"Open streams, beyond which more are answered 503."`
-	MaxCredentialStreams int `group:"Limits" default:"5000" help:"Open streams with one credential, beyond which more are answered 429."`
-	MaxWorkspaces        int `group:"Limits" default:"1000" help:"Workspaces that a person may have created and not deleted; creating more is answered 409 limit_reached. 0: no limit."`
+	Rate                   int `group:"Limits" default:"5000" help:"Requests a second with one credential; more are answered 429. 0: no limit."`
+	Burst                  int `group:"Limits" default:"0" help:"Requests that a credential may save up. 0: twice the rate."`
+	AddressRate            int `group:"Limits" default:"50" help:"Requests a second from one address to public pages and endpoints, or with keys that are not known yet or wrong; more are answered 429. 0: no limit."`
+	AddressBurst           int `group:"Limits" default:"0" help:"Such requests that an address may save up. 0: twenty times the rate."`
+	MaxConnections         int `group:"Limits" default:"12000" help:"Connections, beyond which requests are answered 503. Fewer where the limit of open files leaves no room for so many."`
+	MaxRequests            int `group:"Limits" default:"4096" help:"Requests in flight, streams not counted, beyond which more are answered 503."`
+	MaxStreams             int `group:"Limits" default:"10000" help:"Open streams, running commands and connections to terminals, beyond which more are answered 503."`
+	MaxCredentialStreams   int `group:"Limits" default:"5000" help:"Open streams, running commands and connections to terminals with one credential, beyond which more are answered 429."`
+	MaxCredentialTerminals int `group:"Limits" default:"64" help:"Terminals that were opened with one credential and have not ended, beyond which opening one is answered 429."`
+	MaxWorkspaces          int `group:"Limits" default:"1000" help:"Workspaces that a person may have created and not deleted; creating more is answered 409 limit_reached. 0: no limit."`
 
 	CacheSize    size          `group:"Resources" default:"0" help:"Memory for the journal's blocks and tables, as 256MiB. 0: 256 MiB, or a quarter of GOMEMLIMIT where that is less."`
 	MinFreeSpace size          `group:"Resources" default:"64MiB" help:"Free space on the disk below which changes are refused."`
@@ -95,6 +96,7 @@ func (c *serveCommand) Validate() error {
 		between("max-requests", c.MaxRequests, 1, 1_000_000),
 		between("max-streams", c.MaxStreams, 1, 1_000_000),
 		between("max-credential-streams", c.MaxCredentialStreams, 1, 1_000_000),
+		between("max-credential-terminals", c.MaxCredentialTerminals, 1, 1_000_000),
 		between("max-workspaces", c.MaxWorkspaces, 0, 1_000_000),
 		c.checkSizes(),
 		c.checkTrees(),

@@ -168,7 +168,10 @@ func follow(ctx context.Context, c *server.Call, in execRequest, r *running) err
 
 	out := &output{lines: c.OpenLines(), fail: end}
 	defer context.AfterFunc(ctx, out.lines.BeginEnd)()
+	alive, stopKeepAlive := context.WithCancel(ctx)
+	defer stopKeepAlive()
 	var copying sync.WaitGroup
+	copying.Go(func() { out.keepAlive(alive) })
 	copying.Go(func() { sendInput(r, in.Stdin) })
 	copying.Go(func() { out.copy("stdout", r.Stdout()) })
 	copying.Go(func() { out.copy("stderr", r.Stderr()) })
@@ -179,6 +182,7 @@ func follow(ctx context.Context, c *server.Call, in execRequest, r *running) err
 		<-r.Ended() // what it changed may still have to be recorded
 	}
 	timer.Stop()
+	stopKeepAlive()
 	r.Stdin().Close() // ends a write that the process has not read
 	copying.Wait()
 
@@ -208,6 +212,13 @@ type output struct {
 	lines *server.Lines
 	// fail ends the process: the client has gone, or does not read.
 	fail context.CancelCauseFunc
+}
+
+// keepAlive sends lines without text until ctx ends.
+func (o *output) keepAlive(ctx context.Context) {
+	if err := o.lines.KeepAlive(ctx, textLine("stdout", nil)); err != nil {
+		o.fail(err)
+	}
 }
 
 // maxText bounds the output in a line, in bytes before they are encoded.

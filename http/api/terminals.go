@@ -119,10 +119,13 @@ func (p processes) openTerminal(ctx context.Context, c *server.Call, in terminal
 		})
 	}
 	t, err := p.computers.Terminal(ctx, c.Workspace.ID, c.Caller.Principal, in.id)
-	if err == nil && in.hasSize {
-		err = t.Resize(in.Columns, in.Rows)
+	if err != nil || !in.hasSize {
+		return t, err
 	}
-	return t, err
+	if err := t.Resize(in.Columns, in.Rows); err != nil && !hasEnded(t) {
+		return nil, err
+	}
+	return t, nil
 }
 
 // session is a connection to a terminal.
@@ -269,14 +272,20 @@ func (s *session) resize(to terminalSize) error {
 	if to.Columns < 1 || to.Columns > maxTerminalSize || to.Rows < 1 || to.Rows > maxTerminalSize {
 		return invalidMessage{"columns and rows must be integers from 1 to " + strconv.Itoa(maxTerminalSize)}
 	}
-	if err := s.terminal.Resize(uint16(to.Columns), uint16(to.Rows)); err != nil {
-		select {
-		case <-s.terminal.Ended(): // its end is sent after its output
-		default:
-			return errors.Join(errTerminalFailed, err)
-		}
+	if err := s.terminal.Resize(uint16(to.Columns), uint16(to.Rows)); err != nil && !hasEnded(s.terminal) {
+		return errors.Join(errTerminalFailed, err)
 	}
 	return nil
+}
+
+// hasEnded reports whether a terminal has ended. Clients learn that after the rest of its output.
+func hasEnded(t Terminal) bool {
+	select {
+	case <-t.Ended():
+		return true
+	default:
+		return false
+	}
 }
 
 // close sends why the session has ended, if the client can still read it, and closes the connection.

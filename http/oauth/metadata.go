@@ -42,7 +42,7 @@ var scopeDescriptions = map[string]string{
 	entity.Members:      "Invite people",
 	entity.Memory:       "Read and change what agents remember",
 	entity.Publish:      "Publish apps to anyone",
-	entity.Services:     "Run services",
+	entity.Services:     "Run any program in the workspace's computer, which can read and change all files",
 	entity.Sessions:     "Read and take part in sessions with agents",
 	entity.Share:        "Share files",
 }

@@ -46,7 +46,7 @@ func newMetrics(r prometheus.Registerer, g prometheus.Gatherer) (*metrics, error
 			Name: space + "lookups_total", Help: "Look-ups of credentials and slugs: memory is answered by the cache, asked by an entity."},
 			[]string{"kind", "result"}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: space + "streams", Help: "Open streams of file activity."}),
+			Name: space + "streams", Help: "Open streams of file activity, running commands and connections to terminals."}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: space + "requests_in_flight", Help: "Requests in flight, including streams."}),
 		frames: prometheus.NewCounter(prometheus.CounterOpts{

@@ -30,6 +30,7 @@ import (
 
 	"github.com/atelier-run/atelier/cmd/node"
 	atelier "github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/api/apitest"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
 )
@@ -95,7 +96,7 @@ type site struct {
 	key string
 }
 
-// TestProxies tests uploads, file operations and event streams through each proxy.
+// TestProxies tests uploads, file operations, event streams, commands and terminals through each proxy.
 func TestProxies(t *testing.T) {
 	for name, p := range proxies {
 		t.Run(name, func(t *testing.T) {
@@ -103,6 +104,10 @@ func TestProxies(t *testing.T) {
 			t.Run("refused_uploads", func(t *testing.T) { s.with(t).testRefusedUploads() })
 			t.Run("file_operations", func(t *testing.T) { s.with(t).testFileOperations() })
 			t.Run("event_stream", func(t *testing.T) { s.with(t).testEventStream() })
+			t.Run("command", func(t *testing.T) { s.with(t).testCommand() })
+			if name != "nginx_with_proxy_pass_only" { // it does not pass WebSockets on
+				t.Run("terminal", func(t *testing.T) { s.with(t).testTerminal() })
+			}
 		})
 	}
 }
@@ -293,7 +298,7 @@ func startNode(t *testing.T) (address, key string) {
 	}
 	n, err := node.Start(t.Context(), node.Options{
 		Dir: t.TempDir(), PendingLimit: timeout,
-		HTTP: atelier.Options{Options: server.Options{
+		HTTP: atelier.Options{Computers: apitest.NewComputers(t), Options: server.Options{
 			PublicURL: public, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 			Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: timeout},
 		}},
