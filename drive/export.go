@@ -43,7 +43,7 @@ const maxChangedPaths = 5
 // Export returns ctx's error, the errors of to, and errors of the disk.
 func (d *Drive) Export(ctx context.Context, to io.Writer) (_ Exported, err error) {
 	defer func() { d.drives.metrics.countOperation("export", err) }()
-	e := &exporter{ctx: ctx, drive: d, out: tar.NewWriter(to), buffer: make([]byte, exportBuffer)}
+	e := &exporter{ctx: ctx, drive: d, out: tar.NewWriter(to), buffer: make([]byte, exportBuffer), props: make([]byte, maxProps)}
 	if err := d.walk("", &walk{ctx: ctx, enter: e.checkPathLength, file: e.writeEntry, vanished: e.countVanished, leave: e.leaveFolder}); err != nil {
 		return Exported{}, fromOS(err)
 	}
@@ -85,6 +85,8 @@ type exporter struct {
 	done  Exported
 	// buffer holds a whole small file, or a part of a larger one.
 	buffer []byte
+	// props is a buffer for the dead properties of a file.
+	props []byte
 }
 
 func (e *exporter) checkPathLength(path string, _ int) (visit bool, err error) {
@@ -168,7 +170,7 @@ func fileHeader(file *os.File, path string) (*tar.Header, error) {
 		return nil, err
 	}
 	h := newHeader(st, path)
-	return h, addProps(h, file)
+	return h, addProps(h, file, make([]byte, maxProps))
 }
 
 func statFile(file *os.File) (*unix.Stat_t, error) {
@@ -176,9 +178,8 @@ func statFile(file *os.File) (*unix.Stat_t, error) {
 	return &st, retryEINTR(func() error { return unix.Fstat(int(file.Fd()), &st) })
 }
 
-// addProps adds the dead properties of an open file or folder to its header.
-func addProps(h *tar.Header, file *os.File) error {
-	value := make([]byte, maxProps)
+// addProps adds the dead properties of an open file or folder to its header. value is a buffer of maxProps bytes.
+func addProps(h *tar.Header, file *os.File, value []byte) error {
 	n, err := unix.Fgetxattr(int(file.Fd()), propsAttribute, value)
 	if err != nil && !isAbsent(err) {
 		return err
