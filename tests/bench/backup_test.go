@@ -30,7 +30,7 @@ import (
 func backupBytes(b *testing.B) int64 {
 	text := os.Getenv("BENCH_BACKUP_BYTES")
 	if text == "" {
-		return 600 << 20
+		return 384 << 20
 	}
 	size, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || size < 64<<20 {
