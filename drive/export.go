@@ -50,7 +50,9 @@ func (d *Drive) Export(ctx context.Context, to io.Writer) (_ Exported, err error
 	if err != nil {
 		return Exported{}, err
 	}
-	e := &exporter{ctx: ctx, drive: d, out: tar.NewWriter(to), holes: holes, buffer: make([]byte, exportBuffer)}
+	e := &exporter{
+		ctx: ctx, drive: d, out: tar.NewWriter(to), holes: holes, buffer: make([]byte, exportBuffer), props: make([]byte, maxProps),
+	}
 	if err := d.walk("", &walk{ctx: ctx, enter: e.checkPathLength, file: e.writeEntry, vanished: e.countVanished, leave: e.leaveFolder}); err != nil {
 		return Exported{}, fromOS(err)
 	}
@@ -100,6 +102,8 @@ type exporter struct {
 	done  Exported
 	// buffer holds a whole small file, or a part of a larger one.
 	buffer []byte
+	// props is a buffer for the dead properties of a file.
+	props []byte
 }
 
 // A holeBudget has the bytes that the holes of sparse files may have together. An archive has them as zeros: a process can make
@@ -204,7 +208,7 @@ func fileHeader(file *os.File, path string) (*tar.Header, error) {
 		return nil, err
 	}
 	h := newHeader(st, path)
-	return h, addProps(h, file)
+	return h, addProps(h, file, make([]byte, maxProps))
 }
 
 func statFile(file *os.File) (*unix.Stat_t, error) {
@@ -212,9 +216,8 @@ func statFile(file *os.File) (*unix.Stat_t, error) {
 	return &st, retryEINTR(func() error { return unix.Fstat(int(file.Fd()), &st) })
 }
 
-// addProps adds the dead properties of an open file or folder to its header.
-func addProps(h *tar.Header, file *os.File) error {
-	value := make([]byte, maxProps)
+// addProps adds the dead properties of an open file or folder to its header. value is a buffer of maxProps bytes.
+func addProps(h *tar.Header, file *os.File, value []byte) error {
 	n, err := unix.Fgetxattr(int(file.Fd()), propsAttribute, value)
 	if err != nil && !isAbsent(err) {
 		return err

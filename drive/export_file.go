@@ -82,7 +82,7 @@ func (e *exporter) copyFile(parent handle, name, path string, attempt int) (file
 	}
 	header := newHeader(before, path)
 	header.Typeflag = tar.TypeReg
-	if err := addProps(header, file); err != nil {
+	if err := addProps(header, file, e.props); err != nil {
 		return fileCopy{}, err
 	}
 	if err := e.awaitTick(before); err != nil {

@@ -32,8 +32,8 @@ type unpacker struct {
 	ctx context.Context
 	// entries is the number of entries that were created.
 	entries int64
-	// requireSpace is called for each entry before it is created, and with the size of each part of a file before it is
-	// written; its error ends unpacking. Holes of files need no space.
+	// requireSpace is called for each entry before it is created, and for each part of a larger file before it is written, with
+	// the size of the part; its error ends unpacking. Holes need no space, so that a sparse file may be larger than the disk.
 	requireSpace func(size int64) error
 	// lastFile is the path of the previous entry if that was a file. Export repeats the entry of a file that was changed.
 	lastFile string
@@ -101,7 +101,7 @@ func entryName(name string) (string, error) {
 }
 
 func (u *unpacker) createEntry(h *tar.Header, name string, content io.Reader) error {
-	if err := u.requireSpace(0); err != nil {
+	if err := u.requireSpace(min(h.Size, int64(len(u.buffer)))); err != nil {
 		return err
 	}
 	isRepeated := h.Typeflag == tar.TypeReg && name == u.lastFile
@@ -209,23 +209,35 @@ const holeBlock = 4096
 
 // writeSparse writes the content of a file, with holes in place of blocks of zeros.
 func (u *unpacker) writeSparse(file *os.File, content io.Reader) error {
+	written := int64(0) // the end of the last block that was written
 	for at := int64(0); ; {
 		n, err := io.ReadFull(content, u.buffer)
-		if failed := u.writeData(file, u.buffer[:n], at); failed != nil {
+		if at > 0 && n > 0 {
+			if err := u.requireSpace(int64(n)); err != nil {
+				return err
+			}
+		}
+		end, failed := writeData(file, u.buffer[:n], at)
+		if failed != nil {
 			return failed
 		}
-		at += int64(n)
+		at, written = at+int64(n), max(written, end)
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		case !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+			if err != nil {
+				return err
+			}
+		case written < at:
 			return file.Truncate(at)
-		case err != nil:
-			return err
+		default:
+			return nil
 		}
 	}
 }
 
-// writeData writes the blocks of part that are not zero at an offset, which is a multiple of holeBlock.
-func (u *unpacker) writeData(file *os.File, part []byte, at int64) error {
+// writeData writes the blocks of part that are not zero at an offset, which is a multiple of holeBlock. It returns the end of the
+// last one in the file, or 0 if it has written none.
+func writeData(file *os.File, part []byte, at int64) (last int64, err error) {
 	for begin := 0; begin < len(part); {
 		end := begin
 		for end < len(part) && !isZero(part[end:min(end+holeBlock, len(part))]) {
@@ -235,15 +247,12 @@ func (u *unpacker) writeData(file *os.File, part []byte, at int64) error {
 			begin += holeBlock
 			continue
 		}
-		if err := u.requireSpace(int64(end - begin)); err != nil {
-			return err
-		}
 		if _, err := file.WriteAt(part[begin:end], at+int64(begin)); err != nil {
-			return err
+			return last, err
 		}
-		begin = end
+		begin, last = end, at+int64(end)
 	}
-	return nil
+	return last, nil
 }
 
 func isZero(block []byte) bool { return bytes.Equal(block, zeroBlock[:len(block)]) }

@@ -17,7 +17,7 @@ type backupCommands struct {
 
 	Verify   backupVerifyCommand   `cmd:"" help:"Read a backup whole, check that it is what was saved, and print it. The drive is not touched."`
 	Cancel   backupCancelCommand   `cmd:"" help:"Cancel a backup, restore or verification in progress. The drive stays as it is."`
-	Schedule backupScheduleCommand `cmd:"" help:"Change how often a workspace's drive is backed up, and print the schedule."`
+	Schedule backupScheduleCommand `cmd:"" help:"Print the schedule of a workspace's backups, after changing it if a flag says so."`
 	Wait     backupWaitCommand     `cmd:"" help:"Wait until a backup, restore or verification in progress is complete."`
 	Node     backupNodeCommand     `cmd:"" help:"Back up the whole node while it runs: the journal, and every drive."`
 }

@@ -72,7 +72,7 @@ type backupScheduleCommand struct {
 	Inherit bool          `help:"Apply the settings backup-every and backup-keep of the node."`
 }
 
-// Run changes the policy of the workspace and prints the schedule.
+// Run changes the policy of the workspace, if a flag names one, and prints the schedule.
 func (c *backupScheduleCommand) Run(ctx context.Context, out console) error {
 	chosen := 0
 	for _, is := range []bool{c.Every != 0, c.Off, c.Inherit} {
@@ -80,7 +80,15 @@ func (c *backupScheduleCommand) Run(ctx context.Context, out console) error {
 			chosen++
 		}
 	}
-	if chosen != 1 {
+	switch chosen {
+	case 0:
+		found, err := newOperator(c.Data).backups(ctx, c.slugFlag)
+		if err != nil {
+			return err
+		}
+		return line(out, found.Schedule)
+	case 1:
+	default:
 		return coded{errors.New("name one of --every, --off and --inherit"), exitUsage}
 	}
 	in := map[string]any{"inherit": c.Inherit}

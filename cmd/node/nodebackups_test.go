@@ -14,6 +14,7 @@ import (
 	"github.com/atelier-run/atelier/http/operator"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence/datadir"
 )
 
@@ -129,6 +130,26 @@ func TestBackUpNodeOfNewWorkspace(t *testing.T) {
 	if err != nil || len(restored.Skipped) != 1 || restored.Skipped[0] != "ws_0" {
 		t.Errorf("%+v, %v", restored, err)
 	}
+}
+
+// TestBackUpNodeOfDeletedWorkspace backs up the drive that a deleted workspace has left.
+func TestBackUpNodeOfDeletedWorkspace(t *testing.T) {
+	h := newHome(t)
+	h.done()
+	h.put("a", "content")
+	h.ask(entity.KindWorkspace, &workspacev1.ChangeStatus{Status: workspacev1.Status_STATUS_DELETED})
+	h.settle()
+	to, dir := t.TempDir(), t.TempDir()
+	if made, err := h.backUp(t.Context(), to, ignoreProgress); err != nil || made.Drives != 1 {
+		t.Fatalf("%+v, %v", made, err)
+	}
+	if restored, err := restoreInto(t.Context(), dir, to, func(nodebackup.Progress) {}); err != nil || len(restored.Skipped) > 0 {
+		t.Fatalf("%+v, %v", restored, err)
+	}
+	if content, err := os.ReadFile(filepath.Join(dir, "drives", ws, "files", "a")); err != nil || string(content) != "content" {
+		t.Errorf("a is %q, %v", content, err)
+	}
+	restoredHome(h, dir)
 }
 
 // TestBackUpNodeEnds ends backups: by their caller, by another backup, and by the end of the node. They leave nothing.

@@ -69,11 +69,11 @@ func viewBackup(b *computerv1.Backup) backupRecord {
 	}
 }
 
-// backupList is a workspace's backups with the failure of the last task and the schedule, each absent if there is none.
+// backupList is a workspace's backups with the schedule and the failure of the last task, which is absent if it did not fail.
 type backupList struct {
 	operatorPage[backupRecord]
-	Failed   *failureView  `json:"failed,omitzero"`
-	Schedule *scheduleView `json:"schedule,omitzero"`
+	Failed   *failureView `json:"failed,omitzero"`
+	Schedule scheduleView `json:"schedule"`
 }
 
 type scheduleView struct {
@@ -88,12 +88,9 @@ type scheduleView struct {
 	CoveredAt int64 `json:"coveredAt,omitzero"`
 }
 
-func viewSchedule(s *computerv1.Computer) *scheduleView {
-	if s.GetSchedule() == nil {
-		return nil
-	}
+func viewSchedule(s *computerv1.Computer) scheduleView {
 	policy := rules.EffectivePolicy(s)
-	return &scheduleView{
+	return scheduleView{
 		EverySeconds: policy.GetEveryMs() / 1000, Keep: policy.GetKeep(), Own: s.GetSchedule().GetOwn() != nil,
 		NextAt: s.GetSchedule().GetNextAt(), CoveredAt: s.GetSchedule().GetCoveredAt(),
 	}
@@ -209,10 +206,7 @@ func (b backups) schedule(c *server.Call, in scheduleRequest) (scheduleView, err
 		command.Policy = &computerv1.BackupPolicy{EveryMs: in.EverySeconds * 1000, Keep: in.Keep}
 	}
 	after, err := server.Ask[*computerv1.Computer](c, api.PlatformCommand(c, entity.KindComputer, w.ID, command))
-	if view := viewSchedule(after); err == nil && view != nil {
-		return *view, nil
-	}
-	return scheduleView{}, err
+	return viewSchedule(after), err
 }
 
 // commandComputer sends a command to the computer of the workspace in the path. When it returns, the task is durable but not

@@ -66,6 +66,7 @@ type taskView struct {
 	// DoneBytes and TotalBytes are the progress of a backup or a restore; see Progress.
 	DoneBytes  int64 `json:"doneBytes,omitzero"`
 	TotalBytes int64 `json:"totalBytes,omitzero"`
+	Percent    int64 `json:"percent,omitzero"`
 }
 
 type failureView struct {
@@ -129,7 +130,8 @@ func (w workspaces) describe(c *server.Call, _ server.None) (workspaceView, erro
 	view := computerView{Status: computerNames[computer.GetStatus()], Failed: viewFailure(computer.GetFailed())}
 	if t := computer.GetTask(); t != nil {
 		view.Task = &taskView{ID: t.GetId(), Kind: taskKindName(t.GetKind()), BackupID: t.GetBackupId()}
-		view.Task.DoneBytes, view.Task.TotalBytes, _ = w.progress(t.GetId())
+		done, total, _ := w.progress(t.GetId())
+		view.Task.DoneBytes, view.Task.TotalBytes, view.Task.Percent = done, total, done*100/max(total, 1)
 	}
 	return workspaceView{record, view}, nil
 }

@@ -177,3 +177,35 @@ func TestBackupContinuesAfterCommand(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
+
+// TestNodeBackup backs a whole node up to the S3 server while it runs, and restores it from there.
+func TestNodeBackup(t *testing.T) {
+	server := Start(t)
+	binary, bucket := buildAtelier(t), "s3://backups?region=us-east-1&endpoint=http://"+server.Endpoint
+	n := startNode(t, binary, bucket, server.Key, server.Secret)
+	content := make([]byte, 20<<20)
+	rand.Read(content)
+	if err := os.WriteFile(filepath.Join(n.files(), "file"), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(arguments ...string) string {
+		t.Helper()
+		command := exec.Command(binary, arguments...)
+		command.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID="+server.Key, "AWS_SECRET_ACCESS_KEY="+server.Secret)
+		out, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	if out := run("admin", "backup", "node", "--data", n.dir, "--to", bucket); !strings.Contains(out, `"drives":1`) {
+		t.Errorf("the backup is %s", out)
+	}
+	restored := &node{t: t, binary: binary, dir: filepath.Join(t.TempDir(), "restored")}
+	if out := run("restore", "--from", bucket, "--data", restored.dir); !strings.Contains(out, `"drives":1`) {
+		t.Errorf("the restore is %s", out)
+	}
+	if got, err := os.ReadFile(filepath.Join(restored.files(), "file")); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("the restored file has %d bytes (%v) or other content than the %d that were backed up", len(got), err, len(content))
+	}
+}
