@@ -114,7 +114,7 @@ func (n *Node) newDriver(o Options) (driver, error) {
 	}
 	d, err := local.New(local.Options{
 		Drives: n.Drives, Node: name, AllowUnisolated: o.Computers.AllowUnisolated, Limits: o.Computers.Limits,
-		IdleAfter: o.Computers.IdleAfter, Log: o.Log,
+		IdleAfter: o.Computers.IdleAfter, Network: network, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func newDockerDriver(o Options, name string, drives *drive.Drives) (driver, erro
 		return nil, fmt.Errorf("cannot find this program for the containers: %w", err)
 	}
 	return docker.New(docker.Options{
-		Engine: o.Computers.Engine, Node: name, Image: o.Computers.Image, Agent: []string{program, agent.Command}, Drives: dockerDrives{drives},
+		Engine: o.Computers.Engine, Node: name, Image: o.Computers.Image, Agent: []string{program, agent.Command}, Drives: drives,
 		Limits: o.Computers.Limits, IdleAfter: o.Computers.IdleAfter, Log: o.Log,
 	})
 }
@@ -149,17 +149,6 @@ func machineName(dir string) (string, error) {
 	}
 	sum := sha256.Sum256([]byte(path))
 	return hex.EncodeToString(sum[:6]), nil
-}
-
-// dockerDrives implements docker.Drives.
-type dockerDrives struct{ *drive.Drives }
-
-// Files implements docker.Drives.
-func (d dockerDrives) Files(workspaceID string) (string, error) {
-	if _, _, err := d.Usage(workspaceID); err != nil {
-		return "", err
-	}
-	return filepath.Join(d.Dir(), workspaceID, "files"), nil
 }
 
 // stopComputers ends all processes, whose ends and changes are recorded before it returns.
