@@ -25,8 +25,8 @@ const (
 	maxIdleGoroutines = 64
 )
 
-// A dispatcher runs actors and queries on goroutines that it reuses. A new goroutine would first copy its stack several times, until it has
-// the depth that rules and journal need.
+// A dispatcher runs actors and queries on goroutines that it reuses. A new goroutine would first copy its stack several times,
+// until it has the depth that rules and journal need.
 type dispatcher struct {
 	work    chan func()
 	waiting atomic.Int64
