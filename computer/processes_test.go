@@ -315,7 +315,7 @@ func TestTerminalIsReadFromAnyPosition(t *testing.T) {
 			}
 		}
 		process.exit(computer.Exit{})
-		synctest.Wait()
+		<-terminal.Ended()
 		_, at, err := terminal.Read(t.Context(), 0, make([]byte, 1))
 		if err != nil || at != uint64(written.Len()-256<<10) {
 			t.Fatalf("the scroll-back begins at %d, %v", at, err)
@@ -338,6 +338,9 @@ func TestTerminalIsReadFromAnyPosition(t *testing.T) {
 		}
 		if _, _, err := terminal.Read(t.Context(), uint64(written.Len())+1, make([]byte, 1)); !entity.IsRefusal(err) {
 			t.Errorf("a position after the end: %v", err)
+		}
+		if err := w.fleet.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -382,9 +385,13 @@ func TestTerminalWithoutClientsEnds(t *testing.T) {
 		if after := time.Since(began); after != computer.DefaultDetachedLimit {
 			t.Errorf("ended after %s without a client", after)
 		}
+		if _, err := w.fleet.Terminal("ws_1", launch.Principal, terminal.ID); err != nil {
+			t.Errorf("a terminal that has just ended: %v", err)
+		}
+		time.Sleep(time.Minute)
 		synctest.Wait()
 		if _, err := w.fleet.Terminal("ws_1", launch.Principal, terminal.ID); !entity.IsRefusal(err) {
-			t.Errorf("an ended terminal: %v", err)
+			t.Errorf("a terminal that ended a minute ago: %v", err)
 		}
 	})
 }

@@ -16,6 +16,8 @@ import (
 const (
 	// scrollBack is the number of last bytes of a terminal's output that can be read again.
 	scrollBack = 256 << 10
+	// endedTerminalTime is the time for which a terminal that has ended can be resumed, to read the rest of its output.
+	endedTerminalTime = time.Minute
 	// DefaultDetachedLimit is the default of Options.DetachedLimit.
 	DefaultDetachedLimit = 10 * time.Minute
 )
@@ -63,15 +65,21 @@ func (f *Fleet) OpenTerminal(ctx context.Context, l Launch) (*Terminal, error) {
 	go func() {
 		t.follow(t.Streams().Stdout)
 		<-t.Ended()
-		f.terminals.Delete(t.ID)
 		t.Attach() // stops the timer for good
+		forgotten := time.NewTimer(endedTerminalTime)
+		defer forgotten.Stop()
+		select {
+		case <-forgotten.C:
+		case <-f.running.Done():
+		}
+		f.terminals.Delete(t.ID)
 	}()
 	return t, nil
 }
 
 var errNoTerminal = entity.Errorf(entity.NotFound, "there is no such terminal; it may have ended")
 
-// Terminal returns an open terminal of a workspace that the same person has opened. Errors: not_found.
+// Terminal returns a terminal of a workspace that the same person has opened. It is open, or ended at most a minute ago. Errors: not_found.
 func (f *Fleet) Terminal(workspaceID string, p *wirev1.Principal, id string) (*Terminal, error) {
 	found, ok := f.terminals.Load(id)
 	if !ok {

@@ -198,6 +198,17 @@ func TestTerminalMessages(t *testing.T) {
 	}
 }
 
+func TestTerminalPositionsAreInItsOutput(t *testing.T) {
+	m := newMachine(t)
+	first := m.connect("")
+	second := m.connect("?terminalId=" + first.id + "&position=9007199254740991")
+	if code := second.closed(); code != websocket.StatusPolicyViolation || second.end != "invalid_request" {
+		t.Errorf("closed with %d after %s", code, second.end)
+	}
+	first.enter("echo still-$((1+1))-here")
+	first.until("still-2-here")
+}
+
 // TestTerminalWithoutAnswers has a client that does not answer pings.
 func TestTerminalWithoutAnswers(t *testing.T) {
 	m := newMachine(t, func(o *http.Options) { o.Heartbeat, o.Limits.StallTime = 20*time.Millisecond, 100*time.Millisecond })

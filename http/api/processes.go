@@ -57,7 +57,7 @@ type Terminal interface {
 	ID() string
 	// Read copies output from the position, at most len(b) bytes, and blocks until there is some. It returns the position of
 	// the first byte, which is later than asked for if the scroll-back no longer has it; io.EOF after the last byte of a
-	// terminal that has ended.
+	// terminal that has ended. Errors: invalid_request for a position after the end of the output.
 	Read(ctx context.Context, position uint64, b []byte) (n int, at uint64, err error)
 	// Write writes input. It blocks while the process does not read, until the terminal ends.
 	Write(b []byte) (int, error)

@@ -297,7 +297,11 @@ func (s *session) close(ctx context.Context) {
 	var invalid invalidMessage
 	switch {
 	case errors.Is(cause, errTerminalFailed):
-		s.closeWith(viewRefusal(s.call.PublicError(cause)), server.CloseFailed)
+		code := server.CloseFailed
+		if server.HasCode(cause, entity.InvalidRequest) { // the position
+			code = server.CloseRefused
+		}
+		s.closeWith(viewRefusal(s.call.PublicError(cause)), code)
 	case refused != nil && refused.Code == entity.Unavailable:
 		s.closeWith(viewRefusal(refused), server.CloseShuttingDown)
 	case refused != nil:

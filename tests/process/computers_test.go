@@ -96,7 +96,7 @@ func (e *executor) work(ctx context.Context) {
 	}, func() bool { return e.step(ctx) })
 }
 
-// step runs a command. It reports whether the node has answered it to its end.
+// step runs a command. It returns false if the node has not answered it to its end, or ctx has ended.
 func (e *executor) step(ctx context.Context) bool {
 	path := fmt.Sprintf("%s/%d.txt", e.name, e.next)
 	e.next++
@@ -105,7 +105,11 @@ func (e *executor) step(ctx context.Context) bool {
 	if err != nil {
 		panic(err)
 	}
+	_, generation := e.site.current()
 	status, answer, err := e.client.do(ctx, http.MethodPost, workspacePath+"/computer/exec", body, "Content-Type", "application/json")
+	if err == nil && status == http.StatusServiceUnavailable { // the node still records what lost processes have changed
+		return e.site.waitForRetry(ctx, generation)
+	}
 	if err != nil || status != http.StatusOK || !bytes.HasSuffix(answer, []byte(`{"exit":0}`+"\n")) {
 		return false
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/atelier-run/atelier/entity"
 )
 
 // terminal is a pseudoterminal with a process group.
@@ -91,8 +93,12 @@ func (t *terminal) ID() string { return t.id }
 func (t *terminal) Read(ctx context.Context, position uint64, b []byte) (int, uint64, error) {
 	for {
 		t.mu.Lock()
+		if position > t.end {
+			t.mu.Unlock()
+			return 0, 0, entity.Errorf(entity.InvalidRequest, "position is after the end of the output")
+		}
 		oldest := t.end - uint64(len(t.output))
-		position = max(min(position, t.end), oldest)
+		position = max(position, oldest)
 		n, isDone, changed := copy(b, t.output[position-oldest:]), t.isDone, t.changed
 		t.mu.Unlock()
 		if n > 0 {
