@@ -2,6 +2,8 @@ package computer
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -38,8 +40,8 @@ func (f *Fleet) checkSchedules(ctx context.Context, s *followed) {
 			s.hasPolicy = true
 		}
 	}
-	if err == nil {
-		err = f.countOverdue(s)
+	if failed := f.countOverdue(s); failed != nil {
+		err = failed
 	}
 	if err != nil && ctx.Err() == nil {
 		f.o.Log.Warn("cannot check the schedules of backups; trying again later", slog.Any("error", err))
@@ -47,30 +49,36 @@ func (f *Fleet) checkSchedules(ctx context.Context, s *followed) {
 }
 
 // applyPolicy sends the node's policy to the computers of a share that have another one. It reads rows, and activates only
-// these. Computers without a schedule need no policy that schedules nothing.
+// these. Computers without a schedule need no policy that schedules nothing. A computer that refuses does not keep the others
+// from the policy; applyPolicy returns the last such error.
 func (f *Fleet) applyPolicy(ctx context.Context, s Share) error {
+	var refused error
 	apply := func(row *computerv1.ScheduleRow, id string) error {
 		if err := ctx.Err(); err != nil || proto.Equal(row.GetNode(), f.o.Policy) {
 			return err
 		}
-		_, err := f.ask(ctx, id, &computerv1.ApplyNodePolicy{Policy: f.o.Policy})
-		return err
+		if _, err := f.ask(ctx, id, &computerv1.ApplyNodePolicy{Policy: f.o.Policy}); err != nil {
+			refused = fmt.Errorf("the computer of %s: %w", id, err)
+		}
+		return nil
 	}
 	if f.o.Policy.GetEveryMs() == 0 {
-		return eachPage(s.Schedules, func(row *computerv1.ScheduleRow) (string, error) {
+		err := eachPage(s.Schedules, func(row *computerv1.ScheduleRow) (string, error) {
 			if row.GetNode() == nil {
 				return row.GetWorkspaceId(), nil
 			}
 			return row.GetWorkspaceId(), apply(row, row.GetWorkspaceId())
 		})
+		return errors.Join(err, refused)
 	}
-	return eachPage(s.Present, func(p *computerv1.Present) (string, error) {
+	err := eachPage(s.Present, func(p *computerv1.Present) (string, error) {
 		row, err := s.Schedule(p.GetWorkspaceId())
 		if err == nil {
 			err = apply(row, p.GetWorkspaceId())
 		}
 		return p.GetWorkspaceId(), err
 	})
+	return errors.Join(err, refused)
 }
 
 // countOverdue counts the workspaces whose last backup is older than two intervals.
