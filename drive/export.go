@@ -24,10 +24,17 @@ const propsRecord = "SCHILY.xattr." + propsAttribute
 // the export may be in the archive or not; a file that a process truncates while it is read is padded with zeros. Memory
 // does not grow with the content.
 //
+// The holes of sparse files are zeros in the archive. Files whose holes together are larger than the drive may be are left out,
+// and logged.
+//
 // Export returns ctx's error, the errors of to, and errors of the disk.
 func (d *Drive) Export(ctx context.Context, to io.Writer) (entries int64, err error) {
 	defer func() { d.drives.metrics.countOperation("export", err) }()
-	e := &exporter{ctx: ctx, drive: d, out: tar.NewWriter(to)}
+	holes, err := d.holeBudget()
+	if err != nil {
+		return 0, err
+	}
+	e := &exporter{ctx: ctx, drive: d, out: tar.NewWriter(to), holes: holes}
 	if err := d.walk("", &walk{ctx: ctx, enter: e.checkPathLength, file: e.writeEntry, leave: e.leaveFolder}); err != nil {
 		return 0, fromOS(err)
 	}
@@ -42,11 +49,18 @@ const archiveBlock = 512
 
 // ArchiveSize returns about how many bytes Export writes when the drive does not change. It reads no content.
 func (d *Drive) ArchiveSize(ctx context.Context) (bytes int64, err error) {
+	holes, err := d.holeBudget()
+	if err != nil {
+		return 0, err
+	}
 	err = d.walk("", &walk{
 		ctx: ctx,
 		file: func(_ handle, _, _ string, st *unix.Stat_t, _ int) error {
 			switch st.Mode & unix.S_IFMT {
 			case unix.S_IFREG:
+				if !holes.admits(st.Size, st.Blocks) {
+					return nil
+				}
 				bytes += 3*archiveBlock + (st.Size+archiveBlock-1)/archiveBlock*archiveBlock
 			case unix.S_IFLNK:
 				bytes += 3 * archiveBlock
@@ -66,7 +80,29 @@ type exporter struct {
 	ctx     context.Context
 	drive   *Drive
 	out     *tar.Writer
+	holes   *holeBudget
 	entries int64
+}
+
+// A holeBudget has the bytes that the holes of sparse files may have together. An archive has them as zeros: a process can make
+// files without cost that take years to read.
+type holeBudget struct{ left uint64 }
+
+// holeBudget returns a budget of as many bytes as the drive may use.
+func (d *Drive) holeBudget() (*holeBudget, error) {
+	total, err := d.drives.quota.Total()
+	return &holeBudget{total}, err
+}
+
+// admits reports whether the holes of a file with a size in bytes and a number of blocks are within the budget, and takes them from
+// it.
+func (b *holeBudget) admits(size, blocks int64) bool {
+	holes := max(size-blocks*512, 0)
+	if uint64(holes) > b.left {
+		return false
+	}
+	b.left -= uint64(holes)
+	return true
 }
 
 func (e *exporter) checkPathLength(path string, _ int) (visit bool, err error) {
@@ -107,6 +143,15 @@ func (e *exporter) writeFile(parent handle, name, path string) error {
 		return err
 	}
 	header.Typeflag = tar.TypeReg
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		return err
+	}
+	if !e.holes.admits(header.Size, st.Blocks) { // header.Size bytes are read, also if the file has grown
+		e.drive.drives.log.Warn("a sparse file is left out of the archive because its holes are larger than the drive may be",
+			"workspace", e.drive.workspaceID, "path", path, "bytes", header.Size)
+		return nil
+	}
 	if err := e.writeHeader(header); err != nil {
 		return err
 	}

@@ -261,6 +261,27 @@ func TestRestoreWaitsForHeldPaths(t *testing.T) {
 	}
 }
 
+// TestExportOfSparseFiles verifies that files that are longer than the disk do not make an export endless.
+func TestExportOfSparseFiles(t *testing.T) {
+	dir := t.TempDir()
+	d := openDrive(t, open(t, dir, &drivetest.Activity{}))
+	for name, size := range map[string]int64{"small": 1 << 20, "endless": 1 << 43} {
+		path := filepath.Join(dir, workspace, "files", name)
+		must(t, os.WriteFile(path, nil, 0o600))
+		must(t, os.Truncate(path, size))
+	}
+	if size, err := d.ArchiveSize(t.Context()); err != nil || size < 1<<20 || size > 2<<20 {
+		t.Errorf("ArchiveSize returned %d, %v", size, err)
+	}
+	var out bytes.Buffer
+	if entries, err := d.Export(t.Context(), &out); err != nil || entries != 2 {
+		t.Errorf("Export wrote %d entries, %v", entries, err)
+	}
+	if n := bytes.Count(out.Bytes(), []byte("endless")); n > 0 || out.Len() < 1<<20 {
+		t.Errorf("the archive has %d bytes and names the endless file %d times", out.Len(), n)
+	}
+}
+
 func TestUsageAndExistence(t *testing.T) {
 	dir := t.TempDir()
 	drives := open(t, dir, &drivetest.Activity{})

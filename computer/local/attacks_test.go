@@ -18,18 +18,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runAttack runs the attack that the environment names: the test program is the hostile process. TestMain calls it.
+// separator separates the name and the arguments of an attack in the argument "batch".
+const separator = "\x1f"
+
+// runAttack runs the attack that the environment names: the test program is the hostile process. It prints "succeeded" or the name
+// of the error. The attack "batch" runs those that its arguments are. TestMain calls it.
 func runAttack(name string) {
-	if err := attacks[name](os.Args[1:]); err != nil {
-		errno := syscall.Errno(0)
-		if errors.As(err, &errno) {
-			err = errors.New(unix.ErrnoName(errno))
-		}
-		fmt.Println(err)
+	if name != "batch" {
+		report(name, os.Args[1:])
 		os.Exit(0)
 	}
-	fmt.Println("succeeded")
+	for _, one := range os.Args[1:] {
+		parts := strings.Split(one, separator)
+		report(parts[0], parts[1:])
+	}
 	os.Exit(0)
+}
+
+func report(name string, arguments []string) {
+	err := attacks[name](arguments)
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		err = errors.New(unix.ErrnoName(errno))
+	}
+	if err == nil {
+		err = errors.New("succeeded")
+	}
+	fmt.Println(strings.ReplaceAll(err.Error(), "\n", " "))
 }
 
 // attacks are what hostile processes try. An attack that fails returns an error, usually one with an errno.

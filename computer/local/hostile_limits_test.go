@@ -1,0 +1,181 @@
+package local_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/local"
+	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/drive/drivetest"
+	"github.com/atelier-run/atelier/drive/quota"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+func TestHostileForkBomb(t *testing.T) {
+	files := realDrives(t, quota.Limit{})
+	d, _ := openHost(t, func(o *local.Options) { o.Drives, o.Limits = files, computer.Limits{Processes: 100} })
+	if reason := d.Report().Limits; reason != "" {
+		t.Skip("no limits: ", reason)
+	}
+	e, other := provision(t, d, files, "ws_1"), provision(t, d, files, "ws_2")
+	before := other.start(t, "while read x; do echo $x; done")
+	bomb := e.start(t, "bomb() { bomb | bomb & }; echo started; bomb; wait; sleep 1000")
+	bomb.expect(t, "started")
+	most := 0
+	for most < 90 {
+		used, err := d.Usage(t.Context(), "ws_1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range used {
+			most = max(most, u.Processes)
+		}
+	}
+	if most > 100 {
+		t.Errorf("%d processes", most)
+	}
+	// The server, the drive and the other computer work beside it.
+	if err := put(t, files, "ws_1", "mine", "x"); err != nil {
+		t.Errorf("an upload to the drive of the bomb: %v", err)
+	}
+	if _, err := io.WriteString(before.Streams().Stdin, "hello\n"); err != nil {
+		t.Fatal(err)
+	}
+	before.expect(t, "hello")
+	if got := other.run(t, "echo new"); got != "new\n" {
+		t.Errorf("a new process of another computer: %q", got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := bomb.End(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.run(t, "echo /proc/[0-9]*"); len(strings.Fields(got)) > 2 { // the init and the shell
+		t.Errorf("after the bomb there are %s", got)
+	}
+}
+
+func TestHostileMemory(t *testing.T) {
+	d, files := openHost(t, func(o *local.Options) {
+		o.Limits, o.ScratchBytes = computer.Limits{MemoryBytes: 64 << 20}, 8<<20
+	})
+	if reason := d.Report().Limits; reason != "" {
+		t.Skip("no limits: ", reason)
+	}
+	e := provision(t, d, files, "ws_1")
+	bystander := e.start(t, "while read x; do echo $x; done")
+	if exit := e.start(t, "tail /dev/zero").wait(t); exit.Reason != computer.EndedOutOfMemory {
+		// The shell may have been spared: then its child was ended.
+		if exit.Status != 137 {
+			t.Errorf("got %+v", exit)
+		}
+	}
+	for _, dir := range []string{"/tmp", "/dev/shm", "/run", "/home/atelier", "/var/tmp"} {
+		e.refuses("ENOSPC", "fill", dir)
+		e.settle(t)
+		e.run(t, "rm "+dir+"/fill*")
+	}
+	if _, err := io.WriteString(bystander.Streams().Stdin, "hello\n"); err != nil {
+		t.Fatal(err)
+	}
+	bystander.expect(t, "hello")
+}
+
+// realDrives returns drives as the server has them.
+func realDrives(t *testing.T, limit quota.Limit) *drive.Drives {
+	t.Helper()
+	drives, err := drive.New(drive.Options{
+		Dir: t.TempDir(), Asker: &drivetest.Activity{}, Quota: limit, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := drives.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return drives
+}
+
+// put uploads a file to a drive.
+func put(t *testing.T, drives *drive.Drives, workspaceID, path, content string) error {
+	t.Helper()
+	d, release, err := drives.Open(t.Context(), workspaceID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	_, _, err = d.Put(t.Context(), path, drive.Upload{Body: strings.NewReader(content), Size: int64(len(content))},
+		drive.Change{Author: &activityv1.Author{Actor: "user:1"}})
+	return err
+}
+
+// TestHostileDisk verifies that a process that fills its drive is ended, that the drive works again when something was deleted, and
+// that other drives work all the time.
+func TestHostileDisk(t *testing.T) {
+	program, err := os.Stat(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		attack, remove string
+		limit          quota.Limit
+	}{
+		{"fill", "fill*", quota.Limit{Bytes: uint64(program.Size()) + 20<<20}},
+		{"fill_files", "file*", quota.Limit{Files: 200}},
+	} {
+		t.Run(test.attack, func(t *testing.T) {
+			drives := realDrives(t, test.limit)
+			d, _ := openHost(t, func(o *local.Options) { o.Drives = drives })
+			e, other := provision(t, d, drives, "ws_1"), provision(t, d, drives, "ws_2")
+			bystander := other.start(t, "while read x; do echo $x; done")
+			if err := put(t, drives, "ws_1", "mine", "x"); err != nil {
+				t.Fatal(err)
+			}
+			a := e.begin(t, e.attackSpec(test.attack, "/drive"))
+			if exit := a.wait(t); exit.Reason != computer.EndedDiskFull {
+				t.Errorf("got %+v", exit)
+			}
+			if err := put(t, drives, "ws_1", "mine", "y"); err == nil {
+				t.Error("an upload to a full drive succeeded")
+			}
+			if _, err := d.Start(t.Context(), "ws_1", e.spec("true")); err == nil {
+				t.Error("a process was started on a full drive")
+			}
+			if err := put(t, drives, "ws_2", "mine", "x"); err != nil {
+				t.Errorf("an upload to another drive: %v", err)
+			}
+			if _, err := io.WriteString(bystander.Streams().Stdin, "hello\n"); err != nil {
+				t.Fatal(err)
+			}
+			bystander.expect(t, "hello")
+			filled, err := filepath.Glob(filepath.Join(e.files, test.remove))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range filled {
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			again := time.NewTicker(50 * time.Millisecond)
+			defer again.Stop()
+			for drives.CheckSpace(ctx, "ws_1") != nil && ctx.Err() == nil { // the drive is walked at intervals
+				<-again.C
+			}
+			if got := e.run(t, "echo again"); got != "again\n" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
