@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/atelier-run/atelier/computer/egress/guest"
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 )
@@ -190,6 +192,15 @@ func TestInitSurvivesSignals(t *testing.T) {
 	c := open(t, false)
 	run(t, c, "for s in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 19 20 21 22 23 24 25 26 27 31 34 64; do kill -$s 1; done")
 	if got := run(t, c, "echo alive"); got != "alive\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestStrictUmask starts a computer of a server whose new files are its own only.
+func TestStrictUmask(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077))
+	c := open(t, false)
+	if got := run(t, c, "umask; cd /home/atelier && touch f && rm f && cat /etc/hostname"); got != "0022\nws-1\n" {
 		t.Errorf("got %q", got)
 	}
 }
