@@ -315,7 +315,7 @@ func TestTerminalIsReadFromAnyPosition(t *testing.T) {
 			}
 		}
 		process.exit(computer.Exit{})
-		<-terminal.Ended()
+		synctest.Wait()
 		_, at, err := terminal.Read(t.Context(), 0, make([]byte, 1))
 		if err != nil || at != uint64(written.Len()-256<<10) {
 			t.Fatalf("the scroll-back begins at %d, %v", at, err)
