@@ -13,7 +13,8 @@ BASE ?= $(shell tests/base)
 # The product is a static program, so that it runs everywhere, and so that its memory does not depend on whether a C compiler
 # is installed (docs/operations.md, "Memory"). Only the race detector needs C.
 export CGO_ENABLED := 0
-GOBUILD := go build -trimpath
+# -w omits the information for debuggers, a fifth of the program.
+GOBUILD := go build -trimpath -ldflags=-w
 
 TOOL := go tool -modfile=tools/go.mod
 # The packages with goroutines that share memory are tested with the race detector.

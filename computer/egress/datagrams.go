@@ -49,6 +49,7 @@ func (n *network) acceptUDP(r *udp.ForwarderRequest) bool {
 // cannot take are lost.
 func (n *network) exchange(endpoint tcpip.Endpoint, queue *waiter.Queue, conn *net.UDPConn) {
 	ctx, cancel := context.WithCancel(n.running)
+	defer context.AfterFunc(ctx, func() { conn.Close() })() // also while a write waits
 	idle := watch(n.egress.limits.UDPIdle, cancel)
 	var in sync.WaitGroup
 	in.Go(func() {

@@ -15,13 +15,15 @@
 //
 // Names are resolved by the resolvers of the node (dns.go). Echo requests are answered by the gateway only.
 //
-// Processes in computers are hostile: sizes, times and numbers are bounded for each computer, and flows for the node too.
+// Processes in computers are hostile: sizes, times and numbers are bounded for each computer, and flows for the node too. All checks
+// are in the server, so that a process which gains control of the computer's network namespace reaches nothing more.
 package egress
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -30,13 +32,15 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	gvisorlog "gvisor.dev/gvisor/pkg/log"
 
 	"github.com/atelier-run/atelier/computer/egress/guest"
 )
 
 // Options are the settings of an Egress.
 type Options struct {
-	Mode   Mode
+	Mode Mode
+	// Policy applies with the mode On. A proxy has a policy of its own.
 	Policy Policy
 	Limits Limits
 	// Resolvers returns the DNS servers that queries are forwarded to, in the order of preference; nil: those of
@@ -114,6 +118,8 @@ func New(o Options) (*Egress, error) {
 	}
 	e := &Egress{mode: o.Mode, policy: o.Policy, limits: limits, resolvers: o.Resolvers, log: o.Log, metrics: newMetrics()}
 	e.own.read = net.InterfaceAddrs
+	// The network stack logs to standard error about packets that it does not expect, which are the computer's.
+	gvisorlog.SetTarget(&gvisorlog.Writer{Next: io.Discard})
 	e.dialer.Timeout = connectTime
 	e.warnings.Interval = time.Minute
 	if e.resolvers == nil {
@@ -125,10 +131,7 @@ func New(o Options) (*Egress, error) {
 	return e, nil
 }
 
-// Mode returns the mode.
-func (e *Egress) Mode() Mode { return e.mode }
-
-// Link returns the link that a computer's first process passes to guest.PrepareNamespace.
+// Link returns the link that the first process of each computer passes to guest.PrepareNamespace.
 func (e *Egress) Link() guest.Link { return e.mode.Link() }
 
 // Env returns the variables that the environment of every process of a computer has, each "name=value".
@@ -138,16 +141,16 @@ func (e *Egress) Env() []string { return e.mode.Env() }
 func (e *Egress) ResolvConf() []byte { return e.mode.ResolvConf() }
 
 // Attach serves the network of one computer from the files that guest.PrepareNamespace has returned in it, which it closes in any
-// case. It does so until ctx ends, stop is called, or the computer's network namespace is removed. stop resets the computer's
-// flows, and returns when they are closed and the files are, too. It may be called more than once. Attach returns an error if the files are
-// not those of the mode.
+// case. It does so until ctx ends or stop is called; the caller must see to that when the computer ends, because the network
+// namespace exists as long. stop resets the computer's flows, and returns when all of its files are closed. It may be called more
+// than once. Attach returns an error if the files are not those of the mode.
 func (e *Egress) Attach(ctx context.Context, workspaceID string, files []*os.File) (stop func(), err error) {
 	defer func() {
 		for _, f := range files {
 			f.Close()
 		}
 	}()
-	link := e.mode.Link()
+	link := e.Link()
 	if link == guest.NoLink && len(files) == 0 {
 		return func() {}, nil
 	}

@@ -21,7 +21,7 @@ func random(size int) []byte {
 
 // TestTCP sends large data both ways at the same time, and ends one direction before the other.
 func TestTCP(t *testing.T) {
-	const size = 24 << 20
+	const size = 8 << 20
 	content := random(size)
 	for name, address := range map[string]string{"ipv4": publicAddress, "ipv6": publicAddress6} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-func TestTCP_destination_closes_first(t *testing.T) {
+func TestTCPDestinationClosesFirst(t *testing.T) {
 	ns, _ := newTestComputer(t, Options{})
 	got := make(chan string, 1)
 	server := listen(t, publicAddress, func(conn *net.TCPConn) {
@@ -84,7 +84,7 @@ func TestTCP_destination_closes_first(t *testing.T) {
 	}
 }
 
-func TestTCP_resets_pass_both_ways(t *testing.T) {
+func TestTCPResetsPassBothWays(t *testing.T) {
 	ns, e := newTestComputer(t, Options{})
 	serverError := make(chan error, 1)
 	server := listen(t, publicAddress, func(conn *net.TCPConn) {
@@ -119,7 +119,7 @@ func TestTCP_resets_pass_both_ways(t *testing.T) {
 	eventually(t, "the flows end", func() bool { return metric(t, e, "flows", "") == 0 })
 }
 
-func TestTCP_closed_port_refuses(t *testing.T) {
+func TestTCPClosedPortRefuses(t *testing.T) {
 	ns, e := newTestComputer(t, Options{})
 	if _, err := ns.dial(t.Context(), "tcp", publicAddress+":9"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("dial: %v", err)
@@ -129,7 +129,7 @@ func TestTCP_closed_port_refuses(t *testing.T) {
 	}
 }
 
-func TestTCP_idle_flow_is_reset(t *testing.T) {
+func TestTCPIdleFlowIsReset(t *testing.T) {
 	ns, e := newTestComputer(t, Options{Limits: Limits{TCPIdle: 100 * time.Millisecond}})
 	conn := ns.mustDial(t, "tcp", listen(t, publicAddress, echo))
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
@@ -246,8 +246,8 @@ func TestFlowRate(t *testing.T) {
 	}
 }
 
-// TestFlowRate_delays_connections waits for the second attempt of the computer's kernel.
-func TestFlowRate_delays_connections(t *testing.T) {
+// TestFlowRateDelaysConnections waits for the second attempt of the computer's kernel.
+func TestFlowRateDelaysConnections(t *testing.T) {
 	ns, e := newTestComputer(t, Options{Limits: Limits{FlowsPerSecond: 3, FlowBurst: 1}})
 	server := listen(t, publicAddress, echo)
 	ns.mustDial(t, "tcp", server)

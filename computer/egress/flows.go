@@ -105,7 +105,9 @@ func (c *computer) admit(protocol string, to netip.AddrPort) (release func(), re
 	e := c.egress
 	if reason = c.count(to); reason != allowed {
 		e.metrics.refused.WithLabelValues(string(reason)).Inc()
-		c.log.Debug("a flow of a computer was refused", "protocol", protocol, "destination", to, "reason", string(reason))
+		if reason != refusedRate { // so that the rate bounds the log, too
+			c.log.Debug("a flow of a computer was refused", "protocol", protocol, "destination", to, "reason", string(reason))
+		}
 		return nil, reason
 	}
 	open := e.metrics.flows.WithLabelValues(protocol)

@@ -15,7 +15,7 @@ import (
 	"github.com/atelier-run/atelier/computer/egress/guest"
 )
 
-// A packet builder makes IPv4 and IPv6 packets of a computer.
+// packet returns an IPv4 or IPv6 packet of a computer.
 func packet(protocol tcpip.TransportProtocolNumber, to string, transport []byte) []byte {
 	destination := netip.MustParseAddr(to)
 	if destination.Is6() {
@@ -90,16 +90,22 @@ func echoRequest() []byte {
 	return p
 }
 
-// FuzzPackets passes packets to a new computer and waits for an answer to an echo request after them. The input has packets with
-// their length before them, in two bytes whose highest bit says that checksums are corrected.
+// The bits of a packet's length in the input of FuzzPackets.
+const (
+	// correct: the checksums are corrected.
+	correct = 1 << 15
+	// relative: the packet is of the connection that is open, and its numbers are relative to those of the connection.
+	relative = 1 << 14
+)
+
+// FuzzPackets opens a connection from a new computer, passes packets and waits for an answer to an echo request after them. The
+// input has packets with their length before them, in two bytes with the bits above.
 func FuzzPackets(f *testing.F) {
-	if errNotIsolated != nil {
-		f.Skip("packets could leave the test: ", errNotIsolated)
-	}
+	requireNamespaces(f) // so that no packet leaves the test
 	server := netip.MustParseAddrPort(listen(f, publicAddress, echo)).Port()
 	join := func(packets ...[]byte) (all []byte) {
 		for _, p := range packets {
-			all = append(binary.BigEndian.AppendUint16(all, uint16(len(p))|1<<15), p...)
+			all = append(binary.BigEndian.AppendUint16(all, uint16(len(p))|correct|relative), p...)
 		}
 		return all
 	}
@@ -110,6 +116,10 @@ func FuzzPackets(f *testing.F) {
 	for _, seed := range [][]byte{
 		nil,
 		random(100),
+		join(packet(header.TCPProtocolNumber, publicAddress, tcpSegment(server, header.TCPFlagAck, "data")),
+			packet(header.TCPProtocolNumber, publicAddress, tcpSegment(server, header.TCPFlagAck|header.TCPFlagUrg, "data")),
+			packet(header.TCPProtocolNumber, publicAddress, tcpSegment(server, header.TCPFlagAck|header.TCPFlagFin, "data"))),
+		join(packet(header.TCPProtocolNumber, publicAddress, tcpSegment(server, header.TCPFlagRst, ""))),
 		join(syn, syn, packet(header.TCPProtocolNumber, publicAddress, tcpSegment(server, header.TCPFlagAck|header.TCPFlagFin, "data"))),
 		join(packet(header.TCPProtocolNumber, publicAddress6, tcpSegment(server, header.TCPFlagSyn, ""))),
 		join(packet(header.TCPProtocolNumber, "127.0.0.1", tcpSegment(server, header.TCPFlagSyn, ""))),
@@ -124,46 +134,89 @@ func FuzzPackets(f *testing.F) {
 	}
 	e := newEgress(f, Options{Limits: Limits{FlowsPerSecond: 1e6, FlowBurst: 1e6}})
 	f.Fuzz(func(t *testing.T, input []byte) {
-		sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer unix.Close(sockets[1])
-		if err := unix.SetNonblock(sockets[0], true); err != nil {
-			t.Fatal(err)
-		}
-		d, err := newDevice(sockets[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := newComputer(t.Context(), e, "ws_1")
-		if err := c.serveDevice(d); err != nil {
-			t.Fatal(err)
-		}
+		c, socket := newPacketComputer(t, e)
+		defer unix.Close(socket)
 		defer c.stop()
+		number := openConnection(t, socket, server)
 		for len(input) >= 2 {
-			size := int(binary.BigEndian.Uint16(input))
-			p := bytes.Clone(input[2:min(len(input), 2+size&0x7fff)])
+			size := binary.BigEndian.Uint16(input)
+			p := bytes.Clone(input[2:min(len(input), 2+int(size&^(correct|relative)))])
 			input = input[2+len(p):]
-			if size>>15 == 1 {
+			if isTCP := len(p) >= 40 && p[0] == 0x45 && p[9] == byte(header.TCPProtocolNumber); isTCP && size&relative > 0 {
+				tcp := header.TCP(p[20:])
+				tcp.SetSourcePort(openPort)
+				tcp.SetDestinationPort(server)
+				tcp.SetSequenceNumber(tcp.SequenceNumber() + 1)
+				tcp.SetAckNumber(tcp.AckNumber() + number + 1)
+			}
+			if size&correct > 0 {
 				fixChecksums(p)
 			}
 			if len(p) > 0 { // an empty one is the end of the socket
-				if _, err := unix.Write(sockets[1], p); err != nil {
+				if _, err := unix.Write(socket, p); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		awaitEcho(t, sockets[1])
+		awaitEcho(t, socket)
 	})
+}
+
+// openPort is the port of the computer's connection in FuzzPackets.
+const openPort = 41000
+
+// openConnection opens a connection from openPort to a port of publicAddress, with the sequence number 100 of tcpSegment. It returns
+// the sequence number of the other end.
+func openConnection(t *testing.T, socket int, port uint16) uint32 {
+	t.Helper()
+	send := func(flags header.TCPFlags, sequence, acknowledged uint32) {
+		p := packet(header.TCPProtocolNumber, publicAddress, tcpSegment(port, flags, ""))
+		tcp := header.TCP(p[20:])
+		tcp.SetSourcePort(openPort)
+		tcp.SetSequenceNumber(sequence)
+		tcp.SetAckNumber(acknowledged)
+		fixChecksums(p)
+		if _, err := unix.Write(socket, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(header.TCPFlagSyn, 100, 0)
+	answer := make([]byte, 200)
+	if n, err := unix.Read(socket, answer); err != nil || n < 40 || header.TCP(answer[20:]).Flags() != header.TCPFlagSyn|header.TCPFlagAck {
+		t.Fatalf("answer %x, %v", answer[:n], err)
+	}
+	number := header.TCP(answer[20:]).SequenceNumber()
+	send(header.TCPFlagAck, 101, number+1)
+	return number
+}
+
+// newPacketComputer returns a computer whose device is a socket, and the other end of it.
+func newPacketComputer(t *testing.T, e *Egress) (c *computer, socket int) {
+	t.Helper()
+	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(sockets[0], true); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetsockoptTimeval(sockets[1], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
+		t.Fatal(err)
+	}
+	d, err := newDevice(sockets[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = newComputer(t.Context(), e, "ws_1")
+	if err := c.serveDevice(d); err != nil {
+		t.Fatal(err)
+	}
+	return c, sockets[1]
 }
 
 // awaitEcho sends an echo request and waits for its answer.
 func awaitEcho(t *testing.T, socket int) {
 	t.Helper()
-	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := unix.Write(socket, echoRequest()); err != nil {
 		t.Fatal(err)
 	}

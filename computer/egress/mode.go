@@ -85,7 +85,7 @@ func (m Mode) Env() []string {
 		// The h lets the proxy resolve names, which the computer cannot.
 		address = "socks5h://" + guest.ProxyAddress.String()
 	}
-	const local = "localhost,127.0.0.0/8,::1"
+	const local = "localhost,127.0.0.1,::1"
 	return []string{
 		"http_proxy=" + address, "https_proxy=" + address, "all_proxy=" + address, "no_proxy=" + local,
 		"HTTP_PROXY=" + address, "HTTPS_PROXY=" + address, "ALL_PROXY=" + address, "NO_PROXY=" + local,

@@ -107,21 +107,32 @@ func prepareNode() error {
 	return nil
 }
 
-// requireNamespaces skips a test that needs network namespaces if there are none. In continuous integration it fails the test.
+// requireNamespaces skips a test that needs network namespaces if the process must not create any.
 func requireNamespaces(t testing.TB) {
 	t.Helper()
-	reason := errNotIsolated
-	if reason == nil {
-		var device *os.File
-		if device, reason = os.OpenFile("/dev/net/tun", os.O_RDWR, 0); reason == nil {
-			device.Close()
-			return
-		}
+	if errNotIsolated != nil {
+		skipUnlessCI(t, "the test needs network namespaces: "+errNotIsolated.Error())
 	}
+}
+
+// requireTUN skips a test that needs TUN devices if the process must not create any.
+func requireTUN(t testing.TB) {
+	t.Helper()
+	requireNamespaces(t)
+	device, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	if err != nil {
+		skipUnlessCI(t, "the test needs TUN devices: "+err.Error())
+	}
+	device.Close()
+}
+
+// skipUnlessCI skips a test that cannot run on this machine. In continuous integration it fails the test.
+func skipUnlessCI(t testing.TB, reason string) {
+	t.Helper()
 	if os.Getenv("CI") == "true" {
-		t.Fatal("the test needs network namespaces and TUN devices: ", reason)
+		t.Fatal(reason)
 	}
-	t.Skip("the test needs network namespaces and TUN devices: ", reason)
+	t.Skip(reason)
 }
 
 // A namespace is the network namespace of a computer. Its calls run one after the other on a thread in it; the sockets that they
@@ -206,9 +217,12 @@ func newEgress(t testing.TB, o Options) *Egress {
 // attach prepares a computer's namespace and attaches it.
 func attach(t testing.TB, e *Egress, ns *namespace) (stop func()) {
 	t.Helper()
+	if e.Link() == guest.TUN {
+		requireTUN(t)
+	}
 	var files []*os.File
 	var err error
-	ns.do(func() { files, err = guest.PrepareNamespace(e.Mode().Link()) })
+	ns.do(func() { files, err = guest.PrepareNamespace(e.Link()) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +234,7 @@ func attach(t testing.TB, e *Egress, ns *namespace) (stop func()) {
 	return stop
 }
 
-// newComputer returns the namespace of a computer with the mode On.
+// newTestComputer returns the namespace of a computer with the mode On.
 func newTestComputer(t testing.TB, o Options) (*namespace, *Egress) {
 	t.Helper()
 	ns := newNamespace(t)

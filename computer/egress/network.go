@@ -98,8 +98,10 @@ func (n *network) destroy() {
 
 // newStack returns a stack with the device d as its only interface.
 func newStack(d *device) (*stack.Stack, error) {
+	// Without options, the stack neither follows router advertisements nor looks for neighbors.
+	withoutDiscovery := ipv6.NewProtocolWithOptions(ipv6.Options{})
 	s := stack.New(stack.Options{
-		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, withoutDiscovery},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4, icmp.NewProtocol6},
 	})
 	sack, noGrowth := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false)

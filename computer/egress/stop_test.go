@@ -5,10 +5,15 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
 
 	"github.com/atelier-run/atelier/computer/egress/guest"
 )
@@ -75,9 +80,9 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestStop_while_connections_open stops computers at any moment of opening connections, and finds no file left open.
-func TestStop_while_connections_open(t *testing.T) {
-	requireNamespaces(t)
+// TestStopWhileConnectionsOpen stops computers at any moment of opening connections, and finds no file left open.
+func TestStopWhileConnectionsOpen(t *testing.T) {
+	requireTUN(t)
 	server := listen(t, publicAddress, echo)
 	// The files do not include the pipes with which the test's server copies.
 	openFiles := func() (count int) {
@@ -93,7 +98,7 @@ func TestStop_while_connections_open(t *testing.T) {
 		}
 		return count
 	}
-	before := openFiles()
+	before, goroutines := openFiles(), runtime.NumGoroutine()
 	for range 10 {
 		t.Run("", func(t *testing.T) {
 			ns := newNamespace(t)
@@ -129,9 +134,32 @@ func TestStop_while_connections_open(t *testing.T) {
 		})
 	}
 	eventually(t, "all files are closed", func() bool { return openFiles() <= before })
+	eventually(t, "all goroutines end", func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
-func TestAttach_refuses_other_files(t *testing.T) {
+// TestStopDuringHandshake stops a computer that does not answer when its connection is accepted.
+func TestStopDuringHandshake(t *testing.T) {
+	requireNamespaces(t)
+	e := newEgress(t, Options{})
+	c, socket := newPacketComputer(t, e)
+	defer unix.Close(socket)
+	port := netip.MustParseAddrPort(listen(t, publicAddress, echo)).Port()
+	syn := packet(header.TCPProtocolNumber, publicAddress, tcpSegment(port, header.TCPFlagSyn, ""))
+	fixChecksums(syn)
+	if _, err := unix.Write(socket, syn); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 100)
+	if n, err := unix.Read(socket, answer); err != nil || n < 40 || header.TCP(answer[20:]).Flags() != header.TCPFlagSyn|header.TCPFlagAck {
+		t.Fatalf("answer %x, %v", answer[:n], err)
+	}
+	c.stop()
+	if flows := metric(t, e, "flows", ""); flows != 0 {
+		t.Errorf("%v flows are left", flows)
+	}
+}
+
+func TestAttachRefusesOtherFiles(t *testing.T) {
 	other, err := os.Open("/dev/null")
 	if err != nil {
 		t.Fatal(err)

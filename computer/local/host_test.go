@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -154,5 +155,26 @@ func TestHostConformanceUnprivileged(t *testing.T) {
 	}
 	if !strings.Contains(string(output), "unprivileged=true") {
 		t.Errorf("the test was not run without privileges:\n%s", output)
+	}
+}
+
+// TestProcessesAreLimitedWithoutControlGroups forks more than the limit of the computer.
+func TestProcessesAreLimitedWithoutControlGroups(t *testing.T) {
+	d, _ := openHost(t, func(o *local.Options) { o.Limits.Processes = 20 })
+	local.PretendNoControlGroups(d)
+	if _, err := d.Provision(t.Context(), "ws_1", "vm-1"); err != nil {
+		t.Fatal(err)
+	}
+	script := "mkfifo f; i=0; while [ $i -lt 100 ]; do cat < f & i=$((i+1)); done; echo all"
+	p, err := d.Start(t.Context(), "ws_1", computer.Spec{ID: "p1", Group: "terminal", Argv: []string{"sh", "-c", script}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := io.ReadAll(p.Streams().Stdout)
+	if err != nil || strings.Contains(string(output), "all") {
+		t.Errorf("got %q, %v", output, err)
+	}
+	if exit, err := p.Wait(t.Context()); err != nil || exit.Status == 0 {
+		t.Errorf("got %+v, %v", exit, err)
 	}
 }

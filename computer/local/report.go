@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -182,5 +183,28 @@ func (d *Driver) Recover(ctx context.Context) ([]computer.Leftover, error) {
 		}
 	}
 	ended, err := sandbox.EndLeftovers(ctx, d.o.Node)
-	return append(found, ended...), errors.Join(err, os.RemoveAll(filepath.Join(d.dir, homes)))
+	for _, one := range ended {
+		found = append(found, computer.Leftover{Kind: "process", Name: strconv.Itoa(one.PID), WorkspaceID: one.Name})
+	}
+	return found, errors.Join(err, os.RemoveAll(filepath.Join(d.dir, homes)))
+}
+
+func init() {
+	if sandbox.IsKeeper() {
+		sandbox.RunKeeper(removeGroups)
+	}
+}
+
+// removeGroups removes the control groups of a node, with the processes that are left in them. The keeper calls it.
+func removeGroups(ctx context.Context, node string) error {
+	root, err := cgroup.Open(node)
+	if err != nil {
+		return err
+	}
+	names, err := root.Leftovers()
+	failed := []error{err}
+	for _, name := range names {
+		failed = append(failed, root.RemoveLeftover(ctx, name))
+	}
+	return errors.Join(append(failed, root.Remove(ctx))...)
 }

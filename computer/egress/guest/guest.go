@@ -125,6 +125,9 @@ func openTUN() (_ *os.File, err error) {
 func addRoutes(index int) error {
 	for _, address := range []netip.Addr{Address, Address6} {
 		err := rtnetlink.AddAddress(index, netip.PrefixFrom(address, address.BitLen()))
+		if err == nil && address.Is6() {
+			err = rtnetlink.AddLocalRoute(index, address)
+		}
 		if err == nil {
 			err = rtnetlink.AddDefaultRoute(index, address)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"strconv"
 	"sync"
 	"syscall"
@@ -51,6 +52,10 @@ func runInit() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
 	}
+	unix.Umask(0o022) // that of the server may be stricter than processes can do with
+	// Processes of an unprivileged server have the init's user and may send it signals. They are received and forgotten; if they
+	// were ignored, the programs that it starts would ignore them, too.
+	signal.Notify(make(chan os.Signal, 1))
 	server, err := openSocket(os.NewFile(3, "server"))
 	if err != nil {
 		return err

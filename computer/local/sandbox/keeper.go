@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -95,8 +96,16 @@ const pollPause = 100 * time.Millisecond
 // keeperTimeout limits the work of a keeper after the end of the server.
 const keeperTimeout = time.Minute
 
-// runKeeper is the life of a keeper. It ignores signals for the process group or the terminal of the server.
-func runKeeper() error {
+// IsKeeper reports whether this process is a keeper.
+func IsKeeper() bool { return filepath.Base(os.Args[0]) == roleKeeper && len(os.Args) == 3 }
+
+// RunKeeper is the life of a keeper, and ends the process. removeGroups removes the node's control group of a name. It is not in
+// this package, so that the other roles, which are executed more often, need not initialize what it depends on.
+func RunKeeper(removeGroups func(ctx context.Context, name string) error) {
+	exit(keep(removeGroups))
+}
+
+func keep(removeGroups func(ctx context.Context, name string) error) error {
 	server, err := openSocket(os.NewFile(3, "server"))
 	if err != nil {
 		return err
@@ -124,8 +133,8 @@ func runKeeper() error {
 			failed = append(failed, err)
 		}
 	}
-	if len(os.Args) == 3 && os.Args[2] != "" {
-		failed = append(failed, removeGroups(ctx, os.Args[2]))
+	if name := os.Args[2]; name != "" {
+		failed = append(failed, removeGroups(ctx, name))
 	}
 	return errors.Join(failed...)
 }

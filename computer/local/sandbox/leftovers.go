@@ -11,29 +11,19 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/atelier-run/atelier/computer"
-	"github.com/atelier-run/atelier/computer/local/cgroup"
 )
 
-// removeGroups removes the control groups of a node, with the processes that are left in them.
-func removeGroups(ctx context.Context, node string) error {
-	root, err := cgroup.Open(node)
-	if err != nil {
-		return err
-	}
-	names, err := root.Leftovers()
-	failed := []error{err}
-	for _, name := range names {
-		failed = append(failed, root.RemoveLeftover(ctx, name))
-	}
-	return errors.Join(append(failed, root.Remove(ctx))...)
+// A Leftover is an init that an earlier process of the node has left.
+type Leftover struct {
+	PID int
+	// Name is the name of the computer.
+	Name string
 }
 
 // EndLeftovers ends the keepers and inits that an earlier process of the node has left, and returns the inits. With an init, the
 // kernel ends all processes of its computer. Control groups must have been removed before, because suspended processes do not
 // end.
-func EndLeftovers(ctx context.Context, node string) ([]computer.Leftover, error) {
+func EndLeftovers(ctx context.Context, node string) ([]Leftover, error) {
 	return endAll(ctx, roleInit, node)
 }
 
@@ -44,7 +34,7 @@ func EndKeeper(ctx context.Context, node string) error {
 }
 
 // endAll ends the processes of this program with a role.
-func endAll(ctx context.Context, role, node string) (ended []computer.Leftover, err error) {
+func endAll(ctx context.Context, role, node string) (ended []Leftover, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
@@ -58,7 +48,7 @@ func endAll(ctx context.Context, role, node string) (ended []computer.Leftover, 
 		if err != nil {
 			return ended, fmt.Errorf("cannot end the process %d: %w", pid, err)
 		}
-		ended = append(ended, computer.Leftover{Kind: "process", Name: strconv.Itoa(pid), WorkspaceID: name})
+		ended = append(ended, Leftover{pid, name})
 	}
 	return ended, nil
 }

@@ -15,11 +15,11 @@
 // # Roles
 //
 // The program is executed again for each of these: as the init of a computer (runInit), as a process before its program
-// (runWorkload), as the monitor of a process without control groups (runMonitor), as the keeper of the server (runKeeper)
+// (runWorkload), as the monitor of a process without control groups (runMonitor), as the keeper of the server (RunKeeper)
 // and to make a user namespace (runMapping). The function init of this package recognizes them by the name under which
 // the program was executed, and they end there. It does so rather than a function that main must call, because a test binary
 // that did not call it would run its tests again in place of a computer, and because the packages that are
-// initialized later are not initialized then, which saves most of the time of a start.
+// initialized later are not initialized then, which saves most of the time of a start. So this package imports few others.
 //
 // # What isolates
 //
@@ -70,13 +70,18 @@ const (
 
 func init() {
 	roles := map[string]func() error{
-		roleInit: runInit, roleProcess: runWorkload, roleMonitor: runMonitor, roleSupervisor: runSupervisor, roleKeeper: runKeeper, roleMapping: runMapping,
+		roleInit: runInit, roleProcess: runWorkload, roleMonitor: runMonitor, roleSupervisor: runSupervisor, roleMapping: runMapping,
 	}
 	run, is := roles[filepath.Base(os.Args[0])]
 	if !is {
 		return
 	}
-	if err := run(); err != nil {
+	exit(run())
+}
+
+// exit ends the process of a role.
+func exit(err error) {
+	if err != nil {
 		_, _ = fmt.Fprintf(os.NewFile(2, "stderr"), "%s: %v\n", os.Args[0], err)
 		syscall.Exit(1)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/atelier-run/atelier/computer/egress/guest"
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 )
@@ -74,10 +76,10 @@ func TestComputerHasNothingOfTheMachine(t *testing.T) {
 		"hostname": "ws-1",
 		"whoami":   "atelier",
 		"cat /proc/1/environ >/dev/null && echo readable": "denied",
-		"ls -l /proc/1/exe":  "denied",
-		"kill -9 1":          "not permitted",
-		"ls -A /sys | wc -l": "0",
-		"ls -A /dev/pts":     "ptmx",
+		"ls -l /proc/1/exe":                             "denied",
+		"kill -9 1; sleep 0; echo here":                 "here",
+		"ls -A /sys | wc -l":                            "0",
+		"ls -A /dev/pts":                                "ptmx",
 		"echo 1 > /proc/sys/kernel/core_uses_pid":       "Read-only",
 		"echo x > /bin/x":                               "Read-only",
 		"echo x > /x":                                   "Read-only",
@@ -182,6 +184,24 @@ func TestProgramOfTheServerIsNotExecuted(t *testing.T) {
 	if !errors.As(err, &because) {
 		p.Close()
 		t.Errorf("Start returned %v", err)
+	}
+}
+
+// TestInitSurvivesSignals sends all signals to the init. Of a server that runs as root that is not permitted.
+func TestInitSurvivesSignals(t *testing.T) {
+	c := open(t, false)
+	run(t, c, "for s in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 19 20 21 22 23 24 25 26 27 31 34 64; do kill -$s 1; done")
+	if got := run(t, c, "echo alive"); got != "alive\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestStrictUmask starts a computer of a server whose new files are its own only.
+func TestStrictUmask(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077))
+	c := open(t, false)
+	if got := run(t, c, "umask; cd /home/atelier && touch f && rm f && cat /etc/hostname"); got != "0022\nws-1\n" {
+		t.Errorf("got %q", got)
 	}
 }
 

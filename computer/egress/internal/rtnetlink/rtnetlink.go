@@ -36,13 +36,24 @@ func AddAddress(index int, address netip.Prefix) error {
 // AddDefaultRoute sends all packets of the family of source, for which there is no better route, through an interface. They get
 // the source address source unless the socket is bound to another.
 func AddDefaultRoute(index int, source netip.Addr) error {
-	header := unix.RtMsg{
-		Family: family(source), Table: unix.RT_TABLE_MAIN, Protocol: unix.RTPROT_STATIC, Scope: unix.RT_SCOPE_UNIVERSE, Type: unix.RTN_UNICAST,
-	}
-	request := message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, header)
-	request = attribute(request, unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, uint32(index)))
-	request = attribute(request, unix.RTA_PREFSRC, source.AsSlice())
+	header := unix.RtMsg{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST}
+	request := attribute(route(index, header, source), unix.RTA_PREFSRC, source.AsSlice())
 	return os.NewSyscallError("rtnetlink: add the default route from "+source.String(), send(request))
+}
+
+// AddLocalRoute makes the kernel accept packets to an address of an interface. AddAddress does so too, but for IPv6 some time after
+// it has returned.
+func AddLocalRoute(index int, address netip.Addr) error {
+	header := unix.RtMsg{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Dst_len: uint8(address.BitLen())}
+	request := attribute(route(index, header, address), unix.RTA_DST, address.AsSlice())
+	return os.NewSyscallError("rtnetlink: add the local route to "+address.String(), send(request))
+}
+
+// route returns the request for a new route of the family of address.
+func route(index int, header unix.RtMsg, address netip.Addr) []byte {
+	header.Family, header.Protocol, header.Scope = family(address), unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE
+	request := message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, header)
+	return attribute(request, unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, uint32(index)))
 }
 
 func family(a netip.Addr) uint8 {
