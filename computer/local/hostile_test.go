@@ -241,7 +241,7 @@ func TestHostileProc(t *testing.T) {
 		e.refuses("EACCES", "list", path)
 	}
 	// Only processes of the computer are there.
-	if got := e.run(t, "cat /proc/[0-9]*/comm"); strings.Contains(got, filepath.Base(os.Args[0])[:8]) || strings.Count(got, "\n") > 4 {
+	if got := e.run(t, "echo /proc/[0-9]*"); len(strings.Fields(got)) != 2 { // the init and the shell
 		t.Errorf("processes in the computer: %q", got)
 	}
 	e.refuses("ENOENT", "read", fmt.Sprintf("/proc/%d/status", os.Getpid()))
