@@ -46,6 +46,8 @@ func queryActivity(src source, m proto.Message) (proto.Message, error) {
 		return a.seenBy(q)
 	case *activityv1.ReadLatestWriters:
 		return a.latestWriters(q)
+	case *activityv1.ReadNames:
+		return a.names(q)
 	case *activityv1.ListIntents:
 		return a.intents()
 	}
@@ -391,6 +393,29 @@ func (a activityReader) latestWriters(q *activityv1.ReadLatestWriters) (proto.Me
 		}
 		if found {
 			out.Writers = append(out.Writers, &w)
+		}
+	}
+	return out, nil
+}
+
+// maxNames is the greatest number of names in a page.
+const maxNames = 1000
+
+// names returns a page of the names in a folder that have a latest writer.
+func (a activityReader) names(q *activityv1.ReadNames) (proto.Message, error) {
+	prefix := activity.WriterValue(a.identity, q.GetDir(), "")
+	query := persistence.Query{Index: activity.LatestWriter, Value: prefix, Prefix: true}
+	if q.GetAfter() != "" {
+		query.After = prefix + q.GetAfter()
+	}
+	out := &activityv1.Names{}
+	for entry, err := range a.view.Index(a.partition, query) {
+		if err != nil {
+			return nil, err
+		}
+		out.Names = append(out.Names, strings.TrimPrefix(entry.Value, prefix))
+		if len(out.Names) == min(max(int(q.GetLimit()), 1), maxNames) {
+			break
 		}
 	}
 	return out, nil

@@ -929,6 +929,69 @@ func (x *ReadLatestWriters) GetNames() []string {
 	return nil
 }
 
+// ReadNames lists the names in a folder that were ever written, in their order. It is answered from the indexes, which trail the
+// rows by a second.
+type ReadNames struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Dir   string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`
+	// The name after which the page begins.
+	After         string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	Limit         int32  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadNames) Reset() {
+	*x = ReadNames{}
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadNames) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadNames) ProtoMessage() {}
+
+func (x *ReadNames) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadNames.ProtoReflect.Descriptor instead.
+func (*ReadNames) Descriptor() ([]byte, []int) {
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ReadNames) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+func (x *ReadNames) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ReadNames) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 type Intents struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Intents       []*Intent              `protobuf:"bytes,1,rep,name=intents,proto3" json:"intents,omitempty"`
@@ -938,7 +1001,7 @@ type Intents struct {
 
 func (x *Intents) Reset() {
 	*x = Intents{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[14]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1013,7 @@ func (x *Intents) String() string {
 func (*Intents) ProtoMessage() {}
 
 func (x *Intents) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[14]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1026,7 @@ func (x *Intents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Intents.ProtoReflect.Descriptor instead.
 func (*Intents) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{14}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Intents) GetIntents() []*Intent {
@@ -984,7 +1047,7 @@ type Recorded struct {
 
 func (x *Recorded) Reset() {
 	*x = Recorded{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[15]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1059,7 @@ func (x *Recorded) String() string {
 func (*Recorded) ProtoMessage() {}
 
 func (x *Recorded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[15]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1072,7 @@ func (x *Recorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recorded.ProtoReflect.Descriptor instead.
 func (*Recorded) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{15}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Recorded) GetSeq() uint64 {
@@ -1034,7 +1097,7 @@ type Page struct {
 
 func (x *Page) Reset() {
 	*x = Page{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[16]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1046,7 +1109,7 @@ func (x *Page) String() string {
 func (*Page) ProtoMessage() {}
 
 func (x *Page) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[16]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1059,7 +1122,7 @@ func (x *Page) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Page.ProtoReflect.Descriptor instead.
 func (*Page) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{16}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Page) GetItems() []byte {
@@ -1094,7 +1157,7 @@ type SeenBy struct {
 
 func (x *SeenBy) Reset() {
 	*x = SeenBy{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[17]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1169,7 @@ func (x *SeenBy) String() string {
 func (*SeenBy) ProtoMessage() {}
 
 func (x *SeenBy) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[17]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1182,7 @@ func (x *SeenBy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeenBy.ProtoReflect.Descriptor instead.
 func (*SeenBy) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{17}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SeenBy) GetReaders() []*Reader {
@@ -1151,7 +1214,7 @@ type Reader struct {
 
 func (x *Reader) Reset() {
 	*x = Reader{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[18]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1226,7 @@ func (x *Reader) String() string {
 func (*Reader) ProtoMessage() {}
 
 func (x *Reader) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[18]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1239,7 @@ func (x *Reader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reader.ProtoReflect.Descriptor instead.
 func (*Reader) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{18}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Reader) GetAuthor() *Author {
@@ -1230,7 +1293,7 @@ type LatestWriters struct {
 
 func (x *LatestWriters) Reset() {
 	*x = LatestWriters{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[19]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1305,7 @@ func (x *LatestWriters) String() string {
 func (*LatestWriters) ProtoMessage() {}
 
 func (x *LatestWriters) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[19]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,12 +1318,56 @@ func (x *LatestWriters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatestWriters.ProtoReflect.Descriptor instead.
 func (*LatestWriters) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{19}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LatestWriters) GetWriters() []*Writer {
 	if x != nil {
 		return x.Writers
+	}
+	return nil
+}
+
+type Names struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Names) Reset() {
+	*x = Names{}
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Names) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Names) ProtoMessage() {}
+
+func (x *Names) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Names.ProtoReflect.Descriptor instead.
+func (*Names) Descriptor() ([]byte, []int) {
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Names) GetNames() []string {
+	if x != nil {
+		return x.Names
 	}
 	return nil
 }
@@ -1276,7 +1383,7 @@ type Writer struct {
 
 func (x *Writer) Reset() {
 	*x = Writer{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[20]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1395,7 @@ func (x *Writer) String() string {
 func (*Writer) ProtoMessage() {}
 
 func (x *Writer) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[20]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1408,7 @@ func (x *Writer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Writer.ProtoReflect.Descriptor instead.
 func (*Writer) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{20}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Writer) GetPath() string {
@@ -1344,7 +1451,7 @@ type Totals struct {
 
 func (x *Totals) Reset() {
 	*x = Totals{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[21]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1463,7 @@ func (x *Totals) String() string {
 func (*Totals) ProtoMessage() {}
 
 func (x *Totals) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[21]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1476,7 @@ func (x *Totals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Totals.ProtoReflect.Descriptor instead.
 func (*Totals) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{21}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Totals) GetAuthor() *Author {
@@ -1441,7 +1548,7 @@ type IndexMark struct {
 
 func (x *IndexMark) Reset() {
 	*x = IndexMark{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[22]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1453,7 +1560,7 @@ func (x *IndexMark) String() string {
 func (*IndexMark) ProtoMessage() {}
 
 func (x *IndexMark) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[22]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1466,7 +1573,7 @@ func (x *IndexMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexMark.ProtoReflect.Descriptor instead.
 func (*IndexMark) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{22}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *IndexMark) GetSeq() uint64 {
@@ -1500,7 +1607,7 @@ type Fold struct {
 
 func (x *Fold) Reset() {
 	*x = Fold{}
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[23]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +1619,7 @@ func (x *Fold) String() string {
 func (*Fold) ProtoMessage() {}
 
 func (x *Fold) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_activity_v1_activity_proto_msgTypes[23]
+	mi := &file_messages_activity_v1_activity_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +1632,7 @@ func (x *Fold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fold.ProtoReflect.Descriptor instead.
 func (*Fold) Descriptor() ([]byte, []int) {
-	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{23}
+	return file_messages_activity_v1_activity_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Fold) GetKind() Kind {
@@ -1627,7 +1734,11 @@ const file_messages_activity_v1_activity_proto_rawDesc = "" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\";\n" +
 	"\x11ReadLatestWriters\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x14\n" +
-	"\x05names\x18\x02 \x03(\tR\x05names\"@\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\"I\n" +
+	"\tReadNames\x12\x10\n" +
+	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\"@\n" +
 	"\aIntents\x125\n" +
 	"\aintents\x18\x01 \x03(\v2\x1b.atelier.activity.v1.IntentR\aintents\"\x1c\n" +
 	"\bRecorded\x12\x10\n" +
@@ -1649,7 +1760,9 @@ const file_messages_activity_v1_activity_proto_rawDesc = "" +
 	"writeCount\x12\"\n" +
 	"\rlast_write_at\x18\x06 \x01(\x03R\vlastWriteAt\"F\n" +
 	"\rLatestWriters\x125\n" +
-	"\awriters\x18\x01 \x03(\v2\x1b.atelier.activity.v1.WriterR\awriters\"u\n" +
+	"\awriters\x18\x01 \x03(\v2\x1b.atelier.activity.v1.WriterR\awriters\"\x1d\n" +
+	"\x05Names\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"u\n" +
 	"\x06Writer\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x123\n" +
 	"\x06author\x18\x02 \x01(\v2\x1b.atelier.activity.v1.AuthorR\x06author\x12\"\n" +
@@ -1705,7 +1818,7 @@ func file_messages_activity_v1_activity_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_activity_v1_activity_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_messages_activity_v1_activity_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_messages_activity_v1_activity_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_messages_activity_v1_activity_proto_goTypes = []any{
 	(Kind)(0),                 // 0: atelier.activity.v1.Kind
 	(EntryKind)(0),            // 1: atelier.activity.v1.EntryKind
@@ -1723,16 +1836,18 @@ var file_messages_activity_v1_activity_proto_goTypes = []any{
 	(*ReadFeed)(nil),          // 13: atelier.activity.v1.ReadFeed
 	(*ReadSeenBy)(nil),        // 14: atelier.activity.v1.ReadSeenBy
 	(*ReadLatestWriters)(nil), // 15: atelier.activity.v1.ReadLatestWriters
-	(*Intents)(nil),           // 16: atelier.activity.v1.Intents
-	(*Recorded)(nil),          // 17: atelier.activity.v1.Recorded
-	(*Page)(nil),              // 18: atelier.activity.v1.Page
-	(*SeenBy)(nil),            // 19: atelier.activity.v1.SeenBy
-	(*Reader)(nil),            // 20: atelier.activity.v1.Reader
-	(*LatestWriters)(nil),     // 21: atelier.activity.v1.LatestWriters
-	(*Writer)(nil),            // 22: atelier.activity.v1.Writer
-	(*Totals)(nil),            // 23: atelier.activity.v1.Totals
-	(*IndexMark)(nil),         // 24: atelier.activity.v1.IndexMark
-	(*Fold)(nil),              // 25: atelier.activity.v1.Fold
+	(*ReadNames)(nil),         // 16: atelier.activity.v1.ReadNames
+	(*Intents)(nil),           // 17: atelier.activity.v1.Intents
+	(*Recorded)(nil),          // 18: atelier.activity.v1.Recorded
+	(*Page)(nil),              // 19: atelier.activity.v1.Page
+	(*SeenBy)(nil),            // 20: atelier.activity.v1.SeenBy
+	(*Reader)(nil),            // 21: atelier.activity.v1.Reader
+	(*LatestWriters)(nil),     // 22: atelier.activity.v1.LatestWriters
+	(*Names)(nil),             // 23: atelier.activity.v1.Names
+	(*Writer)(nil),            // 24: atelier.activity.v1.Writer
+	(*Totals)(nil),            // 25: atelier.activity.v1.Totals
+	(*IndexMark)(nil),         // 26: atelier.activity.v1.IndexMark
+	(*Fold)(nil),              // 27: atelier.activity.v1.Fold
 }
 var file_messages_activity_v1_activity_proto_depIdxs = []int32{
 	0,  // 0: atelier.activity.v1.Operation.kind:type_name -> atelier.activity.v1.Kind
@@ -1742,9 +1857,9 @@ var file_messages_activity_v1_activity_proto_depIdxs = []int32{
 	4,  // 4: atelier.activity.v1.Intend.intent:type_name -> atelier.activity.v1.Intent
 	3,  // 5: atelier.activity.v1.Record.operations:type_name -> atelier.activity.v1.Operation
 	4,  // 6: atelier.activity.v1.Intents.intents:type_name -> atelier.activity.v1.Intent
-	20, // 7: atelier.activity.v1.SeenBy.readers:type_name -> atelier.activity.v1.Reader
+	21, // 7: atelier.activity.v1.SeenBy.readers:type_name -> atelier.activity.v1.Reader
 	2,  // 8: atelier.activity.v1.Reader.author:type_name -> atelier.activity.v1.Author
-	22, // 9: atelier.activity.v1.LatestWriters.writers:type_name -> atelier.activity.v1.Writer
+	24, // 9: atelier.activity.v1.LatestWriters.writers:type_name -> atelier.activity.v1.Writer
 	2,  // 10: atelier.activity.v1.Writer.author:type_name -> atelier.activity.v1.Author
 	2,  // 11: atelier.activity.v1.Totals.author:type_name -> atelier.activity.v1.Author
 	0,  // 12: atelier.activity.v1.Fold.kind:type_name -> atelier.activity.v1.Kind
@@ -1767,7 +1882,7 @@ func file_messages_activity_v1_activity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_activity_v1_activity_proto_rawDesc), len(file_messages_activity_v1_activity_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

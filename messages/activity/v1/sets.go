@@ -30,3 +30,4 @@ func (*ReadHistory) activityQuery()       {}
 func (*ReadFeed) activityQuery()          {}
 func (*ReadSeenBy) activityQuery()        {}
 func (*ReadLatestWriters) activityQuery() {}
+func (*ReadNames) activityQuery()         {}
