@@ -65,10 +65,10 @@ func (d *Drives) newDrive(workspaceID string) *Drive {
 	return &Drive{drives: d, workspaceID: workspaceID, inFlight: map[string]struct{}{}, recovering: make(chan struct{}, 1)}
 }
 
-// Hold locks a path against operations on it, on its ancestors and on its descendants, until release is called. It returns
-// ctx's error, or Unavailable if another operation holds the path for longer than waitTimeout.
-func (d *Drive) Hold(ctx context.Context, path string) (release func(), err error) {
-	return d.locks.acquire(ctx, path)
+// Hold locks paths against operations on them, on their ancestors and on their descendants, until release is called. It
+// returns ctx's error, or Unavailable if other operations hold one of the paths for longer than waitTimeout.
+func (d *Drive) Hold(ctx context.Context, paths ...string) (release func(), err error) {
+	return d.locks.acquire(ctx, paths...)
 }
 
 // RecordRead appends a row to the sequence: the author has read content of the file. It returns the errors of Asker.
@@ -83,12 +83,12 @@ func (d *Drive) RecordRead(ctx context.Context, path string, author *activityv1.
 func (d *Drive) CountSent(n int64) { d.drives.metrics.bytes.WithLabelValues("out").Add(float64(n)) }
 
 func (d *Drive) operation(kind activityv1.Kind, entry activityv1.EntryKind, path string, author *activityv1.Author) *activityv1.Operation {
-	return &activityv1.Operation{Kind: kind, EntryKind: entry, Path: path, Tree: d.drives.generatedTree(path), Author: author}
+	return &activityv1.Operation{Kind: kind, EntryKind: entry, Path: path, Tree: d.drives.GeneratedTree(path), Author: author}
 }
 
-// generatedTree returns the generated tree that contains a path: the path up to its first generated segment, which is not
+// GeneratedTree returns the generated tree that contains a path: the path up to its first generated segment, which is not
 // the last one. It returns "" if there is none.
-func (d *Drives) generatedTree(path string) string {
+func (d *Drives) GeneratedTree(path string) string {
 	for start := 0; ; {
 		length := strings.IndexByte(path[start:], '/')
 		if length < 0 {
@@ -141,6 +141,18 @@ func (d *Drive) WriteState(name string, content []byte) error {
 		return fromOS(err)
 	}
 	if err := d.drives.root.Rename(next, name); err != nil {
+		return fromOS(err)
+	}
+	return fromOS(syncFolder(filepath.Join(d.drives.dir, d.workspaceID)))
+}
+
+// RemoveState removes a small file beside the drive, durably. It does nothing if the file does not exist.
+func (d *Drive) RemoveState(name string) error {
+	err := d.drives.root.Remove(d.statePath(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
 		return fromOS(err)
 	}
 	return fromOS(syncFolder(filepath.Join(d.drives.dir, d.workspaceID)))

@@ -133,6 +133,9 @@ func (d *Drives) Provision(ctx context.Context, workspaceID string) error {
 	return fromOS(syncFolder(d.dir))
 }
 
+// Dir returns the absolute path of the folder that holds one folder for each workspace.
+func (d *Drives) Dir() string { return d.dir }
+
 // Close stops the background work and closes every drive. Operations with an unknown outcome are recovered at the next
 // start.
 func (d *Drives) Close() error {

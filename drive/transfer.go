@@ -49,7 +49,7 @@ func (d *Drive) Move(ctx context.Context, from, to string, overwrite bool, c Cha
 		return false, fromOS(err)
 	}
 	op := d.operation(activityv1.Kind_KIND_RENAME, source.entryKind(), to, c.Author)
-	op.FromPath, op.FromTree = from, d.drives.generatedTree(from)
+	op.FromPath, op.FromTree = from, d.drives.GeneratedTree(from)
 	return target.exists(), a.commit(ctx, op, source.st.Ino, func() (bool, error) {
 		if err := a.install(source.parent, source.name, source.st, target); err != nil {
 			return false, err

@@ -192,6 +192,31 @@ func isVanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotFound) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)
 }
 
+// Walk calls visit for each entry of the drive, with its attributes without following a link: a folder after the files in the
+// folder above it and before its own entries. It holds one descriptor, for moments two, at any depth. Entries that are created
+// or removed during the walk may be visited or not. Walk returns visit's first error, ctx's error, or an error of the disk.
+func (d *Drive) Walk(ctx context.Context, visit func(path string, st *unix.Stat_t) error) error {
+	release, err := d.drives.copySlots.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	tree, done := d.useTree()
+	defer done()
+	w := &walk{
+		ctx: ctx,
+		enter: func(path string, _ int) (bool, error) {
+			st, err := tree.files.stat(orDot(path))
+			if err != nil || st == nil {
+				return false, err
+			}
+			return isFolder(st), visit(path, st)
+		},
+		file: func(_ handle, _, path string, st *unix.Stat_t, _ int) error { return visit(path, st) },
+	}
+	return fromOS(w.run(tree.files, ""))
+}
+
 // maxWalks limits the concurrent walks of one kind, so that they do not saturate the disk.
 const maxWalks = 16
 
