@@ -289,6 +289,33 @@ func TestLatestWriters(t *testing.T) {
 	}
 }
 
+func TestReadNames(t *testing.T) {
+	b := newBench(t)
+	b.createWorkspace("ws_1", "usr_1")
+	create := activityv1.Kind_KIND_CREATE
+	b.mustAsk(record("ws_1", operation(create, "d/a"), operation(create, "d/b"), operation(create, "d/c/x"), operation(create, "d2/y"), operation(create, "d/c")))
+	b.mustAsk(entity.Command{Kind: entity.KindActivity, Identity: "ws_1", Principal: entity.Platform(), Message: &activityv1.WriteIndexes{}})
+	ask := func(m activityv1.Query) proto.Message {
+		return b.mustAsk(entity.Command{Kind: entity.KindActivity, Identity: "ws_1", Principal: entity.Platform(), Message: m})
+	}
+	read := func(after string, limit int32) []string {
+		return ask(&activityv1.ReadNames{Dir: "d", After: after, Limit: limit}).(*activityv1.Names).GetNames()
+	}
+	if got, want := read("", 2), []string{"a", "b"}; !slices.Equal(got, want) {
+		t.Errorf("the first page is %q, want %q", got, want)
+	}
+	if got, want := read("b", 2), []string{"c"}; !slices.Equal(got, want) {
+		t.Errorf("the second page is %q, want %q", got, want)
+	}
+	if got := read("c", 2); len(got) != 0 {
+		t.Errorf("the last page is %q", got)
+	}
+	last := ask(&activityv1.ReadFeed{Path: "d/a", Limit: 1, Descending: true}).(*activityv1.Page)
+	if len(last.GetItems()) == 0 {
+		t.Error("the platform cannot read the last row of a path")
+	}
+}
+
 func TestIntentIsCompletedOnce(t *testing.T) {
 	b := newBench(t)
 	b.createWorkspace("ws_1", "usr_1")

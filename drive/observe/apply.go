@@ -22,7 +22,13 @@ func (r *reader) spotOf(dir *folder, name string) (spot, bool) {
 		return spot{}, false
 	}
 	d := r.drives[workspaceID]
-	return spot{d, joinPath(folder, name)}, d != nil
+	if d == nil {
+		return spot{}, false
+	}
+	if d.table.isEmpty() {
+		d.tableSince = r.drainedAt
+	}
+	return spot{d, joinPath(folder, name)}, true
 }
 
 // applyEvent folds one event. Its folders are located as of the event.

@@ -62,6 +62,12 @@ func (b *batch) add(r *record) {
 		e.newDir = f.of(r.newDir)
 	}
 	if f.update(e.dir) && e.dir.isOutside && (e.newDir == nil || f.update(e.newDir) && e.newDir.isOutside) && !b.moved {
+		if r.mask&unix.FAN_ONDIR != 0 && r.target != nil {
+			// The events in a folder outside may be read when it has gone.
+			if d := f.of(r.target); !f.update(d) {
+				f.setOutside(d)
+			}
+		}
 		return
 	}
 	e.name, e.newName = string(r.name), string(r.newName)

@@ -43,7 +43,8 @@ func openConnector() (*connector, error) {
 	return c, nil
 }
 
-// subscribe asks for forks and exits only, and for all events of a kernel before 6.6, which does not answer that request.
+// subscribe asks for all events, which the kernel answers, and then for forks and exits only. A kernel before 6.6 ignores the
+// second request.
 func (c *connector) subscribe() error {
 	if err := unix.Bind(c.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: connectorProcesses}); err != nil {
 		return err
@@ -53,19 +54,15 @@ func (c *connector) subscribe() error {
 			return err
 		}
 	}
-	var filtered []byte
-	filtered = binary.NativeEndian.AppendUint32(filtered, listen)
-	filtered = binary.NativeEndian.AppendUint32(filtered, eventFork|eventExit)
-	for _, request := range [][]byte{filtered, filtered[:4]} {
-		if err := c.send(request); err != nil {
-			return err
-		}
-		answered, err := c.awaitAnswer()
-		if answered || err != nil {
-			return err
-		}
+	var request []byte
+	request = binary.NativeEndian.AppendUint32(request, listen)
+	if err := c.send(request); err != nil {
+		return err
 	}
-	return errors.New("the kernel does not answer")
+	if err := c.awaitAnswer(); err != nil {
+		return err
+	}
+	return c.send(binary.NativeEndian.AppendUint32(request, eventFork|eventExit))
 }
 
 func (c *connector) send(request []byte) error {
@@ -81,27 +78,25 @@ func (c *connector) send(request []byte) error {
 	return unix.Sendto(c.fd, append(m, request...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 }
 
-// awaitAnswer waits for the answer to a request, for at most half a second. It returns the error that the answer has.
-func (c *connector) awaitAnswer() (answered bool, err error) {
-	end := time.Now().Add(500 * time.Millisecond)
-	for {
+// awaitAnswer waits for the answer to a request and returns the error that it has. It returns an error after a second.
+func (c *connector) awaitAnswer() error {
+	for end := time.Now().Add(time.Second); ; {
 		left := time.Until(end)
 		if left <= 0 {
-			return false, nil
+			return errors.New("the kernel does not answer")
 		}
 		ready := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}
 		if _, err := unix.Poll(ready, int(left.Milliseconds())+1); err != nil && !errors.Is(err, unix.EINTR) {
-			return false, err
+			return err
 		}
-		if err := c.drain(func(e processEvent) {
+		answered, failure := false, error(nil)
+		err := c.drain(func(e processEvent) {
 			if e.kind == eventNone {
-				answered, err = true, e.failure()
+				answered, failure = true, e.failure()
 			}
-		}); err != nil {
-			return false, err
-		}
-		if answered {
-			return true, err
+		})
+		if answered || err != nil && !errors.Is(err, errMissedForks) {
+			return errors.Join(failure, err)
 		}
 	}
 }

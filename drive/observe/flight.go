@@ -23,6 +23,9 @@ const (
 	maxOperations = 512
 	// askTimeout limits one command or query.
 	askTimeout = 10 * time.Second
+	// firstPause and lastPause are the first and the longest pause before a failed command is sent again.
+	firstPause = 20 * time.Millisecond
+	lastPause  = 5 * time.Second
 	// maxCounted bounds the entries of a moved folder that are counted.
 	maxCounted = 1 << 20
 )
@@ -34,8 +37,8 @@ type flight struct {
 	times       *modificationTimes
 	// installed are the paths that the drive's routes have written since the last flight.
 	installed []string
-	// mount is an open folder of the file system, for handles; negative: there is none.
-	mount int
+	// made has what the operations of this flight say of their paths, which the activity does not have yet.
+	made recentRows
 }
 
 // errRefused means that the activity does not accept the rows of a drive, for example because its workspace was deleted.
@@ -46,12 +49,12 @@ var errRefused = errors.New("observe: the activity refuses the rows")
 func (f *flight) run(ctx context.Context, t *table) (deferred []*change, err error) {
 	now := time.Now()
 	for _, path := range f.installed {
-		f.times.set(path, now)
+		f.times.set(path, now, 0)
 	}
 	all := t.subjects()
 	for len(all) > 0 && err == nil {
 		n := min(len(all), maxOperations)
-		err = f.retry(ctx, "record the changes of processes", func(d *drive.Drive, files *os.File) error {
+		err = f.retry(ctx, func(d *drive.Drive, files *os.File) error {
 			late, err := f.record(ctx, d, files, all[:n])
 			if err == nil {
 				deferred = append(deferred, late...)
@@ -64,26 +67,39 @@ func (f *flight) run(ctx context.Context, t *table) (deferred []*change, err err
 }
 
 // retry opens the drive and calls work until it succeeds. It returns errRefused after a refusal, and ctx's error.
-func (f *flight) retry(ctx context.Context, what string, work func(*drive.Drive, *os.File) error) error {
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+func (f *flight) retry(ctx context.Context, work func(*drive.Drive, *os.File) error) error {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := f.withDrive(ctx, work)
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case entity.IsRefusal(err) && !isLasting(err):
+			f.observer.log.Error("the activity refuses some changes of processes; they are not recorded",
+				slog.String("workspace", f.workspaceID), slog.Any("error", err))
+			f.observer.metrics.changes.WithLabelValues("refused").Inc()
+			return nil
 		case entity.IsRefusal(err):
-			f.observer.log.Warn("cannot "+what+"; they are not in the activity", // constant for each caller
+			f.observer.log.Warn("the activity refuses the changes of processes; they are not recorded",
 				slog.String("workspace", f.workspaceID), slog.Any("error", err))
 			return errors.Join(errRefused, err)
 		}
-		f.observer.log.Warn("cannot "+what+" yet", slog.String("workspace", f.workspaceID), slog.Any("error", err))
+		if pause == firstPause || pause == lastPause {
+			f.observer.log.Warn("cannot record the changes of processes yet; trying again", slog.String("workspace", f.workspaceID), slog.Any("error", err))
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(pause/2 + rand.N(pause)):
 		}
 	}
+}
+
+// isLasting reports whether a refusal is one of all rows of a workspace, because it was deleted or must not change.
+func isLasting(err error) bool {
+	var refusal *entity.Error
+	return errors.As(err, &refusal) && (refusal.Code == entity.NotFound || refusal.Code == entity.Forbidden)
 }
 
 // withDrive calls work with the open drive and its root folder.
@@ -134,6 +150,9 @@ func (f *flight) record(ctx context.Context, d *drive.Drive, files *os.File, sub
 			return nil, err
 		}
 		operations = append(operations, made...)
+		for _, op := range made {
+			f.made.addOperation(op)
+		}
 	}
 	return deferred, f.observer.record(ctx, f.workspaceID, operations)
 }
@@ -155,8 +174,11 @@ func (f *flight) operations(ctx context.Context, files *os.File, s subject, v ve
 		return nil, nil
 	}
 	tree := f.observer.drives.GeneratedTree(c.path)
+	if c.isUnsure && tree != "" && c.kind == activityv1.Kind_KIND_DELETE {
+		return nil, nil // only counted, if it happened at all
+	}
 	if c.isUnsure && tree == "" && c.kind != activityv1.Kind_KIND_RENAME {
-		known, err := f.observer.isKnown(ctx, f.workspaceID, c.path)
+		known, err := f.isKnown(ctx, c.path)
 		switch {
 		case err != nil:
 			return nil, err
@@ -182,7 +204,7 @@ func (f *flight) operations(ctx context.Context, files *os.File, s subject, v ve
 	op := &activityv1.Operation{Kind: c.kind, Path: c.path, FromPath: c.from, Author: c.author, Tree: tree}
 	switch {
 	case c.entries:
-		op.Count = f.countEntries(c.file)
+		op.Count = countEntries(int(files.Fd()), c.file)
 	case c.kind == activityv1.Kind_KIND_WRITE && c.count > 1:
 		op.Count = c.count
 	}
@@ -198,12 +220,18 @@ func (f *flight) operations(ctx context.Context, files *os.File, s subject, v ve
 	return []*activityv1.Operation{op}, nil
 }
 
-// countEntries returns the number of entries of a folder, itself included, wherever it is now; 0 if that is not known.
-func (f *flight) countEntries(h handle) uint64 {
-	if f.mount < 0 {
-		return 0
+// isKnown reports whether the sequence, with the operations of this flight, says that a path exists.
+func (f *flight) isKnown(ctx context.Context, path string) (bool, error) {
+	if s, ok := f.made.stands[path]; ok {
+		return s.exists, nil
 	}
-	fd, err := h.open(f.mount, unix.O_RDONLY|unix.O_DIRECTORY)
+	return f.observer.isKnown(ctx, f.workspaceID, path)
+}
+
+// countEntries returns the number of entries of a folder, itself included, wherever it is now on the file system of an open
+// folder; 0 if that is not known.
+func countEntries(mount int, h handle) uint64 {
+	fd, err := h.open(mount, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return 0
 	}
@@ -245,7 +273,7 @@ func (o *Observer) record(ctx context.Context, workspaceID string, operations []
 		return nil
 	}
 	id := "observe:" + strings.ToLower(ulid.Make().String())
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		_, err := o.ask(ctx, workspaceID, id, &activityv1.Record{Operations: operations})
 		if err == nil {
 			o.metrics.rows.Add(float64(len(operations)))

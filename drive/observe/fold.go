@@ -23,6 +23,8 @@ type change struct {
 	// isUnsure reports that the path may or may not have existed before: the kernel does not tell whether a rename replaced an
 	// entry. A create then is a write if it did, and a delete is no change if it did not.
 	isUnsure bool
+	// replaces reports that a rename has replaced a file that existed before the window.
+	replaces bool
 	// isSilent reports that a file was open for writing, but no write to it was seen. Writes through a memory mapping are not
 	// reported; the modification time tells whether there were any.
 	isSilent bool
@@ -34,7 +36,7 @@ type change struct {
 	tries int
 }
 
-// A table folds the changes of one drive within a window. It is pure: see fold_test.go for its cases.
+// A table folds the changes of one drive within a window. It is pure; TestRows has its cases.
 //
 // The changes of one path by one author become one change, as follows. Changes by different authors stay apart.
 //
@@ -208,8 +210,14 @@ func (t *table) remove(s seen) {
 // a file that the rename has replaced.
 func (t *table) removeRenamed(s seen, renamed *change) {
 	t.dropRenamed(s, renamed)
-	if renamed.isUnsure {
-		t.append(s.at, &change{kind: activityv1.Kind_KIND_DELETE, path: s.path, author: s.author, file: s.file, isUnsure: true})
+	t.removeReplaced(s, renamed)
+}
+
+// removeReplaced folds that nothing is at the new path of a rename any more, so that the file that the rename has replaced is
+// removed.
+func (t *table) removeReplaced(s seen, renamed *change) {
+	if renamed.replaces || renamed.isUnsure {
+		t.append(s.at, &change{kind: activityv1.Kind_KIND_DELETE, path: renamed.path, author: s.author, isUnsure: renamed.isUnsure})
 	}
 }
 
@@ -236,7 +244,8 @@ func (t *table) rename(s seen, from string) {
 	}
 	existed, unsure := t.replace(s, s.path)
 	c, _ := t.lastOf(from, s.author)
-	next := &change{kind: activityv1.Kind_KIND_RENAME, path: s.path, from: from, author: s.author, file: s.file, isUnsure: unsure}
+	next := &change{kind: activityv1.Kind_KIND_RENAME, path: s.path, from: from, author: s.author, file: s.file, isUnsure: unsure,
+		replaces: existed}
 	switch {
 	case c == nil || !c.isAt(from) || c.file != s.file:
 	case c.kind == activityv1.Kind_KIND_CREATE:
@@ -253,9 +262,7 @@ func (t *table) rename(s seen, from string) {
 		}
 	case c.kind == activityv1.Kind_KIND_RENAME:
 		t.void(c)
-		if c.isUnsure {
-			t.append(s.at, &change{kind: activityv1.Kind_KIND_DELETE, path: from, author: s.author, isUnsure: true})
-		}
+		t.removeReplaced(s, c)
 		next.from = c.from // may be s.path: the flush verifies that the file is there
 	}
 	t.append(s.at, next)
@@ -284,7 +291,7 @@ func (t *table) replace(s seen, path string) (existed, unsure bool) {
 		return !c.isUnsure, c.isUnsure
 	case c.isAt(path): // something was renamed to the path before: that is gone
 		t.dropRenamed(s, c)
-		return !c.isUnsure, c.isUnsure
+		return c.replaces, c.isUnsure
 	}
 	return false, false // vacated
 }

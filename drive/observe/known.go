@@ -137,16 +137,31 @@ func (k *recentRows) add(r *row) {
 	case "changed-summary", "viewed-summary", "read":
 		return
 	case "rename":
-		if e.EntryKind == "folder" {
-			k.move(e.FromPath, e.Path)
-		}
-		k.stands[e.FromPath] = stand{at: e.At}
+		k.rename(e.FromPath, e.Path, e.EntryKind == "folder", e.At)
 	case "create":
 		if e.EntryKind == "folder" && e.Count > 0 {
 			k.trees[e.Path] = e.At
 		}
 	}
 	k.stands[e.Path] = stand{at: e.At, exists: e.Kind != "delete"}
+}
+
+// addOperation adds an operation that has no row yet.
+func (k *recentRows) addOperation(op *activityv1.Operation) {
+	if k.stands == nil {
+		k.stands = map[string]stand{}
+	}
+	if op.GetKind() == activityv1.Kind_KIND_RENAME {
+		k.rename(op.GetFromPath(), op.GetPath(), op.GetEntryKind() == activityv1.EntryKind_ENTRY_KIND_FOLDER, 0)
+	}
+	k.stands[op.GetPath()] = stand{exists: op.GetKind() != activityv1.Kind_KIND_DELETE}
+}
+
+func (k *recentRows) rename(from, to string, folder bool, at int64) {
+	if folder {
+		k.move(from, to)
+	}
+	k.stands[from] = stand{at: at}
 }
 
 // move moves what is known of the entries below a folder.

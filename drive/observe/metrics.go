@@ -20,14 +20,14 @@ func newMetrics() *metrics {
 		}, []string{"outcome"}),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_observe_changes_dropped_total",
-			Help: "Changes without a row: replaced or removed by a later change (replaced), or of a name that is no path of a drive (unnamed).",
+			Help: "Changes without a row: replaced or removed by a later change (replaced), of a name that is no path of a drive (unnamed), or a batch that the activity refuses (refused).",
 		}, []string{"reason"}),
 		rows: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "atelier_observe_rows_total", Help: "Operations recorded for changes of processes.",
 		}),
 		overflows: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_observe_overflows_total",
-			Help: "Times when changes were missed, which a scan repairs: the kernel's queue (kernel), the changes that wait for the journal (pending), the forks of processes (processes).",
+			Help: "Times when changes were missed, which a scan repairs: the kernel's queue (kernel), folders that had gone (folders), the changes that wait for the journal (pending), the forks of processes (processes).",
 		}, []string{"queue"}),
 		scans: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_observe_scans_total", Help: "Scans of drives by outcome.",
@@ -43,13 +43,13 @@ func newMetrics() *metrics {
 	for _, outcome := range []string{"attributed", "unattributed", "own", "elsewhere", "lost"} {
 		m.events.WithLabelValues(outcome)
 	}
-	for _, queue := range []string{"kernel", "pending", "processes"} {
+	for _, queue := range []string{"kernel", "folders", "pending", "processes"} {
 		m.overflows.WithLabelValues(queue)
 	}
 	for _, outcome := range []string{"ok", "error"} {
 		m.scans.WithLabelValues(outcome)
 	}
-	for _, reason := range []string{"replaced", "unnamed"} {
+	for _, reason := range []string{"replaced", "unnamed", "refused"} {
 		m.changes.WithLabelValues(reason)
 	}
 	return m

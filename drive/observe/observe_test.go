@@ -272,11 +272,19 @@ func forget(known map[string]bool, path string) {
 // expectSameTree compares what the sequence says with the disk.
 func (n *node) expectSameTree() {
 	n.t.Helper()
-	if got, want := n.rebuilt(), n.onDisk(); !slices.Equal(got, want) {
-		n.t.Errorf("the sequence says:\n  %s\non disk:\n  %s\nrows:\n  %s",
-			strings.Join(got, "\n  "), strings.Join(want, "\n  "), strings.Join(n.rows(), "\n  "))
+	said, disk := n.rebuilt(), n.onDisk()
+	if slices.Equal(said, disk) {
+		return
 	}
+	less := func(all, others []string) []string {
+		return slices.DeleteFunc(slices.Clone(all), func(path string) bool { return slices.Contains(others, path) })
+	}
+	rows := n.rows()
+	n.t.Errorf("only in the sequence: %.20q\nonly on disk: %.20q\nlast rows:\n  %s", first(less(said, disk)), first(less(disk, said)),
+		strings.Join(rows[max(0, len(rows)-100):], "\n  "))
 }
+
+func first(paths []string) []string { return paths[:min(len(paths), 20)] }
 
 func (n *node) drive() *drive.Drive {
 	n.t.Helper()

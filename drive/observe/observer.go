@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -72,6 +73,7 @@ type Observer struct {
 
 	running context.Context
 	stop    context.CancelFunc
+	marks   marks
 
 	// mu guards the fields below. reader is nil while there is no watch.
 	mu      sync.Mutex
@@ -139,6 +141,7 @@ type Watch struct {
 	// isUnidentified reports that the id of the root process is unknown. The reader's goroutine uses it.
 	isUnidentified bool
 	ending         sync.Once
+	finishing      sync.Once
 	ended          chan struct{}
 	err            error
 }
@@ -149,8 +152,9 @@ type Watch struct {
 // It returns invalid_request for an author that a row cannot have, Unavailable if the drive or the activity is not available,
 // and errors of the kernel.
 func (o *Observer) Begin(ctx context.Context, workspaceID string, author *activityv1.Author) (*Watch, error) {
-	if n := len(author.GetActor()); n == 0 || n > activity.MaxActorBytes || len(author.GetUserId()) > activity.MaxActorBytes {
-		return nil, entity.Errorf(entity.InvalidRequest, "an author has an actor of 1 to %d bytes and a user id of at most as many", activity.MaxActorBytes)
+	if n := len(author.GetActor()); n == 0 || n > activity.MaxActorBytes || len(author.GetUserId()) > activity.MaxActorBytes ||
+		!utf8.ValidString(author.GetActor()) || !utf8.ValidString(author.GetUserId()) {
+		return nil, entity.Errorf(entity.InvalidRequest, "an author has an actor of 1 to %d bytes and a user id of at most as many, in UTF-8", activity.MaxActorBytes)
 	}
 	r, err := o.retain()
 	if err != nil {
@@ -222,14 +226,16 @@ func (w *Watch) End(ctx context.Context) error {
 	}
 }
 
-// finish makes End return. It is called once.
+// finish makes End return. Only the first call has an effect.
 func (w *Watch) finish(err error) {
-	w.err = err
-	w.observer.metrics.watches.Dec()
-	go func() { // releaseReader waits for the goroutine that calls finish
-		w.observer.releaseReader()
-		close(w.ended)
-	}()
+	w.finishing.Do(func() {
+		w.err = err
+		w.observer.metrics.watches.Dec()
+		go func() { // releaseReader waits for the goroutine that calls finish
+			w.observer.releaseReader()
+			close(w.ended)
+		}()
+	})
 }
 
 // Close ends the observation. Changes whose rows are not durable yet are found by Recover at the next start.

@@ -104,8 +104,8 @@ func (p *processes) of(pid int32) *Watch {
 }
 
 // forget removes processes that had ended when it was called the last time, and are not zombies: the first thread of a process
-// can end before the others. All events that were queued before the last call have been attributed.
-func (p *processes) forget() {
+// can end before the others. All events that were queued before the last call have been attributed. It returns the number of processes that are left.
+func (p *processes) forget() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for pid, seen := range p.ended {
@@ -118,6 +118,7 @@ func (p *processes) forget() {
 			delete(p.watch, pid)
 		}
 	}
+	return len(p.watch)
 }
 
 // remove removes all processes of a watch.

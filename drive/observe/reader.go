@@ -246,7 +246,7 @@ func (r *reader) drain() error {
 		}
 		if !more {
 			r.drainedAt = started
-			r.processes.forget()
+			r.observer.metrics.processes.Set(float64(r.processes.forget()))
 			r.folders.bound()
 			clear(r.strangers)
 			return nil

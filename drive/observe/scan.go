@@ -44,12 +44,16 @@ type scan struct {
 	// visit is called with the path of each folder; it may be nil.
 	visit    func(folder string)
 	recorded int
+	// times has the modification times of recently changed files of the drive.
+	times *modificationTimes
 
 	rows recentRows
 	// candidates are changed entries that are compared next.
 	candidates []candidate
-	// folders are the changed folders, true if it is known why they have changed.
-	folders map[string]bool
+	// folders are the changed folders with the times of their last changes, in milliseconds since the Unix epoch. explained are
+	// folders of which it is known why they have changed.
+	folders   map[string]int64
+	explained map[string]bool
 }
 
 // A candidate is an entry that was changed since the scan's time.
@@ -71,11 +75,14 @@ func (s *scan) run(ctx context.Context) error {
 }
 
 func (s *scan) compare(ctx context.Context) error {
+	if s.times == nil {
+		s.times = &modificationTimes{since: s.since}
+	}
 	s.rows = recentRows{observer: s.observer, workspaceID: s.workspaceID}
 	if err := s.rows.load(ctx, s.since.Add(-rowMargin).UnixMilli()); err != nil {
 		return err
 	}
-	s.folders = map[string]bool{}
+	s.folders, s.explained = map[string]int64{}, map[string]bool{}
 	d, release, err := s.observer.drives.Open(ctx, s.workspaceID)
 	if err != nil {
 		return err
@@ -93,9 +100,7 @@ func (s *scan) compare(ctx context.Context) error {
 				s.visit(path)
 			}
 			if s.isRecent(st.Mtim) {
-				if _, known := s.folders[path]; !known {
-					s.folders[path] = false
-				}
+				s.folders[path] = time.Unix(st.Mtim.Unix()).UnixMilli()
 			}
 		}
 		if path == "" || !s.isRecent(st.Ctim) || entity.CheckPath(path) != nil {
@@ -113,12 +118,7 @@ func (s *scan) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for folder, explained := range s.folders {
-		if err := s.recordRemoved(ctx, d, files, folder, explained); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.recordAllRemoved(ctx, d, files)
 }
 
 func (s *scan) isRecent(t unix.Timespec) bool {
@@ -144,8 +144,9 @@ func (s *scan) recordCandidates(ctx context.Context, d *drive.Drive, files *os.F
 		return err
 	}
 	var operations []*activityv1.Operation
+	modified := map[string]time.Time{}
 	for _, c := range s.candidates {
-		op, err := s.operation(ctx, int(files.Fd()), c)
+		op, err := s.operation(ctx, int(files.Fd()), c, modified)
 		if err != nil {
 			return err
 		}
@@ -155,11 +156,18 @@ func (s *scan) recordCandidates(ctx context.Context, d *drive.Drive, files *os.F
 	}
 	s.candidates = s.candidates[:0]
 	s.recorded += len(operations)
-	return s.observer.record(ctx, s.workspaceID, operations)
+	if err := s.observer.record(ctx, s.workspaceID, operations); err != nil {
+		return err
+	}
+	now := time.Now().UnixMilli()
+	for _, op := range operations {
+		s.times.set(op.GetPath(), modified[op.GetPath()], now)
+	}
+	return nil
 }
 
-// operation returns the operation that a candidate needs; nil: none.
-func (s *scan) operation(ctx context.Context, files int, c candidate) (*activityv1.Operation, error) {
+// operation returns the operation that a candidate needs, and adds its modification time to times; nil: none.
+func (s *scan) operation(ctx context.Context, files int, c candidate, times map[string]time.Time) (*activityv1.Operation, error) {
 	var st unix.Statx_t
 	err := unix.Statx(files, c.path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
 	if err != nil || st.Ino != c.inode {
@@ -171,13 +179,17 @@ func (s *scan) operation(ctx context.Context, files int, c candidate) (*activity
 	}
 	changed, modified, born := timeOf(st.Ctime), timeOf(st.Mtime), timeOf(st.Btime)
 	above := dirName(c.path)
-	if s.rows.covers(c.path, changed.UnixMilli()) {
+	// A stand is newer than the indexes, which isKnown is answered from.
+	stand, isKnown := s.rows.stands[c.path]
+	newer, isOwn := s.times.isNewer(c.path, modified, stand.at)
+	if !(isOwn && newer) && s.rows.covers(c.path, changed.UnixMilli()) {
 		s.explain(above)
 		return nil, nil
 	}
+	if !(isOwn && newer) && isKnown && stand.exists && stand.at >= modified.UnixMilli() {
+		return nil, nil // its permissions have changed
+	}
 	isNew := st.Mask&unix.STATX_BTIME != 0 && !born.Before(s.since.Add(-clockMargin))
-	// A stand is newer than the indexes, which isKnown is answered from.
-	stand, isKnown := s.rows.stands[c.path]
 	known := isKnown && stand.exists
 	tree := s.observer.drives.GeneratedTree(c.path)
 	if !isKnown && tree == "" {
@@ -195,6 +207,7 @@ func (s *scan) operation(ctx context.Context, files int, c candidate) (*activity
 	case modified.Before(s.since.Add(-clockMargin)) && !isNew:
 		return nil, nil // its permissions have changed
 	}
+	times[c.path] = modified
 	op := &activityv1.Operation{Kind: kind, Path: c.path, Author: s.author, Tree: tree}
 	if kind == activityv1.Kind_KIND_CREATE {
 		op.EntryKind = activityv1.EntryKind_ENTRY_KIND_FILE
@@ -206,11 +219,29 @@ func (s *scan) operation(ctx context.Context, files int, c candidate) (*activity
 }
 
 // explain notes that it is known why a folder has changed.
-func (s *scan) explain(folder string) { s.folders[folder] = true }
+func (s *scan) explain(folder string) { s.explained[folder] = true }
 
 func timeOf(t unix.StatxTimestamp) time.Time { return time.Unix(t.Sec, int64(t.Nsec)) }
 
 func dirName(path string) string { return path[:max(strings.LastIndexByte(path, '/'), 0)] }
+
+// recordAllRemoved records what was removed from changed folders. A folder with a row that is later than its change, of itself or
+// of an entry, has changed for that reason.
+func (s *scan) recordAllRemoved(ctx context.Context, d *drive.Drive, files *os.File) error {
+	for path, stand := range s.rows.stands {
+		for _, folder := range []string{path, dirName(path)} {
+			if changed, ok := s.folders[folder]; ok && stand.at >= changed {
+				s.explain(folder)
+			}
+		}
+	}
+	for folder := range s.folders {
+		if err := s.recordRemoved(ctx, d, files, folder, s.explained[folder]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // recordRemoved records the entries that the sequence knows and that are missing in a folder.
 func (s *scan) recordRemoved(ctx context.Context, d *drive.Drive, files *os.File, folder string, explained bool) error {
@@ -289,9 +320,6 @@ func (s *scan) recordUnexplained(ctx context.Context, folder string, explained b
 	if explained || folder == "" || entity.CheckPath(folder) != nil {
 		return nil
 	}
-	if at, ok := s.rows.stands[folder]; ok && at.at >= s.since.UnixMilli() && at.exists {
-		return nil // it was created itself, or has a summary
-	}
 	s.recorded++
 	return s.observer.record(ctx, s.workspaceID, []*activityv1.Operation{{
 		Kind: activityv1.Kind_KIND_DELETE, Path: folder, Tree: folder, Author: s.author,
@@ -301,7 +329,7 @@ func (s *scan) recordUnexplained(ctx context.Context, folder string, explained b
 // startScan scans a drive in the background. The changes before the last flight have their rows; those after it are in the
 // drive's table.
 func (r *reader) startScan(d *watched, now time.Time) {
-	s := &scan{observer: r.observer, workspaceID: d.workspaceID, since: d.scanSince, author: d.onlyAuthor()}
+	s := &scan{observer: r.observer, workspaceID: d.workspaceID, since: d.scanSince, author: d.onlyAuthor(), times: &d.times}
 	switch {
 	case r.hints != nil:
 		s.visit = func(folder string) { r.hints.add(r.observer, d.workspaceID, folder) }
@@ -320,7 +348,7 @@ func (r *reader) startScan(d *watched, now time.Time) {
 
 // scanned ends a scan that began at a time.
 func (r *reader) scanned(d *watched, since, began time.Time, err error) {
-	d.isBusy, d.flushedAt = false, time.Time{}
+	d.isBusy = false
 	next := time.Now().Add(max(scanPause, scanShare*time.Since(began)))
 	switch {
 	case err == nil:

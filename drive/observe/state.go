@@ -3,8 +3,13 @@ package observe
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
@@ -23,8 +28,56 @@ type mark struct {
 	Since int64 `json:"since"`
 }
 
-// readMark returns the mark of a drive; nil if there is none.
+// marks serializes the changes of each drive's mark.
+type marks struct {
+	mu sync.Mutex
+	// locks has a semaphore of one for each drive whose mark was changed.
+	locks map[string]chan struct{}
+	// own are the drives whose marks belong to watches of this process.
+	own map[string]bool
+}
+
+// lock locks a drive's mark until unlock is called. It returns ctx's error.
+func (m *marks) lock(ctx context.Context, workspaceID string) (unlock func(), err error) {
+	m.mu.Lock()
+	if m.locks == nil {
+		m.locks, m.own = map[string]chan struct{}{}, map[string]bool{}
+	}
+	lock := m.locks[workspaceID]
+	if lock == nil {
+		lock = make(chan struct{}, 1)
+		m.locks[workspaceID] = lock
+	}
+	m.mu.Unlock()
+	select {
+	case lock <- struct{}{}:
+		return func() { <-lock }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (m *marks) isOwn(workspaceID string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.own[workspaceID]
+}
+
+func (m *marks) setOwn(workspaceID string, own bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if own {
+		m.own[workspaceID] = true
+	} else {
+		delete(m.own, workspaceID)
+	}
+}
+
+// readMark returns the mark of a drive; nil if there is none, or no drive.
 func (o *Observer) readMark(ctx context.Context, workspaceID string) (*mark, error) {
+	if _, err := os.Lstat(o.markPath(workspaceID)); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	d, release, err := o.drives.Open(ctx, workspaceID)
 	if err != nil {
 		return nil, err
@@ -41,6 +94,10 @@ func (o *Observer) readMark(ctx context.Context, workspaceID string) (*mark, err
 	return &m, nil
 }
 
+func (o *Observer) markPath(workspaceID string) string {
+	return filepath.Join(o.dir, workspaceID, markName)
+}
+
 func (o *Observer) writeMark(ctx context.Context, workspaceID string, since time.Time) error {
 	content, err := json.Marshal(mark{Since: since.UnixMilli()})
 	if err != nil {
@@ -54,8 +111,13 @@ func (o *Observer) writeMark(ctx context.Context, workspaceID string, since time
 	return d.WriteState(markName, content)
 }
 
-// removeMark removes a mark. If it fails, the next Begin or Recover scans the drive without need.
+// removeMark removes the mark of a drive. If it fails, the next Begin or Recover scans the drive without need. The caller holds
+// the mark's lock.
 func (o *Observer) removeMark(ctx context.Context, workspaceID string) {
+	o.marks.setOwn(workspaceID, false)
+	if _, err := os.Lstat(o.markPath(workspaceID)); errors.Is(err, fs.ErrNotExist) {
+		return
+	}
 	d, release, err := o.drives.Open(ctx, workspaceID)
 	if err == nil {
 		defer release()
@@ -67,19 +129,77 @@ func (o *Observer) removeMark(ctx context.Context, workspaceID string) {
 	}
 }
 
+// end removes the mark of a drive after its last watch, if all changes have their rows.
+func (o *Observer) end(ctx context.Context, workspaceID string, isComplete bool) {
+	unlock, err := o.marks.lock(ctx, workspaceID)
+	if err != nil {
+		return
+	}
+	defer unlock()
+	if !isComplete {
+		o.marks.setOwn(workspaceID, false)
+		return
+	}
+	o.removeMark(ctx, workspaceID)
+}
+
 // begin repairs a drive and stores its mark, before its first watch begins.
 func (o *Observer) begin(ctx context.Context, workspaceID string, now time.Time) error {
-	if err := o.Recover(ctx, workspaceID); err != nil {
+	unlock, err := o.marks.lock(ctx, workspaceID)
+	if err != nil {
 		return err
 	}
-	return o.writeMark(ctx, workspaceID, now)
+	defer unlock()
+	if err := o.repair(ctx, workspaceID); err != nil {
+		return err
+	}
+	if err := o.writeMark(ctx, workspaceID, now); err != nil {
+		return err
+	}
+	o.marks.setOwn(workspaceID, true)
+	return nil
 }
 
 // Recover records the changes that processes made immediately before a crash of the node, for which there may be no rows: by the
-// author system, because it is not known any more who made them. It reads the drive only if the drive was being observed. It
-// must not be called while the drive has a watch. It returns Unavailable if the drive or the activity does not answer, and nil
-// for a drive that is not provisioned.
+// author system, because it is not known any more who made them. It reads the drive only if it was being observed, and does
+// nothing while it has a watch, or if it is not provisioned. It returns ctx's error, and Unavailable if the drive or the activity
+// does not answer.
 func (o *Observer) Recover(ctx context.Context, workspaceID string) error {
+	unlock, err := o.marks.lock(ctx, workspaceID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if o.marks.isOwn(workspaceID) {
+		return nil
+	}
+	return o.repair(ctx, workspaceID)
+}
+
+// RecoverAll calls Recover for each drive of this machine that was observed when the node stopped, until ctx ends. It logs
+// errors: such a drive is recovered when its next watch begins.
+func (o *Observer) RecoverAll(ctx context.Context) {
+	entries, err := os.ReadDir(o.dir)
+	if err != nil {
+		o.log.Error("cannot list the drives that were observed", slog.Any("error", err))
+	}
+	for _, entry := range entries {
+		workspaceID := entry.Name()
+		if _, err := os.Lstat(o.markPath(workspaceID)); err != nil {
+			continue
+		}
+		if err := o.Recover(ctx, workspaceID); err != nil && ctx.Err() == nil {
+			o.log.Error("cannot scan a drive that was observed when the node stopped; it is scanned when it is observed again",
+				slog.String("workspace", workspaceID), slog.Any("error", err))
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// repair scans a drive that has a mark, and removes the mark. The caller holds the mark's lock.
+func (o *Observer) repair(ctx context.Context, workspaceID string) error {
 	m, err := o.readMark(ctx, workspaceID)
 	if err != nil || m == nil {
 		return err

@@ -155,7 +155,7 @@ func (v verifier) verifyContent(s subject) verdict {
 	if s.isSilent && !v.times.isNew(s.now, modified) {
 		return isNothing
 	}
-	v.times.set(s.now, modified)
+	v.times.set(s.now, modified, 0)
 	return agrees
 }
 
@@ -165,21 +165,39 @@ const maxTimes = 1 << 13
 // modificationTimes remembers the modification times of recently changed files. Only one goroutine uses it at a time.
 type modificationTimes struct {
 	since  time.Time
-	byPath map[string]time.Time
+	byPath map[string]recordedTime
+}
+
+// A recordedTime is the modification time of a file when a change of it was recorded. recorded is a time after its row, in
+// milliseconds since the Unix epoch; 0: it is not known.
+type recordedTime struct {
+	modified time.Time
+	recorded int64
 }
 
 // isNew reports whether a file was modified since its last change was recorded, or since the observation began.
 func (m *modificationTimes) isNew(path string, modified time.Time) bool {
 	known, ok := m.byPath[path]
 	if !ok {
-		known = m.since
+		return modified.After(m.since)
 	}
-	return modified.After(known)
+	return modified.After(known.modified)
 }
 
-func (m *modificationTimes) set(path string, modified time.Time) {
+func (m *modificationTimes) set(path string, modified time.Time, recorded int64) {
 	if m.byPath == nil || len(m.byPath) >= maxTimes {
-		m.byPath = map[string]time.Time{}
+		m.byPath = map[string]recordedTime{}
 	}
-	m.byPath[path] = modified
+	m.byPath[path] = recordedTime{modified, recorded}
+}
+
+// isNewer reports whether a file was modified after its last row, which is of a time. known is false if that row is not one
+// whose change was remembered. The kernel's clock for times of files is slow, so that comparing these times with the time of the
+// row would miss a change immediately after it.
+func (m *modificationTimes) isNewer(path string, modified time.Time, row int64) (newer, known bool) {
+	last, ok := m.byPath[path]
+	if !ok || last.recorded < row {
+		return false, false
+	}
+	return modified.After(last.modified), true
 }

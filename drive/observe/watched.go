@@ -22,8 +22,10 @@ type watched struct {
 	watches     map[*Watch]struct{}
 	ending      []*ending
 	table       table
-	times       modificationTimes
-	installed   []string
+	// tableSince is a time before the first change of the table was made. It may have been read much later.
+	tableSince time.Time
+	times      modificationTimes
+	installed  []string
 	// isMarking reports that the mark is being stored or removed; waiting are the beginnings of watches that wait for the end.
 	isMarking bool
 	waiting   []func()
@@ -31,8 +33,9 @@ type watched struct {
 	isBusy bool
 	// scanSince is the time since which changes may have been missed; zero: none were. scanAt is the time of the next scan.
 	scanSince, scanAt time.Time
-	// flushedAt is a time before which all changes are in the tables of finished flights, if a scan is due; zero: there is none.
-	flushedAt time.Time
+	// missedUntil is a time after which no changes were missed. All changes before flushedAt are in the tables of finished flights
+	// or were missed.
+	missedUntil, flushedAt time.Time
 	// lastScan is when the last scan began, in the mode Scans.
 	lastScan time.Time
 	// mark is the time since which changes are missing after a crash, as stored beside the drive.
@@ -152,8 +155,14 @@ func (d *watched) due() time.Time {
 	if !d.table.isEmpty() {
 		due = d.table.since.Add(d.reader.observer.options.window)
 	}
-	if !d.scanSince.IsZero() && (due.IsZero() || d.scanAt.Before(due)) {
-		due = d.scanAt
+	if !d.scanSince.IsZero() {
+		scanAt := d.scanAt
+		if len(d.ending) > 0 {
+			scanAt = d.missedUntil
+		}
+		if due.IsZero() || scanAt.Before(due) {
+			due = scanAt
+		}
 	}
 	return due
 }
@@ -166,7 +175,7 @@ func (r *reader) advance(d *watched) {
 	if len(d.table.changes) > r.observer.options.maxPending {
 		r.observer.metrics.overflows.WithLabelValues("pending").Inc()
 		r.log.Warn("the journal is too slow for the changes of a drive; the drive is scanned later", slog.String("workspace", d.workspaceID))
-		d.requestScan(d.table.since)
+		d.requestScan(d.tableSince)
 		d.table = table{}
 	}
 	if d.isBusy || d.isMarking {
@@ -181,23 +190,30 @@ func (r *reader) advance(d *watched) {
 		d.finishEnding(true)
 	case isEnding && d.scanSince.IsZero() && d.finishEnding(false):
 		r.advance(d)
-	case !d.table.isEmpty() && (isEnding || isScanDue && d.flushedAt.IsZero() || len(d.table.changes) >= maxTable ||
+	case isScanDue && d.canScan():
+		r.startScan(d, now)
+	case !d.table.isEmpty() && (isEnding || isScanDue || len(d.table.changes) >= maxTable ||
 		!now.Before(d.table.since.Add(r.observer.options.window))):
 		r.startFlight(d)
-	case isScanDue:
-		r.startScan(d, now)
 	}
+}
+
+// canScan reports whether all changes that were read before the last ones were missed have their rows. A scan then finds the missed
+// ones, and leaves later ones to the table.
+func (d *watched) canScan() bool {
+	switch {
+	case d.reader.hints != nil:
+		return true
+	case d.table.isEmpty():
+		return !d.reader.drainedAt.Before(d.missedUntil)
+	}
+	return !d.flushedAt.Before(d.missedUntil)
 }
 
 // startFlight records the changes of a drive's table in the background.
 func (r *reader) startFlight(d *watched) {
-	f := &flight{
-		observer: r.observer, workspaceID: d.workspaceID, times: &d.times, installed: d.installed, mount: -1,
-	}
-	if r.group != nil {
-		f.mount = r.group.mount
-	}
-	t := d.table
+	f := &flight{observer: r.observer, workspaceID: d.workspaceID, times: &d.times, installed: d.installed}
+	t, since := d.table, d.tableSince
 	d.table, d.installed, d.isBusy = table{}, nil, true
 	begun, waiting := r.drainedAt, slices.Clone(d.ending)
 	r.inBackground(func() {
@@ -210,15 +226,13 @@ func (r *reader) startFlight(d *watched) {
 			if err != nil {
 				d.fail(err)
 			}
-			if !d.scanSince.IsZero() {
-				d.flushedAt = begun
-			}
+			d.flushedAt = begun
 			if len(deferred) > 0 {
 				r.drainAgain(d)
-			}
-			d.table = refold(deferred, &d.table)
-			if len(deferred) > 0 && len(d.table.changes) == len(deferred) {
-				d.table.since = time.Now()
+				if d.table.isEmpty() {
+					d.table.since = time.Now()
+				}
+				d.table, d.tableSince = refold(deferred, &d.table), since
 			}
 			d.checkpoint(begun)
 		})
@@ -258,8 +272,10 @@ func (d *watched) requestScan(since time.Time) {
 	if d.scanSince.IsZero() || since.Before(d.scanSince) {
 		d.scanSince = since
 	}
-	if d.scanAt.Before(time.Now()) {
-		d.scanAt = time.Now().Add(scanDelay)
+	now := time.Now()
+	d.missedUntil = now.Add(clockMargin) // a scan leaves the margin before its end to the table
+	if d.scanAt.Before(now) {
+		d.scanAt = now.Add(scanDelay)
 	}
 }
 
@@ -299,9 +315,7 @@ func (d *watched) finish(w *Watch, err error) {
 	}
 	d.isMarking = true
 	r.inBackground(func() {
-		if err == nil || errors.Is(err, errRefused) {
-			r.observer.removeMark(r.running, d.workspaceID)
-		}
+		r.observer.end(r.running, d.workspaceID, err == nil || errors.Is(err, errRefused))
 		r.finished(func() {
 			delete(r.drives, d.workspaceID)
 			d.marked()
@@ -348,6 +362,7 @@ func (d *watched) onlyUnidentified() *Watch {
 func (r *reader) apply(b *batch) {
 	own := int32(unix.Getpid())
 	now := time.Now()
+	lost := false
 	for i := range b.events {
 		e := &b.events[i]
 		isLocated := b.locate(e.dir, i)
@@ -356,12 +371,16 @@ func (r *reader) apply(b *batch) {
 		}
 		if !isLocated {
 			r.observer.metrics.events.WithLabelValues("lost").Inc()
+			lost = lost || e.pid != own
 			continue
 		}
 		r.applyEvent(b, i, e, e.pid == own, now)
 		b.follow(i)
 	}
 	r.repairCycles(b)
+	if lost {
+		r.missed("folders", r.drainedAt)
+	}
 }
 
 // repairCycles forgets the paths of folders, and scans the drives, if a folder was moved to and fro within a batch. The kernel
