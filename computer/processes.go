@@ -30,8 +30,8 @@ const (
 type Observer interface {
 	// Begin observes a drive for a process of an author that is about to start.
 	Begin(ctx context.Context, workspaceID string, author *activityv1.Author) (Watch, error)
-	// Recover records the changes of processes that ended with an earlier process of the node. It is not called while a process
-	// of the workspace is observed.
+	// Recover records the changes of processes whose Watch could not record them, for example because the node has ended. It has
+	// no effect while the drive is observed, because Begin has done so.
 	Recover(ctx context.Context, workspaceID string) error
 }
 
@@ -145,15 +145,6 @@ func (p *processes) admit(l Launch) (*Running, error) {
 	return r, nil
 }
 
-// allow ends one reason for which no process can be started in a workspace.
-func (p *processes) allow(workspaceID string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stopping[workspaceID]--; p.stopping[workspaceID] == 0 {
-		delete(p.stopping, workspaceID)
-	}
-}
-
 // isRunning reports whether this process of the node starts or runs the process with an id.
 func (p *processes) isRunning(id string) bool {
 	p.mu.Lock()
@@ -248,8 +239,12 @@ func (f *Fleet) follow(r *Running, watch Watch) {
 	exit, _ := r.process.Wait(context.Background()) // fails only when its context ends
 	f.metrics.countEnd(r.kind, exit)
 	if err := f.endWatch(r, watch); err != nil {
-		f.o.Log.Error("cannot record all changes of a process; the next start compares the drive with the sequence",
+		// The process remains recorded, so that ReportLost recovers the drive.
+		f.o.Log.Error("cannot record all changes of a process; the next check of the computer compares the drive with the sequence",
 			slog.String("workspace", r.WorkspaceID), slog.String("process", r.ID), slog.Any("error", err))
+		r.exit = exit
+		f.processes.remove(r)
+		return
 	}
 	f.recordEnd(r, exit)
 }
@@ -288,7 +283,13 @@ func (f *Fleet) withoutProcesses(ctx context.Context, workspaceID string, work f
 	p.mu.Lock()
 	p.stopping[workspaceID]++
 	p.mu.Unlock()
-	defer p.allow(workspaceID)
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.stopping[workspaceID]--; p.stopping[workspaceID] == 0 {
+			delete(p.stopping, workspaceID)
+		}
+	}()
 	if err := f.stop(ctx, workspaceID); err != nil {
 		return err
 	}
@@ -381,20 +382,8 @@ func (f *Fleet) ReportLost(ctx context.Context, s Share) error {
 	}
 }
 
-// recoverDrive makes the observer record the changes of lost processes, unless the workspace has processes that run: then
-// the observer did so before it observed the first of them. No process is started meanwhile.
+// recoverDrive makes the observer record the changes of lost processes.
 func (f *Fleet) recoverDrive(ctx context.Context, workspaceID string) error {
-	p := &f.processes
-	p.mu.Lock()
-	for _, r := range p.running {
-		if r.WorkspaceID == workspaceID {
-			p.mu.Unlock()
-			return nil
-		}
-	}
-	p.stopping[workspaceID]++
-	p.mu.Unlock()
-	defer p.allow(workspaceID)
 	err := f.o.Observer.Recover(ctx, workspaceID)
 	if err != nil && ctx.Err() == nil {
 		f.o.Log.Warn("cannot record the last changes of lost processes; trying again later",

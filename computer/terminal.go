@@ -44,9 +44,15 @@ type Terminal struct {
 	expiry *time.Timer
 }
 
-// OpenTerminal starts a process with a terminal. Errors: those of Launch.
+// shell is the process of a terminal that names none: Bash as a login shell, if the computer has it.
+var shell = []string{"sh", "-c", "command -v bash >/dev/null && exec bash -l; exec sh -l"}
+
+// OpenTerminal starts a process with a terminal, without Argv a shell. Errors: those of Launch.
 func (f *Fleet) OpenTerminal(ctx context.Context, l Launch) (*Terminal, error) {
 	l.Kind = computerv1.ProcessKind_PROCESS_KIND_TERMINAL
+	if len(l.Argv) == 0 {
+		l.Argv = shell
+	}
 	if l.Terminal == nil {
 		l.Terminal = &TerminalSize{Columns: 80, Rows: 24}
 	}

@@ -233,7 +233,10 @@ func (o Options) complete() Options {
 // newServer returns the HTTP server over the parts of the node.
 func (n *Node) newServer(o Options) (*http.Server, error) {
 	settings := o.HTTP
-	settings.Asker, settings.Streams, settings.Drive, settings.Computers = n.asker(o), n.Router, n.files, computers{n.Computers}
+	settings.Asker, settings.Streams, settings.Drive = n.asker(o), n.Router, n.files
+	if settings.Computers == nil {
+		settings.Computers = computers{n.Computers}
+	}
 	settings.Directory, settings.Reactions, settings.Progress = n.Router, n.Router, n.Computers.Progress
 	settings.BackUpNode = n.backUpNode(o)
 	settings.Secret, settings.Log, settings.Clock = n.CursorSecret, o.Log, o.Clock

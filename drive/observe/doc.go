@@ -35,7 +35,7 @@
 //   - Changes of permissions, times and attributes, and pipes, sockets and devices have no rows. Nor have names that
 //     entity.CheckPath refuses; a rename between such a name and a path is a create or a delete.
 //   - Below a generated folder, operations have the folder as their tree, and the activity folds them into summaries.
-//   - Reads have no rows: see ADR 18.
+//   - Reads have no rows: see ADR 19.
 //
 // A process that belongs to no watch, such as an administrator's shell, is the author "system".
 //
