@@ -18,7 +18,9 @@ import (
 func metricNames(t *testing.T) map[string]bool {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	n, err := node.Start(t.Context(), node.Options{Dir: t.TempDir(), Registry: registry})
+	n, err := node.Start(t.Context(), node.Options{
+		Dir: t.TempDir(), Registry: registry, Computers: node.ComputerOptions{Driver: node.LocalDriver},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,12 +18,15 @@ import (
 func TestCancelBackup(t *testing.T) {
 	h := newHome(t)
 	h.done()
-	h.check(os.Truncate(h.touch("large"), 1<<38))
+	h.check(os.Truncate(h.touch("large"), 1<<35)) // sparse, and smaller than the disk
 	h.ask(entity.KindComputer, &computerv1.BackUp{TaskId: "tsk_b", BackupId: "bkp_1"})
 	for known := false; !known; {
 		var done int64
 		done, _, known = h.Computers.Progress("tsk_b")
 		known = known && done > 0
+		if state := h.ask(entity.KindComputer, &computerv1.DescribeComputer{}).(*computerv1.Computer); state.GetTask() == nil {
+			t.Fatalf("the backup ended before it was cancelled: %v", state)
+		}
 		pause(t)
 	}
 	h.ask(entity.KindComputer, &computerv1.CancelTask{TaskId: "tsk_b"})

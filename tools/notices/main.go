@@ -122,6 +122,9 @@ func listLinked(dir string) ([]*module, error) {
 // licenseName matches the names of license files.
 var licenseName = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([-._].*)?$`)
 
+// otherSuffixes end the names of files that are not licenses of a program: source code, and licenses of documentation only.
+var otherSuffixes = []string{".go", ".docs"}
+
 // collect reads the license files in the folder of a package and in its parents up to the root of the module.
 func (m *module) collect(root, dir string) error {
 	for ; ; dir = filepath.Dir(dir) {
@@ -130,7 +133,7 @@ func (m *module) collect(root, dir string) error {
 			return err
 		}
 		for _, entry := range entries {
-			if !entry.Type().IsRegular() || !licenseName.MatchString(entry.Name()) || filepath.Ext(entry.Name()) == ".go" {
+			if !entry.Type().IsRegular() || !licenseName.MatchString(entry.Name()) || slices.Contains(otherSuffixes, filepath.Ext(entry.Name())) {
 				continue
 			}
 			text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
