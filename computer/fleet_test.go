@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -117,22 +115,6 @@ func (w *world) Find(id string) (*computerv1.Present, error) {
 		return nil, nil
 	}
 	return w.present, nil
-}
-
-// Occupied and Processes implement the rest of computer.Share.
-func (w *world) Occupied(after string, _ int) ([]string, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.state.GetProcesses()) == 0 || after != "" {
-		return nil, nil
-	}
-	return []string{"ws_1"}, nil
-}
-
-func (w *world) Processes(string) ([]*computerv1.Process, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Collect(maps.Values(w.state.GetProcesses())), nil
 }
 
 // Ask applies a command by the rules of entity/computer.

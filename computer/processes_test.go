@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -86,6 +87,22 @@ func (h *fakeHost) Stop(context.Context, string) error {
 		p.exit(computer.Exit{Status: 137, Reason: computer.EndedStopped})
 	}
 	return nil
+}
+
+// Occupied and Processes implement the rest of computer.Share.
+func (w *world) Occupied(after string, _ int) ([]string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.state.GetProcesses()) == 0 || after != "" {
+		return nil, nil
+	}
+	return []string{"ws_1"}, nil
+}
+
+func (w *world) Processes(string) ([]*computerv1.Process, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Values(w.state.GetProcesses())), nil
 }
 
 // expectOrder compares what happened with words separated by commas.
