@@ -276,6 +276,39 @@ func start(t *testing.T, d *local.Driver, id, script string) (computer.Process, 
 	return p, init
 }
 
+// TestSampleMeasuresComputer checks that a sample is of the computer and not of the machine.
+func TestSampleMeasuresComputer(t *testing.T) {
+	d, _ := openHost(t, func(o *local.Options) { o.Limits = computer.Limits{MemoryBytes: 256 << 20, Processors: 1} })
+	if d.Report().Limits != "" {
+		t.Skip("without control groups a computer cannot be measured")
+	}
+	if _, err := d.Provision(t.Context(), "ws_1", "vm-1"); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := d.Sample(t.Context(), "ws_1"); err != nil || s.GetMemTotalMb() != 256 || s.GetMemUsedMb() != 0 || s.GetCpuPct() != 0 {
+		t.Errorf("a computer that does not run: %v, %v", s, err)
+	}
+	p, _ := start(t, d, "p1", "dd if=/dev/zero of=/tmp/f bs=1M count=64 2>&-; echo ready; while :; do :; done")
+	if _, err := io.ReadFull(p.Streams().Stdout, make([]byte, len("ready\n"))); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := d.Sample(t.Context(), "ws_1"); err != nil || s.GetMemUsedMb() < 64 || s.GetMemUsedMb() > 256 {
+		t.Errorf("a computer with a file of 64 MiB in memory: %v, %v", s, err)
+	}
+	for { // until the loop has used processor time, however busy the machine is
+		s, err := d.Sample(t.Context(), "ws_1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.GetCpuPct() > 0 {
+			break
+		}
+	}
+	if err := p.End(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestLostComputer kills an init. Its processes are reported as lost, and the computer can be used again.
 func TestLostComputer(t *testing.T) {
 	d, _ := openHost(t, nil)

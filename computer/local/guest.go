@@ -53,6 +53,8 @@ type guest struct {
 	processes map[string]*process
 	groups    map[string]*group
 	idle      *time.Timer
+	// measured is the last measurement of the running computer.
+	measured measurement
 	// failed is the error of the last start, after which failures starts in a row have failed; retryAt is the time of the next.
 	failed   error
 	failures int

@@ -216,7 +216,8 @@ func (d *Driver) Release(ctx context.Context, workspaceID string) error {
 	return g.release(ctx)
 }
 
-// Sample implements computer.Driver. It returns an error if the drive cannot be read, or the computer does not start.
+// Sample implements computer.Driver. It measures the computer's control group, or without control groups the machine. It returns
+// an error if the drive cannot be read, or the computer does not start.
 func (d *Driver) Sample(ctx context.Context, workspaceID string) (*computerv1.Sample, error) {
 	used, total, err := d.o.Drives.Usage(workspaceID)
 	if err != nil {
@@ -231,6 +232,7 @@ func (d *Driver) Sample(ctx context.Context, workspaceID string) (*computerv1.Sa
 		}
 	}
 	s := d.meter.measureMachine()
+	d.measure(s, g)
 	s.DiskUsedMb, s.DiskTotalMb = megabytes(used), megabytes(total)
 	return s, nil
 }

@@ -1,12 +1,14 @@
 package local
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
 	"github.com/prometheus/procfs"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/atelier-run/atelier/computer/local/cgroup"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
@@ -26,7 +28,7 @@ type meter struct {
 // time.
 const measureEvery = time.Second
 
-// measureMachine returns a sample of processors and memory, at most measureEvery olm. A value that cannot be read is 0, which
+// measureMachine returns a sample of processors and memory, at most measureEvery old. A value that cannot be read is 0, which
 // means unknown.
 func (m *meter) measureMachine() *computerv1.Sample {
 	m.mu.Lock()
@@ -79,3 +81,53 @@ func splitTimes(s procfs.CPUStat) (busy, idle float64) {
 }
 
 func megabytes(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
+
+// measure replaces the values of the machine in a sample by those of the computer: memory and processor time of its control
+// group, of what its limits allow. The use of a computer that does not run is 0. g is nil if it has not been used.
+func (d *Driver) measure(s *computerv1.Sample, g *guest) {
+	if d.root == nil {
+		return // without control groups only the machine can be measured
+	}
+	s.CpuPct, s.MemUsedMb = 0, 0
+	if limit := d.o.Limits.MemoryBytes; limit > 0 {
+		s.MemTotalMb = megabytes(uint64(limit))
+	}
+	if g != nil {
+		g.measure(s)
+	}
+}
+
+// measure sets the use of memory and processors in a sample, that of processors since the last call.
+func (g *guest) measure(s *computerv1.Sample) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.control == nil {
+		return
+	}
+	use, err := g.control.Usage()
+	if err != nil {
+		return // the computer is being stopped
+	}
+	now := time.Now()
+	s.MemUsedMb = megabytes(use.MemoryBytes)
+	if s.MemTotalMb > 0 {
+		s.MemUsedMb = min(s.MemUsedMb, s.MemTotalMb)
+	}
+	processors := g.driver.o.Limits.Processors
+	if processors <= 0 || processors > float64(runtime.NumCPU()) {
+		processors = float64(runtime.NumCPU())
+	}
+	if g.measured.control == g.control {
+		available := now.Sub(g.measured.at).Seconds() * processors
+		s.CpuPct = min(max(100*(use.Processor-g.measured.processor).Seconds()/max(available, 1e-3), 0), 100)
+	}
+	g.measured = measurement{g.control, now, use.Processor}
+}
+
+// A measurement is the processor time that a computer has used until a time.
+type measurement struct {
+	// control is the computer's control group, which is another one after each start.
+	control   *cgroup.Group
+	at        time.Time
+	processor time.Duration
+}
