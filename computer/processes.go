@@ -80,7 +80,10 @@ func (l Launch) check() error {
 	if l.Cwd == "" {
 		return nil
 	}
-	return entity.CheckPath(l.Cwd)
+	if err := entity.CheckPath(l.Cwd); err != nil { // not returned as it is: a nil *entity.Error is not a nil error
+		return err
+	}
+	return nil
 }
 
 // Running is a process that Fleet.Launch has started.

@@ -179,6 +179,22 @@ func TestLaunchRecordsTheProcessBeforeAndAfter(t *testing.T) {
 	})
 }
 
+func TestLaunchInFolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisioned(t)
+		l := launch
+		l.Cwd = "src/deep"
+		r, err := w.fleet.Launch(t.Context(), l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.host.processes[0].exit(computer.Exit{})
+		if exit, err := r.Wait(t.Context()); err != nil || exit.Status != 0 {
+			t.Errorf("ended %+v, %v", exit, err)
+		}
+	})
+}
+
 func TestLaunchThatFailsLeavesNoProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := provisioned(t)
