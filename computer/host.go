@@ -6,6 +6,8 @@ import (
 	"net"
 	"syscall"
 	"time"
+
+	"github.com/atelier-run/atelier/entity"
 )
 
 // A Host runs processes in computers that its Driver has provisioned. A computer is started by its first process, and
@@ -56,7 +58,7 @@ type Spec struct {
 type TerminalSize struct{ Columns, Rows uint16 }
 
 // MaxTerminalSize is the greatest number of columns, and of rows, of a terminal.
-const MaxTerminalSize = 1000
+const MaxTerminalSize = entity.MaxTerminalSize
 
 // Limits restrict the use of the machine. 0 means no limit besides that of the computer.
 type Limits struct {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,14 +16,8 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-const (
-	// startTimeout limits the start of a process, with that of its computer.
-	startTimeout = 30 * time.Second
-	// Limits of the arguments of a Launch.
-	maxArguments    = 1024
-	maxEnvironment  = 1024
-	maxLaunchLength = 256 << 10 // of all arguments and the environment, in bytes
-)
+// startTimeout limits the start of a process, with that of its computer.
+const startTimeout = 30 * time.Second
 
 // An Observer records what processes change on the drives of workspaces, see package drive/observe.
 type Observer interface {
@@ -58,24 +51,8 @@ type Launch struct {
 
 // check returns invalid_request if the launch has invalid or too long arguments.
 func (l Launch) check() error {
-	if len(l.Argv) == 0 || l.Argv[0] == "" {
-		return entity.Errorf(entity.InvalidRequest, "argv must name a program")
-	}
-	if len(l.Argv) > maxArguments || len(l.Env) > maxEnvironment {
-		return entity.Errorf(entity.InvalidRequest, "argv and env must have at most %d entries each", maxArguments)
-	}
-	length := 0
-	for _, text := range slices.Concat(l.Argv, l.Env) {
-		length += len(text)
-		if strings.IndexByte(text, 0) >= 0 {
-			return entity.Errorf(entity.InvalidRequest, "argv and env must not contain NUL characters")
-		}
-	}
-	if length > maxLaunchLength {
-		return entity.Errorf(entity.InvalidRequest, "argv and env must have at most %d bytes together", maxLaunchLength)
-	}
-	if size := l.Terminal; size != nil && (min(size.Columns, size.Rows) < 1 || max(size.Columns, size.Rows) > MaxTerminalSize) {
-		return entity.Errorf(entity.InvalidRequest, "columns and rows must be from 1 to %d", MaxTerminalSize)
+	if err := checkProgram(l.Argv, l.Env, l.Terminal); err != nil {
+		return err
 	}
 	if l.Cwd == "" {
 		return nil

@@ -217,6 +217,8 @@ func TestLaunchRefusesInvalidArguments(t *testing.T) {
 		"empty name": func(l *computer.Launch) { l.Argv = []string{""} },
 		"NUL":        func(l *computer.Launch) { l.Argv = []string{"a\x00b"} },
 		"too long":   func(l *computer.Launch) { l.Env = []string{"A=" + strings.Repeat("x", 256<<10)} },
+		"variable":   func(l *computer.Launch) { l.Env = []string{"NOVALUE"} },
+		"name":       func(l *computer.Launch) { l.Env = []string{"2A=x"} },
 		"too many":   func(l *computer.Launch) { l.Argv = make([]string, 1025); l.Argv[0] = "sh" },
 		"folder":     func(l *computer.Launch) { l.Cwd = "../other" },
 		"no columns": func(l *computer.Launch) { l.Terminal = &computer.TerminalSize{Rows: 1} },

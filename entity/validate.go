@@ -20,6 +20,10 @@ const (
 	// MaxScopes is the greatest number of scopes of an OAuth grant, MaxScopeLength the greatest length of each, in bytes.
 	MaxScopes      = 64
 	MaxScopeLength = 128
+	// MaxTerminalSize is the greatest number of columns, and of rows, of a terminal.
+	MaxTerminalSize = 1000
+	// MaxVariableNameBytes is the greatest length of the name of an environment variable, in bytes.
+	MaxVariableNameBytes = 256
 )
 
 var (
@@ -105,6 +109,17 @@ func IsID(id string) bool { return IsPrintableASCII(id, MaxIDLength) && !strings
 // IsPrintableASCII reports whether a text has 1 to most characters, all of them printable ASCII.
 func IsPrintableASCII(text string, most int) bool {
 	return text != "" && len(text) <= most && strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
+}
+
+// IsVariableName reports whether a text may be the name of an environment variable: 1 to MaxVariableNameBytes letters, digits
+// and underscores of ASCII that do not begin with a digit.
+func IsVariableName(text string) bool {
+	if text == "" || len(text) > MaxVariableNameBytes || text[0] >= '0' && text[0] <= '9' {
+		return false
+	}
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return r != '_' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	})
 }
 
 // IsSHA256 reports whether a hash has the length of a SHA-256 hash.

@@ -260,7 +260,7 @@ func (d *Driver) Usage(ctx context.Context, workspaceID string) ([]computer.Usag
 
 // Start implements computer.Host.
 func (d *Driver) Start(ctx context.Context, workspaceID string, s computer.Spec) (computer.Process, error) {
-	if err := checkSpec(s); err != nil {
+	if err := s.Validate(); err != nil {
 		return nil, err
 	}
 	if err := d.checkExists(workspaceID); err != nil {

@@ -3,7 +3,6 @@ package docker
 import (
 	"context"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -32,58 +31,6 @@ type process struct {
 
 	done chan struct{} // closed when exit is set and no descendant is left
 	exit computer.Exit
-}
-
-var (
-	validID    = regexp.MustCompile(`^[A-Za-z0-9_]{1,64}$`)
-	validGroup = regexp.MustCompile(`^[A-Za-z0-9_]{1,64}(:[A-Za-z0-9_]{1,64})?$`)
-	validEnv   = regexp.MustCompile(`^[^=\x00]{1,256}=[^\x00]*$`)
-)
-
-// maxArguments bounds the bytes of a command line and of an environment.
-const maxArguments = 128 << 10
-
-// checkSpec returns InvalidRequest if a Spec cannot be used.
-func checkSpec(s computer.Spec) error {
-	invalid := func(format string, arguments ...any) error {
-		return entity.Errorf(entity.InvalidRequest, format, arguments...)
-	}
-	switch {
-	case !validID.MatchString(s.ID):
-		return invalid("the id of a process consists of at most 64 letters, digits and underscores")
-	case !validGroup.MatchString(s.Group):
-		return invalid("the name of a process group consists of a word, or of two with a colon between them")
-	case len(s.Argv) == 0 || s.Argv[0] == "":
-		return invalid("a process needs a program to run")
-	case size(s.Argv) > maxArguments || size(s.Env) > maxArguments:
-		return invalid("the command line and the environment of a process may have %d bytes each", maxArguments)
-	case s.Limits.MemoryBytes < 0 || s.Limits.Processors < 0 || s.Limits.Processes < 0:
-		return invalid("a limit of a process is negative")
-	case s.Terminal != nil && !isTerminalSize(*s.Terminal):
-		return invalid("a terminal has from 1 to %d columns and rows", computer.MaxTerminalSize)
-	}
-	for _, argument := range append([]string{s.Cwd}, s.Argv...) {
-		if strings.ContainsRune(argument, 0) {
-			return invalid("the command line or the working directory of a process has a zero byte")
-		}
-	}
-	for _, variable := range s.Env {
-		if !validEnv.MatchString(variable) {
-			return invalid("a variable of the environment is not of the form NAME=value")
-		}
-	}
-	return nil
-}
-
-func size(texts []string) (bytes int) {
-	for _, text := range texts {
-		bytes += len(text) + 1
-	}
-	return bytes
-}
-
-func isTerminalSize(s computer.TerminalSize) bool {
-	return s.Columns >= 1 && s.Columns <= computer.MaxTerminalSize && s.Rows >= 1 && s.Rows <= computer.MaxTerminalSize
 }
 
 // environment returns the variables that the driver provides and those of the Spec, which replace them. The engine adds those of
@@ -297,8 +244,8 @@ func (p *process) Resize(size computer.TerminalSize) error {
 	if !p.session.isTerminal || isClosed(p.done) {
 		return nil
 	}
-	if !isTerminalSize(size) {
-		return entity.Errorf(entity.InvalidRequest, "a terminal has from 1 to %d columns and rows", computer.MaxTerminalSize)
+	if err := size.Validate(); err != nil {
+		return err
 	}
 	ctx, cancel := p.container.driver.limit(context.Background())
 	defer cancel()

@@ -50,7 +50,7 @@ func (p *process) adopt(started *sandbox.Process) {
 
 // Resize implements computer.Process.
 func (p *process) Resize(size computer.TerminalSize) error {
-	if err := validateSize(size); err != nil {
+	if err := size.Validate(); err != nil {
 		return err
 	}
 	select {

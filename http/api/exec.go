@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -26,20 +25,18 @@ type execRequest struct {
 	TimeoutSeconds *int64            `json:"timeoutSeconds"`
 }
 
-// Bounds of a command. Linux allows more, but not for all of them together.
+// Limits of a command, which are narrower than those of computer.Spec.
 const (
 	maxArguments     = 256
 	maxArgumentBytes = 128 << 10
 	maxVariables     = 256
 	maxVariableBytes = 64 << 10
-	maxVariableName  = 256
 
 	defaultTimeout = 600
 	maxTimeout     = 86_400
 )
 
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
+// checkExec returns invalid_request if the request is invalid.
 func checkExec(in *execRequest) error {
 	size := 0
 	for _, argument := range in.Argv {
@@ -71,8 +68,9 @@ func checkVariables(env map[string]string) error {
 	for name, value := range env {
 		size += len(name) + len(value) + 2
 		switch {
-		case len(name) > maxVariableName || !variableName.MatchString(name):
-			return server.Invalid("env must have names of 1 to %d letters, digits and underscores that do not begin with a digit", maxVariableName)
+		case !entity.IsVariableName(name):
+			return server.Invalid("env must have names of 1 to %d letters, digits and underscores that do not begin with a digit",
+				entity.MaxVariableNameBytes)
 		case strings.Contains(value, "\x00"):
 			return server.Invalid("env must not have NUL characters")
 		}

@@ -35,7 +35,7 @@ type TerminalOptions struct {
 	Argv []string
 	Cwd  string
 	Env  []string
-	// Columns and Rows are the size in characters, each from 1 to maxTerminalSize.
+	// Columns and Rows are the size in characters, each from 1 to entity.MaxTerminalSize.
 	Columns, Rows uint16
 }
 

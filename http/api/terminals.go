@@ -24,8 +24,6 @@ type terminalRequest struct {
 }
 
 const (
-	// maxTerminalSize bounds the columns and the rows of a terminal.
-	maxTerminalSize = 1000
 	// maxInput bounds a message of a client, in bytes.
 	maxInput = 64 << 10
 	// maxOutput bounds a message with output, in bytes.
@@ -41,8 +39,8 @@ func decodeTerminal(c *server.Call) (terminalRequest, error) {
 		return in, err
 	}
 	if in.hasSize = q.Has("columns") || q.Has("rows"); in.hasSize {
-		in.Columns = uint16(decodeNumber(q, "columns", 1, maxTerminalSize))
-		in.Rows = uint16(decodeNumber(q, "rows", 1, maxTerminalSize))
+		in.Columns = uint16(decodeNumber(q, "columns", 1, entity.MaxTerminalSize))
+		in.Rows = uint16(decodeNumber(q, "rows", 1, entity.MaxTerminalSize))
 	}
 	if q.Has("position") {
 		in.position = decodeNumber(q, "position", 0, maxPosition)
@@ -269,8 +267,8 @@ func (s *session) receiveInput() error {
 }
 
 func (s *session) resize(to terminalSize) error {
-	if to.Columns < 1 || to.Columns > maxTerminalSize || to.Rows < 1 || to.Rows > maxTerminalSize {
-		return invalidMessage{"columns and rows must be integers from 1 to " + strconv.Itoa(maxTerminalSize)}
+	if to.Columns < 1 || to.Columns > entity.MaxTerminalSize || to.Rows < 1 || to.Rows > entity.MaxTerminalSize {
+		return invalidMessage{"columns and rows must be integers from 1 to " + strconv.Itoa(entity.MaxTerminalSize)}
 	}
 	if err := s.terminal.Resize(uint16(to.Columns), uint16(to.Rows)); err != nil && !hasEnded(s.terminal) {
 		return errors.Join(errTerminalFailed, err)
