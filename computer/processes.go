@@ -153,9 +153,10 @@ func (p *processes) in(workspaceID string) []*Running {
 	return found
 }
 
-// Launch starts a process in the computer of a workspace. ctx bounds the start only. These are the steps:
+// Launch starts a process in the computer of a workspace. ctx bounds the start only. "Processes and terminals" in the comment of
+// package http/server describes the whole flow of a command; these are the steps here:
 //
-//  1. The command StartProcess makes the entity of the computer authorize the caller, and records the process.
+//  1. The command StartProcess has the caller authorized, and records the process in the entity of the computer.
 //  2. Observer.Begin begins to observe the drive.
 //  3. Host.Start starts the process. Before its code runs, Watch.Attribute learns its process id.
 //  4. When it has ended, follow waits until its changes are recorded, and reports the end with ReportProcessEnded.

@@ -27,8 +27,9 @@
 //  4. If the input is invalid, no command is sent. Answer passes the error through Call.Withhold, which authorizes the
 //     caller first: callers without access get the refusal of access and learn nothing from validation.
 //  5. Streams, transfers, processes and terminals outlast the first check. The watcher (watch.go) revalidates their access
-//     twice a second and ends them. Right before a change of a drive is decided, Call.Reauthenticate verifies the credential once more, and the
-//     rules of the workspace authorize the command; Call.Authorize does so for changes that no command decides.
+//     twice a second and ends those that have lost it. Right before a change of a drive is decided, Call.Reauthenticate
+//     verifies the credential once more, and the rules of the workspace authorize the command; Call.Authorize does so for
+//     changes that no command decides.
 //
 // A workspace answers not_found to callers who are not members, and forbidden to members who lack the capability. Entities
 // return an *entity.Error, which becomes the response with the status of its code in Statuses (errors.go).
@@ -67,16 +68,29 @@
 //
 // # Processes and terminals
 //
-// A process passes these steps (api/processes.go):
+// A command passes these steps (api/exec.go):
 //
 //  1. api.processes.exec validates the input and authorizes the caller. Call.RunLong admits the request like a stream, and
 //     registers it with the watcher.
-//  2. api.Computers.Exec starts the process. Until then errors are ordinary responses.
-//  3. Call.OpenLines sends the head. The output is written as it arrives; while the client does not read, nothing reads
-//     the output, and the process waits.
-//  4. The process ends by itself, or is ended because its time is over, the client has gone or stalls, or the context of
-//     RunLong ends with an *entity.Error as its cause: the access is lost, or the server shuts down.
-//  5. api.Process.Wait returns when everything that the process changed is recorded. The last line follows.
+//  2. api.Computers.Exec, which cmd/node implements with computer.Fleet.Launch, starts the process. Until step 7 errors are
+//     ordinary responses.
+//  3. Launch sends StartProcess to the entity of the computer. The rules of the workspace authorize the caller again, those
+//     in entity/computer limit the number of processes, and the event ProcessStarted and the row of the audit log are
+//     durable before anything runs.
+//  4. computer.Observer.Begin, which drive/observe implements, begins to observe the drive.
+//  5. computer.Host.Start starts the computer if it has no process, and a process that waits. In package computer/local the
+//     driver puts it into its control group; package sandbox has the steps within the computer.
+//  6. The driver calls Spec.Attribute, so that drive/observe knows the author of the process, and then lets the process
+//     execute the program.
+//  7. Call.OpenLines sends the head of the response. The output is written as it arrives; while the client does not read,
+//     nothing reads the output, and the process waits. Every change of a file becomes a row with the author ("The life of a
+//     change" in drive/observe).
+//  8. The process ends by itself, or api.follow ends it (Call.EndLasting) because its time is over, the client has gone or
+//     stalls, or the context of RunLong ends with an *entity.Error as its cause: the access is lost, or the server shuts
+//     down. The driver ends all its descendants.
+//  9. Fleet.follow calls Watch.End, which returns when the rows of all changes are durable, and then sends
+//     ReportProcessEnded, which removes the process from the state.
+//  10. api.Process.Wait returns, and the last line follows, with the exit status or the reason of the end.
 //
 // A terminal outlives its connections (api/terminals.go):
 //
