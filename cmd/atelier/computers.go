@@ -14,18 +14,18 @@ import (
 
 // computerSettings are the settings of the computers that run code for workspaces.
 type computerSettings struct {
-	ComputerDriver        string        `group:"Computers" default:"local" enum:"local,docker,none" help:"Where processes of workspaces run: ${enum}. local isolates them with the kernel's namespaces, docker in containers of a Docker or Podman engine; none runs no processes."`
-	ComputerIsolation     string        `group:"Computers" default:"required" enum:"required,none" help:"required: run code only if this machine can isolate it. none: if it cannot, run code as the user of this process, which can then read and change everything that this user can. For trusted members alone."`
-	ComputerImage         string        `group:"Computers" placeholder:"IMAGE" help:"Image of the containers of the docker driver."`
-	ComputerEngine        string        `group:"Computers" placeholder:"URL" help:"Address of the engine of the docker driver, such as unix:///run/podman/podman.sock. None: DOCKER_HOST, or Docker's default socket."`
-	ComputerMemory        size          `group:"Computers" default:"2GiB" help:"Memory that the processes of one computer may use together."`
-	ComputerProcessors    float64       `group:"Computers" default:"2" help:"Processors that the processes of one computer may use together."`
-	ComputerProcesses     int           `group:"Computers" default:"1024" help:"Processes and threads that may run in one computer."`
-	ComputerIdle          time.Duration `group:"Computers" default:"5m" help:"A computer without a process stops after this long."`
-	ComputerNetwork       string        `group:"Computers" default:"off" placeholder:"off|on|URL" help:"Outgoing network of computers. on: public addresses only. The URL of a proxy, http://HOST:PORT or socks5://HOST:PORT: through that proxy only."`
-	ComputerNetworkAllow  []string      `group:"Computers" placeholder:"NETWORK" help:"Networks that computers may reach in addition to public addresses, as 10.1.0.0/16."`
+	ComputerDriver        string        `group:"Computers" default:"local" enum:"local,docker,none" help:"Driver of computers: ${enum}. local isolates processes with the kernel's namespaces, docker runs them in containers of a Docker or Podman engine, none runs no processes."`
+	ComputerIsolation     string        `group:"Computers" default:"required" enum:"required,none" help:"required: run processes only if this machine can isolate them. none: otherwise run them as the user of the node, with all rights of that user; only for trusted members."`
+	ComputerImage         string        `group:"Computers" placeholder:"IMAGE" help:"Image of the containers; required with the docker driver."`
+	ComputerEngine        string        `group:"Computers" placeholder:"URL" help:"Address of the engine of containers, such as unix:///run/podman/podman.sock. None: DOCKER_HOST, or Docker's default socket."`
+	ComputerMemory        size          `group:"Computers" default:"2GiB" help:"Memory that a computer may use."`
+	ComputerProcessors    float64       `group:"Computers" default:"2" help:"Processors that a computer may use."`
+	ComputerProcesses     int           `group:"Computers" default:"1024" help:"Processes and threads that may run in a computer."`
+	ComputerIdle          time.Duration `group:"Computers" default:"5m" help:"Time after which a computer without processes stops."`
+	ComputerNetwork       string        `group:"Computers" default:"off" placeholder:"off|on|URL" help:"Outgoing network of computers. on: public addresses only. A URL, http://HOST:PORT or socks5://HOST:PORT: only through that proxy. The docker driver requires off."`
+	ComputerNetworkAllow  []string      `group:"Computers" placeholder:"NETWORK" help:"Networks that computers may reach besides public addresses, as 10.1.0.0/16."`
 	ComputerPorts         []string      `group:"Computers" placeholder:"PORT" help:"Ports that computers may reach with computer-network on, as 443 or 8000-8999. None: all."`
-	TerminalDetachedLimit time.Duration `group:"Computers" default:"10m" help:"A terminal whose client has gone ends after this long, unless a client resumes it."`
+	TerminalDetachedLimit time.Duration `group:"Computers" default:"10m" help:"Time after which a terminal without a connected client ends."`
 }
 
 func (s *computerSettings) check() error {
@@ -50,6 +50,9 @@ func (s *computerSettings) checkProcessors() error {
 func (s *computerSettings) checkDriver() error {
 	if s.ComputerDriver == "docker" && s.ComputerImage == "" {
 		return errors.New("computer-image: it is required with the docker driver")
+	}
+	if s.ComputerDriver == "docker" && s.ComputerNetwork != "off" {
+		return errors.New("computer-network: the docker driver gives containers no network; set it to off")
 	}
 	if s.ComputerDriver != "docker" && (s.ComputerImage != "" || s.ComputerEngine != "") {
 		return errors.New("computer-image, computer-engine: they are settings of the docker driver; set computer-driver to docker")

@@ -61,9 +61,9 @@ type serveCommand struct {
 
 	BackupEvery  time.Duration `group:"Drive" default:"0" help:"Time between two backups of a workspace's drive, as 24h, unless the workspace has a schedule of its own. 0: none are scheduled."`
 	BackupKeep   int           `group:"Drive" default:"7" help:"Number of scheduled backups of a workspace that are stored; the oldest are removed."`
-	DriveQuota   size          `group:"Drive" default:"0" help:"Most bytes that the drive of a workspace may occupy, as 10GiB. 0: no limit."`
-	DriveFiles   int           `group:"Drive" default:"0" help:"Most files, folders and links on the drive of a workspace. 0: no limit."`
-	DriveReserve size          `group:"Drive" default:"512MiB" help:"Free space on the disk that drives leave: below it uploads are refused and computers run no processes. Less than min-free-space counts as that."`
+	DriveQuota   size          `group:"Drive" default:"0" help:"Bytes that the drive of a workspace may occupy, as 10GiB. 0: no limit."`
+	DriveFiles   int           `group:"Drive" default:"0" help:"Files, folders and links that the drive of a workspace may have. 0: no limit."`
+	DriveReserve size          `group:"Drive" default:"512MiB" help:"Free space on the disk below which uploads are refused and computers run no processes; at least min-free-space."`
 
 	GeneratedTrees []string `group:"Drive" default:"node_modules,.git,target,dist,build,.venv,__pycache__,.cache" help:"Names of folders whose content is generated: operations below them are recorded in summaries."`
 
