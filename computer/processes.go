@@ -19,7 +19,7 @@ import (
 // startTimeout limits the start of a process, with that of its computer.
 const startTimeout = 30 * time.Second
 
-// An Observer records what processes change on the drives of workspaces, see package drive/observe.
+// An Observer records the changes that processes make to the drives of workspaces; see package drive/observe.
 type Observer interface {
 	// Begin observes a drive for a process of an author that is about to start.
 	Begin(ctx context.Context, workspaceID string, author *activityv1.Author) (Watch, error)
@@ -299,8 +299,8 @@ func (f *Fleet) stop(ctx context.Context, workspaceID string) error {
 	return nil
 }
 
-// Recover ends what an earlier process of the node has left on the machine, and logs it. It is called before any other
-// method.
+// Recover removes the leftovers of an earlier process of the node from the machine, and logs each. It is called before any
+// other method.
 func (f *Fleet) Recover(ctx context.Context) error {
 	left, err := f.o.Driver.Recover(ctx)
 	for _, l := range left {
@@ -312,7 +312,7 @@ func (f *Fleet) Recover(ctx context.Context) error {
 }
 
 // Close ends all processes and records their ends. It starts none after it. When ctx ends it returns an error; the next
-// owner of the partition then records what is missing.
+// owner of the partition then records the other ends.
 func (f *Fleet) Close(ctx context.Context) error {
 	defer f.cancel()
 	f.processes.mu.Lock()

@@ -43,7 +43,7 @@ type ComputerOptions struct {
 	Limits computer.Limits
 	// IdleAfter is the time after which a computer without a process stops; 0: the driver's default.
 	IdleAfter time.Duration
-	// Network says what computers reach outside, and Policy limits it.
+	// Network is the outgoing network of computers with the local driver, and Policy limits it.
 	Network egress.Mode
 	Policy  egress.Policy
 	// DetachedLimit is the time after which a terminal without clients ends; 0: computer.DefaultDetachedLimit.
@@ -58,8 +58,8 @@ type driver interface {
 	Close(ctx context.Context) error
 }
 
-// newFleet returns the fleet of the computers that use the node's drives. It ends what an earlier process of the node has left
-// on the machine.
+// newFleet returns the fleet of the computers that use the node's drives. It removes the leftovers of an earlier process
+// of the node.
 func (n *Node) newFleet(ctx context.Context, o Options, archive computer.Archive) (*computer.Fleet, error) {
 	settings := computer.Options{
 		Archive: archive, Asker: n.Router, Clock: o.Clock, SampleEvery: o.SampleEvery, DetachedLimit: o.Computers.DetachedLimit,
@@ -140,8 +140,8 @@ func newDockerDriver(o Options, name string, drives *drive.Drives) (driver, erro
 	})
 }
 
-// machineName returns the name of a data directory among those of this machine, for what the drivers create on it. A copy of
-// the directory has another name.
+// machineName returns a name of a data directory that is unique on this machine. The drivers use it in the names of control
+// groups and containers. A copy of the directory has another name.
 func machineName(dir string) (string, error) {
 	path, err := filepath.EvalSymlinks(dir)
 	if err != nil {

@@ -37,7 +37,7 @@ type Exported struct {
 
 // Drives exports and restores the drives of workspaces.
 type Drives interface {
-	// Sequence returns the seq of the last row of a workspace's activity. All operations up to it are in what Export writes
+	// Sequence returns the seq of the last row of a workspace's activity. All operations up to it are in the archives that Export writes
 	// afterwards.
 	Sequence(ctx context.Context, workspaceID string) (uint64, error)
 	// Export writes a workspace's drive as a tar archive.
@@ -104,7 +104,7 @@ func (a *Archive) write(ctx context.Context, workspaceID string, to io.Writer, b
 	if err != nil {
 		return err
 	}
-	// Rows follow the change of the disk: what has a row now is exported.
+	// Rows follow the change of the disk: every change with a row now is exported.
 	seq, err := a.drives.Sequence(ctx, workspaceID)
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// A Subject is the driver that TestHost tests, and what is known of it. The programs that the tests run are sh, cat, env, head,
+// A Subject is the driver that TestHost tests, and its properties. The programs that the tests run are sh, cat, env, head,
 // kill, ls, mkfifo, rm, setsid, nohup, stty and tail, with the options that BusyBox knows.
 type Subject struct {
 	Driver computer.Driver

@@ -232,7 +232,7 @@ func (d *Driver) agentCommand(arguments ...string) []string {
 	return append(command, arguments...)
 }
 
-// unavailable returns the error Unavailable for an engine that does not do what is asked of it.
+// unavailable returns the error Unavailable for an engine that has failed to carry out an action.
 func unavailable(action string, err error) error {
 	return entity.Errorf(entity.Unavailable, "the container engine cannot %s: %v", action, err)
 }

@@ -87,8 +87,8 @@ func (d *device) readPackets() error {
 	}
 }
 
-// deliver passes a copy of a packet to the stack, so that a queue of small packets does not hold large buffers. It drops what is
-// neither IPv4 nor IPv6.
+// deliver passes a copy of a packet to the stack, so that a queue of small packets does not hold large buffers. It drops
+// packets that are neither IPv4 nor IPv6.
 func (d *device) deliver(packet []byte) {
 	dispatcher := d.dispatcher.Load()
 	if dispatcher == nil {

@@ -183,7 +183,7 @@ func (d *dns) answer(network string, query []byte) []byte {
 			d.egress.metrics.queries.WithLabelValues("answered").Inc()
 			return answer
 		}
-		// The name is not logged: it says what somebody does.
+		// The name is not logged: it reveals what a person does.
 		d.log.Debug("a resolver of the node did not answer", "resolver", resolver, "error", err)
 	}
 	d.egress.metrics.queries.WithLabelValues("failed").Inc()

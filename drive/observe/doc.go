@@ -13,8 +13,8 @@
 //     drives that are not watched and of this process are dropped: changes through the drive's routes have rows already.
 //  5. table folds the changes of a drive for Window (fold.go).
 //  6. flight.record locks the paths of up to 512 changes, as operations of the drive's routes do, compares each change with the
-//     disk (verify.go), and sends the operations to the activity entity. So the rows of a path are in the order of its changes,
-//     whoever made them. A change that does not agree with the disk waits for the event that explains it, once (refold.go);
+//     disk (verify.go), and sends the operations to the activity entity. So the rows of a path are in the order of its changes
+//     by all authors. A change that does not agree with the disk waits for the event that explains it, once (refold.go);
 //     then it is dropped, because another author has replaced it and has the later row.
 //  7. Watch.End reads all events that are queued and returns when their rows are durable. The last watch of a drive removes
 //     the mark; the last one of the node closes the group and the connector, so that idle nodes observe nothing.
@@ -39,7 +39,7 @@
 //
 // A process that belongs to no watch, such as an administrator's shell, is the author "system".
 //
-// # What is missed is scanned
+// # Scans find missed changes
 //
 // Some changes are not seen: if the kernel's queue is too long, if more changes wait for the journal than may wait, if a folder
 // moves to and fro faster than events are read, or if the node crashes. Then a scan compares the drive with its sequence (scan.go).

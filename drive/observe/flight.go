@@ -37,7 +37,7 @@ type flight struct {
 	times       *modificationTimes
 	// installed are the paths that the drive's routes have written since the last flight.
 	installed []string
-	// made has what the operations of this flight say of their paths, which the activity does not have yet.
+	// made has the stands of paths after the operations of this flight, which the activity does not have yet.
 	made recentRows
 }
 

@@ -312,7 +312,7 @@ func (t *table) arrive(s seen) {
 	t.append(s.at, c)
 }
 
-// depart folds the move of an entry from the drive. A folder takes its entries along, whatever was done to them in the window.
+// depart folds the move of an entry from the drive. A folder takes its entries along, with their changes in the window.
 func (t *table) depart(s seen) {
 	if !s.folder {
 		t.remove(s)

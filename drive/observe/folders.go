@@ -35,7 +35,7 @@ type folders struct {
 	roots map[handle]string
 }
 
-// A folder is what is known of the folder with a handle. Its path is relative to the folder of all drives.
+// A folder is the last known location of the folder with a handle. Its path is relative to the folder of all drives.
 type folder struct {
 	handle handle
 	// isLocated reports that path or isOutside is set, as of the first applied moves and arrivals.

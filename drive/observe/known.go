@@ -61,7 +61,7 @@ func (r *row) leaves(path string) bool {
 	return r.Event.Kind != "delete" && (r.Event.Kind != "rename" || r.Event.Path == path)
 }
 
-// A stand is what the sequence says of a path: the time of its last row, and whether an entry was there after it.
+// A stand is the state of a path in the sequence: the time of its last row, and whether an entry was there after it.
 type stand struct {
 	at     int64
 	exists bool
@@ -164,7 +164,7 @@ func (k *recentRows) rename(from, to string, folder bool, at int64) {
 	k.stands[from] = stand{at: at}
 }
 
-// move moves what is known of the entries below a folder.
+// move moves the stands of the entries below a folder.
 func (k *recentRows) move(from, to string) {
 	moved := map[string]stand{}
 	for path, s := range k.stands {

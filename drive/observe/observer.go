@@ -34,7 +34,7 @@ const Window = 2 * time.Second
 type Options struct {
 	Drives *drive.Drives
 	Asker  Asker
-	// Log receives what could not be observed. nil: slog.Default.
+	// Log receives failures of observation. nil: slog.Default.
 	Log *slog.Logger
 
 	// scanOnly makes New choose Scans although the kernel could do better.

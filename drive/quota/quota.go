@@ -74,7 +74,7 @@ func New(o Options) *Limiter {
 	return &Limiter{options: o, kernel: detect(o.Dir), walks: make(chan struct{}, 2), accounts: map[string]*account{}}
 }
 
-// An account has what is known about the use of one drive.
+// An account has the measured use of one drive.
 type account struct {
 	// measuring is a semaphore of one for measurements.
 	measuring chan struct{}
@@ -118,7 +118,7 @@ const (
 	staleAfter = 10 * time.Minute
 )
 
-// Require grants an operation on a drive what it needs. It returns Full if the drive would exceed its limit, or the disk
+// Require grants an operation the space and the files that it needs on a drive. It returns Full if the drive would exceed its limit, or the disk
 // would have too little free space; the errors of Measure; and ctx's error. What was granted counts until the drive is measured
 // again.
 func (l *Limiter) Require(ctx context.Context, workspaceID string, need Usage) error {
@@ -150,7 +150,8 @@ func (l *Limiter) allow(ctx context.Context, workspaceID string, need, granted U
 	return nil
 }
 
-// grant adds what was granted, if what is needed fits. It does not fit if the drive was never measured.
+// grant adds granted to the use of the drive and returns true if need is within the limit. It returns false if the drive was
+// never measured.
 func (a *account) grant(need, granted Usage, limit Limit) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

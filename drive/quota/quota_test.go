@@ -67,7 +67,7 @@ func TestRequire(t *testing.T) {
 	}
 }
 
-// TestGrantsDuringWalk verifies that what is granted while a drive is walked is not forgotten with the result.
+// TestGrantsDuringWalk verifies that grants during a walk of the drive count in addition to its result.
 func TestGrantsDuringWalk(t *testing.T) {
 	d := &fakeDrive{}
 	l := d.limiter(t, Limit{Bytes: 100})

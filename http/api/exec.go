@@ -81,7 +81,7 @@ func checkVariables(env map[string]string) error {
 	return nil
 }
 
-// options returns what the computer starts.
+// options returns the description of the process to start.
 func (in execRequest) options() ExecOptions {
 	o := ExecOptions{Argv: in.Argv, Cwd: in.Cwd}
 	for name, value := range in.Env {
@@ -222,7 +222,7 @@ func (o *output) keepAlive(ctx context.Context) {
 // maxText bounds the output in a line, in bytes before they are encoded.
 const maxText = 32 << 10
 
-// copy sends a stream of the process as lines with one field. It reads no more before the client has taken what was read.
+// copy sends a stream of the process as lines with one field. It reads the next part only after the client has taken the previous one.
 func (o *output) copy(field string, from io.Reader) {
 	buffer, rest := make([]byte, maxText), 0
 	for {

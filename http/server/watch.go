@@ -36,7 +36,7 @@ type watcher struct {
 	open sync.WaitGroup
 }
 
-// watchedCredential has what is watched of one credential.
+// watchedCredential has the watched operations of one credential.
 type watchedCredential struct {
 	credential *Credential
 	requests   map[*watchedRequest]struct{}

@@ -31,7 +31,7 @@ type Source struct {
 }
 
 // Create takes a backup of a node with an id, and returns its manifest. It reports its progress from one goroutine. If it fails, it
-// deletes what it has stored.
+// deletes the objects that it has stored.
 func Create(ctx context.Context, s Source, id string, now time.Time, report func(Progress)) (_ *Manifest, err error) {
 	if !validID.MatchString(id) {
 		return nil, fmt.Errorf("%q is not a valid id of a backup of a node", id)
@@ -121,7 +121,7 @@ func (s Source) workspaces() ([]string, error) {
 	return all, nil
 }
 
-// discardTime limits the deletion of what a failed backup has stored.
+// discardTime limits the deletion of the objects of a failed backup.
 const discardTime = time.Minute
 
 // discard deletes the objects of a backup that has failed, even if ctx has ended.

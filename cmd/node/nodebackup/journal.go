@@ -51,7 +51,7 @@ func packTree(ctx context.Context, b bucket.Bucket, name, dir string, report fun
 	return o, err
 }
 
-// sum computes the size and the SHA-256 of what is written.
+// sum computes the size and the SHA-256 of the bytes written to it.
 type sum struct {
 	hash hash.Hash
 	size int64
@@ -100,7 +100,7 @@ func (p *packer) addFile(files fs.FS, name string) error {
 	return err
 }
 
-// A progressReader reports what it has read, and fails when the context has ended.
+// A progressReader reports the bytes that it has read, and fails when the context has ended.
 type progressReader struct {
 	*packer
 	from io.Reader

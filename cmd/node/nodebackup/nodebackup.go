@@ -72,7 +72,7 @@ func (d Drive) record(backupID string) *computerv1.Backup {
 
 // Progress is the progress of a backup or a restore of a node. The total of a backup is an estimate.
 type Progress struct {
-	// Step says what is being done.
+	// Step is the present step.
 	Step string `json:"step"`
 	// Drives is the number of drives, and DrivesDone that of those that are complete.
 	Drives     int   `json:"drives"`
@@ -85,7 +85,7 @@ type Progress struct {
 type Archive interface {
 	// SaveAs stores a backup of a workspace's drive as an object, durably.
 	SaveAs(ctx context.Context, workspaceID, backupID, object string, report func(done, total int64)) (*computerv1.Backup, error)
-	// Verify reads a backup whole. failure says why it is not what was saved.
+	// Verify reads a backup whole. failure says how it differs from the backup that was saved.
 	Verify(ctx context.Context, backup *computerv1.Backup, report func(done, total int64)) (failure string, err error)
 }
 

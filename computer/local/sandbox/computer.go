@@ -20,7 +20,7 @@ import (
 // startTimeout limits the start of a computer, and that of a process.
 const startTimeout = 30 * time.Second
 
-// maxDiagnosis limits what is kept of the messages of an init that has failed.
+// maxDiagnosis limits the bytes of the messages of a failed init that are kept.
 const maxDiagnosis = 4 << 10
 
 // A Computer is the server's side of a running computer. All methods may be called concurrently.
@@ -304,7 +304,7 @@ func (c *Computer) call(ctx context.Context, r request) (*os.File, error) {
 	}
 }
 
-// A diagnosis keeps the beginning of what is written to it.
+// A diagnosis keeps the first bytes that are written to it.
 type diagnosis struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -77,7 +77,7 @@ func (k *Keeper) Watch(pidFD *os.File) error {
 	return nil
 }
 
-// Close makes the keeper remove what is left, and returns when it has. It returns an error if ctx ends first.
+// Close makes the keeper remove the leftovers, and returns when it has. It returns an error if ctx ends first.
 func (k *Keeper) Close(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -65,7 +65,7 @@ func restrictFiles(s *spec) error {
 	return nil
 }
 
-// permit adds rights for what is below some folders to a ruleset. Folders that do not exist are left out.
+// permit adds rights for the entries below some folders to a ruleset. Folders that do not exist are left out.
 func permit(ruleset int, rights uint64, folders []string) error {
 	for _, folder := range folders {
 		fd, err := unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

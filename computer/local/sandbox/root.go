@@ -65,7 +65,7 @@ func buildRoot(c *Config, files []*os.File) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("cannot separate the mounts: %w", err)
 	}
-	// The sources are opened first, because stage hides what is below it.
+	// The sources are opened first, because stage hides the entries below it.
 	drive, err := openDrive(c, files)
 	if err != nil {
 		return fmt.Errorf("cannot mount the drive: %w", err)

@@ -82,7 +82,7 @@ func (c *Computers) WaitRunning(ctx context.Context, n int) error {
 	}
 }
 
-// notify wakes those that wait. The caller holds mu.
+// notify wakes the waiting goroutines. The caller holds mu.
 func (c *Computers) notify() {
 	close(c.changed)
 	c.changed = make(chan struct{})

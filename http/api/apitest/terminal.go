@@ -82,7 +82,7 @@ func (t *terminal) record() {
 	}
 }
 
-// notify wakes those that wait. The caller holds mu.
+// notify wakes the waiting goroutines. The caller holds mu.
 func (t *terminal) notify() {
 	close(t.changed)
 	t.changed = make(chan struct{})
