@@ -64,7 +64,8 @@ func newControl(attached client.HijackedResponse, timeout time.Duration) *contro
 	return c
 }
 
-// deliver passes a reply to the one who waits for it. It returns false if nobody can.
+// deliver passes a reply to the caller that waits for it. It returns false for a second reply with a version, which init
+// never sends.
 func (c *control) deliver(r agent.Reply) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -76,7 +76,7 @@ func (d *Driver) acquire(ctx context.Context, workspaceID string) (c *runningCon
 	return c, release, nil
 }
 
-// start starts the container of a workspace for all who wait for s.
+// start starts the container of a workspace for all callers that wait for s.
 func (d *Driver) start(ctx context.Context, workspaceID string, m *machine, s *starting) {
 	s.c, s.err = d.startContainer(ctx, workspaceID)
 	d.mu.Lock()

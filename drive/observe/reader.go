@@ -146,6 +146,17 @@ func (r *reader) run() {
 	r.isClosed = true
 	r.mu.Unlock()
 	r.flights.Wait()
+	r.runRequests()
+	for _, d := range r.drives {
+		for w := range d.watches {
+			d.finish(w, r.running.Err())
+		}
+	}
+	r.closeFiles()
+}
+
+// runRequests calls the functions that other goroutines have requested.
+func (r *reader) runRequests() {
 	r.mu.Lock()
 	requests := r.requests
 	r.requests = nil
@@ -153,12 +164,6 @@ func (r *reader) run() {
 	for _, f := range requests {
 		f()
 	}
-	for _, d := range r.drives {
-		for w := range d.watches {
-			d.finish(w, r.running.Err())
-		}
-	}
-	r.closeFiles()
 }
 
 // cycle waits for events, a request or the time of a flush, and handles all of them.
@@ -170,13 +175,7 @@ func (r *reader) cycle() error {
 	if err := r.drain(); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	requests := r.requests
-	r.requests = nil
-	r.mu.Unlock()
-	for _, f := range requests {
-		f()
-	}
+	r.runRequests()
 	for _, d := range r.drives {
 		r.advance(d)
 	}

@@ -117,7 +117,7 @@ func prepare(cwd, program string) (path string, err error) {
 	return path, nil
 }
 
-// reason returns the error without what the caller has added: the operation and the path.
+// reason returns the error without the operation and the path.
 func reason(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {

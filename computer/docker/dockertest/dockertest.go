@@ -234,7 +234,7 @@ func (e *Engine) remove(t testing.TB) {
 }
 
 // endMonitors ends the processes that Podman leaves for five minutes after the end of each process in a container, in case that
-// somebody asks for its exit status.
+// a client asks for its exit status.
 func (e *Engine) endMonitors() {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, name := range all {

@@ -159,7 +159,7 @@ func (c *Computer) PidFD() *os.File { return c.pidFD }
 // LinkFiles returns the files of the computer's link to the network, which the caller closes.
 func (c *Computer) LinkFiles() []*os.File { return c.link }
 
-// Diagnosis returns what the init has written before it ended.
+// Diagnosis returns the messages that the init wrote before it ended.
 func (c *Computer) Diagnosis() string { return c.diagnosis.String() }
 
 // Kill ends all processes of the computer and returns when none is left. It returns an error only if ctx ends first.

@@ -105,7 +105,7 @@ func mountDev(c *Config) error {
 	return setAttributes(dev, unix.MOUNT_ATTR_RDONLY)
 }
 
-// mountProc mounts a /proc of the calling process's process namespace, without what says much about the machine or changes it.
+// mountProc mounts a /proc of the calling process's process namespace, without the parts that describe the machine or change it.
 func mountProc(path string) error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("proc", path, "proc", flags, ""); err != nil {

@@ -26,10 +26,10 @@
 //   - Namespaces for mounts, process ids, network, IPC, host name and control groups. The root of the file system is a read-only
 //     temporary one with read-only mounts of the machine's programs, a /proc and a /dev of the computer's own, and the drive.
 //     None of these mounts allows setuid programs or devices.
-//   - Of a server that runs as root, processes have a user id that is unique to the computer, without capabilities. There is no
+//   - With a server that runs as root, processes have a user id that is unique to the computer, without capabilities. There is no
 //     user namespace: nothing in the computer is root, limits of the kernel for each user are then separate for each
 //     computer, which they are not for user namespaces of one owner, and it works where a container engine forbids user
-//     namespaces. Of a server that does not, there is a user namespace in which only the server's user exists.
+//     namespaces. With another server, there is a user namespace in which only the server's user exists.
 //   - no_new_privs, an empty bounding set of capabilities, a filter of system calls (newFilter), and Landlock if the kernel has
 //     it. The init is not dumpable and has another user or more capabilities, so that processes cannot trace it.
 //   - Control groups limit the use of the machine; package local puts processes into them in Spec.Held.
