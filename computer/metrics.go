@@ -52,6 +52,9 @@ func newMetrics() *metrics {
 	for _, outcome := range []string{"found", "missing", "failed"} {
 		m.samples.WithLabelValues(outcome)
 	}
+	for _, kind := range []string{"process", "mount", "cgroup", "namespace", "socket", "container"} {
+		m.leftovers.WithLabelValues(kind)
+	}
 	for _, outcome := range []string{"taken", "covered", "failed"} {
 		m.backups.WithLabelValues(outcome)
 	}

@@ -40,6 +40,12 @@ func newMetrics() *metrics {
 		m.opened.WithLabelValues(protocol)
 		m.failed.WithLabelValues(protocol)
 	}
+	for _, reason := range []refusal{refusedPrivate, refusedOwn, refusedLoopback, refusedMetadata, refusedPort, refusedRate, refusedFlows} {
+		m.refused.WithLabelValues(string(reason))
+	}
+	for _, outcome := range []string{"answered", "failed", "refused", "invalid"} {
+		m.queries.WithLabelValues(outcome)
+	}
 	return m
 }
 

@@ -47,7 +47,8 @@ func mount(t *testing.T, options string) string {
 		skip(t, "mkfs.ext4: "+err.Error()+string(out))
 	}
 	if out, err := exec.Command("mount", "-o", options, image, at).CombinedOutput(); err != nil {
-		skip(t, "this kernel does not mount a file system with project quotas: "+string(out))
+		// Nothing that can be installed changes that, so the test is also skipped in continuous integration.
+		t.Skip("this kernel does not mount a file system with project quotas: " + string(out))
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {

@@ -3,6 +3,7 @@ package process
 import (
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,11 @@ import (
 // verify compares the drive, the sequence and the rows that followers received with the operations of the workers.
 func verify(t *testing.T, s *site, c workers) {
 	t.Helper()
-	feed, err := newClient(s.node.address, s.key).feed(t.Context())
+	reader := newClient(s.node.address, s.key)
+	// The last kill may have interrupted operations of workers that were being stopped. The first use of the drive waits until
+	// it is recovered, which completes or undoes them.
+	reader.expect(t, http.StatusNotFound, http.MethodHead, drivePath("nothing"), "")
+	feed, err := reader.feed(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
