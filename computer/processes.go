@@ -77,10 +77,12 @@ func (l Launch) check() error {
 	if size := l.Terminal; size != nil && (min(size.Columns, size.Rows) < 1 || max(size.Columns, size.Rows) > MaxTerminalSize) {
 		return entity.Errorf(entity.InvalidRequest, "columns and rows must be from 1 to %d", MaxTerminalSize)
 	}
-	if l.Cwd == "" {
-		return nil
+	if l.Cwd != "" {
+		if err := entity.CheckPath(l.Cwd); err != nil {
+			return err
+		}
 	}
-	return entity.CheckPath(l.Cwd)
+	return nil
 }
 
 // Running is a process that Fleet.Launch has started.

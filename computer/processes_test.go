@@ -62,7 +62,7 @@ func (h *fakeHost) Start(_ context.Context, _ string, s computer.Spec) (computer
 		return nil, h.startError
 	}
 	h.did("start")
-	p := &fakeProcess{ended: make(chan struct{}), size: s.Terminal}
+	p := &fakeProcess{ended: make(chan struct{}), size: s.Terminal, cwd: s.Cwd}
 	p.stdout, p.output = io.Pipe()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,6 +120,7 @@ type fakeProcess struct {
 	output *io.PipeWriter
 	stdout *io.PipeReader
 	size   *computer.TerminalSize
+	cwd    string
 	once   sync.Once
 	ended  chan struct{}
 	result computer.Exit
@@ -176,6 +177,23 @@ func TestLaunchRecordsTheProcessBeforeAndAfter(t *testing.T) {
 		if len(w.state.GetProcesses()) != 0 {
 			t.Errorf("after the end: %v", w.state.GetProcesses())
 		}
+	})
+}
+
+func TestLaunchInAFolderOfTheDrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisioned(t)
+		l := launch
+		l.Cwd = "a folder/below"
+		r, err := w.fleet.Launch(t.Context(), l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := w.host.processes[0].cwd; got != l.Cwd {
+			t.Errorf("started in %q", got)
+		}
+		w.host.processes[0].exit(computer.Exit{})
+		<-r.Ended()
 	})
 }
 
