@@ -190,6 +190,28 @@ func TestLaunchRecordsTheProcessBeforeAndAfter(t *testing.T) {
 	})
 }
 
+func TestLaunchOfTooManyProcessesOfTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisioned(t)
+		w.fleet = computer.New(computer.Options{Driver: w, Host: w.host, Observer: w.host, Archive: w, Asker: w, Put: w.put, MaxProcesses: 1})
+		r, err := w.fleet.Launch(t.Context(), launch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.fleet.Launch(t.Context(), launch); !isUnavailable(err) || len(w.state.GetProcesses()) != 1 {
+			t.Errorf("Launch of a second process: %v; recorded %v", err, w.state.GetProcesses())
+		}
+		w.host.processes[0].exit(computer.Exit{})
+		<-r.Ended()
+		if _, err = w.fleet.Launch(t.Context(), launch); err != nil {
+			t.Errorf("Launch after the end of the first process: %v", err)
+		}
+		if err := w.fleet.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestLaunchInAFolderOfTheDrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := provisioned(t)
