@@ -34,6 +34,8 @@ type Options struct {
 	SampleEvery time.Duration
 	// DetachedLimit is the time after which a terminal without clients ends; 0: DefaultDetachedLimit.
 	DetachedLimit time.Duration
+	// MaxProcesses limits the processes of all computers together that run at the same time; 0: no limit.
+	MaxProcesses int
 	// Log receives failures; nil: slog.Default.
 	Log *slog.Logger
 }
@@ -86,7 +88,7 @@ func New(o Options) *Fleet {
 	}
 	f := &Fleet{
 		o: o, metrics: newMetrics(), progress: progresses{of: map[string]progress{}}, overdue: overdue{of: map[*followed]int{}},
-		processes: processes{running: map[string]*Running{}, stopping: map[string]int{}},
+		processes: processes{running: map[string]*Running{}, stopping: map[string]int{}, most: o.MaxProcesses},
 	}
 	f.running, f.cancel = context.WithCancel(context.Background())
 	return f

@@ -54,11 +54,10 @@ func (l Launch) check() error {
 	if err := checkProgram(l.Argv, l.Env, l.Terminal); err != nil {
 		return err
 	}
-	if l.Cwd == "" {
-		return nil
-	}
-	if err := entity.CheckPath(l.Cwd); err != nil { // not returned as it is: a nil *entity.Error is not a nil error
-		return err
+	if l.Cwd != "" {
+		if err := entity.CheckPath(l.Cwd); err != nil { // not returned as it is: a nil *entity.Error is not a nil error
+			return err
+		}
 	}
 	return nil
 }
@@ -104,18 +103,28 @@ type processes struct {
 	// stopping counts, for each workspace, the tasks that need a computer without processes.
 	stopping map[string]int
 	isClosed bool
+	// most is Options.MaxProcesses.
+	most int
 }
 
-var errComputerBusy = &entity.Error{
-	Code: entity.Unavailable, Message: "the computer is being replaced, restored or stopped", RetryAfter: 5 * time.Second,
-}
+var (
+	errComputerBusy = &entity.Error{
+		Code: entity.Unavailable, Message: "the computer is being replaced, restored or stopped", RetryAfter: 5 * time.Second,
+	}
+	errNodeBusy = &entity.Error{
+		Code: entity.Unavailable, Message: "too many processes are running on the server", RetryAfter: 5 * time.Second,
+	}
+)
 
-// admit adds a process that is about to be started.
+// admit adds a process that is about to be started. Errors: unavailable.
 func (p *processes) admit(l Launch) (*Running, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isClosed || p.stopping[l.WorkspaceID] > 0 {
 		return nil, errComputerBusy
+	}
+	if p.most > 0 && len(p.running) >= p.most {
+		return nil, errNodeBusy
 	}
 	r := &Running{
 		ID: "prc_" + strings.ToLower(ulid.Make().String()), WorkspaceID: l.WorkspaceID, kind: l.Kind,

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/atelier-run/atelier/computer"
 	"github.com/atelier-run/atelier/entity"
@@ -62,7 +62,7 @@ func (h *fakeHost) Start(_ context.Context, _ string, s computer.Spec) (computer
 		return nil, h.startError
 	}
 	h.did("start")
-	p := &fakeProcess{ended: make(chan struct{}), size: s.Terminal}
+	p := &fakeProcess{ended: make(chan struct{}), size: s.Terminal, cwd: s.Cwd}
 	p.stdout, p.output = io.Pipe()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,9 +120,12 @@ type fakeProcess struct {
 	output *io.PipeWriter
 	stdout *io.PipeReader
 	size   *computer.TerminalSize
+	cwd    string
 	once   sync.Once
 	ended  chan struct{}
 	result computer.Exit
+	// endFails makes the next call of End fail.
+	endFails atomic.Bool
 }
 
 func (p *fakeProcess) exit(e computer.Exit) {
@@ -136,7 +139,15 @@ func (p *fakeProcess) exit(e computer.Exit) {
 func (p *fakeProcess) Streams() computer.Streams          { return computer.Streams{Stdout: p.stdout} }
 func (p *fakeProcess) Resize(computer.TerminalSize) error { return nil }
 func (p *fakeProcess) Signal(syscall.Signal) error        { return nil }
-func (p *fakeProcess) End(context.Context) error          { p.exit(computer.Exit{Status: 137}); return nil }
+
+func (p *fakeProcess) End(context.Context) error {
+	if p.endFails.Swap(false) {
+		return errors.New("the processes do not end")
+	}
+	p.exit(computer.Exit{Status: 137})
+	return nil
+}
+
 func (p *fakeProcess) Wait(context.Context) (computer.Exit, error) {
 	<-p.ended
 	return p.result, nil
@@ -179,19 +190,42 @@ func TestLaunchRecordsTheProcessBeforeAndAfter(t *testing.T) {
 	})
 }
 
-func TestLaunchInFolder(t *testing.T) {
+func TestLaunchOfTooManyProcessesOfTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := provisioned(t)
+		w.fleet = computer.New(computer.Options{Driver: w, Host: w.host, Observer: w.host, Archive: w, Asker: w, Put: w.put, MaxProcesses: 1})
+		r, err := w.fleet.Launch(t.Context(), launch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.fleet.Launch(t.Context(), launch); !isUnavailable(err) || len(w.state.GetProcesses()) != 1 {
+			t.Errorf("Launch of a second process: %v; recorded %v", err, w.state.GetProcesses())
+		}
+		w.host.processes[0].exit(computer.Exit{})
+		<-r.Ended()
+		if _, err = w.fleet.Launch(t.Context(), launch); err != nil {
+			t.Errorf("Launch after the end of the first process: %v", err)
+		}
+		if err := w.fleet.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestLaunchInAFolderOfTheDrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := provisioned(t)
 		l := launch
-		l.Cwd = "src/deep"
+		l.Cwd = "a folder/below"
 		r, err := w.fleet.Launch(t.Context(), l)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.host.processes[0].exit(computer.Exit{})
-		if exit, err := r.Wait(t.Context()); err != nil || exit.Status != 0 {
-			t.Errorf("ended %+v, %v", exit, err)
+		if got := w.host.processes[0].cwd; got != l.Cwd {
+			t.Errorf("started in %q", got)
 		}
+		w.host.processes[0].exit(computer.Exit{})
+		<-r.Ended()
 	})
 }
 
@@ -324,109 +358,4 @@ func TestCloseEndsProcesses(t *testing.T) {
 	if _, err := w.fleet.Launch(t.Context(), launch); !isUnavailable(err) {
 		t.Errorf("Launch after Close: %v", err)
 	}
-}
-
-func openTerminal(t *testing.T, w *world) (*computer.Terminal, *fakeProcess) {
-	t.Helper()
-	terminal, err := w.fleet.OpenTerminal(t.Context(), launch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return terminal, w.host.processes[len(w.host.processes)-1]
-}
-
-func TestTerminalIsReadFromAnyPosition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := provisioned(t)
-		terminal, process := openTerminal(t, w)
-		defer terminal.Attach()()
-		const total = 300_000 // more than the scroll-back has
-		var written strings.Builder
-		for i := 0; written.Len() < total; i++ {
-			line := strings.Repeat(string(rune('a'+i%26)), 1+i%700) + "\n"
-			written.WriteString(line)
-			if _, err := process.output.Write([]byte(line)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		process.exit(computer.Exit{})
-		synctest.Wait()
-		_, at, err := terminal.Read(t.Context(), 0, make([]byte, 1))
-		if err != nil || at != uint64(written.Len()-256<<10) {
-			t.Fatalf("the scroll-back begins at %d, %v", at, err)
-		}
-		var read strings.Builder
-		for position := at; ; {
-			b := make([]byte, 777)
-			n, from, err := terminal.Read(t.Context(), position, b)
-			if err == io.EOF {
-				break
-			}
-			if err != nil || from != position {
-				t.Fatalf("read at %d from %d: %v", position, from, err)
-			}
-			read.Write(b[:n])
-			position += uint64(n)
-		}
-		if read.String() != written.String()[at:] {
-			t.Error("the scroll-back differs from the end of the output")
-		}
-		if _, _, err := terminal.Read(t.Context(), uint64(written.Len())+1, make([]byte, 1)); !entity.IsRefusal(err) {
-			t.Errorf("a position after the end: %v", err)
-		}
-		if err := w.fleet.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestTerminalBelongsToItsUser(t *testing.T) {
-	w := provisioned(t)
-	terminal, process := openTerminal(t, w)
-	other := &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_2"}
-	if found, err := w.fleet.Terminal("ws_1", launch.Principal, terminal.ID); err != nil || found != terminal {
-		t.Errorf("the user's own terminal: %v", err)
-	}
-	for name, find := range map[string]func() (*computer.Terminal, error){
-		"another user":      func() (*computer.Terminal, error) { return w.fleet.Terminal("ws_1", other, terminal.ID) },
-		"nobody":            func() (*computer.Terminal, error) { return w.fleet.Terminal("ws_1", &wirev1.Principal{}, terminal.ID) },
-		"another workspace": func() (*computer.Terminal, error) { return w.fleet.Terminal("ws_2", launch.Principal, terminal.ID) },
-		"another id":        func() (*computer.Terminal, error) { return w.fleet.Terminal("ws_1", launch.Principal, "prc_x") },
-	} {
-		if _, err := find(); !entity.IsRefusal(err) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	process.exit(computer.Exit{})
-	if _, err := terminal.Wait(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestTerminalWithoutClientsEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := provisioned(t)
-		terminal, _ := openTerminal(t, w)
-		detach := terminal.Attach()
-		time.Sleep(time.Hour)
-		select {
-		case <-terminal.Ended():
-			t.Fatal("the terminal has ended although it has a client")
-		default:
-		}
-		detach()
-		began := time.Now()
-		<-terminal.Ended()
-		if after := time.Since(began); after != computer.DefaultDetachedLimit {
-			t.Errorf("ended after %s without a client", after)
-		}
-		if _, err := w.fleet.Terminal("ws_1", launch.Principal, terminal.ID); err != nil {
-			t.Errorf("a terminal that has just ended: %v", err)
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if _, err := w.fleet.Terminal("ws_1", launch.Principal, terminal.ID); !entity.IsRefusal(err) {
-			t.Errorf("a terminal that ended a minute ago: %v", err)
-		}
-	})
 }

@@ -190,7 +190,8 @@ func (t *Terminal) Attach() (detach func()) {
 	})
 }
 
-// expire begins the time after which a terminal without clients ends. The caller holds mu.
+// expire begins the time after which a terminal without clients ends, and begins it again if the terminal cannot be ended. The
+// caller holds mu.
 func (t *Terminal) expire() {
 	t.expiry = time.AfterFunc(t.detachedLimit, func() {
 		t.mu.Lock()
@@ -202,8 +203,13 @@ func (t *Terminal) expire() {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
 		if err := t.End(ctx); err != nil {
-			t.log.Error("cannot end a terminal without clients", slog.String("workspace", t.WorkspaceID),
+			t.log.Error("cannot end a terminal without clients; trying again later", slog.String("workspace", t.WorkspaceID),
 				slog.String("process", t.ID), slog.Any("error", err))
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if t.clients == 0 {
+				t.expire()
+			}
 		}
 	})
 }

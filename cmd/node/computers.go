@@ -48,6 +48,9 @@ type ComputerOptions struct {
 	Policy  egress.Policy
 	// DetachedLimit is the time after which a terminal without clients ends; 0: computer.DefaultDetachedLimit.
 	DetachedLimit time.Duration
+
+	// processes and flows limit those of all computers together; see descriptors.
+	processes, flows int
 }
 
 // A driver provides computers and runs processes in them.
@@ -63,7 +66,8 @@ type driver interface {
 func (n *Node) newFleet(ctx context.Context, o Options, archive computer.Archive) (*computer.Fleet, error) {
 	settings := computer.Options{
 		Archive: archive, Asker: n.Router, Clock: o.Clock, SampleEvery: o.SampleEvery, DetachedLimit: o.Computers.DetachedLimit,
-		Log: o.Log, Policy: &computerv1.BackupPolicy{EveryMs: o.BackupEvery.Milliseconds(), Keep: int32(o.BackupKeep)},
+		MaxProcesses: o.Computers.processes,
+		Log:          o.Log, Policy: &computerv1.BackupPolicy{EveryMs: o.BackupEvery.Milliseconds(), Keep: int32(o.BackupKeep)},
 		Put: func(ctx context.Context, workspaceID string, row entity.Row) error {
 			return n.Router.Put(ctx, workspaceID, row)
 		},
@@ -108,7 +112,9 @@ func (n *Node) newDriver(o Options) (driver, error) {
 	if o.Computers.Driver == DockerDriver {
 		return newDockerDriver(o, name, n.Drives)
 	}
-	network, err := egress.New(egress.Options{Mode: o.Computers.Network, Policy: o.Computers.Policy, Log: o.Log})
+	network, err := egress.New(egress.Options{
+		Mode: o.Computers.Network, Policy: o.Computers.Policy, Limits: egress.Limits{NodeFlows: o.Computers.flows}, Log: o.Log,
+	})
 	if err != nil {
 		return nil, err
 	}

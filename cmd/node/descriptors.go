@@ -18,11 +18,17 @@ const (
 	otherDescriptors = 48
 	// journalSlack is the number of descriptors that the journal may use beyond its open files, for tables that it writes.
 	journalSlack = 16
-	// mostJournalFiles and mostDriveDescriptors limit these shares: more descriptors would not help.
-	mostJournalFiles     = 1000
-	mostDriveDescriptors = 1 << 15
-	// leastDescriptors is the limit below which a node does not start.
-	leastDescriptors = 192
+	// mostJournalFiles, mostDriveDescriptors and mostComputerDescriptors limit these shares: more descriptors would not help.
+	mostJournalFiles        = 1000
+	mostDriveDescriptors    = 1 << 15
+	mostComputerDescriptors = 1 << 14
+	// mostFlows is the number of connections from computers to the network that a node serves, if the limit allows them.
+	mostFlows = 4096
+	// processDescriptors is the number of descriptors for a process that is the only one of its computer: its streams, and the
+	// computer's init, connection, messages and link.
+	processDescriptors = 8
+	// leastDescriptors is the limit below which a node does not start. leastComputerDescriptors is added if it runs processes.
+	leastDescriptors, leastComputerDescriptors = 192, 64
 )
 
 // descriptors are the shares of the file descriptors of a process. Each part stays within its share: when connections or open
@@ -35,21 +41,34 @@ type descriptors struct {
 	drives int
 	// connections is the number of connections that are served; a few more are accepted, to answer that the server is busy.
 	connections int
+	// processes and flows are the numbers of processes, and of connections to the network, of all computers together. Without
+	// them, computers could take the descriptors that the journal needs.
+	processes, flows int
 }
 
-// divideDescriptors divides a limit. The journal gets its share first, drives at least a quarter of the rest, and connections
-// up to wanted. It returns an error if the limit is below leastDescriptors.
-func divideDescriptors(limit, wanted int) (descriptors, error) {
-	if limit < leastDescriptors {
+// divideDescriptors divides a limit. The journal gets its share first, drives and computers at least a quarter of the rest
+// together, and connections up to wanted. It returns an error if the limit is too low.
+func divideDescriptors(limit, wanted int, runsProcesses bool) (descriptors, error) {
+	least, leastShare := leastDescriptors, drive.MinDescriptors
+	if runsProcesses {
+		least, leastShare = least+leastComputerDescriptors, max(2*leastComputerDescriptors, leastComputerDescriptors+leastShare)
+	}
+	if limit < least {
 		return descriptors{}, fmt.Errorf("the limit of open files is %d: a node needs at least %d; raise it (ulimit -n, or "+
-			"LimitNOFILE of systemd)", limit, leastDescriptors)
+			"LimitNOFILE of systemd)", limit, least)
 	}
 	d := descriptors{limit: limit, journalFiles: min(max(limit/5, persistence.MinOpenFiles), mostJournalFiles)}
 	rest := limit - otherDescriptors - d.journalFiles - journalSlack
-	d.drives = max(rest/4, drive.MinDescriptors)
 	// The server accepts an eighth and 16 more than it serves, to tell their clients that it is busy.
-	d.connections = min(max((rest-d.drives-16)*8/9, 1), wanted)
-	d.drives = min(rest-d.connections-d.connections/8-16, mostDriveDescriptors)
+	d.connections = min(max((rest-max(rest/4, leastShare)-16)*8/9, 1), wanted)
+	rest -= d.connections + d.connections/8 + 16
+	if runsProcesses {
+		computers := min(rest/2, rest-drive.MinDescriptors, mostComputerDescriptors)
+		d.flows = min(computers/2, mostFlows)
+		d.processes = max((computers-d.flows)/processDescriptors, 1)
+		rest -= computers
+	}
+	d.drives = min(rest, mostDriveDescriptors)
 	return d, nil
 }
 
@@ -77,7 +96,7 @@ func (o Options) withDescriptors() (Options, descriptors, error) {
 	if wanted == 0 {
 		wanted = server.DefaultConnections
 	}
-	d, err := divideDescriptors(limit, wanted)
+	d, err := divideDescriptors(limit, wanted, runsProcesses(o.Computers))
 	if err != nil {
 		return o, d, err
 	}
@@ -85,11 +104,13 @@ func (o Options) withDescriptors() (Options, descriptors, error) {
 		o.Journal.OpenFiles = d.journalFiles
 	}
 	o.HTTP.Limits.Connections = d.connections
+	o.Computers.processes, o.Computers.flows = d.processes, d.flows
 	level, message := slog.LevelInfo, "divided the file descriptors"
 	if d.connections < wanted {
 		level, message = slog.LevelWarn, "the limit of open files allows fewer connections than configured; raise it (ulimit -n, LimitNOFILE)"
 	}
 	o.Log.Log(context.Background(), level, message, slog.Int("limit", limit), slog.Int("journal", d.journalFiles),
-		slog.Int("drives", d.drives), slog.Int("connections", d.connections), slog.Int("wanted", wanted))
+		slog.Int("drives", d.drives), slog.Int("connections", d.connections), slog.Int("wanted", wanted),
+		slog.Int("processes", d.processes), slog.Int("flows", d.flows))
 	return o, d, nil
 }
