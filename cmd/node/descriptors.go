@@ -51,7 +51,7 @@ type descriptors struct {
 func divideDescriptors(limit, wanted int, runsProcesses bool) (descriptors, error) {
 	least, leastShare := leastDescriptors, drive.MinDescriptors
 	if runsProcesses {
-		least, leastShare = least+leastComputerDescriptors, max(2*leastComputerDescriptors, leastComputerDescriptors+leastShare)
+		least, leastShare = least+leastComputerDescriptors, leastShare+leastComputerDescriptors
 	}
 	if limit < least {
 		return descriptors{}, fmt.Errorf("the limit of open files is %d: a node needs at least %d; raise it (ulimit -n, or "+

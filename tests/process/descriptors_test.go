@@ -19,7 +19,7 @@ import (
 
 // descriptorLimit is much lower than a node needs: it is not enough for a connection of each client and an open drive of each
 // workspace in the test.
-const descriptorLimit = 200
+const descriptorLimit = 264
 
 // TestFewDescriptors uploads to more workspaces than a node can keep open, over more connections than it can serve.
 // Requests that are not served must get 503 with Retry-After or a closed connection, and the node must keep running.
