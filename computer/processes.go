@@ -116,6 +116,11 @@ var (
 	}
 )
 
+// errUnobserved hides an error of the kernel, which the log has.
+var errUnobserved = &entity.Error{
+	Code: entity.Unavailable, Message: "changes of processes cannot be recorded at the moment", RetryAfter: 5 * time.Second,
+}
+
 // admit adds a process that is about to be started. Errors: unavailable.
 func (p *processes) admit(l Launch) (*Running, error) {
 	p.mu.Lock()
@@ -209,6 +214,10 @@ func (f *Fleet) Launch(ctx context.Context, l Launch) (_ *Running, err error) {
 // start carries out steps 2 and 3 of Launch, and begins step 4.
 func (f *Fleet) start(ctx context.Context, r *Running, l Launch, author *activityv1.Author) error {
 	watch, err := f.o.Observer.Begin(ctx, l.WorkspaceID, author)
+	if _, is := errors.AsType[*entity.Error](err); err != nil && !is {
+		f.o.Log.Error("cannot observe a drive", slog.String("workspace", l.WorkspaceID), slog.Any("error", err))
+		return errUnobserved
+	}
 	if err != nil {
 		return err
 	}

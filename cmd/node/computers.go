@@ -126,11 +126,13 @@ func (n *Node) newDriver(o Options) (driver, error) {
 		return nil, err
 	}
 	o.Registry.MustRegister(network)
-	report := d.Report()
-	if report.Isolation == "" {
-		o.Log.Info("computers run processes", slog.Any("kernel", report))
-	} else {
+	switch report := d.Report(); {
+	case report.Isolation != "":
 		o.Log.Warn("processes of computers cannot be isolated", slog.Any("kernel", report))
+	case report.Limits != "":
+		o.Log.Warn("computers run processes, whose use of the machine cannot be limited", slog.Any("kernel", report))
+	default:
+		o.Log.Info("computers run processes", slog.Any("kernel", report))
 	}
 	return d, nil
 }

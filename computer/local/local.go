@@ -244,6 +244,14 @@ func (d *Driver) guest(workspaceID string) (*guest, error) {
 		return nil, d.forbidden
 	}
 	d.mu.Lock()
+	known := d.guests[workspaceID] != nil
+	d.mu.Unlock()
+	hasDrive := known
+	if !known { // without the lock, because a disk may not answer
+		_, _, err := d.o.Drives.Usage(workspaceID)
+		hasDrive = err == nil
+	}
+	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, entity.Errorf(entity.Unavailable, "the node is shutting down")
@@ -251,7 +259,7 @@ func (d *Driver) guest(workspaceID string) (*guest, error) {
 	if g := d.guests[workspaceID]; g != nil {
 		return g, nil
 	}
-	if _, _, err := d.o.Drives.Usage(workspaceID); err != nil || d.released[workspaceID] {
+	if !hasDrive || d.released[workspaceID] {
 		return nil, entity.Errorf(entity.NotFound, "workspace %s has no computer", workspaceID)
 	}
 	g := newGuest(d, workspaceID)
