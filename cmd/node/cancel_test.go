@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -88,8 +89,9 @@ func TestCancelRestore(t *testing.T) {
 	if state := h.done(); state.GetFailed().GetTaskId() != "tsk_r" {
 		t.Errorf("the computer is %v", state)
 	}
-	_, err = pipe.Write(content[len(content)/2:])
-	h.check(err)
+	if _, err = pipe.Write(content[len(content)/2:]); !errors.Is(err, unix.EPIPE) { // the restore may have ended already
+		h.check(err)
+	}
 	h.check(pipe.Close())
 	h.stop() // waits for the end of the restore
 	h.start()
