@@ -216,7 +216,7 @@ func (s *shard) startEffects(ctx actor.Context) {
 	e.tasks = spawn(ctx, system, tasksKind, system.metrics.kinds[tasksKind], func(box *mailbox) actor.Actor {
 		return &tasks{system: system, partition: s.term.partition, effects: e, mailbox: box}
 	})
-	system.work.Go(func() { system.declareEffects(e.ctx, s.term.partition, s.term.epoch) })
+	system.launchWork(func() { system.declareEffects(e.ctx, s.term.partition, s.term.epoch) })
 	if system.follow != nil {
 		system.launchWork(func() { system.follow(e.ctx, system.OwnedPartition(s.term.partition)) })
 	}
