@@ -26,7 +26,7 @@ const (
 // output, so that a client can read what it has missed. All methods may be called concurrently.
 type Terminal struct {
 	*Running
-	// userID is the person who has opened it.
+	// userID identifies the user who opened the terminal. Only that user may resume it.
 	userID        string
 	detachedLimit time.Duration
 	log           *slog.Logger

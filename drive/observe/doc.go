@@ -26,8 +26,8 @@
 //   - A file that is created and removed within the window, such as a temporary file, has no row; nor has a version of a file that
 //     is replaced within the window.
 //   - Saving through a temporary file and a rename, or with a backup that is removed, is a write of the file, and a create if the
-//     file did not exist. The kernel does not tell whether a rename replaced a file; if the window does not show it, the
-//     sequence is asked.
+//     file did not exist. Events do not report whether a rename replaced a file; if the other events of the window do not show
+//     it, the observer looks the path up in the sequence.
 //   - A folder that is moved onto the drive is one create with the number of its entries, one that is moved away one delete.
 //     Every entry of a tree that is created or removed piece by piece has a row.
 //   - A write needs an event for a modification, because programs open files for writing without changing them. Writes

@@ -20,13 +20,14 @@ type change struct {
 	count uint64
 	// entries asks for the number of entries of a folder that was moved onto or from the drive.
 	entries bool
-	// isUnsure reports that the path may or may not have existed before: the kernel does not tell whether a rename replaced an
-	// entry. A create then is a write if it did, and a delete is no change if it did not.
+	// isUnsure reports that it is unknown whether the path existed before the window, because the event of a rename does not
+	// report whether the rename replaced an entry. If the path existed, a create is recorded as a write. If it did not exist, a
+	// delete is not recorded.
 	isUnsure bool
 	// replaces reports that a rename has replaced a file that existed before the window.
 	replaces bool
 	// isSilent reports that a file was open for writing, but no write to it was seen. Writes through a memory mapping are not
-	// reported; the modification time tells whether there were any.
+	// reported. The file was written if its modification time has changed.
 	isSilent bool
 	// vacated is the rename that has freed the path before this change created a new entry there.
 	vacated *change
