@@ -39,6 +39,8 @@ var roleCapabilities = map[workspacev1.Role][]string{
 func Capabilities(p *wirev1.Principal, role workspacev1.Role) []string {
 	all := roleCapabilities[role]
 	switch p.GetKind() {
+	case wirev1.CredentialKind_CREDENTIAL_KIND_SESSION:
+		return slices.DeleteFunc(slices.Clone(all), func(c string) bool { return c == Admin })
 	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP:
 		app := p.GetKind() == wirev1.CredentialKind_CREDENTIAL_KIND_APP
 		var granted []string
@@ -77,10 +79,15 @@ func Actor(p *wirev1.Principal) string {
 		return "api-key:" + p.GetCredentialId()
 	case wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION, wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION:
 		return "web:" + p.GetUserId()
+	case wirev1.CredentialKind_CREDENTIAL_KIND_SESSION:
+		return SessionActor(p.GetCredentialId())
 	default:
 		return "system"
 	}
 }
+
+// SessionActor returns the author, in file activity, of the changes that the agent of a session makes.
+func SessionActor(sessionID string) string { return "session:" + sessionID }
 
 // Need describes the requirements of a command or a list on its sender.
 type Need struct {
@@ -89,6 +96,9 @@ type Need struct {
 	// Changes marks a command that changes the entity. It is refused to members with read access only, and while the entity
 	// is suspended or closed.
 	Changes bool
+	// Personal marks a command that changes only what belongs to the sender, such as what the sender has read. Members with read
+	// access only may send it; while the entity is suspended or closed it is refused as Changes is.
+	Personal bool
 	// Human requires a credential that is a person's own identity, see the function Human.
 	Human bool
 	// Lasting marks a command with effects that outlive the credential, such as a new API key. It is refused to
@@ -101,6 +111,9 @@ func Reads(any ...string) Need { return Need{Any: any} }
 
 // Changes returns the need of a command that changes the entity: one of the capabilities.
 func Changes(any ...string) Need { return Need{Any: any, Changes: true} }
+
+// ChangesOwn returns the need of a command that changes only what belongs to the sender: one of the capabilities.
+func ChangesOwn(any ...string) Need { return Need{Any: any, Personal: true} }
 
 // Access describes the authorization of a command. The platform may send every command. The zero Access is PlatformOnly.
 type Access struct {

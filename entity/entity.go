@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 // The names of the kinds of entity. A kind and an identity together address one entity.
@@ -30,6 +31,7 @@ const (
 	KindDevice     = "device"
 	KindClient     = "client"
 	KindGrant      = "grant"
+	KindSession    = "session"
 )
 
 // Command is a message addressed to one entity, together with its sender.
@@ -55,6 +57,9 @@ type Call struct {
 	Principal *wirev1.Principal
 	// Version is the version that the first event of the decision will have in the entity's stream.
 	Version uint64
+	// Role is the role of the principal in the workspace that owns the entity, which the owner determines when it authorizes the
+	// command; for the platform that of an owner. It is unspecified for entities without an owner.
+	Role workspacev1.Role
 }
 
 // At returns the time of the call in milliseconds since the Unix epoch, the unit of the API and of stored messages.
@@ -105,6 +110,12 @@ const (
 	LinkInvalid          Code = "link_invalid"
 	AnchorConflict       Code = "anchor_conflict"
 	LimitReached         Code = "limit_reached"
+	InvalidCwd           Code = "invalid_cwd"
+	CwdConflict          Code = "cwd_conflict"
+	NoDefaultSession     Code = "no_default_session"
+	NoPendingQuestion    Code = "no_pending_question"
+	RequestIDReused      Code = "request_id_reused"
+	TurnTaken            Code = "turn_taken"
 	RateLimited          Code = "rate_limited"
 	Unavailable          Code = "unavailable"
 	Internal             Code = "internal"

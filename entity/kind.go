@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 // Rules describe one kind of entity: S is its state, C the sealed set of its commands, and E the sealed set of its
@@ -26,6 +28,13 @@ type Rules[S, C, E proto.Message] struct {
 	// Check returns an error unless the principal of the call satisfies a need. It decides for the entity and for those
 	// that it owns. It may be nil if no command and no list has a need.
 	Check func(call Call, s S, need Need) error
+	// Role returns the role of a principal, for a kind that owns others: it is the Role of their calls. nil: they have none.
+	Role func(call Call, s S) workspacev1.Role
+	// Waits reports whether the answer to a query must wait, because the state does not answer it yet. The runtime decides the
+	// query again after each change of the state, until it need not wait or its sender gives up. nil: no query waits.
+	Waits func(call Call, s S, c C) bool
+	// Timeline describes the events that members read and follow. nil: the kind has no timeline.
+	Timeline *Timeline[S, C, E]
 	// Decide turns an authorized command into events, or returns an error. No events and no error mean that the state is
 	// already as the command requires, or that the command is a query.
 	Decide func(Call, S, C) ([]E, error)
@@ -56,6 +65,20 @@ type Rules[S, C, E proto.Message] struct {
 	Retention time.Duration
 }
 
+// A Timeline describes those events of an entity that members read page by page (wirev1.ReadTimeline) and follow as a stream.
+type Timeline[S, C, E proto.Message] struct {
+	// Need is the need of a reader, which the owner checks.
+	Need Need
+	// Visible returns an error unless the principal of the call may read the timeline in a state. It is called for each page, and
+	// for each follower again whenever the state or the follower's role has changed.
+	Visible func(call Call, s S) error
+	// IsRow reports whether an event is a row of the timeline.
+	IsRow func(E) bool
+	// Passes reports whether a command is only passed on to the followers, without a decision. Such a command is neither recorded
+	// nor repeated; only the platform sends it. nil: none is.
+	Passes func(C) bool
+}
+
 // CommandRetention is the Retention of kinds that set none.
 const CommandRetention = 48 * time.Hour
 
@@ -80,6 +103,10 @@ type Kind struct {
 	Access func(command proto.Message) (Access, error)
 	// Check returns an error unless the principal of the call satisfies a need.
 	Check func(call Call, state proto.Message, need Need) error
+	// Role, Waits and Timeline are those of Rules. nil: the kind has none.
+	Role     func(call Call, state proto.Message) workspacev1.Role
+	Waits    func(call Call, state, command proto.Message) bool
+	Timeline *Timeline[proto.Message, proto.Message, proto.Message]
 	// Timers and Tasks return the pending timers and the open tasks of a state. nil: the kind has none.
 	Timers func(state proto.Message) []Timer
 	Tasks  func(state proto.Message) []Task
@@ -106,6 +133,14 @@ type List struct {
 	Need Need
 	// Match reports whether a row matches a search text. nil: the list cannot be searched.
 	Match func(row []byte, search string) bool
+	// Of names the list that has the rows of this list, whose own rows only have their keys: the row of the key in Of is in the
+	// page in place of a row here, and a row whose key is missing in Of is left out. Key returns that key. Empty: the rows of the
+	// list are its own.
+	Of  string
+	Key func(row []byte) (string, error)
+	// Visible reports whether a reader sees a row. The filter is that of the request, and Role in the call the reader's role. It
+	// fails if the filter is invalid. nil: every reader sees every row.
+	Visible func(call Call, row, filter []byte) (bool, error)
 	// Most is the greatest number of rows in a page; 0: 100.
 	Most int
 }
@@ -175,6 +210,7 @@ func (r Rules[S, C, E]) Kind() Kind {
 		},
 		Check: func(call Call, state proto.Message, need Need) error { return r.check(call, state.(S), need) },
 	}
+	r.describeReading(&k)
 	if r.Timers != nil {
 		k.Timers = func(state proto.Message) []Timer { return r.Timers(state.(S)) }
 	}
@@ -197,6 +233,32 @@ func (r Rules[S, C, E]) Kind() Kind {
 		k.EffectIndexes = append(k.EffectIndexes, ListIndex(list))
 	}
 	return k
+}
+
+// describeReading sets Role, Waits and Timeline.
+func (r Rules[S, C, E]) describeReading(k *Kind) {
+	if r.Role != nil {
+		k.Role = func(call Call, state proto.Message) workspacev1.Role { return r.Role(call, state.(S)) }
+	}
+	if r.Waits != nil {
+		k.Waits = func(call Call, state, command proto.Message) bool {
+			c, ok := command.(C)
+			return ok && r.Waits(call, state.(S), c)
+		}
+	}
+	t := r.Timeline
+	if t == nil {
+		return
+	}
+	k.Timeline = &Timeline[proto.Message, proto.Message, proto.Message]{
+		Need:    t.Need,
+		Visible: func(call Call, state proto.Message) error { return t.Visible(call, state.(S)) },
+		IsRow:   func(m proto.Message) bool { e, ok := m.(E); return ok && t.IsRow(e) },
+		Passes: func(m proto.Message) bool {
+			c, ok := m.(C)
+			return ok && t.Passes != nil && t.Passes(c)
+		},
+	}
 }
 
 func (r Rules[S, C, E]) retention() time.Duration {

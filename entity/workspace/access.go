@@ -32,7 +32,7 @@ func Check(call entity.Call, s *workspacev1.Workspace, need entity.Need) error {
 		return errNotFound
 	case !hasAnyCapability(call.Principal, role, need.Any), need.Changes && role == workspacev1.Role_ROLE_VIEWER:
 		return errForbidden
-	case need.Changes && !entity.IsPlatform(call.Principal):
+	case (need.Changes || need.Personal) && !entity.IsPlatform(call.Principal):
 		return checkAcceptsChanges(s)
 	}
 	return nil
@@ -54,6 +54,9 @@ func accessTo(call entity.Call, s *workspacev1.Workspace) *workspacev1.Authorize
 	role := roleOf(call.Principal, s)
 	return &workspacev1.Authorized{Role: role, Capabilities: entity.Capabilities(call.Principal, role)}
 }
+
+// Role returns the role of the principal of the call in the workspace; see roleOf.
+func Role(call entity.Call, s *workspacev1.Workspace) workspacev1.Role { return roleOf(call.Principal, s) }
 
 // roleOf returns the role of a principal in the workspace. The role is unspecified if the principal does not belong to the
 // workspace, or if the workspace does not exist or is deleted.
@@ -80,7 +83,8 @@ func roleOf(p *wirev1.Principal, s *workspacev1.Workspace) workspacev1.Role {
 		wirev1.CredentialKind_CREDENTIAL_KIND_BROWSER_SESSION,
 		wirev1.CredentialKind_CREDENTIAL_KIND_IMPERSONATION:
 		return s.GetMembers()[p.GetUserId()].GetRole()
-	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP:
+	case wirev1.CredentialKind_CREDENTIAL_KIND_OAUTH, wirev1.CredentialKind_CREDENTIAL_KIND_APP,
+		wirev1.CredentialKind_CREDENTIAL_KIND_SESSION:
 		if p.GetWorkspaceId() == "" {
 			return workspacev1.Role_ROLE_UNSPECIFIED
 		}
@@ -111,6 +115,10 @@ func hasAnyCapability(p *wirev1.Principal, role workspacev1.Role, any []string) 
 // hasCapability reports whether entity.Capabilities contains a capability. It does not build that list.
 func hasCapability(p *wirev1.Principal, role workspacev1.Role, capability string) bool {
 	switch p.GetKind() {
+	case wirev1.CredentialKind_CREDENTIAL_KIND_SESSION:
+		if capability == entity.Admin {
+			return false
+		}
 	case wirev1.CredentialKind_CREDENTIAL_KIND_APP:
 		if capability == entity.Admin || !slices.Contains(p.GetGrants(), capability) {
 			return false

@@ -36,6 +36,9 @@ const (
 	CredentialKind_CREDENTIAL_KIND_APP             CredentialKind = 5
 	CredentialKind_CREDENTIAL_KIND_SYSTEM_VM       CredentialKind = 6
 	CredentialKind_CREDENTIAL_KIND_IMPERSONATION   CredentialKind = 7
+	// The agent of a session, for the tools that the platform gives it. credential_id is the id of the session, user_id the person
+	// who started it. It is never the credential of a request of the API.
+	CredentialKind_CREDENTIAL_KIND_SESSION CredentialKind = 8
 )
 
 // Enum value maps for CredentialKind.
@@ -49,6 +52,7 @@ var (
 		5: "CREDENTIAL_KIND_APP",
 		6: "CREDENTIAL_KIND_SYSTEM_VM",
 		7: "CREDENTIAL_KIND_IMPERSONATION",
+		8: "CREDENTIAL_KIND_SESSION",
 	}
 	CredentialKind_value = map[string]int32{
 		"CREDENTIAL_KIND_UNSPECIFIED":     0,
@@ -59,6 +63,7 @@ var (
 		"CREDENTIAL_KIND_APP":             5,
 		"CREDENTIAL_KIND_SYSTEM_VM":       6,
 		"CREDENTIAL_KIND_IMPERSONATION":   7,
+		"CREDENTIAL_KIND_SESSION":         8,
 	}
 )
 
@@ -537,7 +542,11 @@ type List struct {
 	// 1 to 100.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// If set, only rows that match the text are returned; each list defines the match.
-	Search        string `protobuf:"bytes,4,opt,name=search,proto3" json:"search,omitempty"`
+	Search string `protobuf:"bytes,4,opt,name=search,proto3" json:"search,omitempty"`
+	// If set, only rows whose keys begin with it are returned.
+	Prefix []byte `protobuf:"bytes,5,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// An encoded message that the list defines; rows that do not match it are left out.
+	Filter        []byte `protobuf:"bytes,6,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -600,6 +609,20 @@ func (x *List) GetSearch() string {
 	return ""
 }
 
+func (x *List) GetPrefix() []byte {
+	if x != nil {
+		return x.Prefix
+	}
+	return nil
+}
+
+func (x *List) GetFilter() []byte {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
 // Page is the reply to List. A page may be short or empty although more rows follow.
 type Page struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -655,6 +678,202 @@ func (x *Page) GetNext() []byte {
 	return nil
 }
 
+// ReadTimeline requests a page of the timeline of an entity: the events that are rows of it, in order.
+type ReadTimeline struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first version that is read; 0 begins with the first event, or with the last one if descending.
+	From       uint64 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	Descending bool   `protobuf:"varint,2,opt,name=descending,proto3" json:"descending,omitempty"`
+	// 1 to 100.
+	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// The page ends before the event with which its payloads exceed this number of bytes, but has at least one event.
+	Bytes         int64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadTimeline) Reset() {
+	*x = ReadTimeline{}
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadTimeline) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadTimeline) ProtoMessage() {}
+
+func (x *ReadTimeline) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadTimeline.ProtoReflect.Descriptor instead.
+func (*ReadTimeline) Descriptor() ([]byte, []int) {
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ReadTimeline) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *ReadTimeline) GetDescending() bool {
+	if x != nil {
+		return x.Descending
+	}
+	return false
+}
+
+func (x *ReadTimeline) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ReadTimeline) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+// Timeline is the reply to ReadTimeline. A page may be short or empty although more rows follow.
+type Timeline struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Events []*TimelineEvent       `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	// The from of the next page; 0 if no events follow.
+	Next          uint64 `protobuf:"varint,2,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Timeline) Reset() {
+	*x = Timeline{}
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Timeline) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Timeline) ProtoMessage() {}
+
+func (x *Timeline) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Timeline.ProtoReflect.Descriptor instead.
+func (*Timeline) Descriptor() ([]byte, []int) {
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Timeline) GetEvents() []*TimelineEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *Timeline) GetNext() uint64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+type TimelineEvent struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// The time of the event, in milliseconds since the Unix epoch.
+	At int64 `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	// The full name and the encoded bytes of the message.
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Payload       []byte `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TimelineEvent) Reset() {
+	*x = TimelineEvent{}
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TimelineEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TimelineEvent) ProtoMessage() {}
+
+func (x *TimelineEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_wire_v1_wire_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TimelineEvent.ProtoReflect.Descriptor instead.
+func (*TimelineEvent) Descriptor() ([]byte, []int) {
+	return file_messages_wire_v1_wire_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TimelineEvent) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *TimelineEvent) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *TimelineEvent) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TimelineEvent) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
 var File_messages_wire_v1_wire_proto protoreflect.FileDescriptor
 
 const file_messages_wire_v1_wire_proto_rawDesc = "" +
@@ -693,15 +912,32 @@ const file_messages_wire_v1_wire_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12$\n" +
 	"\x0eretry_after_ms\x18\x03 \x01(\x03R\fretryAfterMs\"\x06\n" +
-	"\x04Done\"^\n" +
+	"\x04Done\"\x8e\x01\n" +
 	"\x04List\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\fR\x05after\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x16\n" +
-	"\x06search\x18\x04 \x01(\tR\x06search\".\n" +
+	"\x06search\x18\x04 \x01(\tR\x06search\x12\x16\n" +
+	"\x06prefix\x18\x05 \x01(\fR\x06prefix\x12\x16\n" +
+	"\x06filter\x18\x06 \x01(\fR\x06filter\".\n" +
 	"\x04Page\x12\x12\n" +
 	"\x04rows\x18\x01 \x03(\fR\x04rows\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\fR\x04next*\x84\x02\n" +
+	"\x04next\x18\x02 \x01(\fR\x04next\"n\n" +
+	"\fReadTimeline\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x1e\n" +
+	"\n" +
+	"descending\x18\x02 \x01(\bR\n" +
+	"descending\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"V\n" +
+	"\bTimeline\x126\n" +
+	"\x06events\x18\x01 \x03(\v2\x1e.atelier.wire.v1.TimelineEventR\x06events\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\x04R\x04next\"g\n" +
+	"\rTimelineEvent\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x18\n" +
+	"\apayload\x18\x04 \x01(\fR\apayload*\xa1\x02\n" +
 	"\x0eCredentialKind\x12\x1f\n" +
 	"\x1bCREDENTIAL_KIND_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CREDENTIAL_KIND_PLATFORM\x10\x01\x12\x18\n" +
@@ -710,7 +946,8 @@ const file_messages_wire_v1_wire_proto_rawDesc = "" +
 	"\x15CREDENTIAL_KIND_OAUTH\x10\x04\x12\x17\n" +
 	"\x13CREDENTIAL_KIND_APP\x10\x05\x12\x1d\n" +
 	"\x19CREDENTIAL_KIND_SYSTEM_VM\x10\x06\x12!\n" +
-	"\x1dCREDENTIAL_KIND_IMPERSONATION\x10\aB8Z6github.com/atelier-run/atelier/messages/wire/v1;wirev1b\x06proto3"
+	"\x1dCREDENTIAL_KIND_IMPERSONATION\x10\a\x12\x1b\n" +
+	"\x17CREDENTIAL_KIND_SESSION\x10\bB8Z6github.com/atelier-run/atelier/messages/wire/v1;wirev1b\x06proto3"
 
 var (
 	file_messages_wire_v1_wire_proto_rawDescOnce sync.Once
@@ -725,28 +962,32 @@ func file_messages_wire_v1_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_wire_v1_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_messages_wire_v1_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_messages_wire_v1_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_messages_wire_v1_wire_proto_goTypes = []any{
-	(CredentialKind)(0), // 0: atelier.wire.v1.CredentialKind
-	(*Principal)(nil),   // 1: atelier.wire.v1.Principal
-	(*Command)(nil),     // 2: atelier.wire.v1.Command
-	(*Source)(nil),      // 3: atelier.wire.v1.Source
-	(*Reply)(nil),       // 4: atelier.wire.v1.Reply
-	(*Error)(nil),       // 5: atelier.wire.v1.Error
-	(*Done)(nil),        // 6: atelier.wire.v1.Done
-	(*List)(nil),        // 7: atelier.wire.v1.List
-	(*Page)(nil),        // 8: atelier.wire.v1.Page
+	(CredentialKind)(0),   // 0: atelier.wire.v1.CredentialKind
+	(*Principal)(nil),     // 1: atelier.wire.v1.Principal
+	(*Command)(nil),       // 2: atelier.wire.v1.Command
+	(*Source)(nil),        // 3: atelier.wire.v1.Source
+	(*Reply)(nil),         // 4: atelier.wire.v1.Reply
+	(*Error)(nil),         // 5: atelier.wire.v1.Error
+	(*Done)(nil),          // 6: atelier.wire.v1.Done
+	(*List)(nil),          // 7: atelier.wire.v1.List
+	(*Page)(nil),          // 8: atelier.wire.v1.Page
+	(*ReadTimeline)(nil),  // 9: atelier.wire.v1.ReadTimeline
+	(*Timeline)(nil),      // 10: atelier.wire.v1.Timeline
+	(*TimelineEvent)(nil), // 11: atelier.wire.v1.TimelineEvent
 }
 var file_messages_wire_v1_wire_proto_depIdxs = []int32{
-	0, // 0: atelier.wire.v1.Principal.kind:type_name -> atelier.wire.v1.CredentialKind
-	1, // 1: atelier.wire.v1.Command.principal:type_name -> atelier.wire.v1.Principal
-	3, // 2: atelier.wire.v1.Command.source:type_name -> atelier.wire.v1.Source
-	5, // 3: atelier.wire.v1.Reply.error:type_name -> atelier.wire.v1.Error
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	0,  // 0: atelier.wire.v1.Principal.kind:type_name -> atelier.wire.v1.CredentialKind
+	1,  // 1: atelier.wire.v1.Command.principal:type_name -> atelier.wire.v1.Principal
+	3,  // 2: atelier.wire.v1.Command.source:type_name -> atelier.wire.v1.Source
+	5,  // 3: atelier.wire.v1.Reply.error:type_name -> atelier.wire.v1.Error
+	11, // 4: atelier.wire.v1.Timeline.events:type_name -> atelier.wire.v1.TimelineEvent
+	5,  // [5:5] is the sub-list for method output_type
+	5,  // [5:5] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_messages_wire_v1_wire_proto_init() }
@@ -760,7 +1001,7 @@ func file_messages_wire_v1_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_wire_v1_wire_proto_rawDesc), len(file_messages_wire_v1_wire_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
