@@ -56,7 +56,9 @@ func accessTo(call entity.Call, s *workspacev1.Workspace) *workspacev1.Authorize
 }
 
 // Role returns the role of the principal of the call in the workspace; see roleOf.
-func Role(call entity.Call, s *workspacev1.Workspace) workspacev1.Role { return roleOf(call.Principal, s) }
+func Role(call entity.Call, s *workspacev1.Workspace) workspacev1.Role {
+	return roleOf(call.Principal, s)
+}
 
 // roleOf returns the role of a principal in the workspace. The role is unspecified if the principal does not belong to the
 // workspace, or if the workspace does not exist or is deleted.

@@ -31,6 +31,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/audit"
 	"github.com/atelier-run/atelier/entity/email"
+	"github.com/atelier-run/atelier/entity/session"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -42,13 +43,17 @@ var Kind = Rules.Kind()
 var Rules = entity.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
 	Name: entity.KindWorkspace, Zero: Zero, Access: accessOf, Check: Check, Role: Role, Decide: Decide, Evolve: Evolve, Reply: Reply,
 	Rows: Rows, Timers: Timers, Tasks: Tasks, EffectLists: []string{BrokenAnchorsList}, React: React,
-	Lists: map[string]entity.List{
-		MembersList:       {Need: entity.Reads(entity.Sessions, entity.FilesRead), Match: matchesMember},
-		InvitationsList:   {Need: entity.Reads(entity.Members)},
-		AnchorsList:       {Need: entity.Reads(entity.FilesRead)},
-		BrokenAnchorsList: {Need: entity.Reads(entity.Admin)},
-		audit.List:        {Need: entity.Reads(entity.FilesRead)},
-	},
+	Lists: lists(),
+}
+
+func lists() map[string]entity.List {
+	all := session.Lists()
+	all[MembersList] = entity.List{Need: entity.Reads(entity.Sessions, entity.FilesRead), Match: matchesMember}
+	all[InvitationsList] = entity.List{Need: entity.Reads(entity.Members)}
+	all[AnchorsList] = entity.List{Need: entity.Reads(entity.FilesRead)}
+	all[BrokenAnchorsList] = entity.List{Need: entity.Reads(entity.Admin)}
+	all[audit.List] = entity.List{Need: entity.Reads(entity.FilesRead)}
+	return all
 }
 
 // Zero returns the state before the first event.
