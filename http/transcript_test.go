@@ -309,7 +309,7 @@ var labelled = []struct {
 	{"secret", regexp.MustCompile(`\batl_[0-9a-z]{26}_[a-z2-7]{40}\b`)},
 	{"prefix", regexp.MustCompile(`\batl_[0-9a-z]{8}\b`)},
 	{"link", regexp.MustCompile(`/invitations/[0-9a-z]{26}\.[0-9a-z]{26}\.[a-z2-7]{40}\b`)},
-	{"", regexp.MustCompile(`\b(usr|ws|key|req|inv|anc|mch|ogr|aud|bkp)_[0-9a-z]{26}\b`)},
+	{"", regexp.MustCompile(`\b(usr|ws|key|req|inv|anc|agt|mch|ogr|aud|bkp)_[0-9a-z]{26}\b`)},
 	{"vm", regexp.MustCompile(`\bvm-[0-9a-z-]+`)},
 	{"cursor", regexp.MustCompile(`("nextCursor": "|\nid: )([A-Za-z0-9_-]+)`)},
 	{"resume", regexp.MustCompile(`(\?cursor=|&cursor=)([A-Za-z0-9_-]+)`)},

@@ -48,7 +48,10 @@ const (
 	ScopeWriteFiles    Scope = capabilityPrefix + "files:write"
 	ScopeManageMembers Scope = capabilityPrefix + "members"
 	ScopeRunServices   Scope = capabilityPrefix + "services"
+	ScopeSessions      Scope = capabilityPrefix + "sessions"
 	ScopeListMembers   Scope = capabilityPrefix + "sessions or " + capabilityPrefix + "files:read"
+	ScopeManageAgents  Scope = capabilityPrefix + "agents"
+	ScopeListAgents    Scope = capabilityPrefix + "sessions or " + capabilityPrefix + "agents"
 	ScopeBindAnchors   Scope = capabilityPrefix + "apps or " + capabilityPrefix + "publish or " + capabilityPrefix + "share"
 
 	capabilityPrefix = "ws:{workspaceSlug}:"
