@@ -99,7 +99,10 @@ func drawCommand(t *rapid.T, at int64) computerv1.Command {
 	backup := rapid.SampledFrom([]string{"bak_1", "bak_2", ""}).Draw(t, "backup")
 	return rapid.SampledFrom([]computerv1.Command{
 		&computerv1.RequestComputer{TaskId: task},
-		&computerv1.Reprovision{TaskId: task, BackupId: backup, DriveReadable: rapid.Bool().Draw(t, "readable")},
+		&computerv1.Reprovision{
+			TaskId: task, BackupId: backup, DriveReadable: rapid.Bool().Draw(t, "readable"),
+			ActiveSessions: rapid.Uint32Range(0, 1).Draw(t, "sessions"),
+		},
 		&computerv1.BackUp{TaskId: task, BackupId: backup},
 		&computerv1.Restore{TaskId: task, BackupId: backup},
 		&computerv1.RetireComputer{TaskId: task},
@@ -110,10 +113,12 @@ func drawCommand(t *rapid.T, at int64) computerv1.Command {
 		&computerv1.ReportFailed{TaskId: task, Reason: "broken"},
 		&computerv1.RecordSample{Sample: &computerv1.Sample{At: at}},
 		&computerv1.ReportMissing{At: at},
-		&computerv1.ReportWork{ActiveSessions: rapid.Uint32Range(0, 1).Draw(t, "sessions")},
 		&computerv1.DescribeComputer{},
 		&computerv1.StartProcess{ProcessId: task, Kind: computerv1.ProcessKind_PROCESS_KIND_EXEC, Program: "sh"},
-		&computerv1.ReportProcessEnded{ProcessId: task},
+		&computerv1.StartProcess{
+			ProcessId: "s" + task, Kind: computerv1.ProcessKind_PROCESS_KIND_SESSION, Program: "agent", SessionId: "ses_1",
+		},
+		&computerv1.ReportProcessEnded{ProcessId: rapid.SampledFrom([]string{"", "s"}).Draw(t, "kind") + task},
 		&computerv1.VerifyBackup{TaskId: task, BackupId: backup},
 		&computerv1.CancelTask{TaskId: task},
 		&computerv1.SetBackupPolicy{Policy: drawPolicy(t)},
@@ -179,9 +184,13 @@ func countLogged(events []computerv1.Event) int {
 	n := 0
 	state := computer.Zero("ws_1")
 	for _, e := range events {
-		switch e.(type) {
-		case *computerv1.BackupTaken, *computerv1.BackupRestored, *computerv1.ProcessStarted:
+		switch e := e.(type) {
+		case *computerv1.BackupTaken, *computerv1.BackupRestored:
 			n++
+		case *computerv1.ProcessStarted:
+			if e.GetProcess().GetKind() != computerv1.ProcessKind_PROCESS_KIND_SESSION {
+				n++
+			}
 		case *computerv1.ComputerProvisioned:
 			if state.GetTask().GetKind() == computerv1.TaskKind_TASK_KIND_REPLACE {
 				n++
@@ -195,6 +204,8 @@ func countLogged(events []computerv1.Event) int {
 func TestReprovisionAnswers(t *testing.T) {
 	ask := &computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bak_1", DriveReadable: true}
 	blind := &computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bak_1"}
+	working := &computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bak_1", DriveReadable: true, ActiveSessions: 2}
+	training := &computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bak_1", ActiveSessions: 0, ActiveJobs: 3}
 	for name, test := range map[string]struct {
 		before []computerv1.Command
 		ask    *computerv1.Reprovision
@@ -206,8 +217,13 @@ func TestReprovisionAnswers(t *testing.T) {
 		"readable":     {provisioned(), ask, &computerv1.Reprovisioned{Status: "backup_pending", BackupId: "bak_1"}, 1},
 		"not readable": {provisioned(), blind, &computerv1.Reprovisioned{
 			Status: "provisioning", Scheduled: true, OldVmName: "vm-1", ImageRef: "local"}, 1},
-		"busy": {append(provisioned(), &computerv1.ReportWork{ActiveSessions: 2, ActiveJobs: 1}), ask,
-			&computerv1.Reprovisioned{Status: "deferred", ActiveSessions: 2, ActiveJobs: 1}, 0},
+		"active sessions": {provisioned(), working, &computerv1.Reprovisioned{Status: "deferred", ActiveSessions: 2}, 0},
+		"active jobs":     {provisioned(), training, &computerv1.Reprovisioned{Status: "deferred", ActiveJobs: 3}, 0},
+		"no longer active": {append(provisioned(), working), ask,
+			&computerv1.Reprovisioned{Status: "backup_pending", BackupId: "bak_1"}, 1},
+		"active, but a task is open": {append(provisioned(), &computerv1.BackUp{TaskId: "tsk_9", BackupId: "bak_9"}), working,
+			&computerv1.Reprovisioned{Status: "provisioning"}, 0},
+		"active, but nothing yet": {nil, working, &computerv1.Reprovisioned{Status: "provisioning"}, 0},
 		"a task is open": {append(provisioned(), &computerv1.BackUp{TaskId: "tsk_9", BackupId: "bak_9"}), ask,
 			&computerv1.Reprovisioned{Status: "provisioning"}, 0},
 	} {
@@ -223,6 +239,16 @@ func TestReprovisionAnswers(t *testing.T) {
 		if len(l.events)-events != test.events || len(l.audit) != logged {
 			t.Errorf("%s: %d events, %d audit rows", name, len(l.events)-events, len(l.audit)-logged)
 		}
+	}
+}
+
+// TestWorkReportedHasNoEffect replays an event that earlier rules emitted.
+func TestWorkReportedHasNoEffect(t *testing.T) {
+	l := newActive(t)
+	l.state = computer.Evolve(l.state, &computerv1.WorkReported{ActiveSessions: 1, ActiveJobs: 1})
+	reply, err := l.as(owner, &computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bak_1", DriveReadable: true})
+	if err != nil || reply.(*computerv1.Reprovisioned).GetStatus() != computer.BackupPending {
+		t.Errorf("Reprovision: %v, %v", reply, err)
 	}
 }
 
@@ -399,6 +425,8 @@ func TestAccess(t *testing.T) {
 		{&computerv1.Reprovision{}, entity.Admin},
 		{&computerv1.BackUp{}, ""},
 		{&computerv1.ReportProvisioned{}, ""},
+		{startOf(computerv1.ProcessKind_PROCESS_KIND_EXEC, "prc_1"), entity.Services},
+		{startSession("prc_1", "ses_1"), ""},
 	} {
 		access, err := computer.Kind.Access(test.command)
 		if err != nil {
