@@ -125,6 +125,8 @@ const (
 type Error struct {
 	Code    Code
 	Message string
+	// Reason, if it is set, distinguishes the causes of a code for programs.
+	Reason string
 	// RetryAfter is the pause after which a retry may succeed; 0 if a retry will not help or the pause is unknown.
 	RetryAfter time.Duration
 }

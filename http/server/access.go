@@ -79,7 +79,7 @@ func (c *Call) FetchAuthorization() (*workspacev1.Authorized, error) {
 func (op *operation) authorizeCommand(workspaceID string) entity.Command {
 	return entity.Command{
 		Kind: entity.KindWorkspace, Identity: workspaceID,
-		Message: &workspacev1.Authorize{Any: op.need.Any, Changes: op.need.Changes},
+		Message: &workspacev1.Authorize{Any: op.need.Any, Changes: op.need.Changes, Personal: op.need.Personal},
 	}
 }
 
