@@ -231,6 +231,17 @@ var (
 
 // Check returns an error unless a text may be the slug of a workspace. Errors: invalid_request.
 func Check(slug string) *entity.Error {
+	if err := CheckForm(slug); err != nil {
+		return err
+	}
+	if isReservedWord[slug] {
+		return errReservedWord
+	}
+	return nil
+}
+
+// CheckForm is Check without the reserved words, for slugs that name something inside a workspace. Errors: invalid_request.
+func CheckForm(slug string) *entity.Error {
 	switch {
 	case len(slug) < MinLength || len(slug) > MaxLength:
 		return errLength
@@ -241,8 +252,6 @@ func Check(slug string) *entity.Error {
 	case strings.Contains(slug, "--"):
 		// In a host name, two hyphens separate the name of an app from the slug of its workspace.
 		return errDoubleHyphen
-	case isReservedWord[slug]:
-		return errReservedWord
 	}
 	return nil
 }

@@ -156,7 +156,16 @@ func accessOf(c workspacev1.Command) entity.Access {
 		return entity.Requires(entity.Changes(entity.Members))
 	case *workspacev1.Reanchor:
 		return entity.Requires(entity.Changes(entity.Apps, entity.Publish, entity.Share))
-	case *workspacev1.CreateWorkspace, *workspacev1.ReportReady, *workspacev1.ReportUnhealthy, *workspacev1.UpdateMember,
+	case *workspacev1.RegisterAgent, *workspacev1.RemoveAgent:
+		return entity.Requires(entity.Changes(entity.Agents))
+	case *workspacev1.DescribeAgent:
+		return entity.Requires(entity.Reads(entity.Sessions, entity.Agents))
+	case *workspacev1.SetDefaultSession, *workspacev1.BindDefaultSession, *workspacev1.AllowAgentUsage:
+		return entity.Requires(entity.Changes(entity.Sessions))
+	case *workspacev1.ReadDefaultSessions, *workspacev1.DescribeMembers, *workspacev1.ReadAgentUsage:
+		return entity.Requires(entity.Reads(entity.Sessions))
+	case *workspacev1.UpdateAgent, *workspacev1.ClearDefaultSession, *workspacev1.AddAgentUsage, *workspacev1.ReportSessionsStopped,
+		*workspacev1.CreateWorkspace, *workspacev1.ReportReady, *workspacev1.ReportUnhealthy, *workspacev1.UpdateMember,
 		*workspacev1.RecordAudit, *workspacev1.RemoveAnchor, *workspacev1.MoveAnchor, *workspacev1.BreakAnchor,
 		*workspacev1.RepairAnchor, *workspacev1.OrphanAnchors, *workspacev1.ListAnchors, *workspacev1.ChangeStatus,
 		*workspacev1.DescribeInvitation, *workspacev1.CreateAnchor, *workspacev1.ReportInvitationMailed,
@@ -180,7 +189,8 @@ func decideAbsent(s *workspacev1.Workspace, c workspacev1.Command) (done bool, e
 		return false, nil
 	}
 	switch c := c.(type) {
-	case *workspacev1.CreateWorkspace, *workspacev1.AcceptInvitation:
+	case *workspacev1.CreateWorkspace, *workspacev1.AcceptInvitation, *workspacev1.ReportSessionsStopped:
+		// The sessions of a deleted workspace are stopped after the deletion.
 		return false, nil
 	case *workspacev1.ChangeStatus:
 		if c.GetStatus() == workspacev1.Status_STATUS_DELETED {
@@ -190,7 +200,9 @@ func decideAbsent(s *workspacev1.Workspace, c workspacev1.Command) (done bool, e
 	case *workspacev1.Authorize, *workspacev1.DescribeWorkspace, *workspacev1.ReportReady, *workspacev1.ReportUnhealthy,
 		*workspacev1.UpdateMember, *workspacev1.RecordAudit, *workspacev1.ReportInvitationMailed, *workspacev1.RemoveAnchor, *workspacev1.MoveAnchor,
 		*workspacev1.BreakAnchor, *workspacev1.RepairAnchor, *workspacev1.OrphanAnchors, *workspacev1.ListAnchors,
-		*workspacev1.ReportLocksRemoved, *workspacev1.RequestAnchorCheck, *workspacev1.ReportAnchorsChecked:
+		*workspacev1.ReportLocksRemoved, *workspacev1.RequestAnchorCheck, *workspacev1.ReportAnchorsChecked,
+		*workspacev1.UpdateAgent, *workspacev1.ClearDefaultSession, *workspacev1.AddAgentUsage, *workspacev1.ReadDefaultSessions,
+		*workspacev1.ReadAgentUsage, *workspacev1.DescribeMembers:
 		// Commands of the platform may arrive after the deletion. They succeed without effect.
 		return true, nil
 	default:

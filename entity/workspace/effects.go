@@ -22,18 +22,25 @@ const (
 	LockTask = "drive.remove_locks"
 	// AnchorCheckTask checks all anchors against the drive. Its message is a workspacev1.AnchorCheck.
 	AnchorCheckTask = "drive.check_anchors"
+	// SuspendTask interrupts the running sessions of a workspace that was suspended or closed. Its message is a
+	// workspacev1.SessionStop, and ReportSessionsStopped completes it.
+	SuspendTask = "session.suspend"
 )
 
 // anchorCheckID is the ID of the AnchorCheckTask: a workspace has at most one.
 const anchorCheckID = "anchors"
 
-// Tasks returns the open tasks: one for each requested mail, one for each requested removal of a person's locks, and the
-// check of the anchors if it was requested. A deleted workspace has none.
+// Tasks returns the open tasks: the interruption of the sessions and the check of the anchors, if they were requested, one for
+// each requested mail, and one for each requested removal of a person's locks. A deleted workspace only has the first.
 func Tasks(s *workspacev1.Workspace) []entity.Task {
-	if isDeleted(s) {
-		return nil
+	var all []entity.Task
+	if stop := s.GetSessionStop(); stop != nil {
+		all = append(all, entity.Task{Kind: SuspendTask, ID: stop.GetTaskId(), Message: stop})
 	}
-	all := mailTasks(s)
+	if isDeleted(s) {
+		return all
+	}
+	all = append(all, mailTasks(s)...)
 	for _, userID := range slices.Sorted(maps.Keys(s.GetLockRemovals())) {
 		removal := s.GetLockRemovals()[userID]
 		all = append(all, entity.Task{Kind: LockTask, ID: removal.GetTaskId(), Message: removal})

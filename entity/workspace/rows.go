@@ -19,6 +19,8 @@ const (
 	AnchorsList = "anchors"
 	// BrokenAnchorsList has the broken anchors by id.
 	BrokenAnchorsList = "anchors.broken"
+	// AgentsList has the anchors of the agents in the order of creation.
+	AgentsList = "agents"
 )
 
 var (
@@ -72,10 +74,13 @@ func listRows(before, after *workspacev1.Workspace, e workspacev1.Event) []entit
 		return anchorRows(before, after, e.GetAnchorId())
 	case *workspacev1.AnchorOrphaned:
 		return anchorRows(before, after, e.GetAnchorId())
+	case *workspacev1.AgentUpdated:
+		return anchorRows(before, after, e.GetAnchorId())
 	case *workspacev1.WorkspaceReady, *workspacev1.WorkspaceUnhealthy, *workspacev1.WorkspaceRenamed,
 		*workspacev1.WorkspaceSuspended, *workspacev1.WorkspaceResumed, *workspacev1.StatusChanged,
 		*workspacev1.DefaultModelChanged, *workspacev1.AuditRecorded, *workspacev1.LocksRemoved,
-		*workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked:
+		*workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked, *workspacev1.DefaultSessionSet,
+		*workspacev1.AgentUsageAdded, *workspacev1.AgentUsageAllowed, *workspacev1.SessionsStopped:
 	}
 	return nil
 }
@@ -104,7 +109,7 @@ func rowsWithoutOutdated(before, after *workspacev1.Workspace) []entity.Row {
 	return rows
 }
 
-// anchorRows returns the rows of an anchor in AnchorsList and BrokenAnchorsList.
+// anchorRows returns the rows of an anchor in AnchorsList, BrokenAnchorsList and AgentsList.
 func anchorRows(before, after *workspacev1.Workspace, id string) []entity.Row {
 	was, is := before.GetAnchors()[id], after.GetAnchors()[id]
 	row := entity.Row{List: AnchorsList, Key: entity.AscendingKey(max(was.GetPosition(), is.GetPosition()))}
@@ -112,6 +117,10 @@ func anchorRows(before, after *workspacev1.Workspace, id string) []entity.Row {
 		row.Message = is
 	}
 	rows := []entity.Row{row}
+	if was.GetAgent() != nil || is.GetAgent() != nil {
+		row.List = AgentsList
+		rows = append(rows, row)
+	}
 	switch {
 	case is.GetState() == broken:
 		rows = append(rows, entity.Row{List: BrokenAnchorsList, Key: id, Message: is})
@@ -174,9 +183,10 @@ func auditEvent(call entity.Call, before *workspacev1.Workspace, e workspacev1.E
 	case *workspacev1.AnchorCreated, *workspacev1.AnchorRemoved, *workspacev1.AnchorMoved, *workspacev1.AnchorBroken,
 		*workspacev1.AnchorRepaired, *workspacev1.AnchorOrphaned:
 		return anchorsAuditEvent(call, before, e)
-	case *workspacev1.InvitationMailed, *workspacev1.LocksRemoved, *workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked:
-	case *workspacev1.MemberUpdated:
-		// The person has changed the account, not the workspace.
+	case *workspacev1.InvitationMailed, *workspacev1.LocksRemoved, *workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked,
+		*workspacev1.SessionsStopped, *workspacev1.AgentUsageAdded, *workspacev1.AgentUsageAllowed, *workspacev1.DefaultSessionSet:
+	case *workspacev1.MemberUpdated, *workspacev1.AgentUpdated:
+		// The person has changed the account, or a file, not the workspace.
 	}
 	return nil
 }
@@ -243,6 +253,7 @@ func anchorsAuditEvent(call entity.Call, before *workspacev1.Workspace, event wo
 func anchorAuditEvent(call entity.Call, name string, was *workspacev1.Anchor, toPath string) *auditv1.Event {
 	p := &auditv1.Provenance{
 		AnchorId: was.GetId(), Path: was.GetPath(), Kind: apiName("ANCHOR_KIND_", was.GetKind().String()),
+		Slug: was.GetAgent().GetSlug(),
 	}
 	if toPath != "" && toPath != was.GetPath() {
 		p.FromPath, p.ToPath, p.Path = was.GetPath(), toPath, toPath

@@ -104,10 +104,14 @@ func changeStatus(
 	if c.GetStatus() == s.GetStatus() {
 		return nil, nil
 	}
-	return []workspacev1.Event{&workspacev1.StatusChanged{
+	changed := &workspacev1.StatusChanged{
 		Status: c.GetStatus(), At: call.At(), Slug: s.GetSlug(),
 		BillingUserId: s.GetBillingUserId(),
-	}}, nil
+	}
+	if isClosedStatus(c.GetStatus()) {
+		changed.SessionStopId = sessionStopID(call)
+	}
+	return []workspacev1.Event{changed}, nil
 }
 
 // rename does not validate the slug: the workspace has claimed it before, see package slug. Errors: invalid_request, and
@@ -167,7 +171,11 @@ func suspend(call entity.Call, s *workspacev1.Workspace, c *workspacev1.Suspend)
 	case proto.Equal(before, next):
 		return nil, nil
 	}
-	return []workspacev1.Event{&workspacev1.WorkspaceSuspended{Suspension: next}}, nil
+	suspended := &workspacev1.WorkspaceSuspended{Suspension: next}
+	if before == nil {
+		suspended.SessionStopId = sessionStopID(call)
+	}
+	return []workspacev1.Event{suspended}, nil
 }
 
 // resume ends a suspension. Errors: forbidden if an operator has suspended the workspace and the requester is not one.

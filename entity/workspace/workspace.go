@@ -10,11 +10,15 @@
 // workspace may be suspended: it can then be read, and only the platform can change it (status.go).
 //
 // The creator is the billing user and therefore always an owner (members.go). Other people join by invitation
-// (invitations.go). An anchor binds an app, an agent or a share to a path of the drive (anchors.go).
+// (invitations.go). An anchor binds an app, an agent or a share to a path of the drive (anchors.go). An agent is an anchor
+// whose folder has an AGENT.md, of which the workspace stores what lists of agents show (agents.go).
+//
+// For its sessions, a workspace stores the pointers to the default sessions of its owners (sessions.go), and what they have
+// used on the present day (usage.go). A suspended or closed workspace interrupts them by a task.
 //
 // Check authorizes commands and other operations for the principal of the call; one table says what each command needs
-// (access.go). A workspace has five lists: members, invitations, anchors, broken anchors, and the audit log, which gets one
-// row for each change (rows.go). effects.go has its tasks, its timer and the commands that follow from its events.
+// (access.go). A workspace has six lists: members, invitations, anchors, broken anchors, agents, and the audit log, which gets
+// one row for each change (rows.go). effects.go has its tasks, its timer and the commands that follow from its events.
 //
 // A person joins a workspace by a chain of commands over four entities:
 //
@@ -51,6 +55,7 @@ func lists() map[string]entity.List {
 	all[MembersList] = entity.List{Need: entity.Reads(entity.Sessions, entity.FilesRead), Match: matchesMember}
 	all[InvitationsList] = entity.List{Need: entity.Reads(entity.Members)}
 	all[AnchorsList] = entity.List{Need: entity.Reads(entity.FilesRead)}
+	all[AgentsList] = entity.List{Need: entity.Reads(entity.Sessions, entity.Agents)}
 	all[BrokenAnchorsList] = entity.List{Need: entity.Reads(entity.Admin)}
 	all[audit.List] = entity.List{Need: entity.Reads(entity.FilesRead)}
 	return all
@@ -126,10 +131,50 @@ func Decide(call entity.Call, s *workspacev1.Workspace, c workspacev1.Command) (
 		return []workspacev1.Event{&workspacev1.AnchorCheckRequested{Check: call.Version, At: call.At()}}, nil
 	case *workspacev1.ReportAnchorsChecked:
 		return reportAnchorsChecked(call, s, c), nil
+	case *workspacev1.RegisterAgent, *workspacev1.RemoveAgent, *workspacev1.DescribeAgent, *workspacev1.UpdateAgent,
+		*workspacev1.SetDefaultSession, *workspacev1.BindDefaultSession, *workspacev1.ClearDefaultSession,
+		*workspacev1.ReadDefaultSessions, *workspacev1.DescribeMembers, *workspacev1.AddAgentUsage,
+		*workspacev1.AllowAgentUsage, *workspacev1.ReadAgentUsage, *workspacev1.ReportSessionsStopped:
+		return decideAboutAgents(call, s, c)
 	case *workspacev1.Authorize, *workspacev1.DescribeWorkspace, *workspacev1.ListAnchors:
 		return nil, nil
 	}
 	return nil, entity.UnknownCommand(entity.KindWorkspace, c)
+}
+
+// decideAboutAgents is the part of Decide for agents and for what the workspace stores for its sessions.
+func decideAboutAgents(call entity.Call, s *workspacev1.Workspace, command workspacev1.Command) ([]workspacev1.Event, error) {
+	switch c := command.(type) {
+	case *workspacev1.RegisterAgent:
+		return registerAgent(call, s, c)
+	case *workspacev1.RemoveAgent:
+		return removeAgent(call, s, c), nil
+	case *workspacev1.DescribeAgent:
+		if describedAgent(s, c) == nil {
+			return nil, errNoAgent
+		}
+		return nil, nil
+	case *workspacev1.UpdateAgent:
+		return updateAgent(call, s, c)
+	case *workspacev1.SetDefaultSession:
+		return setDefaultSession(call, s, c)
+	case *workspacev1.BindDefaultSession:
+		return bindDefaultSession(call, s, c)
+	case *workspacev1.ClearDefaultSession:
+		return clearDefaultSession(call, s, c), nil
+	case *workspacev1.DescribeMembers:
+		return nil, checkDescribeMembers(c)
+	case *workspacev1.AddAgentUsage:
+		return addAgentUsage(call, s, c)
+	case *workspacev1.AllowAgentUsage:
+		return allowAgentUsage(call, s), nil
+	case *workspacev1.ReportSessionsStopped:
+		return reportSessionsStopped(call, s, c), nil
+	case *workspacev1.ReadDefaultSessions, *workspacev1.ReadAgentUsage:
+		return nil, nil
+	default:
+		return nil, entity.UnknownCommand(entity.KindWorkspace, c)
+	}
 }
 
 // Evolve returns the state after an event. It shares unchanged values with s.
@@ -146,12 +191,15 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 		next.Slug, next.Name = e.GetNewSlug(), e.GetName()
 	case *workspacev1.StatusChanged:
 		next.Status = e.GetStatus()
+		requestSessionStop(next, e.GetSessionStopId(), e.GetAt(), entity.WorkspaceClosed)
 	case *workspacev1.DefaultModelChanged:
 		next.DefaultTier = e.GetTier()
 	case *workspacev1.WorkspaceSuspended:
 		next.Suspension, next.ServicingChangedAt = e.GetSuspension(), e.GetSuspension().GetAt()
+		requestSessionStop(next, e.GetSessionStopId(), e.GetSuspension().GetAt(), entity.WorkspaceSuspended)
 	case *workspacev1.WorkspaceResumed:
 		next.Suspension, next.ServicingChangedAt = nil, e.GetAt()
+		requestSessionStop(next, "", 0, "")
 	case *workspacev1.MemberRoleChanged:
 		next.Members = entity.WithChanged(s.GetMembers(), e.GetUserId(), func(m *workspacev1.Membership) { m.Role = e.GetRole() })
 		updateLockRemoval(next, e.GetUserId(), e.GetLockRemovalId(), e.GetAt())
@@ -178,7 +226,7 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 	case *workspacev1.AnchorCreated:
 		next.Anchors = entity.With(s.GetAnchors(), e.GetAnchor().GetId(), e.GetAnchor())
 	case *workspacev1.AnchorRemoved:
-		next.Anchors = entity.Without(s.GetAnchors(), e.GetAnchorId())
+		applyAnchorRemoved(next, e)
 	case *workspacev1.AnchorMoved:
 		next.Anchors = entity.WithChanged(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) {
 			a.Path, a.UpdatedAt, a.Seq = e.GetPath(), e.GetAt(), max(a.GetSeq(), e.GetSeq())
@@ -197,6 +245,16 @@ func Evolve(s *workspacev1.Workspace, e workspacev1.Event) *workspacev1.Workspac
 		next.AnchorCheck = e.GetCheck()
 	case *workspacev1.AnchorsChecked:
 		next.AnchorCheck = 0
+	case *workspacev1.AgentUpdated:
+		next.Anchors = entity.WithChanged(s.GetAnchors(), e.GetAnchorId(), func(a *workspacev1.Anchor) { applyAgentUpdated(a, e) })
+	case *workspacev1.DefaultSessionSet:
+		applyDefaultSessionSet(next, e)
+	case *workspacev1.AgentUsageAdded:
+		applyAgentUsageAdded(next, e)
+	case *workspacev1.AgentUsageAllowed:
+		applyAgentUsageAllowed(next, e)
+	case *workspacev1.SessionsStopped:
+		next.SessionStop = nil
 	case *workspacev1.AuditRecorded:
 	}
 	return next
@@ -230,12 +288,27 @@ func Reply(
 		return s.GetAnchors()[c.GetAnchorId()]
 	case *workspacev1.ListAnchors:
 		return &workspacev1.Anchors{Anchors: anchorsInOrder(s)}
-	case *workspacev1.RemoveAnchor:
+	case *workspacev1.RemoveAnchor, *workspacev1.RemoveAgent:
 		return &workspacev1.Removed{Removed: len(events) > 0}
+	case *workspacev1.RegisterAgent:
+		return s.GetAnchors()[c.GetAnchorId()]
+	case *workspacev1.DescribeAgent:
+		return describedAgent(s, c)
+	case *workspacev1.SetDefaultSession:
+		return replyDefaultSession(s, c.GetOwner())
+	case *workspacev1.BindDefaultSession:
+		return replyDefaultSession(s, c.GetOwner())
+	case *workspacev1.ReadDefaultSessions:
+		return &workspacev1.DefaultSessions{Sessions: s.GetDefaultSessions()}
+	case *workspacev1.DescribeMembers:
+		return replyMemberships(s, c)
+	case *workspacev1.AllowAgentUsage, *workspacev1.ReadAgentUsage:
+		return usageOf(call, s)
 	case *workspacev1.CreateWorkspace, *workspacev1.ReportReady, *workspacev1.ReportUnhealthy,
 		*workspacev1.UpdateMember, *workspacev1.ReportInvitationMailed, *workspacev1.RecordAudit, *workspacev1.MoveAnchor, *workspacev1.BreakAnchor,
 		*workspacev1.RepairAnchor, *workspacev1.OrphanAnchors, *workspacev1.ReportLocksRemoved, *workspacev1.RequestAnchorCheck,
-		*workspacev1.ReportAnchorsChecked:
+		*workspacev1.ReportAnchorsChecked, *workspacev1.UpdateAgent, *workspacev1.ClearDefaultSession, *workspacev1.AddAgentUsage,
+		*workspacev1.ReportSessionsStopped:
 	}
 	return &wirev1.Done{}
 }
@@ -258,13 +331,14 @@ func replyAccepted(s *workspacev1.Workspace, c *workspacev1.AcceptInvitation) *w
 	return &workspacev1.Description{Workspace: &workspacev1.Workspace{Id: s.GetId(), Slug: slug}}
 }
 
-// describe returns the workspace without members, invitations and anchors, which need other capabilities, together with the
-// role and the capabilities of the principal.
+// describe returns the workspace without what has queries of its own or needs other capabilities, together with the role and
+// the capabilities of the principal.
 func describe(call entity.Call, s *workspacev1.Workspace) *workspacev1.Description {
 	shown := entity.ShallowCopy(s)
 	shown.Members, shown.Invitations, shown.Anchors = nil, nil, nil
+	shown.DefaultSessions, shown.AgentUsage = nil, nil
 	if !entity.IsPlatform(call.Principal) {
-		shown.LockRemovals, shown.AnchorCheck = nil, 0
+		shown.LockRemovals, shown.AnchorCheck, shown.SessionStop = nil, 0, nil
 	}
 	access := accessTo(call, s)
 	return &workspacev1.Description{Workspace: shown, Role: access.Role, Capabilities: access.Capabilities}

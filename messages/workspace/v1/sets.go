@@ -40,6 +40,19 @@ func (*ReportLocksRemoved) workspaceCommand()     {}
 func (*RequestAnchorCheck) workspaceCommand()     {}
 func (*ReportAnchorsChecked) workspaceCommand()   {}
 func (*ListAnchors) workspaceCommand()            {}
+func (*RegisterAgent) workspaceCommand()          {}
+func (*RemoveAgent) workspaceCommand()            {}
+func (*DescribeAgent) workspaceCommand()          {}
+func (*UpdateAgent) workspaceCommand()            {}
+func (*SetDefaultSession) workspaceCommand()      {}
+func (*BindDefaultSession) workspaceCommand()     {}
+func (*ClearDefaultSession) workspaceCommand()    {}
+func (*ReadDefaultSessions) workspaceCommand()    {}
+func (*DescribeMembers) workspaceCommand()        {}
+func (*AddAgentUsage) workspaceCommand()          {}
+func (*AllowAgentUsage) workspaceCommand()        {}
+func (*ReadAgentUsage) workspaceCommand()         {}
+func (*ReportSessionsStopped) workspaceCommand()  {}
 
 // Event is the sealed set of the events of a workspace.
 //
@@ -74,3 +87,8 @@ func (*AnchorOrphaned) workspaceEvent()       {}
 func (*LocksRemoved) workspaceEvent()         {}
 func (*AnchorCheckRequested) workspaceEvent() {}
 func (*AnchorsChecked) workspaceEvent()       {}
+func (*AgentUpdated) workspaceEvent()         {}
+func (*DefaultSessionSet) workspaceEvent()    {}
+func (*AgentUsageAdded) workspaceEvent()      {}
+func (*AgentUsageAllowed) workspaceEvent()    {}
+func (*SessionsStopped) workspaceEvent()      {}

@@ -333,7 +333,13 @@ type Workspace struct {
 	// By user id, the requested removals of file locks, for people without the right to change files.
 	LockRemovals map[string]*LockRemoval `protobuf:"bytes,13,rep,name=lock_removals,json=lockRemovals,proto3" json:"lock_removals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The version of the last event that requested a check of all anchors against the drive; 0 if no check is open.
-	AnchorCheck   uint64 `protobuf:"varint,14,opt,name=anchor_check,json=anchorCheck,proto3" json:"anchor_check,omitempty"`
+	AnchorCheck uint64 `protobuf:"varint,14,opt,name=anchor_check,json=anchorCheck,proto3" json:"anchor_check,omitempty"`
+	// The id of the default session of each owner that has one, by owner: an agent's id, or "root".
+	DefaultSessions map[string]string `protobuf:"bytes,15,rep,name=default_sessions,json=defaultSessions,proto3" json:"default_sessions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What sessions have used on the last day on which one did; unset if none ever did.
+	AgentUsage *AgentUsage `protobuf:"bytes,16,opt,name=agent_usage,json=agentUsage,proto3" json:"agent_usage,omitempty"`
+	// The requested interruption of all running sessions; unset if there is none.
+	SessionStop   *SessionStop `protobuf:"bytes,17,opt,name=session_stop,json=sessionStop,proto3" json:"session_stop,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -464,6 +470,27 @@ func (x *Workspace) GetAnchorCheck() uint64 {
 		return x.AnchorCheck
 	}
 	return 0
+}
+
+func (x *Workspace) GetDefaultSessions() map[string]string {
+	if x != nil {
+		return x.DefaultSessions
+	}
+	return nil
+}
+
+func (x *Workspace) GetAgentUsage() *AgentUsage {
+	if x != nil {
+		return x.AgentUsage
+	}
+	return nil
+}
+
+func (x *Workspace) GetSessionStop() *SessionStop {
+	if x != nil {
+		return x.SessionStop
+	}
+	return nil
 }
 
 // Person is a user, with the address and the display name that the user entity has reported.
@@ -995,7 +1022,274 @@ func (x *AnchorCheck) GetCheck() uint64 {
 	return 0
 }
 
-// Anchor binds an app, an agent or a share to a path of the drive. It is the row of the list "anchors".
+// AgentWork is the work of agents: tokens of models, and the time for which turns have run.
+type AgentWork struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InputTokens   uint64                 `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
+	OutputTokens  uint64                 `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
+	RunningMs     int64                  `protobuf:"varint,3,opt,name=running_ms,json=runningMs,proto3" json:"running_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentWork) Reset() {
+	*x = AgentWork{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentWork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentWork) ProtoMessage() {}
+
+func (x *AgentWork) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentWork.ProtoReflect.Descriptor instead.
+func (*AgentWork) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AgentWork) GetInputTokens() uint64 {
+	if x != nil {
+		return x.InputTokens
+	}
+	return 0
+}
+
+func (x *AgentWork) GetOutputTokens() uint64 {
+	if x != nil {
+		return x.OutputTokens
+	}
+	return 0
+}
+
+func (x *AgentWork) GetRunningMs() int64 {
+	if x != nil {
+		return x.RunningMs
+	}
+	return 0
+}
+
+// AgentUsage is the work of a workspace's agents on one day.
+type AgentUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of days from 1970-01-01 to the day, in UTC.
+	Day  int64      `protobuf:"varint,1,opt,name=day,proto3" json:"day,omitempty"`
+	Used *AgentWork `protobuf:"bytes,2,opt,name=used,proto3" json:"used,omitempty"`
+	// The value of used when a member last allowed the workspace's sessions to go on beyond their budget.
+	Allowed       *AgentWork `protobuf:"bytes,3,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentUsage) Reset() {
+	*x = AgentUsage{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentUsage) ProtoMessage() {}
+
+func (x *AgentUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
+func (*AgentUsage) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *AgentUsage) GetDay() int64 {
+	if x != nil {
+		return x.Day
+	}
+	return 0
+}
+
+func (x *AgentUsage) GetUsed() *AgentWork {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
+func (x *AgentUsage) GetAllowed() *AgentWork {
+	if x != nil {
+		return x.Allowed
+	}
+	return nil
+}
+
+// SessionStop is a requested interruption of all running sessions. It is the input of the executor, stored in the row of the
+// task.
+type SessionStop struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	TaskId      string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	RequestedAt int64                  `protobuf:"varint,2,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
+	// The code with which the running turns end: workspace_suspended or workspace_closed.
+	Code          string `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionStop) Reset() {
+	*x = SessionStop{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionStop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionStop) ProtoMessage() {}
+
+func (x *SessionStop) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionStop.ProtoReflect.Descriptor instead.
+func (*SessionStop) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SessionStop) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *SessionStop) GetRequestedAt() int64 {
+	if x != nil {
+		return x.RequestedAt
+	}
+	return 0
+}
+
+func (x *SessionStop) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+// Agent is what the AGENT.md in the folder of an agent's anchor said when it was last read.
+type Agent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// agt_ and a ULID.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Unique among the agents of the workspace.
+	Slug        string `protobuf:"bytes,2,opt,name=slug,proto3" json:"slug,omitempty"`
+	Name        string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Description string `protobuf:"bytes,4,opt,name=description,proto3" json:"description,omitempty"`
+	// Unspecified: the agent has no tier of its own.
+	Tier          Tier `protobuf:"varint,5,opt,name=tier,proto3,enum=atelier.workspace.v1.Tier" json:"tier,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Agent) Reset() {
+	*x = Agent{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Agent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Agent) ProtoMessage() {}
+
+func (x *Agent) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Agent.ProtoReflect.Descriptor instead.
+func (*Agent) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Agent) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Agent) GetSlug() string {
+	if x != nil {
+		return x.Slug
+	}
+	return ""
+}
+
+func (x *Agent) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Agent) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *Agent) GetTier() Tier {
+	if x != nil {
+		return x.Tier
+	}
+	return Tier_TIER_UNSPECIFIED
+}
+
+// Anchor binds an app, an agent or a share to a path of the drive. It is the row of the lists "anchors" and "agents".
 type Anchor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1011,14 +1305,16 @@ type Anchor struct {
 	// The seq of the last activity row that the anchor followed, or of the last row before it was bound to its path.
 	Seq uint64 `protobuf:"varint,10,opt,name=seq,proto3" json:"seq,omitempty"`
 	// The time at which the anchor was last bound to another path; 0 if it never was.
-	BoundAt       int64 `protobuf:"varint,11,opt,name=bound_at,json=boundAt,proto3" json:"bound_at,omitempty"`
+	BoundAt int64 `protobuf:"varint,11,opt,name=bound_at,json=boundAt,proto3" json:"bound_at,omitempty"`
+	// Set for the anchor of a registered agent, whose settings are empty.
+	Agent         *Agent `protobuf:"bytes,12,opt,name=agent,proto3" json:"agent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Anchor) Reset() {
 	*x = Anchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1326,7 @@ func (x *Anchor) String() string {
 func (*Anchor) ProtoMessage() {}
 
 func (x *Anchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[8]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1339,7 @@ func (x *Anchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Anchor.ProtoReflect.Descriptor instead.
 func (*Anchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{8}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Anchor) GetId() string {
@@ -1123,6 +1419,13 @@ func (x *Anchor) GetBoundAt() int64 {
 	return 0
 }
 
+func (x *Anchor) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
 type CreateWorkspace struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Slug         string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
@@ -1138,7 +1441,7 @@ type CreateWorkspace struct {
 
 func (x *CreateWorkspace) Reset() {
 	*x = CreateWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1453,7 @@ func (x *CreateWorkspace) String() string {
 func (*CreateWorkspace) ProtoMessage() {}
 
 func (x *CreateWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[9]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1466,7 @@ func (x *CreateWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateWorkspace.ProtoReflect.Descriptor instead.
 func (*CreateWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{9}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CreateWorkspace) GetSlug() string {
@@ -1217,7 +1520,7 @@ type ReportReady struct {
 
 func (x *ReportReady) Reset() {
 	*x = ReportReady{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1532,7 @@ func (x *ReportReady) String() string {
 func (*ReportReady) ProtoMessage() {}
 
 func (x *ReportReady) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[10]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1545,7 @@ func (x *ReportReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReady.ProtoReflect.Descriptor instead.
 func (*ReportReady) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{10}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{14}
 }
 
 type ReportUnhealthy struct {
@@ -1253,7 +1556,7 @@ type ReportUnhealthy struct {
 
 func (x *ReportUnhealthy) Reset() {
 	*x = ReportUnhealthy{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1568,7 @@ func (x *ReportUnhealthy) String() string {
 func (*ReportUnhealthy) ProtoMessage() {}
 
 func (x *ReportUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[11]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1581,7 @@ func (x *ReportUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnhealthy.ProtoReflect.Descriptor instead.
 func (*ReportUnhealthy) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{11}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{15}
 }
 
 // Authorize is a query that fails unless the sender has one of the capabilities. If none is given, it fails unless the
@@ -1296,7 +1599,7 @@ type Authorize struct {
 
 func (x *Authorize) Reset() {
 	*x = Authorize{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1611,7 @@ func (x *Authorize) String() string {
 func (*Authorize) ProtoMessage() {}
 
 func (x *Authorize) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[12]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1624,7 @@ func (x *Authorize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorize.ProtoReflect.Descriptor instead.
 func (*Authorize) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{12}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Authorize) GetAny() []string {
@@ -1353,7 +1656,7 @@ type DescribeWorkspace struct {
 
 func (x *DescribeWorkspace) Reset() {
 	*x = DescribeWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1668,7 @@ func (x *DescribeWorkspace) String() string {
 func (*DescribeWorkspace) ProtoMessage() {}
 
 func (x *DescribeWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[13]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1681,7 @@ func (x *DescribeWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeWorkspace.ProtoReflect.Descriptor instead.
 func (*DescribeWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{13}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{17}
 }
 
 // RenameWorkspace sets a claimed slug, a new name, or both. The sender is the requester of the rename.
@@ -1396,7 +1699,7 @@ type RenameWorkspace struct {
 
 func (x *RenameWorkspace) Reset() {
 	*x = RenameWorkspace{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1711,7 @@ func (x *RenameWorkspace) String() string {
 func (*RenameWorkspace) ProtoMessage() {}
 
 func (x *RenameWorkspace) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[14]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1724,7 @@ func (x *RenameWorkspace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameWorkspace.ProtoReflect.Descriptor instead.
 func (*RenameWorkspace) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{14}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RenameWorkspace) GetSlug() string {
@@ -1454,7 +1757,7 @@ type Suspend struct {
 
 func (x *Suspend) Reset() {
 	*x = Suspend{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1769,7 @@ func (x *Suspend) String() string {
 func (*Suspend) ProtoMessage() {}
 
 func (x *Suspend) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[15]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1782,7 @@ func (x *Suspend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suspend.ProtoReflect.Descriptor instead.
 func (*Suspend) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{15}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Suspend) GetReason() string {
@@ -1497,7 +1800,7 @@ type Resume struct {
 
 func (x *Resume) Reset() {
 	*x = Resume{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1509,7 +1812,7 @@ func (x *Resume) String() string {
 func (*Resume) ProtoMessage() {}
 
 func (x *Resume) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[16]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1522,7 +1825,7 @@ func (x *Resume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resume.ProtoReflect.Descriptor instead.
 func (*Resume) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{16}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{20}
 }
 
 type SetDefaultModel struct {
@@ -1534,7 +1837,7 @@ type SetDefaultModel struct {
 
 func (x *SetDefaultModel) Reset() {
 	*x = SetDefaultModel{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1849,7 @@ func (x *SetDefaultModel) String() string {
 func (*SetDefaultModel) ProtoMessage() {}
 
 func (x *SetDefaultModel) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[17]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1862,7 @@ func (x *SetDefaultModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDefaultModel.ProtoReflect.Descriptor instead.
 func (*SetDefaultModel) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{17}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SetDefaultModel) GetTier() Tier {
@@ -1579,7 +1882,7 @@ type ChangeRole struct {
 
 func (x *ChangeRole) Reset() {
 	*x = ChangeRole{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +1894,7 @@ func (x *ChangeRole) String() string {
 func (*ChangeRole) ProtoMessage() {}
 
 func (x *ChangeRole) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[18]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +1907,7 @@ func (x *ChangeRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRole.ProtoReflect.Descriptor instead.
 func (*ChangeRole) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{18}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ChangeRole) GetUserId() string {
@@ -1630,7 +1933,7 @@ type RemoveMember struct {
 
 func (x *RemoveMember) Reset() {
 	*x = RemoveMember{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1642,7 +1945,7 @@ func (x *RemoveMember) String() string {
 func (*RemoveMember) ProtoMessage() {}
 
 func (x *RemoveMember) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[19]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1655,7 +1958,7 @@ func (x *RemoveMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMember.ProtoReflect.Descriptor instead.
 func (*RemoveMember) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{19}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RemoveMember) GetUserId() string {
@@ -1681,7 +1984,7 @@ type Invite struct {
 
 func (x *Invite) Reset() {
 	*x = Invite{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1996,7 @@ func (x *Invite) String() string {
 func (*Invite) ProtoMessage() {}
 
 func (x *Invite) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[20]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +2009,7 @@ func (x *Invite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invite.ProtoReflect.Descriptor instead.
 func (*Invite) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{20}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Invite) GetInvitationId() string {
@@ -1764,7 +2067,7 @@ type ReportInvitationMailed struct {
 
 func (x *ReportInvitationMailed) Reset() {
 	*x = ReportInvitationMailed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +2079,7 @@ func (x *ReportInvitationMailed) String() string {
 func (*ReportInvitationMailed) ProtoMessage() {}
 
 func (x *ReportInvitationMailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[21]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +2092,7 @@ func (x *ReportInvitationMailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportInvitationMailed.ProtoReflect.Descriptor instead.
 func (*ReportInvitationMailed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{21}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReportInvitationMailed) GetInvitationId() string {
@@ -1822,7 +2125,7 @@ type RevokeInvitation struct {
 
 func (x *RevokeInvitation) Reset() {
 	*x = RevokeInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +2137,7 @@ func (x *RevokeInvitation) String() string {
 func (*RevokeInvitation) ProtoMessage() {}
 
 func (x *RevokeInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[22]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +2150,7 @@ func (x *RevokeInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeInvitation.ProtoReflect.Descriptor instead.
 func (*RevokeInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{22}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RevokeInvitation) GetInvitationId() string {
@@ -1868,7 +2171,7 @@ type AcceptInvitation struct {
 
 func (x *AcceptInvitation) Reset() {
 	*x = AcceptInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1880,7 +2183,7 @@ func (x *AcceptInvitation) String() string {
 func (*AcceptInvitation) ProtoMessage() {}
 
 func (x *AcceptInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[23]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1893,7 +2196,7 @@ func (x *AcceptInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInvitation.ProtoReflect.Descriptor instead.
 func (*AcceptInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{23}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AcceptInvitation) GetInvitationId() string {
@@ -1920,7 +2223,7 @@ type DescribeInvitation struct {
 
 func (x *DescribeInvitation) Reset() {
 	*x = DescribeInvitation{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2235,7 @@ func (x *DescribeInvitation) String() string {
 func (*DescribeInvitation) ProtoMessage() {}
 
 func (x *DescribeInvitation) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[24]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2248,7 @@ func (x *DescribeInvitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeInvitation.ProtoReflect.Descriptor instead.
 func (*DescribeInvitation) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{24}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DescribeInvitation) GetInvitationId() string {
@@ -1965,7 +2268,7 @@ type UpdateMember struct {
 
 func (x *UpdateMember) Reset() {
 	*x = UpdateMember{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2280,7 @@ func (x *UpdateMember) String() string {
 func (*UpdateMember) ProtoMessage() {}
 
 func (x *UpdateMember) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[25]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2293,7 @@ func (x *UpdateMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMember.ProtoReflect.Descriptor instead.
 func (*UpdateMember) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{25}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UpdateMember) GetPerson() *Person {
@@ -2010,7 +2313,7 @@ type RecordAudit struct {
 
 func (x *RecordAudit) Reset() {
 	*x = RecordAudit{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2325,7 @@ func (x *RecordAudit) String() string {
 func (*RecordAudit) ProtoMessage() {}
 
 func (x *RecordAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[26]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2338,7 @@ func (x *RecordAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordAudit.ProtoReflect.Descriptor instead.
 func (*RecordAudit) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{26}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RecordAudit) GetEvent() *v1.Event {
@@ -2055,7 +2358,7 @@ type ChangeStatus struct {
 
 func (x *ChangeStatus) Reset() {
 	*x = ChangeStatus{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2067,7 +2370,7 @@ func (x *ChangeStatus) String() string {
 func (*ChangeStatus) ProtoMessage() {}
 
 func (x *ChangeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[27]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2080,7 +2383,7 @@ func (x *ChangeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeStatus.ProtoReflect.Descriptor instead.
 func (*ChangeStatus) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{27}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ChangeStatus) GetStatus() Status {
@@ -2104,7 +2407,7 @@ type CreateAnchor struct {
 
 func (x *CreateAnchor) Reset() {
 	*x = CreateAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2419,7 @@ func (x *CreateAnchor) String() string {
 func (*CreateAnchor) ProtoMessage() {}
 
 func (x *CreateAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[28]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2432,7 @@ func (x *CreateAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAnchor.ProtoReflect.Descriptor instead.
 func (*CreateAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{28}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CreateAnchor) GetAnchorId() string {
@@ -2176,7 +2479,7 @@ type RemoveAnchor struct {
 
 func (x *RemoveAnchor) Reset() {
 	*x = RemoveAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2491,7 @@ func (x *RemoveAnchor) String() string {
 func (*RemoveAnchor) ProtoMessage() {}
 
 func (x *RemoveAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[29]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2504,7 @@ func (x *RemoveAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAnchor.ProtoReflect.Descriptor instead.
 func (*RemoveAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{29}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RemoveAnchor) GetAnchorId() string {
@@ -2224,7 +2527,7 @@ type Reanchor struct {
 
 func (x *Reanchor) Reset() {
 	*x = Reanchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2539,7 @@ func (x *Reanchor) String() string {
 func (*Reanchor) ProtoMessage() {}
 
 func (x *Reanchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[30]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2552,7 @@ func (x *Reanchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reanchor.ProtoReflect.Descriptor instead.
 func (*Reanchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{30}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Reanchor) GetAnchorId() string {
@@ -2288,7 +2591,7 @@ type MoveAnchor struct {
 
 func (x *MoveAnchor) Reset() {
 	*x = MoveAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2300,7 +2603,7 @@ func (x *MoveAnchor) String() string {
 func (*MoveAnchor) ProtoMessage() {}
 
 func (x *MoveAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[31]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2313,7 +2616,7 @@ func (x *MoveAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveAnchor.ProtoReflect.Descriptor instead.
 func (*MoveAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{31}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MoveAnchor) GetAnchorId() string {
@@ -2355,7 +2658,7 @@ type BreakAnchor struct {
 
 func (x *BreakAnchor) Reset() {
 	*x = BreakAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2367,7 +2670,7 @@ func (x *BreakAnchor) String() string {
 func (*BreakAnchor) ProtoMessage() {}
 
 func (x *BreakAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[32]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2380,7 +2683,7 @@ func (x *BreakAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakAnchor.ProtoReflect.Descriptor instead.
 func (*BreakAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{32}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BreakAnchor) GetAnchorId() string {
@@ -2415,7 +2718,7 @@ type RepairAnchor struct {
 
 func (x *RepairAnchor) Reset() {
 	*x = RepairAnchor{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2730,7 @@ func (x *RepairAnchor) String() string {
 func (*RepairAnchor) ProtoMessage() {}
 
 func (x *RepairAnchor) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[33]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2743,7 @@ func (x *RepairAnchor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairAnchor.ProtoReflect.Descriptor instead.
 func (*RepairAnchor) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{33}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RepairAnchor) GetAnchorId() string {
@@ -2473,7 +2776,7 @@ type OrphanAnchors struct {
 
 func (x *OrphanAnchors) Reset() {
 	*x = OrphanAnchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2485,7 +2788,7 @@ func (x *OrphanAnchors) String() string {
 func (*OrphanAnchors) ProtoMessage() {}
 
 func (x *OrphanAnchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[34]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2498,7 +2801,7 @@ func (x *OrphanAnchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrphanAnchors.ProtoReflect.Descriptor instead.
 func (*OrphanAnchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{34}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{38}
 }
 
 // ReportLocksRemoved completes the task that removes a person's locks. Sender: the platform.
@@ -2512,7 +2815,7 @@ type ReportLocksRemoved struct {
 
 func (x *ReportLocksRemoved) Reset() {
 	*x = ReportLocksRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +2827,7 @@ func (x *ReportLocksRemoved) String() string {
 func (*ReportLocksRemoved) ProtoMessage() {}
 
 func (x *ReportLocksRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[35]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +2840,7 @@ func (x *ReportLocksRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLocksRemoved.ProtoReflect.Descriptor instead.
 func (*ReportLocksRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{35}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReportLocksRemoved) GetUserId() string {
@@ -2564,7 +2867,7 @@ type RequestAnchorCheck struct {
 
 func (x *RequestAnchorCheck) Reset() {
 	*x = RequestAnchorCheck{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2879,7 @@ func (x *RequestAnchorCheck) String() string {
 func (*RequestAnchorCheck) ProtoMessage() {}
 
 func (x *RequestAnchorCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[36]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2892,7 @@ func (x *RequestAnchorCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestAnchorCheck.ProtoReflect.Descriptor instead.
 func (*RequestAnchorCheck) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{36}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{40}
 }
 
 // ReportAnchorsChecked completes the check with a number. A check that was requested later stays open. Sender: the
@@ -2603,7 +2906,7 @@ type ReportAnchorsChecked struct {
 
 func (x *ReportAnchorsChecked) Reset() {
 	*x = ReportAnchorsChecked{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2615,7 +2918,7 @@ func (x *ReportAnchorsChecked) String() string {
 func (*ReportAnchorsChecked) ProtoMessage() {}
 
 func (x *ReportAnchorsChecked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[37]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2628,7 +2931,7 @@ func (x *ReportAnchorsChecked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAnchorsChecked.ProtoReflect.Descriptor instead.
 func (*ReportAnchorsChecked) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{37}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReportAnchorsChecked) GetCheck() uint64 {
@@ -2647,7 +2950,7 @@ type ListAnchors struct {
 
 func (x *ListAnchors) Reset() {
 	*x = ListAnchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2659,7 +2962,7 @@ func (x *ListAnchors) String() string {
 func (*ListAnchors) ProtoMessage() {}
 
 func (x *ListAnchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[38]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2672,7 +2975,663 @@ func (x *ListAnchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAnchors.ProtoReflect.Descriptor instead.
 func (*ListAnchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{38}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{42}
+}
+
+// RegisterAgent binds an anchor of the kind agent to a folder of the drive, which has an AGENT.md. Its reply is the anchor.
+type RegisterAgent struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	Path     string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Agent    *Agent                 `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
+	// As in CreateAnchor.
+	Seq           uint64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterAgent) Reset() {
+	*x = RegisterAgent{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterAgent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterAgent) ProtoMessage() {}
+
+func (x *RegisterAgent) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterAgent.ProtoReflect.Descriptor instead.
+func (*RegisterAgent) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *RegisterAgent) GetAnchorId() string {
+	if x != nil {
+		return x.AnchorId
+	}
+	return ""
+}
+
+func (x *RegisterAgent) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *RegisterAgent) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *RegisterAgent) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+// RemoveAgent removes the agent with a slug, its anchor, and the pointer to its default session.
+type RemoveAgent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Slug          string                 `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveAgent) Reset() {
+	*x = RemoveAgent{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveAgent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveAgent) ProtoMessage() {}
+
+func (x *RemoveAgent) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveAgent.ProtoReflect.Descriptor instead.
+func (*RemoveAgent) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *RemoveAgent) GetSlug() string {
+	if x != nil {
+		return x.Slug
+	}
+	return ""
+}
+
+// DescribeAgent is a query. Its reply is the anchor of the agent.
+type DescribeAgent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One of the two is set.
+	Slug          string `protobuf:"bytes,1,opt,name=slug,proto3" json:"slug,omitempty"`
+	AgentId       string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeAgent) Reset() {
+	*x = DescribeAgent{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeAgent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeAgent) ProtoMessage() {}
+
+func (x *DescribeAgent) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeAgent.ProtoReflect.Descriptor instead.
+func (*DescribeAgent) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *DescribeAgent) GetSlug() string {
+	if x != nil {
+		return x.Slug
+	}
+	return ""
+}
+
+func (x *DescribeAgent) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+// UpdateAgent records what AGENT.md says now. It has no effect if the anchor is not at the path any more. Sender: the
+// platform.
+type UpdateAgent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Description   string                 `protobuf:"bytes,4,opt,name=description,proto3" json:"description,omitempty"`
+	Tier          Tier                   `protobuf:"varint,5,opt,name=tier,proto3,enum=atelier.workspace.v1.Tier" json:"tier,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateAgent) Reset() {
+	*x = UpdateAgent{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateAgent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateAgent) ProtoMessage() {}
+
+func (x *UpdateAgent) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateAgent.ProtoReflect.Descriptor instead.
+func (*UpdateAgent) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *UpdateAgent) GetAnchorId() string {
+	if x != nil {
+		return x.AnchorId
+	}
+	return ""
+}
+
+func (x *UpdateAgent) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *UpdateAgent) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdateAgent) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *UpdateAgent) GetTier() Tier {
+	if x != nil {
+		return x.Tier
+	}
+	return Tier_TIER_UNSPECIFIED
+}
+
+// SetDefaultSession makes a session the default of an owner, or none if session_id is empty. Its reply is DefaultSession.
+type SetDefaultSession struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "root", or the id of an agent.
+	Owner         string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	SessionId     string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetDefaultSession) Reset() {
+	*x = SetDefaultSession{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetDefaultSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetDefaultSession) ProtoMessage() {}
+
+func (x *SetDefaultSession) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetDefaultSession.ProtoReflect.Descriptor instead.
+func (*SetDefaultSession) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *SetDefaultSession) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *SetDefaultSession) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// BindDefaultSession makes a session the default of an owner that has none. Its reply is DefaultSession, with the session
+// that is the default afterwards.
+type BindDefaultSession struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BindDefaultSession) Reset() {
+	*x = BindDefaultSession{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BindDefaultSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BindDefaultSession) ProtoMessage() {}
+
+func (x *BindDefaultSession) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BindDefaultSession.ProtoReflect.Descriptor instead.
+func (*BindDefaultSession) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *BindDefaultSession) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *BindDefaultSession) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// ClearDefaultSession removes all pointers to a session. Sender: the platform.
+type ClearDefaultSession struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearDefaultSession) Reset() {
+	*x = ClearDefaultSession{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearDefaultSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearDefaultSession) ProtoMessage() {}
+
+func (x *ClearDefaultSession) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearDefaultSession.ProtoReflect.Descriptor instead.
+func (*ClearDefaultSession) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ClearDefaultSession) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// ReadDefaultSessions is a query. Its reply is DefaultSessions.
+type ReadDefaultSessions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadDefaultSessions) Reset() {
+	*x = ReadDefaultSessions{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadDefaultSessions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadDefaultSessions) ProtoMessage() {}
+
+func (x *ReadDefaultSessions) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadDefaultSessions.ProtoReflect.Descriptor instead.
+func (*ReadDefaultSessions) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{50}
+}
+
+// DescribeMembers is a query. Its reply is Memberships.
+type DescribeMembers struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1,000.
+	UserIds       []string `protobuf:"bytes,1,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeMembers) Reset() {
+	*x = DescribeMembers{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeMembers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeMembers) ProtoMessage() {}
+
+func (x *DescribeMembers) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeMembers.ProtoReflect.Descriptor instead.
+func (*DescribeMembers) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *DescribeMembers) GetUserIds() []string {
+	if x != nil {
+		return x.UserIds
+	}
+	return nil
+}
+
+// AddAgentUsage adds the work of a session to that of the day. Sender: the platform, with an id for the command, because a
+// repetition would add it again.
+type AddAgentUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Work          *AgentWork             `protobuf:"bytes,2,opt,name=work,proto3" json:"work,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddAgentUsage) Reset() {
+	*x = AddAgentUsage{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddAgentUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddAgentUsage) ProtoMessage() {}
+
+func (x *AddAgentUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddAgentUsage.ProtoReflect.Descriptor instead.
+func (*AddAgentUsage) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *AddAgentUsage) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *AddAgentUsage) GetWork() *AgentWork {
+	if x != nil {
+		return x.Work
+	}
+	return nil
+}
+
+// AllowAgentUsage lets the workspace's sessions go on beyond the budget of the day. Its reply is AgentUsage.
+type AllowAgentUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllowAgentUsage) Reset() {
+	*x = AllowAgentUsage{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllowAgentUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllowAgentUsage) ProtoMessage() {}
+
+func (x *AllowAgentUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllowAgentUsage.ProtoReflect.Descriptor instead.
+func (*AllowAgentUsage) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{53}
+}
+
+// ReadAgentUsage is a query. Its reply is the AgentUsage of the day.
+type ReadAgentUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadAgentUsage) Reset() {
+	*x = ReadAgentUsage{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadAgentUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadAgentUsage) ProtoMessage() {}
+
+func (x *ReadAgentUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadAgentUsage.ProtoReflect.Descriptor instead.
+func (*ReadAgentUsage) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{54}
+}
+
+// ReportSessionsStopped completes the task that interrupts the running sessions. Sender: the platform.
+type ReportSessionsStopped struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportSessionsStopped) Reset() {
+	*x = ReportSessionsStopped{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportSessionsStopped) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportSessionsStopped) ProtoMessage() {}
+
+func (x *ReportSessionsStopped) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportSessionsStopped.ProtoReflect.Descriptor instead.
+func (*ReportSessionsStopped) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ReportSessionsStopped) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
 }
 
 type Authorized struct {
@@ -2686,7 +3645,7 @@ type Authorized struct {
 
 func (x *Authorized) Reset() {
 	*x = Authorized{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2698,7 +3657,7 @@ func (x *Authorized) String() string {
 func (*Authorized) ProtoMessage() {}
 
 func (x *Authorized) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[39]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2711,7 +3670,7 @@ func (x *Authorized) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorized.ProtoReflect.Descriptor instead.
 func (*Authorized) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{39}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Authorized) GetRole() Role {
@@ -2739,7 +3698,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2751,7 +3710,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[40]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2764,7 +3723,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{40}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Description) GetWorkspace() *Workspace {
@@ -2797,7 +3756,7 @@ type Removed struct {
 
 func (x *Removed) Reset() {
 	*x = Removed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2809,7 +3768,7 @@ func (x *Removed) String() string {
 func (*Removed) ProtoMessage() {}
 
 func (x *Removed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[41]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2822,7 +3781,7 @@ func (x *Removed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Removed.ProtoReflect.Descriptor instead.
 func (*Removed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{41}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Removed) GetRemoved() bool {
@@ -2843,7 +3802,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2855,7 +3814,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[42]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2868,7 +3827,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{42}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Invited) GetInvitation() *Invitation {
@@ -2894,7 +3853,7 @@ type Anchors struct {
 
 func (x *Anchors) Reset() {
 	*x = Anchors{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3865,7 @@ func (x *Anchors) String() string {
 func (*Anchors) ProtoMessage() {}
 
 func (x *Anchors) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[43]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,12 +3878,155 @@ func (x *Anchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Anchors.ProtoReflect.Descriptor instead.
 func (*Anchors) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{43}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Anchors) GetAnchors() []*Anchor {
 	if x != nil {
 		return x.Anchors
+	}
+	return nil
+}
+
+// DefaultSession is the default session of an owner; session_id is empty if it has none.
+type DefaultSession struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefaultSession) Reset() {
+	*x = DefaultSession{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefaultSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefaultSession) ProtoMessage() {}
+
+func (x *DefaultSession) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefaultSession.ProtoReflect.Descriptor instead.
+func (*DefaultSession) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *DefaultSession) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *DefaultSession) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+type DefaultSessions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By owner, as in Workspace.
+	Sessions      map[string]string `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefaultSessions) Reset() {
+	*x = DefaultSessions{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefaultSessions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefaultSessions) ProtoMessage() {}
+
+func (x *DefaultSessions) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefaultSessions.ProtoReflect.Descriptor instead.
+func (*DefaultSessions) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *DefaultSessions) GetSessions() map[string]string {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+// Memberships has those members that were asked for and are members, in the order in which they were asked for.
+type Memberships struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Members       []*Membership          `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Memberships) Reset() {
+	*x = Memberships{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Memberships) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Memberships) ProtoMessage() {}
+
+func (x *Memberships) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Memberships.ProtoReflect.Descriptor instead.
+func (*Memberships) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *Memberships) GetMembers() []*Membership {
+	if x != nil {
+		return x.Members
 	}
 	return nil
 }
@@ -2944,7 +4046,7 @@ type WorkspaceCreated struct {
 
 func (x *WorkspaceCreated) Reset() {
 	*x = WorkspaceCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2956,7 +4058,7 @@ func (x *WorkspaceCreated) String() string {
 func (*WorkspaceCreated) ProtoMessage() {}
 
 func (x *WorkspaceCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[44]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2969,7 +4071,7 @@ func (x *WorkspaceCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceCreated.ProtoReflect.Descriptor instead.
 func (*WorkspaceCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{44}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *WorkspaceCreated) GetSlug() string {
@@ -3030,7 +4132,7 @@ type WorkspaceReady struct {
 
 func (x *WorkspaceReady) Reset() {
 	*x = WorkspaceReady{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3042,7 +4144,7 @@ func (x *WorkspaceReady) String() string {
 func (*WorkspaceReady) ProtoMessage() {}
 
 func (x *WorkspaceReady) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[45]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3055,7 +4157,7 @@ func (x *WorkspaceReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceReady.ProtoReflect.Descriptor instead.
 func (*WorkspaceReady) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{45}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *WorkspaceReady) GetAt() int64 {
@@ -3074,7 +4176,7 @@ type WorkspaceUnhealthy struct {
 
 func (x *WorkspaceUnhealthy) Reset() {
 	*x = WorkspaceUnhealthy{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3086,7 +4188,7 @@ func (x *WorkspaceUnhealthy) String() string {
 func (*WorkspaceUnhealthy) ProtoMessage() {}
 
 func (x *WorkspaceUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[46]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3099,7 +4201,7 @@ func (x *WorkspaceUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceUnhealthy.ProtoReflect.Descriptor instead.
 func (*WorkspaceUnhealthy) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{46}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *WorkspaceUnhealthy) GetAt() int64 {
@@ -3121,7 +4223,7 @@ type WorkspaceRenamed struct {
 
 func (x *WorkspaceRenamed) Reset() {
 	*x = WorkspaceRenamed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3133,7 +4235,7 @@ func (x *WorkspaceRenamed) String() string {
 func (*WorkspaceRenamed) ProtoMessage() {}
 
 func (x *WorkspaceRenamed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[47]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3146,7 +4248,7 @@ func (x *WorkspaceRenamed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceRenamed.ProtoReflect.Descriptor instead.
 func (*WorkspaceRenamed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{47}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *WorkspaceRenamed) GetOldSlug() string {
@@ -3178,15 +4280,17 @@ func (x *WorkspaceRenamed) GetAt() int64 {
 }
 
 type WorkspaceSuspended struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Suspension    *Suspension            `protobuf:"bytes,1,opt,name=suspension,proto3" json:"suspension,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Suspension *Suspension            `protobuf:"bytes,1,opt,name=suspension,proto3" json:"suspension,omitempty"`
+	// The id of the task that interrupts the running sessions; empty if the workspace was suspended already.
+	SessionStopId string `protobuf:"bytes,2,opt,name=session_stop_id,json=sessionStopId,proto3" json:"session_stop_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkspaceSuspended) Reset() {
 	*x = WorkspaceSuspended{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +4302,7 @@ func (x *WorkspaceSuspended) String() string {
 func (*WorkspaceSuspended) ProtoMessage() {}
 
 func (x *WorkspaceSuspended) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[48]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +4315,7 @@ func (x *WorkspaceSuspended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceSuspended.ProtoReflect.Descriptor instead.
 func (*WorkspaceSuspended) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{48}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *WorkspaceSuspended) GetSuspension() *Suspension {
@@ -3219,6 +4323,13 @@ func (x *WorkspaceSuspended) GetSuspension() *Suspension {
 		return x.Suspension
 	}
 	return nil
+}
+
+func (x *WorkspaceSuspended) GetSessionStopId() string {
+	if x != nil {
+		return x.SessionStopId
+	}
+	return ""
 }
 
 type WorkspaceResumed struct {
@@ -3230,7 +4341,7 @@ type WorkspaceResumed struct {
 
 func (x *WorkspaceResumed) Reset() {
 	*x = WorkspaceResumed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3242,7 +4353,7 @@ func (x *WorkspaceResumed) String() string {
 func (*WorkspaceResumed) ProtoMessage() {}
 
 func (x *WorkspaceResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[49]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3255,7 +4366,7 @@ func (x *WorkspaceResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceResumed.ProtoReflect.Descriptor instead.
 func (*WorkspaceResumed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{49}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *WorkspaceResumed) GetAt() int64 {
@@ -3272,13 +4383,15 @@ type StatusChanged struct {
 	// The slug and billing user, for the commands that follow from a deletion.
 	Slug          string `protobuf:"bytes,3,opt,name=slug,proto3" json:"slug,omitempty"`
 	BillingUserId string `protobuf:"bytes,4,opt,name=billing_user_id,json=billingUserId,proto3" json:"billing_user_id,omitempty"`
+	// The id of the task that interrupts the running sessions; empty if the status lets them run.
+	SessionStopId string `protobuf:"bytes,5,opt,name=session_stop_id,json=sessionStopId,proto3" json:"session_stop_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3290,7 +4403,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[50]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3303,7 +4416,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{50}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *StatusChanged) GetStatus() Status {
@@ -3334,6 +4447,13 @@ func (x *StatusChanged) GetBillingUserId() string {
 	return ""
 }
 
+func (x *StatusChanged) GetSessionStopId() string {
+	if x != nil {
+		return x.SessionStopId
+	}
+	return ""
+}
+
 type DefaultModelChanged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tier          Tier                   `protobuf:"varint,1,opt,name=tier,proto3,enum=atelier.workspace.v1.Tier" json:"tier,omitempty"`
@@ -3344,7 +4464,7 @@ type DefaultModelChanged struct {
 
 func (x *DefaultModelChanged) Reset() {
 	*x = DefaultModelChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3356,7 +4476,7 @@ func (x *DefaultModelChanged) String() string {
 func (*DefaultModelChanged) ProtoMessage() {}
 
 func (x *DefaultModelChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[51]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3369,7 +4489,7 @@ func (x *DefaultModelChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefaultModelChanged.ProtoReflect.Descriptor instead.
 func (*DefaultModelChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{51}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *DefaultModelChanged) GetTier() Tier {
@@ -3399,7 +4519,7 @@ type MemberRoleChanged struct {
 
 func (x *MemberRoleChanged) Reset() {
 	*x = MemberRoleChanged{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3411,7 +4531,7 @@ func (x *MemberRoleChanged) String() string {
 func (*MemberRoleChanged) ProtoMessage() {}
 
 func (x *MemberRoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[52]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3424,7 +4544,7 @@ func (x *MemberRoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRoleChanged.ProtoReflect.Descriptor instead.
 func (*MemberRoleChanged) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{52}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *MemberRoleChanged) GetUserId() string {
@@ -3467,7 +4587,7 @@ type MemberRemoved struct {
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +4599,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[53]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +4612,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{53}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *MemberRemoved) GetUserId() string {
@@ -3526,7 +4646,7 @@ type LocksRemoved struct {
 
 func (x *LocksRemoved) Reset() {
 	*x = LocksRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3538,7 +4658,7 @@ func (x *LocksRemoved) String() string {
 func (*LocksRemoved) ProtoMessage() {}
 
 func (x *LocksRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[54]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3551,7 +4671,7 @@ func (x *LocksRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocksRemoved.ProtoReflect.Descriptor instead.
 func (*LocksRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{54}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *LocksRemoved) GetUserId() string {
@@ -3577,7 +4697,7 @@ type MemberUpdated struct {
 
 func (x *MemberUpdated) Reset() {
 	*x = MemberUpdated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3589,7 +4709,7 @@ func (x *MemberUpdated) String() string {
 func (*MemberUpdated) ProtoMessage() {}
 
 func (x *MemberUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[55]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3602,7 +4722,7 @@ func (x *MemberUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberUpdated.ProtoReflect.Descriptor instead.
 func (*MemberUpdated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{55}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *MemberUpdated) GetPerson() *Person {
@@ -3622,7 +4742,7 @@ type InvitationCreated struct {
 
 func (x *InvitationCreated) Reset() {
 	*x = InvitationCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3634,7 +4754,7 @@ func (x *InvitationCreated) String() string {
 func (*InvitationCreated) ProtoMessage() {}
 
 func (x *InvitationCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[56]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3647,7 +4767,7 @@ func (x *InvitationCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationCreated.ProtoReflect.Descriptor instead.
 func (*InvitationCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{56}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *InvitationCreated) GetInvitation() *Invitation {
@@ -3669,7 +4789,7 @@ type InvitationMailed struct {
 
 func (x *InvitationMailed) Reset() {
 	*x = InvitationMailed{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3681,7 +4801,7 @@ func (x *InvitationMailed) String() string {
 func (*InvitationMailed) ProtoMessage() {}
 
 func (x *InvitationMailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[57]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3694,7 +4814,7 @@ func (x *InvitationMailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationMailed.ProtoReflect.Descriptor instead.
 func (*InvitationMailed) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{57}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *InvitationMailed) GetInvitationId() string {
@@ -3735,7 +4855,7 @@ type InvitationRevoked struct {
 
 func (x *InvitationRevoked) Reset() {
 	*x = InvitationRevoked{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3747,7 +4867,7 @@ func (x *InvitationRevoked) String() string {
 func (*InvitationRevoked) ProtoMessage() {}
 
 func (x *InvitationRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[58]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3760,7 +4880,7 @@ func (x *InvitationRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationRevoked.ProtoReflect.Descriptor instead.
 func (*InvitationRevoked) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{58}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *InvitationRevoked) GetInvitationId() string {
@@ -3793,7 +4913,7 @@ type InvitationAccepted struct {
 
 func (x *InvitationAccepted) Reset() {
 	*x = InvitationAccepted{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3805,7 +4925,7 @@ func (x *InvitationAccepted) String() string {
 func (*InvitationAccepted) ProtoMessage() {}
 
 func (x *InvitationAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[59]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3818,7 +4938,7 @@ func (x *InvitationAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationAccepted.ProtoReflect.Descriptor instead.
 func (*InvitationAccepted) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{59}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *InvitationAccepted) GetInvitationId() string {
@@ -3872,7 +4992,7 @@ type AuditRecorded struct {
 
 func (x *AuditRecorded) Reset() {
 	*x = AuditRecorded{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3884,7 +5004,7 @@ func (x *AuditRecorded) String() string {
 func (*AuditRecorded) ProtoMessage() {}
 
 func (x *AuditRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[60]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3897,7 +5017,7 @@ func (x *AuditRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecorded.ProtoReflect.Descriptor instead.
 func (*AuditRecorded) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{60}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *AuditRecorded) GetEvent() *v1.Event {
@@ -3916,7 +5036,7 @@ type AnchorCreated struct {
 
 func (x *AnchorCreated) Reset() {
 	*x = AnchorCreated{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3928,7 +5048,7 @@ func (x *AnchorCreated) String() string {
 func (*AnchorCreated) ProtoMessage() {}
 
 func (x *AnchorCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[61]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3941,7 +5061,7 @@ func (x *AnchorCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorCreated.ProtoReflect.Descriptor instead.
 func (*AnchorCreated) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{61}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *AnchorCreated) GetAnchor() *Anchor {
@@ -3961,7 +5081,7 @@ type AnchorRemoved struct {
 
 func (x *AnchorRemoved) Reset() {
 	*x = AnchorRemoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3973,7 +5093,7 @@ func (x *AnchorRemoved) String() string {
 func (*AnchorRemoved) ProtoMessage() {}
 
 func (x *AnchorRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[62]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3986,7 +5106,7 @@ func (x *AnchorRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorRemoved.ProtoReflect.Descriptor instead.
 func (*AnchorRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{62}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *AnchorRemoved) GetAnchorId() string {
@@ -4016,7 +5136,7 @@ type AnchorMoved struct {
 
 func (x *AnchorMoved) Reset() {
 	*x = AnchorMoved{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4028,7 +5148,7 @@ func (x *AnchorMoved) String() string {
 func (*AnchorMoved) ProtoMessage() {}
 
 func (x *AnchorMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[63]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4041,7 +5161,7 @@ func (x *AnchorMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorMoved.ProtoReflect.Descriptor instead.
 func (*AnchorMoved) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{63}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *AnchorMoved) GetAnchorId() string {
@@ -4083,7 +5203,7 @@ type AnchorBroken struct {
 
 func (x *AnchorBroken) Reset() {
 	*x = AnchorBroken{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4095,7 +5215,7 @@ func (x *AnchorBroken) String() string {
 func (*AnchorBroken) ProtoMessage() {}
 
 func (x *AnchorBroken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[64]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4108,7 +5228,7 @@ func (x *AnchorBroken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorBroken.ProtoReflect.Descriptor instead.
 func (*AnchorBroken) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{64}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *AnchorBroken) GetAnchorId() string {
@@ -4147,7 +5267,7 @@ type AnchorRepaired struct {
 
 func (x *AnchorRepaired) Reset() {
 	*x = AnchorRepaired{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4159,7 +5279,7 @@ func (x *AnchorRepaired) String() string {
 func (*AnchorRepaired) ProtoMessage() {}
 
 func (x *AnchorRepaired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[65]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4172,7 +5292,7 @@ func (x *AnchorRepaired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorRepaired.ProtoReflect.Descriptor instead.
 func (*AnchorRepaired) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{65}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *AnchorRepaired) GetAnchorId() string {
@@ -4220,7 +5340,7 @@ type AnchorOrphaned struct {
 
 func (x *AnchorOrphaned) Reset() {
 	*x = AnchorOrphaned{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4232,7 +5352,7 @@ func (x *AnchorOrphaned) String() string {
 func (*AnchorOrphaned) ProtoMessage() {}
 
 func (x *AnchorOrphaned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[66]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4245,7 +5365,7 @@ func (x *AnchorOrphaned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorOrphaned.ProtoReflect.Descriptor instead.
 func (*AnchorOrphaned) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{66}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *AnchorOrphaned) GetAnchorId() string {
@@ -4273,7 +5393,7 @@ type AnchorCheckRequested struct {
 
 func (x *AnchorCheckRequested) Reset() {
 	*x = AnchorCheckRequested{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4285,7 +5405,7 @@ func (x *AnchorCheckRequested) String() string {
 func (*AnchorCheckRequested) ProtoMessage() {}
 
 func (x *AnchorCheckRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[67]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4298,7 +5418,7 @@ func (x *AnchorCheckRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorCheckRequested.ProtoReflect.Descriptor instead.
 func (*AnchorCheckRequested) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{67}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *AnchorCheckRequested) GetCheck() uint64 {
@@ -4324,7 +5444,7 @@ type AnchorsChecked struct {
 
 func (x *AnchorsChecked) Reset() {
 	*x = AnchorsChecked{}
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4336,7 +5456,7 @@ func (x *AnchorsChecked) String() string {
 func (*AnchorsChecked) ProtoMessage() {}
 
 func (x *AnchorsChecked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[68]
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4349,10 +5469,328 @@ func (x *AnchorsChecked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnchorsChecked.ProtoReflect.Descriptor instead.
 func (*AnchorsChecked) Descriptor() ([]byte, []int) {
-	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{68}
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *AnchorsChecked) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+// AgentUpdated: AGENT.md was read again, and says something else.
+type AgentUpdated struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AnchorId      string                 `protobuf:"bytes,1,opt,name=anchor_id,json=anchorId,proto3" json:"anchor_id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Description   string                 `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
+	Tier          Tier                   `protobuf:"varint,4,opt,name=tier,proto3,enum=atelier.workspace.v1.Tier" json:"tier,omitempty"`
+	At            int64                  `protobuf:"varint,5,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentUpdated) Reset() {
+	*x = AgentUpdated{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[89]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentUpdated) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentUpdated) ProtoMessage() {}
+
+func (x *AgentUpdated) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[89]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentUpdated.ProtoReflect.Descriptor instead.
+func (*AgentUpdated) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{89}
+}
+
+func (x *AgentUpdated) GetAnchorId() string {
+	if x != nil {
+		return x.AnchorId
+	}
+	return ""
+}
+
+func (x *AgentUpdated) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AgentUpdated) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *AgentUpdated) GetTier() Tier {
+	if x != nil {
+		return x.Tier
+	}
+	return Tier_TIER_UNSPECIFIED
+}
+
+func (x *AgentUpdated) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type DefaultSessionSet struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Owner string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Empty: the owner has none any more.
+	SessionId     string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	At            int64  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefaultSessionSet) Reset() {
+	*x = DefaultSessionSet{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[90]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefaultSessionSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefaultSessionSet) ProtoMessage() {}
+
+func (x *DefaultSessionSet) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[90]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefaultSessionSet.ProtoReflect.Descriptor instead.
+func (*DefaultSessionSet) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{90}
+}
+
+func (x *DefaultSessionSet) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *DefaultSessionSet) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *DefaultSessionSet) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type AgentUsageAdded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Day           int64                  `protobuf:"varint,1,opt,name=day,proto3" json:"day,omitempty"`
+	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Work          *AgentWork             `protobuf:"bytes,3,opt,name=work,proto3" json:"work,omitempty"`
+	At            int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentUsageAdded) Reset() {
+	*x = AgentUsageAdded{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[91]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentUsageAdded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentUsageAdded) ProtoMessage() {}
+
+func (x *AgentUsageAdded) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[91]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentUsageAdded.ProtoReflect.Descriptor instead.
+func (*AgentUsageAdded) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{91}
+}
+
+func (x *AgentUsageAdded) GetDay() int64 {
+	if x != nil {
+		return x.Day
+	}
+	return 0
+}
+
+func (x *AgentUsageAdded) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *AgentUsageAdded) GetWork() *AgentWork {
+	if x != nil {
+		return x.Work
+	}
+	return nil
+}
+
+func (x *AgentUsageAdded) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type AgentUsageAllowed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Day           int64                  `protobuf:"varint,1,opt,name=day,proto3" json:"day,omitempty"`
+	Allowed       *AgentWork             `protobuf:"bytes,2,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentUsageAllowed) Reset() {
+	*x = AgentUsageAllowed{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[92]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentUsageAllowed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentUsageAllowed) ProtoMessage() {}
+
+func (x *AgentUsageAllowed) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[92]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentUsageAllowed.ProtoReflect.Descriptor instead.
+func (*AgentUsageAllowed) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{92}
+}
+
+func (x *AgentUsageAllowed) GetDay() int64 {
+	if x != nil {
+		return x.Day
+	}
+	return 0
+}
+
+func (x *AgentUsageAllowed) GetAllowed() *AgentWork {
+	if x != nil {
+		return x.Allowed
+	}
+	return nil
+}
+
+func (x *AgentUsageAllowed) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+type SessionsStopped struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionsStopped) Reset() {
+	*x = SessionsStopped{}
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionsStopped) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionsStopped) ProtoMessage() {}
+
+func (x *SessionsStopped) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_workspace_v1_workspace_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionsStopped.ProtoReflect.Descriptor instead.
+func (*SessionsStopped) Descriptor() ([]byte, []int) {
+	return file_messages_workspace_v1_workspace_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *SessionsStopped) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *SessionsStopped) GetAt() int64 {
 	if x != nil {
 		return x.At
 	}
@@ -4363,7 +5801,8 @@ var File_messages_workspace_v1_workspace_proto protoreflect.FileDescriptor
 
 const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\n" +
-	"%messages/workspace/v1/workspace.proto\x12\x14atelier.workspace.v1\x1a\x1dmessages/audit/v1/audit.proto\"\xd0\b\n" +
+	"%messages/workspace/v1/workspace.proto\x12\x14atelier.workspace.v1\x1a\x1dmessages/audit/v1/audit.proto\"\xfe\n" +
+	"\n" +
 	"\tWorkspace\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04slug\x18\x02 \x01(\tR\x04slug\x12\x12\n" +
@@ -4382,7 +5821,11 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\vinvitations\x18\v \x03(\v20.atelier.workspace.v1.Workspace.InvitationsEntryR\vinvitations\x12F\n" +
 	"\aanchors\x18\f \x03(\v2,.atelier.workspace.v1.Workspace.AnchorsEntryR\aanchors\x12V\n" +
 	"\rlock_removals\x18\r \x03(\v21.atelier.workspace.v1.Workspace.LockRemovalsEntryR\flockRemovals\x12!\n" +
-	"\fanchor_check\x18\x0e \x01(\x04R\vanchorCheck\x1a\\\n" +
+	"\fanchor_check\x18\x0e \x01(\x04R\vanchorCheck\x12_\n" +
+	"\x10default_sessions\x18\x0f \x03(\v24.atelier.workspace.v1.Workspace.DefaultSessionsEntryR\x0fdefaultSessions\x12A\n" +
+	"\vagent_usage\x18\x10 \x01(\v2 .atelier.workspace.v1.AgentUsageR\n" +
+	"agentUsage\x12D\n" +
+	"\fsession_stop\x18\x11 \x01(\v2!.atelier.workspace.v1.SessionStopR\vsessionStop\x1a\\\n" +
 	"\fMembersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x126\n" +
 	"\x05value\x18\x02 \x01(\v2 .atelier.workspace.v1.MembershipR\x05value:\x028\x01\x1a`\n" +
@@ -4394,7 +5837,10 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x1c.atelier.workspace.v1.AnchorR\x05value:\x028\x01\x1ab\n" +
 	"\x11LockRemovalsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x127\n" +
-	"\x05value\x18\x02 \x01(\v2!.atelier.workspace.v1.LockRemovalR\x05value:\x028\x01\"K\n" +
+	"\x05value\x18\x02 \x01(\v2!.atelier.workspace.v1.LockRemovalR\x05value:\x028\x01\x1aB\n" +
+	"\x14DefaultSessionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +
 	"\x06Person\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x14\n" +
 	"\x05email\x18\x02 \x01(\tR\x05email\x12\x12\n" +
@@ -4444,7 +5890,27 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12!\n" +
 	"\frequested_at\x18\x03 \x01(\x03R\vrequestedAt\"#\n" +
 	"\vAnchorCheck\x12\x14\n" +
-	"\x05check\x18\x01 \x01(\x04R\x05check\"\xdb\x02\n" +
+	"\x05check\x18\x01 \x01(\x04R\x05check\"r\n" +
+	"\tAgentWork\x12!\n" +
+	"\finput_tokens\x18\x01 \x01(\x04R\vinputTokens\x12#\n" +
+	"\routput_tokens\x18\x02 \x01(\x04R\foutputTokens\x12\x1d\n" +
+	"\n" +
+	"running_ms\x18\x03 \x01(\x03R\trunningMs\"\x8e\x01\n" +
+	"\n" +
+	"AgentUsage\x12\x10\n" +
+	"\x03day\x18\x01 \x01(\x03R\x03day\x123\n" +
+	"\x04used\x18\x02 \x01(\v2\x1f.atelier.workspace.v1.AgentWorkR\x04used\x129\n" +
+	"\aallowed\x18\x03 \x01(\v2\x1f.atelier.workspace.v1.AgentWorkR\aallowed\"]\n" +
+	"\vSessionStop\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12!\n" +
+	"\frequested_at\x18\x02 \x01(\x03R\vrequestedAt\x12\x12\n" +
+	"\x04code\x18\x03 \x01(\tR\x04code\"\x91\x01\n" +
+	"\x05Agent\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04slug\x18\x02 \x01(\tR\x04slug\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12 \n" +
+	"\vdescription\x18\x04 \x01(\tR\vdescription\x12.\n" +
+	"\x04tier\x18\x05 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\x04tier\"\x8e\x03\n" +
 	"\x06Anchor\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x124\n" +
@@ -4459,7 +5925,8 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\bposition\x18\t \x01(\x04R\bposition\x12\x10\n" +
 	"\x03seq\x18\n" +
 	" \x01(\x04R\x03seq\x12\x19\n" +
-	"\bbound_at\x18\v \x01(\x03R\aboundAt\"\xc9\x01\n" +
+	"\bbound_at\x18\v \x01(\x03R\aboundAt\x121\n" +
+	"\x05agent\x18\f \x01(\v2\x1b.atelier.workspace.v1.AgentR\x05agent\"\xc9\x01\n" +
 	"\x0fCreateWorkspace\x12\x12\n" +
 	"\x04slug\x18\x01 \x01(\tR\x04slug\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -4548,7 +6015,45 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x12RequestAnchorCheck\",\n" +
 	"\x14ReportAnchorsChecked\x12\x14\n" +
 	"\x05check\x18\x01 \x01(\x04R\x05check\"\r\n" +
-	"\vListAnchors\"`\n" +
+	"\vListAnchors\"\x85\x01\n" +
+	"\rRegisterAgent\x12\x1b\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x121\n" +
+	"\x05agent\x18\x03 \x01(\v2\x1b.atelier.workspace.v1.AgentR\x05agent\x12\x10\n" +
+	"\x03seq\x18\x04 \x01(\x04R\x03seq\"!\n" +
+	"\vRemoveAgent\x12\x12\n" +
+	"\x04slug\x18\x01 \x01(\tR\x04slug\">\n" +
+	"\rDescribeAgent\x12\x12\n" +
+	"\x04slug\x18\x01 \x01(\tR\x04slug\x12\x19\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\"\xa4\x01\n" +
+	"\vUpdateAgent\x12\x1b\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12 \n" +
+	"\vdescription\x18\x04 \x01(\tR\vdescription\x12.\n" +
+	"\x04tier\x18\x05 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\x04tier\"H\n" +
+	"\x11SetDefaultSession\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\"I\n" +
+	"\x12BindDefaultSession\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\"4\n" +
+	"\x13ClearDefaultSession\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\"\x15\n" +
+	"\x13ReadDefaultSessions\",\n" +
+	"\x0fDescribeMembers\x12\x19\n" +
+	"\buser_ids\x18\x01 \x03(\tR\auserIds\"c\n" +
+	"\rAddAgentUsage\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x123\n" +
+	"\x04work\x18\x02 \x01(\v2\x1f.atelier.workspace.v1.AgentWorkR\x04work\"\x11\n" +
+	"\x0fAllowAgentUsage\"\x10\n" +
+	"\x0eReadAgentUsage\"0\n" +
+	"\x15ReportSessionsStopped\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\"`\n" +
 	"\n" +
 	"Authorized\x12.\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x1a.atelier.workspace.v1.RoleR\x04role\x12\"\n" +
@@ -4565,7 +6070,18 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"invitation\x12\x18\n" +
 	"\arenewed\x18\x02 \x01(\bR\arenewed\"A\n" +
 	"\aAnchors\x126\n" +
-	"\aanchors\x18\x01 \x03(\v2\x1c.atelier.workspace.v1.AnchorR\aanchors\"\xda\x01\n" +
+	"\aanchors\x18\x01 \x03(\v2\x1c.atelier.workspace.v1.AnchorR\aanchors\"E\n" +
+	"\x0eDefaultSession\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\"\x9f\x01\n" +
+	"\x0fDefaultSessions\x12O\n" +
+	"\bsessions\x18\x01 \x03(\v23.atelier.workspace.v1.DefaultSessions.SessionsEntryR\bsessions\x1a;\n" +
+	"\rSessionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"I\n" +
+	"\vMemberships\x12:\n" +
+	"\amembers\x18\x01 \x03(\v2 .atelier.workspace.v1.MembershipR\amembers\"\xda\x01\n" +
 	"\x10WorkspaceCreated\x12\x12\n" +
 	"\x04slug\x18\x01 \x01(\tR\x04slug\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -4583,18 +6099,20 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\bold_slug\x18\x01 \x01(\tR\aoldSlug\x12\x19\n" +
 	"\bnew_slug\x18\x02 \x01(\tR\anewSlug\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02at\x18\x04 \x01(\x03R\x02at\"V\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\"~\n" +
 	"\x12WorkspaceSuspended\x12@\n" +
 	"\n" +
 	"suspension\x18\x01 \x01(\v2 .atelier.workspace.v1.SuspensionR\n" +
-	"suspension\"\"\n" +
+	"suspension\x12&\n" +
+	"\x0fsession_stop_id\x18\x02 \x01(\tR\rsessionStopId\"\"\n" +
 	"\x10WorkspaceResumed\x12\x0e\n" +
-	"\x02at\x18\x01 \x01(\x03R\x02at\"\x91\x01\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"\xb9\x01\n" +
 	"\rStatusChanged\x124\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1c.atelier.workspace.v1.StatusR\x06status\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x12\x12\n" +
 	"\x04slug\x18\x03 \x01(\tR\x04slug\x12&\n" +
-	"\x0fbilling_user_id\x18\x04 \x01(\tR\rbillingUserId\"U\n" +
+	"\x0fbilling_user_id\x18\x04 \x01(\tR\rbillingUserId\x12&\n" +
+	"\x0fsession_stop_id\x18\x05 \x01(\tR\rsessionStopId\"U\n" +
 	"\x13DefaultModelChanged\x12.\n" +
 	"\x04tier\x18\x01 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\x04tier\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\"\x94\x01\n" +
@@ -4660,7 +6178,31 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\x05check\x18\x01 \x01(\x04R\x05check\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\" \n" +
 	"\x0eAnchorsChecked\x12\x0e\n" +
-	"\x02at\x18\x01 \x01(\x03R\x02at*N\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"\xa1\x01\n" +
+	"\fAgentUpdated\x12\x1b\n" +
+	"\tanchor_id\x18\x01 \x01(\tR\banchorId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
+	"\vdescription\x18\x03 \x01(\tR\vdescription\x12.\n" +
+	"\x04tier\x18\x04 \x01(\x0e2\x1a.atelier.workspace.v1.TierR\x04tier\x12\x0e\n" +
+	"\x02at\x18\x05 \x01(\x03R\x02at\"X\n" +
+	"\x11DefaultSessionSet\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\"\x87\x01\n" +
+	"\x0fAgentUsageAdded\x12\x10\n" +
+	"\x03day\x18\x01 \x01(\x03R\x03day\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x123\n" +
+	"\x04work\x18\x03 \x01(\v2\x1f.atelier.workspace.v1.AgentWorkR\x04work\x12\x0e\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\"p\n" +
+	"\x11AgentUsageAllowed\x12\x10\n" +
+	"\x03day\x18\x01 \x01(\x03R\x03day\x129\n" +
+	"\aallowed\x18\x02 \x01(\v2\x1f.atelier.workspace.v1.AgentWorkR\aallowed\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\":\n" +
+	"\x0fSessionsStopped\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at*N\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -4710,7 +6252,7 @@ func file_messages_workspace_v1_workspace_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_workspace_v1_workspace_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_messages_workspace_v1_workspace_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_messages_workspace_v1_workspace_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
 var file_messages_workspace_v1_workspace_proto_goTypes = []any{
 	(Role)(0),                      // 0: atelier.workspace.v1.Role
 	(Status)(0),                    // 1: atelier.workspace.v1.Status
@@ -4725,119 +6267,161 @@ var file_messages_workspace_v1_workspace_proto_goTypes = []any{
 	(*InvitationMail)(nil),         // 10: atelier.workspace.v1.InvitationMail
 	(*LockRemoval)(nil),            // 11: atelier.workspace.v1.LockRemoval
 	(*AnchorCheck)(nil),            // 12: atelier.workspace.v1.AnchorCheck
-	(*Anchor)(nil),                 // 13: atelier.workspace.v1.Anchor
-	(*CreateWorkspace)(nil),        // 14: atelier.workspace.v1.CreateWorkspace
-	(*ReportReady)(nil),            // 15: atelier.workspace.v1.ReportReady
-	(*ReportUnhealthy)(nil),        // 16: atelier.workspace.v1.ReportUnhealthy
-	(*Authorize)(nil),              // 17: atelier.workspace.v1.Authorize
-	(*DescribeWorkspace)(nil),      // 18: atelier.workspace.v1.DescribeWorkspace
-	(*RenameWorkspace)(nil),        // 19: atelier.workspace.v1.RenameWorkspace
-	(*Suspend)(nil),                // 20: atelier.workspace.v1.Suspend
-	(*Resume)(nil),                 // 21: atelier.workspace.v1.Resume
-	(*SetDefaultModel)(nil),        // 22: atelier.workspace.v1.SetDefaultModel
-	(*ChangeRole)(nil),             // 23: atelier.workspace.v1.ChangeRole
-	(*RemoveMember)(nil),           // 24: atelier.workspace.v1.RemoveMember
-	(*Invite)(nil),                 // 25: atelier.workspace.v1.Invite
-	(*ReportInvitationMailed)(nil), // 26: atelier.workspace.v1.ReportInvitationMailed
-	(*RevokeInvitation)(nil),       // 27: atelier.workspace.v1.RevokeInvitation
-	(*AcceptInvitation)(nil),       // 28: atelier.workspace.v1.AcceptInvitation
-	(*DescribeInvitation)(nil),     // 29: atelier.workspace.v1.DescribeInvitation
-	(*UpdateMember)(nil),           // 30: atelier.workspace.v1.UpdateMember
-	(*RecordAudit)(nil),            // 31: atelier.workspace.v1.RecordAudit
-	(*ChangeStatus)(nil),           // 32: atelier.workspace.v1.ChangeStatus
-	(*CreateAnchor)(nil),           // 33: atelier.workspace.v1.CreateAnchor
-	(*RemoveAnchor)(nil),           // 34: atelier.workspace.v1.RemoveAnchor
-	(*Reanchor)(nil),               // 35: atelier.workspace.v1.Reanchor
-	(*MoveAnchor)(nil),             // 36: atelier.workspace.v1.MoveAnchor
-	(*BreakAnchor)(nil),            // 37: atelier.workspace.v1.BreakAnchor
-	(*RepairAnchor)(nil),           // 38: atelier.workspace.v1.RepairAnchor
-	(*OrphanAnchors)(nil),          // 39: atelier.workspace.v1.OrphanAnchors
-	(*ReportLocksRemoved)(nil),     // 40: atelier.workspace.v1.ReportLocksRemoved
-	(*RequestAnchorCheck)(nil),     // 41: atelier.workspace.v1.RequestAnchorCheck
-	(*ReportAnchorsChecked)(nil),   // 42: atelier.workspace.v1.ReportAnchorsChecked
-	(*ListAnchors)(nil),            // 43: atelier.workspace.v1.ListAnchors
-	(*Authorized)(nil),             // 44: atelier.workspace.v1.Authorized
-	(*Description)(nil),            // 45: atelier.workspace.v1.Description
-	(*Removed)(nil),                // 46: atelier.workspace.v1.Removed
-	(*Invited)(nil),                // 47: atelier.workspace.v1.Invited
-	(*Anchors)(nil),                // 48: atelier.workspace.v1.Anchors
-	(*WorkspaceCreated)(nil),       // 49: atelier.workspace.v1.WorkspaceCreated
-	(*WorkspaceReady)(nil),         // 50: atelier.workspace.v1.WorkspaceReady
-	(*WorkspaceUnhealthy)(nil),     // 51: atelier.workspace.v1.WorkspaceUnhealthy
-	(*WorkspaceRenamed)(nil),       // 52: atelier.workspace.v1.WorkspaceRenamed
-	(*WorkspaceSuspended)(nil),     // 53: atelier.workspace.v1.WorkspaceSuspended
-	(*WorkspaceResumed)(nil),       // 54: atelier.workspace.v1.WorkspaceResumed
-	(*StatusChanged)(nil),          // 55: atelier.workspace.v1.StatusChanged
-	(*DefaultModelChanged)(nil),    // 56: atelier.workspace.v1.DefaultModelChanged
-	(*MemberRoleChanged)(nil),      // 57: atelier.workspace.v1.MemberRoleChanged
-	(*MemberRemoved)(nil),          // 58: atelier.workspace.v1.MemberRemoved
-	(*LocksRemoved)(nil),           // 59: atelier.workspace.v1.LocksRemoved
-	(*MemberUpdated)(nil),          // 60: atelier.workspace.v1.MemberUpdated
-	(*InvitationCreated)(nil),      // 61: atelier.workspace.v1.InvitationCreated
-	(*InvitationMailed)(nil),       // 62: atelier.workspace.v1.InvitationMailed
-	(*InvitationRevoked)(nil),      // 63: atelier.workspace.v1.InvitationRevoked
-	(*InvitationAccepted)(nil),     // 64: atelier.workspace.v1.InvitationAccepted
-	(*AuditRecorded)(nil),          // 65: atelier.workspace.v1.AuditRecorded
-	(*AnchorCreated)(nil),          // 66: atelier.workspace.v1.AnchorCreated
-	(*AnchorRemoved)(nil),          // 67: atelier.workspace.v1.AnchorRemoved
-	(*AnchorMoved)(nil),            // 68: atelier.workspace.v1.AnchorMoved
-	(*AnchorBroken)(nil),           // 69: atelier.workspace.v1.AnchorBroken
-	(*AnchorRepaired)(nil),         // 70: atelier.workspace.v1.AnchorRepaired
-	(*AnchorOrphaned)(nil),         // 71: atelier.workspace.v1.AnchorOrphaned
-	(*AnchorCheckRequested)(nil),   // 72: atelier.workspace.v1.AnchorCheckRequested
-	(*AnchorsChecked)(nil),         // 73: atelier.workspace.v1.AnchorsChecked
-	nil,                            // 74: atelier.workspace.v1.Workspace.MembersEntry
-	nil,                            // 75: atelier.workspace.v1.Workspace.InvitationsEntry
-	nil,                            // 76: atelier.workspace.v1.Workspace.AnchorsEntry
-	nil,                            // 77: atelier.workspace.v1.Workspace.LockRemovalsEntry
-	(*v1.Event)(nil),               // 78: atelier.audit.v1.Event
+	(*AgentWork)(nil),              // 13: atelier.workspace.v1.AgentWork
+	(*AgentUsage)(nil),             // 14: atelier.workspace.v1.AgentUsage
+	(*SessionStop)(nil),            // 15: atelier.workspace.v1.SessionStop
+	(*Agent)(nil),                  // 16: atelier.workspace.v1.Agent
+	(*Anchor)(nil),                 // 17: atelier.workspace.v1.Anchor
+	(*CreateWorkspace)(nil),        // 18: atelier.workspace.v1.CreateWorkspace
+	(*ReportReady)(nil),            // 19: atelier.workspace.v1.ReportReady
+	(*ReportUnhealthy)(nil),        // 20: atelier.workspace.v1.ReportUnhealthy
+	(*Authorize)(nil),              // 21: atelier.workspace.v1.Authorize
+	(*DescribeWorkspace)(nil),      // 22: atelier.workspace.v1.DescribeWorkspace
+	(*RenameWorkspace)(nil),        // 23: atelier.workspace.v1.RenameWorkspace
+	(*Suspend)(nil),                // 24: atelier.workspace.v1.Suspend
+	(*Resume)(nil),                 // 25: atelier.workspace.v1.Resume
+	(*SetDefaultModel)(nil),        // 26: atelier.workspace.v1.SetDefaultModel
+	(*ChangeRole)(nil),             // 27: atelier.workspace.v1.ChangeRole
+	(*RemoveMember)(nil),           // 28: atelier.workspace.v1.RemoveMember
+	(*Invite)(nil),                 // 29: atelier.workspace.v1.Invite
+	(*ReportInvitationMailed)(nil), // 30: atelier.workspace.v1.ReportInvitationMailed
+	(*RevokeInvitation)(nil),       // 31: atelier.workspace.v1.RevokeInvitation
+	(*AcceptInvitation)(nil),       // 32: atelier.workspace.v1.AcceptInvitation
+	(*DescribeInvitation)(nil),     // 33: atelier.workspace.v1.DescribeInvitation
+	(*UpdateMember)(nil),           // 34: atelier.workspace.v1.UpdateMember
+	(*RecordAudit)(nil),            // 35: atelier.workspace.v1.RecordAudit
+	(*ChangeStatus)(nil),           // 36: atelier.workspace.v1.ChangeStatus
+	(*CreateAnchor)(nil),           // 37: atelier.workspace.v1.CreateAnchor
+	(*RemoveAnchor)(nil),           // 38: atelier.workspace.v1.RemoveAnchor
+	(*Reanchor)(nil),               // 39: atelier.workspace.v1.Reanchor
+	(*MoveAnchor)(nil),             // 40: atelier.workspace.v1.MoveAnchor
+	(*BreakAnchor)(nil),            // 41: atelier.workspace.v1.BreakAnchor
+	(*RepairAnchor)(nil),           // 42: atelier.workspace.v1.RepairAnchor
+	(*OrphanAnchors)(nil),          // 43: atelier.workspace.v1.OrphanAnchors
+	(*ReportLocksRemoved)(nil),     // 44: atelier.workspace.v1.ReportLocksRemoved
+	(*RequestAnchorCheck)(nil),     // 45: atelier.workspace.v1.RequestAnchorCheck
+	(*ReportAnchorsChecked)(nil),   // 46: atelier.workspace.v1.ReportAnchorsChecked
+	(*ListAnchors)(nil),            // 47: atelier.workspace.v1.ListAnchors
+	(*RegisterAgent)(nil),          // 48: atelier.workspace.v1.RegisterAgent
+	(*RemoveAgent)(nil),            // 49: atelier.workspace.v1.RemoveAgent
+	(*DescribeAgent)(nil),          // 50: atelier.workspace.v1.DescribeAgent
+	(*UpdateAgent)(nil),            // 51: atelier.workspace.v1.UpdateAgent
+	(*SetDefaultSession)(nil),      // 52: atelier.workspace.v1.SetDefaultSession
+	(*BindDefaultSession)(nil),     // 53: atelier.workspace.v1.BindDefaultSession
+	(*ClearDefaultSession)(nil),    // 54: atelier.workspace.v1.ClearDefaultSession
+	(*ReadDefaultSessions)(nil),    // 55: atelier.workspace.v1.ReadDefaultSessions
+	(*DescribeMembers)(nil),        // 56: atelier.workspace.v1.DescribeMembers
+	(*AddAgentUsage)(nil),          // 57: atelier.workspace.v1.AddAgentUsage
+	(*AllowAgentUsage)(nil),        // 58: atelier.workspace.v1.AllowAgentUsage
+	(*ReadAgentUsage)(nil),         // 59: atelier.workspace.v1.ReadAgentUsage
+	(*ReportSessionsStopped)(nil),  // 60: atelier.workspace.v1.ReportSessionsStopped
+	(*Authorized)(nil),             // 61: atelier.workspace.v1.Authorized
+	(*Description)(nil),            // 62: atelier.workspace.v1.Description
+	(*Removed)(nil),                // 63: atelier.workspace.v1.Removed
+	(*Invited)(nil),                // 64: atelier.workspace.v1.Invited
+	(*Anchors)(nil),                // 65: atelier.workspace.v1.Anchors
+	(*DefaultSession)(nil),         // 66: atelier.workspace.v1.DefaultSession
+	(*DefaultSessions)(nil),        // 67: atelier.workspace.v1.DefaultSessions
+	(*Memberships)(nil),            // 68: atelier.workspace.v1.Memberships
+	(*WorkspaceCreated)(nil),       // 69: atelier.workspace.v1.WorkspaceCreated
+	(*WorkspaceReady)(nil),         // 70: atelier.workspace.v1.WorkspaceReady
+	(*WorkspaceUnhealthy)(nil),     // 71: atelier.workspace.v1.WorkspaceUnhealthy
+	(*WorkspaceRenamed)(nil),       // 72: atelier.workspace.v1.WorkspaceRenamed
+	(*WorkspaceSuspended)(nil),     // 73: atelier.workspace.v1.WorkspaceSuspended
+	(*WorkspaceResumed)(nil),       // 74: atelier.workspace.v1.WorkspaceResumed
+	(*StatusChanged)(nil),          // 75: atelier.workspace.v1.StatusChanged
+	(*DefaultModelChanged)(nil),    // 76: atelier.workspace.v1.DefaultModelChanged
+	(*MemberRoleChanged)(nil),      // 77: atelier.workspace.v1.MemberRoleChanged
+	(*MemberRemoved)(nil),          // 78: atelier.workspace.v1.MemberRemoved
+	(*LocksRemoved)(nil),           // 79: atelier.workspace.v1.LocksRemoved
+	(*MemberUpdated)(nil),          // 80: atelier.workspace.v1.MemberUpdated
+	(*InvitationCreated)(nil),      // 81: atelier.workspace.v1.InvitationCreated
+	(*InvitationMailed)(nil),       // 82: atelier.workspace.v1.InvitationMailed
+	(*InvitationRevoked)(nil),      // 83: atelier.workspace.v1.InvitationRevoked
+	(*InvitationAccepted)(nil),     // 84: atelier.workspace.v1.InvitationAccepted
+	(*AuditRecorded)(nil),          // 85: atelier.workspace.v1.AuditRecorded
+	(*AnchorCreated)(nil),          // 86: atelier.workspace.v1.AnchorCreated
+	(*AnchorRemoved)(nil),          // 87: atelier.workspace.v1.AnchorRemoved
+	(*AnchorMoved)(nil),            // 88: atelier.workspace.v1.AnchorMoved
+	(*AnchorBroken)(nil),           // 89: atelier.workspace.v1.AnchorBroken
+	(*AnchorRepaired)(nil),         // 90: atelier.workspace.v1.AnchorRepaired
+	(*AnchorOrphaned)(nil),         // 91: atelier.workspace.v1.AnchorOrphaned
+	(*AnchorCheckRequested)(nil),   // 92: atelier.workspace.v1.AnchorCheckRequested
+	(*AnchorsChecked)(nil),         // 93: atelier.workspace.v1.AnchorsChecked
+	(*AgentUpdated)(nil),           // 94: atelier.workspace.v1.AgentUpdated
+	(*DefaultSessionSet)(nil),      // 95: atelier.workspace.v1.DefaultSessionSet
+	(*AgentUsageAdded)(nil),        // 96: atelier.workspace.v1.AgentUsageAdded
+	(*AgentUsageAllowed)(nil),      // 97: atelier.workspace.v1.AgentUsageAllowed
+	(*SessionsStopped)(nil),        // 98: atelier.workspace.v1.SessionsStopped
+	nil,                            // 99: atelier.workspace.v1.Workspace.MembersEntry
+	nil,                            // 100: atelier.workspace.v1.Workspace.InvitationsEntry
+	nil,                            // 101: atelier.workspace.v1.Workspace.AnchorsEntry
+	nil,                            // 102: atelier.workspace.v1.Workspace.LockRemovalsEntry
+	nil,                            // 103: atelier.workspace.v1.Workspace.DefaultSessionsEntry
+	nil,                            // 104: atelier.workspace.v1.DefaultSessions.SessionsEntry
+	(*v1.Event)(nil),               // 105: atelier.audit.v1.Event
 }
 var file_messages_workspace_v1_workspace_proto_depIdxs = []int32{
-	1,  // 0: atelier.workspace.v1.Workspace.status:type_name -> atelier.workspace.v1.Status
-	74, // 1: atelier.workspace.v1.Workspace.members:type_name -> atelier.workspace.v1.Workspace.MembersEntry
-	8,  // 2: atelier.workspace.v1.Workspace.suspension:type_name -> atelier.workspace.v1.Suspension
-	2,  // 3: atelier.workspace.v1.Workspace.default_tier:type_name -> atelier.workspace.v1.Tier
-	75, // 4: atelier.workspace.v1.Workspace.invitations:type_name -> atelier.workspace.v1.Workspace.InvitationsEntry
-	76, // 5: atelier.workspace.v1.Workspace.anchors:type_name -> atelier.workspace.v1.Workspace.AnchorsEntry
-	77, // 6: atelier.workspace.v1.Workspace.lock_removals:type_name -> atelier.workspace.v1.Workspace.LockRemovalsEntry
-	0,  // 7: atelier.workspace.v1.Membership.role:type_name -> atelier.workspace.v1.Role
-	0,  // 8: atelier.workspace.v1.Invitation.role:type_name -> atelier.workspace.v1.Role
-	6,  // 9: atelier.workspace.v1.Invitation.inviter:type_name -> atelier.workspace.v1.Person
-	3,  // 10: atelier.workspace.v1.Anchor.kind:type_name -> atelier.workspace.v1.AnchorKind
-	4,  // 11: atelier.workspace.v1.Anchor.state:type_name -> atelier.workspace.v1.AnchorState
-	2,  // 12: atelier.workspace.v1.SetDefaultModel.tier:type_name -> atelier.workspace.v1.Tier
-	0,  // 13: atelier.workspace.v1.ChangeRole.role:type_name -> atelier.workspace.v1.Role
-	0,  // 14: atelier.workspace.v1.Invite.role:type_name -> atelier.workspace.v1.Role
-	6,  // 15: atelier.workspace.v1.Invite.inviter:type_name -> atelier.workspace.v1.Person
-	6,  // 16: atelier.workspace.v1.AcceptInvitation.person:type_name -> atelier.workspace.v1.Person
-	6,  // 17: atelier.workspace.v1.UpdateMember.person:type_name -> atelier.workspace.v1.Person
-	78, // 18: atelier.workspace.v1.RecordAudit.event:type_name -> atelier.audit.v1.Event
-	1,  // 19: atelier.workspace.v1.ChangeStatus.status:type_name -> atelier.workspace.v1.Status
-	3,  // 20: atelier.workspace.v1.CreateAnchor.kind:type_name -> atelier.workspace.v1.AnchorKind
-	0,  // 21: atelier.workspace.v1.Authorized.role:type_name -> atelier.workspace.v1.Role
-	5,  // 22: atelier.workspace.v1.Description.workspace:type_name -> atelier.workspace.v1.Workspace
-	0,  // 23: atelier.workspace.v1.Description.role:type_name -> atelier.workspace.v1.Role
-	9,  // 24: atelier.workspace.v1.Invited.invitation:type_name -> atelier.workspace.v1.Invitation
-	13, // 25: atelier.workspace.v1.Anchors.anchors:type_name -> atelier.workspace.v1.Anchor
-	8,  // 26: atelier.workspace.v1.WorkspaceSuspended.suspension:type_name -> atelier.workspace.v1.Suspension
-	1,  // 27: atelier.workspace.v1.StatusChanged.status:type_name -> atelier.workspace.v1.Status
-	2,  // 28: atelier.workspace.v1.DefaultModelChanged.tier:type_name -> atelier.workspace.v1.Tier
-	0,  // 29: atelier.workspace.v1.MemberRoleChanged.role:type_name -> atelier.workspace.v1.Role
-	6,  // 30: atelier.workspace.v1.MemberUpdated.person:type_name -> atelier.workspace.v1.Person
-	9,  // 31: atelier.workspace.v1.InvitationCreated.invitation:type_name -> atelier.workspace.v1.Invitation
-	6,  // 32: atelier.workspace.v1.InvitationAccepted.person:type_name -> atelier.workspace.v1.Person
-	0,  // 33: atelier.workspace.v1.InvitationAccepted.role:type_name -> atelier.workspace.v1.Role
-	78, // 34: atelier.workspace.v1.AuditRecorded.event:type_name -> atelier.audit.v1.Event
-	13, // 35: atelier.workspace.v1.AnchorCreated.anchor:type_name -> atelier.workspace.v1.Anchor
-	7,  // 36: atelier.workspace.v1.Workspace.MembersEntry.value:type_name -> atelier.workspace.v1.Membership
-	9,  // 37: atelier.workspace.v1.Workspace.InvitationsEntry.value:type_name -> atelier.workspace.v1.Invitation
-	13, // 38: atelier.workspace.v1.Workspace.AnchorsEntry.value:type_name -> atelier.workspace.v1.Anchor
-	11, // 39: atelier.workspace.v1.Workspace.LockRemovalsEntry.value:type_name -> atelier.workspace.v1.LockRemoval
-	40, // [40:40] is the sub-list for method output_type
-	40, // [40:40] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	1,   // 0: atelier.workspace.v1.Workspace.status:type_name -> atelier.workspace.v1.Status
+	99,  // 1: atelier.workspace.v1.Workspace.members:type_name -> atelier.workspace.v1.Workspace.MembersEntry
+	8,   // 2: atelier.workspace.v1.Workspace.suspension:type_name -> atelier.workspace.v1.Suspension
+	2,   // 3: atelier.workspace.v1.Workspace.default_tier:type_name -> atelier.workspace.v1.Tier
+	100, // 4: atelier.workspace.v1.Workspace.invitations:type_name -> atelier.workspace.v1.Workspace.InvitationsEntry
+	101, // 5: atelier.workspace.v1.Workspace.anchors:type_name -> atelier.workspace.v1.Workspace.AnchorsEntry
+	102, // 6: atelier.workspace.v1.Workspace.lock_removals:type_name -> atelier.workspace.v1.Workspace.LockRemovalsEntry
+	103, // 7: atelier.workspace.v1.Workspace.default_sessions:type_name -> atelier.workspace.v1.Workspace.DefaultSessionsEntry
+	14,  // 8: atelier.workspace.v1.Workspace.agent_usage:type_name -> atelier.workspace.v1.AgentUsage
+	15,  // 9: atelier.workspace.v1.Workspace.session_stop:type_name -> atelier.workspace.v1.SessionStop
+	0,   // 10: atelier.workspace.v1.Membership.role:type_name -> atelier.workspace.v1.Role
+	0,   // 11: atelier.workspace.v1.Invitation.role:type_name -> atelier.workspace.v1.Role
+	6,   // 12: atelier.workspace.v1.Invitation.inviter:type_name -> atelier.workspace.v1.Person
+	13,  // 13: atelier.workspace.v1.AgentUsage.used:type_name -> atelier.workspace.v1.AgentWork
+	13,  // 14: atelier.workspace.v1.AgentUsage.allowed:type_name -> atelier.workspace.v1.AgentWork
+	2,   // 15: atelier.workspace.v1.Agent.tier:type_name -> atelier.workspace.v1.Tier
+	3,   // 16: atelier.workspace.v1.Anchor.kind:type_name -> atelier.workspace.v1.AnchorKind
+	4,   // 17: atelier.workspace.v1.Anchor.state:type_name -> atelier.workspace.v1.AnchorState
+	16,  // 18: atelier.workspace.v1.Anchor.agent:type_name -> atelier.workspace.v1.Agent
+	2,   // 19: atelier.workspace.v1.SetDefaultModel.tier:type_name -> atelier.workspace.v1.Tier
+	0,   // 20: atelier.workspace.v1.ChangeRole.role:type_name -> atelier.workspace.v1.Role
+	0,   // 21: atelier.workspace.v1.Invite.role:type_name -> atelier.workspace.v1.Role
+	6,   // 22: atelier.workspace.v1.Invite.inviter:type_name -> atelier.workspace.v1.Person
+	6,   // 23: atelier.workspace.v1.AcceptInvitation.person:type_name -> atelier.workspace.v1.Person
+	6,   // 24: atelier.workspace.v1.UpdateMember.person:type_name -> atelier.workspace.v1.Person
+	105, // 25: atelier.workspace.v1.RecordAudit.event:type_name -> atelier.audit.v1.Event
+	1,   // 26: atelier.workspace.v1.ChangeStatus.status:type_name -> atelier.workspace.v1.Status
+	3,   // 27: atelier.workspace.v1.CreateAnchor.kind:type_name -> atelier.workspace.v1.AnchorKind
+	16,  // 28: atelier.workspace.v1.RegisterAgent.agent:type_name -> atelier.workspace.v1.Agent
+	2,   // 29: atelier.workspace.v1.UpdateAgent.tier:type_name -> atelier.workspace.v1.Tier
+	13,  // 30: atelier.workspace.v1.AddAgentUsage.work:type_name -> atelier.workspace.v1.AgentWork
+	0,   // 31: atelier.workspace.v1.Authorized.role:type_name -> atelier.workspace.v1.Role
+	5,   // 32: atelier.workspace.v1.Description.workspace:type_name -> atelier.workspace.v1.Workspace
+	0,   // 33: atelier.workspace.v1.Description.role:type_name -> atelier.workspace.v1.Role
+	9,   // 34: atelier.workspace.v1.Invited.invitation:type_name -> atelier.workspace.v1.Invitation
+	17,  // 35: atelier.workspace.v1.Anchors.anchors:type_name -> atelier.workspace.v1.Anchor
+	104, // 36: atelier.workspace.v1.DefaultSessions.sessions:type_name -> atelier.workspace.v1.DefaultSessions.SessionsEntry
+	7,   // 37: atelier.workspace.v1.Memberships.members:type_name -> atelier.workspace.v1.Membership
+	8,   // 38: atelier.workspace.v1.WorkspaceSuspended.suspension:type_name -> atelier.workspace.v1.Suspension
+	1,   // 39: atelier.workspace.v1.StatusChanged.status:type_name -> atelier.workspace.v1.Status
+	2,   // 40: atelier.workspace.v1.DefaultModelChanged.tier:type_name -> atelier.workspace.v1.Tier
+	0,   // 41: atelier.workspace.v1.MemberRoleChanged.role:type_name -> atelier.workspace.v1.Role
+	6,   // 42: atelier.workspace.v1.MemberUpdated.person:type_name -> atelier.workspace.v1.Person
+	9,   // 43: atelier.workspace.v1.InvitationCreated.invitation:type_name -> atelier.workspace.v1.Invitation
+	6,   // 44: atelier.workspace.v1.InvitationAccepted.person:type_name -> atelier.workspace.v1.Person
+	0,   // 45: atelier.workspace.v1.InvitationAccepted.role:type_name -> atelier.workspace.v1.Role
+	105, // 46: atelier.workspace.v1.AuditRecorded.event:type_name -> atelier.audit.v1.Event
+	17,  // 47: atelier.workspace.v1.AnchorCreated.anchor:type_name -> atelier.workspace.v1.Anchor
+	2,   // 48: atelier.workspace.v1.AgentUpdated.tier:type_name -> atelier.workspace.v1.Tier
+	13,  // 49: atelier.workspace.v1.AgentUsageAdded.work:type_name -> atelier.workspace.v1.AgentWork
+	13,  // 50: atelier.workspace.v1.AgentUsageAllowed.allowed:type_name -> atelier.workspace.v1.AgentWork
+	7,   // 51: atelier.workspace.v1.Workspace.MembersEntry.value:type_name -> atelier.workspace.v1.Membership
+	9,   // 52: atelier.workspace.v1.Workspace.InvitationsEntry.value:type_name -> atelier.workspace.v1.Invitation
+	17,  // 53: atelier.workspace.v1.Workspace.AnchorsEntry.value:type_name -> atelier.workspace.v1.Anchor
+	11,  // 54: atelier.workspace.v1.Workspace.LockRemovalsEntry.value:type_name -> atelier.workspace.v1.LockRemoval
+	55,  // [55:55] is the sub-list for method output_type
+	55,  // [55:55] is the sub-list for method input_type
+	55,  // [55:55] is the sub-list for extension type_name
+	55,  // [55:55] is the sub-list for extension extendee
+	0,   // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_messages_workspace_v1_workspace_proto_init() }
@@ -4851,7 +6435,7 @@ func file_messages_workspace_v1_workspace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_workspace_v1_workspace_proto_rawDesc), len(file_messages_workspace_v1_workspace_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   73,
+			NumMessages:   100,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
