@@ -69,32 +69,25 @@ func (d *draft) input(in *sessionv1.Input, tier workspacev1.Tier, reader string)
 	return seq
 }
 
-// startNext starts a turn with the first input that may start one, if no turn runs.
+// startNext starts a turn if none runs: with the first input that steers, or else with the first follow-up, unless the session
+// asks or sleeps.
 func (d *draft) startNext() {
 	if d.state.GetTurn() != nil {
 		return
 	}
-	for _, p := range d.state.GetPending() {
-		if mayStart(d.state, p) {
-			d.add(&sessionv1.TurnStarted{Turn: &sessionv1.Turn{
-				Id: p.GetSeq(), Inputs: []uint64{p.GetSeq()}, Tier: p.GetTier(), StartedAt: d.call.At(),
-			}})
-			return
-		}
+	next := slices.IndexFunc(d.state.GetPending(), Steers)
+	if next < 0 && d.state.GetAsk() == nil && d.state.GetWakeAt() == 0 {
+		next = slices.IndexFunc(d.state.GetPending(), func(p *sessionv1.Pending) bool {
+			return p.GetKind() != sessionv1.InputKind_INPUT_KIND_NOTE
+		})
 	}
-}
-
-// mayStart reports whether an input may start a turn while none runs. Notes start none, and follow-ups wait until the session
-// neither asks nor sleeps.
-func mayStart(s *sessionv1.Session, p *sessionv1.Pending) bool {
-	switch p.GetKind() {
-	case sessionv1.InputKind_INPUT_KIND_NOTE:
-		return false
-	case sessionv1.InputKind_INPUT_KIND_MESSAGE:
-		return p.GetBehavior() != sessionv1.Behavior_BEHAVIOR_FOLLOW_UP || s.GetAsk() == nil && s.GetWakeAt() == 0
-	default:
-		return true
+	if next < 0 {
+		return
 	}
+	first := d.state.GetPending()[next]
+	d.add(&sessionv1.TurnStarted{Turn: &sessionv1.Turn{
+		Id: first.GetSeq(), Inputs: []uint64{first.GetSeq()}, Tier: first.GetTier(), StartedAt: d.call.At(),
+	}})
 }
 
 // terminals adds a terminal for each input.
@@ -332,7 +325,8 @@ func steersAfter(s *sessionv1.Session, after uint64) bool {
 	return slices.ContainsFunc(s.GetPending(), func(p *sessionv1.Pending) bool { return p.GetSeq() > after && Steers(p) })
 }
 
-// Steers reports whether an input that waits is for the running turn.
+// Steers reports whether an input that waits is for the running turn, or starts one at once: it is neither a note nor a
+// follow-up.
 func Steers(p *sessionv1.Pending) bool {
 	return p.GetKind() != sessionv1.InputKind_INPUT_KIND_NOTE && p.GetBehavior() != sessionv1.Behavior_BEHAVIOR_FOLLOW_UP
 }
