@@ -116,6 +116,7 @@ const (
 	NoPendingQuestion    Code = "no_pending_question"
 	RequestIDReused      Code = "request_id_reused"
 	TurnTaken            Code = "turn_taken"
+	UploadEnded          Code = "upload_ended"
 	RateLimited          Code = "rate_limited"
 	Unavailable          Code = "unavailable"
 	Internal             Code = "internal"

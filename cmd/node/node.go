@@ -234,6 +234,7 @@ func (o Options) complete() Options {
 func (n *Node) newServer(o Options) (*http.Server, error) {
 	settings := o.HTTP
 	settings.Asker, settings.Streams, settings.Drive = n.asker(o), n.Router, n.files
+	settings.Sessions.Timelines, settings.Sessions.Folders = n.Router, folders{n.Drives}
 	if settings.Computers == nil {
 		settings.Computers = computers{n.Computers}
 	}

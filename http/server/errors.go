@@ -40,6 +40,7 @@ var Statuses = map[entity.Code]int{
 	entity.NoPendingQuestion:    http.StatusConflict,
 	entity.RequestIDReused:      http.StatusUnprocessableEntity,
 	entity.TurnTaken:            http.StatusConflict,
+	entity.UploadEnded:          http.StatusConflict,
 	entity.PayloadTooLarge:      http.StatusRequestEntityTooLarge,
 	entity.UnsupportedMediaType: http.StatusUnsupportedMediaType,
 	entity.RateLimited:          http.StatusTooManyRequests,
