@@ -188,13 +188,13 @@ func (s sessions) sendToOwner(c *server.Call, in *sessionInput) (accepted, error
 	if err != nil {
 		return accepted{}, err
 	}
-	for attempt := 1; ; attempt++ {
+	var sent accepted
+	for range 2 {
 		id, err := s.bindDefault(c, owner, in)
 		if err != nil {
 			return accepted{}, err
 		}
-		sent, err := s.send(c, id, in, start)
-		if attempt > 1 || !server.HasCode(err, entity.NotFound) || !isDeleted(c, id) {
+		if sent, err = s.send(c, id, in, start); !server.HasCode(err, entity.NotFound) || !isDeleted(c, id) {
 			return sent, err
 		}
 		// The session is being deleted, and the pointer at it is not cleared yet.
@@ -204,6 +204,7 @@ func (s sessions) sendToOwner(c *server.Call, in *sessionInput) (accepted, error
 			return accepted{}, err
 		}
 	}
+	return accepted{}, server.ErrNotFound // the session of an earlier request with the same id was deleted
 }
 
 // startDefault returns the command that creates the default session of an owner with its first message.
