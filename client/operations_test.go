@@ -38,6 +38,17 @@ var operations = []operation{
 	{route: "POST " + ws + "/anchors/{anchorId}/reanchor", answer: anchorAnswer{}, send: func(ctx context.Context, c *Client) error {
 		return errorOf(c.Reanchor(ctx, slug, "{anchorId}", NewAnchorPath{text}))
 	}},
+	{route: "GET " + ws + "/agents", answer: Page[Agent]{}, send: listing(func(c *Client) Collection[Agent] { return c.Agents(slug) })},
+	{route: "POST " + ws + "/agents", answer: agentAnswer{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.RegisterAgent(ctx, slug, NewAgent{text, "release-notes"}))
+	}},
+	{route: "GET " + ws + "/agents/{agentSlug}", answer: agentAnswer{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.Agent(ctx, slug, "{agentSlug}"))
+	}},
+	{route: "DELETE " + ws + "/agents/{agentSlug}", answer: removedAnswer{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.RemoveAgent(ctx, slug, "{agentSlug}"))
+	}},
+	{route: "GET " + ws + "/skills", answer: Page[Skill]{}, send: listing(func(c *Client) Collection[Skill] { return c.Skills(slug, text) })},
 	{route: "GET " + ws + "/members", answer: Page[Member]{}, send: listing(func(c *Client) Collection[Member] { return c.Members(slug, text) })},
 	{route: "PATCH " + ws + "/members/{userId}", answer: memberAnswer{}, send: func(ctx context.Context, c *Client) error {
 		return errorOf(c.ChangeRole(ctx, slug, "{userId}", RoleChange{"viewer"}))

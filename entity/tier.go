@@ -2,8 +2,8 @@ package entity
 
 import workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 
-// tierNames has the API's names of tiers.
-var tierNames = map[workspacev1.Tier]string{
+// TierNames has the names of tiers in the API, in AGENT.md and in the configuration.
+var TierNames = map[workspacev1.Tier]string{
 	workspacev1.Tier_TIER_FRONTIER:           "frontier",
 	workspacev1.Tier_TIER_BALANCED:           "balanced",
 	workspacev1.Tier_TIER_OPENAI_FRONTIER:    "openai-frontier",
@@ -12,12 +12,9 @@ var tierNames = map[workspacev1.Tier]string{
 	workspacev1.Tier_TIER_ANTHROPIC_MAX:      "anthropic-max",
 }
 
-// TierName returns the name of a tier in the API, in AGENT.md and in the configuration; "" for the unspecified one.
-func TierName(tier workspacev1.Tier) string { return tierNames[tier] }
-
 // ParseTier returns the tier with a name. Errors: invalid_request.
 func ParseTier(name string) (workspacev1.Tier, error) {
-	for tier, known := range tierNames {
+	for tier, known := range TierNames {
 		if known == name {
 			return tier, nil
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
+	"github.com/atelier-run/atelier/entity/skill"
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
@@ -187,9 +188,15 @@ func (w *fakeEntities) Exists(_ context.Context, id, path string) (bool, error) 
 	return true, nil
 }
 
+func (w *fakeEntities) List(context.Context, string, string) ([]skill.Skill, error) { return nil, nil }
+
+func (w *fakeEntities) Agent(context.Context, string, string) (skill.Agent, error) {
+	return skill.Agent{}, entity.Errorf(entity.NotFound, "the folder has no AGENT.md")
+}
+
 func (w *fakeEntities) server(t testing.TB, edit ...func(*http.Options)) *http.Server {
 	t.Helper()
-	o := http.Options{Options: server.Options{Asker: w, Secret: secret}, Streams: w, Drive: w, Sessions: api.SessionOptions{Timelines: w, Folders: w}}
+	o := http.Options{Options: server.Options{Asker: w, Secret: secret}, Streams: w, Drive: w, Skills: w, Sessions: fakeSessions()}
 	for _, e := range edit {
 		e(&o)
 	}

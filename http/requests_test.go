@@ -334,8 +334,8 @@ func TestOptions(t *testing.T) {
 	w := newFakeEntities()
 	for _, o := range []http.Options{
 		{},
-		{Options: server.Options{Asker: w}, Streams: w, Drive: w},
-		{Options: server.Options{Asker: w, Secret: []byte("short")}, Streams: w, Drive: w},
+		{Options: server.Options{Asker: w}, Streams: w, Drive: w, Skills: w},
+		{Options: server.Options{Asker: w, Secret: []byte("short")}, Streams: w, Drive: w, Skills: w},
 		{Options: server.Options{Asker: w, Secret: secret}, Streams: w},
 	} {
 		if _, err := http.New(o); err == nil {

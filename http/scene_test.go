@@ -175,18 +175,28 @@ func (sc *scene) admit(id string, who account, role workspacev1.Role) {
 	})
 }
 
-// createThings creates files, a pending invitation and an anchor. Things that belong to an account are created by the own
+// createThings creates files, a pending invitation, an anchor, and an agent in the folder notes. Things that belong to an account are created by the own
 // functions.
 func (sc *scene) createThings() {
 	sc.invitation, sc.anchor = sc.stage.newID("inv_"), sc.stage.newID("anc_")
 	sc.invite(sc.invitation, fmt.Sprintf("guest%d@example.com", sc.made), workspacev1.Role_ROLE_EDITOR)
-	for path, body := range map[string]string{"a.txt": "a", "b.txt": "b"} {
+	for _, folder := range []string{"notes", "writer"} {
+		if got := request(sc.t, sc.stage.node.Server, "MKCOL", "/v1/ws/"+sc.slug+"/drive/"+folder, sc.people["owner"].key, ""); got.Code != 201 {
+			sc.t.Fatalf("%s: %d %s", folder, got.Code, got.Body)
+		}
+	}
+	const agent = "---\nname: Writer\ndescription: Writes.\n---\n"
+	for path, body := range map[string]string{"a.txt": "a", "b.txt": "b", "notes/AGENT.md": agent, "writer/AGENT.md": agent} {
 		if got := request(sc.t, sc.stage.node.Server, "PUT", "/v1/ws/"+sc.slug+"/drive/"+path, sc.people["owner"].key, body); got.Code != 201 {
 			sc.t.Fatalf("%s: %d %s", path, got.Code, got.Body)
 		}
 	}
 	sc.ask(sc.t, entity.KindWorkspace, sc.id, &workspacev1.CreateAnchor{
 		AnchorId: sc.anchor, Path: "a.txt", Kind: workspacev1.AnchorKind_ANCHOR_KIND_APP,
+	})
+	sc.ask(sc.t, entity.KindWorkspace, sc.id, &workspacev1.RegisterAgent{
+		AnchorId: sc.stage.newID("anc_"), Path: "notes",
+		Agent: &workspacev1.Agent{Id: sc.stage.newID("agt_"), Slug: "notes", Name: "Notes", Description: "Notes."},
 	})
 	sc.settle(sc.t, sc.id)
 }

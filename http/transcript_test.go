@@ -316,7 +316,7 @@ var labelled = []struct {
 	{"link", regexp.MustCompile(`/invitations/[0-9a-z]{26}\.[0-9a-z]{26}\.[a-z2-7]{40}\b`)},
 	{"upload", regexp.MustCompile(`/v1/uploads/[A-Za-z0-9_-]{64,}`)},
 	{"stored", regexp.MustCompile(`\buploads/\d{4}-\d\d-\d\d/[^"]+`)},
-	{"", regexp.MustCompile(`\b(usr|ws|key|req|inv|anc|mch|ogr|aud|bkp|ses|agt)_[0-9a-z]{26}\b`)},
+	{"", regexp.MustCompile(`\b(usr|ws|key|req|inv|anc|agt|mch|ogr|aud|bkp|ses)_[0-9a-z]{26}\b`)},
 	{"vm", regexp.MustCompile(`\bvm-[0-9a-z-]+`)},
 	{"cursor", regexp.MustCompile(`("nextCursor": "|\nid: )([A-Za-z0-9_-]+)`)},
 	{"resume", regexp.MustCompile(`(\?cursor=|&cursor=)([A-Za-z0-9_-]+)`)},

@@ -25,6 +25,7 @@ import (
 	"github.com/atelier-run/atelier/drive/anchors"
 	"github.com/atelier-run/atelier/drive/observe"
 	"github.com/atelier-run/atelier/drive/quota"
+	"github.com/atelier-run/atelier/drive/skills"
 	"github.com/atelier-run/atelier/drive/webdav"
 	"github.com/atelier-run/atelier/entity/kinds"
 	"github.com/atelier-run/atelier/http"
@@ -233,7 +234,7 @@ func (o Options) complete() Options {
 // newServer returns the HTTP server over the parts of the node.
 func (n *Node) newServer(o Options) (*http.Server, error) {
 	settings := o.HTTP
-	settings.Asker, settings.Streams, settings.Drive = n.asker(o), n.Router, n.files
+	settings.Asker, settings.Streams, settings.Drive, settings.Skills = n.asker(o), n.Router, n.files, skills.New(n.Drives)
 	settings.Sessions.Timelines, settings.Sessions.Folders = n.Router, folders{n.Drives}
 	if settings.Computers == nil {
 		settings.Computers = computers{n.Computers}

@@ -28,8 +28,8 @@ const serverVariable = "ATELIER_LOCAL_TEST_SERVER"
 
 // TestMain makes the test binary a probe of a computer, a server that is killed, or a hostile process, if it is started as such.
 func TestMain(m *testing.M) {
-	if probe.IsRequested() {
-		os.Exit(probe.Run())
+	if probe.IsRequested(os.Args) {
+		os.Exit(probe.Run(os.Args, os.Stdin, os.Stdout, os.Stderr))
 	}
 	if dir := os.Getenv(serverVariable); dir != "" {
 		fmt.Fprintln(os.Stderr, serve(dir))

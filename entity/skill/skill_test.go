@@ -82,7 +82,7 @@ func TestParseAgent(t *testing.T) {
 		t.Errorf("no tier: %+v, %v", got, err)
 	}
 	for content, want := range map[string]string{
-		file("name: a"):                               "AGENT.md has no description",
+		file("name: a"): "AGENT.md has no description",
 		file("name: a\ndescription: b\ntier: economy"): "AGENT.md: tier must be one of frontier",
 		"Text": "AGENT.md: the file does not begin",
 	} {

@@ -24,6 +24,9 @@ var senders = map[protoreflect.Name]string{
 	"DescribeInvitation": "", "CreateAnchor": "", "RemoveAnchor": "", "MoveAnchor": "", "BreakAnchor": "",
 	"RepairAnchor": "", "OrphanAnchors": "", "ListAnchors": "",
 	"ReportLocksRemoved": "", "RequestAnchorCheck": "", "ReportAnchorsChecked": "",
+	"RegisterAgent": "oe", "RemoveAgent": "oe", "DescribeAgent": "oev", "UpdateAgent": "",
+	"SetDefaultSession": "oe", "BindDefaultSession": "oe", "ClearDefaultSession": "", "ReadDefaultSessions": "oev",
+	"DescribeMembers": "oev", "AddAgentUsage": "", "AllowAgentUsage": "oe", "ReadAgentUsage": "oev", "ReportSessionsStopped": "",
 	// This command authorizes its sender itself: an invited person has no role.
 	"AcceptInvitation": "",
 }
@@ -43,6 +46,13 @@ var samples = map[protoreflect.Name]workspacev1.Command{
 	"RecordAudit":        &workspacev1.RecordAudit{Event: &auditv1.Event{Event: "api_key.created"}},
 	"CreateAnchor":       &workspacev1.CreateAnchor{AnchorId: "anc_9", Path: "b", Kind: workspacev1.AnchorKind_ANCHOR_KIND_APP},
 	"MoveAnchor":         &workspacev1.MoveAnchor{AnchorId: "anc_1", FromPath: "app", ToPath: "b"},
+	"RegisterAgent":      registered("anc_9", "b", "writer"),
+	"RemoveAgent":        &workspacev1.RemoveAgent{Slug: "notes"},
+	"DescribeAgent":      &workspacev1.DescribeAgent{Slug: "notes"},
+	"UpdateAgent":        &workspacev1.UpdateAgent{AnchorId: "anc_a", Path: "agent", Name: "New", Description: "New."},
+	"SetDefaultSession":  &workspacev1.SetDefaultSession{Owner: "agt_a", SessionId: "ses_1"},
+	"BindDefaultSession": &workspacev1.BindDefaultSession{Owner: "agt_a", SessionId: "ses_1"},
+	"AddAgentUsage":      &workspacev1.AddAgentUsage{SessionId: "ses_1", Work: &workspacev1.AgentWork{InputTokens: 1}},
 }
 
 // everyCommand returns one command of each type, by name.
@@ -66,6 +76,9 @@ func open() *workspacev1.Workspace {
 	s.Suspension = nil
 	s.Invitations["inv_1"].Role, s.Invitations["inv_1"].ExpiresAt = workspacev1.Role_ROLE_EDITOR, noon.UnixMilli()+1
 	s.Anchors["anc_1"].Kind, s.Anchors["anc_1"].State = workspacev1.AnchorKind_ANCHOR_KIND_APP, workspacev1.AnchorState_ANCHOR_STATE_ACTIVE
+	s.Anchors["anc_a"] = &workspacev1.Anchor{
+		Id: "anc_a", Path: "agent", Kind: agent, State: active, Position: 4, Agent: &workspacev1.Agent{Id: "agt_a", Slug: "notes", Name: "Notes"},
+	}
 	return s
 }
 
@@ -125,7 +138,8 @@ func TestClosedWorkspace(t *testing.T) {
 		for name, c := range everyCommand() {
 			want := test.code
 			switch name {
-			case "Authorize", "DescribeWorkspace", "Suspend", "Resume":
+			case "Authorize", "DescribeWorkspace", "Suspend", "Resume", "DescribeAgent", "ReadDefaultSessions", "DescribeMembers",
+				"ReadAgentUsage":
 				want = ""
 			}
 			if containsAny(senders[name], "o") {

@@ -124,13 +124,47 @@ func drawAnchorCommand() *rapid.Generator[workspacev1.Command] {
 	})
 }
 
+// drawAgentCommand draws commands for agents, their default sessions and their usage.
+func drawAgentCommand() *rapid.Generator[workspacev1.Command] {
+	return rapid.Custom(func(t *rapid.T) workspacev1.Command {
+		id, path := anyAnchor.Draw(t, "anchor"), anyPath.Draw(t, "path")
+		owner := rapid.SampledFrom([]string{"root", "agt_anc_1", "agt_anc_2", "agt_none"}).Draw(t, "owner")
+		session := rapid.SampledFrom([]string{"ses_1", "ses_2", "", "no id"}).Draw(t, "session")
+		slug := rapid.SampledFrom([]string{"notes", "writer", "root", "No"}).Draw(t, "slug")
+		switch rapid.IntRange(0, 9).Draw(t, "command") {
+		case 0, 1:
+			return registered(id, path, slug)
+		case 2:
+			return &workspacev1.RemoveAgent{Slug: slug}
+		case 3:
+			return &workspacev1.UpdateAgent{
+				AnchorId: id, Path: path, Name: anyReason.Draw(t, "name"), Description: "A.", Tier: workspacev1.Tier(rapid.Int32Range(0, 8).Draw(t, "tier")),
+			}
+		case 4, 5:
+			return &workspacev1.SetDefaultSession{Owner: owner, SessionId: session}
+		case 6:
+			return &workspacev1.BindDefaultSession{Owner: owner, SessionId: session}
+		case 7:
+			return &workspacev1.ClearDefaultSession{SessionId: session}
+		case 8:
+			return &workspacev1.AddAgentUsage{SessionId: session, Work: &workspacev1.AgentWork{
+				InputTokens: rapid.Uint64Range(0, 5).Draw(t, "tokens"), RunningMs: rapid.Int64Range(-1, 5).Draw(t, "time"),
+			}}
+		default:
+			return &workspacev1.AllowAgentUsage{}
+		}
+	})
+}
+
 func drawAnyCommand() *rapid.Generator[workspacev1.Command] {
 	return rapid.Custom(func(t *rapid.T) workspacev1.Command {
-		switch rapid.IntRange(0, 5).Draw(t, "subject") {
+		switch rapid.IntRange(0, 7).Draw(t, "subject") {
 		case 0, 1, 2:
 			return drawAdminCommand().Draw(t, "administration")
 		case 3:
 			return drawStatusCommand().Draw(t, "standing")
+		case 4, 5:
+			return drawAgentCommand().Draw(t, "agents")
 		default:
 			return drawAnchorCommand().Draw(t, "anchors")
 		}

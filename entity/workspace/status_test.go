@@ -1,6 +1,7 @@
 package workspace_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -81,6 +82,9 @@ func TestChangeStatus(t *testing.T) {
 			continue
 		}
 		want := &workspacev1.StatusChanged{Status: test.to, At: noon.UnixMilli(), Slug: "acme", BillingUserId: "ann"}
+		if test.to != workspacev1.Status_STATUS_ACTIVE {
+			want.SessionStopId = fmt.Sprintf("stop.%d", changes+1)
+		}
 		if len(events) != 1 || !proto.Equal(events[0], want) || len(w.events) != changes+1 {
 			t.Errorf("%v, want %v", events, want)
 		}

@@ -67,6 +67,9 @@ func fullWorkspace() *workspacev1.Workspace {
 	s.Anchors = map[string]*workspacev1.Anchor{"anc_1": {Id: "anc_1", Path: "app", Position: 3}}
 	s.LockRemovals = map[string]*workspacev1.LockRemoval{"former": {UserId: "former", TaskId: "locks.4", RequestedAt: 4}}
 	s.AnchorCheck = 5
+	s.DefaultSessions = map[string]string{"root": "ses_1"}
+	s.AgentUsage = &workspacev1.AgentUsage{Day: 1, Used: &workspacev1.AgentWork{InputTokens: 1}}
+	s.SessionStop = &workspacev1.SessionStop{TaskId: "stop.6", RequestedAt: 2, Code: "workspace_suspended"}
 	return s
 }
 
@@ -186,7 +189,8 @@ func TestDescribe(t *testing.T) {
 		}
 		want := fullWorkspace()
 		want.Members, want.Invitations, want.Anchors = nil, nil, nil
-		want.LockRemovals, want.AnchorCheck = nil, 0
+		want.LockRemovals, want.AnchorCheck, want.SessionStop = nil, 0, nil
+		want.DefaultSessions, want.AgentUsage = nil, nil
 		if !proto.Equal(reply.GetWorkspace(), want) || !proto.Equal(s, fullWorkspace()) {
 			t.Errorf("%s sees %v of %v", who, reply.GetWorkspace(), s)
 		}

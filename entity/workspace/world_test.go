@@ -87,11 +87,11 @@ func (w *world) execute(call entity.Call, c workspacev1.Command) (*workspacev1.W
 	return next, events, err
 }
 
-// isNotRepeatable reports whether the repetition of a command may have another result: audit events are recorded again,
-// and members who have given up their own role may no longer send the command.
+// isNotRepeatable reports whether the repetition of a command may have another result: audit events and work are recorded
+// again, and members who have given up their own role may no longer send the command.
 func isNotRepeatable(p *wirev1.Principal, c workspacev1.Command) bool {
 	switch c := c.(type) {
-	case *workspacev1.RecordAudit, *workspacev1.RequestAnchorCheck:
+	case *workspacev1.RecordAudit, *workspacev1.RequestAnchorCheck, *workspacev1.AddAgentUsage:
 		return true
 	case *workspacev1.ChangeRole:
 		return c.GetUserId() == p.GetUserId()
@@ -142,7 +142,7 @@ func (w *world) store(rows []entity.Row) {
 // check compares the lists with the state and the audit log with the events, and checks the invariants of the state.
 func (w *world) check() {
 	w.t.Helper()
-	want := map[string]map[string]proto.Message{"members": {}, "invitations": {}, "anchors": {}, "anchors.broken": {}}
+	want := map[string]map[string]proto.Message{"members": {}, "invitations": {}, "anchors": {}, "anchors.broken": {}, "agents": {}}
 	for _, m := range w.s.GetMembers() {
 		want["members"][entity.AscendingKey(m.GetPosition())] = m
 	}
@@ -154,6 +154,9 @@ func (w *world) check() {
 		if a.GetState() == workspacev1.AnchorState_ANCHOR_STATE_BROKEN {
 			want["anchors.broken"][a.GetId()] = a
 		}
+		if a.GetAgent() != nil {
+			want["agents"][entity.AscendingKey(a.GetPosition())] = a
+		}
 	}
 	for name, rows := range want {
 		same := func(a, b proto.Message) bool { return proto.Equal(a, b) }
@@ -164,7 +167,9 @@ func (w *world) check() {
 	changes := 0
 	for _, e := range w.events {
 		switch e.(type) {
-		case *workspacev1.MemberUpdated, *workspacev1.LocksRemoved, *workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked:
+		case *workspacev1.MemberUpdated, *workspacev1.LocksRemoved, *workspacev1.AnchorCheckRequested, *workspacev1.AnchorsChecked,
+			*workspacev1.AgentUpdated, *workspacev1.DefaultSessionSet, *workspacev1.AgentUsageAdded, *workspacev1.AgentUsageAllowed,
+			*workspacev1.SessionsStopped:
 		default:
 			changes++
 		}
@@ -193,13 +198,25 @@ func checkInvariants(s *workspacev1.Workspace) error {
 		return fmt.Errorf("the payer is %v", payer)
 	}
 	taken := map[string]string{}
+	slugs, owners := map[string]bool{"root": true}, map[string]bool{"root": true}
 	for id, a := range s.GetAnchors() {
+		if agent := a.GetAgent(); agent != nil {
+			if slugs[agent.GetSlug()] {
+				return fmt.Errorf("two agents have the slug %s", agent.GetSlug())
+			}
+			slugs[agent.GetSlug()], owners[agent.GetId()] = true, true
+		}
 		place := a.GetKind().String() + a.GetPath()
 		alone := a.GetKind() <= workspacev1.AnchorKind_ANCHOR_KIND_AGENT && a.GetState() == workspacev1.AnchorState_ANCHOR_STATE_ACTIVE
 		if alone && taken[place] != "" {
 			return fmt.Errorf("%s and %s are both at %s", id, taken[place], a.GetPath())
 		} else if alone {
 			taken[place] = id
+		}
+	}
+	for owner, session := range s.GetDefaultSessions() {
+		if !owners[owner] || session == "" {
+			return fmt.Errorf("%q has the default session %q", owner, session)
 		}
 	}
 	return nil

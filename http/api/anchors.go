@@ -105,6 +105,9 @@ func viewAnchor(c *server.Call, a *workspacev1.Anchor) anchorView {
 		ID: a.GetId(), WorkspaceID: c.Workspace.ID, Path: a.GetPath(), Kind: anchorKindNames[a.GetKind()],
 		Settings: a.GetSettings(), State: anchorStateNames[a.GetState()], CreatedAt: a.GetCreatedAt(), UpdatedAt: a.GetUpdatedAt(),
 	}
+	if a.GetAgent() != nil {
+		view.Settings = agentSettings(a.GetAgent())
+	}
 	if !view.Settings.IsValid() { // absent or malformed
 		view.Settings = jsontext.Value("null")
 	}

@@ -50,6 +50,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
+	"github.com/atelier-run/atelier/entity/skill"
 	"github.com/atelier-run/atelier/http/server"
 )
 
@@ -73,10 +74,21 @@ type Drive interface {
 	Exists(ctx context.Context, workspaceID, path string) (bool, error)
 }
 
-// Options are the dependencies of the operations, besides entities. Streams, Drive and Links are required.
+// Skills reads the files of skills and agents on the drives of workspaces.
+type Skills interface {
+	// List returns the skills of a working directory, a path on the drive or "" for the root, in the order of their Position.
+	// Errors: invalid_request if the path is no folder, unavailable if the drive cannot be read.
+	List(ctx context.Context, workspaceID, cwd string) ([]skill.Skill, error)
+	// Agent reads the AGENT.md in a folder. Errors: not_found if there is none, invalid_request if it is malformed, unavailable if
+	// the drive cannot be read.
+	Agent(ctx context.Context, workspaceID, folder string) (skill.Agent, error)
+}
+
+// Options are the dependencies of the operations, besides entities. Streams, Drive, Skills and Links are required.
 type Options struct {
 	Streams Streams
 	Drive   Drive
+	Skills  Skills
 	Links   *Links
 	// Sessions configures the operations of agent sessions.
 	Sessions SessionOptions
@@ -91,13 +103,15 @@ func Routes(o Options) []server.Route {
 	return slices.Concat(
 		fileActivity{o.Streams}.routes(),
 		drive{o.Drive}.routes(),
-		sessions{o.Sessions.withDefaults(), o.Drive}.routes(),
+		sessions{o.Sessions.withDefaults(), o.Drive, o.Skills}.routes(),
 		whoami{}.routes(),
 		workspaces{o.Workspaces}.routes(),
 		settings{}.routes(),
 		computers{o.Drive}.routes(),
 		processes{o.Computers}.routes(),
 		anchors{o.Drive}.routes(),
+		agents{o.Skills}.routes(),
+		skills{o.Skills}.routes(),
 		auditLog{}.routes(),
 		members{}.routes(),
 		invitations{o.Links}.routes(),

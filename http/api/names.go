@@ -1,6 +1,7 @@
 package api
 
 import (
+	"github.com/atelier-run/atelier/entity"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -22,14 +23,7 @@ var RoleNames = map[workspacev1.Role]string{
 	workspacev1.Role_ROLE_VIEWER: "viewer",
 }
 
-var tierNames = map[workspacev1.Tier]string{
-	workspacev1.Tier_TIER_FRONTIER:           "frontier",
-	workspacev1.Tier_TIER_BALANCED:           "balanced",
-	workspacev1.Tier_TIER_OPENAI_FRONTIER:    "openai-frontier",
-	workspacev1.Tier_TIER_OPENAI_MAX:         "openai-max",
-	workspacev1.Tier_TIER_ANTHROPIC_FRONTIER: "anthropic-frontier",
-	workspacev1.Tier_TIER_ANTHROPIC_MAX:      "anthropic-max",
-}
+var tierNames = entity.TierNames
 
 var anchorKindNames = map[workspacev1.AnchorKind]string{
 	workspacev1.AnchorKind_ANCHOR_KIND_APP:         "app",

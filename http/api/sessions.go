@@ -67,7 +67,8 @@ func (o SessionOptions) withDefaults() SessionOptions {
 //     request that waits (sessions_wait.go) waits for the terminal instead, for SessionOptions.WaitTime.
 type sessions struct {
 	SessionOptions
-	files Drive
+	files  Drive
+	skills Skills
 }
 
 const (

@@ -41,7 +41,7 @@ func pathOwner(c *server.Call) (defaultOwner, error) {
 	if name == workspace.RootOwner {
 		return defaultOwner{id: name}, nil
 	}
-	agent, err := describeAgent(c, &workspacev1.DescribeAgent{Slug: name})
+	agent, err := describeAgent(c, name)
 	return defaultOwner{agent.GetAgent().GetId(), agent}, err
 }
 
@@ -184,7 +184,7 @@ func (s sessions) sendToOwner(c *server.Call, in *sessionInput) (accepted, error
 	if err := in.setDigest("default " + owner.id); err != nil {
 		return accepted{}, err
 	}
-	start, err := startDefault(c, owner, in)
+	start, err := s.startDefault(c, owner, in)
 	if err != nil {
 		return accepted{}, err
 	}
@@ -208,17 +208,19 @@ func (s sessions) sendToOwner(c *server.Call, in *sessionInput) (accepted, error
 }
 
 // startDefault returns the command that creates the default session of an owner with its first message.
-func startDefault(c *server.Call, o defaultOwner, in *sessionInput) (*sessionv1.StartSession, error) {
+func (s sessions) startDefault(c *server.Call, o defaultOwner, in *sessionInput) (*sessionv1.StartSession, error) {
 	start := &sessionv1.StartSession{Mode: sessionv1.Mode_MODE_AUTO, Tier: in.input.GetTier(), AgentId: o.agent.GetAgent().GetId()}
 	w, err := describePathWorkspace(c)
 	if err != nil {
 		return nil, err
 	}
 	start.DefaultTier = effectiveTier(w)
-	if o.agent != nil {
-		startAgent(start, o.agent)
+	if o.agent == nil {
+		return start, nil
 	}
-	return start, nil
+	agent, err := refreshAgent(c, s.skills, o.agent)
+	startAgent(start, agent)
+	return start, err
 }
 
 // bindDefault returns the id of the default session of an owner. If it has none, a new id becomes the default: the same id for a

@@ -91,7 +91,7 @@ func (s sessions) send(c *server.Call, id string, in *sessionInput, start *sessi
 // tierOfSession returns the tier of a session's turns without an explicit or a sticky one: that of its agent, or of the workspace.
 func tierOfSession(c *server.Call, s *sessionv1.Session) (workspacev1.Tier, error) {
 	if s.GetAgentId() != "" {
-		agent, err := describeAgent(c, &workspacev1.DescribeAgent{AgentId: s.GetAgentId()})
+		agent, err := findAgent(c, s.GetAgentId())
 		switch {
 		case err != nil && !server.HasCode(err, entity.NotFound):
 			return 0, err

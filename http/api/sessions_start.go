@@ -115,10 +115,13 @@ func (s sessions) prepareStart(c *server.Call, parentID string, in *sessionInput
 	}
 	start.DefaultTier = effectiveTier(w)
 	if in.agentID != "" {
-		found, err := describeAgent(c, &workspacev1.DescribeAgent{AgentId: in.agentID})
+		found, err := findAgent(c, in.agentID)
 		if server.HasCode(err, entity.NotFound) {
 			return nil, errNoAgent
 		} else if err != nil {
+			return nil, err
+		}
+		if found, err = refreshAgent(c, s.skills, found); err != nil {
 			return nil, err
 		}
 		startAgent(start, found)

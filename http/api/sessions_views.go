@@ -144,7 +144,7 @@ func lookUpNames(c *server.Call, all ...*sessionv1.Session) (sessionNames, error
 	agents = slices.Compact(agents)
 	names := make([]string, len(agents))
 	err := server.ForEach(len(agents), func(i int) error {
-		found, err := describeAgent(c, &workspacev1.DescribeAgent{AgentId: agents[i]})
+		found, err := findAgent(c, agents[i])
 		if server.HasCode(err, entity.NotFound) {
 			return nil // the agent was removed
 		}
@@ -176,9 +176,9 @@ func describeMembers(c *server.Call, userIDs []string) ([]*workspacev1.Membershi
 	return found.GetMembers(), err
 }
 
-// describeAgent returns the anchor of an agent of the workspace, as the platform. Errors: not_found.
-func describeAgent(c *server.Call, which *workspacev1.DescribeAgent) (*workspacev1.Anchor, error) {
-	return server.Ask[*workspacev1.Anchor](c, workspaceQuery(c, which))
+// findAgent returns the anchor of the agent with an id, as the platform. Errors: not_found.
+func findAgent(c *server.Call, agentID string) (*workspacev1.Anchor, error) {
+	return server.Ask[*workspacev1.Anchor](c, workspaceQuery(c, &workspacev1.DescribeAgent{AgentId: agentID}))
 }
 
 // workspaceQuery returns a query of the platform to the workspace in the path.
@@ -191,14 +191,14 @@ func (n sessionNames) viewSummary(s *sessionv1.Session, p *sessionv1.Permissions
 	return sessionSummary{
 		ID: s.GetId(), TurnStatus: turnStatusNames[s.GetTurnStatus()], Bucket: session.BucketOf(s), Title: s.GetTitle(),
 		TitleOrigin: titleOriginNames[s.GetTitleOrigin()], TitleStatus: titleStatusNames[s.GetTitleStatus()], Cwd: s.GetCwd(),
-		Agent: n.viewAgent(s.GetAgentId()), CreatedBySessionID: s.GetParentId(), CreatedAt: s.GetCreatedAt(), UpdatedAt: s.GetUpdatedAt(),
+		Agent: n.viewAgentName(s.GetAgentId()), CreatedBySessionID: s.GetParentId(), CreatedAt: s.GetCreatedAt(), UpdatedAt: s.GetUpdatedAt(),
 		LastEventSeq: s.GetLastEventSeq(), Unread: n.reader != "" && session.IsUnread(s, n.reader),
 		Audience: n.viewAudience(s), Archive: n.viewArchive(s), Permissions: viewPermissions(p), Machine: viewJob(s),
 	}
 }
 
-// viewAgent returns an agent; nil if the session has none, or the agent was removed.
-func (n sessionNames) viewAgent(id string) *agentName {
+// viewAgentName returns an agent; nil if the session has none, or the agent was removed.
+func (n sessionNames) viewAgentName(id string) *agentName {
 	if n.agents[id] == "" {
 		return nil
 	}

@@ -52,6 +52,8 @@ const (
 	ScopeRunServices   Scope = capabilityPrefix + "services"
 	ScopeSessions      Scope = capabilityPrefix + "sessions"
 	ScopeListMembers   Scope = capabilityPrefix + "sessions or " + capabilityPrefix + "files:read"
+	ScopeManageAgents  Scope = capabilityPrefix + "agents"
+	ScopeListAgents    Scope = capabilityPrefix + "sessions or " + capabilityPrefix + "agents"
 	ScopeBindAnchors   Scope = capabilityPrefix + "apps or " + capabilityPrefix + "publish or " + capabilityPrefix + "share"
 
 	capabilityPrefix = "ws:{workspaceSlug}:"

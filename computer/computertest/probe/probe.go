@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 )
 
@@ -24,35 +23,35 @@ const (
 	Send = "send"
 )
 
-// IsRequested reports whether the arguments of this process are those of a probe.
-func IsRequested() bool { return len(os.Args) > 2 && os.Args[1] == Command }
+// IsRequested reports whether the arguments of a program, as in os.Args, are those of a probe.
+func IsRequested(arguments []string) bool { return len(arguments) > 2 && arguments[1] == Command }
 
-// Run carries out the command of the arguments, and returns the exit status.
-func Run() int {
-	switch arguments := os.Args[3:]; {
-	case os.Args[2] == Say:
-		fmt.Println(strings.Join(arguments, " "))
+// Run carries out the command of the arguments with the standard streams of the program, and returns the exit status.
+func Run(arguments []string, in io.Reader, out, errors io.Writer) int {
+	switch command, rest := arguments[2], arguments[3:]; {
+	case command == Say:
+		fmt.Fprintln(out, strings.Join(rest, " "))
 		return 0
-	case os.Args[2] == Send && len(arguments) == 1:
-		return send(arguments[0])
+	case command == Send && len(rest) == 1:
+		return send(rest[0], in, out, errors)
 	}
-	fmt.Fprintf(os.Stderr, "unknown command %q\n", os.Args[2:])
+	fmt.Fprintf(errors, "unknown command %q\n", arguments[2:])
 	return 2
 }
 
-func send(address string) int {
+func send(address string, in io.Reader, out, errors io.Writer) int {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintln(errors, err)
 		return Unreachable
 	}
 	defer conn.Close()
 	go func() {
-		_, _ = io.Copy(conn, os.Stdin)
+		_, _ = io.Copy(conn, in)
 		_ = conn.(*net.TCPConn).CloseWrite()
 	}()
-	if _, err := io.Copy(os.Stdout, conn); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	if _, err := io.Copy(out, conn); err != nil {
+		fmt.Fprintln(errors, err)
 		return 1
 	}
 	return 0

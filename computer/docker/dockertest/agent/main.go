@@ -13,8 +13,8 @@ import (
 )
 
 func main() {
-	if probe.IsRequested() {
-		os.Exit(probe.Run())
+	if probe.IsRequested(os.Args) {
+		os.Exit(probe.Run(os.Args, os.Stdin, os.Stdout, os.Stderr))
 	}
 	if len(os.Args) == 3 && os.Args[1] == "serve" {
 		serve(os.Args[2])
