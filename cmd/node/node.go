@@ -235,6 +235,7 @@ func (o Options) complete() Options {
 func (n *Node) newServer(o Options) (*http.Server, error) {
 	settings := o.HTTP
 	settings.Asker, settings.Streams, settings.Drive, settings.Skills = n.asker(o), n.Router, n.files, skills.New(n.Drives)
+	settings.Sessions.Timelines, settings.Sessions.Folders = n.Router, folders{n.Drives}
 	if settings.Computers == nil {
 		settings.Computers = computers{n.Computers}
 	}

@@ -25,6 +25,8 @@ type Route struct {
 	ChangesSuspended bool
 	// Changes marks an operation that changes the workspace although its method is one that usually only reads.
 	Changes bool
+	// Personal marks an operation that changes only what belongs to the caller, which members with read access may do.
+	Personal bool
 	// Refuse answers with an error; nil: as JSON.
 	Refuse func(w *Response, refused *entity.Error)
 }
@@ -113,7 +115,8 @@ type operation struct {
 func (s *Server) newOperation(r Route) *operation {
 	op := &operation{Route: r, meter: s.metrics.meter(r)}
 	op.need, op.inWorkspace = r.Scope.need()
-	op.need.Changes = (r.Changes || !slices.Contains(readingMethods, r.Method)) && !r.ChangesSuspended
+	changes := (r.Changes || !slices.Contains(readingMethods, r.Method)) && !r.ChangesSuspended
+	op.need.Changes, op.need.Personal = changes && !r.Personal, changes && r.Personal
 	return op
 }
 
