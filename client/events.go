@@ -61,8 +61,9 @@ const (
 	longestRetry = 30 * time.Second
 	// maxSilence is the longest time without a byte. The server sends comments several times in this time.
 	maxSilence = time.Minute
-	// maxLineBytes is the greatest length of a line, longer than any row.
-	maxLineBytes = 1 << 20
+	// maxLineBytes is the greatest length of a line, longer than any row: JSON may have six bytes for each of the 200,000
+	// characters of an input.
+	maxLineBytes = 4 << 20
 )
 
 var (

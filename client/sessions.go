@@ -3,9 +3,11 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 )
 
 // Session is an agent session, as lists have it.
@@ -288,15 +290,32 @@ func orNewRequestID(id string) string {
 	return id
 }
 
-// wait repeats a request that waits until its answer has a terminal.
+// wait repeats a request that waits until its answer has a terminal. When the server has taken the input, wait also repeats the
+// request after failures that are temporary, such as a restart of the server, until ctx ends: the request id finds the input.
 func (c *Client) wait(ctx context.Context, path string, in any) (SessionWaited, error) {
-	for {
+	var sent SessionWaited
+	for failures := 0; ; {
 		found, err := call[SessionWaited](ctx, c, request{method: http.MethodPost, path: path, in: in})
-		if err != nil || found.Terminal != nil {
-			return found, err
+		var again time.Duration
+		switch {
+		case err == nil && found.Terminal != nil:
+			return found, nil
+		case err == nil:
+			sent, failures = found, 0
+		case sent.SessionID == "" || ctx.Err() != nil || !isTemporary(err):
+			return sent, err
+		default:
+			again = min(firstRetry<<min(failures, 10), longestRetry)
+			failures++
 		}
-		if err := pause(ctx, 0); err != nil {
-			return found, err
+		if err := pause(ctx, again); err != nil {
+			return sent, err
 		}
 	}
+}
+
+// isTemporary reports whether a request that failed may succeed later: the server has not answered, or says so.
+func isTemporary(err error) bool {
+	var refused *Error
+	return !errors.As(err, &refused) || refused.temporary()
 }
