@@ -9,18 +9,20 @@
 //	atelier restore            make a data directory from a backup of a whole node
 //	atelier exec               run a command in the computer of a workspace
 //	atelier shell              open a shell in the computer of a workspace
+//	atelier session            start, follow, answer and list the sessions of agents
 //	atelier accept             accept a data directory with a missing or older part
 //	atelier reference          print every setting of serve as Markdown
 //	atelier version            print the version, commit, date and Go version of this program; so does --version
 //
-// The admin commands speak to the node over a socket in its data directory, and print JSON, one value a line. exec and shell
-// speak to any node over HTTP, with a key.
+// The admin commands speak to the node over a socket in its data directory, and print JSON, one value a line. exec, shell
+// and session speak to any node over HTTP, with a key.
 //
 // Each setting of serve is a flag, an environment variable and a key of a YAML file; the first of them that is given
 // counts, in this order. The exit code is 0 after a clean end, 1 after a failure, 2 where the command line or the
 // settings are wrong, 3 where another process has the data directory, and 4 where a command has ended, by an interrupt or
 // its --wait, while the node continues what the command has begun. That of exec and shell is the status of the command in the
-// computer, or 255 if they fail themselves.
+// computer, or 255 if they fail themselves. That of session with --wait or --tail says how the turn has ended: 0 complete, 3 it
+// asks, 4 it was interrupted or has failed, 5 it sleeps.
 package main
 
 import (
@@ -49,6 +51,7 @@ type commands struct {
 	Restore   restoreCommand   `cmd:"" help:"Make a data directory from a backup of a whole node."`
 	Exec      execCommand      `cmd:"" help:"Run a command in the computer of a workspace, and exit with its status."`
 	Shell     shellCommand     `cmd:"" help:"Open a shell in the computer of a workspace. It survives broken connections. \"~.\" at the beginning of a line detaches from it."`
+	Session   sessionCommands  `cmd:"" help:"Sessions of agents: start, follow, answer and list them."`
 	Accept    acceptCommand    `cmd:"" help:"Accept a data directory that serve refuses because a part is missing or older than the others."`
 	Reference referenceCommand `cmd:"" help:"Print every setting of serve as Markdown."`
 	Version   versionCommand   `cmd:"" help:"Print the version, commit, date and Go version of this program."`
