@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/atelier-run/atelier/client"
 	"github.com/atelier-run/atelier/persistence/datadir"
@@ -20,9 +22,8 @@ const (
 	quickstartSlug  = "demo"
 )
 
-// quickstart makes an owner and a workspace where they are missing, and prints what to try, with a link that sets the owner's
-// password until one is set. Each step may have been done
-// by an earlier start that was cut off after it.
+// quickstart makes an owner, a workspace and a session where they are missing, and prints what to try, with a link that sets the
+// owner's password until one is set. Each step may have been done by an earlier start that was cut off after it.
 func quickstart(ctx context.Context, dir, address string, out console) error {
 	o := newOperator(dir)
 	key, err := ownerKey(ctx, o, dir, address)
@@ -42,7 +43,16 @@ func quickstart(ctx context.Context, dir, address string, out console) error {
 	if err := o.call(ctx, http.MethodPost, "/admin/links", firstLink{Email: quickstartEmail, UnlessSet: true}, &owner); err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(out.out, whatToTry(dir, address, key, owner.PasswordLink))
+	t := trial{dir: dir, address: address, key: key, link: owner.PasswordLink}
+	if t.refusal, err = checkComputer(ctx, api); err != nil {
+		return err
+	}
+	if t.refusal == "" {
+		if t.session, err = startDemo(ctx, api); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprint(out.out, t.text())
 	return err
 }
 
@@ -90,13 +100,83 @@ func makeOwner(ctx context.Context, o operator) (owner person, err error) {
 	return owner, err
 }
 
-// whatToTry returns what quickstart prints. link is empty if the owner has a password.
-func whatToTry(dir, address, key, link string) string {
+// demoRequest is the id of the request for the demo session: each start repeats the request, and gets the same session.
+const demoRequest = "0de30000-5e55-4000-8000-000000000001"
+
+// demoRunbook is what the demo session does. It needs no model.
+const demoRunbook = `say Hello. I am a session of the built-in agent, and carry out a runbook.
+step 1/3 Look around
+$ id -un; pwd; ls -l
+step 2/3 Write a file
+write welcome.md
+    # Welcome
+
+    A session has written this file, and its name is in the history of the file.
+$ wc -w welcome.md
+step 3/3 Ask
+ask Shall I go on? | yes | no
+say You have said: {{answer}}
+$ if [ "$ATELIER_ANSWER" = yes ]; then date '+Gone on at %T.' >>welcome.md; fi; tail -n 1 welcome.md
+`
+
+// startDemo starts the demo session, unless an earlier start has done so, and returns its id. It returns an empty id if the server
+// refuses the session: a person has deleted it, or it is that of another version of this program.
+func startDemo(ctx context.Context, api *client.Client) (string, error) {
+	started, err := api.StartSession(ctx, quickstartSlug, client.NewSession{Prompt: demoRunbook, ClientRequestID: demoRequest})
+	if refused := (*client.Error)(nil); errors.As(err, &refused) {
+		return "", nil
+	}
+	return started.SessionID, err
+}
+
+// checkTime bounds checkComputer.
+const checkTime = 20 * time.Second
+
+// checkComputer runs a command in the computer of the workspace. It returns the refusal if this machine runs none.
+func checkComputer(ctx context.Context, api *client.Client) (refusal string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	_, err = api.Exec(ctx, quickstartSlug, client.ExecRequest{Argv: []string{"true"}}, io.Discard, io.Discard)
+	var refused *client.Error
+	switch {
+	case client.HasCode(err, "forbidden") && errors.As(err, &refused):
+		return refused.Message, nil
+	case errors.As(err, &refused), errors.Is(err, context.DeadlineExceeded):
+		return "", nil // the computer is busy, or lacks the command
+	}
+	return "", err
+}
+
+// A trial is what quickstart prints.
+type trial struct {
+	dir, address, key string
+	// link is empty if the owner has a password.
+	link string
+	// session is the id of the demo session, or empty.
+	session string
+	// refusal says why this machine runs no computers; empty if it does.
+	refusal string
+}
+
+// text returns the text.
+func (t trial) text() string {
+	link := t.link
 	if link != "" {
 		link = ",\n           once you have chosen a password at\n           " + link
 	}
-	return strings.NewReplacer("PROGRAM", os.Args[0], "ADDRESS", address, "KEY", key, "SLUG", quickstartSlug, "DIR", dir,
-		"EMAIL", quickstartEmail, "LINK", link).Replace(`
+	sessions := trySessions
+	switch {
+	case t.refusal != "":
+		sessions = noSessions
+	case t.session == "":
+		sessions = tryOtherSessions
+	}
+	return strings.NewReplacer("PROGRAM", os.Args[0], "ADDRESS", t.address, "KEY", t.key, "SLUG", quickstartSlug, "DIR", t.dir,
+		"EMAIL", quickstartEmail, "LINK", link, "SESSION", t.session, "REFUSAL", t.refusal).Replace(tryDrive + sessions + tryEnd)
+}
+
+const (
+	tryDrive = `
 Atelier runs.
 
   Address  ADDRESS
@@ -114,12 +194,31 @@ Try it in another terminal:
 
   # read what happened
   curl -H 'Authorization: Bearer KEY' ADDRESS/v1/ws/SLUG/file-activity/feed
-
+`
+	tryCommands = `
   # run a command in its computer, or open a shell there
   PROGRAM exec --url=ADDRESS --data=DIR SLUG -- ls -l
   PROGRAM shell --url=ADDRESS --data=DIR SLUG
+`
+	trySessions = tryCommands + `
+  # see what a session of an agent has done, and answer its question
+  PROGRAM session tail --url=ADDRESS --data=DIR SLUG SESSION
+  PROGRAM session answer --url=ADDRESS --data=DIR --tail SLUG SESSION yes
 
+  # start another one; without a model, the agent carries out runbooks
+  PROGRAM session start --url=ADDRESS --data=DIR --tail SLUG '$ ls -l'
+`
+	tryOtherSessions = tryCommands + `
+  # list the sessions of agents, and start one; without a model, the agent carries out runbooks
+  PROGRAM session list --url=ADDRESS --data=DIR SLUG
+  PROGRAM session start --url=ADDRESS --data=DIR --tail SLUG '$ ls -l'
+`
+	noSessions = `
+Commands, terminals and sessions of agents do not run here: REFUSAL
+Start it as root, or on a machine of your own with --computer-isolation=none; "Computers" in docs/operations.md says more.
+`
+	tryEnd = `
 Ctrl+C stops it; starting again keeps everything.
 
-`)
-}
+`
+)

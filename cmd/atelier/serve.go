@@ -14,6 +14,7 @@ import (
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
 )
@@ -89,7 +90,7 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 		ReactionAttempts: c.ReactionAttempts, BackupEvery: c.BackupEvery, BackupKeep: c.BackupKeep,
 		DriveQuota: quota.Limit{Bytes: uint64(c.DriveQuota), Files: uint64(c.DriveFiles)}, DriveReserve: uint64(max(c.DriveReserve, c.MinFreeSpace)),
 		Journal: persistence.Options{CacheBytes: c.cacheBytes(), MinFreeBytes: uint64(c.MinFreeSpace)},
-		HTTP:    settings,
+		HTTP:    settings, Agents: c.Agents,
 	}, err
 }
 
@@ -115,6 +116,7 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 	}
 	return http.Options{
 		Mail: post, OIDC: provider,
+		Sessions: api.SessionOptions{DeliveryTime: c.SessionDelivery, WaitTime: c.SessionWait},
 		Options: server.Options{
 			StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat, PublicURL: public, TrustedProxies: c.proxies(),
 			Limits: server.Limits{

@@ -68,6 +68,10 @@ type serveCommand struct {
 	GeneratedTrees []string `group:"Drive" default:"node_modules,.git,target,dist,build,.venv,__pycache__,.cache" help:"Names of folders whose content is generated: operations below them are recorded in summaries."`
 
 	computerSettings
+
+	Agents          string        `group:"Sessions" type:"path" placeholder:"FILE" help:"YAML file with the agents and models of sessions, and budgets (docs/operations.md). Default: the built-in agent without a model, which carries out runbooks."`
+	SessionWait     time.Duration `group:"Sessions" default:"30s" help:"Time for which a request waits for the end of a turn, before it is answered 202 for the client to repeat it."`
+	SessionDelivery time.Duration `group:"Sessions" default:"1s" help:"Time for a run to take an input, before the sender is told that it is queued."`
 }
 
 // Validate is called by the parser when every setting has its value.
@@ -79,6 +83,8 @@ func (c *serveCommand) Validate() error {
 		c.oidcSettings.check(),
 		c.checkBackup(),
 		c.computerSettings.check(),
+		between("session-wait", c.SessionWait, time.Second, time.Hour),
+		between("session-delivery", c.SessionDelivery, time.Millisecond, time.Minute),
 		between("drain-deadline", c.DrainDeadline, time.Second, time.Hour),
 		between("request-time", c.RequestTime, time.Second, time.Hour),
 		between("stall-time", c.StallTime, time.Second, time.Hour),

@@ -60,6 +60,8 @@ type Options struct {
 	BackupURL string
 	// Computers has the settings of computers that run processes.
 	Computers ComputerOptions
+	// Agents is the path of the file that configures the agents of sessions; empty: the built-in agent without a model.
+	Agents string
 	// BackupEvery is the time between two backups of a drive, for workspaces without a policy of their own, and BackupKeep the
 	// number of them that is stored; 0: none are scheduled.
 	BackupEvery time.Duration
