@@ -11,6 +11,7 @@ import (
 	"github.com/atelier-run/atelier/entity/device"
 	"github.com/atelier-run/atelier/entity/email"
 	"github.com/atelier-run/atelier/entity/grant"
+	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/entity/slug"
 	"github.com/atelier-run/atelier/entity/user"
 	"github.com/atelier-run/atelier/entity/workspace"
@@ -19,5 +20,5 @@ import (
 // All lists every kind.
 var All = []entity.Kind{
 	user.Kind, email.Kind, credential.Kind, device.Kind, client.Kind, grant.Kind, slug.Kind,
-	workspace.Kind, activity.Kind, computer.Kind,
+	workspace.Kind, activity.Kind, computer.Kind, session.Kind,
 }

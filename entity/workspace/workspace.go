@@ -6,8 +6,9 @@
 //	any ──ChangeStatus──► archived, retired, deleted      archived, retired, unhealthy ──ChangeStatus──► active
 //
 // Only an operator changes the status to archived, retired or deleted, and back to active. Reports of the computer do not
-// change these statuses. A deleted workspace exists only for the platform and never changes again. Beside its status, a
-// workspace may be suspended: it can then be read, and only the platform can change it (status.go).
+// change these statuses. A deleted workspace exists only for the platform, and changes only once more, when its sessions are
+// stopped. Beside its status, a workspace may be suspended: it can then be read, and only the platform can change it
+// (status.go).
 //
 // The creator is the billing user and therefore always an owner (members.go). Other people join by invitation
 // (invitations.go). An anchor binds an app, an agent or a share to a path of the drive (anchors.go). An agent is an anchor
@@ -35,6 +36,7 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/audit"
 	"github.com/atelier-run/atelier/entity/email"
+	"github.com/atelier-run/atelier/entity/session"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
@@ -46,14 +48,18 @@ var Kind = Rules.Kind()
 var Rules = entity.Rules[*workspacev1.Workspace, workspacev1.Command, workspacev1.Event]{
 	Name: entity.KindWorkspace, Zero: Zero, Access: accessOf, Check: Check, Role: Role, Decide: Decide, Evolve: Evolve, Reply: Reply,
 	Rows: Rows, Timers: Timers, Tasks: Tasks, EffectLists: []string{BrokenAnchorsList}, React: React,
-	Lists: map[string]entity.List{
-		MembersList:       {Need: entity.Reads(entity.Sessions, entity.FilesRead), Match: matchesMember},
-		InvitationsList:   {Need: entity.Reads(entity.Members)},
-		AnchorsList:       {Need: entity.Reads(entity.FilesRead)},
-		AgentsList:        {Need: entity.Reads(entity.Sessions, entity.Agents)},
-		BrokenAnchorsList: {Need: entity.Reads(entity.Admin)},
-		audit.List:        {Need: entity.Reads(entity.FilesRead)},
-	},
+	Lists: lists(),
+}
+
+func lists() map[string]entity.List {
+	all := session.Lists()
+	all[MembersList] = entity.List{Need: entity.Reads(entity.Sessions, entity.FilesRead), Match: matchesMember}
+	all[InvitationsList] = entity.List{Need: entity.Reads(entity.Members)}
+	all[AnchorsList] = entity.List{Need: entity.Reads(entity.FilesRead)}
+	all[AgentsList] = entity.List{Need: entity.Reads(entity.Sessions, entity.Agents)}
+	all[BrokenAnchorsList] = entity.List{Need: entity.Reads(entity.Admin)}
+	all[audit.List] = entity.List{Need: entity.Reads(entity.FilesRead)}
+	return all
 }
 
 // Zero returns the state before the first event.

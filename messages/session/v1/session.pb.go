@@ -1652,8 +1652,11 @@ type Session struct {
 	Children uint64 `protobuf:"varint,31,opt,name=children,proto3" json:"children,omitempty"`
 	// The start of the session was recorded.
 	Started bool `protobuf:"varint,32,opt,name=started,proto3" json:"started,omitempty"`
-	// The requester of the deletion, for the audit log.
-	SealedBy      string `protobuf:"bytes,33,opt,name=sealed_by,json=sealedBy,proto3" json:"sealed_by,omitempty"`
+	// The seq and the digest of the first input.
+	PromptSeq    uint64 `protobuf:"varint,33,opt,name=prompt_seq,json=promptSeq,proto3" json:"prompt_seq,omitempty"`
+	PromptDigest []byte `protobuf:"bytes,34,opt,name=prompt_digest,json=promptDigest,proto3" json:"prompt_digest,omitempty"`
+	// The tier of the last turn.
+	LastTier      v1.Tier `protobuf:"varint,35,opt,name=last_tier,json=lastTier,proto3,enum=atelier.workspace.v1.Tier" json:"last_tier,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1912,11 +1915,25 @@ func (x *Session) GetStarted() bool {
 	return false
 }
 
-func (x *Session) GetSealedBy() string {
+func (x *Session) GetPromptSeq() uint64 {
 	if x != nil {
-		return x.SealedBy
+		return x.PromptSeq
 	}
-	return ""
+	return 0
+}
+
+func (x *Session) GetPromptDigest() []byte {
+	if x != nil {
+		return x.PromptDigest
+	}
+	return nil
+}
+
+func (x *Session) GetLastTier() v1.Tier {
+	if x != nil {
+		return x.LastTier
+	}
+	return v1.Tier(0)
 }
 
 type Audience struct {
@@ -1987,6 +2004,8 @@ type Turn struct {
 	Interrupting bool `protobuf:"varint,6,opt,name=interrupting,proto3" json:"interrupting,omitempty"`
 	// The code of the failure with which an interruption by the platform ends the turn; empty if a person has requested it.
 	InterruptCode string `protobuf:"bytes,7,opt,name=interrupt_code,json=interruptCode,proto3" json:"interrupt_code,omitempty"`
+	// The last batch of rows of the run.
+	LastBatch     uint64 `protobuf:"varint,8,opt,name=last_batch,json=lastBatch,proto3" json:"last_batch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2068,6 +2087,13 @@ func (x *Turn) GetInterruptCode() string {
 		return x.InterruptCode
 	}
 	return ""
+}
+
+func (x *Turn) GetLastBatch() uint64 {
+	if x != nil {
+		return x.LastBatch
+	}
+	return 0
 }
 
 // Pending is an input that no turn has taken.
@@ -3536,6 +3562,103 @@ func (*AllowUsage) Descriptor() ([]byte, []int) {
 	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{42}
 }
 
+// EraseRows removes rows of lists of a session that is being deleted.
+type EraseRows struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          []*RowKey              `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EraseRows) Reset() {
+	*x = EraseRows{}
+	mi := &file_messages_session_v1_session_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EraseRows) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EraseRows) ProtoMessage() {}
+
+func (x *EraseRows) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_session_v1_session_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EraseRows.ProtoReflect.Descriptor instead.
+func (*EraseRows) Descriptor() ([]byte, []int) {
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *EraseRows) GetRows() []*RowKey {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+type RowKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	List          string                 `protobuf:"bytes,1,opt,name=list,proto3" json:"list,omitempty"`
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowKey) Reset() {
+	*x = RowKey{}
+	mi := &file_messages_session_v1_session_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowKey) ProtoMessage() {}
+
+func (x *RowKey) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_session_v1_session_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowKey.ProtoReflect.Descriptor instead.
+func (*RowKey) Descriptor() ([]byte, []int) {
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *RowKey) GetList() string {
+	if x != nil {
+		return x.List
+	}
+	return ""
+}
+
+func (x *RowKey) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
 // ReportErased completes a deletion.
 type ReportErased struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3545,7 +3668,7 @@ type ReportErased struct {
 
 func (x *ReportErased) Reset() {
 	*x = ReportErased{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[43]
+	mi := &file_messages_session_v1_session_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3557,7 +3680,7 @@ func (x *ReportErased) String() string {
 func (*ReportErased) ProtoMessage() {}
 
 func (x *ReportErased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[43]
+	mi := &file_messages_session_v1_session_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3570,7 +3693,7 @@ func (x *ReportErased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportErased.ProtoReflect.Descriptor instead.
 func (*ReportErased) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{43}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{45}
 }
 
 type Description struct {
@@ -3584,7 +3707,7 @@ type Description struct {
 
 func (x *Description) Reset() {
 	*x = Description{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[44]
+	mi := &file_messages_session_v1_session_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3596,7 +3719,7 @@ func (x *Description) String() string {
 func (*Description) ProtoMessage() {}
 
 func (x *Description) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[44]
+	mi := &file_messages_session_v1_session_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3609,7 +3732,7 @@ func (x *Description) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Description.ProtoReflect.Descriptor instead.
 func (*Description) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{44}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Description) GetSession() *Session {
@@ -3641,7 +3764,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[45]
+	mi := &file_messages_session_v1_session_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3653,7 +3776,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[45]
+	mi := &file_messages_session_v1_session_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3666,7 +3789,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{45}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Accepted) GetInputSeq() uint64 {
@@ -3706,7 +3829,7 @@ type Permissions struct {
 
 func (x *Permissions) Reset() {
 	*x = Permissions{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[46]
+	mi := &file_messages_session_v1_session_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3718,7 +3841,7 @@ func (x *Permissions) String() string {
 func (*Permissions) ProtoMessage() {}
 
 func (x *Permissions) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[46]
+	mi := &file_messages_session_v1_session_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3731,7 +3854,7 @@ func (x *Permissions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Permissions.ProtoReflect.Descriptor instead.
 func (*Permissions) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{46}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Permissions) GetSend() bool {
@@ -3799,7 +3922,7 @@ type Interrupted struct {
 
 func (x *Interrupted) Reset() {
 	*x = Interrupted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[47]
+	mi := &file_messages_session_v1_session_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3811,7 +3934,7 @@ func (x *Interrupted) String() string {
 func (*Interrupted) ProtoMessage() {}
 
 func (x *Interrupted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[47]
+	mi := &file_messages_session_v1_session_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3824,7 +3947,7 @@ func (x *Interrupted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interrupted.ProtoReflect.Descriptor instead.
 func (*Interrupted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{47}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Interrupted) GetInterrupted() bool {
@@ -3854,7 +3977,7 @@ type SessionStarted struct {
 
 func (x *SessionStarted) Reset() {
 	*x = SessionStarted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[48]
+	mi := &file_messages_session_v1_session_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3866,7 +3989,7 @@ func (x *SessionStarted) String() string {
 func (*SessionStarted) ProtoMessage() {}
 
 func (x *SessionStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[48]
+	mi := &file_messages_session_v1_session_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3879,7 +4002,7 @@ func (x *SessionStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionStarted.ProtoReflect.Descriptor instead.
 func (*SessionStarted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{48}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SessionStarted) GetWorkspaceId() string {
@@ -3982,7 +4105,7 @@ type RowAdded struct {
 
 func (x *RowAdded) Reset() {
 	*x = RowAdded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[49]
+	mi := &file_messages_session_v1_session_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3994,7 +4117,7 @@ func (x *RowAdded) String() string {
 func (*RowAdded) ProtoMessage() {}
 
 func (x *RowAdded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[49]
+	mi := &file_messages_session_v1_session_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4007,7 +4130,7 @@ func (x *RowAdded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowAdded.ProtoReflect.Descriptor instead.
 func (*RowAdded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{49}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RowAdded) GetRow() *Row {
@@ -4054,7 +4177,7 @@ type TurnStarted struct {
 
 func (x *TurnStarted) Reset() {
 	*x = TurnStarted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[50]
+	mi := &file_messages_session_v1_session_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4066,7 +4189,7 @@ func (x *TurnStarted) String() string {
 func (*TurnStarted) ProtoMessage() {}
 
 func (x *TurnStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[50]
+	mi := &file_messages_session_v1_session_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4079,7 +4202,7 @@ func (x *TurnStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
 func (*TurnStarted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{50}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *TurnStarted) GetTurn() *Turn {
@@ -4099,7 +4222,7 @@ type TurnClaimed struct {
 
 func (x *TurnClaimed) Reset() {
 	*x = TurnClaimed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[51]
+	mi := &file_messages_session_v1_session_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4111,7 +4234,7 @@ func (x *TurnClaimed) String() string {
 func (*TurnClaimed) ProtoMessage() {}
 
 func (x *TurnClaimed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[51]
+	mi := &file_messages_session_v1_session_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4124,7 +4247,7 @@ func (x *TurnClaimed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnClaimed.ProtoReflect.Descriptor instead.
 func (*TurnClaimed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{51}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *TurnClaimed) GetTurnId() uint64 {
@@ -4150,7 +4273,7 @@ type InputsJoined struct {
 
 func (x *InputsJoined) Reset() {
 	*x = InputsJoined{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[52]
+	mi := &file_messages_session_v1_session_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4162,7 +4285,7 @@ func (x *InputsJoined) String() string {
 func (*InputsJoined) ProtoMessage() {}
 
 func (x *InputsJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[52]
+	mi := &file_messages_session_v1_session_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4175,7 +4298,7 @@ func (x *InputsJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputsJoined.ProtoReflect.Descriptor instead.
 func (*InputsJoined) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{52}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *InputsJoined) GetSeqs() []uint64 {
@@ -4199,7 +4322,7 @@ type BatchRecorded struct {
 
 func (x *BatchRecorded) Reset() {
 	*x = BatchRecorded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[53]
+	mi := &file_messages_session_v1_session_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4211,7 +4334,7 @@ func (x *BatchRecorded) String() string {
 func (*BatchRecorded) ProtoMessage() {}
 
 func (x *BatchRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[53]
+	mi := &file_messages_session_v1_session_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4224,7 +4347,7 @@ func (x *BatchRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRecorded.ProtoReflect.Descriptor instead.
 func (*BatchRecorded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{53}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *BatchRecorded) GetBatch() uint64 {
@@ -4280,7 +4403,7 @@ type TurnEnded struct {
 
 func (x *TurnEnded) Reset() {
 	*x = TurnEnded{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[54]
+	mi := &file_messages_session_v1_session_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4292,7 +4415,7 @@ func (x *TurnEnded) String() string {
 func (*TurnEnded) ProtoMessage() {}
 
 func (x *TurnEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[54]
+	mi := &file_messages_session_v1_session_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4305,7 +4428,7 @@ func (x *TurnEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
 func (*TurnEnded) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{54}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TurnEnded) GetTurnId() uint64 {
@@ -4380,7 +4503,7 @@ type InterruptRequested struct {
 
 func (x *InterruptRequested) Reset() {
 	*x = InterruptRequested{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[55]
+	mi := &file_messages_session_v1_session_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4392,7 +4515,7 @@ func (x *InterruptRequested) String() string {
 func (*InterruptRequested) ProtoMessage() {}
 
 func (x *InterruptRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[55]
+	mi := &file_messages_session_v1_session_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4405,7 +4528,7 @@ func (x *InterruptRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequested.ProtoReflect.Descriptor instead.
 func (*InterruptRequested) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{55}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *InterruptRequested) GetReason() *Failure {
@@ -4415,16 +4538,63 @@ func (x *InterruptRequested) GetReason() *Failure {
 	return nil
 }
 
-type SessionWoken struct {
+// InputsDropped removes inputs that wait, because a person has interrupted the session; each has got a terminal.
+type InputsDropped struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	Seqs          []uint64               `protobuf:"varint,1,rep,packed,name=seqs,proto3" json:"seqs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InputsDropped) Reset() {
+	*x = InputsDropped{}
+	mi := &file_messages_session_v1_session_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InputsDropped) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InputsDropped) ProtoMessage() {}
+
+func (x *InputsDropped) ProtoReflect() protoreflect.Message {
+	mi := &file_messages_session_v1_session_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InputsDropped.ProtoReflect.Descriptor instead.
+func (*InputsDropped) Descriptor() ([]byte, []int) {
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *InputsDropped) GetSeqs() []uint64 {
+	if x != nil {
+		return x.Seqs
+	}
+	return nil
+}
+
+type SessionWoken struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	At    int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	// A person has ended the sleep.
+	Cancelled     bool `protobuf:"varint,2,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionWoken) Reset() {
 	*x = SessionWoken{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[56]
+	mi := &file_messages_session_v1_session_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4436,7 +4606,7 @@ func (x *SessionWoken) String() string {
 func (*SessionWoken) ProtoMessage() {}
 
 func (x *SessionWoken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[56]
+	mi := &file_messages_session_v1_session_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4449,7 +4619,7 @@ func (x *SessionWoken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWoken.ProtoReflect.Descriptor instead.
 func (*SessionWoken) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{56}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SessionWoken) GetAt() int64 {
@@ -4457,6 +4627,13 @@ func (x *SessionWoken) GetAt() int64 {
 		return x.At
 	}
 	return 0
+}
+
+func (x *SessionWoken) GetCancelled() bool {
+	if x != nil {
+		return x.Cancelled
+	}
+	return false
 }
 
 type SessionArchived struct {
@@ -4472,7 +4649,7 @@ type SessionArchived struct {
 
 func (x *SessionArchived) Reset() {
 	*x = SessionArchived{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[57]
+	mi := &file_messages_session_v1_session_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4484,7 +4661,7 @@ func (x *SessionArchived) String() string {
 func (*SessionArchived) ProtoMessage() {}
 
 func (x *SessionArchived) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[57]
+	mi := &file_messages_session_v1_session_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4497,7 +4674,7 @@ func (x *SessionArchived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionArchived.ProtoReflect.Descriptor instead.
 func (*SessionArchived) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{57}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SessionArchived) GetScope() ArchiveScope {
@@ -4530,7 +4707,7 @@ type AudienceChanged struct {
 
 func (x *AudienceChanged) Reset() {
 	*x = AudienceChanged{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[58]
+	mi := &file_messages_session_v1_session_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4542,7 +4719,7 @@ func (x *AudienceChanged) String() string {
 func (*AudienceChanged) ProtoMessage() {}
 
 func (x *AudienceChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[58]
+	mi := &file_messages_session_v1_session_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4555,7 +4732,7 @@ func (x *AudienceChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AudienceChanged.ProtoReflect.Descriptor instead.
 func (*AudienceChanged) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{58}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AudienceChanged) GetAudience() *Audience {
@@ -4575,7 +4752,7 @@ type ReadMarked struct {
 
 func (x *ReadMarked) Reset() {
 	*x = ReadMarked{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[59]
+	mi := &file_messages_session_v1_session_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4587,7 +4764,7 @@ func (x *ReadMarked) String() string {
 func (*ReadMarked) ProtoMessage() {}
 
 func (x *ReadMarked) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[59]
+	mi := &file_messages_session_v1_session_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4600,7 +4777,7 @@ func (x *ReadMarked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadMarked.ProtoReflect.Descriptor instead.
 func (*ReadMarked) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{59}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ReadMarked) GetUserId() string {
@@ -4626,7 +4803,7 @@ type ChildAdmitted struct {
 
 func (x *ChildAdmitted) Reset() {
 	*x = ChildAdmitted{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[60]
+	mi := &file_messages_session_v1_session_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4638,7 +4815,7 @@ func (x *ChildAdmitted) String() string {
 func (*ChildAdmitted) ProtoMessage() {}
 
 func (x *ChildAdmitted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[60]
+	mi := &file_messages_session_v1_session_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4651,7 +4828,7 @@ func (x *ChildAdmitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildAdmitted.ProtoReflect.Descriptor instead.
 func (*ChildAdmitted) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{60}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ChildAdmitted) GetChildId() string {
@@ -4670,7 +4847,7 @@ type UsageAllowed struct {
 
 func (x *UsageAllowed) Reset() {
 	*x = UsageAllowed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[61]
+	mi := &file_messages_session_v1_session_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4682,7 +4859,7 @@ func (x *UsageAllowed) String() string {
 func (*UsageAllowed) ProtoMessage() {}
 
 func (x *UsageAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[61]
+	mi := &file_messages_session_v1_session_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4695,7 +4872,7 @@ func (x *UsageAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageAllowed.ProtoReflect.Descriptor instead.
 func (*UsageAllowed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{61}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *UsageAllowed) GetUsage() *Usage {
@@ -4710,14 +4887,13 @@ type SessionSealed struct {
 	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
 	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	WorkspaceId   string                 `protobuf:"bytes,3,opt,name=workspace_id,json=workspaceId,proto3" json:"workspace_id,omitempty"`
-	By            string                 `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionSealed) Reset() {
 	*x = SessionSealed{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[62]
+	mi := &file_messages_session_v1_session_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4729,7 +4905,7 @@ func (x *SessionSealed) String() string {
 func (*SessionSealed) ProtoMessage() {}
 
 func (x *SessionSealed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[62]
+	mi := &file_messages_session_v1_session_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4742,7 +4918,7 @@ func (x *SessionSealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionSealed.ProtoReflect.Descriptor instead.
 func (*SessionSealed) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{62}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SessionSealed) GetAt() int64 {
@@ -4766,13 +4942,6 @@ func (x *SessionSealed) GetWorkspaceId() string {
 	return ""
 }
 
-func (x *SessionSealed) GetBy() string {
-	if x != nil {
-		return x.By
-	}
-	return ""
-}
-
 type SessionErased struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
@@ -4782,7 +4951,7 @@ type SessionErased struct {
 
 func (x *SessionErased) Reset() {
 	*x = SessionErased{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[63]
+	mi := &file_messages_session_v1_session_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4794,7 +4963,7 @@ func (x *SessionErased) String() string {
 func (*SessionErased) ProtoMessage() {}
 
 func (x *SessionErased) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[63]
+	mi := &file_messages_session_v1_session_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4807,7 +4976,7 @@ func (x *SessionErased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionErased.ProtoReflect.Descriptor instead.
 func (*SessionErased) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{63}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SessionErased) GetAt() int64 {
@@ -4828,7 +4997,7 @@ type SummaryRow struct {
 
 func (x *SummaryRow) Reset() {
 	*x = SummaryRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[64]
+	mi := &file_messages_session_v1_session_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4840,7 +5009,7 @@ func (x *SummaryRow) String() string {
 func (*SummaryRow) ProtoMessage() {}
 
 func (x *SummaryRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[64]
+	mi := &file_messages_session_v1_session_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4853,7 +5022,7 @@ func (x *SummaryRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryRow.ProtoReflect.Descriptor instead.
 func (*SummaryRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{64}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SummaryRow) GetSession() *Session {
@@ -4873,7 +5042,7 @@ type Reference struct {
 
 func (x *Reference) Reset() {
 	*x = Reference{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[65]
+	mi := &file_messages_session_v1_session_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4885,7 +5054,7 @@ func (x *Reference) String() string {
 func (*Reference) ProtoMessage() {}
 
 func (x *Reference) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[65]
+	mi := &file_messages_session_v1_session_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4898,7 +5067,7 @@ func (x *Reference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reference.ProtoReflect.Descriptor instead.
 func (*Reference) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{65}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Reference) GetKey() string {
@@ -4925,7 +5094,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[66]
+	mi := &file_messages_session_v1_session_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4937,7 +5106,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[66]
+	mi := &file_messages_session_v1_session_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4950,7 +5119,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{66}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Filter) GetAgentId() string {
@@ -4991,7 +5160,7 @@ type ChildRow struct {
 
 func (x *ChildRow) Reset() {
 	*x = ChildRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[67]
+	mi := &file_messages_session_v1_session_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5003,7 +5172,7 @@ func (x *ChildRow) String() string {
 func (*ChildRow) ProtoMessage() {}
 
 func (x *ChildRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[67]
+	mi := &file_messages_session_v1_session_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5016,7 +5185,7 @@ func (x *ChildRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildRow.ProtoReflect.Descriptor instead.
 func (*ChildRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{67}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ChildRow) GetChildId() string {
@@ -5038,7 +5207,7 @@ type TerminalRow struct {
 
 func (x *TerminalRow) Reset() {
 	*x = TerminalRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[68]
+	mi := &file_messages_session_v1_session_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5050,7 +5219,7 @@ func (x *TerminalRow) String() string {
 func (*TerminalRow) ProtoMessage() {}
 
 func (x *TerminalRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[68]
+	mi := &file_messages_session_v1_session_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5063,7 +5232,7 @@ func (x *TerminalRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalRow.ProtoReflect.Descriptor instead.
 func (*TerminalRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{68}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *TerminalRow) GetSeq() uint64 {
@@ -5098,7 +5267,7 @@ type RequestRow struct {
 
 func (x *RequestRow) Reset() {
 	*x = RequestRow{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[69]
+	mi := &file_messages_session_v1_session_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5110,7 +5279,7 @@ func (x *RequestRow) String() string {
 func (*RequestRow) ProtoMessage() {}
 
 func (x *RequestRow) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[69]
+	mi := &file_messages_session_v1_session_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5123,7 +5292,7 @@ func (x *RequestRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestRow.ProtoReflect.Descriptor instead.
 func (*RequestRow) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{69}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *RequestRow) GetInputSeq() uint64 {
@@ -5150,7 +5319,7 @@ type TurnTask struct {
 
 func (x *TurnTask) Reset() {
 	*x = TurnTask{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[70]
+	mi := &file_messages_session_v1_session_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5162,7 +5331,7 @@ func (x *TurnTask) String() string {
 func (*TurnTask) ProtoMessage() {}
 
 func (x *TurnTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[70]
+	mi := &file_messages_session_v1_session_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5175,7 +5344,7 @@ func (x *TurnTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnTask.ProtoReflect.Descriptor instead.
 func (*TurnTask) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{70}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *TurnTask) GetTurnId() uint64 {
@@ -5195,7 +5364,7 @@ type DeletionTask struct {
 
 func (x *DeletionTask) Reset() {
 	*x = DeletionTask{}
-	mi := &file_messages_session_v1_session_proto_msgTypes[71]
+	mi := &file_messages_session_v1_session_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5207,7 +5376,7 @@ func (x *DeletionTask) String() string {
 func (*DeletionTask) ProtoMessage() {}
 
 func (x *DeletionTask) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_session_v1_session_proto_msgTypes[71]
+	mi := &file_messages_session_v1_session_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5220,7 +5389,7 @@ func (x *DeletionTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletionTask.ProtoReflect.Descriptor instead.
 func (*DeletionTask) Descriptor() ([]byte, []int) {
-	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{71}
+	return file_messages_session_v1_session_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *DeletionTask) GetSessionId() string {
@@ -5317,7 +5486,7 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\finput_tokens\x18\x01 \x01(\x04R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x04R\foutputTokens\x12\x1d\n" +
 	"\n" +
-	"running_ms\x18\x03 \x01(\x03R\trunningMs\"\x9a\f\n" +
+	"running_ms\x18\x03 \x01(\x03R\trunningMs\"\xfa\f\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
 	"\fworkspace_id\x18\x02 \x01(\tR\vworkspaceId\x12\x1d\n" +
@@ -5355,8 +5524,11 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\x06erased\x18\x1d \x01(\bR\x06erased\x12\x17\n" +
 	"\awake_at\x18\x1e \x01(\x03R\x06wakeAt\x12\x1a\n" +
 	"\bchildren\x18\x1f \x01(\x04R\bchildren\x12\x18\n" +
-	"\astarted\x18  \x01(\bR\astarted\x12\x1b\n" +
-	"\tsealed_by\x18! \x01(\tR\bsealedBy\x1aE\n" +
+	"\astarted\x18  \x01(\bR\astarted\x12\x1d\n" +
+	"\n" +
+	"prompt_seq\x18! \x01(\x04R\tpromptSeq\x12#\n" +
+	"\rprompt_digest\x18\" \x01(\fR\fpromptDigest\x127\n" +
+	"\tlast_tier\x18# \x01(\x0e2\x1a.atelier.workspace.v1.TierR\blastTier\x1aE\n" +
 	"\x17PersonalArchivedAtEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a7\n" +
@@ -5365,7 +5537,7 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"A\n" +
 	"\bAudience\x12\x1a\n" +
 	"\bspecific\x18\x01 \x01(\bR\bspecific\x12\x19\n" +
-	"\buser_ids\x18\x02 \x03(\tR\auserIds\"\xdf\x01\n" +
+	"\buser_ids\x18\x02 \x03(\tR\auserIds\"\xfe\x01\n" +
 	"\x04Turn\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06inputs\x18\x02 \x03(\x04R\x06inputs\x12.\n" +
@@ -5374,7 +5546,9 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"started_at\x18\x04 \x01(\x03R\tstartedAt\x12\x15\n" +
 	"\x06run_id\x18\x05 \x01(\tR\x05runId\x12\"\n" +
 	"\finterrupting\x18\x06 \x01(\bR\finterrupting\x12%\n" +
-	"\x0einterrupt_code\x18\a \x01(\tR\rinterruptCode\"\xd7\x01\n" +
+	"\x0einterrupt_code\x18\a \x01(\tR\rinterruptCode\x12\x1d\n" +
+	"\n" +
+	"last_batch\x18\b \x01(\x04R\tlastBatch\"\xd7\x01\n" +
 	"\aPending\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x121\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1d.atelier.session.v1.InputKindR\x04kind\x128\n" +
@@ -5478,7 +5652,12 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\vWakeSession\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\"\f\n" +
 	"\n" +
-	"AllowUsage\"\x0e\n" +
+	"AllowUsage\";\n" +
+	"\tEraseRows\x12.\n" +
+	"\x04rows\x18\x01 \x03(\v2\x1a.atelier.session.v1.RowKeyR\x04rows\".\n" +
+	"\x06RowKey\x12\x12\n" +
+	"\x04list\x18\x01 \x01(\tR\x04list\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"\x0e\n" +
 	"\fReportErased\"\x87\x01\n" +
 	"\vDescription\x125\n" +
 	"\asession\x18\x01 \x01(\v2\x1b.atelier.session.v1.SessionR\asession\x12A\n" +
@@ -5544,9 +5723,12 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\ftitle_failed\x18\b \x01(\bR\vtitleFailed\x12\x0e\n" +
 	"\x02at\x18\t \x01(\x03R\x02at\"I\n" +
 	"\x12InterruptRequested\x123\n" +
-	"\x06reason\x18\x01 \x01(\v2\x1b.atelier.session.v1.FailureR\x06reason\"\x1e\n" +
+	"\x06reason\x18\x01 \x01(\v2\x1b.atelier.session.v1.FailureR\x06reason\"#\n" +
+	"\rInputsDropped\x12\x12\n" +
+	"\x04seqs\x18\x01 \x03(\x04R\x04seqs\"<\n" +
 	"\fSessionWoken\x12\x0e\n" +
-	"\x02at\x18\x01 \x01(\x03R\x02at\"\x83\x01\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x1c\n" +
+	"\tcancelled\x18\x02 \x01(\bR\tcancelled\"\x83\x01\n" +
 	"\x0fSessionArchived\x126\n" +
 	"\x05scope\x18\x01 \x01(\x0e2 .atelier.session.v1.ArchiveScopeR\x05scope\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x1f\n" +
@@ -5561,13 +5743,12 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\rChildAdmitted\x12\x19\n" +
 	"\bchild_id\x18\x01 \x01(\tR\achildId\"?\n" +
 	"\fUsageAllowed\x12/\n" +
-	"\x05usage\x18\x01 \x01(\v2\x19.atelier.session.v1.UsageR\x05usage\"q\n" +
+	"\x05usage\x18\x01 \x01(\v2\x19.atelier.session.v1.UsageR\x05usage\"a\n" +
 	"\rSessionSealed\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12!\n" +
-	"\fworkspace_id\x18\x03 \x01(\tR\vworkspaceId\x12\x0e\n" +
-	"\x02by\x18\x04 \x01(\tR\x02by\"\x1f\n" +
+	"\fworkspace_id\x18\x03 \x01(\tR\vworkspaceId\"\x1f\n" +
 	"\rSessionErased\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\"C\n" +
 	"\n" +
@@ -5665,7 +5846,7 @@ func file_messages_session_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_session_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_messages_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_messages_session_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_messages_session_v1_session_proto_goTypes = []any{
 	(TurnStatus)(0),            // 0: atelier.session.v1.TurnStatus
 	(Behavior)(0),              // 1: atelier.session.v1.Behavior
@@ -5720,38 +5901,41 @@ var file_messages_session_v1_session_proto_goTypes = []any{
 	(*PublishDelta)(nil),       // 50: atelier.session.v1.PublishDelta
 	(*WakeSession)(nil),        // 51: atelier.session.v1.WakeSession
 	(*AllowUsage)(nil),         // 52: atelier.session.v1.AllowUsage
-	(*ReportErased)(nil),       // 53: atelier.session.v1.ReportErased
-	(*Description)(nil),        // 54: atelier.session.v1.Description
-	(*Accepted)(nil),           // 55: atelier.session.v1.Accepted
-	(*Permissions)(nil),        // 56: atelier.session.v1.Permissions
-	(*Interrupted)(nil),        // 57: atelier.session.v1.Interrupted
-	(*SessionStarted)(nil),     // 58: atelier.session.v1.SessionStarted
-	(*RowAdded)(nil),           // 59: atelier.session.v1.RowAdded
-	(*TurnStarted)(nil),        // 60: atelier.session.v1.TurnStarted
-	(*TurnClaimed)(nil),        // 61: atelier.session.v1.TurnClaimed
-	(*InputsJoined)(nil),       // 62: atelier.session.v1.InputsJoined
-	(*BatchRecorded)(nil),      // 63: atelier.session.v1.BatchRecorded
-	(*TurnEnded)(nil),          // 64: atelier.session.v1.TurnEnded
-	(*InterruptRequested)(nil), // 65: atelier.session.v1.InterruptRequested
-	(*SessionWoken)(nil),       // 66: atelier.session.v1.SessionWoken
-	(*SessionArchived)(nil),    // 67: atelier.session.v1.SessionArchived
-	(*AudienceChanged)(nil),    // 68: atelier.session.v1.AudienceChanged
-	(*ReadMarked)(nil),         // 69: atelier.session.v1.ReadMarked
-	(*ChildAdmitted)(nil),      // 70: atelier.session.v1.ChildAdmitted
-	(*UsageAllowed)(nil),       // 71: atelier.session.v1.UsageAllowed
-	(*SessionSealed)(nil),      // 72: atelier.session.v1.SessionSealed
-	(*SessionErased)(nil),      // 73: atelier.session.v1.SessionErased
-	(*SummaryRow)(nil),         // 74: atelier.session.v1.SummaryRow
-	(*Reference)(nil),          // 75: atelier.session.v1.Reference
-	(*Filter)(nil),             // 76: atelier.session.v1.Filter
-	(*ChildRow)(nil),           // 77: atelier.session.v1.ChildRow
-	(*TerminalRow)(nil),        // 78: atelier.session.v1.TerminalRow
-	(*RequestRow)(nil),         // 79: atelier.session.v1.RequestRow
-	(*TurnTask)(nil),           // 80: atelier.session.v1.TurnTask
-	(*DeletionTask)(nil),       // 81: atelier.session.v1.DeletionTask
-	nil,                        // 82: atelier.session.v1.Session.PersonalArchivedAtEntry
-	nil,                        // 83: atelier.session.v1.Session.ReadEntry
-	(v1.Tier)(0),               // 84: atelier.workspace.v1.Tier
+	(*EraseRows)(nil),          // 53: atelier.session.v1.EraseRows
+	(*RowKey)(nil),             // 54: atelier.session.v1.RowKey
+	(*ReportErased)(nil),       // 55: atelier.session.v1.ReportErased
+	(*Description)(nil),        // 56: atelier.session.v1.Description
+	(*Accepted)(nil),           // 57: atelier.session.v1.Accepted
+	(*Permissions)(nil),        // 58: atelier.session.v1.Permissions
+	(*Interrupted)(nil),        // 59: atelier.session.v1.Interrupted
+	(*SessionStarted)(nil),     // 60: atelier.session.v1.SessionStarted
+	(*RowAdded)(nil),           // 61: atelier.session.v1.RowAdded
+	(*TurnStarted)(nil),        // 62: atelier.session.v1.TurnStarted
+	(*TurnClaimed)(nil),        // 63: atelier.session.v1.TurnClaimed
+	(*InputsJoined)(nil),       // 64: atelier.session.v1.InputsJoined
+	(*BatchRecorded)(nil),      // 65: atelier.session.v1.BatchRecorded
+	(*TurnEnded)(nil),          // 66: atelier.session.v1.TurnEnded
+	(*InterruptRequested)(nil), // 67: atelier.session.v1.InterruptRequested
+	(*InputsDropped)(nil),      // 68: atelier.session.v1.InputsDropped
+	(*SessionWoken)(nil),       // 69: atelier.session.v1.SessionWoken
+	(*SessionArchived)(nil),    // 70: atelier.session.v1.SessionArchived
+	(*AudienceChanged)(nil),    // 71: atelier.session.v1.AudienceChanged
+	(*ReadMarked)(nil),         // 72: atelier.session.v1.ReadMarked
+	(*ChildAdmitted)(nil),      // 73: atelier.session.v1.ChildAdmitted
+	(*UsageAllowed)(nil),       // 74: atelier.session.v1.UsageAllowed
+	(*SessionSealed)(nil),      // 75: atelier.session.v1.SessionSealed
+	(*SessionErased)(nil),      // 76: atelier.session.v1.SessionErased
+	(*SummaryRow)(nil),         // 77: atelier.session.v1.SummaryRow
+	(*Reference)(nil),          // 78: atelier.session.v1.Reference
+	(*Filter)(nil),             // 79: atelier.session.v1.Filter
+	(*ChildRow)(nil),           // 80: atelier.session.v1.ChildRow
+	(*TerminalRow)(nil),        // 81: atelier.session.v1.TerminalRow
+	(*RequestRow)(nil),         // 82: atelier.session.v1.RequestRow
+	(*TurnTask)(nil),           // 83: atelier.session.v1.TurnTask
+	(*DeletionTask)(nil),       // 84: atelier.session.v1.DeletionTask
+	nil,                        // 85: atelier.session.v1.Session.PersonalArchivedAtEntry
+	nil,                        // 86: atelier.session.v1.Session.ReadEntry
+	(v1.Tier)(0),               // 87: atelier.workspace.v1.Tier
 }
 var file_messages_session_v1_session_proto_depIdxs = []int32{
 	4,  // 0: atelier.session.v1.Sender.kind:type_name -> atelier.session.v1.SenderKind
@@ -5765,7 +5949,7 @@ var file_messages_session_v1_session_proto_depIdxs = []int32{
 	24, // 8: atelier.session.v1.Row.setting:type_name -> atelier.session.v1.Setting
 	3,  // 9: atelier.session.v1.Input.kind:type_name -> atelier.session.v1.InputKind
 	10, // 10: atelier.session.v1.Input.sender:type_name -> atelier.session.v1.Sender
-	84, // 11: atelier.session.v1.Input.tier:type_name -> atelier.workspace.v1.Tier
+	87, // 11: atelier.session.v1.Input.tier:type_name -> atelier.workspace.v1.Tier
 	1,  // 12: atelier.session.v1.Input.behavior:type_name -> atelier.session.v1.Behavior
 	11, // 13: atelier.session.v1.Input.images:type_name -> atelier.session.v1.Image
 	13, // 14: atelier.session.v1.Input.attachments:type_name -> atelier.session.v1.Attachment
@@ -5773,15 +5957,15 @@ var file_messages_session_v1_session_proto_depIdxs = []int32{
 	21, // 16: atelier.session.v1.Ask.options:type_name -> atelier.session.v1.Option
 	0,  // 17: atelier.session.v1.Terminal.turn_status:type_name -> atelier.session.v1.TurnStatus
 	23, // 18: atelier.session.v1.Terminal.error:type_name -> atelier.session.v1.Failure
-	84, // 19: atelier.session.v1.Setting.tier:type_name -> atelier.workspace.v1.Tier
+	87, // 19: atelier.session.v1.Setting.tier:type_name -> atelier.workspace.v1.Tier
 	10, // 20: atelier.session.v1.Session.created_by:type_name -> atelier.session.v1.Sender
 	2,  // 21: atelier.session.v1.Session.mode:type_name -> atelier.session.v1.Mode
 	5,  // 22: atelier.session.v1.Session.title_origin:type_name -> atelier.session.v1.TitleOrigin
 	6,  // 23: atelier.session.v1.Session.title_status:type_name -> atelier.session.v1.TitleStatus
-	84, // 24: atelier.session.v1.Session.tier:type_name -> atelier.workspace.v1.Tier
+	87, // 24: atelier.session.v1.Session.tier:type_name -> atelier.workspace.v1.Tier
 	27, // 25: atelier.session.v1.Session.audience:type_name -> atelier.session.v1.Audience
-	82, // 26: atelier.session.v1.Session.personal_archived_at:type_name -> atelier.session.v1.Session.PersonalArchivedAtEntry
-	83, // 27: atelier.session.v1.Session.read:type_name -> atelier.session.v1.Session.ReadEntry
+	85, // 26: atelier.session.v1.Session.personal_archived_at:type_name -> atelier.session.v1.Session.PersonalArchivedAtEntry
+	86, // 27: atelier.session.v1.Session.read:type_name -> atelier.session.v1.Session.ReadEntry
 	0,  // 28: atelier.session.v1.Session.turn_status:type_name -> atelier.session.v1.TurnStatus
 	28, // 29: atelier.session.v1.Session.turn:type_name -> atelier.session.v1.Turn
 	29, // 30: atelier.session.v1.Session.pending:type_name -> atelier.session.v1.Pending
@@ -5790,60 +5974,62 @@ var file_messages_session_v1_session_proto_depIdxs = []int32{
 	25, // 33: atelier.session.v1.Session.usage:type_name -> atelier.session.v1.Usage
 	25, // 34: atelier.session.v1.Session.allowed:type_name -> atelier.session.v1.Usage
 	32, // 35: atelier.session.v1.Session.agent:type_name -> atelier.session.v1.AgentState
-	84, // 36: atelier.session.v1.Turn.tier:type_name -> atelier.workspace.v1.Tier
-	3,  // 37: atelier.session.v1.Pending.kind:type_name -> atelier.session.v1.InputKind
-	1,  // 38: atelier.session.v1.Pending.behavior:type_name -> atelier.session.v1.Behavior
-	84, // 39: atelier.session.v1.Pending.tier:type_name -> atelier.workspace.v1.Tier
-	21, // 40: atelier.session.v1.PendingAsk.options:type_name -> atelier.session.v1.Option
-	8,  // 41: atelier.session.v1.Machine.outcome:type_name -> atelier.session.v1.Outcome
-	2,  // 42: atelier.session.v1.StartSession.mode:type_name -> atelier.session.v1.Mode
-	84, // 43: atelier.session.v1.StartSession.tier:type_name -> atelier.workspace.v1.Tier
-	84, // 44: atelier.session.v1.StartSession.default_tier:type_name -> atelier.workspace.v1.Tier
-	27, // 45: atelier.session.v1.StartSession.audience:type_name -> atelier.session.v1.Audience
-	15, // 46: atelier.session.v1.StartSession.prompt:type_name -> atelier.session.v1.Input
-	15, // 47: atelier.session.v1.SendInput.input:type_name -> atelier.session.v1.Input
-	84, // 48: atelier.session.v1.SendInput.default_tier:type_name -> atelier.workspace.v1.Tier
-	33, // 49: atelier.session.v1.SendInput.start:type_name -> atelier.session.v1.StartSession
-	23, // 50: atelier.session.v1.Interrupt.reason:type_name -> atelier.session.v1.Failure
-	12, // 51: atelier.session.v1.StoreImage.image:type_name -> atelier.session.v1.StoredImage
-	9,  // 52: atelier.session.v1.ArchiveSession.scope:type_name -> atelier.session.v1.ArchiveScope
-	14, // 53: atelier.session.v1.RecordRows.rows:type_name -> atelier.session.v1.Row
-	32, // 54: atelier.session.v1.RecordRows.agent:type_name -> atelier.session.v1.AgentState
-	25, // 55: atelier.session.v1.RecordRows.usage:type_name -> atelier.session.v1.Usage
-	31, // 56: atelier.session.v1.RecordRows.progress:type_name -> atelier.session.v1.Machine
-	0,  // 57: atelier.session.v1.EndTurn.status:type_name -> atelier.session.v1.TurnStatus
-	23, // 58: atelier.session.v1.EndTurn.error:type_name -> atelier.session.v1.Failure
-	20, // 59: atelier.session.v1.EndTurn.ask:type_name -> atelier.session.v1.Ask
-	32, // 60: atelier.session.v1.EndTurn.agent:type_name -> atelier.session.v1.AgentState
-	25, // 61: atelier.session.v1.EndTurn.usage:type_name -> atelier.session.v1.Usage
-	26, // 62: atelier.session.v1.Description.session:type_name -> atelier.session.v1.Session
-	56, // 63: atelier.session.v1.Description.permissions:type_name -> atelier.session.v1.Permissions
-	2,  // 64: atelier.session.v1.SessionStarted.mode:type_name -> atelier.session.v1.Mode
-	27, // 65: atelier.session.v1.SessionStarted.audience:type_name -> atelier.session.v1.Audience
-	10, // 66: atelier.session.v1.SessionStarted.created_by:type_name -> atelier.session.v1.Sender
-	5,  // 67: atelier.session.v1.SessionStarted.title_origin:type_name -> atelier.session.v1.TitleOrigin
-	14, // 68: atelier.session.v1.RowAdded.row:type_name -> atelier.session.v1.Row
-	84, // 69: atelier.session.v1.RowAdded.resolved_tier:type_name -> atelier.workspace.v1.Tier
-	28, // 70: atelier.session.v1.TurnStarted.turn:type_name -> atelier.session.v1.Turn
-	32, // 71: atelier.session.v1.BatchRecorded.agent:type_name -> atelier.session.v1.AgentState
-	25, // 72: atelier.session.v1.BatchRecorded.usage:type_name -> atelier.session.v1.Usage
-	31, // 73: atelier.session.v1.BatchRecorded.progress:type_name -> atelier.session.v1.Machine
-	0,  // 74: atelier.session.v1.TurnEnded.status:type_name -> atelier.session.v1.TurnStatus
-	23, // 75: atelier.session.v1.TurnEnded.error:type_name -> atelier.session.v1.Failure
-	32, // 76: atelier.session.v1.TurnEnded.agent:type_name -> atelier.session.v1.AgentState
-	25, // 77: atelier.session.v1.TurnEnded.total:type_name -> atelier.session.v1.Usage
-	25, // 78: atelier.session.v1.TurnEnded.usage:type_name -> atelier.session.v1.Usage
-	23, // 79: atelier.session.v1.InterruptRequested.reason:type_name -> atelier.session.v1.Failure
-	9,  // 80: atelier.session.v1.SessionArchived.scope:type_name -> atelier.session.v1.ArchiveScope
-	27, // 81: atelier.session.v1.AudienceChanged.audience:type_name -> atelier.session.v1.Audience
-	25, // 82: atelier.session.v1.UsageAllowed.usage:type_name -> atelier.session.v1.Usage
-	26, // 83: atelier.session.v1.SummaryRow.session:type_name -> atelier.session.v1.Session
-	22, // 84: atelier.session.v1.TerminalRow.terminal:type_name -> atelier.session.v1.Terminal
-	85, // [85:85] is the sub-list for method output_type
-	85, // [85:85] is the sub-list for method input_type
-	85, // [85:85] is the sub-list for extension type_name
-	85, // [85:85] is the sub-list for extension extendee
-	0,  // [0:85] is the sub-list for field type_name
+	87, // 36: atelier.session.v1.Session.last_tier:type_name -> atelier.workspace.v1.Tier
+	87, // 37: atelier.session.v1.Turn.tier:type_name -> atelier.workspace.v1.Tier
+	3,  // 38: atelier.session.v1.Pending.kind:type_name -> atelier.session.v1.InputKind
+	1,  // 39: atelier.session.v1.Pending.behavior:type_name -> atelier.session.v1.Behavior
+	87, // 40: atelier.session.v1.Pending.tier:type_name -> atelier.workspace.v1.Tier
+	21, // 41: atelier.session.v1.PendingAsk.options:type_name -> atelier.session.v1.Option
+	8,  // 42: atelier.session.v1.Machine.outcome:type_name -> atelier.session.v1.Outcome
+	2,  // 43: atelier.session.v1.StartSession.mode:type_name -> atelier.session.v1.Mode
+	87, // 44: atelier.session.v1.StartSession.tier:type_name -> atelier.workspace.v1.Tier
+	87, // 45: atelier.session.v1.StartSession.default_tier:type_name -> atelier.workspace.v1.Tier
+	27, // 46: atelier.session.v1.StartSession.audience:type_name -> atelier.session.v1.Audience
+	15, // 47: atelier.session.v1.StartSession.prompt:type_name -> atelier.session.v1.Input
+	15, // 48: atelier.session.v1.SendInput.input:type_name -> atelier.session.v1.Input
+	87, // 49: atelier.session.v1.SendInput.default_tier:type_name -> atelier.workspace.v1.Tier
+	33, // 50: atelier.session.v1.SendInput.start:type_name -> atelier.session.v1.StartSession
+	23, // 51: atelier.session.v1.Interrupt.reason:type_name -> atelier.session.v1.Failure
+	12, // 52: atelier.session.v1.StoreImage.image:type_name -> atelier.session.v1.StoredImage
+	9,  // 53: atelier.session.v1.ArchiveSession.scope:type_name -> atelier.session.v1.ArchiveScope
+	14, // 54: atelier.session.v1.RecordRows.rows:type_name -> atelier.session.v1.Row
+	32, // 55: atelier.session.v1.RecordRows.agent:type_name -> atelier.session.v1.AgentState
+	25, // 56: atelier.session.v1.RecordRows.usage:type_name -> atelier.session.v1.Usage
+	31, // 57: atelier.session.v1.RecordRows.progress:type_name -> atelier.session.v1.Machine
+	0,  // 58: atelier.session.v1.EndTurn.status:type_name -> atelier.session.v1.TurnStatus
+	23, // 59: atelier.session.v1.EndTurn.error:type_name -> atelier.session.v1.Failure
+	20, // 60: atelier.session.v1.EndTurn.ask:type_name -> atelier.session.v1.Ask
+	32, // 61: atelier.session.v1.EndTurn.agent:type_name -> atelier.session.v1.AgentState
+	25, // 62: atelier.session.v1.EndTurn.usage:type_name -> atelier.session.v1.Usage
+	54, // 63: atelier.session.v1.EraseRows.rows:type_name -> atelier.session.v1.RowKey
+	26, // 64: atelier.session.v1.Description.session:type_name -> atelier.session.v1.Session
+	58, // 65: atelier.session.v1.Description.permissions:type_name -> atelier.session.v1.Permissions
+	2,  // 66: atelier.session.v1.SessionStarted.mode:type_name -> atelier.session.v1.Mode
+	27, // 67: atelier.session.v1.SessionStarted.audience:type_name -> atelier.session.v1.Audience
+	10, // 68: atelier.session.v1.SessionStarted.created_by:type_name -> atelier.session.v1.Sender
+	5,  // 69: atelier.session.v1.SessionStarted.title_origin:type_name -> atelier.session.v1.TitleOrigin
+	14, // 70: atelier.session.v1.RowAdded.row:type_name -> atelier.session.v1.Row
+	87, // 71: atelier.session.v1.RowAdded.resolved_tier:type_name -> atelier.workspace.v1.Tier
+	28, // 72: atelier.session.v1.TurnStarted.turn:type_name -> atelier.session.v1.Turn
+	32, // 73: atelier.session.v1.BatchRecorded.agent:type_name -> atelier.session.v1.AgentState
+	25, // 74: atelier.session.v1.BatchRecorded.usage:type_name -> atelier.session.v1.Usage
+	31, // 75: atelier.session.v1.BatchRecorded.progress:type_name -> atelier.session.v1.Machine
+	0,  // 76: atelier.session.v1.TurnEnded.status:type_name -> atelier.session.v1.TurnStatus
+	23, // 77: atelier.session.v1.TurnEnded.error:type_name -> atelier.session.v1.Failure
+	32, // 78: atelier.session.v1.TurnEnded.agent:type_name -> atelier.session.v1.AgentState
+	25, // 79: atelier.session.v1.TurnEnded.total:type_name -> atelier.session.v1.Usage
+	25, // 80: atelier.session.v1.TurnEnded.usage:type_name -> atelier.session.v1.Usage
+	23, // 81: atelier.session.v1.InterruptRequested.reason:type_name -> atelier.session.v1.Failure
+	9,  // 82: atelier.session.v1.SessionArchived.scope:type_name -> atelier.session.v1.ArchiveScope
+	27, // 83: atelier.session.v1.AudienceChanged.audience:type_name -> atelier.session.v1.Audience
+	25, // 84: atelier.session.v1.UsageAllowed.usage:type_name -> atelier.session.v1.Usage
+	26, // 85: atelier.session.v1.SummaryRow.session:type_name -> atelier.session.v1.Session
+	22, // 86: atelier.session.v1.TerminalRow.terminal:type_name -> atelier.session.v1.Terminal
+	87, // [87:87] is the sub-list for method output_type
+	87, // [87:87] is the sub-list for method input_type
+	87, // [87:87] is the sub-list for extension type_name
+	87, // [87:87] is the sub-list for extension extendee
+	0,  // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_messages_session_v1_session_proto_init() }
@@ -5859,7 +6045,7 @@ func file_messages_session_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_session_v1_session_proto_rawDesc), len(file_messages_session_v1_session_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   74,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -30,6 +30,7 @@ func (*EndTurn) sessionCommand()         {}
 func (*PublishDelta) sessionCommand()    {}
 func (*WakeSession) sessionCommand()     {}
 func (*AllowUsage) sessionCommand()      {}
+func (*EraseRows) sessionCommand()       {}
 func (*ReportErased) sessionCommand()    {}
 
 // Event is the sealed set of the events of a session.
@@ -48,6 +49,7 @@ func (*InputsJoined) sessionEvent()       {}
 func (*BatchRecorded) sessionEvent()      {}
 func (*TurnEnded) sessionEvent()          {}
 func (*InterruptRequested) sessionEvent() {}
+func (*InputsDropped) sessionEvent()      {}
 func (*SessionWoken) sessionEvent()       {}
 func (*SessionArchived) sessionEvent()    {}
 func (*AudienceChanged) sessionEvent()    {}
