@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
 
@@ -42,6 +43,7 @@ func (s *System) deliver(ctx context.Context, p persistence.Partition, r *reques
 	case o := <-r.reply:
 		return o.message, o.err
 	case <-ctx.Done():
+		r.giveUp()
 		return nil, ctx.Err()
 	}
 }
@@ -97,11 +99,20 @@ type request struct {
 	command entity.Command
 	// key identifies the entity in directories and supervisors; see key.
 	key string
-	// connection is the stream that the request subscribes, or nil.
+	// connection is the activity stream that the request subscribes, and reader the stream of a timeline; both may be nil.
 	connection *connection
-	arrived    time.Time
-	answered   atomic.Bool
-	reply      chan outcome
+	reader     *timelineReader
+	// access and role are what the owner has authorized: the access that it has checked, and the role of the sender.
+	access  entity.Access
+	role    workspacev1.Role
+	arrived time.Time
+	// wasHeld is set if the request is a query that was held. holder is the pipeline that holds it, and givenUp is set when the
+	// sender does not wait any more; see held.go.
+	wasHeld  bool
+	holder   atomic.Pointer[pipeline]
+	givenUp  atomic.Bool
+	answered atomic.Bool
+	reply    chan outcome
 	// admitted are the counts of requests in flight that answer decrements.
 	admitted [2]*atomic.Int64
 	metrics  *kindMetrics
@@ -122,7 +133,11 @@ func (r *request) answer(m proto.Message, err error) {
 			n.Add(-1)
 		}
 	}
-	r.metrics.replied(r.arrived, err)
+	if r.wasHeld {
+		r.metrics.repliedToHeld(err)
+	} else {
+		r.metrics.replied(r.arrived, err)
+	}
 	r.reply <- outcome{m, err}
 }
 

@@ -301,6 +301,8 @@ type kind struct {
 	owned []*kind
 	// inFlight counts the requests that are admitted and not answered.
 	inFlight atomic.Int64
+	// held counts the queries that wait for a change of their entity.
+	held atomic.Int64
 	// machine returns the machine of one entity, which loads its state later.
 	machine func(identity string) machine
 }

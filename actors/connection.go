@@ -278,6 +278,14 @@ func (c *connection) frames(b []byte) (_ []byte, caughtUp bool, err error) {
 	return b, true, nil
 }
 
+func (c *connection) authorization() authorization {
+	return authorization{principal: c.principal, access: c.access}
+}
+
+func (c *connection) hasEnded() bool { return c.ended.Load() }
+
+func (c *connection) revoke(err error) { c.stop(err) }
+
 // subscribe adds a connection, which the owner has authorized, to the hub: step 2 of "The way of an activity stream".
 func (e *entityActor) subscribe(r *request) {
 	m, ok := e.own.machine.(*activityMachine)
@@ -310,9 +318,14 @@ func (e *entityActor) endStreams() {
 	if !ok {
 		return
 	}
-	reason := ErrRetry
-	if e.term.system.running.Err() != nil {
-		reason = nil
-	}
+	reason := e.reasonOfEnd()
 	m.hub.each(func(c *connection) { c.stop(reason) })
+}
+
+// reasonOfEnd returns the error with which streams end when the entity's actor ends.
+func (e *entityActor) reasonOfEnd() error {
+	if e.term.system.running.Err() != nil {
+		return nil
+	}
+	return ErrRetry
 }

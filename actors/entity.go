@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
+	runtimev1 "github.com/atelier-run/atelier/messages/runtime/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/persistence"
 )
@@ -37,10 +38,14 @@ type entityActor struct {
 	owned *children
 	// timer sends wake; nil: none is armed.
 	timer *time.Timer
-	// followers are the streams that this entity has authorized, except those that were seen to have ended.
-	followers map[*connection]struct{}
-	// pruneAt is the number of followers at which ended ones are removed.
+	// dependents are the streams and held queries of owned entities that this entity has authorized, except those that were seen
+	// to have ended.
+	dependents map[dependent]struct{}
+	// pruneAt is the number of dependents at which ended ones are removed.
 	pruneAt int
+	// readers are the streams that follow the entity's timeline. They have the rows up to the version readable.
+	readers  map[*timelineReader]struct{}
+	readable uint64
 	// passivating is set while the entity waits to stop: until its owned entities have stopped and the rows that it flushed are
 	// durable.
 	passivating bool
@@ -62,6 +67,12 @@ func (e *entityActor) Receive(ctx actor.Context) {
 		}
 	case wake:
 		e.wake(m)
+	case watch:
+		e.watch(m.dependent)
+	case drop:
+		e.drop(ctx, m)
+	case readerLeft:
+		e.removeReader(m.reader)
 	case sweep:
 		e.owned.sweep(e.term.system.idleBefore())
 	case passivate:
@@ -124,29 +135,38 @@ func (e *entityActor) start(ctx actor.Context) {
 	root, self := e.term.system.root, e.self
 	e.own = &pipeline{
 		term: e.term, kind: e.kind, stream: persistence.Stream(e.key()), machine: e.kind.machine(e.identity),
-		effects: e.term.effects, wake: func() { root.Send(self, outcomesReady{}) },
+		effects: e.term.effects, wake: func() { root.Send(self, outcomesReady{}) }, self: self, parent: e.parent,
 	}
 }
 
-// handle handles a request: steps 3 and 4 of "The way of a command" in the package comment. If a rule panics, the state may be
-// wrong: handle answers the request and panics again, so that the supervisor restarts the actor.
+// answerPanic is deferred around the rules. If one panics, the state may be wrong: answerPanic answers the request and panics
+// again, so that the supervisor restarts the actor.
+func (e *entityActor) answerPanic(r *request) {
+	if reason := recover(); reason != nil {
+		e.term.system.log.Error("a rule panicked", slog.String("kind", r.command.Kind), slog.String("identity", e.identity),
+			slog.String("request_id", r.command.RequestID), slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
+		r.answer(nil, entity.Errorf(entity.Internal, "the command failed"))
+		e.owned.flush() // these requests were authorized before the panic
+		panic(reason)
+	}
+}
+
+// handle handles a request: steps 3 and 4 of "The way of a command" in the package comment.
 func (e *entityActor) handle(r *request) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			e.term.system.log.Error("a rule panicked", slog.String("kind", r.command.Kind), slog.String("identity", e.identity),
-				slog.String("request_id", r.command.RequestID), slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
-			r.answer(nil, entity.Errorf(entity.Internal, "the command failed"))
-			e.owned.flush() // these requests were authorized before the panic
-			panic(reason)
-		}
-	}()
+	defer e.answerPanic(r)
 	switch {
 	case r.command.Kind != e.kind.Name:
 		e.forward(r)
 	case r.connection != nil:
 		e.subscribe(r)
+	case r.reader != nil:
+		e.addReader(r)
 	case isList(r):
 		e.list(r)
+	case isReadTimeline(r):
+		e.readTimeline(r)
+	case e.kind.passes(r.command.Message):
+		e.pass(r)
 	case e.isQuery(r):
 		e.query(r)
 		e.schedule()
@@ -156,15 +176,21 @@ func (e *entityActor) handle(r *request) {
 	}
 }
 
-// forward authorizes a command for an owned entity by the owner's rules, and forwards it. If proposals of the owner are in
-// flight, it waits for their outcome, because the authorization may depend on them. The commands of reactions have the platform
+// forward authorizes a command for an owned entity by the owner's rules, and forwards it with the role of its sender. If
+// proposals of the owner are in flight, it waits for their outcome, because the authorization may depend on them. The commands of reactions have the platform
 // as principal, which no owner refuses, so no mark is needed for a refusal here.
 func (e *entityActor) forward(r *request) {
 	owned := e.term.system.kinds[r.command.Kind]
 	access, err := requiredAccess(owned, r)
-	if err == nil && !entity.IsPlatform(r.command.Principal) {
+	r.access = access
+	if entity.IsPlatform(r.command.Principal) {
+		r.role = e.roleOf(r.command.Principal)
+	} else if err == nil {
 		if err = e.own.ensureLoaded(); err == nil {
 			err = access.Authorize(r.command.Principal, e.check(r.command.Principal))
+		}
+		if err == nil {
+			r.role = e.roleOf(r.command.Principal)
 		}
 		if err != nil || !e.own.isIdle() {
 			e.own.afterDurable(r, err, func() { e.deliverToOwned(owned, r) })
@@ -180,47 +206,14 @@ func (e *entityActor) forward(r *request) {
 
 // deliverToOwned forwards an authorized request to an owned entity, and remembers the stream that it may subscribe.
 func (e *entityActor) deliverToOwned(owned *kind, r *request) {
-	if r.connection != nil {
-		if e.followers == nil {
-			e.followers = map[*connection]struct{}{}
-		}
-		e.followers[r.connection] = struct{}{}
-		e.forgetEndedFollowers()
+	switch {
+	case r.connection != nil:
+		e.addDependent(r.connection)
+	case r.reader != nil:
+		r.reader.role = r.role
+		e.addDependent(r.reader)
 	}
 	e.owned.deliver(owned, r)
-}
-
-// minPruned is the least number of followers at which ended ones are removed.
-const minPruned = 32
-
-// forgetEndedFollowers removes followers that have ended, each time their number has doubled, so that the table does not grow
-// with every stream that ever followed an entity without changes.
-func (e *entityActor) forgetEndedFollowers() {
-	if len(e.followers) < max(e.pruneAt, minPruned) {
-		return
-	}
-	for c := range e.followers {
-		if c.ended.Load() {
-			delete(e.followers, c)
-		}
-	}
-	e.pruneAt = 2 * len(e.followers)
-}
-
-// reauthorizeFollowers stops the streams of followers that have lost their access.
-func (e *entityActor) reauthorizeFollowers() {
-	if len(e.followers) == 0 || e.own.ensureLoaded() != nil {
-		return // proposals are in flight after a failed one; the last outcome calls reauthorizeFollowers again
-	}
-	for c := range e.followers {
-		if c.ended.Load() {
-			delete(e.followers, c)
-			continue
-		}
-		if err := c.access.Authorize(c.principal, e.check(c.principal)); err != nil && entity.IsRefusal(err) {
-			c.stop(err)
-		}
-	}
 }
 
 // requiredAccess returns the access that a request requires. It returns InvalidRequest for a message or list that the kind does
@@ -229,30 +222,38 @@ func requiredAccess(k *kind, r *request) (entity.Access, error) {
 	if r.connection != nil {
 		return r.connection.access, nil
 	}
-	if isDeclareEffects(r.command.Message) {
+	if r.reader != nil {
+		return k.timelineAccess()
+	}
+	switch m := r.command.Message.(type) {
+	case *runtimev1.DeclareEffects:
 		return entity.PlatformOnly(), nil
-	}
-	asked, ok := r.command.Message.(*wirev1.List)
-	if !ok {
-		return k.Access(r.command.Message)
-	}
-	list, ok := k.Lists[asked.GetName()]
-	if !ok || asked.GetSearch() != "" && list.Match == nil {
-		return entity.Access{}, entity.Errorf(entity.InvalidRequest, "a %s has no such list %q", k.Name, asked.GetName())
-	}
-	return entity.Requires(list.Need), nil
-}
-
-// check returns a function that returns nil if a principal has a need, according to the state with all decisions so far.
-func (e *entityActor) check(p *wirev1.Principal) func(entity.Need) error {
-	return func(need entity.Need) error {
-		return e.own.machine.check(entity.Call{Now: now(e.term.system.clock), Identity: e.identity, Principal: p}, need)
+	case *wirev1.ReadTimeline:
+		return k.timelineAccess()
+	case *wirev1.List:
+		list, ok := k.Lists[m.GetName()]
+		if !ok || m.GetSearch() != "" && list.Match == nil || len(m.GetFilter()) > 0 && list.Visible == nil {
+			return entity.Access{}, entity.Errorf(entity.InvalidRequest, "a %s has no such list %q", k.Name, m.GetName())
+		}
+		return entity.Requires(list.Need), nil
+	default:
+		if k.passes(m) {
+			return entity.PlatformOnly(), nil
+		}
+		return k.Access(m)
 	}
 }
 
-// afterOutcomes does what waits for outcomes of proposals: the authorization of followers, and the timer.
+// afterOutcomes does what waits for outcomes of proposals: it authorizes dependents, sends rows to the readers of the timeline,
+// decides held queries, and arms the timer. After a failed proposal, readers and held queries begin again.
 func (e *entityActor) afterOutcomes() {
-	e.reauthorizeFollowers()
+	if !e.own.loaded { // a proposal has failed
+		e.own.endHeld()
+		e.endReaders(ErrRetry)
+	}
+	e.reauthorizeDependents()
+	e.wakeReaders()
+	e.decideHeld()
 	if e.own.loaded || !e.own.isIdle() {
 		e.schedule()
 		return
@@ -314,12 +315,17 @@ func (e *entityActor) isBlank() bool { return e.own.isBlank() && e.owned.isEmpty
 
 // isIdle reports whether the entity has no request, proposal, timer or stream. The entities that it owns may have.
 func (e *entityActor) isIdle() bool {
-	return e.own.isIdle() && e.timer == nil && !e.hasFollowers()
+	return e.own.isIdle() && e.timer == nil && !e.isAwaited()
+}
+
+// isAwaited reports whether streams follow the entity or queries wait for it.
+func (e *entityActor) isAwaited() bool {
+	return len(e.own.held) > 0 || len(e.readers) > 0 || e.hasFollowers()
 }
 
 // passivate stops the actor if it is idle: after the buffered changes are flushed and the owned entities have stopped.
 func (e *entityActor) passivate(ctx actor.Context) {
-	if !e.own.isIdle() || e.hasFollowers() {
+	if !e.own.isIdle() || e.isAwaited() {
 		ctx.Send(e.parent, stayActive{e.key()})
 		return
 	}
@@ -388,6 +394,7 @@ func (e *entityActor) end() {
 	if e.own != nil {
 		e.own.abandon()
 		e.endStreams()
+		e.endReaders(e.reasonOfEnd())
 		e.owned.end()
 	}
 }
@@ -400,10 +407,9 @@ func isList(r *request) bool {
 // list answers with a page of a list, from a view of the journal. The list of an owned entity was authorized by its owner.
 func (e *entityActor) list(r *request) {
 	access, err := requiredAccess(e.kind, r)
-	if err == nil && e.kind.Owner == "" && !entity.IsPlatform(r.command.Principal) {
-		if err = e.own.ensureLoaded(); err == nil {
-			err = access.Authorize(r.command.Principal, e.check(r.command.Principal))
-		}
+	var call entity.Call
+	if err == nil {
+		call, err = e.reader(r.command.Principal, access, r.role)
 	}
 	if err != nil {
 		e.own.fail(r, err)
@@ -411,7 +417,7 @@ func (e *entityActor) list(r *request) {
 	}
 	asked := r.command.Message.(*wirev1.List)
 	e.answerFromView(r, func(src source) (proto.Message, error) {
-		return readListPage(src, e.kind.Lists[asked.GetName()], asked)
+		return readListPage(src, e.kind.Lists[asked.GetName()], asked, call)
 	})
 }
 

@@ -42,16 +42,17 @@ func listPrefix(identity string) string { return ownerOf(identity) + "\x00" }
 // defaultPageRows limits the rows of a page of a list that sets no limit of its own.
 const defaultPageRows = 100
 
-// readListPage returns a page of a list, in the order of the rows' keys. It reads at most scanBudget rows that do not match
-// the search, so that a page may be shorter than its limit although more rows follow.
-func readListPage(src source, l entity.List, asked *wirev1.List) (*wirev1.Page, error) {
+// readListPage returns a page of a list, in the order of the rows' keys. It reads at most scanBudget rows that the reader, which
+// is the principal of the call, does not see or that do not match, so that a page may be shorter than its limit although more
+// rows follow.
+func readListPage(src source, l entity.List, asked *wirev1.List, call entity.Call) (*wirev1.Page, error) {
 	most := l.Most
 	if most == 0 {
 		most = defaultPageRows
 	}
 	limit := min(max(int(asked.GetLimit()), 1), most)
 	prefix := listPrefix(src.identity)
-	query := persistence.Query{Index: listIndex(asked.GetName()), Value: prefix, Prefix: true}
+	query := persistence.Query{Index: listIndex(asked.GetName()), Value: prefix + string(asked.GetPrefix()), Prefix: true}
 	if len(asked.GetAfter()) > 0 {
 		query.After = prefix + string(asked.GetAfter())
 	}
@@ -66,11 +67,40 @@ func readListPage(src source, l entity.List, asked *wirev1.List) (*wirev1.Page, 
 		}
 		scanned++
 		last = entry.Value
-		if asked.GetSearch() == "" || l.Match(entry.Data, asked.GetSearch()) {
-			out.Rows = append(out.Rows, append([]byte(nil), entry.Data...)) // the entry's bytes belong to the view
+		row, selected, err := selectRow(src, l, asked, call, entry.Data)
+		if err != nil {
+			return nil, err
+		}
+		if selected {
+			out.Rows = append(out.Rows, append([]byte(nil), row...)) // the entry's bytes belong to the view
 		}
 	}
 	return out, nil
+}
+
+// selectRow returns the row for an entry of a list, which is in another list if the entry is a reference. selected is false if
+// the row does not exist, the reader does not see it, or it does not match.
+func selectRow(src source, l entity.List, asked *wirev1.List, call entity.Call, stored []byte) (row []byte, selected bool, err error) {
+	if row = stored; l.Of != "" {
+		key, err := l.Key(stored)
+		if err != nil {
+			return nil, false, err
+		}
+		found := false
+		row, found, err = src.view.Lookup(src.partition, listIndex(l.Of), listPrefix(src.identity)+key, 0)
+		if err != nil || !found {
+			return nil, false, err
+		}
+	}
+	if asked.GetSearch() != "" && !l.Match(row, asked.GetSearch()) {
+		return nil, false, nil
+	}
+	if l.Visible != nil {
+		if seen, err := l.Visible(call, row, asked.GetFilter()); err != nil || !seen {
+			return nil, false, err
+		}
+	}
+	return row, true, nil
 }
 
 // An OwnedPartition reads and writes a partition that this process owns, without its actors. Its methods are safe for
@@ -156,7 +186,7 @@ func (s *System) Rows(p persistence.Partition, owner string, asked *wirev1.List)
 		return nil, err
 	}
 	defer v.Close()
-	return readListPage(source{view: v, partition: p, identity: owner}, entity.List{}, asked)
+	return readListPage(source{view: v, partition: p, identity: owner}, entity.List{}, asked, entity.Call{})
 }
 
 // putStream is the stream of the proposals that write rows without events. It has no entity.

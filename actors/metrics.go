@@ -18,6 +18,7 @@ type metrics struct {
 	commit         *prometheus.HistogramVec
 	reply          *prometheus.HistogramVec
 	inFlight       *prometheus.GaugeVec
+	held           *prometheus.GaugeVec
 	refused        *prometheus.CounterVec
 	activations    *prometheus.CounterVec
 	passivations   *prometheus.CounterVec
@@ -34,6 +35,9 @@ type metrics struct {
 	ringBytes      prometheus.Counter
 	connections    prometheus.Gauge
 	wakes          prometheus.Counter
+	readers        prometheus.Gauge
+	passed         prometheus.Counter
+	dropped        prometheus.Counter
 	timers         *prometheus.CounterVec
 	timerLateness  prometheus.Histogram
 	tasks          map[string]*taskMetrics
@@ -43,8 +47,9 @@ type metrics struct {
 // kindMetrics are the metrics of one kind, without further look-ups.
 type kindMetrics struct {
 	ok, rejected, failed        prometheus.Counter
+	givenUp                     prometheus.Counter
 	decide, commit, reply       prometheus.Observer
-	inFlight, active            prometheus.Gauge
+	inFlight, held, active      prometheus.Gauge
 	refused                     prometheus.Counter
 	activations, passivations   prometheus.Counter
 	restarts, stops             prometheus.Counter
@@ -69,6 +74,7 @@ func newMetrics(r prometheus.Registerer, kinds []string) *metrics {
 		commit:         histogram("actor_commit_seconds", "From a command's decision to its outcome in the journal."),
 		reply:          histogram("actor_reply_seconds", "From a command's arrival to its reply."),
 		inFlight:       gauge("actor_in_flight", "Commands admitted and not answered.", "kind"),
+		held:           gauge("actor_held_queries", "Queries that wait for a change of their entity.", "kind"),
 		refused:        counter("actor_refused_total", "Commands refused because too many were in flight.", "kind"),
 		activations:    counter("actor_activations_total", "Entities activated.", "kind"),
 		passivations:   counter("actor_passivations_total", "Entities put out of memory because they were idle.", "kind"),
@@ -83,6 +89,9 @@ func newMetrics(r prometheus.Registerer, kinds []string) *metrics {
 		connections:    gauge("stream_connections", "Open activity streams.").WithLabelValues(),
 		ringBytes:      counter("stream_bytes_total", "Bytes of frames handed to streams.").WithLabelValues(),
 		wakes:          counter("stream_wakes_total", "Wake-ups of streams that had caught up.").WithLabelValues(),
+		readers:        gauge("timeline_readers", "Open streams of timelines.").WithLabelValues(),
+		passed:         counter("timeline_passed_total", "Messages passed on to the streams of timelines.").WithLabelValues(),
+		dropped:        counter("timeline_dropped_total", "Messages that streams of timelines were too slow for.").WithLabelValues(),
 		kinds:          map[string]*kindMetrics{},
 		timers:         counter("timers_delivered_total", "Due commands of timers that were sent, by outcome.", "outcome"),
 		timerLateness: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -103,9 +112,9 @@ func newMetrics(r prometheus.Registerer, kinds []string) *metrics {
 		m.timers.WithLabelValues(outcome)
 	}
 	if r != nil {
-		r.MustRegister(m.commands, m.decide, m.commit, m.reply, m.inFlight, m.refused, m.activations, m.passivations, m.active,
+		r.MustRegister(m.commands, m.decide, m.commit, m.reply, m.inFlight, m.held, m.refused, m.activations, m.passivations, m.active,
 			m.restarts, m.deadLetters, m.mailbox, m.appendFailures, m.reactions, m.reactorLag, m.parked, reads, m.connections,
-			m.ringBytes, m.wakes, m.timers, m.timerLateness)
+			m.ringBytes, m.wakes, m.readers, m.passed, m.dropped, m.timers, m.timerLateness)
 	}
 	return m
 }
@@ -115,10 +124,12 @@ func (m *metrics) kind(kind string) *kindMetrics {
 		ok:           m.commands.WithLabelValues(kind, "ok"),
 		rejected:     m.commands.WithLabelValues(kind, "rejected"),
 		failed:       m.commands.WithLabelValues(kind, "failed"),
+		givenUp:      m.commands.WithLabelValues(kind, "given_up"),
 		decide:       m.decide.WithLabelValues(kind),
 		commit:       m.commit.WithLabelValues(kind),
 		reply:        m.reply.WithLabelValues(kind),
 		inFlight:     m.inFlight.WithLabelValues(kind),
+		held:         m.held.WithLabelValues(kind),
 		active:       m.active.WithLabelValues(kind),
 		refused:      m.refused.WithLabelValues(kind),
 		activations:  m.activations.WithLabelValues(kind),
@@ -141,7 +152,20 @@ func (k *kindMetrics) committed(proposed time.Time) {
 func (k *kindMetrics) replied(arrived time.Time, err error) {
 	k.inFlight.Dec()
 	k.reply.Observe(time.Since(arrived).Seconds())
+	k.counted(err)
+}
+
+// repliedToHeld counts the reply to a query that was held, or errGivenUp. The time is left out: it depends on what the query
+// waits for.
+func (k *kindMetrics) repliedToHeld(err error) {
+	k.held.Dec()
+	k.counted(err)
+}
+
+func (k *kindMetrics) counted(err error) {
 	switch {
+	case err == errGivenUp:
+		k.givenUp.Inc()
 	case err == nil:
 		k.ok.Inc()
 	case entity.IsRefusal(err):

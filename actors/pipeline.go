@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/asynkron/protoactor-go/actor"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -48,6 +49,13 @@ type pipeline struct {
 	byID     map[string]uint64
 	marks    marks
 	outcomes outcomes
+	// durable is the last version that is known to be durable.
+	durable uint64
+	// held are the queries that wait for a change of the state, and decided the version at which they were last decided. self and
+	// parent are the entity's actor and its supervisor; see held.go.
+	held         map[*request]struct{}
+	decided      uint64
+	self, parent *actor.PID
 	// concluding serializes the calls of concludeOrphaned.
 	concluding sync.Mutex
 }
@@ -181,13 +189,13 @@ func (p *pipeline) ensureLoaded() error {
 	if p.version, p.snapshotVersion, err = p.machine.load(v, p.term.partition, p.stream); err != nil {
 		return err
 	}
-	p.loaded = true
+	p.loaded, p.durable, p.decided = true, p.version, p.version
 	p.byID, p.marks = map[string]uint64{}, marks{}
 	return nil
 }
 
-// handle decides a command and proposes its changes, and answers it or enqueues the answer: steps 4 to 6 of "The way of a
-// command" in the package comment.
+// handle applies a command, unless it was applied before or is a query that waits: steps 4 to 6 of "The way of a command" in the
+// package comment.
 func (p *pipeline) handle(r *request) {
 	if err := p.ensureLoaded(); err != nil {
 		p.fail(r, err)
@@ -196,7 +204,22 @@ func (p *pipeline) handle(r *request) {
 	if p.answerRepeated(r) {
 		return
 	}
-	call := entity.Call{Now: now(p.term.system.clock), Identity: r.command.Identity, Principal: r.command.Principal, Version: p.version + 1}
+	call := p.callOf(r)
+	if p.mustWait(call, r) {
+		p.hold(r)
+		return
+	}
+	p.apply(call, r)
+}
+
+func (p *pipeline) callOf(r *request) entity.Call {
+	return entity.Call{
+		Now: now(p.term.system.clock), Identity: r.command.Identity, Principal: r.command.Principal, Version: p.version + 1, Role: r.role,
+	}
+}
+
+// apply decides a command and proposes its changes, and answers it or enqueues the answer.
+func (p *pipeline) apply(call entity.Call, r *request) {
 	d, err := p.decide(call, r.command.Message)
 	next := pending{ticket: p.proposed, request: r, decision: d, err: err}
 	if source := r.command.Source; source != nil && (err == nil || entity.IsRefusal(err)) {
@@ -205,7 +228,9 @@ func (p *pipeline) handle(r *request) {
 	if !next.decision.empty() {
 		p.propose(&next)
 	}
-	p.kind.metrics.decided(r.arrived)
+	if !r.wasHeld {
+		p.kind.metrics.decided(r.arrived)
+	}
 	if next.ticket == p.concluded {
 		p.answer(next)
 		return
@@ -314,6 +339,9 @@ func (p *pipeline) conclude(next pending, failure error) {
 	case failure != nil:
 		p.fail(next.request, failure)
 	default:
+		if next.proposed {
+			p.durable = next.version
+		}
 		p.answer(next)
 	}
 }
@@ -346,6 +374,7 @@ func (p *pipeline) saveSnapshot(next pending) {
 // abandon ends the pipeline when its actor ends. Requests in flight are answered when their outcome is known, since their
 // changes may be durable. No further command may be handled.
 func (p *pipeline) abandon() {
+	p.endHeld()
 	p.outcomes.markOrphaned()
 	p.concludeOrphaned()
 }

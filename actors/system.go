@@ -15,8 +15,9 @@
 //     of the partition's term, counts the request against the limit of the entity, and sends it to the entity's actor; to
 //     its owner's actor if it has an owner; to the shard if the actor to send it to is not active.
 //  2. shard.deliver activates the entity's actor, or its owner's, by children.activate, and forwards the request.
-//  3. If the request is for an owned entity, the owner's actor authorizes it by its own rules (entityActor.forward), and
-//     children.deliver forwards it to the owned entity's actor, which is a child of the owner's.
+//  3. If the request is for an owned entity, the owner's actor authorizes it by its own rules (entityActor.forward) and
+//     determines the role of its sender, which is in the calls of the owned entity's rules. children.deliver forwards it to the
+//     owned entity's actor, which is a child of the owner's.
 //  4. entityActor.handle calls pipeline.handle. If the state is not loaded, pipeline.ensureLoaded reads the snapshot and the
 //     events after it (machine.load).
 //  5. pipeline.answerRepeated answers a command that was applied before. Otherwise machine.decide authorizes and decides the
@@ -29,7 +30,21 @@
 //  8. If the proposal failed, processOutcomes answers the request and all later ones with retryable errors, and the state is
 //     dropped. The next request loads it again, once no proposal is in flight.
 //
-// Queries and lists leave this way at step 4: entityActor.answerFromView reads a view of the journal in another goroutine.
+// Queries of activity, lists and pages of timelines leave this way at step 4: entityActor.answerFromView reads a view of the
+// journal in another goroutine. Commands for which Timeline.Passes reports true leave it there too: entityActor.pass hands them
+// to the streams of the timeline.
+//
+// # The way of a waiting query
+//
+//  1. If Kind.Waits reports true before step 5 of "The way of a command", pipeline.hold holds the request. From then on it
+//     counts against the limits of held queries, and not against those of requests in flight, so that waiting queries keep no
+//     command out. The entity stays active.
+//  2. pipeline.hold sends the owner's actor watch. If the sender's access or role changes, entityActor.reauthorizeDependents
+//     makes the entity drop the query with ErrRetry; the router then sends it again, and the owner decides anew.
+//  3. After outcomes, entityActor.decideHeld asks Waits again for each held query, if the version has changed. A query that
+//     need not wait goes on at step 5 of "The way of a command".
+//  4. If the sender gives up, System.deliver makes the entity drop the query (request.giveUp). If a proposal fails or the actor
+//     ends, pipeline.endHeld answers all held queries with ErrRetry.
 //
 // # The way of an activity stream
 //
@@ -42,8 +57,21 @@
 //     connections that had caught up.
 //  4. connection.pump sends contiguous frames from the ring (ring.read) until the connection has caught up. If the ring no
 //     longer has the next row, connection.replay sends rows from the journal instead, until the ring has the next one.
-//  5. When the principal loses access, entityActor.reauthorizeFollowers stops the connection. When the activity's actor
+//  5. When the principal loses access, entityActor.reauthorizeDependents stops the connection. When the activity's actor
 //     ends, entityActor.endStreams stops it with ErrRetry, and the router subscribes again after the last row that was sent.
+//
+// # The way of a timeline's stream
+//
+//  1. System.FollowTimeline makes a timelineReader, and sends a request for it the way of a command. The owner authorizes it in
+//     entityActor.forward and remembers the reader as a dependent.
+//  2. entityActor.addReader asks Timeline.Visible, and adds the reader to those of the entity. The reader may send the rows up
+//     to the last durable version; it reads them from the journal in the goroutine of the caller (timelineReader.run).
+//  3. After outcomes, entityActor.wakeReaders asks Visible again, lets each reader send the rows that have become durable, and
+//     wakes it. A slow reader needs no memory for them.
+//  4. entityActor.pass adds messages that are passed on to a bounded buffer of each reader, with the version up to which rows
+//     were decided: timelineReader.collect returns them after those rows and before later ones.
+//  5. If the principal's access or role changes, Visible refuses, a proposal fails or the entity's actor ends, the reader ends
+//     with ErrRetry. The router subscribes again after the last row that was sent, which is refused if access was lost.
 //
 // # The way of a reaction
 //

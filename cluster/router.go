@@ -123,7 +123,36 @@ func (r *Router) SettleAll(ctx context.Context, p persistence.Partition) error {
 // stops, for example because the partition moves, the stream continues on the next leader after the last row that it
 // sent.
 func (r *Router) Subscribe(ctx context.Context, s activity.Subscription) (follow func(context.Context) error, err error) {
-	part, err := r.subscribe(ctx, s)
+	p := r.Partition(s.WorkspaceID)
+	return r.follow(ctx, p, func(ctx context.Context, leader *actors.System, next uint64) (actors.Follow, error) {
+		s := s
+		if next > 0 {
+			s.After = next - 1
+		}
+		return leader.Subscribe(ctx, p, s)
+	})
+}
+
+// FollowTimeline opens a stream of an entity's timeline and returns the function that runs it; see actors.System.FollowTimeline.
+// That function returns nil when its context ends, the error of Send, the refusal when the principal loses access, and nil
+// when this member stops. Like Subscribe, the stream continues on the next leader after the last row that it sent.
+func (r *Router) FollowTimeline(ctx context.Context, s entity.TimelineSubscription) (follow func(context.Context) error, err error) {
+	p := r.Partition(s.Identity)
+	return r.follow(ctx, p, func(ctx context.Context, leader *actors.System, next uint64) (actors.Follow, error) {
+		s := s
+		if next > 0 {
+			s.After = next - 1
+		}
+		return leader.FollowTimeline(ctx, p, s)
+	})
+}
+
+// A subscriber opens a part of a stream on a leader: the first one if next is 0, else the one that begins with that row.
+type subscriber func(ctx context.Context, leader *actors.System, next uint64) (actors.Follow, error)
+
+// follow opens a stream that consists of parts, which one leader after the other serves.
+func (r *Router) follow(ctx context.Context, p persistence.Partition, open subscriber) (func(context.Context) error, error) {
+	part, err := r.subscribe(ctx, p, open, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -133,8 +162,7 @@ func (r *Router) Subscribe(ctx context.Context, s activity.Subscription) (follow
 			if !errors.Is(err, actors.ErrRetry) {
 				return err
 			}
-			s.After = next - 1
-			if part, err = r.subscribe(following, s); err != nil {
+			if part, err = r.subscribe(following, p, open, next); err != nil {
 				return err
 			}
 		}
@@ -142,13 +170,12 @@ func (r *Router) Subscribe(ctx context.Context, s activity.Subscription) (follow
 }
 
 // subscribe opens the part of a stream that one leader serves. It ends when follow returns or ctx ends.
-func (r *Router) subscribe(ctx context.Context, s activity.Subscription) (actors.Follow, error) {
-	p := r.Partition(s.WorkspaceID)
+func (r *Router) subscribe(ctx context.Context, p persistence.Partition, open subscriber, next uint64) (actors.Follow, error) {
 	stream, end := context.WithCancel(ctx) // outlives the deadline of the admission
 	var admitted actors.Follow
 	err := r.onLeader(ctx, p, func(attempt context.Context, leader *actors.System) (err error) {
 		inTime := context.AfterFunc(attempt, end)
-		if admitted, err = leader.Subscribe(stream, p, s); err != nil && attempt.Err() != nil {
+		if admitted, err = open(stream, leader, next); err != nil && attempt.Err() != nil {
 			return attempt.Err()
 		}
 		if !inTime() && err == nil { // the deadline passed during the admission and ended the stream

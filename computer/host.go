@@ -13,6 +13,8 @@ import (
 // A Host runs processes in computers that its Driver has provisioned. A computer is started by its first process, and
 // stops by itself when it has had no process for some time. All methods may be called concurrently.
 //
+// Every computer has the running program, read-only, at ProgramPath, so that a process can be a command of it.
+//
 // Errors are those of package entity: Unavailable if the computer cannot run processes now, LimitReached if it may not because
 // the drive or the disk is full, NotFound if the workspace has no computer, InvalidRequest if an argument is unusable, and
 // Forbidden if this node must not run code, because it cannot isolate it.
@@ -22,6 +24,12 @@ type Host interface {
 	Start(ctx context.Context, workspaceID string, s Spec) (Process, error)
 	// Dial connects to a TCP port on the computer's loopback interface. It does not start the computer.
 	Dial(ctx context.Context, workspaceID string, port int) (net.Conn, error)
+	// Listen listens on a TCP port of 127.0.0.1 in the computer, so that its processes reach the caller there even if the computer
+	// has no network; without isolation, on the loopback interface of the machine. Port 0 is any free port, which Addr tells. It
+	// starts the computer if it is not running. A listener does not keep the computer running, and ends with it: Accept then
+	// returns an error. With a listener, however it ends, the connections end that it has accepted. At most MaxAccepted connections are open at the same time; further ones wait. Close may be called twice.
+	// If the port is in use, the error is Unavailable.
+	Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error)
 	// Freeze suspends all processes of a computer, and starts none, until it is called with false.
 	Freeze(ctx context.Context, workspaceID string, frozen bool) error
 	// Stop ends all processes of a computer, and removes what it had of the machine besides its drive. It returns nil if the
@@ -30,6 +38,14 @@ type Host interface {
 	// Usage returns the use of the machine by each process group of a computer that has processes.
 	Usage(ctx context.Context, workspaceID string) ([]Usage, error)
 }
+
+// ProgramPath is the path in every computer of the program that runs this process: the value of os.Executable. The driver of
+// processes that are not isolated replaces it in the first argument of a Spec, and there only. If the file was replaced while the
+// process runs, computers that start later have the new one; if the server cannot open it by its path, they have none.
+const ProgramPath = "/.atelier/atelier"
+
+// MaxAccepted is the greatest number of open connections that a listener of Host has accepted.
+const MaxAccepted = 256
 
 // A Spec describes a process to start.
 type Spec struct {

@@ -90,7 +90,8 @@ func (s share) Occupied(after string, limit int) ([]string, error) {
 
 // Processes implements Share.
 func (s share) Processes(workspaceID string) ([]*computerv1.Process, error) {
-	page, err := s.partition.Rows(workspaceID, &wirev1.List{Name: entitycomputer.ProcessList, Limit: entitycomputer.MaxProcesses})
+	const most = entitycomputer.MaxProcesses + entitycomputer.MaxSessionProcesses
+	page, err := s.partition.Rows(workspaceID, &wirev1.List{Name: entitycomputer.ProcessList, Limit: most})
 	if err != nil {
 		return nil, err
 	}

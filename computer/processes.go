@@ -36,12 +36,15 @@ type Watch interface {
 	End(ctx context.Context) error
 }
 
-// A Launch describes a process to start for a member of a workspace.
+// A Launch describes a process to start for a member of a workspace, or for a session.
 type Launch struct {
 	WorkspaceID string
-	// Principal is the caller, whom the entity of the computer authorizes.
+	// Principal is the caller, whom the entity of the computer authorizes: for a session the platform.
 	Principal *wirev1.Principal
 	Kind      computerv1.ProcessKind
+	// SessionID is the session for which the process works, if Kind is that of a session. All its processes are one group of Spec,
+	// and their changes have the actor "session:<id>" and the user UserID, which may be empty. Both are empty for other kinds.
+	SessionID, UserID string
 	// Argv, Cwd, Env and Terminal are those of Spec.
 	Argv     []string
 	Cwd      string
@@ -60,6 +63,14 @@ func (l Launch) check() error {
 		}
 	}
 	return nil
+}
+
+// group returns the group of Spec: that of the session, or one for the process alone.
+func (l Launch) group(processID string) string {
+	if l.Kind == computerv1.ProcessKind_PROCESS_KIND_SESSION {
+		return kindOfProcess(l.Kind) + ":" + l.SessionID
+	}
+	return kindOfProcess(l.Kind) + ":" + processID
 }
 
 // Running is a process that Fleet.Launch has started.
@@ -121,18 +132,18 @@ var errUnobserved = &entity.Error{
 	Code: entity.Unavailable, Message: "changes of processes cannot be recorded at the moment", RetryAfter: 5 * time.Second,
 }
 
-// admit adds a process that is about to be started. Errors: unavailable.
-func (p *processes) admit(l Launch) (*Running, error) {
+// admit adds a process that is about to be started, or a listener that is about to be opened. Errors: unavailable.
+func (p *processes) admit(workspaceID string, kind computerv1.ProcessKind) (*Running, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.isClosed || p.stopping[l.WorkspaceID] > 0 {
+	if p.isClosed || p.stopping[workspaceID] > 0 {
 		return nil, errComputerBusy
 	}
 	if p.most > 0 && len(p.running) >= p.most {
 		return nil, errNodeBusy
 	}
 	r := &Running{
-		ID: "prc_" + strings.ToLower(ulid.Make().String()), WorkspaceID: l.WorkspaceID, kind: l.Kind,
+		ID: "prc_" + strings.ToLower(ulid.Make().String()), WorkspaceID: workspaceID, kind: kind,
 		started: make(chan struct{}), ended: make(chan struct{}),
 	}
 	p.running[r.ID] = r
@@ -182,7 +193,7 @@ func (f *Fleet) Launch(ctx context.Context, l Launch) (_ *Running, err error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	r, err := f.processes.admit(l)
+	r, err := f.processes.admit(l.WorkspaceID, l.Kind)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +201,9 @@ func (f *Fleet) Launch(ctx context.Context, l Launch) (_ *Running, err error) {
 	defer cancel()
 	reply, err := f.o.Asker.Ask(ctx, entity.Command{
 		Kind: entity.KindComputer, Identity: l.WorkspaceID, Principal: l.Principal,
-		Message: &computerv1.StartProcess{ProcessId: r.ID, Kind: l.Kind, Program: l.Argv[0]},
+		Message: &computerv1.StartProcess{
+			ProcessId: r.ID, Kind: l.Kind, Program: l.Argv[0], SessionId: l.SessionID, UserId: l.UserID,
+		},
 	})
 	switch admitted, ok := reply.(*computerv1.Process); {
 	case err != nil && entity.IsRefusal(err):
@@ -222,7 +235,7 @@ func (f *Fleet) start(ctx context.Context, r *Running, l Launch, author *activit
 		return err
 	}
 	r.process, err = f.o.Host.Start(ctx, l.WorkspaceID, Spec{
-		ID: r.ID, Group: kindOfProcess(l.Kind) + ":" + r.ID, Argv: l.Argv, Cwd: l.Cwd, Env: l.Env, Terminal: l.Terminal,
+		ID: r.ID, Group: l.group(r.ID), Argv: l.Argv, Cwd: l.Cwd, Env: l.Env, Terminal: l.Terminal,
 		Attribute: watch.Attribute,
 	})
 	if err != nil {

@@ -32,6 +32,8 @@ type fakeHost struct {
 	order []string
 	// startError is the error of Start.
 	startError error
+	// listen is Listen; nil: no computer can.
+	listen func(ctx context.Context, workspaceID string, port int) (net.Listener, error)
 }
 
 func newFakeHost(w *world) *fakeHost { return &fakeHost{world: w} }
@@ -62,7 +64,7 @@ func (h *fakeHost) Start(_ context.Context, _ string, s computer.Spec) (computer
 		return nil, h.startError
 	}
 	h.did("start")
-	p := &fakeProcess{ended: make(chan struct{}), size: s.Terminal, cwd: s.Cwd}
+	p := &fakeProcess{ended: make(chan struct{}), size: s.Terminal, cwd: s.Cwd, group: s.Group}
 	p.stdout, p.output = io.Pipe()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,6 +74,13 @@ func (h *fakeHost) Start(_ context.Context, _ string, s computer.Spec) (computer
 
 func (h *fakeHost) Dial(context.Context, string, int) (net.Conn, error) {
 	return nil, errors.New("no port")
+}
+func (h *fakeHost) Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error) {
+	h.did("listen")
+	if h.listen == nil {
+		return nil, errors.New("no port")
+	}
+	return h.listen(ctx, workspaceID, port)
 }
 func (h *fakeHost) Freeze(context.Context, string, bool) error { return nil }
 func (h *fakeHost) Usage(context.Context, string) ([]computer.Usage, error) {
@@ -121,6 +130,7 @@ type fakeProcess struct {
 	stdout *io.PipeReader
 	size   *computer.TerminalSize
 	cwd    string
+	group  string
 	once   sync.Once
 	ended  chan struct{}
 	result computer.Exit
@@ -297,25 +307,6 @@ func TestEndIsReportedUntilAnswered(t *testing.T) {
 		}
 		if _, err := w.fleet.Launch(t.Context(), launch); err == nil {
 			t.Error("Launch succeeded although the outcome is unknown")
-		}
-	})
-}
-
-func TestTasksEndProcesses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := provisioned(t)
-		r, err := w.fleet.Launch(t.Context(), launch)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.ask(&computerv1.Reprovision{TaskId: "tsk_2"})
-		if _, err := w.fleet.Launch(t.Context(), launch); !isUnavailable(err) {
-			t.Errorf("Launch while the computer is replaced: %v", err)
-		}
-		w.run(1)
-		exit, err := r.Wait(t.Context())
-		if err != nil || exit.Reason != computer.EndedStopped || len(w.state.GetProcesses()) != 0 {
-			t.Errorf("ended %+v, %v; recorded %v", exit, err, w.state.GetProcesses())
 		}
 	})
 }

@@ -31,7 +31,8 @@ type Rules[S, C, E proto.Message] struct {
 	// Role returns the role of a principal, for a kind that owns others: it is the Role of their calls. nil: they have none.
 	Role func(call Call, s S) workspacev1.Role
 	// Waits reports whether the answer to a query must wait, because the state does not answer it yet. The runtime decides the
-	// query again after each change of the state, until it need not wait or its sender gives up. nil: no query waits.
+	// query again after each change of the state, until it need not wait or its sender gives up. It is false for a query that
+	// Decide refuses. nil: no query waits.
 	Waits func(call Call, s S, c C) bool
 	// Timeline describes the events that members read and follow. nil: the kind has no timeline.
 	Timeline *Timeline[S, C, E]

@@ -20,7 +20,8 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// A Subject is the driver that TestHost tests, and its properties. The programs that the tests run are sh, cat, env, head,
+// A Subject is the driver that TestHost tests, and its properties. The program of which computers have a copy calls probe.Run if
+// probe.IsRequested. The other programs that the tests run are sh, cat, env, head,
 // kill, ls, mkfifo, rm, setsid, nohup, stty and tail, with the options that BusyBox knows.
 type Subject struct {
 	Driver computer.Driver
@@ -72,6 +73,10 @@ func TestHost(t *testing.T, s Subject) {
 		{"canceled context", testCanceled},
 		{"many processes", testMany},
 		{"connections", testDial},
+		{"program", testProgram},
+		{"listeners", testListen},
+		{"concurrent connections", testListenConcurrently},
+		{"end of listeners", testListenEnds},
 		{"limits", testLimits},
 		{"isolation", testIsolation},
 	} {

@@ -142,7 +142,7 @@ func (d *Driver) hostConfig(files string) *container.HostConfig {
 	h := &container.HostConfig{
 		Mounts: []mount.Mount{
 			{Type: mount.TypeBind, Source: files, Target: agent.DriveDir},
-			{Type: mount.TypeBind, Source: o.Agent[0], Target: agentDir + "/agent", ReadOnly: true},
+			{Type: mount.TypeBind, Source: o.Agent[0], Target: computer.ProgramPath, ReadOnly: true},
 		},
 		NetworkMode: container.NetworkMode(o.Network), ReadonlyRootfs: true,
 		Tmpfs:   map[string]string{"/tmp": temporary, "/var/tmp": temporary, "/run": temporary},

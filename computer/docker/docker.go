@@ -5,6 +5,7 @@
 //	  Start ──► acquire ──► start: create, attach, start ──────────► init, the first process
 //	              └───────► exec ──► Exec API ─────────────────────► run ──► the program
 //	  Dial ─────────────────────────► Exec API ────────────────────► dial ──► 127.0.0.1:port
+//	  Listen ─► acquire ────────────► Exec API ────────────────────► listen ◄── 127.0.0.1:port
 //
 // A computer that has processes is one container. The driver creates it for the first process, and removes it when it has had
 // none for Options.IdleAfter. The container gets the workspace's drive at /drive, and has nothing else that lasts: its own file
@@ -38,7 +39,8 @@
 //   - The engine reports the exit status as a shell does: a program that itself exits with 137 looks like one that was killed.
 //   - Usage is measured from /proc in the container: pages that several processes share count for each, and the processor time
 //     of descendants that nobody waited for is not included after their end.
-//   - A connection of Dial is a process in the container, and takes as long to open as a process to start.
+//   - A connection of Dial, and a listener with all its connections, is a process in the container, and takes as long to open as a
+//     process to start.
 //   - End and Stop thaw a frozen computer for a moment, because engines cannot end frozen processes.
 //   - Podman leaves a small process on the machine for five minutes after each process in a container.
 package docker
@@ -50,7 +52,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"sync"
@@ -86,7 +87,8 @@ type Options struct {
 	Node string
 	// Image is the reference of the image of all computers. The engine must have it; the driver does not pull images.
 	Image string
-	// Agent is the path of a static program and the arguments with which it calls agent.Main.
+	// Agent is the path of a static program and the arguments with which it calls agent.Main. Containers have the program at
+	// computer.ProgramPath.
 	Agent  []string
 	Drives Drives
 	// User is the numeric "user:group" of all processes; empty: those of the server. It owns the files of the drives, which the
@@ -223,12 +225,9 @@ func (d *Driver) limit(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, d.options.Timeout)
 }
 
-// agentDir is where the agent is mounted in a container.
-const agentDir = "/.atelier"
-
 // agentCommand returns the command line of a command of the agent in a container.
 func (d *Driver) agentCommand(arguments ...string) []string {
-	command := append([]string{path.Join(agentDir, "agent")}, d.options.Agent[1:]...)
+	command := append([]string{computer.ProgramPath}, d.options.Agent[1:]...)
 	return append(command, arguments...)
 }
 

@@ -141,6 +141,9 @@ func TestDriver(t *testing.T) {
 		{"idle", testIdle},
 		{"close", testClose},
 		{"half-closed connection", testHalfClosedConnection},
+		{"lost container", testLostContainer},
+		{"killed listener", testKilledListener},
+		{"idle listener", testIdleListener},
 		{"images", testImages},
 		{"invalid options", testInvalidOptions},
 		{"engine that fails", testEngineFails},
@@ -163,6 +166,6 @@ func testConformance(t *testing.T, engine *dockertest.Engine) {
 		func(id string) { rename(path(id), hidden(id)) }, func(id string) { rename(hidden(id), path(id)) })
 	computertest.TestHost(t, computertest.Subject{
 		Driver: f.Driver, Host: f.Driver, Files: path, Isolated: true, Freezes: true, LimitsMemory: true,
-		Serve: func(port int) []string { return []string{"/.atelier/agent", "serve", strconv.Itoa(port)} },
+		Serve: func(port int) []string { return []string{computer.ProgramPath, "serve", strconv.Itoa(port)} },
 	})
 }

@@ -22,7 +22,7 @@ func testRestrictions(t *testing.T, engine *dockertest.Engine) {
 		"new privileges":     {"grep NoNewPrivs /proc/self/status | cut -f 2", "1"},
 		"filter":             {"grep Seccomp: /proc/self/status | cut -f 2", "2"},
 		"root file system":   {"touch /bin/new 2>/dev/null || echo refused", "refused"},
-		"agent":              {"echo x >/.atelier/agent 2>/dev/null || echo refused", "refused"},
+		"program":            {"echo x >" + computer.ProgramPath + " 2>/dev/null || echo refused", "refused"},
 		"temporary files":    {"dd if=/dev/zero of=/tmp/big bs=1M count=65 2>/dev/null || du -m /tmp/big | cut -f 1", "64"},
 		"loopback only":      {"ls /sys/class/net", "lo"},
 		"devices":            {"mknod disk b 254 0 2>/dev/null || echo refused", "refused"},

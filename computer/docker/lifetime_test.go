@@ -261,7 +261,7 @@ func testHalfClosedConnection(t *testing.T, engine *dockertest.Engine) {
 	f := start(t, engine)
 	const port = 8000
 	s := shell("p1", "")
-	s.Argv = []string{"/.atelier/agent", "serve", strconv.Itoa(port)}
+	s.Argv = []string{computer.ProgramPath, "serve", strconv.Itoa(port)}
 	p, err := f.Start(t.Context(), workspace, s)
 	if err != nil {
 		t.Fatal(err)

@@ -19,14 +19,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/atelier-run/atelier/computer"
+	"github.com/atelier-run/atelier/computer/computertest/probe"
 	"github.com/atelier-run/atelier/computer/local"
 )
 
 // serverVariable has the data directory of a test binary that is a server. See TestMain.
 const serverVariable = "ATELIER_LOCAL_TEST_SERVER"
 
-// TestMain makes the test binary a server that is killed, or a hostile process, if the environment says so.
+// TestMain makes the test binary a probe of a computer, a server that is killed, or a hostile process, if it is started as such.
 func TestMain(m *testing.M) {
+	if probe.IsRequested(os.Args) {
+		os.Exit(probe.Run(os.Args, os.Stdin, os.Stdout, os.Stderr))
+	}
 	if dir := os.Getenv(serverVariable); dir != "" {
 		fmt.Fprintln(os.Stderr, serve(dir))
 		os.Exit(1)

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -117,7 +118,7 @@ func (g *guest) start(ctx context.Context, s computer.Spec) (*process, error) {
 		return nil, err
 	}
 	started, err := box.Start(ctx, sandbox.Spec{
-		Argv: s.Argv, Env: g.driver.environment(g.id, &s), Cwd: s.Cwd, Terminal: terminalSize(s.Terminal), Held: p.hold,
+		Argv: g.driver.argv(s.Argv), Env: g.driver.environment(g.id, &s), Cwd: s.Cwd, Terminal: terminalSize(s.Terminal), Held: p.hold,
 	})
 	if err != nil {
 		p.removeControl()
@@ -182,7 +183,7 @@ func (g *guest) admit(ctx context.Context, p *process) (*sandbox.Computer, error
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := g.check(p); err != nil {
+	if err := cmp.Or(g.check(), g.checkProcess(p)); err != nil {
 		return nil, err
 	}
 	if err := g.checkSpace(ctx); err != nil {
@@ -203,7 +204,8 @@ func (g *guest) admit(ctx context.Context, p *process) (*sandbox.Computer, error
 	return g.box, nil
 }
 
-func (g *guest) check(p *process) error {
+// check returns an error if the computer may not be started.
+func (g *guest) check() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -211,6 +213,14 @@ func (g *guest) check(p *process) error {
 		return entity.Errorf(entity.NotFound, "workspace %s has no computer", g.id)
 	case g.frozen:
 		return entity.Errorf(entity.Unavailable, "the computer of workspace %s is frozen", g.id)
+	}
+	return nil
+}
+
+func (g *guest) checkProcess(p *process) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
 	case g.processes[p.spec.ID] != nil:
 		return entity.Errorf(entity.InvalidRequest, "the process %s is already running", p.spec.ID)
 	case len(g.processes) >= maxProcesses:

@@ -28,6 +28,7 @@
 // New examines what the kernel permits, and Driver.Report tells it. If the kernel cannot isolate, Host's methods return
 // Forbidden, unless Options.AllowUnisolated is set: then processes are plain descendants of the server in the folder of the
 // drive, with the rights of the server's user. That is unsafe for every workspace whose members are not trusted with the machine.
+// A listener of Host.Listen is then one of the machine.
 package local
 
 import (
@@ -114,10 +115,11 @@ const maxComputers = 65536
 // A Driver is a computer.Driver and a computer.Host. Use New to create one.
 type Driver struct {
 	o Options
-	// dir is the absolute path of Drives.Dir.
-	dir    string
-	meter  meter
-	report Report
+	// dir is the absolute path of Drives.Dir, program that of this program.
+	dir     string
+	program string
+	meter   meter
+	report  Report
 	// forbidden is the error of Host's methods if this node must not run code.
 	forbidden error
 	root      *cgroup.Root
@@ -150,8 +152,12 @@ func New(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("computer: %w", err)
 	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("computer: cannot find this program: %w", err)
+	}
 	d := &Driver{
-		o: o, dir: dir, meter: meter{proc: fs},
+		o: o, dir: dir, program: program, meter: meter{proc: fs},
 		guests: map[string]*guest{}, released: map[string]bool{}, uids: map[int]bool{},
 	}
 	d.o.Limits.Processes = cmp.Or(d.o.Limits.Processes, 2048)

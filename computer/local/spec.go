@@ -38,6 +38,14 @@ func validateSignal(s syscall.Signal) error {
 	return nil
 }
 
+// argv returns the arguments of a process. Without isolation there is nothing at computer.ProgramPath.
+func (d *Driver) argv(asked []string) []string {
+	if !d.report.Unisolated || asked[0] != computer.ProgramPath {
+		return asked
+	}
+	return append([]string{d.program}, asked[1:]...)
+}
+
 // environment returns the environment of a process. Variables of the spec replace those that the driver provides.
 func (d *Driver) environment(workspaceID string, s *computer.Spec) []string {
 	home := sandbox.Home

@@ -118,7 +118,7 @@ func (d *Driver) config(workspaceID string) sandbox.Config {
 	c := sandbox.Config{
 		Node: d.o.Node, Name: workspaceID, Files: filepath.Join(d.dir, workspaceID, "files"), Hostname: hostname(workspaceID),
 		Unprivileged: d.report.Unprivileged, Nested: d.root == nil, ScratchBytes: d.o.ScratchBytes, ScratchFiles: scratchFiles,
-		Link: guestnet.NoLink,
+		Link: guestnet.NoLink, Program: d.program, ProgramPath: computer.ProgramPath,
 	}
 	if c.Nested {
 		c.MaxProcesses = d.o.Limits.Processes

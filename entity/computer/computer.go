@@ -12,6 +12,8 @@
 //
 //	Reprovision ──► BACK_UP_AND_REPLACE ──ReportBackedUp──► REPLACE ──ReportProvisioned──► done
 //
+// Reprovision has the numbers of the sessions and jobs that a replacement would interrupt. If there are any it has no effect.
+//
 // A backup is dropped when newer ones replace it, or when it was taken for a task that has ended. Its deletion from the
 // archive is a task of its own; any number of these tasks may be open:
 //
@@ -49,16 +51,19 @@ var Kind = entity.Rules[*computerv1.Computer, computerv1.Command, computerv1.Eve
 		Telemetry:   {Need: entity.Reads(), Most: int(SlotsPerDay)},
 		BackupList:  {Need: entity.Reads(entity.Admin)},
 		TaskList:    {Need: entity.Reads(entity.Admin)},
-		ProcessList: {Need: entity.Reads(entity.Services), Most: MaxProcesses},
+		ProcessList: {Need: entity.Reads(entity.Services), Most: MaxProcesses + MaxSessionProcesses},
 	},
 }.Kind()
 
 // accessOf returns the access to a command, which the workspace checks.
 func accessOf(c computerv1.Command) entity.Access {
-	switch c.(type) {
+	switch c := c.(type) {
 	case *computerv1.Reprovision:
 		return entity.Requires(entity.Changes(entity.Admin))
 	case *computerv1.StartProcess:
+		if c.GetKind() == computerv1.ProcessKind_PROCESS_KIND_SESSION {
+			return entity.PlatformOnly()
+		}
 		return entity.Requires(entity.Changes(entity.Services))
 	default:
 		return entity.PlatformOnly()
@@ -96,8 +101,6 @@ func Decide(call entity.Call, s *computerv1.Computer, c computerv1.Command) ([]c
 		return reportFound(call, s), nil
 	case *computerv1.ReportMissing:
 		return reportMissing(s, c), nil
-	case *computerv1.ReportWork:
-		return reportWork(s, c), nil
 	case *computerv1.AnnounceLoss:
 		return announceLoss(s, c), nil
 	case *computerv1.StartProcess:
@@ -166,8 +169,7 @@ func Evolve(s *computerv1.Computer, e computerv1.Event) *computerv1.Computer {
 	case *computerv1.ComputerFound:
 		next.Status = computerv1.Status_STATUS_ACTIVE
 		next.Missed, next.MissedAt = 0, 0
-	case *computerv1.WorkReported:
-		next.ActiveSessions, next.ActiveJobs = e.GetActiveSessions(), e.GetActiveJobs()
+	case *computerv1.WorkReported: // of earlier rules
 	case *computerv1.ProcessStarted:
 		next.Processes = entity.With(s.GetProcesses(), e.GetProcess().GetId(), e.GetProcess())
 	case *computerv1.ProcessEnded:

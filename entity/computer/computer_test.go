@@ -99,7 +99,10 @@ func drawCommand(t *rapid.T, at int64) computerv1.Command {
 	backup := rapid.SampledFrom([]string{"bak_1", "bak_2", ""}).Draw(t, "backup")
 	return rapid.SampledFrom([]computerv1.Command{
 		&computerv1.RequestComputer{TaskId: task},
-		&computerv1.Reprovision{TaskId: task, BackupId: backup, DriveReadable: rapid.Bool().Draw(t, "readable")},
+		&computerv1.Reprovision{
+			TaskId: task, BackupId: backup, DriveReadable: rapid.Bool().Draw(t, "readable"),
+			ActiveSessions: rapid.Uint32Range(0, 1).Draw(t, "sessions"),
+		},
 		&computerv1.BackUp{TaskId: task, BackupId: backup},
 		&computerv1.Restore{TaskId: task, BackupId: backup},
 		&computerv1.RetireComputer{TaskId: task},
@@ -110,10 +113,12 @@ func drawCommand(t *rapid.T, at int64) computerv1.Command {
 		&computerv1.ReportFailed{TaskId: task, Reason: "broken"},
 		&computerv1.RecordSample{Sample: &computerv1.Sample{At: at}},
 		&computerv1.ReportMissing{At: at},
-		&computerv1.ReportWork{ActiveSessions: rapid.Uint32Range(0, 1).Draw(t, "sessions")},
 		&computerv1.DescribeComputer{},
 		&computerv1.StartProcess{ProcessId: task, Kind: computerv1.ProcessKind_PROCESS_KIND_EXEC, Program: "sh"},
-		&computerv1.ReportProcessEnded{ProcessId: task},
+		&computerv1.StartProcess{
+			ProcessId: "s" + task, Kind: computerv1.ProcessKind_PROCESS_KIND_SESSION, Program: "agent", SessionId: "ses_1",
+		},
+		&computerv1.ReportProcessEnded{ProcessId: rapid.SampledFrom([]string{"", "s"}).Draw(t, "kind") + task},
 		&computerv1.VerifyBackup{TaskId: task, BackupId: backup},
 		&computerv1.CancelTask{TaskId: task},
 		&computerv1.SetBackupPolicy{Policy: drawPolicy(t)},
@@ -179,9 +184,13 @@ func countLogged(events []computerv1.Event) int {
 	n := 0
 	state := computer.Zero("ws_1")
 	for _, e := range events {
-		switch e.(type) {
-		case *computerv1.BackupTaken, *computerv1.BackupRestored, *computerv1.ProcessStarted:
+		switch e := e.(type) {
+		case *computerv1.BackupTaken, *computerv1.BackupRestored:
 			n++
+		case *computerv1.ProcessStarted:
+			if e.GetProcess().GetKind() != computerv1.ProcessKind_PROCESS_KIND_SESSION {
+				n++
+			}
 		case *computerv1.ComputerProvisioned:
 			if state.GetTask().GetKind() == computerv1.TaskKind_TASK_KIND_REPLACE {
 				n++
@@ -192,96 +201,8 @@ func countLogged(events []computerv1.Event) int {
 	return n
 }
 
-func TestReprovisionAnswers(t *testing.T) {
-	ask := &computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bak_1", DriveReadable: true}
-	blind := &computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bak_1"}
-	for name, test := range map[string]struct {
-		before []computerv1.Command
-		ask    *computerv1.Reprovision
-		want   *computerv1.Reprovisioned
-		events int
-	}{
-		"nothing yet":  {nil, ask, &computerv1.Reprovisioned{Status: "provisioning"}, 0},
-		"provisioning": {[]computerv1.Command{&computerv1.RequestComputer{TaskId: "tsk_1"}}, ask, &computerv1.Reprovisioned{Status: "provisioning"}, 0},
-		"readable":     {provisioned(), ask, &computerv1.Reprovisioned{Status: "backup_pending", BackupId: "bak_1"}, 1},
-		"not readable": {provisioned(), blind, &computerv1.Reprovisioned{
-			Status: "provisioning", Scheduled: true, OldVmName: "vm-1", ImageRef: "local"}, 1},
-		"busy": {append(provisioned(), &computerv1.ReportWork{ActiveSessions: 2, ActiveJobs: 1}), ask,
-			&computerv1.Reprovisioned{Status: "deferred", ActiveSessions: 2, ActiveJobs: 1}, 0},
-		"a task is open": {append(provisioned(), &computerv1.BackUp{TaskId: "tsk_9", BackupId: "bak_9"}), ask,
-			&computerv1.Reprovisioned{Status: "provisioning"}, 0},
-	} {
-		l := newStored(t)
-		for _, c := range test.before {
-			l.must(c)
-		}
-		events, logged := len(l.events), len(l.audit)
-		reply, err := l.as(owner, test.ask)
-		if err != nil || !proto.Equal(reply, test.want) {
-			t.Errorf("%s: %v, %v; want %v", name, reply, err, test.want)
-		}
-		if len(l.events)-events != test.events || len(l.audit) != logged {
-			t.Errorf("%s: %d events, %d audit rows", name, len(l.events)-events, len(l.audit)-logged)
-		}
-	}
-}
-
 func provisioned() []computerv1.Command {
 	return []computerv1.Command{&computerv1.RequestComputer{TaskId: "tsk_1"}, &computerv1.ReportProvisioned{TaskId: "tsk_1", VmName: "vm-1", ImageRef: "local"}}
-}
-
-// TestReplacementFollowsBackup checks that the end of the backup opens the task of the replacement.
-func TestReplacementFollowsBackup(t *testing.T) {
-	l := newActive(t)
-	if _, err := l.as(owner, &computerv1.Reprovision{TaskId: "tsk_2", BackupId: "bak_1", DriveReadable: true}); err != nil {
-		t.Fatal(err)
-	}
-	l.must(&computerv1.ReportBackedUp{TaskId: "tsk_2", Backup: &computerv1.Backup{SizeBytes: 7}})
-	if k := l.state.GetTask().GetKind(); k != computerv1.TaskKind_TASK_KIND_REPLACE {
-		t.Fatalf("the task is %v", k)
-	}
-	next := l.state.GetTask().GetVmName()
-	l.must(&computerv1.ReportProvisioned{TaskId: "tsk_2", VmName: next, ImageRef: "local"})
-	if l.state.GetVmName() != next || next == "vm-1" || l.state.GetTask() != nil || l.state.GetBackups()["bak_1"].GetSizeBytes() != 7 {
-		t.Errorf("state %v", l.state)
-	}
-	want := []string{
-		`backup.created usr_1 imageRef: lifecycleBackupId:bak_1 previousVmName: vmName:`,
-		`workspace.reprovisioned usr_1 imageRef:local lifecycleBackupId:bak_1 previousVmName:vm-1 vmName:` + next,
-	}
-	if len(l.audit) != len(want) {
-		t.Errorf("%d audit events, want %d", len(l.audit), len(want))
-	}
-	for i, e := range l.audit {
-		p := e.GetProvenance()
-		got := fmt.Sprintf("%s %s imageRef:%s lifecycleBackupId:%s previousVmName:%s vmName:%s", e.GetEvent(), e.GetActorId(),
-			p.GetImageRef(), p.GetLifecycleBackupId(), p.GetPreviousVmName(), p.GetVmName())
-		if i >= len(want) || got != want[i] {
-			t.Errorf("audit %d: %s", i, got)
-		}
-	}
-}
-
-// TestFailedReplacementIsNotRecorded checks that a replacement leaves no audit event if it fails, in its backup or later.
-func TestFailedReplacementIsNotRecorded(t *testing.T) {
-	l := newActive(t)
-	reprovision := func(task, backup string) {
-		t.Helper()
-		if _, err := l.as(owner, &computerv1.Reprovision{TaskId: task, BackupId: backup, DriveReadable: true}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	reprovision("tsk_2", "bak_1")
-	l.must(&computerv1.ReportFailed{TaskId: "tsk_2", Reason: "no bucket"})
-	if len(l.audit) > 0 {
-		t.Fatalf("a backup that failed: %v", l.audit)
-	}
-	reprovision("tsk_3", "bak_2")
-	l.must(&computerv1.ReportBackedUp{TaskId: "tsk_3", Backup: &computerv1.Backup{SizeBytes: 7}})
-	l.must(&computerv1.ReportFailed{TaskId: "tsk_3", Reason: "no image"})
-	if len(l.audit) != 1 || l.audit[0].GetEvent() != "backup.created" || l.state.GetBackups()["bak_2"] == nil {
-		t.Errorf("a replacement that failed: %v", l.audit)
-	}
 }
 
 func TestMissingChecks(t *testing.T) {
@@ -399,6 +320,8 @@ func TestAccess(t *testing.T) {
 		{&computerv1.Reprovision{}, entity.Admin},
 		{&computerv1.BackUp{}, ""},
 		{&computerv1.ReportProvisioned{}, ""},
+		{startOf(computerv1.ProcessKind_PROCESS_KIND_EXEC, "prc_1"), entity.Services},
+		{startSession("prc_1", "ses_1"), ""},
 	} {
 		access, err := computer.Kind.Access(test.command)
 		if err != nil {

@@ -6,13 +6,26 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/computer"
+	"github.com/atelier-run/atelier/entity/entitytest"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 )
 
 func start(id string) *computerv1.StartProcess {
 	return &computerv1.StartProcess{ProcessId: id, Kind: computerv1.ProcessKind_PROCESS_KIND_TERMINAL, Program: "bash"}
+}
+
+func startOf(k computerv1.ProcessKind, id string) *computerv1.StartProcess {
+	return &computerv1.StartProcess{ProcessId: id, Kind: k, Program: "sh"}
+}
+
+func startSession(id, session string) *computerv1.StartProcess {
+	return &computerv1.StartProcess{
+		ProcessId: id, Kind: computerv1.ProcessKind_PROCESS_KIND_SESSION, Program: "agent", SessionId: session, UserId: "usr_2",
+	}
 }
 
 func TestStartProcess(t *testing.T) {
@@ -44,11 +57,64 @@ func TestStartProcess(t *testing.T) {
 	}
 }
 
+// TestStartProcessOfSession checks that the process has the session as its actor, and is not in the audit log.
+func TestStartProcessOfSession(t *testing.T) {
+	l := newActive(t)
+	p := l.must(startSession("prc_1", "ses_1-a")).(*computerv1.Process)
+	if p.GetActor() != "session:ses_1-a" || p.GetSessionId() != "ses_1-a" || p.GetUserId() != "usr_2" || p.GetImpersonatorId() != "" {
+		t.Errorf("admitted %v", p)
+	}
+	if row := l.rows[computer.ProcessList]["prc_1"]; !proto.Equal(row, p) {
+		t.Errorf("the list has %v", row)
+	}
+	nobody := startSession("prc_2", "ses_1-a")
+	nobody.UserId = ""
+	if p := l.must(nobody).(*computerv1.Process); p.GetUserId() != "" {
+		t.Errorf("admitted %v", p)
+	}
+	if len(l.audit) > 0 {
+		t.Errorf("the audit log has %v", l.audit)
+	}
+	l.must(&computerv1.ReportProcessEnded{ProcessId: "prc_1", Reason: "lost"})
+	if len(l.state.GetProcesses()) != 1 || len(l.rows[computer.ProcessList]) != 1 {
+		t.Errorf("after its end: %v", l.state.GetProcesses())
+	}
+}
+
+// TestProcessesOfSessionsAndMembersHaveSeparateLimits fills a computer with both.
+func TestProcessesOfSessionsAndMembersHaveSeparateLimits(t *testing.T) {
+	l := newActive(t)
+	for i := range computer.MaxSessionProcesses {
+		l.must(startSession(fmt.Sprintf("prc_s%d", i), "ses_1"))
+	}
+	_, err := l.as(entity.Platform(), startSession("prc_s", "ses_2"))
+	if entitytest.Code(err) != entity.Unavailable {
+		t.Errorf("one process of a session too many: %v", err)
+	}
+	for i := range computer.MaxProcesses {
+		if _, err := l.as(owner, start(fmt.Sprintf("prc_%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := l.as(owner, start("prc_x")); entitytest.Code(err) != entity.Unavailable {
+		t.Errorf("one process of a member too many: %v", err)
+	}
+	l.must(&computerv1.ReportProcessEnded{ProcessId: "prc_s0"})
+	l.must(startSession("prc_s", "ses_2"))
+	if most := computer.Kind.Lists[computer.ProcessList].Most; len(l.rows[computer.ProcessList]) > most {
+		t.Errorf("%d rows in a list with pages of %d", len(l.rows[computer.ProcessList]), most)
+	}
+}
+
 func TestStartProcessIsRefused(t *testing.T) {
 	full := newActive(t)
 	for i := range computer.MaxProcesses {
 		full.must(start(fmt.Sprintf("prc_%d", i)))
 	}
+	foreign, foreignUser := start("prc_1"), start("prc_1")
+	foreign.SessionId, foreignUser.UserId = "ses_1", "usr_2"
+	longUser := startSession("prc_1", "ses_1")
+	longUser.UserId = strings.Repeat("u", 65)
 	restoring := newActive(t)
 	restoring.must(&computerv1.BackUp{TaskId: "tsk_2", BackupId: "bak_1"})
 	if _, err := restoring.as(owner, start("prc_1")); err != nil {
@@ -72,6 +138,13 @@ func TestStartProcessIsRefused(t *testing.T) {
 		"long id":            {newActive(t), start(strings.Repeat("a", 65)), entity.InvalidRequest},
 		"no program":         {newActive(t), &computerv1.StartProcess{ProcessId: "prc_1", Kind: 1}, entity.InvalidRequest},
 		"no kind":            {newActive(t), &computerv1.StartProcess{ProcessId: "prc_1", Program: "sh"}, entity.InvalidRequest},
+		"unknown kind":       {newActive(t), startOf(77, "prc_1"), entity.InvalidRequest},
+		"session of another": {newActive(t), foreign, entity.InvalidRequest},
+		"user of another":    {newActive(t), foreignUser, entity.InvalidRequest},
+		"no session":         {newActive(t), startSession("prc_1", ""), entity.InvalidRequest},
+		"long session":       {newActive(t), startSession("prc_1", strings.Repeat("s", 65)), entity.InvalidRequest},
+		"session of a path":  {newActive(t), startSession("prc_1", "../ses"), entity.InvalidRequest},
+		"long user":          {newActive(t), longUser, entity.InvalidRequest},
 	} {
 		var refusal *entity.Error
 		if _, err := test.on.as(owner, test.command); !errors.As(err, &refusal) || refusal.Code != test.code {

@@ -51,7 +51,7 @@ func Reply(_ entity.Call, s *computerv1.Computer, c computerv1.Command, events [
 		return s.GetProcesses()[c.GetProcessId()]
 	case *computerv1.RequestComputer, *computerv1.ReportProvisioned, *computerv1.ReportBackedUp, *computerv1.ReportRestored,
 		*computerv1.ReportRetired, *computerv1.ReportFailed, *computerv1.ReportRemoved, *computerv1.RecordSample, *computerv1.ReportMissing,
-		*computerv1.ReportWork, *computerv1.AnnounceLoss, *computerv1.ApplyNodePolicy, *computerv1.BackUpOnSchedule,
+		*computerv1.AnnounceLoss, *computerv1.ApplyNodePolicy, *computerv1.BackUpOnSchedule,
 		*computerv1.ReportCovered, *computerv1.ReportVerified, *computerv1.ReportProcessEnded:
 	}
 	return &wirev1.Done{}

@@ -110,13 +110,13 @@ func requestComputer(call entity.Call, s *computerv1.Computer, c *computerv1.Req
 	}), nil
 }
 
-// reprovision opens the task that replaces a computer. It has no effect if the computer is busy, is not present or
-// already has a task; see replyReprovision.
+// reprovision opens the task that replaces a computer. It has no effect if sessions or jobs are active, or if the computer is
+// not present or already has a task; see replyReprovision.
 func reprovision(call entity.Call, s *computerv1.Computer, c *computerv1.Reprovision) ([]computerv1.Event, error) {
 	if err := checkID(c.GetTaskId(), errTaskID); err != nil {
 		return nil, err
 	}
-	if s.GetTask() != nil || !isPresent(s) || isBusy(s) {
+	if s.GetTask() != nil || !isPresent(s) || c.GetActiveSessions() > 0 || c.GetActiveJobs() > 0 {
 		return nil, nil
 	}
 	t := &computerv1.Task{Id: c.GetTaskId(), Kind: computerv1.TaskKind_TASK_KIND_REPLACE, VmName: vmName(call, c.GetTaskId())}
@@ -130,11 +130,11 @@ func reprovision(call entity.Call, s *computerv1.Computer, c *computerv1.Reprovi
 }
 
 // replyReprovision returns the reply to Reprovision; s is the state after the events. Deferred means that sessions or
-// jobs are running. Without events, Provisioning means that another task is open or the computer is not present yet.
+// jobs are active. Without events, Provisioning means that another task is open or the computer is not present yet.
 func replyReprovision(s *computerv1.Computer, c *computerv1.Reprovision, events []computerv1.Event) *computerv1.Reprovisioned {
 	switch {
 	case len(events) == 0 && s.GetTask() == nil && isPresent(s):
-		return &computerv1.Reprovisioned{Status: Deferred, ActiveSessions: s.GetActiveSessions(), ActiveJobs: s.GetActiveJobs()}
+		return &computerv1.Reprovisioned{Status: Deferred, ActiveSessions: c.GetActiveSessions(), ActiveJobs: c.GetActiveJobs()}
 	case len(events) == 0:
 		return &computerv1.Reprovisioned{Status: Provisioning}
 	case s.GetTask().GetKind() == computerv1.TaskKind_TASK_KIND_BACK_UP_AND_REPLACE:
@@ -211,8 +211,6 @@ func vmName(call entity.Call, taskID string) string {
 	sum := sha256.Sum256([]byte(call.Identity + "/" + taskID))
 	return "vm-" + hex.EncodeToString(sum[:8])
 }
-
-func isBusy(s *computerv1.Computer) bool { return s.GetActiveSessions() > 0 || s.GetActiveJobs() > 0 }
 
 // The functions below decide the reports of executors and of the sampling of computers. The report of a task has no effect
 // unless that task is open.
@@ -308,13 +306,6 @@ func reportMissing(s *computerv1.Computer, c *computerv1.ReportMissing) []comput
 		return []computerv1.Event{&computerv1.ComputerMissed{At: c.GetAt()}}
 	}
 	return []computerv1.Event{&computerv1.ComputerLost{At: c.GetAt()}}
-}
-
-func reportWork(s *computerv1.Computer, c *computerv1.ReportWork) []computerv1.Event {
-	if s.GetActiveSessions() == c.GetActiveSessions() && s.GetActiveJobs() == c.GetActiveJobs() {
-		return nil
-	}
-	return []computerv1.Event{&computerv1.WorkReported{ActiveSessions: c.GetActiveSessions(), ActiveJobs: c.GetActiveJobs()}}
 }
 
 // announceLoss repeats the event ComputerLost if the computer was lost before the time of the command, because the

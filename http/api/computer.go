@@ -57,10 +57,15 @@ func (k computers) reprovision(c *server.Call, _ server.None) (any, error) {
 		return nil, err
 	}
 	_, unreadable := k.files.Exists(c.Context, c.Workspace.ID, "")
+	sessions, jobs, err := activeWork(c)
+	if err != nil {
+		return nil, err
+	}
 	answer, err := server.Ask[*computerv1.Reprovisioned](c, entity.Command{
 		Kind: entity.KindComputer, Identity: c.Workspace.ID, ID: c.NewID("cmd_"),
 		Message: &computerv1.Reprovision{
 			TaskId: c.NewID("tsk_"), BackupId: c.NewID("bkp_"), DriveReadable: unreadable == nil,
+			ActiveSessions: sessions, ActiveJobs: jobs,
 		},
 	})
 	if err != nil {
@@ -80,6 +85,10 @@ func (k computers) reprovision(c *server.Call, _ server.None) (any, error) {
 	}
 	return nil, fmt.Errorf("the computer answered Reprovision with the unknown status %q", answer.GetStatus())
 }
+
+// activeWork returns how many agent sessions and jobs of the workspace a replacement of its computer would interrupt. There are
+// none, because workspaces have no sessions yet.
+func activeWork(*server.Call) (sessions, jobs uint32, err error) { return 0, 0, nil }
 
 type telemetryView struct {
 	Samples []sampleView `json:"samples"`

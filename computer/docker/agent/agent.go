@@ -2,7 +2,7 @@
 // program in each container, read-only, and the program calls Main there. So a container's image needs nothing of the
 // platform's, not even a shell.
 //
-// The agent has three commands:
+// The agent has four commands:
 //
 //   - init is the first process of the container. It obeys Requests on its standard input, one JSON text a line, and writes
 //     Replies to its standard output. When its input ends, because the server has closed it or was killed, it exits, and the
@@ -10,6 +10,7 @@
 //   - run is started by the engine for each process. It waits until the server knows its process id, and then replaces itself
 //     by the program (run.go).
 //   - dial connects its standard streams to a port of the container's loopback interface.
+//   - listen listens on a port of that interface, and passes the connections to the server over its standard streams (Mux).
 //
 // # How no descendant escapes
 //
@@ -31,7 +32,7 @@ import (
 
 // Version is the version of the protocol between the server and the agent. They differ if the server's program was replaced
 // on disk while the server runs.
-const Version = 1
+const Version = 2
 
 // Command is the first argument of the server's program that makes it call Main.
 const Command = "container-agent"
@@ -42,7 +43,7 @@ const DriveDir = "/drive"
 // MaxLine is the maximum length of a line of the protocols in bytes.
 const MaxLine = 256 << 10
 
-// Main runs a command of the agent in a container: "init", "run", or "dial". It returns the status with which the program
+// Main runs a command of the agent in a container: "init", "run", "dial", or "listen". It returns the status with which the program
 // exits. The files are the program's standard streams.
 func Main(arguments []string, in, out, errors *os.File) int {
 	s := streams{in, out, errors}
@@ -57,6 +58,8 @@ func Main(arguments []string, in, out, errors *os.File) int {
 		return run(s, rest[0], rest[1] == "terminal", rest[2:])
 	case command == "dial" && len(rest) == 1:
 		return dial(s, rest[0])
+	case command == "listen" && len(rest) == 1:
+		return listen(s, rest[0])
 	}
 	return s.fail(fmt.Sprintf("the agent of a container does not know the command %q with %d arguments", command, len(rest)))
 }

@@ -16,15 +16,16 @@ import (
 	"github.com/atelier-run/atelier/computer/local/sandbox"
 )
 
-// The lines that "run" and "dial" write before anything else. A line is one of these, a space and a text.
+// The lines that "run", "dial" and "listen" write before anything else. A line is one of these, a space and a text.
 const (
 	// Held: run waits for a line on its standard input. The text is its Identity.
 	Held = "held"
-	// Started: everything that follows is of the program or of the connection. The text of "dial" is its Identity.
+	// Started: everything that follows is of the program, of the connection or of the Mux. The text of "dial" is its Identity, and
+	// that of "listen" the port, a space and its Identity.
 	Started = "started"
 	// Refused: the arguments cannot be used. The text says why.
 	Refused = "refused"
-	// Unreachable: nothing listens on the port. The text says more.
+	// Unreachable: nothing listens on the port, or "listen" cannot. The text says more.
 	Unreachable = "unreachable"
 )
 

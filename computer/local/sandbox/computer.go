@@ -261,6 +261,29 @@ func (c *Computer) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return net.FileConn(file)
 }
 
+// Listen listens on a TCP port of the computer's loopback interface; 0: any free port. The caller closes the listener when the
+// computer has ended: the socket would otherwise live on, with the network of the computer.
+func (c *Computer) Listen(ctx context.Context, port int) (*net.TCPListener, error) {
+	file, err := c.call(ctx, request{Op: opListen, Port: port})
+	if err != nil {
+		return nil, err
+	}
+	if file == nil {
+		return nil, errors.New("the computer has answered without a listener")
+	}
+	defer file.Close()
+	l, err := net.FileListener(file)
+	if err != nil {
+		return nil, err
+	}
+	listener, is := l.(*net.TCPListener)
+	if !is {
+		_ = l.Close()
+		return nil, errors.New("the computer has answered with another socket")
+	}
+	return listener, nil
+}
+
 // SignalAll sends a signal to all processes of the computer besides its init, and returns when it was sent.
 func (c *Computer) SignalAll(ctx context.Context, s syscall.Signal) error {
 	_, err := c.call(ctx, request{Op: opSignalAll, Signal: s})

@@ -120,6 +120,8 @@ func (p *initProcess) serve() error {
 			err = p.server.send(event{Event: eventAnswered, Call: r.Call})
 		case opDial:
 			p.dial(r)
+		case opListen:
+			err = p.listen(r)
 		default:
 			err = fmt.Errorf("unknown operation %q", r.Op)
 		}
@@ -321,6 +323,21 @@ func (p *initProcess) dial(r request) {
 		_ = p.server.send(event{Event: eventAnswered, Call: r.Call}, file)
 		_ = file.Close()
 	}()
+}
+
+// listen listens on a port of the loopback interface, and passes the socket to the server.
+func (p *initProcess) listen(r request) error {
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: r.Port})
+	if err != nil {
+		return p.server.send(event{Event: eventAnswered, Call: r.Call, Error: err.Error()})
+	}
+	defer l.Close()
+	file, err := l.File()
+	if err != nil {
+		return p.server.send(event{Event: eventAnswered, Call: r.Call, Error: err.Error()})
+	}
+	defer file.Close()
+	return p.server.send(event{Event: eventAnswered, Call: r.Call}, file)
 }
 
 func dialLoopback(port int) (*os.File, error) {

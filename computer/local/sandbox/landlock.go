@@ -27,7 +27,7 @@ func LandlockVersion() int {
 }
 
 // restrictFiles restricts the calling thread and its descendants to the file system of the computer, even if a mount could be
-// circumvented; an unisolated process to the drive, temporary files and the machine's programs and settings. It does nothing
+// circumvented; an unisolated process to the drive, temporary files, the server's program and the machine's programs and settings. It does nothing
 // if the kernel has no Landlock. The caller executes the program from the same thread.
 func restrictFiles(s *spec) error {
 	version := LandlockVersion()
@@ -52,11 +52,16 @@ func restrictFiles(s *spec) error {
 	if s.Unisolated {
 		readable = append([]string{"/etc", "/proc", "/sys"}, systemFolders...)
 	}
-	if err := permit(int(fd), landlockRead, readable); err != nil {
+	if err := permit(int(fd), landlockRead, unix.O_DIRECTORY, readable...); err != nil {
 		return err
 	}
+	if s.Program != "" {
+		if err := permit(int(fd), landlockRead&^unix.LANDLOCK_ACCESS_FS_READ_DIR, 0, s.Program); err != nil {
+			return err
+		}
+	}
 	writable := []string{s.Drive, s.Home, "/tmp", "/var/tmp", "/run", "/dev", "/proc"}
-	if err := permit(int(fd), handled, writable); err != nil {
+	if err := permit(int(fd), handled, unix.O_DIRECTORY, writable...); err != nil {
 		return err
 	}
 	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
@@ -65,15 +70,16 @@ func restrictFiles(s *spec) error {
 	return nil
 }
 
-// permit adds rights for the entries below some folders to a ruleset. Folders that do not exist are left out.
-func permit(ruleset int, rights uint64, folders []string) error {
-	for _, folder := range folders {
-		fd, err := unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// permit adds rights for some files, or for the entries below some folders, to a ruleset. Paths that do not exist are left out.
+// flags are further ones for opening them.
+func permit(ruleset int, rights uint64, flags int, paths ...string) error {
+	for _, path := range paths {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
 		if errors.Is(err, unix.ENOENT) {
 			continue
 		}
 		if err != nil {
-			return &os.PathError{Op: "open", Path: folder, Err: err}
+			return &os.PathError{Op: "open", Path: path, Err: err}
 		}
 		rule := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(fd)}
 		_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH,
@@ -81,7 +87,7 @@ func permit(ruleset int, rights uint64, folders []string) error {
 		runtime.KeepAlive(&rule)
 		_ = unix.Close(fd)
 		if errno != 0 {
-			return &os.PathError{Op: "landlock_add_rule", Path: folder, Err: errno}
+			return &os.PathError{Op: "landlock_add_rule", Path: path, Err: errno}
 		}
 	}
 	return nil

@@ -220,6 +220,7 @@ func (p *Process) passGate(ctx context.Context, gate socket, s Spec) error {
 	}
 	if config.Unisolated {
 		told.UID, told.Drive, told.Home, told.Unisolated = os.Getuid(), config.Files, config.Home, true
+		told.Program = config.Program
 	}
 	if err := sendLong(gate, told); err != nil {
 		return p.explain(ctx, err)

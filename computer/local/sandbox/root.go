@@ -81,6 +81,11 @@ func buildRoot(c *Config, files []*os.File) error {
 	if err != nil {
 		return err
 	}
+	program, err := openProgram(c)
+	trees = append(trees, program...)
+	if err != nil {
+		return err
+	}
 	if err := mountTmpfs(stage, "mode=755,size=1m,nr_inodes=1k", unix.MS_NOSUID|unix.MS_NODEV); err != nil {
 		return err
 	}
@@ -190,10 +195,28 @@ func openDrive(c *Config, files []*os.File) (int, error) {
 	return fd, nil
 }
 
+// systemAttributes are those of the mounts of the machine's programs.
+const systemAttributes = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+
+// openProgram copies the mount of the server's program, read-only. The program may have been removed from the machine since the
+// server was started, or be in a folder that only another user may enter.
+func openProgram(c *Config) ([]tree, error) {
+	if c.Program == "" {
+		return nil, nil
+	}
+	fd, err := openTree(c.Program, systemAttributes)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return []tree{{c.ProgramPath, fd, true}}, nil
+}
+
 // openSystem copies the mounts of the machine's programs, read-only. links has the folders that are symbolic links.
 func openSystem() (trees []tree, links map[string]string, err error) {
 	links = map[string]string{}
-	const attributes = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 	for _, path := range append(systemFolders[:len(systemFolders):len(systemFolders)], systemFiles...) {
 		at, err := os.Lstat(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -211,7 +234,7 @@ func openSystem() (trees []tree, links map[string]string, err error) {
 		if at, err = os.Stat(path); err != nil {
 			continue // a broken link of /etc
 		}
-		fd, err := openTree(path, attributes)
+		fd, err := openTree(path, systemAttributes)
 		if err != nil {
 			return trees, links, err
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // wireVersion is the version of the messages. Both ends are the same program, so that a difference is an error.
-const wireVersion = 1
+const wireVersion = 2
 
 // maxPacket limits a message between the server and an init, maxSpec one between the server and a process that starts.
 const (
@@ -29,6 +29,7 @@ const (
 	opSignal    = "signal"
 	opSignalAll = "signal_all"
 	opDial      = "dial"
+	opListen    = "listen"
 
 	eventReady    = "ready"
 	eventFailed   = "failed"
@@ -75,6 +76,8 @@ type spec struct {
 	// Drive is the folder of the drive, Home the home folder as the process sees them.
 	Drive, Home string
 	Unisolated  bool
+	// Program is the file of the server's program, which an unisolated process may execute wherever it is.
+	Program string `json:",omitempty"`
 }
 
 // A refusal is what a process reports if it cannot run its program.

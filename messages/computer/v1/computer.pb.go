@@ -204,6 +204,8 @@ const (
 	ProcessKind_PROCESS_KIND_EXEC ProcessKind = 1
 	// A process with a terminal.
 	ProcessKind_PROCESS_KIND_TERMINAL ProcessKind = 2
+	// The agent of a session.
+	ProcessKind_PROCESS_KIND_SESSION ProcessKind = 3
 )
 
 // Enum value maps for ProcessKind.
@@ -212,11 +214,13 @@ var (
 		0: "PROCESS_KIND_UNSPECIFIED",
 		1: "PROCESS_KIND_EXEC",
 		2: "PROCESS_KIND_TERMINAL",
+		3: "PROCESS_KIND_SESSION",
 	}
 	ProcessKind_value = map[string]int32{
 		"PROCESS_KIND_UNSPECIFIED": 0,
 		"PROCESS_KIND_EXEC":        1,
 		"PROCESS_KIND_TERMINAL":    2,
+		"PROCESS_KIND_SESSION":     3,
 	}
 )
 
@@ -257,7 +261,7 @@ type Computer struct {
 	Task *Task `protobuf:"bytes,5,opt,name=task,proto3" json:"task,omitempty"`
 	// By backup id; at most 100. The oldest ones are dropped first.
 	Backups map[string]*Backup `protobuf:"bytes,6,rep,name=backups,proto3" json:"backups,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The numbers of agent sessions, running or waiting for input, and of train jobs. A computer with any is not replaced.
+	// Not used any more; Reprovision has these numbers.
 	ActiveSessions uint32 `protobuf:"varint,7,opt,name=active_sessions,json=activeSessions,proto3" json:"active_sessions,omitempty"`
 	ActiveJobs     uint32 `protobuf:"varint,8,opt,name=active_jobs,json=activeJobs,proto3" json:"active_jobs,omitempty"`
 	// The number of the last checks, in a row, that did not find the computer.
@@ -1175,8 +1179,12 @@ type Reprovision struct {
 	BackupId string                 `protobuf:"bytes,2,opt,name=backup_id,json=backupId,proto3" json:"backup_id,omitempty"`
 	// The drive can be read and must be backed up first.
 	DriveReadable bool `protobuf:"varint,3,opt,name=drive_readable,json=driveReadable,proto3" json:"drive_readable,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The numbers of agent sessions, running or waiting for input, and of jobs at the time of the request. A computer with any is
+	// not replaced.
+	ActiveSessions uint32 `protobuf:"varint,4,opt,name=active_sessions,json=activeSessions,proto3" json:"active_sessions,omitempty"`
+	ActiveJobs     uint32 `protobuf:"varint,5,opt,name=active_jobs,json=activeJobs,proto3" json:"active_jobs,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Reprovision) Reset() {
@@ -1228,6 +1236,20 @@ func (x *Reprovision) GetDriveReadable() bool {
 		return x.DriveReadable
 	}
 	return false
+}
+
+func (x *Reprovision) GetActiveSessions() uint32 {
+	if x != nil {
+		return x.ActiveSessions
+	}
+	return 0
+}
+
+func (x *Reprovision) GetActiveJobs() uint32 {
+	if x != nil {
+		return x.ActiveJobs
+	}
+	return 0
 }
 
 // BackUp backs the drive up. Sender: an operator.
@@ -2137,59 +2159,6 @@ func (x *ReportMissing) GetAt() int64 {
 	return 0
 }
 
-// ReportWork reports the sessions and jobs that a replacement would interrupt.
-type ReportWork struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	ActiveSessions uint32                 `protobuf:"varint,1,opt,name=active_sessions,json=activeSessions,proto3" json:"active_sessions,omitempty"`
-	ActiveJobs     uint32                 `protobuf:"varint,2,opt,name=active_jobs,json=activeJobs,proto3" json:"active_jobs,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
-}
-
-func (x *ReportWork) Reset() {
-	*x = ReportWork{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[30]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReportWork) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReportWork) ProtoMessage() {}
-
-func (x *ReportWork) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[30]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReportWork.ProtoReflect.Descriptor instead.
-func (*ReportWork) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{30}
-}
-
-func (x *ReportWork) GetActiveSessions() uint32 {
-	if x != nil {
-		return x.ActiveSessions
-	}
-	return 0
-}
-
-func (x *ReportWork) GetActiveJobs() uint32 {
-	if x != nil {
-		return x.ActiveJobs
-	}
-	return 0
-}
-
 // DescribeComputer returns the state. Sender: the platform.
 type DescribeComputer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2199,7 +2168,7 @@ type DescribeComputer struct {
 
 func (x *DescribeComputer) Reset() {
 	*x = DescribeComputer{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[31]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2180,7 @@ func (x *DescribeComputer) String() string {
 func (*DescribeComputer) ProtoMessage() {}
 
 func (x *DescribeComputer) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[31]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2193,7 @@ func (x *DescribeComputer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeComputer.ProtoReflect.Descriptor instead.
 func (*DescribeComputer) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{31}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{30}
 }
 
 // AnnounceLoss makes a computer report its loss again if it was lost before a time and still is, because its workspace was
@@ -2238,7 +2207,7 @@ type AnnounceLoss struct {
 
 func (x *AnnounceLoss) Reset() {
 	*x = AnnounceLoss{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[32]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2250,7 +2219,7 @@ func (x *AnnounceLoss) String() string {
 func (*AnnounceLoss) ProtoMessage() {}
 
 func (x *AnnounceLoss) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[32]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2263,7 +2232,7 @@ func (x *AnnounceLoss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnounceLoss.ProtoReflect.Descriptor instead.
 func (*AnnounceLoss) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{32}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AnnounceLoss) GetAt() int64 {
@@ -2289,7 +2258,7 @@ type Reprovisioned struct {
 
 func (x *Reprovisioned) Reset() {
 	*x = Reprovisioned{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[33]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2301,7 +2270,7 @@ func (x *Reprovisioned) String() string {
 func (*Reprovisioned) ProtoMessage() {}
 
 func (x *Reprovisioned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[33]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2314,7 +2283,7 @@ func (x *Reprovisioned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reprovisioned.ProtoReflect.Descriptor instead.
 func (*Reprovisioned) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{33}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Reprovisioned) GetStatus() string {
@@ -2375,7 +2344,7 @@ type TaskRequested struct {
 
 func (x *TaskRequested) Reset() {
 	*x = TaskRequested{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[34]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2387,7 +2356,7 @@ func (x *TaskRequested) String() string {
 func (*TaskRequested) ProtoMessage() {}
 
 func (x *TaskRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[34]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2400,7 +2369,7 @@ func (x *TaskRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskRequested.ProtoReflect.Descriptor instead.
 func (*TaskRequested) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{34}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TaskRequested) GetTask() *Task {
@@ -2423,7 +2392,7 @@ type ComputerProvisioned struct {
 
 func (x *ComputerProvisioned) Reset() {
 	*x = ComputerProvisioned{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[35]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2404,7 @@ func (x *ComputerProvisioned) String() string {
 func (*ComputerProvisioned) ProtoMessage() {}
 
 func (x *ComputerProvisioned) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[35]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2417,7 @@ func (x *ComputerProvisioned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerProvisioned.ProtoReflect.Descriptor instead.
 func (*ComputerProvisioned) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{35}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ComputerProvisioned) GetTaskId() string {
@@ -2498,7 +2467,7 @@ type BackupTaken struct {
 
 func (x *BackupTaken) Reset() {
 	*x = BackupTaken{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[36]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2510,7 +2479,7 @@ func (x *BackupTaken) String() string {
 func (*BackupTaken) ProtoMessage() {}
 
 func (x *BackupTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[36]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2523,7 +2492,7 @@ func (x *BackupTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupTaken.ProtoReflect.Descriptor instead.
 func (*BackupTaken) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{36}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BackupTaken) GetTaskId() string {
@@ -2557,7 +2526,7 @@ type BackupDropped struct {
 
 func (x *BackupDropped) Reset() {
 	*x = BackupDropped{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[37]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2538,7 @@ func (x *BackupDropped) String() string {
 func (*BackupDropped) ProtoMessage() {}
 
 func (x *BackupDropped) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[37]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2551,7 @@ func (x *BackupDropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupDropped.ProtoReflect.Descriptor instead.
 func (*BackupDropped) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{37}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BackupDropped) GetBackup() *Backup {
@@ -2603,7 +2572,7 @@ type BackupRemoved struct {
 
 func (x *BackupRemoved) Reset() {
 	*x = BackupRemoved{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[38]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2615,7 +2584,7 @@ func (x *BackupRemoved) String() string {
 func (*BackupRemoved) ProtoMessage() {}
 
 func (x *BackupRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[38]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2628,7 +2597,7 @@ func (x *BackupRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRemoved.ProtoReflect.Descriptor instead.
 func (*BackupRemoved) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{38}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BackupRemoved) GetBackupId() string {
@@ -2656,7 +2625,7 @@ type BackupRestored struct {
 
 func (x *BackupRestored) Reset() {
 	*x = BackupRestored{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[39]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2668,7 +2637,7 @@ func (x *BackupRestored) String() string {
 func (*BackupRestored) ProtoMessage() {}
 
 func (x *BackupRestored) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[39]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2681,7 +2650,7 @@ func (x *BackupRestored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRestored.ProtoReflect.Descriptor instead.
 func (*BackupRestored) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{39}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BackupRestored) GetTaskId() string {
@@ -2715,7 +2684,7 @@ type ComputerRetired struct {
 
 func (x *ComputerRetired) Reset() {
 	*x = ComputerRetired{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[40]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2696,7 @@ func (x *ComputerRetired) String() string {
 func (*ComputerRetired) ProtoMessage() {}
 
 func (x *ComputerRetired) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[40]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2709,7 @@ func (x *ComputerRetired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerRetired.ProtoReflect.Descriptor instead.
 func (*ComputerRetired) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{40}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ComputerRetired) GetTaskId() string {
@@ -2769,7 +2738,7 @@ type TaskFailed struct {
 
 func (x *TaskFailed) Reset() {
 	*x = TaskFailed{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[41]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2781,7 +2750,7 @@ func (x *TaskFailed) String() string {
 func (*TaskFailed) ProtoMessage() {}
 
 func (x *TaskFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[41]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2794,7 +2763,7 @@ func (x *TaskFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFailed.ProtoReflect.Descriptor instead.
 func (*TaskFailed) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{41}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TaskFailed) GetTaskId() string {
@@ -2838,7 +2807,7 @@ type BackupCovered struct {
 
 func (x *BackupCovered) Reset() {
 	*x = BackupCovered{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[42]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2850,7 +2819,7 @@ func (x *BackupCovered) String() string {
 func (*BackupCovered) ProtoMessage() {}
 
 func (x *BackupCovered) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[42]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2863,7 +2832,7 @@ func (x *BackupCovered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupCovered.ProtoReflect.Descriptor instead.
 func (*BackupCovered) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{42}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BackupCovered) GetTaskId() string {
@@ -2907,7 +2876,7 @@ type BackupVerified struct {
 
 func (x *BackupVerified) Reset() {
 	*x = BackupVerified{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[43]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2919,7 +2888,7 @@ func (x *BackupVerified) String() string {
 func (*BackupVerified) ProtoMessage() {}
 
 func (x *BackupVerified) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[43]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2932,7 +2901,7 @@ func (x *BackupVerified) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupVerified.ProtoReflect.Descriptor instead.
 func (*BackupVerified) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{43}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *BackupVerified) GetTaskId() string {
@@ -2976,7 +2945,7 @@ type BackupPolicyChanged struct {
 
 func (x *BackupPolicyChanged) Reset() {
 	*x = BackupPolicyChanged{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[44]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2988,7 +2957,7 @@ func (x *BackupPolicyChanged) String() string {
 func (*BackupPolicyChanged) ProtoMessage() {}
 
 func (x *BackupPolicyChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[44]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3001,7 +2970,7 @@ func (x *BackupPolicyChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupPolicyChanged.ProtoReflect.Descriptor instead.
 func (*BackupPolicyChanged) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{44}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *BackupPolicyChanged) GetOwn() *BackupPolicy {
@@ -3042,7 +3011,7 @@ type BackupPostponed struct {
 
 func (x *BackupPostponed) Reset() {
 	*x = BackupPostponed{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[45]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3023,7 @@ func (x *BackupPostponed) String() string {
 func (*BackupPostponed) ProtoMessage() {}
 
 func (x *BackupPostponed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[45]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3036,7 @@ func (x *BackupPostponed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupPostponed.ProtoReflect.Descriptor instead.
 func (*BackupPostponed) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{45}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BackupPostponed) GetNextAt() int64 {
@@ -3087,7 +3056,7 @@ type ComputerMissed struct {
 
 func (x *ComputerMissed) Reset() {
 	*x = ComputerMissed{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[46]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3099,7 +3068,7 @@ func (x *ComputerMissed) String() string {
 func (*ComputerMissed) ProtoMessage() {}
 
 func (x *ComputerMissed) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[46]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3112,7 +3081,7 @@ func (x *ComputerMissed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerMissed.ProtoReflect.Descriptor instead.
 func (*ComputerMissed) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{46}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ComputerMissed) GetAt() int64 {
@@ -3131,7 +3100,7 @@ type ComputerLost struct {
 
 func (x *ComputerLost) Reset() {
 	*x = ComputerLost{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[47]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3143,7 +3112,7 @@ func (x *ComputerLost) String() string {
 func (*ComputerLost) ProtoMessage() {}
 
 func (x *ComputerLost) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[47]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3156,7 +3125,7 @@ func (x *ComputerLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerLost.ProtoReflect.Descriptor instead.
 func (*ComputerLost) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{47}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ComputerLost) GetAt() int64 {
@@ -3176,7 +3145,7 @@ type ComputerFound struct {
 
 func (x *ComputerFound) Reset() {
 	*x = ComputerFound{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[48]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3157,7 @@ func (x *ComputerFound) String() string {
 func (*ComputerFound) ProtoMessage() {}
 
 func (x *ComputerFound) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[48]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3170,7 @@ func (x *ComputerFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputerFound.ProtoReflect.Descriptor instead.
 func (*ComputerFound) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{48}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ComputerFound) GetAt() int64 {
@@ -3211,6 +3180,7 @@ func (x *ComputerFound) GetAt() int64 {
 	return 0
 }
 
+// WorkReported is not emitted any more and has no effect. Journals may have it.
 type WorkReported struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	ActiveSessions uint32                 `protobuf:"varint,1,opt,name=active_sessions,json=activeSessions,proto3" json:"active_sessions,omitempty"`
@@ -3221,7 +3191,7 @@ type WorkReported struct {
 
 func (x *WorkReported) Reset() {
 	*x = WorkReported{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[49]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3233,7 +3203,7 @@ func (x *WorkReported) String() string {
 func (*WorkReported) ProtoMessage() {}
 
 func (x *WorkReported) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[49]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3246,7 +3216,7 @@ func (x *WorkReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkReported.ProtoReflect.Descriptor instead.
 func (*WorkReported) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{49}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WorkReported) GetActiveSessions() uint32 {
@@ -3272,18 +3242,20 @@ type Process struct {
 	Program string `protobuf:"bytes,3,opt,name=program,proto3" json:"program,omitempty"`
 	// The author of the changes that it makes on the drive.
 	Actor string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
-	// The person who requested it.
+	// The person who requested it, or whose session it works for; may be empty for a session.
 	UserId string `protobuf:"bytes,5,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The operator who impersonated that person; empty if none did.
 	ImpersonatorId string `protobuf:"bytes,6,opt,name=impersonator_id,json=impersonatorId,proto3" json:"impersonator_id,omitempty"`
 	StartedAt      int64  `protobuf:"varint,7,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The session for which it works; empty for other kinds.
+	SessionId     string `protobuf:"bytes,8,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[50]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3295,7 +3267,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[50]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3308,7 +3280,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{50}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Process) GetId() string {
@@ -3360,19 +3332,31 @@ func (x *Process) GetStartedAt() int64 {
 	return 0
 }
 
-// StartProcess admits a process. Its sender starts it after the reply. Sender: a member with the capability services.
+func (x *Process) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// StartProcess admits a process. Its sender starts it after the reply. Sender: a member with the capability services; for a
+// session the platform.
 type StartProcess struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ProcessId     string                 `protobuf:"bytes,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
-	Kind          ProcessKind            `protobuf:"varint,2,opt,name=kind,proto3,enum=atelier.computer.v1.ProcessKind" json:"kind,omitempty"`
-	Program       string                 `protobuf:"bytes,3,opt,name=program,proto3" json:"program,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ProcessId string                 `protobuf:"bytes,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
+	Kind      ProcessKind            `protobuf:"varint,2,opt,name=kind,proto3,enum=atelier.computer.v1.ProcessKind" json:"kind,omitempty"`
+	Program   string                 `protobuf:"bytes,3,opt,name=program,proto3" json:"program,omitempty"`
+	// The session for which it works. Required for a session, empty for other kinds.
+	SessionId string `protobuf:"bytes,4,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The person whose session it is; empty if it is nobody's, and for other kinds.
+	UserId        string `protobuf:"bytes,5,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartProcess) Reset() {
 	*x = StartProcess{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[51]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3384,7 +3368,7 @@ func (x *StartProcess) String() string {
 func (*StartProcess) ProtoMessage() {}
 
 func (x *StartProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[51]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3397,7 +3381,7 @@ func (x *StartProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcess.ProtoReflect.Descriptor instead.
 func (*StartProcess) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{51}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StartProcess) GetProcessId() string {
@@ -3421,6 +3405,20 @@ func (x *StartProcess) GetProgram() string {
 	return ""
 }
 
+func (x *StartProcess) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *StartProcess) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
 // ReportProcessEnded reports that a process has ended, or could not be started. Sender: the platform.
 type ReportProcessEnded struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -3435,7 +3433,7 @@ type ReportProcessEnded struct {
 
 func (x *ReportProcessEnded) Reset() {
 	*x = ReportProcessEnded{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[52]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3447,7 +3445,7 @@ func (x *ReportProcessEnded) String() string {
 func (*ReportProcessEnded) ProtoMessage() {}
 
 func (x *ReportProcessEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[52]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3460,7 +3458,7 @@ func (x *ReportProcessEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportProcessEnded.ProtoReflect.Descriptor instead.
 func (*ReportProcessEnded) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{52}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReportProcessEnded) GetProcessId() string {
@@ -3494,7 +3492,7 @@ type ProcessStarted struct {
 
 func (x *ProcessStarted) Reset() {
 	*x = ProcessStarted{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[53]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3506,7 +3504,7 @@ func (x *ProcessStarted) String() string {
 func (*ProcessStarted) ProtoMessage() {}
 
 func (x *ProcessStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[53]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3519,7 +3517,7 @@ func (x *ProcessStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessStarted.ProtoReflect.Descriptor instead.
 func (*ProcessStarted) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{53}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ProcessStarted) GetProcess() *Process {
@@ -3541,7 +3539,7 @@ type ProcessEnded struct {
 
 func (x *ProcessEnded) Reset() {
 	*x = ProcessEnded{}
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[54]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3553,7 +3551,7 @@ func (x *ProcessEnded) String() string {
 func (*ProcessEnded) ProtoMessage() {}
 
 func (x *ProcessEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_messages_computer_v1_computer_proto_msgTypes[54]
+	mi := &file_messages_computer_v1_computer_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3566,7 +3564,7 @@ func (x *ProcessEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessEnded.ProtoReflect.Descriptor instead.
 func (*ProcessEnded) Descriptor() ([]byte, []int) {
-	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{54}
+	return file_messages_computer_v1_computer_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ProcessEnded) GetProcessId() string {
@@ -3690,11 +3688,14 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"diskUsedMb\x12\"\n" +
 	"\rdisk_total_mb\x18\x06 \x01(\x01R\vdiskTotalMb\"*\n" +
 	"\x0fRequestComputer\x12\x17\n" +
-	"\atask_id\x18\x01 \x01(\tR\x06taskId\"j\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\"\xb4\x01\n" +
 	"\vReprovision\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
 	"\tbackup_id\x18\x02 \x01(\tR\bbackupId\x12%\n" +
-	"\x0edrive_readable\x18\x03 \x01(\bR\rdriveReadable\">\n" +
+	"\x0edrive_readable\x18\x03 \x01(\bR\rdriveReadable\x12'\n" +
+	"\x0factive_sessions\x18\x04 \x01(\rR\x0eactiveSessions\x12\x1f\n" +
+	"\vactive_jobs\x18\x05 \x01(\rR\n" +
+	"activeJobs\">\n" +
 	"\x06BackUp\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1b\n" +
 	"\tbackup_id\x18\x02 \x01(\tR\bbackupId\"?\n" +
@@ -3743,12 +3744,7 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\fRecordSample\x123\n" +
 	"\x06sample\x18\x01 \x01(\v2\x1b.atelier.computer.v1.SampleR\x06sample\"\x1f\n" +
 	"\rReportMissing\x12\x0e\n" +
-	"\x02at\x18\x01 \x01(\x03R\x02at\"V\n" +
-	"\n" +
-	"ReportWork\x12'\n" +
-	"\x0factive_sessions\x18\x01 \x01(\rR\x0eactiveSessions\x12\x1f\n" +
-	"\vactive_jobs\x18\x02 \x01(\rR\n" +
-	"activeJobs\"\x12\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"\x12\n" +
 	"\x10DescribeComputer\"\x1e\n" +
 	"\fAnnounceLoss\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\"\xe9\x01\n" +
@@ -3817,7 +3813,7 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\fWorkReported\x12'\n" +
 	"\x0factive_sessions\x18\x01 \x01(\rR\x0eactiveSessions\x12\x1f\n" +
 	"\vactive_jobs\x18\x02 \x01(\rR\n" +
-	"activeJobs\"\xe0\x01\n" +
+	"activeJobs\"\xff\x01\n" +
 	"\aProcess\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
 	"\x04kind\x18\x02 \x01(\x0e2 .atelier.computer.v1.ProcessKindR\x04kind\x12\x18\n" +
@@ -3826,12 +3822,17 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\auser_id\x18\x05 \x01(\tR\x06userId\x12'\n" +
 	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\x12\x1d\n" +
 	"\n" +
-	"started_at\x18\a \x01(\x03R\tstartedAt\"}\n" +
+	"started_at\x18\a \x01(\x03R\tstartedAt\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\b \x01(\tR\tsessionId\"\xb5\x01\n" +
 	"\fStartProcess\x12\x1d\n" +
 	"\n" +
 	"process_id\x18\x01 \x01(\tR\tprocessId\x124\n" +
 	"\x04kind\x18\x02 \x01(\x0e2 .atelier.computer.v1.ProcessKindR\x04kind\x12\x18\n" +
-	"\aprogram\x18\x03 \x01(\tR\aprogram\"c\n" +
+	"\aprogram\x18\x03 \x01(\tR\aprogram\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x04 \x01(\tR\tsessionId\x12\x17\n" +
+	"\auser_id\x18\x05 \x01(\tR\x06userId\"c\n" +
 	"\x12ReportProcessEnded\x12\x1d\n" +
 	"\n" +
 	"process_id\x18\x01 \x01(\tR\tprocessId\x12\x16\n" +
@@ -3862,11 +3863,12 @@ const file_messages_computer_v1_computer_proto_rawDesc = "" +
 	"\fBackupOrigin\x12\x1d\n" +
 	"\x19BACKUP_ORIGIN_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17BACKUP_ORIGIN_SCHEDULED\x10\x01\x12\x1d\n" +
-	"\x19BACKUP_ORIGIN_REPLACEMENT\x10\x02*]\n" +
+	"\x19BACKUP_ORIGIN_REPLACEMENT\x10\x02*w\n" +
 	"\vProcessKind\x12\x1c\n" +
 	"\x18PROCESS_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11PROCESS_KIND_EXEC\x10\x01\x12\x19\n" +
-	"\x15PROCESS_KIND_TERMINAL\x10\x02B@Z>github.com/atelier-run/atelier/messages/computer/v1;computerv1b\x06proto3"
+	"\x15PROCESS_KIND_TERMINAL\x10\x02\x12\x18\n" +
+	"\x14PROCESS_KIND_SESSION\x10\x03B@Z>github.com/atelier-run/atelier/messages/computer/v1;computerv1b\x06proto3"
 
 var (
 	file_messages_computer_v1_computer_proto_rawDescOnce sync.Once
@@ -3881,7 +3883,7 @@ func file_messages_computer_v1_computer_proto_rawDescGZIP() []byte {
 }
 
 var file_messages_computer_v1_computer_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_messages_computer_v1_computer_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_messages_computer_v1_computer_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_messages_computer_v1_computer_proto_goTypes = []any{
 	(Status)(0),                 // 0: atelier.computer.v1.Status
 	(TaskKind)(0),               // 1: atelier.computer.v1.TaskKind
@@ -3917,42 +3919,41 @@ var file_messages_computer_v1_computer_proto_goTypes = []any{
 	(*ReportFailed)(nil),        // 31: atelier.computer.v1.ReportFailed
 	(*RecordSample)(nil),        // 32: atelier.computer.v1.RecordSample
 	(*ReportMissing)(nil),       // 33: atelier.computer.v1.ReportMissing
-	(*ReportWork)(nil),          // 34: atelier.computer.v1.ReportWork
-	(*DescribeComputer)(nil),    // 35: atelier.computer.v1.DescribeComputer
-	(*AnnounceLoss)(nil),        // 36: atelier.computer.v1.AnnounceLoss
-	(*Reprovisioned)(nil),       // 37: atelier.computer.v1.Reprovisioned
-	(*TaskRequested)(nil),       // 38: atelier.computer.v1.TaskRequested
-	(*ComputerProvisioned)(nil), // 39: atelier.computer.v1.ComputerProvisioned
-	(*BackupTaken)(nil),         // 40: atelier.computer.v1.BackupTaken
-	(*BackupDropped)(nil),       // 41: atelier.computer.v1.BackupDropped
-	(*BackupRemoved)(nil),       // 42: atelier.computer.v1.BackupRemoved
-	(*BackupRestored)(nil),      // 43: atelier.computer.v1.BackupRestored
-	(*ComputerRetired)(nil),     // 44: atelier.computer.v1.ComputerRetired
-	(*TaskFailed)(nil),          // 45: atelier.computer.v1.TaskFailed
-	(*BackupCovered)(nil),       // 46: atelier.computer.v1.BackupCovered
-	(*BackupVerified)(nil),      // 47: atelier.computer.v1.BackupVerified
-	(*BackupPolicyChanged)(nil), // 48: atelier.computer.v1.BackupPolicyChanged
-	(*BackupPostponed)(nil),     // 49: atelier.computer.v1.BackupPostponed
-	(*ComputerMissed)(nil),      // 50: atelier.computer.v1.ComputerMissed
-	(*ComputerLost)(nil),        // 51: atelier.computer.v1.ComputerLost
-	(*ComputerFound)(nil),       // 52: atelier.computer.v1.ComputerFound
-	(*WorkReported)(nil),        // 53: atelier.computer.v1.WorkReported
-	(*Process)(nil),             // 54: atelier.computer.v1.Process
-	(*StartProcess)(nil),        // 55: atelier.computer.v1.StartProcess
-	(*ReportProcessEnded)(nil),  // 56: atelier.computer.v1.ReportProcessEnded
-	(*ProcessStarted)(nil),      // 57: atelier.computer.v1.ProcessStarted
-	(*ProcessEnded)(nil),        // 58: atelier.computer.v1.ProcessEnded
-	nil,                         // 59: atelier.computer.v1.Computer.BackupsEntry
-	nil,                         // 60: atelier.computer.v1.Computer.DroppedEntry
-	nil,                         // 61: atelier.computer.v1.Computer.ProcessesEntry
+	(*DescribeComputer)(nil),    // 34: atelier.computer.v1.DescribeComputer
+	(*AnnounceLoss)(nil),        // 35: atelier.computer.v1.AnnounceLoss
+	(*Reprovisioned)(nil),       // 36: atelier.computer.v1.Reprovisioned
+	(*TaskRequested)(nil),       // 37: atelier.computer.v1.TaskRequested
+	(*ComputerProvisioned)(nil), // 38: atelier.computer.v1.ComputerProvisioned
+	(*BackupTaken)(nil),         // 39: atelier.computer.v1.BackupTaken
+	(*BackupDropped)(nil),       // 40: atelier.computer.v1.BackupDropped
+	(*BackupRemoved)(nil),       // 41: atelier.computer.v1.BackupRemoved
+	(*BackupRestored)(nil),      // 42: atelier.computer.v1.BackupRestored
+	(*ComputerRetired)(nil),     // 43: atelier.computer.v1.ComputerRetired
+	(*TaskFailed)(nil),          // 44: atelier.computer.v1.TaskFailed
+	(*BackupCovered)(nil),       // 45: atelier.computer.v1.BackupCovered
+	(*BackupVerified)(nil),      // 46: atelier.computer.v1.BackupVerified
+	(*BackupPolicyChanged)(nil), // 47: atelier.computer.v1.BackupPolicyChanged
+	(*BackupPostponed)(nil),     // 48: atelier.computer.v1.BackupPostponed
+	(*ComputerMissed)(nil),      // 49: atelier.computer.v1.ComputerMissed
+	(*ComputerLost)(nil),        // 50: atelier.computer.v1.ComputerLost
+	(*ComputerFound)(nil),       // 51: atelier.computer.v1.ComputerFound
+	(*WorkReported)(nil),        // 52: atelier.computer.v1.WorkReported
+	(*Process)(nil),             // 53: atelier.computer.v1.Process
+	(*StartProcess)(nil),        // 54: atelier.computer.v1.StartProcess
+	(*ReportProcessEnded)(nil),  // 55: atelier.computer.v1.ReportProcessEnded
+	(*ProcessStarted)(nil),      // 56: atelier.computer.v1.ProcessStarted
+	(*ProcessEnded)(nil),        // 57: atelier.computer.v1.ProcessEnded
+	nil,                         // 58: atelier.computer.v1.Computer.BackupsEntry
+	nil,                         // 59: atelier.computer.v1.Computer.DroppedEntry
+	nil,                         // 60: atelier.computer.v1.Computer.ProcessesEntry
 }
 var file_messages_computer_v1_computer_proto_depIdxs = []int32{
 	0,  // 0: atelier.computer.v1.Computer.status:type_name -> atelier.computer.v1.Status
 	10, // 1: atelier.computer.v1.Computer.task:type_name -> atelier.computer.v1.Task
-	59, // 2: atelier.computer.v1.Computer.backups:type_name -> atelier.computer.v1.Computer.BackupsEntry
-	45, // 3: atelier.computer.v1.Computer.failed:type_name -> atelier.computer.v1.TaskFailed
-	60, // 4: atelier.computer.v1.Computer.dropped:type_name -> atelier.computer.v1.Computer.DroppedEntry
-	61, // 5: atelier.computer.v1.Computer.processes:type_name -> atelier.computer.v1.Computer.ProcessesEntry
+	58, // 2: atelier.computer.v1.Computer.backups:type_name -> atelier.computer.v1.Computer.BackupsEntry
+	44, // 3: atelier.computer.v1.Computer.failed:type_name -> atelier.computer.v1.TaskFailed
+	59, // 4: atelier.computer.v1.Computer.dropped:type_name -> atelier.computer.v1.Computer.DroppedEntry
+	60, // 5: atelier.computer.v1.Computer.processes:type_name -> atelier.computer.v1.Computer.ProcessesEntry
 	6,  // 6: atelier.computer.v1.Computer.schedule:type_name -> atelier.computer.v1.Schedule
 	5,  // 7: atelier.computer.v1.Schedule.own:type_name -> atelier.computer.v1.BackupPolicy
 	5,  // 8: atelier.computer.v1.Schedule.node:type_name -> atelier.computer.v1.BackupPolicy
@@ -3977,10 +3978,10 @@ var file_messages_computer_v1_computer_proto_depIdxs = []int32{
 	5,  // 27: atelier.computer.v1.BackupPolicyChanged.node:type_name -> atelier.computer.v1.BackupPolicy
 	3,  // 28: atelier.computer.v1.Process.kind:type_name -> atelier.computer.v1.ProcessKind
 	3,  // 29: atelier.computer.v1.StartProcess.kind:type_name -> atelier.computer.v1.ProcessKind
-	54, // 30: atelier.computer.v1.ProcessStarted.process:type_name -> atelier.computer.v1.Process
+	53, // 30: atelier.computer.v1.ProcessStarted.process:type_name -> atelier.computer.v1.Process
 	11, // 31: atelier.computer.v1.Computer.BackupsEntry.value:type_name -> atelier.computer.v1.Backup
 	11, // 32: atelier.computer.v1.Computer.DroppedEntry.value:type_name -> atelier.computer.v1.Backup
-	54, // 33: atelier.computer.v1.Computer.ProcessesEntry.value:type_name -> atelier.computer.v1.Process
+	53, // 33: atelier.computer.v1.Computer.ProcessesEntry.value:type_name -> atelier.computer.v1.Process
 	34, // [34:34] is the sub-list for method output_type
 	34, // [34:34] is the sub-list for method input_type
 	34, // [34:34] is the sub-list for extension type_name
@@ -4000,7 +4001,7 @@ func file_messages_computer_v1_computer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_messages_computer_v1_computer_proto_rawDesc), len(file_messages_computer_v1_computer_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   58,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

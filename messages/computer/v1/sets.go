@@ -23,7 +23,6 @@ func (*ReportRemoved) computerCommand()      {}
 func (*ReportFailed) computerCommand()       {}
 func (*RecordSample) computerCommand()       {}
 func (*ReportMissing) computerCommand()      {}
-func (*ReportWork) computerCommand()         {}
 func (*DescribeComputer) computerCommand()   {}
 func (*AnnounceLoss) computerCommand()       {}
 func (*VerifyBackup) computerCommand()       {}

@@ -8,10 +8,14 @@ import (
 	"net"
 	"os"
 
+	"github.com/atelier-run/atelier/computer/computertest/probe"
 	"github.com/atelier-run/atelier/computer/docker/agent"
 )
 
 func main() {
+	if probe.IsRequested(os.Args) {
+		os.Exit(probe.Run(os.Args, os.Stdin, os.Stdout, os.Stderr))
+	}
 	if len(os.Args) == 3 && os.Args[1] == "serve" {
 		serve(os.Args[2])
 		return

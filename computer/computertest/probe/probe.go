@@ -1,0 +1,58 @@
+// Package probe has the commands that the program of a driver's test carries out in computers, where it is at
+// computer.ProgramPath. It is apart from package computertest because a program that is no test must not have the flags of one.
+package probe
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+)
+
+// Command is the first argument of a program that must call Run.
+const Command = "computer-probe"
+
+// Unreachable is the exit status of the command Send if nothing answers.
+const Unreachable = 3
+
+// The second argument of the program.
+const (
+	// Say prints the other arguments.
+	Say = "say"
+	// Send sends the standard input to a TCP address, and prints the answer.
+	Send = "send"
+)
+
+// IsRequested reports whether the arguments of a program, as in os.Args, are those of a probe.
+func IsRequested(arguments []string) bool { return len(arguments) > 2 && arguments[1] == Command }
+
+// Run carries out the command of the arguments with the standard streams of the program, and returns the exit status.
+func Run(arguments []string, in io.Reader, out, errors io.Writer) int {
+	switch command, rest := arguments[2], arguments[3:]; {
+	case command == Say:
+		fmt.Fprintln(out, strings.Join(rest, " "))
+		return 0
+	case command == Send && len(rest) == 1:
+		return send(rest[0], in, out, errors)
+	}
+	fmt.Fprintf(errors, "unknown command %q\n", arguments[2:])
+	return 2
+}
+
+func send(address string, in io.Reader, out, errors io.Writer) int {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		fmt.Fprintln(errors, err)
+		return Unreachable
+	}
+	defer conn.Close()
+	go func() {
+		_, _ = io.Copy(conn, in)
+		_ = conn.(*net.TCPConn).CloseWrite()
+	}()
+	if _, err := io.Copy(out, conn); err != nil {
+		fmt.Fprintln(errors, err)
+		return 1
+	}
+	return 0
+}
