@@ -142,7 +142,7 @@ func (a agents) read(c *server.Call, _ server.None) (agentAnswer, error) {
 	if err := settleAnchors(c); err != nil {
 		return agentAnswer{}, err
 	}
-	anchor, err := describeAgent(c, c.Variable("agentSlug"))
+	anchor, err := a.describe(c)
 	if err != nil {
 		return agentAnswer{}, err
 	}
@@ -156,7 +156,7 @@ func (a agents) read(c *server.Call, _ server.None) (agentAnswer, error) {
 	if err != nil {
 		return agentAnswer{}, err
 	}
-	anchor, err = describeAgent(c, c.Variable("agentSlug"))
+	anchor, err = a.describe(c)
 	return agentAnswer{viewAgent(anchor)}, err
 }
 
@@ -170,21 +170,11 @@ func (a agents) remove(c *server.Call, _ server.None) (agentRemoved, error) {
 	return agentRemoved{done.GetRemoved()}, err
 }
 
-// describeAgent returns the anchor of the agent with a slug, as the caller. Errors: not_found.
-func describeAgent(c *server.Call, slug string) (*workspacev1.Anchor, error) {
+// describe returns the anchor of the agent in the path, as the caller. Errors: not_found.
+func (a agents) describe(c *server.Call) (*workspacev1.Anchor, error) {
 	return server.Ask[*workspacev1.Anchor](c, entity.Command{
-		Kind: entity.KindWorkspace, Identity: c.Workspace.ID, Message: &workspacev1.DescribeAgent{Slug: slug},
+		Kind: entity.KindWorkspace, Identity: c.Workspace.ID, Message: &workspacev1.DescribeAgent{Slug: c.Variable("agentSlug")},
 	})
-}
-
-// resolveOwner returns the owner of a default session from its name in a path, which is workspace.RootOwner or the slug of an
-// agent: RootOwner, or the agent's id. Errors: not_found.
-func resolveOwner(c *server.Call, name string) (string, error) {
-	if name == workspace.RootOwner {
-		return name, nil
-	}
-	anchor, err := describeAgent(c, name)
-	return anchor.GetAgent().GetId(), err
 }
 
 func viewAgent(a *workspacev1.Anchor) agentView {
