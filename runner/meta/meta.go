@@ -13,15 +13,16 @@
 //
 // # A turn
 //
-// session/prompt carries [Inputs], one [Input] for each content block, in order. The sender of an input is known to the platform
-// and is never taken from text. Notes are context and start no work. The next prompt after a question has an input of kind
-// [KindAnswer]. The next prompt after a sleep is [SleepEnded], from [SenderSystem]. A turn that was cut off, because the agent's
-// process was lost, is continued by the prompt [Continue], from SenderSystem, in a session with the last known State. The runner
-// must not repeat the inputs of that turn: State, or History, has them.
+// session/prompt carries [Inputs], one [Input] for each content block, in order. The sender of an input is known to the
+// platform and is never taken from text. Notes are context and start no work. The next prompt after a question has an input of
+// kind [KindAnswer]. The next prompt after a sleep is [SleepEnded], from [SenderSystem]. A turn that was cut off, because the
+// agent's process was lost, is continued by the prompt [Continue], from SenderSystem, in a session with the last known State.
+// The runner must not repeat the inputs of that turn: State, or History, has them.
 //
 // Updates may carry [State] and [Usage], each of which replaces the value before it. State in an update names a line that is in
-// flight; what is in flight when a process is lost is not repeated. The prompt response carries State, Usage, [Title] if the agent
-// suggests one, and [Error] if the turn has failed. A failed turn has the stop reason end_turn, because ACP has none for it.
+// flight; what is in flight when a process is lost is not repeated. The prompt response carries State, Usage, [Title] if the
+// agent suggests one, and [Error] if the turn has failed. A failed turn has the stop reason end_turn, because ACP has none for
+// it.
 //
 // # Steering
 //
