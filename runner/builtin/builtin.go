@@ -33,8 +33,8 @@
 // # Cancelling and losing the agent
 //
 // session/cancel ends the context of the turn: requests to the model, calls of MCP tools and permission requests end at once,
-// and commands as process groups. When the client goes away, or ctx of Run is done, all turns are cancelled and Run returns. The
-// agent stores nothing itself: the state of a runbook and the conversation come back with the next session/new.
+// and commands as process groups. When the client goes away, or ctx of Run is done, all turns are cancelled and Run returns.
+// The agent stores nothing itself: the state of a runbook and the conversation come back with the next session/new.
 package builtin
 
 import (

@@ -230,7 +230,7 @@ func (t *turn) callRemote(ctx context.Context, remote remoteTool, c model.Call) 
 	}
 	answer, err := remote.server.call(ctx, remote.tool.Name, values)
 	if err != nil {
-		remote.server.close() // the next call connects again
+		remote.server.reset(ctx, err)
 		call.fail(err.Error())
 		return refused(err)
 	}
@@ -246,8 +246,8 @@ func (t *turn) callRemote(ctx context.Context, remote remoteTool, c model.Call) 
 
 // ownTools are the agent's own tools.
 var ownTools = []model.Tool{
-	{Name: "shell", Description: "Run a command with /bin/sh in the working directory and return its output (standard output and " +
-		"standard error) and its exit status. Processes that it starts in the background go on; redirect their output to a file.",
+	{Name: "shell", Description: "Run a command with /bin/sh in the working directory and return its output (standard output " +
+		"and standard error) and its exit status. Processes that it starts in the background go on; redirect their output to a file.",
 		Schema: schema("command", property{"command", "string", "the command"},
 			property{"timeoutSeconds", "integer", "when the command is ended; by default 120, at most 3600"})},
 	{Name: "read_file", Description: "Return the text of a file.",
@@ -261,8 +261,8 @@ var ownTools = []model.Tool{
 	{Name: "list_files", Description: "List a folder; names of folders end with a slash.",
 		Schema: schema("", property{"path", "string", "the folder; by default the working directory"},
 			property{"depth", "integer", "how many levels to list; by default 1, at most 8"})},
-	{Name: "search", Description: "Return the lines of text files that match a regular expression (RE2). Generated folders such as " +
-		"node_modules are left out, unless they are named.",
+	{Name: "search", Description: "Return the lines of text files that match a regular expression (RE2). Generated folders " +
+		"such as node_modules are left out, unless they are named.",
 		Schema: schema("pattern", property{"pattern", "string", "the expression"},
 			property{"path", "string", "the folder or file; by default the working directory"},
 			property{"glob", "string", "which names of files to search, such as *.go"})},

@@ -232,10 +232,14 @@ func TestModelFailures(t *testing.T) {
 		want  string
 		text  string
 	}{
-		"unknown model": {modeltest.Reply{Status: http.StatusNotFound, Message: "no"}, `model_unavailable: the model server HOST has no model "test-1": no`, ""},
-		"malformed":     {modeltest.Reply{Text: []string{"One"}, MalformedAfter: 4}, "model_error: the model server has sent a malformed reply: an event is no JSON of the format", "One"},
-		"rate limit":    {modeltest.Reply{Status: http.StatusTooManyRequests, RetryAfter: 1000}, "rate_limited: the model server HOST limits the rate of requests", ""},
-		"refusal":       {modeltest.Reply{Text: []string{"No"}, Stop: model.Refused}, "model_refused: the model has refused to reply", "No"},
+		"unknown model": {modeltest.Reply{Status: http.StatusNotFound, Message: "no"},
+			`model_unavailable: the model server HOST has no model "test-1": no`, ""},
+		"malformed": {modeltest.Reply{Text: []string{"One"}, MalformedAfter: 4},
+			"model_error: the model server has sent a malformed reply: an event is no JSON of the format", "One"},
+		"rate limit": {modeltest.Reply{Status: http.StatusTooManyRequests, RetryAfter: 1000},
+			"rate_limited: the model server HOST limits the rate of requests", ""},
+		"refusal": {modeltest.Reply{Text: []string{"No"}, Stop: model.Refused},
+			"model_refused: the model has refused to reply", "No"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachWire(t, func(t *testing.T, server *modeltest.Server, p *process) {
@@ -295,7 +299,9 @@ func TestToolsOfOtherServers(t *testing.T) {
 	weather := acp.McpServer{Stdio: &acp.McpServerStdio{
 		Name: "weather", Command: os.Args[0], Args: []string{}, Env: []acp.EnvVariable{{Name: "RUN_MCP_SERVER", Value: "1"}},
 	}}
-	broken := acp.McpServer{Stdio: &acp.McpServerStdio{Name: "broken", Command: "/none", Args: []string{}, Env: []acp.EnvVariable{}}}
+	broken := acp.McpServer{Stdio: &acp.McpServerStdio{
+		Name: "broken", Command: "/none", Args: []string{}, Env: []acp.EnvVariable{},
+	}}
 	p := withModel(t, server, t.TempDir(), model.Chat).open(nil, weather, broken)
 	server.Reply(modeltest.Reply{Calls: []model.Call{
 		call("1", "weather__forecast", `{"city":"Bern"}`), call("2", "weather__forecast", `{"city":""}`),

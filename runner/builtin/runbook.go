@@ -295,8 +295,8 @@ func (p platform) Await(ctx context.Context, ids []string) error {
 }
 
 // help is the answer to a text that is no runbook.
-const help = "I am Atelier's built-in agent, and no model is configured for me. I carry out runbooks: messages whose lines are " +
-	"instructions.\n\n```\n" + `$ COMMAND                       run a shell command; the runbook fails if its status is not zero
+const help = "I am Atelier's built-in agent, and no model is configured for me. I carry out runbooks: messages whose lines " +
+	"are instructions.\n\n```\n" + `$ COMMAND                       run a shell command; the runbook fails if its status is not zero
 $? COMMAND                      run a shell command, whatever its status
 write PATH                      write the indented or fenced block that follows to a file
 say TEXT                        say a text

@@ -39,7 +39,8 @@ func (p *process) read(name string) string {
 func TestRunbook(t *testing.T) {
 	host := newPlatform(t)
 	p := start(t, t.TempDir()).open(nil, host.McpServer)
-	got := p.prompt("write a/hello.txt\n  hello\n$ cat a/hello.txt\n$? exit 3\nstep 1/2 Half\nstart Child\n  say child\nawait\nsay one\nsay two")
+	got := p.prompt("write a/hello.txt\n  hello\n$ cat a/hello.txt\n$? exit 3\nstep 1/2 Half\n" +
+		"start Child\n  say child\nawait\nsay one\nsay two")
 	got.expect(t, end, "", "one\n\ntwo", "Write a/hello.txt: completed", "cat a/hello.txt: completed", "exit 3: failed",
 		"Start session: Child: completed", "Await sessions: completed")
 	if p.read("a/hello.txt") != "hello\n" || got.outputs["cat a/hello.txt"] != "hello\n" ||
@@ -74,7 +75,8 @@ func TestRunbookFailures(t *testing.T) {
 func TestAskContinuesInAnotherProcess(t *testing.T) {
 	host, drive := newPlatform(t), t.TempDir()
 	first := start(t, drive).open(nil, host.McpServer)
-	asked := first.prompt("say before\nask Which colour? | red | blue\n$ printf \"%s\" \"$ATELIER_ANSWER\" > answer\nsay It is {{answer}}.")
+	asked := first.prompt("say before\nask Which colour? | red | blue\n" +
+		"$ printf \"%s\" \"$ATELIER_ANSWER\" > answer\nsay It is {{answer}}.")
 	asked.expect(t, end, "", "before")
 	host.expect(t, `ask {"text":"Which colour?","options":["red","blue"]}`)
 
@@ -257,12 +259,14 @@ func TestInvalidRequests(t *testing.T) {
 	double := newPlatform(t).McpServer
 	finish, result := p.hold("say done")
 	for part, err := range map[string]error{
-		"no absolute path":            opening("x", nil),
-		"outside of the drive":        opening("/", nil),
-		"no such file":                opening(filepath.Join(drive, "none"), nil),
-		`is \"never\"`:                opening(drive, map[string]any{meta.Mode: "never"}),
-		`run/instructions\"] is`:      opening(drive, map[string]any{meta.Instructions: 5}),
-		"unknown instruction":         opening(drive, map[string]any{meta.State: map[string]any{"runbook": map[string]any{"running": map[string]any{"kind": "x"}}}}),
+		"no absolute path":       opening("x", nil),
+		"outside of the drive":   opening("/", nil),
+		"no such file":           opening(filepath.Join(drive, "none"), nil),
+		`is \"never\"`:           opening(drive, map[string]any{meta.Mode: "never"}),
+		`run/instructions\"] is`: opening(drive, map[string]any{meta.Instructions: 5}),
+		"unknown instruction": opening(drive, map[string]any{
+			meta.State: map[string]any{"runbook": map[string]any{"running": map[string]any{"kind": "x"}}},
+		}),
 		"newer agent":                 opening(drive, map[string]any{meta.State: map[string]any{"version": 99}}),
 		"connect to the platform":     opening(drive, nil, unreachable),
 		`have the name \"atelier\"`:   opening(drive, nil, double, double),

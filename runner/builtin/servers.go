@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/coder/acp-go-sdk"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/atelier-run/atelier/runner/meta"
@@ -166,6 +167,17 @@ func (s *server) close() {
 	}
 }
 
+// reset closes a connection that has failed with err, so that the next call connects again, and returns true. It returns false
+// if the server has answered with an error of the protocol, or ctx has ended the call: the connection is as good as before.
+func (s *server) reset(ctx context.Context, err error) bool {
+	var answered *jsonrpc.Error
+	if ctx.Err() != nil || errors.As(err, &answered) {
+		return false
+	}
+	s.close()
+	return true
+}
+
 func (s *servers) close() {
 	var closing sync.WaitGroup
 	for _, one := range s.all {
@@ -216,10 +228,11 @@ func (s *servers) platform(ctx context.Context, tool string, arguments, result a
 			return nil
 		case err == nil:
 			return decodeResult(answer, result)
-		case !isRepeatable || attempt == callAttempts:
+		}
+		isLost := platform.reset(ctx, err)
+		if !isLost || !isRepeatable || attempt == callAttempts {
 			return fmt.Errorf("call the platform: %w", err)
 		}
-		platform.close() // the next call connects again
 		if err := pauseFor(ctx, firstRetry<<attempt); err != nil {
 			return err
 		}

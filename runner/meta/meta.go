@@ -9,7 +9,7 @@
 //
 // session/new may carry [Mode], [Instructions], [State] and [History]. State is what the last prompt response, or the last
 // update, of an earlier process has carried; the agent goes on from there. History is the conversation so far, oldest first,
-// for an agent that keeps its conversation in memory.
+// without the inputs of the next prompt, for an agent that keeps its conversation in memory.
 //
 // # A turn
 //
@@ -17,12 +17,16 @@
 // platform and is never taken from text. Notes are context and start no work. The next prompt after a question has an input of
 // kind [KindAnswer]. The next prompt after a sleep is [SleepEnded], from [SenderSystem]. A turn that was cut off, because the
 // agent's process was lost, is continued by the prompt [Continue], from SenderSystem, in a session with the last known State.
-// The runner must not repeat the inputs of that turn: State, or History, has them.
+// The runner must not repeat the inputs of that turn: State, or History, has them. If it has received no State during the turn
+// from an agent that sends it, the turn has had no effect, and its inputs are sent again instead.
 //
 // Updates may carry [State] and [Usage], each of which replaces the value before it. State in an update names a line that is in
 // flight; what is in flight when a process is lost is not repeated. The prompt response carries State, Usage, [Title] if the
 // agent suggests one, and [Error] if the turn has failed. A failed turn has the stop reason end_turn, because ACP has none for
 // it.
+//
+// The library of both sides reads messages of at most 10 MiB. Larger images are sent as resource links to files of the drive,
+// with their media type, which the agent reads itself. A second prompt for a session cancels the one that runs.
 //
 // # Steering
 //

@@ -61,7 +61,8 @@ func (r *Request) addItem(raw json.RawMessage) error {
 	var message model.Message
 	switch item.Type {
 	case "function_call":
-		message = model.Message{Role: model.Assistant, Calls: []model.Call{{ID: item.CallID, Name: item.Name, Arguments: item.Arguments}}}
+		call := model.Call{ID: item.CallID, Name: item.Name, Arguments: item.Arguments}
+		message = model.Message{Role: model.Assistant, Calls: []model.Call{call}}
 	case "function_call_output":
 		message = model.Message{Role: model.ToolResult, CallID: item.CallID}
 		fill(&message, parts(item.Output))
@@ -115,7 +116,9 @@ func (s *responsesStream) done(index int, item object) {
 func encodeResponses(r Request, reply Reply) script {
 	s := &responsesStream{}
 	response := func(status string) object {
-		return object{"id": "resp_test", "object": "response", "created_at": 1, "model": r.Model, "status": status, "output": s.output}
+		return object{
+			"id": "resp_test", "object": "response", "created_at": 1, "model": r.Model, "status": status, "output": s.output,
+		}
 	}
 	s.add("response.created", object{"response": response("in_progress")})
 	if len(reply.Thoughts) > 0 {
@@ -131,7 +134,9 @@ func encodeResponses(r Request, reply Reply) script {
 			"summary": []object{{"type": "summary_text", "text": all}}})
 	}
 	if len(reply.Text) > 0 {
-		index := s.begin(object{"id": "msg_test", "type": "message", "role": "assistant", "status": "in_progress", "content": []object{}})
+		index := s.begin(object{
+			"id": "msg_test", "type": "message", "role": "assistant", "status": "in_progress", "content": []object{},
+		})
 		s.add("response.content_part.added", object{"item_id": "msg_test", "output_index": index, "content_index": 0,
 			"part": object{"type": "output_text", "text": "", "annotations": []object{}}})
 		all := ""
@@ -157,10 +162,12 @@ func encodeResponses(r Request, reply Reply) script {
 	s.events = nil
 	last, kind := response("completed"), "response.completed"
 	last["usage"] = object{
-		"input_tokens": reply.Usage.Input, "output_tokens": reply.Usage.Output, "total_tokens": reply.Usage.Input + reply.Usage.Output,
+		"input_tokens": reply.Usage.Input, "output_tokens": reply.Usage.Output,
+		"total_tokens":         reply.Usage.Input + reply.Usage.Output,
 		"input_tokens_details": object{"cached_tokens": 0}, "output_tokens_details": object{"reasoning_tokens": 0},
 	}
-	if reason := map[model.Stop]string{model.Truncated: "max_output_tokens", model.Refused: "content_filter"}[reply.Stop]; reason != "" {
+	reasons := map[model.Stop]string{model.Truncated: "max_output_tokens", model.Refused: "content_filter"}
+	if reason := reasons[reply.Stop]; reason != "" {
 		kind, last["status"], last["incomplete_details"] = "response.incomplete", "incomplete", object{"reason": reason}
 	}
 	s.add(kind, object{"response": last})

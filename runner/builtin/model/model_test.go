@@ -112,7 +112,8 @@ func TestStreamCallsAndTheirResults(t *testing.T) {
 			{ID: "call-1", Name: "shell", Arguments: `{"command":"ls -l /a/long/path"}`},
 			{ID: "call-2", Name: "shell", Arguments: `{}`},
 		}
-		c.Reply(modeltest.Reply{Thoughts: []string{"Hm."}, Text: []string{"I look."}, Calls: calls}, modeltest.Reply{Text: []string{"Done."}})
+		c.Reply(modeltest.Reply{Thoughts: []string{"Hm."}, Text: []string{"I look."}, Calls: calls})
+		c.Reply(modeltest.Reply{Text: []string{"Done."}})
 		r := question("List")
 		r.Tools = []model.Tool{{Name: "shell", Description: "Runs a command", Schema: schema}}
 		reply, err := c.call(r)
@@ -188,12 +189,18 @@ func TestStreamGivesUp(t *testing.T) {
 		replies    []modeltest.Reply
 		code, part string
 	}{
-		"after three rate limits": {[]modeltest.Reply{{Status: 429, Message: "slow down"}, {Status: 429}, {Status: 429, Message: "really " + key}},
-			meta.CodeRateLimited, "really [key]"},
-		"at a limit of an hour": {[]modeltest.Reply{{Status: 429, RetryAfter: 3600}}, meta.CodeRateLimited, "limits the rate"},
-		"after three failures":  {[]modeltest.Reply{{Status: 500}, {Status: 502}, {Status: 503, Message: "down"}}, meta.CodeModelUnavailable, "status 503: down"},
-		"at an unknown model":   {[]modeltest.Reply{{Status: 404, Message: "no such model"}}, meta.CodeModelUnavailable, `has no model "test-1": no such model`},
-		"at a wrong key":        {[]modeltest.Reply{{Status: 401, Message: "wrong key " + key[:8]}}, meta.CodeModelUnavailable, "refuses the API key"},
+		"after three rate limits": {
+			[]modeltest.Reply{{Status: 429, Message: "slow down"}, {Status: 429}, {Status: 429, Message: "really " + key}},
+			meta.CodeRateLimited, "really [key]",
+		},
+		"at a limit of an hour": {[]modeltest.Reply{{Status: 429, RetryAfter: 3600}},
+			meta.CodeRateLimited, "limits the rate"},
+		"after three failures": {[]modeltest.Reply{{Status: 500}, {Status: 502}, {Status: 503, Message: "down"}},
+			meta.CodeModelUnavailable, "status 503: down"},
+		"at an unknown model": {[]modeltest.Reply{{Status: 404, Message: "no such model"}},
+			meta.CodeModelUnavailable, `has no model "test-1": no such model`},
+		"at a wrong key": {[]modeltest.Reply{{Status: 401, Message: "wrong key " + key[:8]}},
+			meta.CodeModelUnavailable, "refuses the API key"},
 		"at an invalid request": {[]modeltest.Reply{{Status: 400, Message: "too long"}}, meta.CodeModelError, "status 400: too long"},
 		"after a redirect":      {[]modeltest.Reply{{Status: 307}}, meta.CodeModelError, "status 307"},
 		"at a connection that is cut three times": {[]modeltest.Reply{{CutAfter: 1}, {CutAfter: 1}, {CutAfter: 1}},
@@ -314,7 +321,11 @@ func TestStreamRefusesOtherServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = m.Stream(t.Context(), question("?"), func(model.Delta) {})
-		(&caller{t: t}).fails(err, map[bool]string{true: meta.CodeModelError, false: meta.CodeModelUnavailable}[address == page.URL], part)
+		code := meta.CodeModelUnavailable
+		if address == page.URL {
+			code = meta.CodeModelError
+		}
+		(&caller{t: t}).fails(err, code, part)
 	}
 }
 

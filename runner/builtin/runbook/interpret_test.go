@@ -150,7 +150,8 @@ func TestRunFails(t *testing.T) {
 
 func TestAskContinuesInAnotherProcess(t *testing.T) {
 	w := newWorld(t)
-	state := runbook.State{Steps: parsed(t, "ask Which {{answer}}? | red | blue\n$ paint {{answer}}\nsleep {{answer}}\nsay no"), Answer: "one"}
+	steps := parsed(t, "ask Which {{answer}}? | red | blue\n$ paint {{answer}}\nsleep {{answer}}\nsay no")
+	state := runbook.State{Steps: steps, Answer: "one"}
 	if got := w.run(&state); got != "asked" {
 		t.Fatal(got)
 	}

@@ -137,7 +137,9 @@ func TestParseReadsWhatIsWritten(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"$ a\nwrite b\n  c\n", "write b\n```\nc\n```", "ask a|b\nsleep 1d2h\nstep 1/2 c", "start\n\t \n x", "\r\n$? \x00"} {
+	for _, seed := range []string{
+		"$ a\nwrite b\n  c\n", "write b\n```\nc\n```", "ask a|b\nsleep 1d2h\nstep 1/2 c", "start\n\t \n x", "\r\n$? \x00",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -31,6 +31,8 @@ type Result struct {
 const (
 	// grace is the time between SIGTERM and SIGKILL.
 	grace = 2 * time.Second
+	// reporting is the time between two reports of the output.
+	reporting = 500 * time.Millisecond
 	// leftover is how long the output is read after the shell has ended, from processes in the background that hold it open.
 	leftover = 300 * time.Millisecond
 )
@@ -75,7 +77,7 @@ func (d *Drive) Shell(ctx context.Context, c Command, output func(string)) (Resu
 
 // await waits for the end of a shell, and ends its process group when ctx is done.
 func await(ctx context.Context, ended <-chan error, group int, report func(), out *bounded) error {
-	ticker := time.NewTicker(time.Second)
+	ticker := time.NewTicker(reporting)
 	defer ticker.Stop()
 	for {
 		select {
