@@ -45,6 +45,9 @@ func conversationOf(history []meta.Entry) []model.Message {
 // oldest messages. It never separates calls from their results: a conversation begins with a message of the user.
 func fit(all []model.Message) []model.Message {
 	out := append([]model.Message{}, all...)
+	for len(out) > 0 && out[0].Role != model.User {
+		out = out[1:] // a history that begins in the middle
+	}
 	dropImages(out)
 	size := 0
 	for _, m := range out {

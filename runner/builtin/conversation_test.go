@@ -54,6 +54,15 @@ func TestFit(t *testing.T) {
 	}
 }
 
+func TestFitBeginsWithTheUser(t *testing.T) {
+	if got := fit(exchange(1, 10)[1:]); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := fit(append(exchange(1, 10)[2:], exchange(2, 10)...)); len(got) != 4 || got[0].Text != "question 2" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestFitKeepsTheLastImages(t *testing.T) {
 	var all []model.Message
 	for range 2 * maxImages {

@@ -47,6 +47,9 @@ func (t *turn) converse(ctx context.Context, inputs []input) error {
 	if m := messageOf(inputs); m.Text != "" || len(m.Images) > 0 {
 		s.conversation = append(s.conversation, m)
 	}
+	if len(fit(s.conversation)) == 0 {
+		return nil // the prompt is empty
+	}
 	err := t.loop(ctx, s.toolset())
 	if err == nil {
 		t.title = title.wait(ctx, t)

@@ -272,6 +272,15 @@ func TestModelStopsAtItsLimits(t *testing.T) {
 	p.prompt("Go").expect(t, end, "too_many_steps: the model has called tools in 200 replies of this turn", "")
 }
 
+func TestModelIsNotAskedNothing(t *testing.T) {
+	server := modeltest.New(t)
+	p := withModel(t, server, t.TempDir(), model.Anthropic).open(nil)
+	p.prompt("").expect(t, end, "", "")
+	if n := len(server.Requests()); n != 0 {
+		t.Errorf("%d requests", n)
+	}
+}
+
 func TestModelCallsAreChecked(t *testing.T) {
 	server := modeltest.New(t)
 	p := withModel(t, server, t.TempDir(), model.Chat).open(map[string]any{meta.Mode: meta.ModeConfirm})

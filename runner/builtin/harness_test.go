@@ -264,6 +264,9 @@ type platform struct {
 	lock    sync.Mutex
 	calls   []string
 	awaited int
+	refused int          // how many requests are refused
+	handler http.Handler // nil at first
+	restart func()
 }
 
 const bearer = "Bearer session-key"
@@ -286,10 +289,23 @@ func newPlatform(t *testing.T) *platform {
 		}
 		return meta.AwaitResult{Done: []meta.DoneSession{{SessionID: a.SessionIDs[0], TurnStatus: "complete", Text: "I am done"}}}, nil
 	})
-	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+	p.restart = func() {
+		p.lock.Lock()
+		defer p.lock.Unlock()
+		p.handler = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+	}
+	p.restart()
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != bearer {
 			http.Error(w, "no key", http.StatusUnauthorized)
+			return
+		}
+		p.lock.Lock()
+		handler, isRefused := p.handler, p.refused > 0
+		p.refused = max(p.refused-1, 0)
+		p.lock.Unlock()
+		if isRefused {
+			http.Error(w, "restarting", http.StatusBadGateway)
 			return
 		}
 		handler.ServeHTTP(w, r)

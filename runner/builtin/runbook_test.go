@@ -55,6 +55,28 @@ func TestRunbook(t *testing.T) {
 	}
 }
 
+func TestPlatformRestarts(t *testing.T) {
+	host := newPlatform(t)
+	p := start(t, t.TempDir()).open(nil, host.McpServer)
+	p.prompt("step 1/3 One").expect(t, end, "", "")
+	host.restart()
+	got := p.prompt("start A\n  say a")
+	got.expect(t, end, "", "", "Start session: A: completed")
+	refuse := func() {
+		host.lock.Lock()
+		defer host.lock.Unlock()
+		host.refused = 2
+	}
+	refuse()
+	p.prompt("step 2/3 Two").expect(t, end, "", "")
+	host.expect(t, "report_progress", "start_session", "report_progress")
+	refuse() // a session may have been started, and is not started again
+	if got := p.prompt("start A\n  say a"); !strings.HasPrefix(got.failure(), "runbook_failed: line 1 (start A): call the platform: ") {
+		t.Errorf("%q", got.failure())
+	}
+	host.expect(t)
+}
+
 func TestRunbookFailures(t *testing.T) {
 	p := start(t, t.TempDir()).open(nil)
 	p.prompt("$ echo no; exit 4\nsay never").expect(t, end,

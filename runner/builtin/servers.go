@@ -171,12 +171,16 @@ func (s *server) close() {
 // if the server has answered with an error of the protocol, or ctx has ended the call: the connection is as good as before.
 func (s *server) reset(ctx context.Context, err error) bool {
 	var answered *jsonrpc.Error
-	if ctx.Err() != nil || errors.As(err, &answered) {
+	if ctx.Err() != nil || errors.As(err, &answered) && !isOfConnection(answered.Code) {
 		return false
 	}
 	s.close()
 	return true
 }
+
+// isOfConnection reports whether the library uses a code for errors of the connection: its client or server ends, or the
+// message could not be sent.
+func isOfConnection(code int64) bool { return code >= -32005 && code <= -32003 }
 
 func (s *servers) close() {
 	var closing sync.WaitGroup
@@ -186,8 +190,21 @@ func (s *servers) close() {
 	closing.Wait()
 }
 
-// call calls a tool. An error is one of the connection or the protocol; a tool that fails returns a result with IsError.
+// call calls a tool. An error is one of the connection or the protocol; a tool that fails returns a result with IsError. If the
+// server has restarted and does not know the connection any more, the call is made with a new one.
 func (s *server) call(ctx context.Context, tool string, arguments any) (*mcp.CallToolResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := s.callOnce(ctx, tool, arguments)
+	if errors.Is(err, mcp.ErrSessionMissing) {
+		s.close()
+		answer, err = s.callOnce(ctx, tool, arguments)
+	}
+	return answer, err
+}
+
+// callOnce calls a tool, and connects before if there is no connection.
+func (s *server) callOnce(ctx context.Context, tool string, arguments any) (*mcp.CallToolResult, error) {
 	s.lock.Lock()
 	session := s.session
 	s.lock.Unlock()
@@ -199,8 +216,9 @@ func (s *server) call(ctx context.Context, tool string, arguments any) (*mcp.Cal
 		session = s.session
 		s.lock.Unlock()
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+	if session == nil {
+		return nil, mcp.ErrConnectionClosed // the session ends
+	}
 	return session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})
 }
 
