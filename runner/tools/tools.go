@@ -1,0 +1,220 @@
+// Package tools is the platform's tools for agents, served over the Model Context Protocol.
+//
+// There are two kinds of caller. The agent of a session calls from within its computer: its tools act in the workspace of the
+// session, as the session (CREDENTIAL_KIND_SESSION), and it can also end its turn with a question or a sleep. A caller elsewhere
+// has a credential of the API and no session: it names the workspace in each call, and gets tools for files.
+//
+//	tool               session  elsewhere
+//	start_session         x         x      start a session: a child of the caller's session, if it has one
+//	await_sessions        x         x      wait until sessions have ended their turns
+//	message_session       x         x      send a message to a session
+//	read_session          x         x      read the timeline of a session
+//	list_sessions         x         x      list sessions
+//	read_activity         x         x      read the file activity since a position
+//	last_writers          x         x      find out who changed files last
+//	ask                   x                ask a question and end the turn
+//	sleep_until           x                end the turn and continue at a time
+//	report_progress       x                report a step, and how much is done
+//	list_workspaces                 x      list the workspaces that the credential reaches
+//	read_file                       x      read a file
+//	write_file                      x      write a file
+//	list_files                      x      list a folder
+//
+// A call passes these steps:
+//
+//  1. Tools.ServeTools answers one request of the protocol. Nothing is kept between requests, so that any member can answer each.
+//  2. tool.serve validates the arguments against the schema of the tool, which has a bound for each of them.
+//  3. For a caller elsewhere, Tools.findWorkspace resolves the workspace's slug.
+//  4. The function of the tool sends commands and queries as the caller; the entities authorize them. Only the tools for files
+//     need a question to the workspace first (call.authorize), because no command decides what they read.
+//  5. The result is one JSON object of at most MaxResult bytes. An error of an entity becomes a result that says so, with its code
+//     and message; the details of any other error are logged and not shown.
+//
+// A call that waits ends with its request: if the client disconnects, no query remains.
+package tools
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+const (
+	// MaxResult bounds the result of a call, in bytes of JSON.
+	MaxResult = 64 << 10
+	// MaxRequest bounds the body of a request, in bytes: the longest prompt in characters of four bytes, and its escapes.
+	MaxRequest = 2 << 20
+	// MaxWait is the longest time for which a call of await_sessions waits.
+	MaxWait = 300 * time.Second
+)
+
+// Asker sends commands to entities.
+type Asker interface {
+	// Ask sends a command to the entity that it names and returns its reply. Errors: *entity.Error if the entity refuses the
+	// command.
+	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
+}
+
+// Files reads and changes the drives of workspaces. Its methods return *entity.Error for everything that the caller may know. The
+// caller has been authorized; the author of the rows in the activity is the principal of the access.
+type Files interface {
+	// Read returns at most limit bytes of a file from an offset, and the size of the file. Errors: not_found, invalid_request if the
+	// path is a folder.
+	Read(ctx context.Context, access entity.DriveAccess, path string, offset, limit int64) (content []byte, size int64, err error)
+	// Write replaces a file, or creates it and the folders above it. It reports whether the file is new.
+	Write(ctx context.Context, access entity.DriveAccess, path string, content []byte) (created bool, err error)
+	// List calls visit for each entry of a folder, until it returns false. Errors: not_found.
+	List(ctx context.Context, access entity.DriveAccess, folder string, visit func(FileEntry) bool) error
+}
+
+// FileEntry is an entry of a folder.
+type FileEntry struct {
+	Name     string    `json:"name"`
+	Folder   bool      `json:"folder,omitzero"`
+	Size     int64     `json:"size,omitzero"`
+	Modified time.Time `json:"modified"`
+}
+
+// Turn is the running turn of a session, which the runner implements. Each method returns when its effect is durable, or will be
+// part of the end of the turn, and fails with an *entity.Error if the turn has ended.
+type Turn interface {
+	// Ask makes the turn end with a question, as soon as the agent has ended its answer.
+	Ask(ctx context.Context, ask *sessionv1.Ask) error
+	// SleepUntil makes the turn end; the session continues at the time.
+	SleepUntil(ctx context.Context, at time.Time) error
+	// Progress reports the step and the progress of a job. Fields that are not set do not change.
+	Progress(ctx context.Context, step string, completed, total uint64) error
+}
+
+// Options configures Tools. Asker and NewID are required.
+type Options struct {
+	Asker Asker
+	// NewID returns a new id; prefix names its kind and ends in an underscore: "ses_".
+	NewID func(prefix string) string
+	// Files has the drives; nil: there are no tools for files.
+	Files Files
+	// Clock is the clock of sleeps; nil: time.Now.
+	Clock func() time.Time
+	Log   *slog.Logger
+	// Version is the version of the server, which clients may show.
+	Version string
+}
+
+// Caller is the sender of a request.
+type Caller struct {
+	// Principal is the sender of the commands of the tools.
+	Principal *wirev1.Principal
+	// RequestID is the id of the request for logs; it may be empty.
+	RequestID string
+	// WorkspaceID is the workspace of Session; empty for a caller elsewhere.
+	WorkspaceID string
+	// Session is the session whose agent calls; nil: the caller is elsewhere.
+	Session *Session
+	// Authenticate verifies that the credential is still valid, right before a file is changed; nil: it remains valid.
+	Authenticate func() error
+}
+
+// Session is the session whose agent calls.
+type Session struct {
+	ID string
+	// Turn is the turn in which the agent calls.
+	Turn Turn
+}
+
+// Tools serves the tools. It is safe for concurrent use.
+type Tools struct {
+	Options
+	// inSession and elsewhere are the tools for each kind of caller.
+	inSession, elsewhere []*tool
+	handler              http.Handler
+}
+
+// New returns Tools. Errors: a required option is missing.
+func New(o Options) (*Tools, error) {
+	if o.Asker == nil || o.NewID == nil {
+		return nil, errors.New("tools: Asker and NewID are required")
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	t := &Tools{Options: o}
+	for _, one := range table(o.Files != nil) {
+		if one.callers != onlyElsewhere {
+			t.inSession = append(t.inSession, one)
+		}
+		if one.callers != onlySession {
+			t.elsewhere = append(t.elsewhere, one.elsewhere())
+		}
+	}
+	// The tools are not for browsers, and each request has a bearer token: a host name that resolves to this machine gives a page
+	// nothing.
+	t.handler = mcp.NewStreamableHTTPHandler(serverOf, &mcp.StreamableHTTPOptions{
+		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: MaxRequest, DisableLocalhostProtection: true,
+	})
+	return t, nil
+}
+
+// table returns the tools for all callers.
+func table(files bool) []*tool {
+	all := append(sessionTools(), turnTools()...)
+	all = append(all, activityTools()...)
+	if files {
+		all = append(all, fileTools()...)
+	}
+	return all
+}
+
+type serverKey struct{}
+
+// serverOf returns the server that ServeTools has made for a request.
+func serverOf(r *http.Request) *mcp.Server {
+	server, _ := r.Context().Value(serverKey{}).(*mcp.Server)
+	return server
+}
+
+// ServeTools answers a request of a caller that was authenticated: one message of the protocol in a POST, in the form that
+// "Streamable HTTP" of the specification of MCP describes, without sessions of its own. The calls end with the request's context.
+func (t *Tools) ServeTools(w http.ResponseWriter, r *http.Request, caller Caller) {
+	server := t.Server(r.Context(), caller)
+	t.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), serverKey{}, server)))
+}
+
+// Server returns a server of the protocol for a caller. Its calls end with ctx.
+func (t *Tools) Server(ctx context.Context, caller Caller) *mcp.Server {
+	tools, instructions := t.elsewhere, elsewhereInstructions
+	if caller.Session != nil {
+		tools, instructions = t.inSession, sessionInstructions
+	}
+	server := mcp.NewServer(&mcp.Implementation{Name: "atelier", Title: "Atelier", Version: t.Version}, &mcp.ServerOptions{
+		Instructions: instructions, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
+	})
+	for _, one := range tools {
+		server.AddTool(one.definition, func(called context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			called, cancel := context.WithCancel(called)
+			defer cancel()
+			defer context.AfterFunc(ctx, cancel)()
+			return one.serve(called, &call{Tools: t, Caller: caller}, r.Params.Arguments), nil
+		})
+	}
+	return server
+}
+
+const (
+	sessionInstructions = "Tools of the platform in which you work. Start child sessions for work that can be done in parallel and " +
+		"await them; use ask when a person must decide, and sleep_until when there is nothing to do before a time. After ask and " +
+		"sleep_until, end your turn."
+	elsewhereInstructions = "Tools for workspaces: shared drives in which people and agents work. list_workspaces has the slugs. To " +
+		"have work done in a workspace, start a session with a prompt and await it."
+)
