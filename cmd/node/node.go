@@ -242,6 +242,11 @@ func (n *Node) newServer(o Options) (*http.Server, error) {
 	settings.BackUpNode = n.backUpNode(o)
 	settings.Secret, settings.Log, settings.Clock = n.CursorSecret, o.Log, o.Clock
 	settings.Registerer, settings.Gatherer, settings.Ready = o.Registry, o.Registry, n.Journal.Err
+	agentTools, err := n.newTools(o, settings)
+	if err != nil {
+		return nil, err
+	}
+	settings.Tools = mcpTools{agentTools}
 	return http.New(settings)
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
@@ -20,6 +21,14 @@ func (c *Call) RunLong(run func(ctx context.Context) error) error {
 	}
 	defer remove()
 	return run(ctx)
+}
+
+// AwaitAnswer makes the deadlines of the connection those of an operation that answers after a long time, at once: it removes the
+// read deadline, which would end the request, and extends the write deadline when the answer begins. The body of the request must
+// have been read.
+func (c *Call) AwaitAnswer() {
+	http.NewResponseController(c.Response.ResponseWriter).SetReadDeadline(time.Time{})
+	c.ExtendWrites()
 }
 
 // Refusal returns the error with which the context of RunLong has ended, or nil if it has not ended, or because the client has

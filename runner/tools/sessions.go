@@ -371,4 +371,3 @@ func tierOf(name string) workspacev1.Tier {
 func modeOf(name string) sessionv1.Mode {
 	return sessionv1.Mode(sessionv1.Mode_value["MODE_"+strings.ToUpper(name)])
 }
-

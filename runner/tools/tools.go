@@ -38,9 +38,11 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/oklog/ulid/v2"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
@@ -51,7 +53,7 @@ import (
 const (
 	// MaxResult bounds the result of a call, in bytes of JSON.
 	MaxResult = 64 << 10
-	// MaxRequest bounds the body of a request, in bytes: the longest prompt in characters of four bytes, and its escapes.
+	// MaxRequest bounds the body of a request, in bytes, which has room for the longest prompt.
 	MaxRequest = 2 << 20
 	// MaxWait is the longest time for which a call of await_sessions waits.
 	MaxWait = 300 * time.Second
@@ -95,10 +97,10 @@ type Turn interface {
 	Progress(ctx context.Context, step string, completed, total uint64) error
 }
 
-// Options configures Tools. Asker and NewID are required.
+// Options configures Tools. Asker is required.
 type Options struct {
 	Asker Asker
-	// NewID returns a new id; prefix names its kind and ends in an underscore: "ses_".
+	// NewID returns a new id; prefix names its kind and ends in an underscore: "ses_". nil: a ULID.
 	NewID func(prefix string) string
 	// Files has the drives; nil: there are no tools for files.
 	Files Files
@@ -140,8 +142,11 @@ type Tools struct {
 
 // New returns Tools. Errors: a required option is missing.
 func New(o Options) (*Tools, error) {
-	if o.Asker == nil || o.NewID == nil {
-		return nil, errors.New("tools: Asker and NewID are required")
+	if o.Asker == nil {
+		return nil, errors.New("tools: Asker is required")
+	}
+	if o.NewID == nil {
+		o.NewID = func(prefix string) string { return prefix + strings.ToLower(ulid.Make().String()) }
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
