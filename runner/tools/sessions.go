@@ -127,15 +127,15 @@ func (c *call) inherit(ctx context.Context, id string, start *sessionv1.StartSes
 
 // folder returns the canonical form of a working directory, which is empty for the root. Errors: invalid_cwd.
 func (c *call) folder(ctx context.Context, text string) (string, error) {
+	if above := path.Clean(text); above == ".." || strings.HasPrefix(above, "../") {
+		return "", entity.Errorf(entity.InvalidCwd, "cwd must be a path on the drive")
+	}
 	cwd := path.Clean("/" + text)[1:]
 	if cwd == "" {
 		return "", nil
 	}
 	if err := entity.CheckPath(cwd); err != nil {
 		return "", entity.Errorf(entity.InvalidCwd, "%s", err.Message)
-	}
-	if strings.HasPrefix(path.Clean(text), "..") {
-		return "", entity.Errorf(entity.InvalidCwd, "cwd must be a path on the drive")
 	}
 	if c.Files == nil {
 		return cwd, nil

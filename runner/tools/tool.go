@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -127,19 +128,10 @@ func bound(s *jsonschema.Schema, of reflect.Type) {
 				property.Enum = append(property.Enum, value)
 			}
 		}
-		if property.Type == "" && slicesContain(property.Types, "null") { // a list: null would be another way to omit it
+		if property.Type == "" && slices.Contains(property.Types, "null") { // a list: null would be another way to omit it
 			property.Type, property.Types = "array", nil
 		}
 	}
-}
-
-func slicesContain(all []string, one string) bool {
-	for _, other := range all {
-		if other == one {
-			return true
-		}
-	}
-	return false
 }
 
 // limit sets the least and greatest length or value, "1:200".
@@ -180,7 +172,7 @@ func text(s string) []mcp.Content { return []mcp.Content{&mcp.TextContent{Text: 
 
 // answer validates the arguments, finds the workspace and runs the call.
 func (t *tool) answer(ctx context.Context, c *call, arguments json.RawMessage) (any, error) {
-	if len(arguments) == 0 {
+	if len(arguments) == 0 || string(arguments) == "null" {
 		arguments = json.RawMessage("{}")
 	}
 	var object map[string]any
