@@ -81,11 +81,19 @@ func (e endpoint) serve(c *server.Call) error {
 		c.AwaitAnswer()
 		r := c.Request.WithContext(ctx)
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-		header := c.Response.Header()
-		header.Set("X-Content-Type-Options", "nosniff")
+		c.Response.Header().Set("X-Content-Type-Options", "nosniff")
 		e.tools.ServeTools(c.Response, r, c.Caller.Principal, c.Response.ID, c.Reauthenticate)
-		return nil
+		return endOf(ctx)
 	})
+}
+
+// endOf returns the error with which a request has ended before its answer; nil if it has not. The server ignores it if the answer
+// has begun.
+func endOf(ctx context.Context) error {
+	if refused := server.Refusal(ctx); refused != nil {
+		return refused
+	}
+	return ctx.Err()
 }
 
 // read reads the body. Errors: payload_too_large, invalid_request if it ends early.
