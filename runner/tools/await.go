@@ -26,7 +26,7 @@ const (
 
 type awaitIn struct {
 	SessionIDs     []string `json:"sessionIds,omitzero" jsonschema:"the sessions; omitted: the newest children of your session" bounds:"1:32" each:"1:64"`
-	TimeoutSeconds int      `json:"timeoutSeconds,omitzero" jsonschema:"the longest time to wait, 45 if omitted" bounds:"1:300"`
+	TimeoutSeconds int      `json:"timeoutSeconds,omitzero" jsonschema:"the longest time to wait; 0 or omitted: 45" bounds:"0:300"`
 	Until          string   `json:"until,omitzero" jsonschema:"all (the default) waits for all sessions, any for one of them" enum:"all,any"`
 }
 

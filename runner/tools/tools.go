@@ -46,7 +46,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/atelier-run/atelier/entity"
-	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
 
@@ -89,8 +88,8 @@ type FileEntry struct {
 // Turn is the running turn of a session, which the runner implements. Each method returns when its effect is durable, or will be
 // part of the end of the turn, and fails with an *entity.Error if the turn has ended.
 type Turn interface {
-	// Ask makes the turn end with a question, as soon as the agent has ended its answer.
-	Ask(ctx context.Context, ask *sessionv1.Ask) error
+	// Ask makes the turn end with a question, which may offer answers.
+	Ask(ctx context.Context, text string, options []string) error
 	// SleepUntil makes the turn end; the session continues at the time.
 	SleepUntil(ctx context.Context, at time.Time) error
 	// Progress reports the step and the progress of a job. Fields that are not set do not change.
@@ -130,6 +129,16 @@ type Session struct {
 	ID string
 	// Turn is the turn in which the agent calls.
 	Turn Turn
+}
+
+// SessionCaller returns the caller for the agent of a session. userID is the person who has started it; empty if there is none.
+func SessionCaller(workspaceID, sessionID, userID string, turn Turn) Caller {
+	return Caller{
+		Principal: &wirev1.Principal{
+			Kind: wirev1.CredentialKind_CREDENTIAL_KIND_SESSION, CredentialId: sessionID, UserId: userID, WorkspaceId: workspaceID,
+		},
+		WorkspaceID: workspaceID, Session: &Session{ID: sessionID, Turn: turn},
+	}
 }
 
 // Tools serves the tools. It is safe for concurrent use.

@@ -2,13 +2,11 @@ package tools
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/atelier-run/atelier/entity"
-	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 )
 
 // maxSleep is the longest sleep.
@@ -34,15 +32,11 @@ type toldOut struct {
 
 type askIn struct {
 	Text    string   `json:"text" jsonschema:"the question, with everything that is needed to answer it" bounds:"1:10000"`
-	Options []string `json:"options,omitzero" jsonschema:"answers to choose from; any other answer remains possible" bounds:"1:8" each:"1:200"`
+	Options []string `json:"options,omitzero" jsonschema:"answers to choose from; any other answer remains possible" bounds:"1:16" each:"1:200"`
 }
 
 func askQuestion(ctx context.Context, c *call, in askIn) (toldOut, error) {
-	question := &sessionv1.Ask{Text: in.Text}
-	for i, label := range in.Options {
-		question.Options = append(question.Options, &sessionv1.Option{Id: strconv.Itoa(i + 1), Label: label})
-	}
-	if err := c.Session.Turn.Ask(ctx, question); err != nil {
+	if err := c.Session.Turn.Ask(ctx, in.Text, in.Options); err != nil {
 		return toldOut{}, err
 	}
 	return toldOut{"The question is recorded. End your turn now, without another tool call. The answer is your next message."}, nil
@@ -91,16 +85,16 @@ func (in sleepIn) time(now time.Time) (at time.Time, err error) {
 }
 
 type progressIn struct {
-	Step      string `json:"step,omitzero" jsonschema:"what you are doing" bounds:"1:200"`
+	Step      string `json:"step,omitzero" jsonschema:"what you are doing" bounds:"0:200"`
 	Completed uint64 `json:"completed,omitzero" jsonschema:"the number of parts that are done" bounds:"0:1000000000"`
-	Total     uint64 `json:"total,omitzero" jsonschema:"the number of parts" bounds:"0:1000000000"`
+	Total     uint64 `json:"total,omitzero" jsonschema:"the number of parts; omitted if it is not known" bounds:"0:1000000000"`
 }
 
 func reportProgress(ctx context.Context, c *call, in progressIn) (toldOut, error) {
 	switch {
 	case in == progressIn{}:
 		return toldOut{}, entity.Errorf(entity.InvalidRequest, "step, or completed and total, is required")
-	case in.Completed > in.Total:
+	case in.Total > 0 && in.Completed > in.Total:
 		return toldOut{}, entity.Errorf(entity.InvalidRequest, "completed must not be greater than total")
 	}
 	if err := c.Session.Turn.Progress(ctx, in.Step, in.Completed, in.Total); err != nil {

@@ -284,12 +284,7 @@ var person = tools.Caller{Principal: &wirev1.Principal{
 
 // agent returns the caller for the agent of a session.
 func agent(id string, turn tools.Turn) tools.Caller {
-	return tools.Caller{
-		Principal: &wirev1.Principal{
-			Kind: wirev1.CredentialKind_CREDENTIAL_KIND_SESSION, CredentialId: id, UserId: "usr_1", WorkspaceId: workspaceID,
-		},
-		WorkspaceID: workspaceID, Session: &tools.Session{ID: id, Turn: turn},
-	}
+	return tools.SessionCaller(workspaceID, id, "usr_1", turn)
 }
 
 // client connects the client of the SDK as a caller.
