@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/atelier-run/atelier/http"
 )
 
 // mcpRequest is an example of a request to the tools.
@@ -185,6 +187,7 @@ func TestToolsRefuseOtherCallers(t *testing.T) {
 		"a long body":          {"POST", `{"a":"` + strings.Repeat("x", 2<<20) + `"}`, with(bearer(key)), 413},
 		"another method":       {"GET", "", with(bearer(key)), 405},
 		"no JSON":              {"POST", "hello", with(bearer(key)), 400},
+		"a batch":              {"POST", " [" + example.body + "]", with(bearer(key)), 400},
 		"another media type":   {"POST", example.body, with(bearer(key), "Content-Type", "text/plain"), 415},
 		"a good request":       {"POST", example.body, with(bearer(key)), 200},
 		"the API's audience":   {"POST", example.body, with(sc.grantFor("http://localhost:8080")), 200},
@@ -246,20 +249,25 @@ func TestToolsAwaitSession(t *testing.T) {
 		}
 		answered <- result.Content[0].(*mcp.TextContent).Text
 	}()
-	waitFor(t, func() bool { return sc.openStreams() == 1 })
+	waitFor(t, func() bool { return openStreams(t, sc.stage.live.URL) == 1 })
 	sc.stage.node.Server.EndCredential(grant) // as the revocation of the grant does
 	if got := <-answered; !strings.Contains(got, "Unauthorized") {
 		t.Errorf("after the revocation: %s", got)
 	}
-	waitFor(t, func() bool { return sc.openStreams() == 0 })
+	waitFor(t, func() bool { return openStreams(t, sc.stage.live.URL) == 0 })
 }
 
 // openStreams returns the gauge of open streams.
-func (sc *scene) openStreams() int {
-	sc.t.Helper()
-	body, err := io.ReadAll(sc.get("/metrics", nil).Body)
+func openStreams(t *testing.T, address string) int {
+	t.Helper()
+	got, err := nethttp.Get(address + "/metrics")
 	if err != nil {
-		sc.t.Fatal(err)
+		t.Fatal(err)
+	}
+	defer got.Body.Close()
+	body, err := io.ReadAll(got.Body)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(body)) {
 		var n int
@@ -267,7 +275,7 @@ func (sc *scene) openStreams() int {
 			return n
 		}
 	}
-	sc.t.Fatal("there is no gauge of streams")
+	t.Fatal("there is no gauge of streams")
 	return 0
 }
 
@@ -281,4 +289,53 @@ func waitFor(t *testing.T, holds func() bool) {
 			t.Fatal("the condition does not hold")
 		}
 	}
+}
+
+// A call that waits outlasts the time limits of ordinary requests, and ends when its client goes.
+func TestToolsOutlastTheTimeOfRequests(t *testing.T) {
+	s := newSite(t, func(o *http.Options) { o.Limits.RequestTime, o.Limits.StallTime = 2*time.Second, time.Second })
+	key := s.person("ada")
+	send := func(ctx context.Context, path, body string) (string, error) {
+		r, err := nethttp.NewRequestWithContext(ctx, "POST", s.live.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		got, err := nethttp.DefaultClient.Do(r)
+		if err != nil {
+			return "", err
+		}
+		defer got.Body.Close()
+		text, err := io.ReadAll(got.Body)
+		return string(text), err
+	}
+	call := func(ctx context.Context, name, in string) (string, error) {
+		return send(ctx, "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+name+`","arguments":`+in+`}}`)
+	}
+	if got, err := send(t.Context(), "/v1/workspaces", `{"slug":"acme","name":"Acme"}`); err != nil || !strings.Contains(got, "workspaceId") {
+		t.Fatal(got, err)
+	}
+	got, err := call(t.Context(), "start_session", `{"workspace":"acme","prompt":"Do it"}`)
+	_, id, ok := strings.Cut(got, `"structuredContent":{"sessionId":"`)
+	if err != nil || !ok {
+		t.Fatal(got, err)
+	}
+	id = id[:30]
+	if got, err := call(t.Context(), "await_sessions", `{"workspace":"acme","sessionIds":["`+id+`"],"timeoutSeconds":4}`); err != nil || !strings.Contains(got, `"running":["`+id) {
+		t.Errorf("after four seconds: %s, %v", got, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error)
+	go func() {
+		_, err := call(ctx, "await_sessions", `{"workspace":"acme","sessionIds":["`+id+`"],"timeoutSeconds":300}`)
+		left <- err
+	}()
+	waitFor(t, func() bool { return openStreams(t, s.live.URL) == 1 })
+	cancel()
+	if err := <-left; err == nil {
+		t.Error("the call has ended before its client went")
+	}
+	waitFor(t, func() bool { return openStreams(t, s.live.URL) == 0 })
 }

@@ -34,8 +34,10 @@
 package tools
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -200,9 +202,36 @@ func serverOf(r *http.Request) *mcp.Server {
 
 // ServeTools answers a request of a caller that was authenticated: one message of the protocol in a POST, in the form that
 // "Streamable HTTP" of the specification of MCP describes, without sessions of its own. The calls end with the request's context.
+//
+// A batch of messages, which old versions of the protocol have, is refused: it would run any number of calls at once as one request.
 func (t *Tools) ServeTools(w http.ResponseWriter, r *http.Request, caller Caller) {
+	body := bufio.NewReader(r.Body)
+	if isBatch(body) {
+		http.Error(w, "a batch of messages is not supported: send each message alone", http.StatusBadRequest)
+		return
+	}
 	server := t.Server(r.Context(), caller)
-	t.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), serverKey{}, server)))
+	r = r.WithContext(context.WithValue(r.Context(), serverKey{}, server))
+	r.Body = bufferedBody{body, r.Body}
+	t.handler.ServeHTTP(w, r)
+}
+
+// bufferedBody reads a body through a buffer.
+type bufferedBody struct {
+	io.Reader
+	io.Closer
+}
+
+// isBatch reports whether a body is a JSON array. It reads the white space before the value only.
+func isBatch(body *bufio.Reader) bool {
+	for range MaxRequest {
+		next, err := body.Peek(1)
+		if err != nil || !strings.ContainsAny(string(next), " \t\r\n") {
+			return err == nil && next[0] == '['
+		}
+		body.Discard(1)
+	}
+	return false
 }
 
 // Server returns a server of the protocol for a caller. Its calls end with ctx.
