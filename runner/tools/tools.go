@@ -146,8 +146,8 @@ func SessionCaller(workspaceID, sessionID, userID string, turn Turn) Caller {
 // Tools serves the tools. It is safe for concurrent use.
 type Tools struct {
 	Options
-	// inSession and elsewhere are the tools for each kind of caller.
-	inSession, elsewhere []*tool
+	// inSession and elsewhere serve each kind of caller.
+	inSession, elsewhere *mcp.Server
 	handler              http.Handler
 }
 
@@ -165,18 +165,20 @@ func New(o Options) (*Tools, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	t := &Tools{Options: o}
+	var inSession, elsewhere []*tool
 	for _, one := range table(o.Files != nil) {
 		if one.callers != onlyElsewhere {
-			t.inSession = append(t.inSession, one)
+			inSession = append(inSession, one)
 		}
 		if one.callers != onlySession {
-			t.elsewhere = append(t.elsewhere, one.elsewhere())
+			elsewhere = append(elsewhere, one.elsewhere())
 		}
 	}
+	t := &Tools{Options: o}
+	t.inSession, t.elsewhere = t.newServer(inSession, sessionInstructions), t.newServer(elsewhere, elsewhereInstructions)
 	// The tools are not for browsers, and each request has a bearer token: a host name that resolves to this machine gives a page
 	// nothing.
-	t.handler = mcp.NewStreamableHTTPHandler(serverOf, &mcp.StreamableHTTPOptions{
+	t.handler = mcp.NewStreamableHTTPHandler(t.serverOfRequest, &mcp.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: MaxRequest, DisableLocalhostProtection: true,
 	})
 	return t, nil
@@ -192,11 +194,50 @@ func table(files bool) []*tool {
 	return all
 }
 
-type serverKey struct{}
+// request is what the tools know of the request that calls them. It travels in the context, so that all callers of a kind share a
+// server.
+type request struct {
+	// ctx is the context of the request, with which the calls end.
+	ctx    context.Context
+	caller Caller
+}
 
-// serverOf returns the server that ServeTools has made for a request.
-func serverOf(r *http.Request) *mcp.Server {
-	server, _ := r.Context().Value(serverKey{}).(*mcp.Server)
+type requestKey struct{}
+
+func withRequest(ctx context.Context, caller Caller) context.Context {
+	return context.WithValue(ctx, requestKey{}, &request{ctx, caller})
+}
+
+// serverOf returns the server for the caller.
+func (t *Tools) serverOf(c Caller) *mcp.Server {
+	if c.Session != nil {
+		return t.inSession
+	}
+	return t.elsewhere
+}
+
+// serverOfRequest returns the server for the caller of ServeTools.
+func (t *Tools) serverOfRequest(r *http.Request) *mcp.Server {
+	return t.serverOf(r.Context().Value(requestKey{}).(*request).caller)
+}
+
+// newServer returns a server of the protocol for a kind of caller.
+func (t *Tools) newServer(all []*tool, instructions string) *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "atelier", Title: "Atelier", Version: t.Version}, &mcp.ServerOptions{
+		Instructions: instructions, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
+	})
+	for _, one := range all {
+		server.AddTool(one.definition, func(ctx context.Context, called *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			r, ok := ctx.Value(requestKey{}).(*request)
+			if !ok {
+				return nil, errors.New("tools: the context of a call has no request")
+			}
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(r.ctx, cancel)()
+			return one.serve(ctx, &call{Tools: t, Caller: r.caller}, called.Params.Arguments), nil
+		})
+	}
 	return server
 }
 
@@ -210,8 +251,7 @@ func (t *Tools) ServeTools(w http.ResponseWriter, r *http.Request, caller Caller
 		http.Error(w, "a batch of messages is not supported: send each message alone", http.StatusBadRequest)
 		return
 	}
-	server := t.Server(r.Context(), caller)
-	r = r.WithContext(context.WithValue(r.Context(), serverKey{}, server))
+	r = r.WithContext(withRequest(r.Context(), caller))
 	r.Body = bufferedBody{body, r.Body}
 	t.handler.ServeHTTP(w, r)
 }
@@ -234,24 +274,9 @@ func isBatch(body *bufio.Reader) bool {
 	return false
 }
 
-// Server returns a server of the protocol for a caller. Its calls end with ctx.
-func (t *Tools) Server(ctx context.Context, caller Caller) *mcp.Server {
-	tools, instructions := t.elsewhere, elsewhereInstructions
-	if caller.Session != nil {
-		tools, instructions = t.inSession, sessionInstructions
-	}
-	server := mcp.NewServer(&mcp.Implementation{Name: "atelier", Title: "Atelier", Version: t.Version}, &mcp.ServerOptions{
-		Instructions: instructions, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
-	})
-	for _, one := range tools {
-		server.AddTool(one.definition, func(called context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			called, cancel := context.WithCancel(called)
-			defer cancel()
-			defer context.AfterFunc(ctx, cancel)()
-			return one.serve(called, &call{Tools: t, Caller: caller}, r.Params.Arguments), nil
-		})
-	}
-	return server
+// Connect serves a caller over a transport. The calls end with ctx.
+func (t *Tools) Connect(ctx context.Context, transport mcp.Transport, caller Caller) (*mcp.ServerSession, error) {
+	return t.serverOf(caller).Connect(withRequest(ctx, caller), transport, nil)
 }
 
 const (

@@ -291,7 +291,7 @@ func agent(id string, turn tools.Turn) tools.Caller {
 func (w *world) client(caller tools.Caller) *client {
 	w.Helper()
 	here, there := mcp.NewInMemoryTransports()
-	if _, err := w.tools.Server(w.Context(), caller).Connect(w.Context(), there, nil); err != nil {
+	if _, err := w.tools.Connect(w.Context(), there, caller); err != nil {
 		w.Fatal(err)
 	}
 	connected, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(w.Context(), here, nil)
