@@ -3,7 +3,6 @@ package tools
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -174,9 +173,8 @@ func listWorkspaces(ctx context.Context, c *call, _ workspacesIn) (workspacesOut
 		described, err := ask[*workspacev1.Description](ctx, c, entity.Command{
 			Kind: entity.KindWorkspace, Identity: id, Message: &workspacev1.DescribeWorkspace{},
 		})
-		var refused *entity.Error
 		switch w := described.GetWorkspace(); {
-		case errors.As(err, &refused) && (refused.Code == entity.NotFound || refused.Code == entity.Forbidden):
+		case hasCode(err, entity.NotFound), hasCode(err, entity.Forbidden):
 			continue
 		case err != nil:
 			return out, err

@@ -6,17 +6,11 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"github.com/atelier-run/atelier/entity"
 )
 
-const (
-	// maxRead bounds the part of a file that one call reads, in bytes. Its JSON can be larger; then the call fails.
-	maxRead = 32 << 10
-	// maxEntries bounds the entries of one page of a folder.
-	maxEntries = 200
-)
+// maxRead bounds the part of a file that one call reads, in bytes. Its JSON can be larger; then the call fails.
+const maxRead = 32 << 10
 
 // fileTools returns the tools for the files of a workspace.
 func fileTools() []*tool {
@@ -24,7 +18,7 @@ func fileTools() []*tool {
 		define(onlyElsewhere, "read_file", "Read a file of the workspace, or a part of it. Content that is not UTF-8 is base64.",
 			reads, readFile),
 		define(onlyElsewhere, "write_file", "Write a file of the workspace. It replaces the file, or creates it and its folders.",
-			mcp.ToolAnnotations{IdempotentHint: true}, writeFile),
+			changes, writeFile),
 		define(onlyElsewhere, "list_files", "List a folder of the workspace, by name.", reads, listFiles),
 	}
 }

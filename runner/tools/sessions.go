@@ -54,27 +54,25 @@ func startSession(ctx context.Context, c *call, in startIn) (startOut, error) {
 	if err := checkRequestID(in.RequestID); err != nil {
 		return startOut{}, err
 	}
-	id := c.NewID(session.IDPrefix)
-	if in.RequestID != "" {
-		id = session.DerivedID(c.WorkspaceID, session.SenderOf(c.Principal), in.RequestID)
-	}
-	start := &sessionv1.StartSession{
-		AgentId: in.AgentID, Title: in.Title, Tier: tierOf(in.Tier), Mode: modeOf(in.Mode),
-		Prompt: &sessionv1.Input{Text: in.Prompt, ClientRequestId: in.RequestID, Digest: digest(in)},
-	}
-	var err error
-	if start.DefaultTier, err = c.defaultTier(ctx); err != nil {
+	if err := c.authorize(ctx, entity.Sessions, true); err != nil { // before anything is said about what the workspace has
 		return startOut{}, err
 	}
-	if c.Session != nil {
-		if err := c.inherit(ctx, id, start); err != nil {
+	id, prompt := c.NewID(session.IDPrefix), &sessionv1.Input{Text: in.Prompt, ClientRequestId: in.RequestID, Digest: digest(in)}
+	if in.RequestID != "" {
+		id = session.DerivedID(c.WorkspaceID, session.SenderOf(c.Principal), in.RequestID)
+		earlier, err := ask[*sessionv1.Description](ctx, c, c.sessionQuery(id, &sessionv1.DescribeSession{}))
+		switch {
+		case err == nil && string(earlier.GetSession().GetPromptDigest()) != string(prompt.GetDigest()):
+			return startOut{}, errRequestIDReused
+		case err == nil:
+			return startOut{SessionID: id}, nil
+		case !hasCode(err, entity.NotFound):
 			return startOut{}, err
 		}
 	}
-	if in.Cwd != "" {
-		if start.Cwd, err = c.folder(ctx, in.Cwd); err != nil {
-			return startOut{}, err
-		}
+	start, err := c.prepareStart(ctx, id, in, prompt)
+	if err != nil {
+		return startOut{}, err
 	}
 	accepted, err := ask[*sessionv1.Accepted](ctx, c, c.sessionCommand(id, start))
 	switch {
@@ -84,6 +82,44 @@ func startSession(ctx context.Context, c *call, in startIn) (startOut, error) {
 		return startOut{}, errRequestIDReused
 	}
 	return startOut{SessionID: id, Created: accepted.GetCreated()}, nil
+}
+
+// prepareStart returns the command that starts a session. It admits the session as a child of the caller's, if the caller has one.
+// Errors: invalid_request, invalid_cwd, forbidden.
+func (c *call) prepareStart(ctx context.Context, id string, in startIn, prompt *sessionv1.Input) (*sessionv1.StartSession, error) {
+	start := &sessionv1.StartSession{
+		AgentId: in.AgentID, Title: in.Title, Tier: tierOf(in.Tier), Mode: modeOf(in.Mode), Prompt: prompt,
+	}
+	var err error
+	if start.DefaultTier, err = c.workspaceTier(ctx); err != nil {
+		return nil, err
+	}
+	if in.AgentID != "" {
+		agent, err := c.findAgent(ctx, in.AgentID)
+		switch tier := agent.GetAgent().GetTier(); {
+		case hasCode(err, entity.NotFound):
+			return nil, entity.Errorf(entity.InvalidRequest, "agentId must be the id of an agent of the workspace")
+		case err != nil:
+			return nil, err
+		case tier != workspacev1.Tier_TIER_UNSPECIFIED:
+			start.DefaultTier = tier
+		}
+		start.Cwd = agent.GetPath()
+	}
+	if in.Cwd != "" {
+		if start.Cwd, err = c.folder(ctx, in.Cwd); err != nil {
+			return nil, err
+		}
+	}
+	if c.Session != nil {
+		if err := c.inherit(ctx, id, start, in.Cwd == ""); err != nil {
+			return nil, err
+		}
+	}
+	if start.GetMode() == sessionv1.Mode_MODE_UNSPECIFIED {
+		start.Mode = sessionv1.Mode_MODE_AUTO
+	}
+	return start, nil
 }
 
 var errRequestIDReused = entity.Errorf(entity.RequestIDReused, "the requestId was used for another request")
@@ -104,14 +140,18 @@ func digest(in any) []byte {
 }
 
 // inherit makes a session the child of the caller's: it admits the child and takes over what start does not set, and the
-// audience. Errors: forbidden if the child would be allowed more than its parent, and those of AdmitChild.
-func (c *call) inherit(ctx context.Context, id string, start *sessionv1.StartSession) error {
+// audience; the working directory only if cwd is set. Errors: forbidden if the child would be allowed more than its parent, and
+// those of AdmitChild.
+func (c *call) inherit(ctx context.Context, id string, start *sessionv1.StartSession, cwd bool) error {
 	described, err := ask[*sessionv1.Description](ctx, c, c.sessionCommand(c.Session.ID, &sessionv1.AdmitChild{ChildId: id}))
 	if err != nil {
 		return err
 	}
 	parent := described.GetSession()
-	start.ParentId, start.Cwd, start.Audience = parent.GetId(), parent.GetCwd(), parent.GetAudience()
+	start.ParentId, start.Audience = parent.GetId(), parent.GetAudience()
+	if cwd {
+		start.Cwd = parent.GetCwd()
+	}
 	start.Prompt.SourceSessionId = parent.GetId()
 	if start.GetTier() == workspacev1.Tier_TIER_UNSPECIFIED {
 		start.Tier = parent.GetTier()
@@ -125,7 +165,8 @@ func (c *call) inherit(ctx context.Context, id string, start *sessionv1.StartSes
 	return nil
 }
 
-// folder returns the canonical form of a working directory, which is empty for the root. Errors: invalid_cwd.
+// folder returns the canonical form of a working directory, which is empty for the root. The caller is authorized. Errors:
+// invalid_cwd.
 func (c *call) folder(ctx context.Context, text string) (string, error) {
 	if above := path.Clean(text); above == ".." || strings.HasPrefix(above, "../") {
 		return "", entity.Errorf(entity.InvalidCwd, "cwd must be a path on the drive")
@@ -140,9 +181,6 @@ func (c *call) folder(ctx context.Context, text string) (string, error) {
 	if c.Files == nil {
 		return cwd, nil
 	}
-	if err := c.authorize(ctx, entity.Sessions, true); err != nil { // otherwise the error would tell which folders exist
-		return "", err
-	}
 	err := c.Files.List(ctx, c.access(ctx, entity.Sessions), cwd, func(FileEntry) bool { return false })
 	if entity.IsRefusal(err) {
 		return "", entity.Errorf(entity.InvalidCwd, "cwd must name a folder that exists")
@@ -150,8 +188,30 @@ func (c *call) folder(ctx context.Context, text string) (string, error) {
 	return cwd, err
 }
 
-// defaultTier returns the tier of turns without a tier of their own.
-func (c *call) defaultTier(ctx context.Context) (workspacev1.Tier, error) {
+// findAgent returns the anchor of the agent with an id, as the platform. Errors: not_found.
+func (c *call) findAgent(ctx context.Context, id string) (*workspacev1.Anchor, error) {
+	return ask[*workspacev1.Anchor](ctx, c, entity.Command{
+		Kind: entity.KindWorkspace, Identity: c.WorkspaceID, Principal: entity.Platform(),
+		Message: &workspacev1.DescribeAgent{AgentId: id},
+	})
+}
+
+// sessionTier returns the tier of turns of a session without a tier of their own: that of its agent, or of the workspace.
+func (c *call) sessionTier(ctx context.Context, s *sessionv1.Session) (workspacev1.Tier, error) {
+	if s.GetAgentId() != "" {
+		agent, err := c.findAgent(ctx, s.GetAgentId())
+		switch tier := agent.GetAgent().GetTier(); {
+		case err != nil && !hasCode(err, entity.NotFound):
+			return 0, err
+		case tier != workspacev1.Tier_TIER_UNSPECIFIED:
+			return tier, nil
+		}
+	}
+	return c.workspaceTier(ctx)
+}
+
+// workspaceTier returns the default tier of the workspace.
+func (c *call) workspaceTier(ctx context.Context) (workspacev1.Tier, error) {
 	described, err := ask[*workspacev1.Description](ctx, c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: c.WorkspaceID, Message: &workspacev1.DescribeWorkspace{},
 	})
@@ -216,7 +276,11 @@ func messageSession(ctx context.Context, c *call, in messageIn) (messageOut, err
 	if c.Session != nil {
 		input.SourceSessionId = c.Session.ID
 	}
-	tier, err := c.defaultTier(ctx)
+	described, err := ask[*sessionv1.Description](ctx, c, c.sessionQuery(in.SessionID, &sessionv1.DescribeSession{}))
+	if err != nil {
+		return messageOut{}, err
+	}
+	tier, err := c.sessionTier(ctx, described.GetSession())
 	if err != nil {
 		return messageOut{}, err
 	}
@@ -246,25 +310,22 @@ func acceptMessage(seq uint64, digest []byte, sent *sessionv1.Input) (messageOut
 }
 
 // findRequest returns the input that was sent to a session with a request id; nil if there is none. The caller must see the
-// session. Errors: not_found, forbidden.
+// session, which this does not verify. Errors: forbidden.
 func (c *call) findRequest(ctx context.Context, sessionID, requestID string) (*sessionv1.RequestRow, error) {
-	if _, err := ask[*sessionv1.Description](ctx, c, c.sessionQuery(sessionID, &sessionv1.DescribeSession{})); err != nil {
-		return nil, err
-	}
 	key := session.Key(sessionID, requestID)
-	page, err := c.list(ctx, &wirev1.List{Name: session.RequestList, Prefix: []byte(key), Limit: 100})
+	// The rows of longer request ids have the prefix too. The shortest key comes first.
+	page, err := c.list(ctx, &wirev1.List{Name: session.RequestList, Prefix: []byte(key), Limit: 1})
 	if err != nil {
 		return nil, err
 	}
-	// The rows of longer request ids have the prefix too. The shortest key comes first.
-	for _, row := range page.GetRows() {
-		var found sessionv1.RequestRow
-		if err := proto.Unmarshal(row, &found); err != nil {
-			return nil, err
-		}
-		return c.confirmRequest(ctx, sessionID, requestID, &found)
+	if len(page.GetRows()) == 0 {
+		return nil, nil
 	}
-	return nil, nil
+	var found sessionv1.RequestRow
+	if err := proto.Unmarshal(page.GetRows()[0], &found); err != nil {
+		return nil, err
+	}
+	return c.confirmRequest(ctx, sessionID, requestID, &found)
 }
 
 // confirmRequest returns the row if its input has the request id.

@@ -287,10 +287,23 @@ func TestStartSession(t *testing.T) {
 			t.Errorf("%s: %q", cwd, got)
 		}
 	}
+	if got := c.call("start_session", arguments{"prompt": "A part", "agentId": "agt_2"}, nil); !strings.HasPrefix(got, "invalid_request: agentId") {
+		t.Error(got)
+	}
 	var listed struct{ Sessions []tools.SessionView }
 	c.must("list_sessions", arguments{"bucket": "running"}, &listed)
 	if len(listed.Sessions) != 2 {
 		t.Errorf("sessions are %+v", listed.Sessions)
+	}
+}
+
+func TestSessionOfAgent(t *testing.T) {
+	w := newWorld(t)
+	var out struct{ SessionID string }
+	w.client(person).must("start_session", arguments{"workspace": slugName, "prompt": "Do it", "agentId": "agt_1"}, &out)
+	s := w.state(out.SessionID)
+	if s.GetCwd() != "agents/one" || s.GetTurn().GetTier() != workspacev1.Tier_TIER_FRONTIER || s.GetMode() != sessionv1.Mode_MODE_AUTO {
+		t.Errorf("session is %v", s)
 	}
 }
 

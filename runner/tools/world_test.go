@@ -108,6 +108,11 @@ func (w *world) askWorkspace(c entity.Command) (proto.Message, error) {
 			return nil, entity.Errorf(entity.NotFound, "not found")
 		}
 		return &workspacev1.Description{Workspace: &workspacev1.Workspace{Slug: slugName, Name: "Acme"}, Role: workspacev1.Role_ROLE_EDITOR}, w.failure
+	case *workspacev1.DescribeAgent:
+		if m.GetAgentId() != "agt_1" {
+			return nil, entity.Errorf(entity.NotFound, "not found")
+		}
+		return &workspacev1.Anchor{Path: "agents/one", Agent: &workspacev1.Agent{Tier: workspacev1.Tier_TIER_FRONTIER}}, nil
 	case *workspacev1.Authorize:
 		return &workspacev1.Authorized{}, w.failure
 	case *wirev1.List:
