@@ -71,7 +71,9 @@ type agent struct {
 	// metered are the tokens that the gateway has counted in the turn, reported those that the agent has.
 	metered, reported meta.TokenUsage
 	state             []byte
-	effect            effect
+	// hasState is set when the agent has sent a state in the turn.
+	hasState bool
+	effect   effect
 	// progress is what the tools have reported last.
 	progress *sessionv1.Machine
 }

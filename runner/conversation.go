@@ -59,7 +59,7 @@ func (l *agent) learn(values map[string]any) {
 	if state, has := values[meta.State]; has {
 		if encoded, err := json.Marshal(state); err == nil && len(encoded) <= meta.MaxState {
 			l.mu.Lock()
-			l.state = encoded
+			l.state, l.hasState = encoded, true
 			l.mu.Unlock()
 			l.out.set(false, func(r *sessionv1.RecordRows) { r.Agent = l.agentState() })
 		}

@@ -138,6 +138,7 @@ func (t *turn) changed(ctx context.Context, s *sessionv1.Session) *sessionv1.End
 	if len(seqs) == 0 {
 		return nil
 	}
+	seqs = seqs[:min(len(seqs), maxWaitingInputs)]
 	t.after = seqs[len(seqs)-1]
 	return t.steer(ctx, seqs)
 }
@@ -171,6 +172,8 @@ func (t *turn) steer(ctx context.Context, seqs []uint64) *sessionv1.EndTurn {
 		inputs, err = t.r.inputs(ctx, t.identity, seqs)
 		return err
 	})
+	inputs = fitting(nil, inputs)
+	seqs = seqsOf(inputs)
 	if err == nil && t.l.isExtended && !t.l.isAsking() {
 		var accepted bool
 		if accepted, err = t.l.steer(ctx, inputs); err == nil {
@@ -318,7 +321,9 @@ func (t *turn) stopped(ctx context.Context) *sessionv1.EndTurn {
 	}
 	if l.isComputerLost() {
 		end := t.interrupted(&failure{codeComputerLost, "The computer of the workspace was stopped or lost while the turn ran."})
-		end.Resume = meta.Continue
+		if end.Resume = meta.Continue; l.hasNotBegun() {
+			end.Resume = repeatText
+		}
 		return end
 	}
 	t.r.metrics.agentFailures.WithLabelValues("exit").Inc()

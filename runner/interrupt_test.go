@@ -173,6 +173,26 @@ func TestProcessThatEndsInATurn(t *testing.T) {
 	}
 }
 
+func TestLostTurnWithoutStateIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		f := newFixture(t, &runnertest.Agent{Extended: true, Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+			if n++; n < 3 {
+				p.Exit(137, "lost")
+				return done, nil
+			}
+			p.Say(ctx, r, textOf(r))
+			return done, nil
+		}}, nil)
+		defer f.end()
+		f.start("go", auto)
+		for range 3 {
+			f.mustRun()
+		}
+		f.last(t, 2, "text go", "terminal complete")
+	})
+}
+
 func TestBrokenAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, &runnertest.Agent{Broken: 127}, nil)

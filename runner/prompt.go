@@ -26,6 +26,9 @@ const (
 	maxPreamble = 64 << 10
 	// maxToolHistory bounds the output of a tool in both.
 	maxToolHistory = 2 << 10
+	// maxPrompt bounds the inputs of one prompt: agents with the SDK of the protocol read messages of at most 10 MiB. Inputs that do
+	// not fit wait; images that do not fit are named.
+	maxPrompt = 6 << 20
 	// pageBytes and pageRows bound one page of a timeline.
 	pageBytes = 1 << 20
 	pageRows  = 100
@@ -157,6 +160,28 @@ func isPending(s *sessionv1.Session, seq uint64) bool {
 		slices.Contains(s.GetTurn().GetInputs(), seq)
 }
 
+// fitting returns the first inputs of those that fit in one prompt together with others; their texts count in it.
+func fitting(others, inputs []row) []row {
+	length := 0
+	for _, in := range others {
+		length += len(in.GetInput().GetText())
+	}
+	for i, in := range inputs {
+		if length += len(in.GetInput().GetText()); length > maxPrompt/2 && i+len(others) > 0 {
+			return inputs[:i]
+		}
+	}
+	return inputs
+}
+
+func seqsOf(inputs []row) []uint64 {
+	var seqs []uint64
+	for _, in := range inputs {
+		seqs = append(seqs, in.seq)
+	}
+	return seqs
+}
+
 // entryOf returns the entry of a row; false if the row is no part of the conversation.
 func entryOf(r *sessionv1.Row) (meta.Entry, bool) {
 	switch {
@@ -218,6 +243,7 @@ func (r *Runner) preamble(ctx context.Context, s *sessionv1.Session, before uint
 func (l *agent) blocks(ctx context.Context, inputs []row) ([]acp.ContentBlock, []meta.Input, error) {
 	var blocks []acp.ContentBlock
 	var from []meta.Input
+	left := maxPrompt
 	for _, row := range inputs {
 		in := row.GetInput()
 		about := inputOf(in)
@@ -232,7 +258,12 @@ func (l *agent) blocks(ctx context.Context, inputs []row) ([]acp.ContentBlock, [
 			if err != nil {
 				return nil, nil, err
 			}
-			add(acp.ImageBlock(base64.StdEncoding.EncodeToString(stored.GetContent()), stored.GetMediaType()))
+			encoded := base64.StdEncoding.EncodeToString(stored.GetContent())
+			if left -= len(encoded); left < 0 {
+				add(acp.TextBlock("[an image, which is too large for one message to the agent]"))
+				continue
+			}
+			add(acp.ImageBlock(encoded, stored.GetMediaType()))
 		}
 		for _, a := range in.GetAttachments() {
 			at := url.URL{Scheme: "file", Path: path.Join(l.updates.home, a.GetPath())}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/coder/acp-go-sdk"
@@ -251,6 +252,9 @@ func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if inputs, err = t.repeated(ctx, inputs); err != nil {
+		return nil, err
+	}
 	decision, inputs, err := t.decideBudget(ctx, inputs)
 	if decision != nil || err != nil {
 		return decision, err
@@ -261,22 +265,31 @@ func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
 	if !t.l.cancel(ctx) { // the question of an earlier turn was not answered
 		return t.endStuck(), nil
 	}
-	seqs := t.waitingInputs()
-	more, err := t.r.inputs(ctx, t.identity, seqs)
+	more, err := t.r.inputs(ctx, t.identity, t.waitingInputs())
 	if err != nil {
 		return nil, err
 	}
+	more = fitting(inputs, more)
+	seqs := seqsOf(more)
+	if len(seqs) > 0 {
+		t.after = max(t.after, slices.Max(seqs))
+	}
 	return nil, t.prompt(ctx, append(inputs, more...), seqs)
 }
+
+// maxWaitingInputs is the number of the inputs that a turn takes at once.
+const maxWaitingInputs = 64
 
 // waitingInputs returns the notes and the messages that wait when the turn begins, which the agent gets with its first input.
 func (t *turn) waitingInputs() []uint64 {
 	var seqs []uint64
 	for _, p := range t.s.GetPending() {
+		if len(seqs) == maxWaitingInputs {
+			break
+		}
 		isNote := p.GetKind() == sessionv1.InputKind_INPUT_KIND_NOTE
 		if isNote || session.Steers(p) {
 			seqs = append(seqs, p.GetSeq())
-			t.after = max(t.after, p.GetSeq())
 		}
 	}
 	return seqs
@@ -349,7 +362,7 @@ func (l *agent) begin(t *turn) {
 	isNew := l.turns == 0
 	l.turns++
 	l.turn, l.effect, l.lastUpdate, l.progress = t, effect{}, time.Now(), t.s.GetMachine()
-	l.metered, l.reported = meta.TokenUsage{}, meta.TokenUsage{}
+	l.metered, l.reported, l.hasState = meta.TokenUsage{}, meta.TokenUsage{}, false
 	l.mu.Unlock()
 	kind := "reused"
 	if isNew {

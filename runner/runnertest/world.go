@@ -148,6 +148,23 @@ func (w *World) Ask(ctx context.Context, c entity.Command) (proto.Message, error
 	}
 }
 
+// Await waits until a condition on the sessions holds, or ctx ends.
+func (w *World) Await(ctx context.Context, holds func() bool) {
+	for {
+		w.mu.Lock()
+		changed := w.changed
+		w.mu.Unlock()
+		if holds() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 func (w *World) decide(c entity.Command) (reply proto.Message, waits bool, err error) {
 	s := w.sessions[c.Identity]
 	if s == nil {
