@@ -13,7 +13,6 @@ import (
 	"github.com/atelier-run/atelier/drive"
 	"github.com/atelier-run/atelier/drive/webdav"
 	"github.com/atelier-run/atelier/entity"
-	"github.com/atelier-run/atelier/http"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/runner/tools"
@@ -21,9 +20,9 @@ import (
 
 // newTools returns the tools for agents over the parts of the node. The runner serves them to the agents of sessions, and
 // mcpTools to callers elsewhere.
-func (n *Node) newTools(o Options, settings http.Options) (*tools.Tools, error) {
+func (n *Node) newTools(o Options) (*tools.Tools, error) {
 	return tools.New(tools.Options{
-		Asker: settings.Asker, NewID: settings.NewID, Files: toolFiles{n.Drives, n.files}, Clock: o.Clock, Log: o.Log,
+		Asker: n.asker(o), NewID: o.HTTP.NewID, Files: toolFiles{n.Drives, n.files}, Clock: o.Clock, Log: o.Log,
 		Version: ReadBuild().Version,
 	})
 }
