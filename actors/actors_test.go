@@ -59,6 +59,8 @@ type bench struct {
 	executors map[string]actors.Executor
 	follower  func(context.Context, actors.OwnedPartition)
 	clock     *fakeClock
+	// added counts the rows that addRows has added.
+	added atomic.Int64
 	// dumb counts the operations that fill has recorded.
 	dumb modelAuthors
 }

@@ -32,16 +32,19 @@ type watch struct{ dependent dependent }
 // minPruned is the least number of dependents at which ended ones are removed.
 const minPruned = 32
 
-// addDependent remembers a dependent of an owned entity. Each time the number of dependents has doubled, it removes those that
-// have ended, so that the table does not grow with every stream that ever followed an entity without changes.
+// addDependent remembers a dependent of an owned entity. Those that have ended are removed each time their number has doubled and
+// with each sweep, so that the table does not grow with every stream that ever followed an entity without changes.
 func (e *entityActor) addDependent(d dependent) {
 	if e.dependents == nil {
 		e.dependents = map[dependent]struct{}{}
 	}
 	e.dependents[d] = struct{}{}
-	if len(e.dependents) < max(e.pruneAt, minPruned) {
-		return
+	if len(e.dependents) >= max(e.pruneAt, minPruned) {
+		e.forgetEndedDependents()
 	}
+}
+
+func (e *entityActor) forgetEndedDependents() {
 	for d := range e.dependents {
 		if d.hasEnded() {
 			delete(e.dependents, d)

@@ -74,6 +74,7 @@ func (e *entityActor) Receive(ctx actor.Context) {
 	case readerLeft:
 		e.removeReader(m.reader)
 	case sweep:
+		e.forgetEndedDependents()
 		e.owned.sweep(e.term.system.idleBefore())
 	case passivate:
 		e.passivate(ctx)
