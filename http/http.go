@@ -27,12 +27,14 @@ import (
 	"github.com/atelier-run/atelier/http/server"
 )
 
-// Options configures a Server. Asker, Secret, Streams, Drive and Skills are required.
+// Options configures a Server. Asker, Secret, Streams, Drive, Skills, and Timelines and Folders of Sessions are required.
 type Options struct {
 	server.Options
 	Streams api.Streams
 	Drive   api.Drive
 	Skills  api.Skills
+	// Sessions configures the operations of agent sessions.
+	Sessions api.SessionOptions
 	// Computers runs processes in the computers of workspaces; nil: the server refuses to run any.
 	Computers api.Computers
 	// Tools has the tools for agents; nil: there are none.
@@ -61,8 +63,8 @@ type Server struct {
 // New returns a server that serves no listener yet; see server.Server.Serve. Errors: a required option is missing or
 // invalid.
 func New(o Options) (*Server, error) {
-	if o.Streams == nil || o.Drive == nil || o.Skills == nil {
-		return nil, errors.New("http: Streams, Drive and Skills are required")
+	if o.Streams == nil || o.Drive == nil || o.Skills == nil || o.Sessions.Timelines == nil || o.Sessions.Folders == nil {
+		return nil, errors.New("http: Streams, Drive, Skills, Timelines and Folders are required")
 	}
 	core, err := server.New(o.Options)
 	if err != nil {
@@ -74,7 +76,8 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	operations := api.Routes(api.Options{
-		Streams: o.Streams, Drive: o.Drive, Skills: o.Skills, Links: links, Computers: o.Computers, Workspaces: o.Limits.Workspaces,
+		Streams: o.Streams, Drive: o.Drive, Skills: o.Skills, Links: links, Computers: o.Computers, Sessions: o.Sessions,
+		Workspaces: o.Limits.Workspaces,
 	})
 	authorization := oauth.New(oauth.Options{
 		Asker: o.Asker, URL: o.PublicURL, Now: o.Clock, Scopes: server.RequiredCapabilities(operations), NewID: o.NewID,

@@ -101,7 +101,7 @@ func expectedRefusal(v visitor, r server.Route) (status int, code string) {
 		return 403, "forbidden"
 	case !changes(r):
 		return 0, ""
-	case v.role == "viewer":
+	case v.role == "viewer" && !personal[operationOf(r)]:
 		return 403, "forbidden"
 	case v.isSuspended && !strings.HasSuffix(r.Path, "/admin/suspension"):
 		return 403, "workspace_suspended"

@@ -64,6 +64,8 @@ type Options struct {
 	Computers ComputerOptions
 	// Agents is the file with the models and agents of sessions (package runner); empty: the built-in agent without a model.
 	Agents string
+	// HoldTurns runs no turns of sessions: they wait, and the caller sends what a runner would.
+	HoldTurns bool
 	// BackupEvery is the time between two backups of a drive, for workspaces without a policy of their own, and BackupKeep the
 	// number of them that is stored; 0: none are scheduled.
 	BackupEvery time.Duration
@@ -214,7 +216,7 @@ func (n *Node) newSystem(o Options, member int) *actors.System {
 	return actors.New(actors.Options{
 		Journal: n.Journal.Member(MemberName(member)), Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
 		Trail: n.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: metrics,
-		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: n.executors(),
+		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: n.executors(o),
 		Follow: n.followTerm,
 	})
 }
@@ -246,6 +248,7 @@ func (n *Node) newServer(o Options) (*http.Server, error) {
 	settings := o.HTTP
 	settings.Asker, settings.Streams, settings.Drive, settings.Skills = n.asker(o), n.Router, n.files, skills.New(n.Drives)
 	settings.Tools = mcpTools{n.tools}
+	settings.Sessions.Timelines, settings.Sessions.Folders = n.Router, folders{n.Drives}
 	if settings.Computers == nil {
 		settings.Computers = computers{n.Computers}
 	}

@@ -48,8 +48,12 @@ func (n *Node) newRunner(o Options) (*runner.Runner, *tools.Tools, error) {
 const maxTurns = 256
 
 // sessionExecutors returns the executors that run the turns of sessions, delete sessions, and interrupt those of a workspace.
-func (n *Node) sessionExecutors() map[string]actors.Executor {
+func (n *Node) sessionExecutors(o Options) map[string]actors.Executor {
 	run := func(ctx context.Context, t actors.Task, m *sessionv1.TurnTask) (proto.Message, error) {
+		if o.HoldTurns {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
 		return n.runner.RunTurn(ctx, t.Identity, m)
 	}
 	remove := func(ctx context.Context, t actors.Task, m *sessionv1.DeletionTask) (proto.Message, error) {

@@ -142,22 +142,28 @@ func (a agents) read(c *server.Call, _ server.None) (agentAnswer, error) {
 	if err := settleAnchors(c); err != nil {
 		return agentAnswer{}, err
 	}
-	anchor, err := a.describe(c)
+	anchor, err := describeAgent(c, c.Variable("agentSlug"))
 	if err != nil {
 		return agentAnswer{}, err
 	}
-	text, err := a.files.Agent(c.Context, c.Workspace.ID, anchor.GetPath())
+	anchor, err = refreshAgent(c, a.files, anchor)
+	return agentAnswer{viewAgent(anchor)}, err
+}
+
+// refreshAgent returns an agent with what its AGENT.md says now, which the workspace then stores; if that cannot be read, with what
+// it said before.
+func refreshAgent(c *server.Call, files Skills, anchor *workspacev1.Anchor) (*workspacev1.Anchor, error) {
+	text, err := files.Agent(c.Context, c.Workspace.ID, anchor.GetPath())
 	if err != nil || isAgentText(anchor.GetAgent(), text) {
-		return agentAnswer{viewAgent(anchor)}, nil
+		return anchor, nil
 	}
 	_, err = server.Ask[proto.Message](c, PlatformCommand(c, entity.KindWorkspace, c.Workspace.ID, &workspacev1.UpdateAgent{
 		AnchorId: anchor.GetId(), Path: anchor.GetPath(), Name: text.Name, Description: text.Description, Tier: text.Tier,
 	}))
 	if err != nil {
-		return agentAnswer{}, err
+		return nil, err
 	}
-	anchor, err = a.describe(c)
-	return agentAnswer{viewAgent(anchor)}, err
+	return findAgent(c, anchor.GetAgent().GetId())
 }
 
 // isAgentText reports whether an agent has what its AGENT.md says.
@@ -170,10 +176,10 @@ func (a agents) remove(c *server.Call, _ server.None) (agentRemoved, error) {
 	return agentRemoved{done.GetRemoved()}, err
 }
 
-// describe returns the anchor of the agent in the path, as the caller. Errors: not_found.
-func (a agents) describe(c *server.Call) (*workspacev1.Anchor, error) {
+// describeAgent returns the anchor of the agent with a slug, as the caller. Errors: not_found.
+func describeAgent(c *server.Call, slug string) (*workspacev1.Anchor, error) {
 	return server.Ask[*workspacev1.Anchor](c, entity.Command{
-		Kind: entity.KindWorkspace, Identity: c.Workspace.ID, Message: &workspacev1.DescribeAgent{Slug: c.Variable("agentSlug")},
+		Kind: entity.KindWorkspace, Identity: c.Workspace.ID, Message: &workspacev1.DescribeAgent{Slug: slug},
 	})
 }
 

@@ -23,11 +23,16 @@ func (c *Call) RunLong(run func(ctx context.Context) error) error {
 	return run(ctx)
 }
 
-// AwaitAnswer makes the deadlines of the connection those of an operation that answers after a long time, at once: it removes the
-// read deadline, which would end the request, and extends the write deadline when the answer begins. The body of the request must
-// have been read.
-func (c *Call) AwaitAnswer() {
+// EndBody removes the deadline of a body that has been read: net/http reads ahead to notice that the client has gone, and the
+// deadline would end a request that lasts longer. See limitBody.
+func (c *Call) EndBody() {
 	http.NewResponseController(c.Response.ResponseWriter).SetReadDeadline(time.Time{})
+}
+
+// AwaitAnswer makes the deadlines of the connection those of an operation that answers after a long time, at once: it calls EndBody,
+// and extends the write deadline when the answer begins.
+func (c *Call) AwaitAnswer() {
+	c.EndBody()
 	c.ExtendWrites()
 }
 

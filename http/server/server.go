@@ -155,6 +155,8 @@ type Server struct {
 	// requests counts the requests in flight without streams, publicRequests those of them that need no credential.
 	requests, publicRequests atomic.Int64
 	connections              atomic.Int64
+	// largeBodies is the sum of Response.largeBody of the requests in flight.
+	largeBodies atomic.Int64
 	// heads is the number of bytes charged for unfinished request heads; see headConn.
 	heads          atomic.Int64
 	publicServer   *http.Server
@@ -376,6 +378,7 @@ func (s *Server) endRequest(w *Response, r *http.Request) {
 	if w.status == 0 && p == nil {
 		w.status = http.StatusOK // the status that net/http sends for a handler that wrote nothing
 	}
+	s.largeBodies.Add(-w.largeBody)
 	if w.hijacked != nil && connectionOf(r.Context()) != nil {
 		s.connections.Add(-1) // net/http has not reported its end; see countConnection
 	}
