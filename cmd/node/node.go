@@ -31,6 +31,7 @@ import (
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/persistence"
 	"github.com/atelier-run/atelier/persistence/datadir"
+	"github.com/atelier-run/atelier/runner"
 )
 
 // Options are the arguments of Start. Only Dir is required.
@@ -64,6 +65,8 @@ type Options struct {
 	// number of them that is stored; 0: none are scheduled.
 	BackupEvery time.Duration
 	BackupKeep  int
+	// Sessions has the settings of the runner of sessions: Config and limits. The node sets what connects it with its other parts.
+	Sessions runner.Options
 	// SampleEvery is the pause between samples of computers; 0: 15 s.
 	SampleEvery time.Duration
 	// PendingLimit limits the time for which a request waits for the tasks that it opened: the provisioning of the computer of
@@ -94,7 +97,9 @@ type Node struct {
 	Drives  *drive.Drives
 	// Computers runs the tasks of computers and samples them.
 	Computers *computer.Fleet
-	Server    *http.Server
+	// Runner runs the turns of sessions.
+	Runner *runner.Runner
+	Server *http.Server
 	// CursorSecret is the key of cursors, derived from the secret of the data directory and the timeline of the journal.
 	CursorSecret []byte
 
@@ -163,6 +168,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.Computers, err = n.newFleet(ctx, o, n.newArchive(n.backups)); err != nil {
 		return n, err
 	}
+	n.Runner = n.newRunner(o)
 	for member := range max(o.Members, 1) {
 		n.Systems = append(n.Systems, n.newSystem(o, member))
 	}
@@ -179,7 +185,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if o.quiet {
 		return n, nil
 	}
-	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers)
+	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers, n.Runner)
 	if n.Server, err = n.newServer(o); err != nil {
 		return n, err
 	}
@@ -258,7 +264,10 @@ func (n *Node) Stop(ctx context.Context) error {
 	if n.Server != nil {
 		errs = append(errs, n.Server.Shutdown(ctx))
 	}
-	errs = append(errs, n.stopComputers(ctx))
+	errs = append(errs, n.stopComputers(ctx)) // the turns of sessions end, too
+	if n.Runner != nil {
+		n.Runner.Close()
+	}
 	for _, system := range n.Systems {
 		system.EndWork(ctx) // tasks use the drives and the bucket
 	}

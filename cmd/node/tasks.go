@@ -24,6 +24,7 @@ func (n *Node) executors() map[string]actors.Executor {
 	maps.Copy(all, n.computerExecutors())
 	maps.Copy(all, n.driveExecutors())
 	maps.Copy(all, n.mailExecutors())
+	maps.Copy(all, n.sessionExecutors())
 	return all
 }
 
