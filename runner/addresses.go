@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -26,7 +25,7 @@ type addresses struct {
 // An address is the gateway inside one computer, which its agents share.
 type address struct {
 	workspace string
-	// url has no slash at its end.
+	// url has no slash at its end. It is set when ready is closed.
 	url    string
 	server *http.Server
 	// ready is closed when the listener is open or err is set.
@@ -51,13 +50,10 @@ func (a *addresses) find(token string) (gateway.Run, bool) {
 	a.mu.Lock()
 	l := a.agents[token]
 	a.mu.Unlock()
-	if l == nil || !l.isRunning() {
-		return nil, false
-	}
-	return l, true
+	return l, l != nil
 }
 
-// admit makes the token of an agent valid while its turns run.
+// admit makes the token of an agent valid until its process ends.
 func (a *addresses) admit(l *agent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,7 +65,7 @@ func (a *addresses) acquire(ctx context.Context, workspace string) (*address, er
 	a.mu.Lock()
 	at := a.open[workspace]
 	if at == nil {
-		at = &address{workspace: workspace, url: fmt.Sprintf("http://127.0.0.1:%d", a.r.o.Port), ready: make(chan struct{}), closed: make(chan struct{})}
+		at = &address{workspace: workspace, ready: make(chan struct{}), closed: make(chan struct{})}
 		a.open[workspace] = at
 		go a.listen(at, a.closing[workspace])
 	}
@@ -101,9 +97,10 @@ func (a *addresses) listen(at, before *address) {
 		case <-ctx.Done():
 		}
 	}
-	listener, err := a.r.o.Computers.Listen(ctx, at.workspace, a.r.o.Port)
+	listener, err := a.r.o.Computers.Listen(ctx, at.workspace, 0)
 	a.mu.Lock()
 	if at.err = err; err == nil {
+		at.url = "http://" + listener.Addr().String()
 		at.server = &http.Server{
 			Handler: a.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 			ErrorLog: slog.NewLogLogger(a.r.o.Log.Handler(), slog.LevelDebug),

@@ -29,8 +29,8 @@ type Computers interface {
 	// Launch starts a process in the process group of a session. ctx bounds the start only. Errors: *entity.Error; unavailable if the
 	// computer cannot run processes now.
 	Launch(ctx context.Context, l Launch) (Process, error)
-	// Listen listens on a port of the loopback interface of a computer. The listener fails when the computer stops. Errors:
-	// *entity.Error.
+	// Listen listens on the loopback interface of a computer, on a free port if port is 0. The address of the listener is that inside
+	// the computer. The listener fails when the computer stops. Errors: *entity.Error.
 	Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error)
 }
 
@@ -98,8 +98,6 @@ type Options struct {
 	Builtin []string
 	// Version is that of the program, which agents learn.
 	Version string
-	// Port is the port of the gateway inside each computer; 0: 4791.
-	Port int
 	// Transport sends requests to models; nil: http.DefaultTransport.
 	Transport http.RoundTripper
 	// StartTimeout bounds the start of an agent, from its process to its open session; 0: 90 s.
@@ -115,8 +113,6 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-const defaultPort = 4791
-
 func (o Options) complete() Options {
 	defaults := []struct {
 		value *time.Duration
@@ -129,9 +125,6 @@ func (o Options) complete() Options {
 		if *d.value == 0 {
 			*d.value = d.by
 		}
-	}
-	if o.Port == 0 {
-		o.Port = defaultPort
 	}
 	if o.MaxAgents == 0 {
 		o.MaxAgents = 256

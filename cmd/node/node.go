@@ -64,6 +64,8 @@ type Options struct {
 	Computers ComputerOptions
 	// Agents is the file with the models and agents of sessions (package runner); empty: the built-in agent without a model.
 	Agents string
+	// Sessions has the limits of the runner of sessions. Start sets its other fields.
+	Sessions runner.Options
 	// HoldTurns runs no turns of sessions: they wait, and the caller sends what a runner would.
 	HoldTurns bool
 	// BackupEvery is the time between two backups of a drive, for workspaces without a policy of their own, and BackupKeep the

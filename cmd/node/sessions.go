@@ -37,11 +37,12 @@ func (n *Node) newRunner(o Options) (*runner.Runner, *tools.Tools, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return runner.New(runner.Options{
-		Asker: n.Router, Computers: agentComputers{n.Computers}, Tools: sessionTools{offered}, Config: config,
-		Instructions: skills.NewInstructions(skills.New(n.Drives), n.Router),
-		Builtin:      []string{computer.ProgramPath, builtin.Command}, Version: ReadBuild().Version, Log: o.Log,
-	}), offered, nil
+	settings := o.Sessions
+	settings.Asker, settings.Computers, settings.Tools = n.Router, agentComputers{n.Computers}, sessionTools{offered}
+	settings.Instructions = skills.NewInstructions(skills.New(n.Drives), n.Router)
+	settings.Builtin, settings.Config = []string{computer.ProgramPath, builtin.Command}, config
+	settings.Version, settings.Log = ReadBuild().Version, o.Log
+	return runner.New(settings), offered, nil
 }
 
 // maxTurns is the number of turns that run at the same time in this process.
