@@ -77,7 +77,7 @@ type agentComputers struct{ fleet *computer.Fleet }
 func (c agentComputers) Launch(ctx context.Context, l runner.Launch) (runner.Process, error) {
 	running, err := c.fleet.Launch(ctx, computer.Launch{
 		WorkspaceID: l.WorkspaceID, Principal: entity.Platform(), Kind: computerv1.ProcessKind_PROCESS_KIND_SESSION,
-		SessionID: l.SessionID, UserID: l.UserID, Argv: l.Argv, Env: l.Env, Cwd: l.Cwd,
+		SessionID: l.SessionID, UserID: l.UserID, Argv: l.Argv, Env: l.Env,
 	})
 	if err != nil {
 		return nil, err
