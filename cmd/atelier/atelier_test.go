@@ -34,7 +34,7 @@ func TestCommandLine(t *testing.T) {
 		"waitfile": waitFile, "waittext": waitText, "setpassword": setPassword,
 		"modes": checkModes, "waitworkspace": waitWorkspace, "restore": restore,
 		"mutebucket": muteBucket, "waittask": waitTask, "verify": verify, "damage": damage, "drivefile": driveFile,
-		"serveprocesses": serveProcesses,
+		"serveprocesses": serveProcesses, "seturl": setURL,
 	}})
 }
 
@@ -65,6 +65,11 @@ func setPassword(ts *testscript.TestScript, _ bool, arguments []string) {
 	if answer.StatusCode != http.StatusOK { // the account's page, to which it leads
 		ts.Fatalf("setting the password is answered %s", answer.Status)
 	}
+}
+
+// setURL sets ATELIER_URL to the address in a file.
+func setURL(ts *testscript.TestScript, _ bool, arguments []string) {
+	ts.Setenv("ATELIER_URL", strings.TrimSpace(ts.ReadFile(arguments[0])))
 }
 
 // waitWorkspace waits until a workspace of a node has a status.

@@ -19,9 +19,9 @@ import (
 	"github.com/atelier-run/atelier/http/api/apitest"
 )
 
-// startNode starts a node with a workspace, demo, and returns its address and its owner's key.
+// startNode starts a node with a workspace, demo, and returns its address and its owner's key. Turns of sessions do not run.
 func startNode(dir string, computers api.Computers) (n *node.Node, address, key string, err error) {
-	if n, err = node.Start(context.Background(), node.Options{Dir: dir, HTTP: http.Options{Computers: computers}}); err != nil {
+	if n, err = node.Start(context.Background(), node.Options{Dir: dir, HoldTurns: true, HTTP: http.Options{Computers: computers}}); err != nil {
 		return nil, "", "", err
 	}
 	live := httptest.NewServer(n.Server)

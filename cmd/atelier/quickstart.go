@@ -104,19 +104,20 @@ func makeOwner(ctx context.Context, o operator) (owner person, err error) {
 const demoRequest = "0de30000-5e55-4000-8000-000000000001"
 
 // demoRunbook is what the demo session does. It needs no model.
-const demoRunbook = `say Hello. I am a session of the built-in agent, and carry out a runbook.
+const demoRunbook = `# What a session does
+say Hello. I am the built-in agent. Without a model, I carry out runbooks.
 step 1/3 Look around
-$ id -un; pwd; ls -l
+$ pwd; ls -l
 step 2/3 Write a file
 write welcome.md
     # Welcome
 
-    A session has written this file, and its name is in the history of the file.
+    A session has written this file, as the history of the file says.
 $ wc -w welcome.md
 step 3/3 Ask
 ask Shall I go on? | yes | no
 say You have said: {{answer}}
-$ if [ "$ATELIER_ANSWER" = yes ]; then date '+Gone on at %T.' >>welcome.md; fi; tail -n 1 welcome.md
+$ test "$ATELIER_ANSWER" = no || date '+Gone on at %T.' >>welcome.md; cat welcome.md
 `
 
 // startDemo starts the demo session, unless an earlier start has done so, and returns its id. It returns an empty id if the server
@@ -214,8 +215,8 @@ Try it in another terminal:
   PROGRAM session start --url=ADDRESS --data=DIR --tail SLUG '$ ls -l'
 `
 	noSessions = `
-Commands, terminals and sessions of agents do not run here: REFUSAL
-Start it as root, or on a machine of your own with --computer-isolation=none; "Computers" in docs/operations.md says more.
+Commands, terminals and sessions of agents do not run: REFUSAL.
+On a machine of your own, --computer-isolation=none runs them with the rights of the server; see "Computers" in docs/operations.md.
 `
 	tryEnd = `
 Ctrl+C stops it; starting again keeps everything.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"os"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/runner"
 )
 
 const (
@@ -82,6 +84,11 @@ func (c *serveCommand) options(log *slog.Logger, reserved net.Listener) (node.Op
 	settings, err := c.httpOptions(log, reserved)
 	if err != nil {
 		return node.Options{}, err
+	}
+	if c.Agents != "" {
+		if _, err := runner.ReadConfig(c.Agents, os.LookupEnv); err != nil { // the node reads it again
+			return node.Options{}, coded{fmt.Errorf("agents: %w", err), exitUsage}
+		}
 	}
 	computers, err := c.computerSettings.options()
 	return node.Options{

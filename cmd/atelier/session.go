@@ -72,23 +72,49 @@ type turnFlags struct {
 	rowFlags
 }
 
-// finish waits for the end of the turn of an input, or prints what happens until then, as the flags say. wait sends the input
-// again, with the same request id, and waits.
-func (f turnFlags) finish(
-	ctx context.Context, api *client.Client, workspace, session, requestID string, out console,
-	wait func() (client.SessionWaited, error),
-) error {
+// An input is a request with an input of a session. It may be sent again: its request id makes it idempotent.
+type input struct {
+	api                           *client.Client
+	workspace, session, requestID string
+
+	// send sends the input, and wait sends it and waits for the end of its turn.
+	send func() (client.SessionSent, error)
+	wait func() (client.SessionWaited, error)
+}
+
+// send sends an input, prints whether it was accepted or is queued, and does what the flags say.
+func (f turnFlags) send(ctx context.Context, in input, out console) error {
+	if f.Wait {
+		return f.finish(ctx, in, out)
+	}
+	sent, err := in.send()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return leftResult(ctx, in.workspace, in.session, err)
+	case err != nil:
+		return err
+	case f.Tail:
+		return f.finish(ctx, in, out)
+	case f.JSON:
+		return writeJSON(out.out, sent)
+	}
+	_, err = fmt.Fprintln(out.out, sent.Delivery)
+	return err
+}
+
+// finish waits for the end of the turn of an input, or prints what happens until then, as the flags say.
+func (f turnFlags) finish(ctx context.Context, in input, out console) error {
 	switch {
 	case f.Tail:
-		t := newTail(api, workspace, session, out, f.rowFlags)
-		t.requestID = requestID
+		t := newTail(in.api, in.workspace, in.session, out, f.rowFlags)
+		t.requestID = in.requestID
 		return t.run(ctx)
 	case !f.Wait:
 		return nil
 	}
-	ended, err := wait()
+	ended, err := in.wait()
 	if err != nil {
-		return leftResult(ctx, workspace, session, err)
+		return leftResult(ctx, in.workspace, in.session, err)
 	}
 	fmt.Fprintln(out.errors, describeTerminal(ended.Terminal.TurnStatus, ended.Terminal.Error))
 	return turnResult(ended.Terminal.TurnStatus)
@@ -176,9 +202,10 @@ func (c *sessionStartCommand) Run(ctx context.Context, out console) error {
 	if err != nil {
 		return err
 	}
-	return c.finish(ctx, api, c.Workspace, started.SessionID, in.ClientRequestID, out, func() (client.SessionWaited, error) {
-		return api.StartSessionAndWait(ctx, c.Workspace, in)
-	})
+	return c.finish(ctx, input{
+		api: api, workspace: c.Workspace, session: started.SessionID, requestID: in.ClientRequestID,
+		wait: func() (client.SessionWaited, error) { return api.StartSessionAndWait(ctx, c.Workspace, in) },
+	}, out)
 }
 
 // writeJSON prints a value as a line of JSON.
@@ -215,28 +242,11 @@ func (c *sessionSendCommand) Run(ctx context.Context, out console) error {
 	if in.Text, err = readText(c.Text, os.Stdin); err != nil {
 		return err
 	}
-	sent, err := api.SendMessage(ctx, c.Workspace, c.Session, in)
-	if err != nil {
-		return err
-	}
-	if err := c.report(sent, out); err != nil {
-		return err
-	}
-	return c.finish(ctx, api, c.Workspace, c.Session, in.ClientRequestID, out, func() (client.SessionWaited, error) {
-		return api.SendMessageAndWait(ctx, c.Workspace, c.Session, in)
-	})
-}
-
-// report prints whether an input was accepted or is queued, unless what happens is printed.
-func (f turnFlags) report(sent client.SessionSent, out console) error {
-	if f.Tail || f.Wait {
-		return nil
-	}
-	if f.JSON {
-		return writeJSON(out.out, sent)
-	}
-	_, err := fmt.Fprintln(out.out, sent.Delivery)
-	return err
+	return c.send(ctx, input{
+		api: api, workspace: c.Workspace, session: c.Session, requestID: in.ClientRequestID,
+		send: func() (client.SessionSent, error) { return api.SendMessage(ctx, c.Workspace, c.Session, in) },
+		wait: func() (client.SessionWaited, error) { return api.SendMessageAndWait(ctx, c.Workspace, c.Session, in) },
+	}, out)
 }
 
 // sessionAnswerCommand is atelier session answer.
@@ -267,16 +277,11 @@ func (c *sessionAnswerCommand) Run(ctx context.Context, out console) error {
 	if in.Text, err = readText(c.Text, os.Stdin); err != nil {
 		return err
 	}
-	sent, err := api.AnswerSession(ctx, c.Workspace, c.Session, in)
-	if err != nil {
-		return err
-	}
-	if err := c.report(sent, out); err != nil {
-		return err
-	}
-	return c.finish(ctx, api, c.Workspace, c.Session, in.ClientRequestID, out, func() (client.SessionWaited, error) {
-		return api.AnswerSessionAndWait(ctx, c.Workspace, c.Session, in)
-	})
+	return c.send(ctx, input{
+		api: api, workspace: c.Workspace, session: c.Session, requestID: in.ClientRequestID,
+		send: func() (client.SessionSent, error) { return api.AnswerSession(ctx, c.Workspace, c.Session, in) },
+		wait: func() (client.SessionWaited, error) { return api.AnswerSessionAndWait(ctx, c.Workspace, c.Session, in) },
+	}, out)
 }
 
 // sessionInterruptCommand is atelier session interrupt.
