@@ -26,7 +26,7 @@ import (
 //	# a setting that has changed
 //	= how the turn has ended
 //
-// On a terminal, text is printed as it is written, and a tool appears when it starts. Characters that control a terminal are
+// On a terminal, text is printed as it is written unless a tool runs, and a tool appears when it starts. Characters that control a terminal are
 // removed from everything that it prints.
 type rowPrinter struct {
 	to io.Writer
@@ -42,6 +42,8 @@ type rowPrinter struct {
 	// streamed is the text that was printed before its row; isInterrupted: another row was printed since.
 	streamed      string
 	isInterrupted bool
+	// isHeld: text is not printed before its row.
+	isHeld bool
 	// textInput is the input of the text before, or 0 if another row was printed since.
 	textInput uint64
 	// running are the tools that have started. shown is the id of the one that is in the current line, or empty.
@@ -67,9 +69,7 @@ func (p *rowPrinter) print(f client.SessionFrame) error {
 	case f.Row != nil:
 		p.printRow(*f.Row)
 	case f.Delta != nil && p.isTerminal:
-		p.beginText(f.Delta.InputSeq)
-		p.streamed += f.Delta.Text
-		p.write(printable(f.Delta.Text))
+		p.printDelta(*f.Delta)
 	}
 	_, err := p.to.Write(p.out)
 	return err
@@ -145,8 +145,20 @@ func (p *rowPrinter) beginText(inputSeq uint64) {
 	}
 }
 
+// printDelta prints text that is being written. While a tool runs, it leaves the text to its row: the text may follow the end of the
+// tool, whose row comes later.
+func (p *rowPrinter) printDelta(d client.SessionDelta) {
+	if p.isHeld = p.isHeld || len(p.running) > 0; p.isHeld {
+		return
+	}
+	p.beginText(d.InputSeq)
+	p.streamed += d.Text
+	p.write(printable(d.Text))
+}
+
 // printText prints a text, or the part of it that was not printed as it was written. Texts of the same input are one text.
 func (p *rowPrinter) printText(r client.SessionRow) {
+	p.isHeld = false
 	switch {
 	case !p.isInterrupted && strings.HasPrefix(p.streamed, r.Text):
 		p.streamed = p.streamed[len(r.Text):]

@@ -106,6 +106,16 @@ func TestPrintRows(t *testing.T) {
 			terminal: "* ls … …\r\x1b[K* ls\n  more\n    a\n    \tb\n* make …\nmeanwhile\n! make\n    [exit status 2]\n* sleep …\n! sleep (it has not ended)\n= interrupted: The server was stopped. (runner_lost)\n",
 		},
 		{
+			name: "text_that_comes_before_the_end_of_a_tool",
+			frames: `{"kind":"tool","toolCallId":"1","title":"ls","status":"pending"}
+				{"delta":"Done."}
+				{"kind":"tool","toolCallId":"1","title":"ls","status":"completed"}
+				{"delta":" B"}
+				{"kind":"text","inputSeq":1,"text":"Done. Bye."}
+				{"kind":"terminal","inputSeq":1,"turnStatus":"complete"}`,
+			plain: "* ls\nDone. Bye.\n= complete\n", terminal: "* ls …\r\x1b[K* ls\nDone. Bye.\n= complete\n",
+		},
+		{
 			name: "plan_ask_and_settings",
 			frames: `{"kind":"plan","steps":[{"text":"read","status":"completed"},{"text":"write","status":"in_progress"},{"text":"test","status":"pending"}]}
 				{"kind":"thought","inputSeq":1,"text":"hm\nno"}
