@@ -31,7 +31,7 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	n, err := node.Start(t.Context(), node.Options{
-		Dir: t.TempDir(), PendingLimit: timeout,
+		Dir: t.TempDir(), PendingLimit: timeout, HoldTurns: true,
 		HTTP: http.Options{Computers: apitest.NewComputers(t), Options: server.Options{Limits: server.Limits{RequestTime: timeout}}},
 	})
 	if err != nil {

@@ -45,12 +45,30 @@ func printFrames(t *testing.T, p *rowPrinter, frames []client.SessionFrame) stri
 	return out.String()
 }
 
+// A printTest prints frames twice: plain is printed to a file, terminal to a terminal; empty: the same.
+type printTest struct {
+	name, frames    string
+	plain, terminal string
+}
+
+func (test printTest) check(t *testing.T) {
+	t.Run(test.name, func(t *testing.T) {
+		frames := parseFrames(t, test.frames)
+		if got := printFrames(t, &rowPrinter{maxOutput: outputLines}, frames); got != test.plain {
+			t.Errorf("plain\ngot  %q\nwant %q", got, test.plain)
+		}
+		want := test.terminal
+		if want == "" {
+			want = test.plain
+		}
+		if got := printFrames(t, &rowPrinter{maxOutput: outputLines, isTerminal: true, columns: 60}, frames); got != want {
+			t.Errorf("terminal\ngot  %q\nwant %q", got, want)
+		}
+	})
+}
+
 func TestPrintRows(t *testing.T) {
-	for _, test := range []struct {
-		name, frames string
-		// plain is printed to a file, terminal to a terminal; empty: the same.
-		plain, terminal string
-	}{
+	for _, test := range []printTest{
 		{
 			name: "inputs",
 			frames: `{"kind":"input","input":"prompt","sender":{"kind":"user","userId":"usr_1"},"text":"say a\n$ ls\n","attachments":[{"path":"a/b.txt","name":"b","size":3}]}
@@ -115,6 +133,13 @@ func TestPrintRows(t *testing.T) {
 				{"kind":"terminal","inputSeq":1,"turnStatus":"complete"}`,
 			plain: "* ls\nDone. Bye.\n= complete\n", terminal: "* ls …\r\x1b[K* ls\nDone. Bye.\n= complete\n",
 		},
+	} {
+		test.check(t)
+	}
+}
+
+func TestPrintOtherRows(t *testing.T) {
+	for _, test := range []printTest{
 		{
 			name: "plan_ask_and_settings",
 			frames: `{"kind":"plan","steps":[{"text":"read","status":"completed"},{"text":"write","status":"in_progress"},{"text":"test","status":"pending"}]}
@@ -132,19 +157,7 @@ func TestPrintRows(t *testing.T) {
 			plain: "[2Jab\n* 1m\n    1 %\n    2 %\n    end\n",
 		},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			frames := parseFrames(t, test.frames)
-			if got := printFrames(t, &rowPrinter{maxOutput: outputLines}, frames); got != test.plain {
-				t.Errorf("plain\ngot  %q\nwant %q", got, test.plain)
-			}
-			want := test.terminal
-			if want == "" {
-				want = test.plain
-			}
-			if got := printFrames(t, &rowPrinter{maxOutput: outputLines, isTerminal: true, columns: 60}, frames); got != want {
-				t.Errorf("terminal\ngot  %q\nwant %q", got, want)
-			}
-		})
+		test.check(t)
 	}
 }
 
@@ -197,6 +210,7 @@ func TestTailEnds(t *testing.T) {
 		{"since", tail{present: 9, since: 7}, "8 9", turnComplete},
 		{"since_the_end", tail{present: 5, since: 5}, "", turnAsk},
 		{"a_request", tail{requestID: "r2"}, "6 7 8", turnInterrupted},
+		{"a_hidden_input", tail{requestID: "r2", hidesInput: true}, "7 8", turnInterrupted},
 		{"a_request_that_starts", tail{requestID: "r1"}, "1 3 4 5", turnAsk},
 		{"endless", tail{isEndless: true, since: 8}, "9", turnComplete},
 	} {

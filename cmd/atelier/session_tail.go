@@ -42,16 +42,16 @@ func (c *sessionTailCommand) Run(ctx context.Context, out console) error {
 // A tail prints the timeline of a session until its turn ends. The stream begins with the first row, because only its own cursors
 // resume it.
 //
-// With a request id, it begins with the input of that request and ends with the terminal of that input. Otherwise it prints the
+// With a request id, it begins after the input of that request, or as JSON with it, and ends with the terminal of that input. Otherwise it prints the
 // rows after since, and ends when it has reached the present and each input has its terminal.
 type tail struct {
 	api                *client.Client
 	workspace, session string
 	requestID          string
 	since, present     uint64
-	// isEndless: it ends with an interrupt only.
-	isEndless bool
-	print     func(client.SessionFrame) error
+	// isEndless: it ends with an interrupt only. hidesInput: the input with the request id is not printed.
+	isEndless, hidesInput bool
+	print                 func(client.SessionFrame) error
 
 	// input is the seq of the input with the request id, or 0.
 	input uint64
@@ -72,7 +72,7 @@ func newTail(api *client.Client, workspace, session string, out console, f rowFl
 		}
 		return t
 	}
-	t.print = newRowPrinter(out, f.Full).print
+	t.print, t.hidesInput = newRowPrinter(out, f.Full).print, true
 	return t
 }
 
@@ -101,7 +101,7 @@ func (t *tail) isShown(f client.SessionFrame) bool {
 	}
 	switch {
 	case t.requestID != "":
-		return t.input != 0
+		return t.input != 0 && (f.Row == nil || f.Row.Seq != t.input || !t.hidesInput)
 	case f.Row == nil:
 		return true // deltas belong to what happens now
 	}
