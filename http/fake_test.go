@@ -196,7 +196,7 @@ func (w *fakeEntities) Exists(_ context.Context, id, path string) (bool, error) 
 func (w *fakeEntities) List(context.Context, string, string) ([]skill.Skill, error) { return nil, nil }
 
 func (w *fakeEntities) Agent(context.Context, string, string) (skill.Agent, error) {
-	return skill.Agent{}, entity.Errorf(entity.NotFound, "the folder has no AGENT.md")
+	return skill.Agent{Name: "Notes", Description: "Writes notes."}, nil
 }
 
 func (w *fakeEntities) server(t testing.TB, edit ...func(*http.Options)) *http.Server {

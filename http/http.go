@@ -4,6 +4,7 @@
 //	api       the operations of the public API, one type for each resource
 //	browser   the pages for people; package browser/pages renders them
 //	oauth     the authorization server for OAuth clients
+//	mcp       the tools for agents elsewhere, over the Model Context Protocol
 //	operator  the operations of the operators' socket
 //
 // Each package has its rows of one table of routes: method, path, scope, whether the operation is idempotent, summary and
@@ -20,6 +21,7 @@ import (
 
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/browser"
+	"github.com/atelier-run/atelier/http/mcp"
 	"github.com/atelier-run/atelier/http/oauth"
 	"github.com/atelier-run/atelier/http/operator"
 	"github.com/atelier-run/atelier/http/server"
@@ -35,6 +37,8 @@ type Options struct {
 	Sessions api.SessionOptions
 	// Computers runs processes in the computers of workspaces; nil: the server refuses to run any.
 	Computers api.Computers
+	// Tools has the tools for agents; nil: there are none.
+	Tools mcp.Tools
 	// Mail sends links by mail; nil: links are returned to the requester, who hands them over.
 	Mail api.Mail
 	// OIDC is the provider that people can sign in with instead of a password; nil: none.
@@ -77,7 +81,7 @@ func New(o Options) (*Server, error) {
 	})
 	authorization := oauth.New(oauth.Options{
 		Asker: o.Asker, URL: o.PublicURL, Now: o.Clock, Scopes: server.RequiredCapabilities(operations), NewID: o.NewID,
-		Mint: server.NewKey, Split: server.SplitToken, Ended: core.EndCredential,
+		Resources: []oauth.Resource{mcp.Resource}, Mint: server.NewKey, Split: server.SplitToken, Ended: core.EndCredential,
 	})
 	pages, err := browser.New(browser.Options{Server: core, Links: links, OAuth: authorization, OIDC: o.OIDC})
 	if err != nil {
@@ -87,6 +91,7 @@ func New(o Options) (*Server, error) {
 		operations,
 		pages.Routes(),
 		authorization.Routes(),
+		mcp.Routes(o.Tools),
 	), operator.Routes(operator.Options{Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress, BackUpNode: o.BackUpNode}))
 	return &Server{core, links, pages}, nil
 }

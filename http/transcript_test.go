@@ -130,7 +130,8 @@ func (s *stage) start() {
 	s.Helper()
 	var err error
 	s.node, err = node.Start(s.Context(), node.Options{
-		Dir: s.dir, Clock: s.clock.Now, Wire: true, Members: s.members, SampleEvery: time.Hour, PendingLimit: longest,
+		HoldTurns: true,
+		Dir:       s.dir, Clock: s.clock.Now, Wire: true, Members: s.members, SampleEvery: time.Hour, PendingLimit: longest,
 		Journal: persistence.Options{FS: errorfs.Wrap(s.disk, errorfs.InjectorFunc(s.operated)), CacheBytes: 4 << 20, Partitions: 4},
 		HTTP:    http.Options{Computers: s.computers, Sessions: s.sessions, Options: server.Options{NewID: s.newID, Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}}},
 	})

@@ -190,7 +190,7 @@ func eventRows(s *sessionv1.Session, e sessionv1.Event) []entity.Row {
 		if in := e.GetRow().GetInput(); in.GetClientRequestId() != "" {
 			return []entity.Row{{
 				List: RequestList, Key: Key(s.GetId(), in.GetClientRequestId()),
-				Message: &sessionv1.RequestRow{InputSeq: e.GetSeq(), Digest: in.GetDigest()},
+				Message: &sessionv1.RequestRow{InputSeq: e.GetSeq(), Digest: in.GetDigest(), ClientRequestId: in.GetClientRequestId()},
 			}}
 		}
 		if terminal := e.GetRow().GetTerminal(); terminal != nil {

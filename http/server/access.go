@@ -55,6 +55,9 @@ func (c *Call) authenticate() error {
 	if err != nil {
 		return err
 	}
+	if !c.server.authenticator.isFor(caller, c.Response.resource()) {
+		return ErrUnauthorized
+	}
 	c.Caller, c.Response.caller = caller, caller
 	limits := c.server.options.Limits
 	if wait := caller.rate.Take(c.server.now(), limits.Rate, limits.Burst); wait > 0 {

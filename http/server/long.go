@@ -29,6 +29,13 @@ func (c *Call) EndBody() {
 	http.NewResponseController(c.Response.ResponseWriter).SetReadDeadline(time.Time{})
 }
 
+// AwaitAnswer makes the deadlines of the connection those of an operation that answers after a long time, at once: it calls EndBody,
+// and extends the write deadline when the answer begins.
+func (c *Call) AwaitAnswer() {
+	c.EndBody()
+	c.ExtendWrites()
+}
+
 // Refusal returns the error with which the context of RunLong has ended, or nil if it has not ended, or because the client has
 // gone.
 func Refusal(ctx context.Context) *entity.Error {
