@@ -50,13 +50,10 @@ func (a *addresses) find(token string) (gateway.Run, bool) {
 	a.mu.Lock()
 	l := a.agents[token]
 	a.mu.Unlock()
-	if l == nil || !l.isRunning() {
-		return nil, false
-	}
-	return l, true
+	return l, l != nil
 }
 
-// admit makes the token of an agent valid while its turns run.
+// admit makes the token of an agent valid until its process ends.
 func (a *addresses) admit(l *agent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

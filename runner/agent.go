@@ -116,9 +116,9 @@ const (
 	codeBudget           = "budget"
 )
 
-// launch is the program with which agents are started: it reports the path of the drive, which depends on the computer, and
-// becomes the agent.
-var launch = []string{"/bin/sh", "-c", `export ATELIER_DRIVE="$HOME"; printf '%s\n' "$HOME" && exec "$@"`, "agent"}
+// launch is the program with which agents are started, in the drive: it reports the path of the drive, which depends on the
+// computer, and becomes the agent. The agent learns the session's folder when it opens the session.
+var launch = []string{"/bin/sh", "-c", `ATELIER_DRIVE="$(pwd -P)" && export ATELIER_DRIVE && printf '%s\n' "$ATELIER_DRIVE" && exec "$@"`, "agent"}
 
 // start starts an agent and opens the session in it. Errors: *failure if the agent cannot run, others if it may run later.
 func (r *Runner) start(ctx context.Context, s *sessionv1.Session, choice Choice) (_ *agent, err error) {
@@ -140,7 +140,7 @@ func (r *Runner) start(ctx context.Context, s *sessionv1.Session, choice Choice)
 	argv, env := choice.expand(r.o.Builtin, l.address.url, l.token)
 	l.process, err = r.o.Computers.Launch(ctx, Launch{
 		WorkspaceID: id.workspace, SessionID: id.session, UserID: s.GetCreatorUserId(),
-		Argv: append(append([]string{}, launch...), argv...), Cwd: s.GetCwd(), Env: env,
+		Argv: append(append([]string{}, launch...), argv...), Env: env,
 	})
 	if err != nil {
 		r.addresses.release(l)

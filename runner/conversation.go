@@ -107,8 +107,10 @@ func (l *agent) countUsage() {
 	l.signal()
 }
 
-// Model implements gateway.Run.
-func (l *agent) Model() (gateway.Model, bool) { return l.choice.Model, l.choice.HasModel }
+// Model implements gateway.Run. Only a running turn has a model.
+func (l *agent) Model() (gateway.Model, bool) {
+	return l.choice.Model, l.choice.HasModel && l.isRunning()
+}
 
 // AddTokens implements gateway.Run.
 func (l *agent) AddTokens(input, output int64) {
@@ -130,7 +132,7 @@ func (l *agent) Tools() http.Handler {
 	return l.tools
 }
 
-// isRunning reports whether a turn runs, so that the token is valid.
+// isRunning reports whether a turn runs.
 func (l *agent) isRunning() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

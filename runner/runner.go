@@ -39,10 +39,8 @@ type Launch struct {
 	WorkspaceID, SessionID string
 	// UserID is the person who created the session; empty if there is none.
 	UserID string
-	// Argv is the program and its arguments. Env is added to the environment of the computer, in which HOME is the drive.
+	// Argv is the program and its arguments, which starts in the root of the drive. Env is added to the environment of the computer.
 	Argv, Env []string
-	// Cwd is the working directory, a path of the drive; empty: its root.
-	Cwd string
 }
 
 // A Process is a process of an agent with all its descendants. Its methods may be called concurrently.

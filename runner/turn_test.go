@@ -59,7 +59,7 @@ func TestTurn(t *testing.T) {
 			t.Errorf("deltas %q, thoughts %q", said.String(), thought.String())
 		}
 		p := f.computers.Started()[0]
-		if got := p.Launch.Argv[len(p.Launch.Argv)-2:]; !slices.Equal(got, []string{"/.atelier/atelier", "agent"}) || p.Launch.Cwd != "src" ||
+		if got := p.Launch.Argv[len(p.Launch.Argv)-2:]; !slices.Equal(got, []string{"/.atelier/atelier", "agent"}) ||
 			p.Launch.SessionID != sessionID || p.Launch.UserID != "alice" || len(p.Launch.Env) != 0 {
 			t.Errorf("launched %+v", p.Launch)
 		}

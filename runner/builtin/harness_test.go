@@ -84,6 +84,9 @@ func (p *process) open(values map[string]any, servers ...acp.McpServer) *process
 func (p *process) SessionUpdate(_ context.Context, n acp.SessionNotification) error {
 	p.lock.Lock()
 	defer p.lock.Unlock()
+	if n.Update.SessionInfoUpdate != nil {
+		n.Update.SessionInfoUpdate.Meta = n.Meta
+	}
 	p.updates = append(p.updates, n.Update)
 	close(p.arrived)
 	p.arrived = make(chan struct{})

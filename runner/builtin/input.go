@@ -112,6 +112,11 @@ func isPicture(mediaType string) bool {
 	return false
 }
 
+// continues reports whether the input asks for the rest of a turn that was cut off.
+func (in input) continues() bool {
+	return in.Sender.Kind == meta.SenderSystem && in.text == meta.Continue
+}
+
 // forModel returns the input as a part of a message for a model, which says who has written it.
 func (in input) forModel() string {
 	text := in.text

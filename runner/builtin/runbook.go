@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,10 +21,15 @@ const commandTimeout = 6 * time.Hour
 // carryOut runs a turn without a model: it continues the runbook of the session, or begins one.
 func (t *turn) carryOut(ctx context.Context, inputs []input) error {
 	state := &t.session.state.Runbook
+	if state.IsInterrupted && slices.ContainsFunc(inputs, input.continues) {
+		state.Resume()
+	} else if state.IsInterrupted {
+		state.Abandon() // a person has interrupted it, and wants something else now
+	}
 	rest := resume(state, inputs)
 	if lost := state.Recover(); lost != nil {
-		t.updates.say(fmt.Sprintf("Line %d (`%s`) was interrupted when the agent was restarted. It may have had its effect, "+
-			"and is not carried out again. The runbook continues with the next line.", lost.Line, lost))
+		t.updates.say(fmt.Sprintf("Line %d (`%s`) was interrupted. It may have had its effect, and is not "+
+			"carried out again. The runbook continues with the next line.", lost.Line, lost))
 	}
 	if err := t.begin(rest); err != nil {
 		return err

@@ -144,9 +144,8 @@ func TestLostProcessDoesNotRepeatItsLine(t *testing.T) {
 		t.Fatalf("%d states", len(got.states))
 	}
 	next := start(t, drive).open(map[string]any{meta.State: got.states[2]})
-	next.prompt(meta.Continue, by(meta.KindMessage, meta.SenderSystem)).expect(t, end, "", "Line 2 (`$ echo x >> log`) was interrupted "+
-		"when the agent was restarted. It may have had its effect, and is not carried out again. The runbook continues with the "+
-		"next line.\n\nthree")
+	next.prompt(meta.Continue, by(meta.KindMessage, meta.SenderSystem)).expect(t, end, "", "Line 2 (`$ echo x >> log`) was interrupted. "+
+		"It may have had its effect, and is not carried out again. The runbook continues with the next line.\n\nthree")
 	if first.read("log") != "x\n" {
 		t.Error(first.read("log"))
 	}
@@ -207,6 +206,9 @@ func TestCancelEndsTheProcesses(t *testing.T) {
 	if !ended() {
 		t.Error("the process still runs")
 	}
+	next := start(t, p.drive).open(got.next())
+	next.prompt(meta.Continue, by(meta.KindMessage, meta.SenderSystem)).expect(t, end, "", "Line 1 (`$ sleep 300 & echo $!; wait`) was "+
+		"interrupted. It may have had its effect, and is not carried out again. The runbook continues with the next line.\n\nnever")
 	p.prompt("say next").expect(t, end, "", "next")
 }
 

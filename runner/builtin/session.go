@@ -40,7 +40,8 @@ type session struct {
 type state struct {
 	Version int           `json:"version"`
 	Runbook runbook.State `json:"runbook,omitzero"`
-	// Allowed has the kinds of calls that need no permission in this session.
+	// Allowed has the kinds of calls that need no permission in this session. With a model they are asked for again in each
+	// process.
 	Allowed map[string]bool `json:"allowed,omitempty"`
 }
 
@@ -195,8 +196,11 @@ func (t *turn) response(ctx context.Context, err error) acp.PromptResponse {
 		response.StopReason = acp.StopReasonEndTurn
 		values[meta.Error] = meta.TurnError{Code: meta.CodeAgentError, Message: err.Error()}
 	}
-	t.session.state.Version = stateVersion
-	values[meta.State] = t.session.state
+	if t.session.agent.model == nil {
+		// With a model the conversation is the state, and meta.History has that.
+		t.session.state.Version = stateVersion
+		values[meta.State] = t.session.state
+	}
 	if t.usage != (meta.TokenUsage{}) {
 		values[meta.Usage] = t.usage
 	}

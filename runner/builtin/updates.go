@@ -71,10 +71,8 @@ func (u *updates) send(update acp.SessionUpdate) {
 	u.lock.Lock()
 	defer u.lock.Unlock()
 	u.flush()
-	if update.SessionInfoUpdate == nil {
-		u.isText = false
-	}
-	u.write(update)
+	u.isText = false
+	u.write(update, nil)
 }
 
 // end sends what has not been sent.
@@ -97,19 +95,22 @@ func (u *updates) flush() {
 	u.text.Reset()
 	u.isText = !u.isThought
 	if u.isThought {
-		u.write(acp.UpdateAgentThoughtText(text))
+		u.write(acp.UpdateAgentThoughtText(text), nil)
 		return
 	}
-	u.write(acp.UpdateAgentMessageText(text))
+	u.write(acp.UpdateAgentMessageText(text), nil)
 }
 
 // write sends one update. It is not bound to the turn's context: the end of a cancelled command is an update, too. An error
 // means that the client has gone, which ends the turn by its context.
-func (u *updates) write(update acp.SessionUpdate) {
-	_ = u.client.SessionUpdate(context.Background(), acp.SessionNotification{SessionId: u.session, Update: update})
+func (u *updates) write(update acp.SessionUpdate, values map[string]any) {
+	_ = u.client.SessionUpdate(context.Background(), acp.SessionNotification{SessionId: u.session, Update: update, Meta: values})
 }
 
-// annotate sends a value of _meta.
+// annotate sends a value of _meta, after the texts before it, with an update that changes nothing.
 func (u *updates) annotate(key string, value any) {
-	u.send(acp.SessionUpdate{SessionInfoUpdate: &acp.SessionSessionInfoUpdate{Meta: map[string]any{key: value}}})
+	u.lock.Lock()
+	defer u.lock.Unlock()
+	u.flush()
+	u.write(acp.SessionUpdate{SessionInfoUpdate: &acp.SessionSessionInfoUpdate{}}, map[string]any{key: value})
 }

@@ -4,6 +4,7 @@
 package runnertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -307,7 +308,7 @@ func line(r *sessionv1.Row) string {
 	name := func(s string) string { return strings.ToLower(s[strings.LastIndex(s, "STATUS_")+len("STATUS_"):]) }
 	switch {
 	case r.GetInput() != nil:
-		text := r.GetInput().GetText() + r.GetInput().GetOptionId()
+		text := cmp.Or(r.GetInput().GetOptionId(), r.GetInput().GetText())
 		return "input " + text
 	case r.GetText() != nil:
 		return "text " + r.GetText().GetText()

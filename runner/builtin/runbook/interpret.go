@@ -72,7 +72,8 @@ type Interpreter struct {
 }
 
 // Run carries out steps until none is left, or the runbook waits. A step that fails drops all others and is returned as a
-// *Failure. When ctx is done, Run drops the steps and returns the error of ctx.
+// *Failure. When ctx is done, Run returns the error of ctx and leaves the State interrupted: the step that was running may have
+// had its effect, and the others have not begun.
 func (in Interpreter) Run(ctx context.Context, state *State) (Outcome, error) {
 	for {
 		if err := state.Interject(in.Steered()); err != nil {
@@ -82,11 +83,15 @@ func (in Interpreter) Run(ctx context.Context, state *State) (Outcome, error) {
 		if len(state.Steps) == 0 {
 			return Ended, nil
 		}
+		if err := ctx.Err(); err != nil {
+			state.IsInterrupted = true
+			return Ended, err
+		}
 		step := state.Steps[0]
 		state.Steps = state.Steps[1:]
 		outcome, err := in.begin(ctx, state, step)
-		if stopped := ctx.Err(); stopped != nil {
-			state.Abandon()
+		if stopped := ctx.Err(); stopped != nil && state.Running != nil {
+			state.IsInterrupted = true
 			return Ended, stopped
 		}
 		if err != nil {
@@ -101,9 +106,6 @@ func (in Interpreter) Run(ctx context.Context, state *State) (Outcome, error) {
 
 // begin saves the state and carries out one step.
 func (in Interpreter) begin(ctx context.Context, state *State, step Step) (Outcome, error) {
-	if err := ctx.Err(); err != nil {
-		return Ended, err
-	}
 	original := step
 	step.Text = strings.ReplaceAll(step.Text, answer, state.Answer)
 	step.Block = strings.ReplaceAll(step.Block, answer, state.Answer)
@@ -124,7 +126,9 @@ func (in Interpreter) begin(ctx context.Context, state *State, step Step) (Outco
 		return in.wait(ctx, state, step)
 	}
 	err := in.carryOut(ctx, state, step)
-	state.Running = nil
+	if err == nil || ctx.Err() == nil {
+		state.Running = nil
+	}
 	return Ended, err
 }
 

@@ -250,10 +250,14 @@ func TestRunStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	state := runbook.State{Steps: parsed(t, "say one")}
-	if _, err := w.interpreter().Run(ctx, &state); !errors.Is(err, context.Canceled) || state.IsActive() {
+	if _, err := w.interpreter().Run(ctx, &state); !errors.Is(err, context.Canceled) || !state.IsInterrupted || len(state.Steps) != 1 {
 		t.Error(err, state)
 	}
 	w.expect()
+	if state.Resume(); state.Recover() != nil || w.run(&state) != "ended" {
+		t.Errorf("%+v", state)
+	}
+	w.expect("say one")
 }
 
 func TestInterjectBoundsTheSteps(t *testing.T) {

@@ -17,6 +17,8 @@ type State struct {
 	Answer string `json:"answer,omitempty"`
 	// Children are the sessions that start has started and no await has waited for.
 	Children []string `json:"children,omitempty"`
+	// IsInterrupted is set if the context of Run has ended. The caller continues, by Resume, or abandons the runbook.
+	IsInterrupted bool `json:"isInterrupted,omitempty"`
 	// HasLostChild is set if a session may have been started whose id is unknown.
 	HasLostChild bool `json:"hasLostChild,omitempty"`
 }
@@ -103,6 +105,9 @@ func (s *State) Wake() bool {
 	s.Waiting, s.Running = nil, nil
 	return true
 }
+
+// Resume continues after an interruption. What was running is left to Recover.
+func (s *State) Resume() { s.IsInterrupted = false }
 
 // Recover prepares a State for another process than the one that has saved it. It returns the step that was running if it may
 // have had its effect and is not repeated, or nil.
