@@ -73,8 +73,8 @@ func (h *home) written(id string) (texts, outputs []string) {
 	return texts, outputs
 }
 
-// TestSessionGoesOnAfterARestart stops a node in the middle of a turn. The agent that the next node starts goes on.
-func TestSessionGoesOnAfterARestart(t *testing.T) {
+// TestTurnEndsWithItsNode stops a node in the middle of a turn. The turn is interrupted, and does not run again.
+func TestTurnEndsWithItsNode(t *testing.T) {
 	h := newComputerHome(t)
 	h.launch(agentOf("ses_probe", "", "true"))
 	id := session.DerivedID(ws, &sessionv1.Sender{}, "test")
@@ -91,7 +91,9 @@ func TestSessionGoesOnAfterARestart(t *testing.T) {
 		return err == nil && described.GetSession().GetTurn() == nil && described.GetSession().GetWakeAt() == 0
 	})
 	texts, _ := h.written(id)
-	if said := strings.Join(texts, "\n"); strings.Count(said, "Before.") != 1 || !strings.HasSuffix(said, "After.") {
-		t.Errorf("the timeline has the texts %q", texts)
+	described, err := h.askSession(id, &sessionv1.DescribeSession{})
+	h.check(err)
+	if status := described.GetSession().GetTurnStatus(); status != sessionv1.TurnStatus_TURN_STATUS_INTERRUPTED || strings.Join(texts, "") != "Before." {
+		t.Errorf("the session is %s and has the texts %q", status, texts)
 	}
 }
