@@ -50,10 +50,13 @@ func (a *addresses) find(token string) (gateway.Run, bool) {
 	a.mu.Lock()
 	l := a.agents[token]
 	a.mu.Unlock()
-	return l, l != nil
+	if l == nil || !l.isRunning() {
+		return nil, false
+	}
+	return l, true
 }
 
-// admit makes the token of an agent valid until its process ends.
+// admit makes the token of an agent valid while it opens its session, and while its turns run.
 func (a *addresses) admit(l *agent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -47,6 +47,9 @@ func (l *agent) notified(method string, params json.RawMessage) {
 		return
 	}
 	l.learn(n.Meta)
+	if about := n.Update.SessionInfoUpdate; about != nil {
+		l.learn(about.Meta)
+	}
 	l.updates.handle(n.Update)
 	l.touch()
 }
@@ -104,10 +107,8 @@ func (l *agent) countUsage() {
 	l.signal()
 }
 
-// Model implements gateway.Run. Only a running turn has a model.
-func (l *agent) Model() (gateway.Model, bool) {
-	return l.choice.Model, l.choice.HasModel && l.isRunning()
-}
+// Model implements gateway.Run.
+func (l *agent) Model() (gateway.Model, bool) { return l.choice.Model, l.choice.HasModel }
 
 // AddTokens implements gateway.Run.
 func (l *agent) AddTokens(input, output int64) {
@@ -129,11 +130,11 @@ func (l *agent) Tools() http.Handler {
 	return l.tools
 }
 
-// isRunning reports whether a turn runs.
+// isRunning reports whether the token is valid: while a turn runs, and before the first one, when the agent connects to its tools.
 func (l *agent) isRunning() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.turn != nil
+	return l.turn != nil || l.turns == 0
 }
 
 // serve answers a request of the agent. The runner offers neither files nor terminals: the agent runs in the computer.

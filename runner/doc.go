@@ -25,8 +25,8 @@
 // # The gateway
 //
 // Each computer with agents has a listener on its loopback interface (addresses), with package gateway: the models, and the tools
-// of the platform. The token of an agent is valid until its process ends; the model can be used
-// while a turn runs.
+// of the platform. The token of an agent is valid while it opens the session, and while a
+// turn runs.
 //
 // # Configuration
 //

@@ -122,8 +122,7 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 		return http.Options{}, err
 	}
 	return http.Options{
-		Mail: post, OIDC: provider,
-		Sessions: api.SessionOptions{DeliveryTime: c.SessionDelivery, WaitTime: c.SessionWait},
+		Mail: post, OIDC: provider, Sessions: api.SessionOptions{DeliveryTime: c.SessionDelivery, WaitTime: c.SessionWait},
 		Options: server.Options{
 			StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat, PublicURL: public, TrustedProxies: c.proxies(),
 			Limits: server.Limits{

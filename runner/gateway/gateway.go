@@ -87,7 +87,7 @@ type Model struct {
 
 // A Run is a running turn, to which a token belongs.
 type Run interface {
-	// Model returns the model of the turn; ok is false if no turn runs, or it has no model.
+	// Model returns the model of the turn; ok is false if it has none.
 	Model() (m Model, ok bool)
 	// AddTokens counts tokens. It is called while a reply is passed on, and must not block.
 	AddTokens(input, output int64)
@@ -97,7 +97,7 @@ type Run interface {
 
 // A Handler is the gateway's HTTP handler.
 type Handler struct {
-	// Find returns the run with a token. ok is false if its agent has ended.
+	// Find returns the run with a token. ok is false if no such turn runs.
 	Find func(token string) (run Run, ok bool)
 	// Transport sends requests to the models; nil: http.DefaultTransport.
 	Transport http.RoundTripper
@@ -117,7 +117,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, token := splitToken(r)
 	run, ok := h.Find(token)
 	if token == "" || !ok {
-		refuse(w, http.StatusUnauthorized, "the token is missing, or its agent has ended")
+		refuse(w, http.StatusUnauthorized, "the token is missing, or its turn has ended")
 		return
 	}
 	if path == "/mcp" {
@@ -132,7 +132,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, below, _ := strings.Cut(rest, "/")
 	model, ok := run.Model()
 	if !ok || name != model.Name {
-		refuse(w, http.StatusForbidden, "the session's tier does not have this model, or no turn runs")
+		refuse(w, http.StatusForbidden, "the session's tier does not have this model")
 		return
 	}
 	h.serveModel(w, r, run, model, strings.TrimPrefix(below, "v1/"))
