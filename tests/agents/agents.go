@@ -1,0 +1,6 @@
+// Package agents runs agents of others against a scripted model server: codex-acp and opencode, which tests/modules installs
+// from npm, as package presets configures them.
+//
+// The tests of agents_test.go use the Agent Client Protocol directly, and show what presets says of each agent. The agents find
+// nothing but the model server: the proxy in their environment fails the test if an agent looks for anything else.
+package agents
