@@ -3,23 +3,27 @@ package presets
 import (
 	"encoding/json"
 
+	"github.com/coder/acp-go-sdk"
+
 	"github.com/atelier-run/atelier/runner/gateway"
+	"github.com/atelier-run/atelier/runner/meta"
 )
 
 // tokenVariable is the variable in which codex finds the token. Commands that it runs see it, too.
 const tokenVariable = "ATELIER_TOKEN"
 
 var codex = Preset{
+	name:      "codex",
 	program:   []string{"codex-acp"},
 	wires:     []gateway.Wire{gateway.Responses},
 	configure: configureCodex,
 	notices:   []string{"Model metadata for `"},
-	script: `case "$HOME" in
-/drive|/drive/*)
-	export CODEX_HOME=/var/tmp/codex
-	mkdir -p "$CODEX_HOME" ;;
-esac
-exec "$@"`,
+	isPlatformCall: func(r acp.RequestPermissionRequest) bool {
+		input, _ := r.ToolCall.RawInput.(map[string]any)
+		return input["server_name"] == meta.PlatformServer
+	},
+	script: `export CODEX_HOME="${ATELIER_AGENT_STATE:-/var/tmp}/codex"
+mkdir -p "$CODEX_HOME" && exec "$@"`,
 }
 
 // codexSettings are the settings that do not depend on the target.

@@ -9,19 +9,18 @@ import (
 )
 
 var opencode = Preset{
+	name:      "opencode",
 	program:   []string{"opencode"},
 	wires:     []gateway.Wire{gateway.Chat, gateway.Responses, gateway.Anthropic},
 	configure: configureOpencode,
 	// opencode installs a package for plugins into its folder, unless a lock file there has it.
-	script: `case "$HOME" in
-/drive|/drive/*)
-	state=/var/tmp/opencode
-	export XDG_CONFIG_HOME=$state/config XDG_DATA_HOME=$state/data XDG_STATE_HOME=$state/state XDG_CACHE_HOME=$state/cache ;;
-esac
-config="${XDG_CONFIG_HOME:-$HOME/.config}/opencode"
-if [ ! -e "$config/package-lock.json" ]; then
-	mkdir -p "$config/node_modules"
-	printf '{"packages":{"":{"dependencies":{"@opencode-ai/plugin":"*"}}}}\n' >"$config/package-lock.json"
+	script: `state="${ATELIER_AGENT_STATE:-/var/tmp}/opencode"
+export XDG_CONFIG_HOME="$state/config" XDG_DATA_HOME="$state/data" XDG_STATE_HOME="$state/state" XDG_CACHE_HOME="$state/cache"
+lock="$XDG_CONFIG_HOME/opencode/package-lock.json"
+if [ ! -e "$lock" ]; then
+	mkdir -p "$XDG_CONFIG_HOME/opencode/node_modules" &&
+		printf '{"packages":{"":{"dependencies":{"@opencode-ai/plugin":"*"}}}}
+' >"$lock"
 fi
 exec "$@"`,
 }

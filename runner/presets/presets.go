@@ -14,10 +14,10 @@
 //
 // Agents run inside the computer, which isolates them: their own sandboxes, which computers do not permit, are off. They request
 // a permission for each command and each change of a file, and for nothing that only reads: the runner grants it, or asks.
-// They look for no updates, send no telemetry, and load neither lists of models nor packages. They record their sessions in the
-// home folder, from where a later process loads them. If the home folder is the drive, as in containers, they record them in
-// /var/tmp instead, so that they are no activity of the drive. Their records have a few megabytes, shared by the sessions of a
-// computer; this includes what a person has permitted for good.
+// They look for no updates, send no telemetry, and load neither lists of models nor packages. They record their sessions below
+// /var/tmp, or the folder in the variable ATELIER_AGENT_STATE, and not on the drive, of which the records would be activity. A
+// later process in the same computer loads them from there. The records have a few megabytes, which the sessions of a computer
+// share, with all that was permitted for good: a client must not choose an option of the kind allow_always.
 //
 // Both take images and links to files, load sessions, take platform tools over HTTP and over standard streams, end a prompt that
 // is cancelled with the reason cancelled and the commands that it has started, and report tool calls with kinds, diffs and
@@ -29,7 +29,7 @@
 // operator adds the arguments -c and model_context_window=N to its command. It
 //
 //   - starts each prompt with a message about such a model, which IsNotice recognizes;
-//   - requests a permission for each call of a tool of an MCP server, too;
+//   - requests a permission for each call of a tool of an MCP server, too, which IsPlatformCall recognizes;
 //   - ends its prompt as cancelled when a permission is denied;
 //   - repeats requests that fail with a status of 500 or above three times, and those with other statuses not at all, and has its
 //     reason in the data of the error with which the prompt ends;
@@ -56,6 +56,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coder/acp-go-sdk"
+
 	"github.com/atelier-run/atelier/runner/gateway"
 )
 
@@ -72,6 +74,7 @@ type Target struct {
 
 // A Preset configures an agent.
 type Preset struct {
+	name    string
 	program []string
 	wires   []gateway.Wire
 	// script prepares the agent. Its arguments are the agent's command, which it becomes.
@@ -79,6 +82,8 @@ type Preset struct {
 	configure func(Target) (arguments []string, env map[string]string, err error)
 	// notices are the beginnings of messages that are the agent's own and not the model's.
 	notices []string
+	// isPlatformCall reports whether a request for permission is for a tool of the platform; nil: the agent requests none.
+	isPlatformCall func(acp.RequestPermissionRequest) bool
 }
 
 var all = map[string]Preset{"codex": codex, "opencode": opencode}
@@ -92,7 +97,7 @@ func Find(name string) (_ Preset, ok bool) {
 	return p, ok
 }
 
-var errNoModel = errors.New("the agent needs a model")
+var errNoModel = errors.New("model: is missing; the agent needs one")
 
 // Configure returns the command and the variables of the agent for a target. program replaces the program of the preset, with
 // arguments that come before those of Configure; nil: the preset's. Errors: the agent does not speak the wire format.
@@ -101,7 +106,7 @@ func (p Preset) Configure(program []string, t Target) (command []string, env map
 		return nil, nil, errNoModel
 	}
 	if !slices.Contains(p.wires, t.Wire) {
-		return nil, nil, fmt.Errorf("%s needs a model with the wire format %s, and %s has %s", p.program[0], wireNames(p.wires), t.Model, t.Wire)
+		return nil, nil, fmt.Errorf("%s needs a model with the wire format %s, and %s has %s", p.name, wireNames(p.wires), t.Model, t.Wire)
 	}
 	if len(program) == 0 {
 		program = p.program
@@ -110,7 +115,7 @@ func (p Preset) Configure(program []string, t Target) (command []string, env map
 	if err != nil {
 		return nil, nil, err
 	}
-	command = append([]string{"/bin/sh", "-c", p.script, p.program[0]}, program...)
+	command = append([]string{"/bin/sh", "-c", p.script, p.name}, program...)
 	return append(command, arguments...), env, nil
 }
 
@@ -125,4 +130,9 @@ func wireNames(wires []gateway.Wire) string {
 // IsNotice reports whether a message is about the agent's configuration and not a part of its reply.
 func (p Preset) IsNotice(message string) bool {
 	return slices.ContainsFunc(p.notices, func(start string) bool { return strings.HasPrefix(message, start) })
+}
+
+// IsPlatformCall reports whether a request for permission is for a call of one of the platform's tools, which need none.
+func (p Preset) IsPlatformCall(r acp.RequestPermissionRequest) bool {
+	return p.isPlatformCall != nil && p.isPlatformCall(r)
 }

@@ -21,8 +21,8 @@ func TestConfigure(t *testing.T) {
 		error  string
 	}{
 		{"codex", gateway.Responses, ""},
-		{"codex", gateway.Chat, "codex-acp needs a model with the wire format responses, and "},
-		{"codex", gateway.Anthropic, "codex-acp needs a model with the wire format responses, and "},
+		{"codex", gateway.Chat, "codex needs a model with the wire format responses, and "},
+		{"codex", gateway.Anthropic, "codex needs a model with the wire format responses, and "},
 		{"opencode", gateway.Chat, ""},
 		{"opencode", gateway.Responses, ""},
 		{"opencode", gateway.Anthropic, ""},
@@ -65,7 +65,7 @@ func TestConfigureOtherProgram(t *testing.T) {
 	p, _ := presets.Find("codex")
 	command, _, err := p.Configure([]string{"/opt/agents/codex", "-c", "model_context_window=32768"}, target(gateway.Responses))
 	at := slices.Index(command, "/opt/agents/codex")
-	if err != nil || at < 0 || command[at+2] != "model_context_window=32768" || command[at+3] != "-c" || slices.Contains(command[at:], "codex-acp") {
+	if err != nil || at < 0 || command[at+2] != "model_context_window=32768" || command[at+3] != "-c" || slices.Contains(command, "codex-acp") {
 		t.Fatalf("%q, %v", command, err)
 	}
 	if want := `model="org/a \"model\""`; !slices.Contains(command, want) {

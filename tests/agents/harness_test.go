@@ -132,7 +132,10 @@ func newMachine(t *testing.T, p product) *machine {
 
 // environ returns the variables of processes in the machine.
 func (m *machine) environ(more map[string]string) []string {
-	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + m.home, "LANG=C.UTF-8", "no_proxy=127.0.0.1", "NO_PROXY=127.0.0.1"}
+	env := []string{
+		"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + m.home, "ATELIER_AGENT_STATE=" + m.home, "LANG=C.UTF-8",
+		"no_proxy=127.0.0.1", "NO_PROXY=127.0.0.1",
+	}
 	for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"} {
 		env = append(env, name+"="+m.proxy)
 	}
