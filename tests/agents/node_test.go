@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -27,39 +25,47 @@ import (
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/persistence"
-	"github.com/atelier-run/atelier/runner"
 	"github.com/atelier-run/atelier/runner/builtin/model"
 	"github.com/atelier-run/atelier/runner/modeltest"
-	"github.com/atelier-run/atelier/runner/runnertest"
 )
 
 const (
-	workspaceID = runnertest.WorkspaceID
+	workspaceID = "ws_1"
 	sessionID   = "ses_1"
 )
 
 var alice = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, UserId: "usr_1", CredentialId: "key_1"}
 
-// An office is a node whose workspace has a computer, and a runner that runs the turns of a session in it. The session's entity is
-// in memory.
+// An office is a node whose workspace has a computer, in which it runs the turns of a session.
 type office struct {
 	*testing.T
 	product
-	mode   sessionv1.Mode
-	node   *node.Node
-	world  *runnertest.World
-	runner *runner.Runner
-	model  *modeltest.Server
+	mode  sessionv1.Mode
+	node  *node.Node
+	model *modeltest.Server
+	// seen is the number of rows of the turns before.
+	seen int
 }
 
 func newOffice(t *testing.T, p product, mode sessionv1.Mode) *office {
 	program := p.installed(t)
-	o := &office{T: t, product: p, mode: mode, world: runnertest.New(), model: modeltest.New(t)}
+	o := &office{T: t, product: p, mode: mode, model: modeltest.New(t)}
 	dir := t.TempDir()
+	config, key := filepath.Join(t.TempDir(), "agents.yaml"), filepath.Join(t.TempDir(), "key")
+	if err := errors.Join(os.WriteFile(key, []byte("key-of-the-operator"), 0o600), os.WriteFile(config, fmt.Appendf(nil, `
+models:
+  fast: {wire: %s, baseUrl: "%s/v1", model: %s, keyFile: %s}
+agents:
+  theirs: {preset: %s, command: [/drive/agent]}
+tiers:
+  balanced: {agent: theirs, model: fast}
+`, p.wire, o.model.URL, modelName, key, p.preset), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	var err error
 	if o.node, err = node.Start(t.Context(), node.Options{
-		Dir: dir, Wire: true, PendingLimit: longest, Computers: node.ComputerOptions{Driver: node.LocalDriver},
-		Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2},
+		Dir: dir, Wire: true, PendingLimit: longest, Computers: node.ComputerOptions{Driver: node.LocalDriver}, Agents: config,
+		Journal: persistence.Options{CacheBytes: 4 << 20, Partitions: 2}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -70,31 +76,28 @@ func newOffice(t *testing.T, p product, mode sessionv1.Mode) *office {
 			t.Error(err)
 		}
 	})
-	o.ask(entity.KindWorkspace, entity.Platform(), &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: alice.GetUserId()})
+	o.ask(entity.KindWorkspace, workspaceID, entity.Platform(), &workspacev1.CreateWorkspace{Slug: "acme", Name: "Acme", CreatorId: alice.GetUserId()})
 	o.settle()
+	o.requireIsolation()
 	o.install(program)
-	config := filepath.Join(dir, "agents.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, `
-models:
-  fast: {wire: %s, baseUrl: "%s/v1", model: %s, keyEnv: KEY}
-agents:
-  theirs: {preset: %s, command: [/drive/agent]}
-tiers:
-  balanced: {agent: theirs, model: fast}
-`, p.wire, o.model.URL, modelName, p.preset), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	options := runner.Options{
-		Asker: o.world, Computers: computers{o.node.Computers}, Builtin: []string{computer.ProgramPath, "agent"}, Version: "test",
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-	}
-	options.Config, err = runner.ReadConfig(config, func(string) (string, bool) { return "key-of-the-operator", true })
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.runner = runner.New(options)
-	t.Cleanup(o.runner.Close)
 	return o
+}
+
+// requireIsolation skips the test if the machine cannot isolate processes.
+func (o *office) requireIsolation() {
+	o.Helper()
+	running, err := o.node.Computers.Launch(o.Context(), computer.Launch{
+		WorkspaceID: workspaceID, Principal: entity.Platform(), Kind: computerv1.ProcessKind_PROCESS_KIND_EXEC, Argv: []string{"true"},
+	})
+	if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == entity.Forbidden && os.Getenv("CI") != "true" {
+		o.Skipf("this machine cannot isolate processes: %v", err)
+	}
+	if err == nil {
+		_, err = running.Wait(o.Context())
+	}
+	if err != nil {
+		o.Fatal(err)
+	}
 }
 
 // install makes the program visible in the computer: computers see the drive, and only the system's folders of the machine.
@@ -112,9 +115,9 @@ func (o *office) install(program string) {
 	}
 }
 
-func (o *office) ask(kind string, p *wirev1.Principal, m proto.Message) proto.Message {
+func (o *office) ask(kind, identity string, p *wirev1.Principal, m proto.Message) proto.Message {
 	o.Helper()
-	reply, err := o.node.Router.Ask(o.Context(), entity.Command{Kind: kind, Identity: workspaceID, Principal: p, Message: m})
+	reply, err := o.node.Router.Ask(o.Context(), entity.Command{Kind: kind, Identity: identity, Principal: p, Message: m})
 	if err != nil {
 		o.Fatalf("%T: %v", m, err)
 	}
@@ -128,7 +131,7 @@ func (o *office) settle() {
 		if err := o.node.Router.Settle(o.Context(), entity.KindWorkspace, workspaceID); err != nil {
 			o.Fatal(err)
 		}
-		c := o.ask(entity.KindComputer, entity.Platform(), &computerv1.DescribeComputer{}).(*computerv1.Computer)
+		c := o.ask(entity.KindComputer, workspaceID, entity.Platform(), &computerv1.DescribeComputer{}).(*computerv1.Computer)
 		return c.GetTask() == nil
 	})
 }
@@ -136,17 +139,31 @@ func (o *office) settle() {
 // send sends a command of alice to the session.
 func (o *office) send(m proto.Message) {
 	o.Helper()
-	if _, err := o.world.Ask(o.Context(), entity.Command{
-		Kind: entity.KindSession, Identity: session.Identity(workspaceID, sessionID), Principal: alice, Message: m,
-	}); err != nil {
-		o.Fatalf("%T: %v", m, err)
+	o.ask(entity.KindSession, session.Identity(workspaceID, sessionID), alice, m)
+}
+
+// rows returns the rows of the session.
+func (o *office) rows() []*sessionv1.Row {
+	o.Helper()
+	page := o.ask(entity.KindSession, session.Identity(workspaceID, sessionID), entity.Platform(),
+		&wirev1.ReadTimeline{From: 1, Limit: 1000, Bytes: 1 << 20}).(*wirev1.Timeline)
+	var all []*sessionv1.Row
+	for _, e := range page.GetEvents() {
+		m, err := entity.Message(e.GetName(), e.GetPayload())
+		if err != nil {
+			o.Fatal(err)
+		}
+		if added, is := m.(*sessionv1.RowAdded); is {
+			all = append(all, added.GetRow())
+		}
 	}
+	return all
 }
 
 // say sends a text. The first one starts the session.
 func (o *office) say(text string) {
 	o.Helper()
-	if o.world.Session(sessionID).GetId() == "" {
+	if o.seen == 0 {
 		o.send(&sessionv1.StartSession{Mode: o.mode, DefaultTier: workspacev1.Tier_TIER_BALANCED, Prompt: &sessionv1.Input{Text: text}})
 		return
 	}
@@ -155,10 +172,22 @@ func (o *office) say(text string) {
 	})
 }
 
+// question returns the last question of the session.
+func (o *office) question() *sessionv1.Ask {
+	o.Helper()
+	var last *sessionv1.Ask
+	for _, r := range o.rows() {
+		if r.GetAsk() != nil {
+			last = r.GetAsk()
+		}
+	}
+	return last
+}
+
 // answer answers the question of the session with the option that has a label.
 func (o *office) answer(label func(string) bool) {
 	o.Helper()
-	for _, option := range o.world.Session(sessionID).GetAsk().GetOptions() {
+	for _, option := range o.question().GetOptions() {
 		if label(option.GetLabel()) {
 			o.send(&sessionv1.SendInput{
 				DefaultTier: workspacev1.Tier_TIER_BALANCED,
@@ -167,33 +196,47 @@ func (o *office) answer(label func(string) bool) {
 			return
 		}
 	}
-	o.Fatalf("the question is %v", o.world.Session(sessionID).GetAsk())
+	o.Fatalf("the question is %v", o.question())
 }
 
-// turn runs the session's turn, and returns its rows.
+// turn waits for the end of the session's turn, and returns its rows as lines.
 func (o *office) turn() []string {
 	o.Helper()
-	before := len(o.world.Timeline(sessionID))
-	completion, err := o.runner.RunTurn(o.Context(), session.Identity(workspaceID, sessionID),
-		&sessionv1.TurnTask{TurnId: o.world.Session(sessionID).GetTurn().GetId()})
-	if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == entity.Forbidden && os.Getenv("CI") != "true" {
-		o.Skipf("this machine cannot isolate processes: %v", err)
+	var lines []string
+	await(o.T, "the end of the turn", func() bool {
+		rows := o.rows()
+		if len(rows) <= o.seen || rows[len(rows)-1].GetTerminal() == nil {
+			return false
+		}
+		for _, r := range rows[o.seen:] {
+			lines = append(lines, line(r))
+		}
+		o.seen = len(rows)
+		return true
+	})
+	return lines
+}
+
+// line returns what is special of a row.
+func line(r *sessionv1.Row) string {
+	switch {
+	case r.GetText() != nil:
+		return "text " + r.GetText().GetText()
+	case r.GetTool() != nil:
+		return "tool " + r.GetTool().GetTitle() + " " + r.GetTool().GetStatus()
+	case r.GetAsk() != nil:
+		return "ask " + r.GetAsk().GetText()
+	case r.GetTerminal() != nil:
+		_, status, _ := strings.Cut(r.GetTerminal().GetTurnStatus().String(), "STATUS_")
+		return strings.TrimSpace("terminal " + strings.ToLower(status) + " " + r.GetTerminal().GetError().GetCode())
 	}
-	if err != nil {
-		o.Fatal(err)
-	}
-	if _, err := o.world.Ask(o.Context(), entity.Command{
-		Kind: entity.KindSession, Identity: session.Identity(workspaceID, sessionID), Principal: entity.Platform(), Message: completion,
-	}); err != nil {
-		o.Fatal(err)
-	}
-	return o.world.Timeline(sessionID)[before:]
+	return "other"
 }
 
 // authors returns the actors of the rows of the activity of a path.
 func (o *office) authors(path string) []string {
 	o.Helper()
-	page := o.ask(entity.KindActivity, alice, &activityv1.ReadFeed{Limit: 200}).(*activityv1.Page)
+	page := o.ask(entity.KindActivity, workspaceID, alice, &activityv1.ReadFeed{Limit: 200}).(*activityv1.Page)
 	var feed []struct {
 		Event struct{ Path, Actor, Kind string }
 	}
@@ -231,14 +274,11 @@ func TestTurnsInComputers(t *testing.T) {
 			}
 
 			o.model.Reply(modeltest.Reply{Text: []string{"A long"}, Hold: t.Context().Done()})
+			requests := len(o.model.Requests())
 			o.say("Talk.")
-			go func() {
-				await(t, "the reply", func() bool {
-					return slices.ContainsFunc(o.world.Deltas(), func(d *sessionv1.PublishDelta) bool { return d.GetText() == "A long" })
-				})
-				o.send(&sessionv1.Interrupt{})
-			}()
-			o.expect("interrupt", o.turn(), "text A long", "terminal interrupted")
+			await(t, "the request", func() bool { return len(o.model.Requests()) > requests })
+			o.send(&sessionv1.Interrupt{})
+			o.expect("interrupt", o.turn(), "terminal interrupted")
 
 			o.model.Reply(modeltest.Reply{Status: http.StatusBadRequest, Message: "no such model"})
 			o.say("Go on.")
@@ -255,7 +295,7 @@ func TestTurnsInComputers(t *testing.T) {
 			if authors := o.authors("made.txt"); len(authors) > 0 {
 				t.Errorf("the file was made before the permission by %q", authors)
 			}
-			for _, option := range o.world.Session(sessionID).GetAsk().GetOptions() {
+			for _, option := range o.question().GetOptions() {
 				if strings.Contains(option.GetLabel(), "lways") || strings.Contains(option.GetLabel(), "again") {
 					t.Errorf("a permission for good is offered: %q", option.GetLabel())
 				}
@@ -290,34 +330,4 @@ func (o *office) checkRequest() {
 	if got := o.model.Requests()[0].Header.Get("Authorization"); got != "Bearer key-of-the-operator" {
 		o.Errorf("the model's server got %q", got)
 	}
-}
-
-// computers implements runner.Computers with the fleet of a node.
-type computers struct{ fleet *computer.Fleet }
-
-func (c computers) Launch(ctx context.Context, l runner.Launch) (runner.Process, error) {
-	running, err := c.fleet.Launch(ctx, computer.Launch{
-		WorkspaceID: l.WorkspaceID, Principal: entity.Platform(), Kind: computerv1.ProcessKind_PROCESS_KIND_SESSION,
-		SessionID: l.SessionID, UserID: l.UserID, Argv: l.Argv, Env: l.Env,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return process{running}, nil
-}
-
-func (c computers) Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error) {
-	return c.fleet.Listen(ctx, workspaceID, port)
-}
-
-type process struct{ running *computer.Running }
-
-func (p process) Stdin() io.WriteCloser         { return p.running.Streams().Stdin }
-func (p process) Stdout() io.Reader             { return p.running.Streams().Stdout }
-func (p process) Stderr() io.Reader             { return p.running.Streams().Stderr }
-func (p process) End(ctx context.Context) error { return p.running.End(ctx) }
-
-func (p process) Wait(ctx context.Context) (status int, reason string, err error) {
-	exit, err := p.running.Wait(ctx)
-	return exit.Status, string(exit.Reason), err
 }
