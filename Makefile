@@ -31,7 +31,7 @@ run: build
 
 test: build
 	tests/requirements busybox-static caddy chromium curl davfs2 gcc haproxy litmus nginx nodejs npm podman prometheus rclone runc systemd
-	tests/modules browser oauth openapi
+	tests/modules agents browser oauth openapi
 	@if tests/requirements --quiet gcc; then set -x; CGO_ENABLED=1 go test -race -timeout 40m $(RACE); else set -x; go test -timeout 40m $(RACE); fi
 	go test -timeout 40m $$(go list ./... | grep -v -E '/(actors|client|cluster|computer|drive|http|persistence|cmd|tests)(/|$$)')
 	go -C tools test ./...

@@ -17,6 +17,7 @@ import (
 
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 	"github.com/atelier-run/atelier/runner/gateway"
+	"github.com/atelier-run/atelier/runner/presets"
 )
 
 // Builtin is the name of the built-in agent in a Config.
@@ -55,8 +56,8 @@ type Choice struct {
 type agentConfig struct {
 	command []string
 	env     map[string]string
-	// forModel returns the agent with what depends on the model; nil: nothing does.
-	forModel func(agentConfig, gateway.Model) (agentConfig, error)
+	// preset adds to the command and the variables; nil: they are complete.
+	preset *presets.Preset
 }
 
 // file is the form of the configuration file. JSON is YAML, too.
@@ -241,14 +242,14 @@ func (c Config) choose(agent, model string) (Choice, error) {
 			return Choice{}, fmt.Errorf("model: %q is not configured", model)
 		}
 	}
-	if configured.forModel == nil {
+	if configured.preset == nil {
 		return chosen, nil
 	}
 	if !chosen.HasModel {
 		return Choice{}, fmt.Errorf("model: is missing; the agent %q needs one", chosen.Agent)
 	}
 	var err error
-	chosen.agent, err = configured.forModel(configured, chosen.Model)
+	chosen.agent, err = configured.configure(chosen.Model)
 	return chosen, err
 }
 

@@ -69,7 +69,7 @@ budgets: {sessionTokens: 10, sessionMinutes: 2, workspaceTokensPerDay: 30, works
 		t.Errorf("built-in: %q\n%s", argv, env)
 	}
 	argv, _ = expand(workspacev1.Tier_TIER_FRONTIER)
-	if argv[0] != "codex-acp" || !strings.Contains(strings.Join(argv, " "), `base_url="http://127.0.0.1:1/model/big/v1",wire_api="responses",env_key="ATELIER_TOKEN"`) ||
+	if !slices.Contains(argv, "codex-acp") || !strings.Contains(strings.Join(argv, " "), `base_url="http://127.0.0.1:1/model/big/v1",wire_api="responses",env_key="ATELIER_TOKEN"`) ||
 		!slices.Contains(argv, `model="big-1"`) {
 		t.Errorf("codex: %q", argv)
 	}
@@ -80,7 +80,7 @@ budgets: {sessionTokens: 10, sessionMinutes: 2, workspaceTokensPerDay: 30, works
 		t.Errorf("mine: %q\n%s", argv, env)
 	}
 	argv, env = expand(workspacev1.Tier_TIER_ANTHROPIC_MAX)
-	if !slices.Equal(argv, []string{"opencode", "acp"}) || !strings.Contains(env, `"apiKey":"tok","baseURL":"http://127.0.0.1:1/model/small/v1"`) ||
+	if !slices.Equal(argv[len(argv)-3:], []string{"opencode", "acp", "--pure"}) || !strings.Contains(env, `"apiKey":"tok","baseURL":"http://127.0.0.1:1/model/small/v1"`) ||
 		!strings.Contains(env, "@ai-sdk/anthropic") || !strings.Contains(env, "EXTRA=1") {
 		t.Errorf("opencode: %q\n%s", argv, env)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/coder/acp-go-sdk"
@@ -50,8 +51,15 @@ func (l *agent) notified(method string, params json.RawMessage) {
 	if about := n.Update.SessionInfoUpdate; about != nil {
 		l.learn(about.Meta)
 	}
-	l.updates.handle(n.Update)
+	if !l.isNotice(n.Update) {
+		l.updates.handle(n.Update)
+	}
 	l.touch()
+}
+
+// isNotice reports whether an update is a message of the agent's own about its configuration.
+func (l *agent) isNotice(u acp.SessionUpdate) bool {
+	return l.choice.agent.preset != nil && u.AgentMessageChunk != nil && l.choice.agent.preset.IsNotice(textOf(u.AgentMessageChunk.Content))
 }
 
 // learn takes the state and the usage from the extension of an update or a response.
@@ -147,12 +155,16 @@ func (l *agent) serve(ctx context.Context, method string, params json.RawMessage
 	if err := json.Unmarshal(params, &request); err != nil || len(request.Options) == 0 {
 		return nil, acp.NewInvalidParams(nil)
 	}
+	if !l.isExtended {
+		request.Options = withoutAlways(request.Options)
+	}
 	return acp.RequestPermissionResponse{Outcome: l.permit(ctx, request)}, nil
 }
 
 // permit grants a permission, or waits for the answer of a person.
 func (l *agent) permit(ctx context.Context, request acp.RequestPermissionRequest) acp.RequestPermissionOutcome {
-	if l.mode != sessionv1.Mode_MODE_CONFIRM {
+	isFree := l.choice.agent.preset != nil && l.choice.agent.preset.IsPlatformCall(request)
+	if l.mode != sessionv1.Mode_MODE_CONFIRM || isFree {
 		l.r.metrics.permissions.WithLabelValues("granted").Inc()
 		return acp.NewRequestPermissionOutcomeSelected(grant(request.Options).OptionId)
 	}
@@ -168,6 +180,16 @@ func (l *agent) permit(ctx context.Context, request acp.RequestPermissionRequest
 	case <-ctx.Done():
 		return acp.NewRequestPermissionOutcomeCancelled()
 	}
+}
+
+// withoutAlways returns the options without those that permit for good, if others permit. Agents of others record such a permission
+// for all sessions of a computer.
+func withoutAlways(options []acp.PermissionOption) []acp.PermissionOption {
+	isAlways := func(o acp.PermissionOption) bool { return o.Kind == acp.PermissionOptionKindAllowAlways }
+	if !slices.ContainsFunc(options, func(o acp.PermissionOption) bool { return o.Kind == acp.PermissionOptionKindAllowOnce }) {
+		return options
+	}
+	return slices.DeleteFunc(options, isAlways)
 }
 
 // grant returns the option that permits most; the first if none permits.
@@ -222,4 +244,15 @@ func (l *agent) cancel(ctx context.Context) bool {
 func isRequestError(err error) bool {
 	_, is := errors.AsType[*acp.RequestError](err)
 	return is
+}
+
+// reasonOf returns what an agent says of an error: the message in its data, if there is one, because some agents have the same
+// message for all errors.
+func reasonOf(e *acp.RequestError) string {
+	if fields, is := e.Data.(map[string]any); is {
+		if text, is := fields["message"].(string); is && text != "" {
+			return text
+		}
+	}
+	return e.Message
 }

@@ -232,7 +232,9 @@ func (t *turn) ended(ctx context.Context, p *prompt) *sessionv1.EndTurn {
 	if refused, is := errors.AsType[*acp.RequestError](p.err); is {
 		t.r.metrics.agentFailures.WithLabelValues("exit").Inc()
 		t.l.log().Warn("an agent has failed in a turn", slog.Any("error", refused), slog.String("stderr", t.l.lastWords()))
-		return t.interrupted(&failure{codeAgentFailed, "The agent has failed: " + limit(refused.Message, maxTitle)})
+		// codex can ignore a prompt that follows an error at once.
+		t.r.pool.discard(t.id)
+		return t.interrupted(&failure{codeAgentFailed, "The agent has failed: " + limit(reasonOf(refused), maxTitle)})
 	}
 	if turnError.Code != "" {
 		return t.interrupted(&failure{limit(turnError.Code, 100), limit(turnError.Message, maxStep)})

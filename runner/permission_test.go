@@ -18,6 +18,7 @@ func askPermission(ctx context.Context, p *runnertest.Process, r acp.PromptReque
 		SessionId: r.SessionId, ToolCall: acp.ToolCallUpdate{ToolCallId: "c1", Title: &title},
 		Options: []acp.PermissionOption{
 			{Kind: acp.PermissionOptionKindRejectOnce, Name: "No", OptionId: "no"},
+			{Kind: acp.PermissionOptionKindAllowAlways, Name: "Always", OptionId: "always"}, // is neither chosen nor offered
 			{Kind: acp.PermissionOptionKindAllowOnce, Name: "Yes", OptionId: "yes"},
 		},
 	})

@@ -1,15 +1,14 @@
 package runner
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/atelier-run/atelier/runner/gateway"
+	"github.com/atelier-run/atelier/runner/presets"
 )
 
 // The placeholders in the commands and variables of agents.
@@ -24,12 +23,6 @@ const (
 	placeholderWire  = "{{wire}}"
 )
 
-// presets are the agents of others that the runner can configure for the gateway, by name.
-var presets = map[string]agentConfig{
-	"codex":    {command: []string{"codex-acp"}, forModel: configureCodex},
-	"opencode": {command: []string{"opencode", "acp"}, forModel: configureOpencode},
-}
-
 const (
 	maxArguments = 64
 	maxVariables = 64
@@ -43,19 +36,17 @@ func newAgent(name, preset string, command []string, env map[string]string) (age
 	}
 	var a agentConfig
 	if preset != "" {
-		var ok bool
-		if a, ok = presets[preset]; !ok {
-			return agentConfig{}, fmt.Errorf("preset: %q is none of %s", preset, strings.Join(slices.Sorted(maps.Keys(presets)), ", "))
+		found, ok := presets.Find(preset)
+		if !ok {
+			return agentConfig{}, fmt.Errorf("preset: %q is none of %s", preset, strings.Join(presets.Names(), ", "))
 		}
+		a.preset = &found
 	}
-	if len(command) > 0 {
-		a.command = command
-	}
-	a.env = env
+	a.command, a.env = command, env
 	switch {
 	case name == Builtin && (preset != "" || len(command) > 0):
 		return agentConfig{}, errors.New("the command of the built-in agent cannot be changed; use another name")
-	case name != Builtin && len(a.command) == 0:
+	case name != Builtin && preset == "" && len(a.command) == 0:
 		return agentConfig{}, errors.New("command: is missing")
 	case len(a.command) > maxArguments, len(env) > maxVariables:
 		return agentConfig{}, fmt.Errorf("at most %d arguments and %d variables are possible", maxArguments, maxVariables)
@@ -75,44 +66,16 @@ func newAgent(name, preset string, command []string, env map[string]string) (age
 	return a, nil
 }
 
-// configureCodex adds the arguments with which codex-acp uses the gateway. The computer isolates the agent, so that its own
-// sandbox, which computers do not permit, is off.
-func configureCodex(a agentConfig, m gateway.Model) (agentConfig, error) {
-	if m.Wire != gateway.Responses && m.Wire != gateway.Chat {
-		return a, fmt.Errorf("codex needs a model with the wire format responses or chat, and %s has %s", m.Name, m.Wire)
-	}
-	provider := fmt.Sprintf(`model_providers.atelier={name="Atelier",base_url=%q,wire_api=%q,env_key="ATELIER_TOKEN"}`,
-		placeholderURL+"/v1", string(m.Wire))
-	a.command = append(slices.Clone(a.command), "-c", provider, "-c", `model_provider="atelier"`,
-		"-c", "model="+strconv.Quote(m.ID), "-c", `sandbox_mode="danger-full-access"`)
-	return a, nil
-}
-
-// opencodePackages has the package of the AI SDK for a wire format.
-var opencodePackages = map[gateway.Wire]string{
-	gateway.Chat: "@ai-sdk/openai-compatible", gateway.Responses: "@ai-sdk/openai", gateway.Anthropic: "@ai-sdk/anthropic",
-}
-
-// configureOpencode adds the variable with which opencode uses the gateway.
-func configureOpencode(a agentConfig, m gateway.Model) (agentConfig, error) {
-	content, err := json.Marshal(map[string]any{
-		"model":       "atelier/" + m.ID,
-		"small_model": "atelier/" + m.ID,
-		"autoupdate":  false,
-		"share":       "disabled",
-		"provider": map[string]any{"atelier": map[string]any{
-			"npm":     opencodePackages[m.Wire],
-			"name":    "Atelier",
-			"options": map[string]any{"baseURL": placeholderURL + "/v1", "apiKey": placeholderToken},
-			"models":  map[string]any{m.ID: map[string]any{"name": m.ID}},
-		}},
+// configure returns the agent of a preset, configured for a model. The variables of the configuration replace those of the preset.
+func (a agentConfig) configure(m gateway.Model) (agentConfig, error) {
+	command, env, err := a.preset.Configure(a.command, presets.Target{
+		URL: placeholderURL, Token: placeholderToken, Model: m.ID, Wire: m.Wire,
 	})
 	if err != nil {
 		return a, err
 	}
-	env := map[string]string{"OPENCODE_CONFIG_CONTENT": string(content), "OPENCODE_DISABLE_AUTOUPDATE": "1"}
 	maps.Copy(env, a.env)
-	a.env = env
+	a.command, a.env = command, env
 	return a, nil
 }
 

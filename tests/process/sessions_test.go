@@ -46,13 +46,14 @@ func TestKillSessions(t *testing.T) {
 		all = append(all, p)
 		working.Go(func() { p.work(work) })
 	}
+	killed := map[string]int{}
 	for range *sessionKills {
 		s.waitForOperations(t, 10+r.IntN(60))
 		for range r.IntN(3) {
-			killOne(r, "agent")
+			killed["agent"] += killOne(r, isAgent)
 		}
 		if r.IntN(2) == 0 {
-			killOne(r, "computer")
+			killed["computer"] += killOne(r, isComputers)
 		}
 		delay := time.NewTimer(time.Duration(r.IntN(int(500 * time.Millisecond))))
 		<-delay.C
@@ -72,30 +73,31 @@ func TestKillSessions(t *testing.T) {
 	if total == 0 {
 		t.Error("no input was accepted")
 	}
-	t.Logf("%d inputs were accepted", total)
+	t.Logf("%d inputs were accepted, %d agents and %d processes of computers killed", total, killed["agent"], killed["computer"])
 	if code := s.node.terminate(t); code != 0 {
 		t.Errorf("the node ended with %d:\n%s", code, s.node.logs)
 	}
 	expectNothingLeft(t, s.dir, before)
 }
 
-// killOne kills a random process of the node whose command line has a word.
-func killOne(r *rand.Rand, word string) {
+// killOne kills a random process of the machine whose command line matches, and returns how many it has killed.
+func killOne(r *rand.Rand, matches func(line []byte) bool) int {
 	var found []int
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is valid
 	for _, file := range all {
 		line, err := os.ReadFile(file)
-		program, _ := os.Readlink(filepath.Join(filepath.Dir(file), "exe")) // empty if the process has ended
-		if err == nil && program == binary && !bytes.Contains(line, []byte("serve")) && bytes.Contains(line, []byte(word)) {
-			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
-				found = append(found, pid)
-			}
+		if pid, failed := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && failed == nil && matches(line) {
+			found = append(found, pid)
 		}
 	}
-	if len(found) > 0 {
-		_ = syscall.Kill(found[r.IntN(len(found))], syscall.SIGKILL) // it may have ended
+	if len(found) == 0 || syscall.Kill(found[r.IntN(len(found))], syscall.SIGKILL) != nil {
+		return 0 // it has ended
 	}
+	return 1
 }
+
+// isAgent reports whether a command line is that of the built-in agent in a computer.
+func isAgent(line []byte) bool { return bytes.HasPrefix(line, []byte("/.atelier/atelier\x00agent")) }
 
 // A participant writes to one session after the other.
 type participant struct {
