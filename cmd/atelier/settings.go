@@ -71,7 +71,7 @@ type serveCommand struct {
 
 	computerSettings
 
-	Agents string `group:"Sessions" type:"path" placeholder:"FILE" help:"YAML file with the agents and models of sessions, and budgets (docs/operations.md). Default: the built-in agent without a model, which carries out runbooks."`
+	Agents string `group:"Sessions" type:"path" placeholder:"FILE" help:"YAML file with the agents and models of sessions, and budgets (\"Agents\" in docs/operations.md). Default: the built-in agent without a model, which carries out runbooks."`
 }
 
 // Validate is called by the parser when every setting has its value.
