@@ -267,8 +267,9 @@ func (f *feed) take(now time.Time) (deltas []*sessionv1.PublishDelta, batch *ses
 	isDue := len(o.rows) > 0 || o.report != nil && (o.isUrgent || now.Sub(f.lastReport) >= reportPause)
 	switch {
 	case isDue:
-		if deltas = o.deltas[:o.ended]; len(deltas) > 4 {
-			deltas = nil // many short blocks: their rows follow at once
+		if deltas = o.deltas[:o.ended]; len(deltas) > 4 || !beginsWithText(o.rows) {
+			// The rows of these texts follow at once. A delta must not come before the row of a tool that ended before its text.
+			deltas = nil
 		}
 		o.deltas, o.ended = slices.Clone(o.deltas[o.ended:]), 0
 		o.countDeltas()
@@ -288,6 +289,10 @@ func (f *feed) take(now time.Time) (deltas []*sessionv1.PublishDelta, batch *ses
 		o.flushed = nil
 	}
 	return deltas, batch, pause
+}
+
+func beginsWithText(rows []*sessionv1.Row) bool {
+	return len(rows) > 0 && (rows[0].GetText() != nil || rows[0].GetThought() != nil)
 }
 
 func (o *output) countDeltas() {

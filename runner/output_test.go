@@ -89,6 +89,24 @@ func TestDeltasAreJoined(t *testing.T) {
 	})
 }
 
+// TestDeltasFollowEarlierRows adds a tool and text before anything is sent: the delta of the text must not overtake the tool's row.
+func TestDeltasFollowEarlierRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorded{}
+		o := newOutput(r, "ws/ses", newMetrics())
+		o.add(&sessionv1.Row{Tool: &sessionv1.Tool{ToolCallId: "call"}})
+		o.write("after the tool", false)
+		f := o.attach(t.Context(), 1, "run", 1)
+		defer f.detach()
+		if !f.flush(t.Context()) {
+			t.Fatal("not flushed")
+		}
+		if len(r.rows) != 2 || len(r.deltas) != 0 {
+			t.Errorf("rows %v, deltas %q", r.rows, r.deltas)
+		}
+	})
+}
+
 func TestOutputIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorded{pause: time.Minute}
