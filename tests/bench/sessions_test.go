@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"runtime"
 	"sync"
 	"testing"
@@ -34,13 +35,13 @@ type sessionActors struct {
 	registry *prometheus.Registry
 }
 
-func newSessionActors(b testing.TB, store *persistence.Store) *sessionActors {
+func newSessionActors(b testing.TB, store *persistence.Store, idleAfter time.Duration) *sessionActors {
 	a := &sessionActors{
 		b: b, journal: &capturing{Store: store}, router: cluster.NewRouter(store.Partitions(), false), registry: prometheus.NewRegistry(),
 	}
 	system := actors.New(actors.Options{
 		Journal: a.journal, Partitions: store.Partitions(), Clock: time.Now, Log: slog.New(slog.DiscardHandler),
-		IdleAfter: time.Minute, Ask: a.router.Ask, Kinds: kinds.All, Secret: make([]byte, 32), Registerer: a.registry,
+		IdleAfter: idleAfter, Ask: a.router.Ask, Kinds: kinds.All, Secret: make([]byte, 32), Registerer: a.registry,
 	})
 	a.router.Attach(system)
 	system.Start()
@@ -86,14 +87,19 @@ func (a *sessionActors) start(identity string) (uint64, error) {
 	return reply.(*sessionv1.Accepted).GetInputSeq(), nil
 }
 
-// end takes the turn with an id and ends it.
-func (a *sessionActors) end(identity string, turn uint64) error {
-	if _, err := a.send(entity.KindSession, identity, entity.Platform(), &sessionv1.ClaimTurn{TurnId: turn, RunId: "run"}); err != nil {
+// claim takes a turn for the run "run".
+func (a *sessionActors) claim(identity string, turn uint64) error {
+	_, err := a.send(entity.KindSession, identity, entity.Platform(), &sessionv1.ClaimTurn{TurnId: turn, RunId: "run"})
+	return err
+}
+
+// endAs takes the turn of an end, and ends it.
+func (a *sessionActors) endAs(identity string, end *sessionv1.EndTurn) error {
+	if err := a.claim(identity, end.GetTurnId()); err != nil {
 		return err
 	}
-	_, err := a.send(entity.KindSession, identity, entity.Platform(), &sessionv1.EndTurn{
-		TurnId: turn, RunId: "run", Status: sessionv1.TurnStatus_TURN_STATUS_COMPLETE,
-	})
+	end.RunId = "run"
+	_, err := a.send(entity.KindSession, identity, entity.Platform(), end)
 	return err
 }
 
@@ -184,7 +190,7 @@ func BenchmarkSessionMessages(b *testing.B) {
 // messages returns a function that sends a message of a worker, and the proposals of some messages.
 func messages(b *testing.B, sessions int) (send func(worker int) error, captured []persistence.Proposal) {
 	store, _ := openJournal(b)
-	a := newSessionActors(b, store)
+	a := newSessionActors(b, store, time.Minute)
 	a.found(rawWorkspace)
 	var all []*conversation
 	for i := range sessions {
@@ -217,7 +223,7 @@ const (
 // idle request of net/http, and the time from the command that ends a turn to the answers of its waits and to its own.
 func BenchmarkSessionWaits(b *testing.B) {
 	store, _ := openJournal(b)
-	a := newSessionActors(b, store)
+	a := newSessionActors(b, store, time.Minute)
 	a.found(rawWorkspace)
 	for i := 0; b.Loop(); i++ {
 		bare := bareWaits()
@@ -291,7 +297,7 @@ func (s *waited) await(a *sessionActors) {
 }
 
 func (s *waited) end(a *sessionActors) error {
-	if _, err := a.send(entity.KindSession, s.identity, entity.Platform(), &sessionv1.ClaimTurn{TurnId: s.turn, RunId: "run"}); err != nil {
+	if err := a.claim(s.identity, s.turn); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -356,4 +362,18 @@ func bareWaits() float64 {
 	close(answer)
 	ended.Wait()
 	return each
+}
+
+// idleRequests returns the memory of a request of net/http that waits for the end of its connection.
+func idleRequests(b *testing.B) float64 {
+	readers := NewReaders(b)
+	before := settledMemory()
+	address := serveRaw(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	c := readers.Open(Group{Address: address, Connections: waits / 2, Manner: Ignore, Requests: [][]byte{rawRequest}})
+	defer c.Close()
+	return float64(settledMemory()-before) / (waits / 2)
 }
