@@ -24,8 +24,12 @@ import (
 	"github.com/atelier-run/atelier/persistence"
 )
 
-// member is the owner of the workspaces of sessionActors.
-var member = &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, CredentialId: "key_bench", UserId: "usr_bench"}
+// member is the owner of the workspaces that sessionActors creates.
+var member = user("usr_bench")
+
+func user(id string) *wirev1.Principal {
+	return &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, CredentialId: "key_" + id, UserId: id}
+}
 
 // sessionActors has the actors of a node over a journal. It has no executors: turns run as the benchmark runs them.
 type sessionActors struct {
@@ -77,8 +81,10 @@ func (a *sessionActors) send(kind, identity string, p *wirev1.Principal, m proto
 func sessionID(i int) string { return fmt.Sprintf("%s01jd%022d", session.IDPrefix, i) }
 
 // start starts a session, whose turn no run has taken, and returns the seq of its prompt.
-func (a *sessionActors) start(identity string) (uint64, error) {
-	reply, err := a.send(entity.KindSession, identity, member, &sessionv1.StartSession{
+func (a *sessionActors) start(identity string) (uint64, error) { return a.startAs(member, identity) }
+
+func (a *sessionActors) startAs(p *wirev1.Principal, identity string) (uint64, error) {
+	reply, err := a.send(entity.KindSession, identity, p, &sessionv1.StartSession{
 		Mode: sessionv1.Mode_MODE_AUTO, Prompt: &sessionv1.Input{Text: "Summarize the report."},
 	})
 	if err != nil {
@@ -171,20 +177,48 @@ func (c *conversation) message() error {
 func BenchmarkSessionMessages(b *testing.B) {
 	for _, sessions := range []int{1, inFlight} {
 		b.Run(fmt.Sprint("sessions=", sessions), func(b *testing.B) {
-			variants := []Variant{}
 			message, captured := messages(b, sessions)
-			raw := newAppender(b, sessions, captured, true)
-			for i, s := range raw.streams {
-				s.partition, s.epoch = captured[0].Partition, raw.streams[int(captured[0].Partition)%len(raw.streams)].epoch
-				s.name = persistence.Stream(entity.KindSession + "/" + session.Identity(rawWorkspace, sessionID(i)))
+			raw := newSessionAppender(b, sessions, captured)
+			variants := []Variant{
+				{"session", func(d time.Duration) (float64, time.Duration) { return inParallel(b, d, inFlight, message) }},
+				{"raw", func(d time.Duration) (float64, time.Duration) { return inParallel(b, d, inFlight, raw.append) }},
 			}
-			variants = append(variants,
-				Variant{"session", func(d time.Duration) (float64, time.Duration) { return inParallel(b, d, inFlight, message) }},
-				Variant{"raw", func(d time.Duration) (float64, time.Duration) { return inParallel(b, d, inFlight, raw.append) }},
-			)
 			Rounds(b, time.Second, variants...).Report(b, "message", variants...)
 		})
 	}
+}
+
+// BenchmarkSessionMessagesAlone runs one variant of BenchmarkSessionMessages for ten seconds, after one second to warm up. Run each
+// in a process of its own, so that flushes and compactions count for the variant that caused them.
+func BenchmarkSessionMessagesAlone(b *testing.B) {
+	for _, sessions := range []int{1, inFlight} {
+		for _, name := range []string{"session", "raw"} {
+			b.Run(fmt.Sprintf("sessions=%d/variant=%s", sessions, name), func(b *testing.B) {
+				call, captured := messages(b, sessions)
+				if name == "raw" {
+					call = newSessionAppender(b, sessions, captured).append
+				}
+				inParallel(b, time.Second, inFlight, call)
+				for b.Loop() {
+					used := processorTime()
+					n, took := inParallel(b, 10*time.Second, inFlight, call)
+					b.ReportMetric(float64((processorTime()-used).Nanoseconds())/n, "cpu-ns/message")
+					b.ReportMetric(n/took.Seconds(), "messages/s")
+				}
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
+
+// newSessionAppender returns an appender with one stream for each session, in the partition of the captured proposals.
+func newSessionAppender(b *testing.B, sessions int, captured []persistence.Proposal) *appender {
+	raw := newAppender(b, sessions, captured, true)
+	for i, s := range raw.streams {
+		s.partition, s.epoch = captured[0].Partition, raw.epochs[captured[0].Partition]
+		s.name = persistence.Stream(entity.KindSession + "/" + session.Identity(rawWorkspace, sessionID(i)))
+	}
+	return raw
 }
 
 // messages returns a function that sends a message of a worker, and the proposals of some messages.
@@ -310,13 +344,16 @@ func (s *waited) end(a *sessionActors) error {
 	return err
 }
 
-// parallel calls work with 0 to n-1 in concurrent workers, and reports whether all calls succeeded.
+// parallel calls work with 0 to n-1 in concurrent workers until a call fails, and reports whether all calls succeeded.
 func parallel(b testing.TB, n, workers int, work func(int) error) bool {
 	next := make(chan int)
 	var group sync.WaitGroup
 	for range workers {
 		group.Go(func() {
 			for i := range next {
+				if b.Failed() {
+					continue
+				}
 				if err := work(i); err != nil {
 					b.Error(err)
 				}

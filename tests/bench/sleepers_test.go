@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 	"github.com/atelier-run/atelier/persistence"
+	"github.com/atelier-run/atelier/persistence/datadir"
 )
 
 const (
@@ -99,7 +99,7 @@ func sleepers(b *testing.B, n int) string {
 
 // lateness lets sessions sleep and leave memory, and returns by how much later than its due time each went on.
 func lateness(b *testing.B, dir string) []time.Duration {
-	store, err := persistence.Open(persistence.Options{Dir: filepath.Join(dir, "journal"), Logger: slog.New(slog.DiscardHandler)})
+	store, err := persistence.Open(datadir.JournalOptions(dir, persistence.Options{Logger: slog.New(slog.DiscardHandler)}))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -110,22 +110,25 @@ func lateness(b *testing.B, dir string) []time.Duration {
 	identity := func(i int) string {
 		return session.Identity(WorkspaceID(i%sleeperWorkspaces), session.DerivedID("", nil, fmt.Sprint("due", i)))
 	}
-	parallel(b, dueSleepers, 64, func(i int) error {
-		turn, err := a.start(identity(i))
+	creator := func(i int) *wirev1.Principal { return user(workspaceCreator(i % sleeperWorkspaces)) }
+	if !parallel(b, dueSleepers, 64, func(i int) error {
+		turn, err := a.startAs(creator(i), identity(i))
 		if err != nil {
 			return err
 		}
 		return a.endAs(identity(i), &sessionv1.EndTurn{
 			TurnId: turn, Status: sessionv1.TurnStatus_TURN_STATUS_SLEEP, WakeAt: due(i).UnixMilli(),
 		})
-	})
+	}) {
+		b.FailNow()
+	}
 	if late := time.Until(first); late < 5*time.Second {
 		b.Fatalf("the machine is too slow: the first session is due in %v", late)
 	}
 	<-time.After(time.Until(due(dueSleepers).Add(5 * time.Second)))
 	var all []time.Duration
 	for i := range dueSleepers {
-		at, err := a.woken(identity(i))
+		at, err := a.woken(creator(i), identity(i))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -135,8 +138,8 @@ func lateness(b *testing.B, dir string) []time.Duration {
 }
 
 // woken returns the time at which a session went on after its sleep.
-func (a *sessionActors) woken(identity string) (time.Time, error) {
-	reply, err := a.send(entity.KindSession, identity, member, &wirev1.ReadTimeline{Limit: 100})
+func (a *sessionActors) woken(p *wirev1.Principal, identity string) (time.Time, error) {
+	reply, err := a.send(entity.KindSession, identity, p, &wirev1.ReadTimeline{Limit: 100})
 	if err != nil {
 		return time.Time{}, err
 	}
