@@ -36,6 +36,7 @@ type Provenance struct {
 	PreviousStatus    string   `json:"previousStatus,omitempty"`
 	PreviousVMName    string   `json:"previousVmName,omitempty"`
 	Reason            string   `json:"reason,omitempty"`
+	SessionID         string   `json:"sessionId,omitempty"`
 	Slug              string   `json:"slug,omitempty"`
 	Source            string   `json:"source,omitempty"`
 	TargetEmail       string   `json:"targetEmail,omitempty"`

@@ -39,7 +39,18 @@ func (c *Client) Events(ctx context.Context, slug string, q EventsQuery) iter.Se
 		if q.Reads {
 			f.query = url.Values{"reads": {"1"}}
 		}
-		if err := f.follow(ctx, func(frame Frame) bool { return yield(frame, nil) }); !errors.Is(err, errStopped) {
+		f.deliver = func(_, id string, data []byte) error {
+			next := Frame{Cursor: id}
+			if err := json.Unmarshal(data, &next.Row); err != nil {
+				return fmt.Errorf("%w: %w", errMalformed, err)
+			}
+			f.advance(id)
+			if !yield(next, nil) {
+				return errStopped
+			}
+			return nil
+		}
+		if err := f.follow(ctx); !errors.Is(err, errStopped) {
 			yield(Frame{}, err)
 		}
 	}
@@ -67,6 +78,8 @@ type follower struct {
 	path   string
 	query  url.Values
 	cursor string
+	// deliver passes on an event. Errors: errMalformed, errStopped if the caller has stopped the iteration.
+	deliver func(event, id string, data []byte) error
 	// retry is the pause before the next connection, which the server may set.
 	retry time.Duration
 	// failures is the number of connections in a row that failed without a row.
@@ -74,9 +87,9 @@ type follower struct {
 }
 
 // follow opens connections until the stream ends, and returns the error that ended it.
-func (f *follower) follow(ctx context.Context, frame func(Frame) bool) error {
+func (f *follower) follow(ctx context.Context) error {
 	for {
-		err := f.followConnection(ctx, frame)
+		err := f.followConnection(ctx)
 		switch {
 		case errors.Is(err, errStopped), errors.Is(err, errMalformed):
 			return err
@@ -107,7 +120,7 @@ func (e *Error) temporary() bool {
 }
 
 // followConnection reads one connection to its end. It returns nil if the server ended the response normally.
-func (f *follower) followConnection(ctx context.Context, frame func(Frame) bool) error {
+func (f *follower) followConnection(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watchdog := time.AfterFunc(maxSilence, cancel)
@@ -128,25 +141,25 @@ func (f *follower) followConnection(ctx context.Context, frame func(Frame) bool)
 		return newError(response)
 	}
 	defer response.Body.Close()
-	return f.read(response.Body, frame, func() { watchdog.Reset(maxSilence) })
+	return f.read(response.Body, func() { watchdog.Reset(maxSilence) })
 }
 
 // read parses frames (HTML standard, server-sent events). It calls alive for each line. An incomplete frame at the end is
 // dropped.
-func (f *follower) read(body io.Reader, frame func(Frame) bool, alive func()) error {
+func (f *follower) read(body io.Reader, alive func()) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 0, 4096), maxLineBytes)
-	var id string
+	var id, event string
 	var data []byte
 	for lines.Scan() {
 		alive()
 		if len(lines.Bytes()) == 0 {
 			if data != nil {
-				if err := f.deliver(id, data, frame); err != nil {
+				if err := f.deliver(event, id, data); err != nil {
 					return err
 				}
 			}
-			data = nil
+			data, event = nil, ""
 			continue
 		}
 		name, value, _ := bytes.Cut(lines.Bytes(), []byte(":"))
@@ -154,6 +167,8 @@ func (f *follower) read(body io.Reader, frame func(Frame) bool, alive func()) er
 		switch string(name) {
 		case "id":
 			id = string(value)
+		case "event":
+			event = string(value)
 		case "data":
 			if data != nil {
 				data = append(data, '\n')
@@ -171,15 +186,5 @@ func (f *follower) read(body io.Reader, frame func(Frame) bool, alive func()) er
 	return lines.Err()
 }
 
-// deliver decodes a row and passes it to frame. Errors: errMalformed, errStopped if frame returns false.
-func (f *follower) deliver(id string, data []byte, frame func(Frame) bool) error {
-	next := Frame{Cursor: id}
-	if err := json.Unmarshal(data, &next.Row); err != nil {
-		return fmt.Errorf("%w: %w", errMalformed, err)
-	}
-	f.cursor, f.failures = id, 0
-	if !frame(next) {
-		return errStopped
-	}
-	return nil
-}
+// advance moves the position of the stream to a row.
+func (f *follower) advance(cursor string) { f.cursor, f.failures = cursor, 0 }

@@ -17,6 +17,20 @@ func listing[Item any](list func(*Client) Collection[Item]) func(context.Context
 
 var text = "text"
 
+// Inputs of sessions with every field.
+const (
+	requestID = "6f1c8a52-0f0e-4c8b-9a51-5f6f3f9b6c01"
+	userID    = "usr_01j9zq4m8s7r6t5v4w3x2y1z0a"
+)
+
+var (
+	sessionsQuery  = SessionsQuery{"done", true, text, text, true, true}
+	images         = []SessionImage{{"image/png", []byte(text)}}
+	attachments    = []SessionAttachment{{text, text, 1, "text/plain"}}
+	newSession     = NewSession{text, "balanced", "steer", requestID, images, attachments, &text, &[]string{userID}, text, "auto"}
+	sessionMessage = SessionMessage{text, "balanced", "steer", images, attachments, requestID, text}
+)
+
 var operations = []operation{
 	{route: "GET /v1/whoami", answer: Whoami{}, send: func(ctx context.Context, c *Client) error { return errorOf(c.Whoami(ctx)) }},
 	{route: "POST /v1/workspaces", answer: WorkspaceCreated{}, send: func(ctx context.Context, c *Client) error {
@@ -120,6 +134,95 @@ var operations = []operation{
 			return err
 		}
 		return nil
+	}},
+
+	{route: "GET " + ws + sessionsPath, answer: Page[Session]{}, send: listing(func(c *Client) Collection[Session] { return c.Sessions(slug, sessionsQuery) })},
+	{route: "POST " + ws + sessionsPath, answer: SessionStarted{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.StartSession(ctx, slug, newSession))
+	}},
+	{route: "POST " + ws + sessionsPath + "/wait", answer: SessionWaited{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.StartSessionAndWait(ctx, slug, newSession))
+	}},
+	{route: "POST " + ws + sessionsPath + "/uploads", answer: Upload{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.OfferUpload(ctx, slug, UploadOffer{text, 1, "text/plain"}))
+	}},
+	{route: "GET " + ws + sessionsPath + "/{sessionId}", answer: SessionDetail{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.Session(ctx, slug, "{sessionId}"))
+	}},
+	{route: "PATCH " + ws + sessionsPath + "/{sessionId}", answer: sessionAnswer{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.RenameSession(ctx, slug, "{sessionId}", SessionRename{text}))
+	}},
+	{route: http.MethodDelete + " " + ws + sessionsPath + "/{sessionId}", send: func(ctx context.Context, c *Client) error {
+		return c.DeleteSession(ctx, slug, "{sessionId}")
+	}},
+	{route: "GET " + ws + sessionsPath + "/{sessionId}/history", answer: Page[SessionRow]{}, send: listing(func(c *Client) Collection[SessionRow] {
+		return c.SessionHistory(slug, "{sessionId}", HistoryQuery{true, 1})
+	})},
+	{route: "GET " + ws + sessionsPath + "/{sessionId}/events", streams: true, send: func(ctx context.Context, c *Client) error {
+		for _, err := range c.SessionEvents(ctx, slug, "{sessionId}", "c") {
+			return err
+		}
+		return nil
+	}},
+	{route: "POST " + ws + sessionsPath + "/{sessionId}/messages", answer: SessionSent{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.SendMessage(ctx, slug, "{sessionId}", sessionMessage))
+	}},
+	{route: "POST " + ws + sessionsPath + "/{sessionId}/messages/wait", answer: SessionWaited{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.SendMessageAndWait(ctx, slug, "{sessionId}", sessionMessage))
+	}},
+	{route: "POST " + ws + sessionsPath + "/{sessionId}/answer", answer: SessionSent{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.AnswerSession(ctx, slug, "{sessionId}", SessionAnswer{text, text, requestID, text}))
+	}},
+	{route: "POST " + ws + sessionsPath + "/{sessionId}/answer/wait", answer: SessionWaited{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.AnswerSessionAndWait(ctx, slug, "{sessionId}", SessionAnswer{text, text, requestID, text}))
+	}},
+	{route: "POST " + ws + sessionsPath + "/{sessionId}/notes", answer: SessionSent{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.NoteSession(ctx, slug, "{sessionId}", SessionNote{text, requestID, text}))
+	}},
+	{route: "POST " + ws + sessionsPath + "/{sessionId}/interrupt", answer: interruptedAnswer{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.InterruptSession(ctx, slug, "{sessionId}"))
+	}},
+	{route: "POST " + ws + sessionsPath + "/{sessionId}/cwd", answer: sessionAnswer{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.MoveSession(ctx, slug, "{sessionId}", SessionMove{text}))
+	}},
+	{route: "PUT " + ws + sessionsPath + "/{sessionId}/archive", answer: sessionAnswer{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.ArchiveSession(ctx, slug, "{sessionId}", SessionArchive{"global", true}))
+	}},
+	{route: "PATCH " + ws + sessionsPath + "/{sessionId}/audience", answer: sessionAnswer{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.ChangeAudience(ctx, slug, "{sessionId}", SessionAudienceChange{[]string{userID}, []string{text}, "specific"}))
+	}},
+	{route: "PUT " + ws + sessionsPath + "/{sessionId}/read", answer: sessionAnswer{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.MarkSessionRead(ctx, slug, "{sessionId}", SessionRead{1}))
+	}},
+	{route: "GET " + ws + sessionsPath + "/{parentSessionId}/sessions", answer: Page[Session]{}, send: listing(func(c *Client) Collection[Session] {
+		return c.ChildSessions(slug, "{parentSessionId}", sessionsQuery)
+	})},
+	{route: "POST " + ws + sessionsPath + "/{parentSessionId}/sessions", answer: SessionStarted{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.StartChildSession(ctx, slug, "{parentSessionId}", newSession))
+	}},
+	{route: "POST " + ws + sessionsPath + "/{parentSessionId}/sessions/wait", answer: SessionWaited{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.StartChildSessionAndWait(ctx, slug, "{parentSessionId}", newSession))
+	}},
+	{route: "GET " + ws + "/agent/defaults/{owner}", answer: defaultAnswer{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.DefaultSession(ctx, slug, "{owner}"))
+	}},
+	{route: "PUT " + ws + "/agent/defaults/{owner}", answer: defaultAnswer{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.ChooseDefaultSession(ctx, slug, "{owner}", DefaultSessionChoice{}))
+	}},
+	{route: "GET " + ws + "/agent/defaults/{owner}/history", answer: Page[SessionRow]{}, send: listing(func(c *Client) Collection[SessionRow] {
+		return c.DefaultSessionHistory(slug, "{owner}", HistoryQuery{true, 1})
+	})},
+	{route: "GET " + ws + "/agent/defaults/{owner}/events", streams: true, send: func(ctx context.Context, c *Client) error {
+		for _, err := range c.DefaultSessionEvents(ctx, slug, "{owner}", "c") {
+			return err
+		}
+		return nil
+	}},
+	{route: "POST " + ws + "/agent/defaults/{owner}/messages", answer: DefaultSessionSent{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.SendDefaultMessage(ctx, slug, "{owner}", sessionMessage))
+	}},
+	{route: "POST " + ws + "/agent/defaults/{owner}/messages/wait", answer: SessionWaited{}, send: func(ctx context.Context, c *Client) error {
+		return errorOf(c.SendDefaultMessageAndWait(ctx, slug, "{owner}", sessionMessage))
 	}},
 
 	{route: "GET " + ws + "/drive/{path}", send: func(ctx context.Context, c *Client) error { return errorOf(c.ReadFile(ctx, slug, "{path}")) }},

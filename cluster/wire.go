@@ -97,7 +97,7 @@ func DecodeReply(b []byte) (proto.Message, error) {
 	if e := w.GetError(); e != nil {
 		return nil, &entity.Error{
 			Code: entity.Code(e.GetCode()), Message: e.GetMessage(),
-			RetryAfter: time.Duration(e.GetRetryAfterMs()) * time.Millisecond,
+			RetryAfter: time.Duration(e.GetRetryAfterMs()) * time.Millisecond, Reason: e.GetReason(),
 		}
 	}
 	m, err := entity.Message(w.GetName(), w.GetPayload())
@@ -114,6 +114,6 @@ func encodeError(err error) *wirev1.Error {
 	}
 	return &wirev1.Error{
 		Code: string(refusal.Code), Message: refusal.Message,
-		RetryAfterMs: refusal.RetryAfter.Milliseconds(),
+		RetryAfterMs: refusal.RetryAfter.Milliseconds(), Reason: refusal.Reason,
 	}
 }

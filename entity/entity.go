@@ -116,6 +116,7 @@ const (
 	NoPendingQuestion    Code = "no_pending_question"
 	RequestIDReused      Code = "request_id_reused"
 	TurnTaken            Code = "turn_taken"
+	UploadEnded          Code = "upload_ended"
 	RateLimited          Code = "rate_limited"
 	Unavailable          Code = "unavailable"
 	Internal             Code = "internal"
@@ -125,6 +126,8 @@ const (
 type Error struct {
 	Code    Code
 	Message string
+	// Reason, if it is set, distinguishes the causes of a code for programs.
+	Reason string
 	// RetryAfter is the pause after which a retry may succeed; 0 if a retry will not help or the pause is unknown.
 	RetryAfter time.Duration
 }

@@ -2,6 +2,7 @@ package http_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -108,7 +109,7 @@ func (m *machine) post(ctx context.Context, c command) (*nethttp.Response, error
 	if err != nil {
 		m.Fatal(err)
 	}
-	r, err := nethttp.NewRequestWithContext(ctx, "POST", "http://"+m.host+execPath, strings.NewReader(string(body)))
+	r, err := nethttp.NewRequestWithContext(ctx, "POST", "http://"+m.host+strings.Replace(execPath, "acme", cmp.Or(m.slug, "acme"), 1), strings.NewReader(string(body)))
 	if err != nil {
 		m.Fatal(err)
 	}

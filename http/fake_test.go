@@ -19,6 +19,7 @@ import (
 	"github.com/atelier-run/atelier/entity/activity"
 	"github.com/atelier-run/atelier/entity/skill"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
@@ -153,6 +154,20 @@ func (w *fakeEntities) Subscribe(_ context.Context, s activity.Subscription) (fu
 	return func(ctx context.Context) error { return follow(ctx, s) }, nil
 }
 
+func (w *fakeEntities) FollowTimeline(context.Context, entity.TimelineSubscription) (func(context.Context) error, error) {
+	return func(ctx context.Context) error { <-ctx.Done(); return nil }, nil
+}
+
+func (w *fakeEntities) ResolveFolder(_ context.Context, _, path string) (string, error) {
+	return path, nil
+}
+
+func (w *fakeEntities) FileSize(context.Context, string, string) (int64, error) { return 0, nil }
+
+func (w *fakeEntities) MakeFolders(context.Context, string, string, entity.DriveAccess) error {
+	return nil
+}
+
 func (w *fakeEntities) ServeDrive(rw nethttp.ResponseWriter, r *nethttp.Request, prefix string, access entity.DriveAccess) error {
 	if w.drive != nil {
 		w.drive(rw, r)
@@ -176,12 +191,12 @@ func (w *fakeEntities) Exists(_ context.Context, id, path string) (bool, error) 
 func (w *fakeEntities) List(context.Context, string, string) ([]skill.Skill, error) { return nil, nil }
 
 func (w *fakeEntities) Agent(context.Context, string, string) (skill.Agent, error) {
-	return skill.Agent{}, entity.Errorf(entity.NotFound, "the folder has no AGENT.md")
+	return skill.Agent{Name: "Notes", Description: "Writes notes."}, nil
 }
 
 func (w *fakeEntities) server(t testing.TB, edit ...func(*http.Options)) *http.Server {
 	t.Helper()
-	o := http.Options{Options: server.Options{Asker: w, Secret: secret}, Streams: w, Drive: w, Skills: w}
+	o := http.Options{Options: server.Options{Asker: w, Secret: secret}, Streams: w, Drive: w, Skills: w, Sessions: fakeSessions()}
 	for _, e := range edit {
 		e(&o)
 	}
@@ -190,6 +205,10 @@ func (w *fakeEntities) server(t testing.TB, edit ...func(*http.Options)) *http.S
 		t.Fatal(err)
 	}
 	return s
+}
+
+func fakeSessions() api.SessionOptions {
+	return api.SessionOptions{Timelines: newFakeEntities(), Folders: newFakeEntities()}
 }
 
 // request sends a request to a handler and checks the response against the OpenAPI document. headers are names and values in

@@ -4,6 +4,7 @@
 //	api       the operations of the public API, one type for each resource
 //	browser   the pages for people; package browser/pages renders them
 //	oauth     the authorization server for OAuth clients
+//	mcp       the tools for agents elsewhere, over the Model Context Protocol
 //	operator  the operations of the operators' socket
 //
 // Each package has its rows of one table of routes: method, path, scope, whether the operation is idempotent, summary and
@@ -20,19 +21,24 @@ import (
 
 	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/browser"
+	"github.com/atelier-run/atelier/http/mcp"
 	"github.com/atelier-run/atelier/http/oauth"
 	"github.com/atelier-run/atelier/http/operator"
 	"github.com/atelier-run/atelier/http/server"
 )
 
-// Options configures a Server. Asker, Secret, Streams, Drive and Skills are required.
+// Options configures a Server. Asker, Secret, Streams, Drive, Skills, and Timelines and Folders of Sessions are required.
 type Options struct {
 	server.Options
 	Streams api.Streams
 	Drive   api.Drive
 	Skills  api.Skills
+	// Sessions configures the operations of agent sessions.
+	Sessions api.SessionOptions
 	// Computers runs processes in the computers of workspaces; nil: the server refuses to run any.
 	Computers api.Computers
+	// Tools has the tools for agents; nil: there are none.
+	Tools mcp.Tools
 	// Mail sends links by mail; nil: links are returned to the requester, who hands them over.
 	Mail api.Mail
 	// OIDC is the provider that people can sign in with instead of a password; nil: none.
@@ -57,8 +63,8 @@ type Server struct {
 // New returns a server that serves no listener yet; see server.Server.Serve. Errors: a required option is missing or
 // invalid.
 func New(o Options) (*Server, error) {
-	if o.Streams == nil || o.Drive == nil || o.Skills == nil {
-		return nil, errors.New("http: Streams, Drive and Skills are required")
+	if o.Streams == nil || o.Drive == nil || o.Skills == nil || o.Sessions.Timelines == nil || o.Sessions.Folders == nil {
+		return nil, errors.New("http: Streams, Drive, Skills, Timelines and Folders are required")
 	}
 	core, err := server.New(o.Options)
 	if err != nil {
@@ -70,11 +76,12 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	operations := api.Routes(api.Options{
-		Streams: o.Streams, Drive: o.Drive, Skills: o.Skills, Links: links, Computers: o.Computers, Workspaces: o.Limits.Workspaces,
+		Streams: o.Streams, Drive: o.Drive, Skills: o.Skills, Links: links, Computers: o.Computers, Sessions: o.Sessions,
+		Workspaces: o.Limits.Workspaces,
 	})
 	authorization := oauth.New(oauth.Options{
 		Asker: o.Asker, URL: o.PublicURL, Now: o.Clock, Scopes: server.RequiredCapabilities(operations), NewID: o.NewID,
-		Mint: server.NewKey, Split: server.SplitToken, Ended: core.EndCredential,
+		Resources: []oauth.Resource{mcp.Resource}, Mint: server.NewKey, Split: server.SplitToken, Ended: core.EndCredential,
 	})
 	pages, err := browser.New(browser.Options{Server: core, Links: links, OAuth: authorization, OIDC: o.OIDC})
 	if err != nil {
@@ -84,6 +91,7 @@ func New(o Options) (*Server, error) {
 		operations,
 		pages.Routes(),
 		authorization.Routes(),
+		mcp.Routes(o.Tools),
 	), operator.Routes(operator.Options{Directory: o.Directory, Reactions: o.Reactions, Progress: o.Progress, BackUpNode: o.BackUpNode}))
 	return &Server{core, links, pages}, nil
 }

@@ -14,6 +14,7 @@ import (
 // requests has an example of each operation, which succeeds for callers with access.
 var requests = map[string]func(*scene) exampleRequest{
 	"GET /v1/whoami": fixed("/v1/whoami"),
+	"POST /mcp":      mcpRequest,
 	"POST /v1/workspaces": func(sc *scene) exampleRequest {
 		return exampleRequest{target: "/v1/workspaces", body: fmt.Sprintf(`{"slug":"new%d","name":"New"}`, sc.stage.ids.Add(1))}
 	},

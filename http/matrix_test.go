@@ -32,6 +32,8 @@ type visitor struct {
 	granted []string
 	// isSuspended: the workspace is suspended.
 	isSuspended bool
+	// isBrowser: the credential is a session cookie.
+	isBrowser bool
 	// isImpersonated: the credential may not change how its person signs in.
 	isImpersonated bool
 	credential     func(*scene) headers
@@ -52,7 +54,7 @@ var visitors = []visitor{
 	{name: "editor", role: "editor", isHuman: true, credential: person("editor")},
 	{name: "viewer", role: "viewer", isHuman: true, credential: person("viewer")},
 	{name: "removed", isHuman: true, credential: person("removed")},
-	{name: "owner in a browser", role: "owner", isHuman: true, credential: (*scene).cookie},
+	{name: "owner in a browser", role: "owner", isHuman: true, isBrowser: true, credential: (*scene).cookie},
 	{name: "owner, impersonated", role: "owner", isHuman: true, isImpersonated: true, credential: (*scene).impersonation},
 	{name: "owner, suspended", role: "owner", isHuman: true, isSuspended: true, credential: person("owner")},
 	{name: "editor, suspended", role: "editor", isHuman: true, isSuspended: true, credential: person("editor")},
@@ -85,7 +87,7 @@ func expectedRefusal(v visitor, r server.Route) (status int, code string) {
 	switch {
 	case v.isInvalid && isPage(r):
 		return 303, "/sign-in"
-	case v.isInvalid:
+	case v.isInvalid, r.Path == "/mcp" && v.isBrowser: // the tools refuse cookies
 		return 401, "unauthorized"
 	case r.Scope == "human" && !v.isHuman, humansOnly[operationOf(r)] && !v.isHuman:
 		return 403, "forbidden"
@@ -99,7 +101,7 @@ func expectedRefusal(v visitor, r server.Route) (status int, code string) {
 		return 403, "forbidden"
 	case !changes(r):
 		return 0, ""
-	case v.role == "viewer":
+	case v.role == "viewer" && !personal[operationOf(r)]:
 		return 403, "forbidden"
 	case v.isSuspended && !strings.HasSuffix(r.Path, "/admin/suspension"):
 		return 403, "workspace_suspended"
@@ -128,7 +130,7 @@ func changes(r server.Route) bool {
 // changesByGET are operations that change something although their method is GET.
 var changesByGET = map[string]bool{"GET /v1/ws/{workspaceSlug}/computer/terminal": true}
 
-func isPage(r server.Route) bool { return !strings.HasPrefix(r.Path, "/v1/") }
+func isPage(r server.Route) bool { return !strings.HasPrefix(r.Path, "/v1/") && r.Path != "/mcp" }
 
 func operationOf(r server.Route) string { return r.Method + " " + r.Path }
 

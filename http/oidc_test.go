@@ -313,7 +313,7 @@ func TestNoProvider(t *testing.T) {
 func TestProviderOptions(t *testing.T) {
 	for _, o := range []*pages.OIDC{{}, {Issuer: "https://id.example"}, {Issuer: "id.example", ClientID: "a"}, {Issuer: "ftp://id.example", ClientID: "a"},
 		{Issuer: "https://id.example/" + strings.Repeat("a", 512), ClientID: "a"}} {
-		if _, err := http.New(http.Options{Options: server.Options{Asker: newFakeEntities(), Secret: secret}, Streams: newFakeEntities(), Drive: newFakeEntities(), Skills: newFakeEntities(), OIDC: o}); err == nil {
+		if _, err := http.New(http.Options{Options: server.Options{Asker: newFakeEntities(), Secret: secret}, Streams: newFakeEntities(), Drive: newFakeEntities(), Skills: newFakeEntities(), Sessions: fakeSessions(), OIDC: o}); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
 	}

@@ -42,9 +42,13 @@ type scene struct {
 	id, slug   string
 	anchor     string
 	invitation string
+	// things has what is created when the first request needs it. Scenes of one workspace share it.
+	things *sceneThings
 	// as is the name of the account behind the visitor.
 	as string
 }
+
+type sceneThings struct{ session string }
 
 // exampleRequest is a request with a path without variables; body is JSON or the content of a file.
 type exampleRequest struct {
@@ -126,7 +130,7 @@ func (b *boundary) scene(t *testing.T, v visitor, fresh bool) *scene {
 		return &sc
 	}
 	b.made++
-	sc := &scene{boundary: b, t: t, as: as, slug: fmt.Sprintf("space%d", b.made)}
+	sc := &scene{boundary: b, t: t, as: as, things: &sceneThings{}, slug: fmt.Sprintf("space%d", b.made)}
 	answer := request(t, b.stage.node.Server, "POST", "/v1/workspaces", b.people["owner"].key, fmt.Sprintf(`{"slug":%q,"name":"Space"}`, sc.slug))
 	var created struct{ WorkspaceID string }
 	if err := json.Unmarshal(answer.Body.Bytes(), &created); err != nil || created.WorkspaceID == "" {
@@ -136,6 +140,7 @@ func (b *boundary) scene(t *testing.T, v visitor, fresh bool) *scene {
 	sc.populate()
 	sc.createThings()
 	if v.isSuspended {
+		sc.ownAgentSession() // none can be started later
 		owner := &wirev1.Principal{Kind: kindUser, UserId: b.people["owner"].id}
 		b.askAs(t, owner, entity.KindWorkspace, sc.id, &workspacev1.Suspend{})
 	}

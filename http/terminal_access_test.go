@@ -50,10 +50,40 @@ func checkTerminalsOfMembers(t *testing.T, start func(*testing.T) *stage) {
 	}
 }
 
+// TestCommandsOfMembers runs commands until their members lose access. A suspension ends those of all members.
+func TestCommandsOfMembers(t *testing.T) {
+	for _, loss := range accessLosses {
+		t.Run(loss.name, func(t *testing.T) {
+			sc := newBoundaryOn(t, newStage(t)).scene(t, visitor{name: "editor"}, true)
+			editor := sc.machine(sc.people["editor"].key).run(shell("echo ready; sleep 1000 & sleep 1000"))
+			of := sc.machine(sc.people["owner"].key).run(shell("echo ready; " + untilFile("go") + "; exit 7"))
+			for _, x := range []*execution{editor, of} {
+				if _, err := x.next(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			loss.lose(sc)
+			if _, _, end := editor.rest(); end != loss.code {
+				t.Errorf("the editor's command ended with %s", end)
+			}
+			want := loss.code
+			if loss.name != "suspended" {
+				of.create("go")
+				want = "7"
+			}
+			if _, _, end := of.rest(); end != want {
+				t.Errorf("the owner's command ended with %s, want %s", end, want)
+			}
+			editor.waitRunning(0)
+		})
+	}
+}
+
 // machine returns a client of the workspace with a key.
 func (sc *scene) machine(key string) *machine {
 	return &machine{
 		T: sc.t, computers: sc.stage.computers, key: key, host: strings.TrimPrefix(sc.stage.live.URL, "http://"), slug: sc.slug,
+		client: sc.stage.live.Client(),
 	}
 }
 

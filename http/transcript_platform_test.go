@@ -12,10 +12,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/http/server"
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	credentialv1 "github.com/atelier-run/atelier/messages/credential/v1"
 	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
 )
@@ -27,6 +29,8 @@ import (
 //	credential KIND NAME       registers a credential from its JSON and continues with it: APP, SYSTEM_VM, IMPERSONATION
 //	grant NAME PERSON WS SCOPE allows a client and continues with its token
 //	wait WS                    waits for the work on the workspace's computer
+//	runner DOES WS SESSION     claims the turn of a session (claim), or sends what its run reports: record, end, delta; the input is
+//	                           the message as JSON
 //
 // An ID is written without the brackets of its label.
 func (s *stage) asPlatform(command string, input string, arguments ...string) string {
@@ -40,6 +44,8 @@ func (s *stage) asPlatform(command string, input string, arguments ...string) st
 		return s.credential(arguments[0], arguments[1], input)
 	case "grant":
 		return s.grant(arguments[0], s.resolveLabel(arguments[1]), s.resolveLabel(arguments[2]), arguments[3:]...)
+	case "runner":
+		return s.run(arguments[0], session.Identity(s.resolveLabel(arguments[1]), s.resolveLabel(arguments[2])), input)
 	case "wait":
 		s.wait(s.resolveLabel(arguments[0]))
 	}
@@ -124,4 +130,36 @@ func (s *stage) wait(workspaceID string) {
 	if err := s.node.Router.Settle(ctx, entity.KindWorkspace, workspaceID); err != nil {
 		s.Fatal(err)
 	}
+}
+
+// transcriptRun is the run that transcripts play.
+const transcriptRun = "run_1"
+
+// run plays the runner of a session.
+func (s *stage) run(does, identity, input string) string {
+	reply, err := s.node.Router.Ask(s.Context(), entity.Command{
+		Kind: entity.KindSession, Identity: identity, Principal: entity.Platform(), Message: &sessionv1.DescribeSession{},
+	})
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	turn := reply.(*sessionv1.Description).GetSession().GetTurn()
+	var m proto.Message
+	switch does {
+	case "claim":
+		m = &sessionv1.ClaimTurn{TurnId: turn.GetId(), RunId: transcriptRun}
+	case "record":
+		rows := s.message("atelier.session.v1.RecordRows", input).(*sessionv1.RecordRows)
+		rows.TurnId, rows.RunId, rows.Batch = turn.GetId(), transcriptRun, turn.GetLastBatch()+1
+		m = rows
+	case "end":
+		end := s.message("atelier.session.v1.EndTurn", input).(*sessionv1.EndTurn)
+		end.TurnId, end.RunId = turn.GetId(), transcriptRun
+		m = end
+	case "delta":
+		m = s.message("atelier.session.v1.PublishDelta", input)
+	default:
+		s.Fatalf("a runner does not %s", does)
+	}
+	return s.tell(entity.KindSession, identity, m)
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/api/apitest"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
@@ -36,10 +37,11 @@ import (
 //	http                       METHOD PATH, header lines, and a body after them or an empty line
 //	admin                      the same over the operators' socket
 //	key NAME                   continues with a key from a response: <secret-N>
-//	open NAME [cursor=C] [reads] opens a stream of the workspace acme; read NAME N prints N frames; end NAME waits for its end
+//	open NAME [reads] [path=P]   opens a stream, of the workspace acme or at a path, after the cursor in the input; read NAME N
+//	                           prints N frames; end NAME waits for its end
 //	close NAME                 closes a stream
 //	advance DURATION           advances the clock of the rules
-//	tell, id, credential, grant, wait: see asPlatform
+//	tell, id, credential, grant, wait, runner: see asPlatform
 //	restart, crash             ends the node, cleanly or with the loss of data that was not synced, and starts another
 //
 // Ids, keys and cursors have labels, numbered in the order of their first use; in a request a label stands for its value.
@@ -84,6 +86,8 @@ type stage struct {
 	streams map[string]*follower
 	// computers runs the processes of workspaces on this machine.
 	computers *apitest.Computers
+	// sessions has the times for which requests wait for a runner.
+	sessions api.SessionOptions
 	// workspaces is the limit on workspaces for each person from the next start on; 0: the default.
 	workspaces int
 	// members is the number of actor systems in the node; with more than one, partitions move between them until settled is
@@ -97,7 +101,8 @@ func newStage(t *testing.T) *stage { return newStageOf(t, 1) }
 func newStageOf(t *testing.T, members int) *stage {
 	s := &stage{
 		members: members, settled: func() {}, computers: apitest.NewComputers(t),
-		T: t, disk: vfs.NewCrashableMem(), dir: t.TempDir(), clock: newClock(), keys: map[string]string{},
+		sessions: api.SessionOptions{DeliveryTime: time.Millisecond, WaitTime: 20 * time.Millisecond},
+		T:        t, disk: vfs.NewCrashableMem(), dir: t.TempDir(), clock: newClock(), keys: map[string]string{},
 		labels: map[string]string{}, meaning: map[string]string{}, counts: map[string]int{}, streams: map[string]*follower{},
 	}
 	for at := s.dir; ; at = s.disk.PathDir(at) { // a machine's folders were there long before
@@ -125,9 +130,10 @@ func (s *stage) start() {
 	s.Helper()
 	var err error
 	s.node, err = node.Start(s.Context(), node.Options{
-		Dir: s.dir, Clock: s.clock.Now, Wire: true, Members: s.members, SampleEvery: time.Hour, PendingLimit: longest,
+		HoldTurns: true,
+		Dir:       s.dir, Clock: s.clock.Now, Wire: true, Members: s.members, SampleEvery: time.Hour, PendingLimit: longest,
 		Journal: persistence.Options{FS: errorfs.Wrap(s.disk, errorfs.InjectorFunc(s.operated)), CacheBytes: 4 << 20, Partitions: 4},
-		HTTP:    http.Options{Computers: s.computers, Options: server.Options{NewID: s.newID, Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}}},
+		HTTP:    http.Options{Computers: s.computers, Sessions: s.sessions, Options: server.Options{NewID: s.newID, Limits: server.Limits{Rate: -1, AddressRate: -1, RequestTime: longest, Workspaces: s.workspaces}}},
 	})
 	if err != nil {
 		s.Fatal(err)
@@ -206,7 +212,7 @@ func (s *stage) play(t *testing.T, d *datadriven.TestData) string {
 		s.stop()
 		s.disk = survivor
 		s.start()
-	case "tell", "id", "credential", "grant", "wait":
+	case "tell", "id", "credential", "grant", "wait", "runner":
 		var arguments []string
 		for _, argument := range d.CmdArgs {
 			arguments = append(arguments, argument.Key)
@@ -309,7 +315,9 @@ var labelled = []struct {
 	{"secret", regexp.MustCompile(`\batl_[0-9a-z]{26}_[a-z2-7]{40}\b`)},
 	{"prefix", regexp.MustCompile(`\batl_[0-9a-z]{8}\b`)},
 	{"link", regexp.MustCompile(`/invitations/[0-9a-z]{26}\.[0-9a-z]{26}\.[a-z2-7]{40}\b`)},
-	{"", regexp.MustCompile(`\b(usr|ws|key|req|inv|anc|agt|mch|ogr|aud|bkp)_[0-9a-z]{26}\b`)},
+	{"upload", regexp.MustCompile(`/v1/uploads/[A-Za-z0-9_-]{64,}`)},
+	{"stored", regexp.MustCompile(`\buploads/\d{4}-\d\d-\d\d/[^"]+`)},
+	{"", regexp.MustCompile(`\b(usr|ws|key|req|inv|anc|agt|mch|ogr|aud|bkp|ses)_[0-9a-z]{26}\b`)},
 	{"vm", regexp.MustCompile(`\bvm-[0-9a-z-]+`)},
 	{"cursor", regexp.MustCompile(`("nextCursor": "|\nid: )([A-Za-z0-9_-]+)`)},
 	{"resume", regexp.MustCompile(`(\?cursor=|&cursor=)([A-Za-z0-9_-]+)`)},
@@ -352,6 +360,13 @@ func (s *stage) unlabel(text string) string {
 	})
 }
 
+var barePathLabels = regexp.MustCompile(`\b[a-z]+-\d+\b`)
+
+// unlabelPath replaces labels without brackets in a path, as arguments of directives have them.
+func (s *stage) unlabelPath(path string) string {
+	return barePathLabels.ReplaceAllStringFunc(path, s.resolveLabel)
+}
+
 // follower is an open stream.
 type follower struct {
 	body  io.ReadCloser
@@ -384,7 +399,11 @@ func (s *stage) stream(command, name string, d *datadriven.TestData) string {
 }
 
 func (s *stage) open(name string, d *datadriven.TestData) string {
-	r, err := nethttp.NewRequestWithContext(s.Context(), "GET", s.live.URL+events, nil)
+	path := events
+	if d.HasArg("path") {
+		d.ScanArgs(s.T, "path", &path)
+	}
+	r, err := nethttp.NewRequestWithContext(s.Context(), "GET", s.live.URL+s.unlabelPath(path), nil)
 	if err != nil {
 		s.Fatal(err)
 	}

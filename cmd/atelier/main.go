@@ -11,6 +11,7 @@
 //	atelier shell              open a shell in the computer of a workspace
 //	atelier accept             accept a data directory with a missing or older part
 //	atelier reference          print every setting of serve as Markdown
+//	atelier agent              the built-in agent of sessions; started by the node in the computer of a workspace
 //	atelier version            print the version, commit, date and Go version of this program; so does --version
 //
 // The admin commands speak to the node over a socket in its data directory, and print JSON, one value a line. exec and shell
@@ -33,6 +34,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/atelier-run/atelier/computer/docker/agent"
+	"github.com/atelier-run/atelier/runner/builtin"
 )
 
 const (
@@ -62,8 +64,13 @@ type console struct {
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == agent.Command {
-		os.Exit(agent.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case agent.Command:
+			os.Exit(agent.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+		case builtin.Command:
+			os.Exit(runAgent(os.Args[2:]))
+		}
 	}
 	os.Exit(run(os.Args[1:], console{os.Stdout, os.Stderr}))
 }

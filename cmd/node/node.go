@@ -31,6 +31,8 @@ import (
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/persistence"
 	"github.com/atelier-run/atelier/persistence/datadir"
+	"github.com/atelier-run/atelier/runner"
+	"github.com/atelier-run/atelier/runner/tools"
 )
 
 // Options are the arguments of Start. Only Dir is required.
@@ -60,6 +62,12 @@ type Options struct {
 	BackupURL string
 	// Computers has the settings of computers that run processes.
 	Computers ComputerOptions
+	// Agents is the file with the models and agents of sessions (package runner); empty: the built-in agent without a model.
+	Agents string
+	// Sessions has the limits of the runner of sessions. Start sets its other fields.
+	Sessions runner.Options
+	// HoldTurns runs no turns of sessions: they wait, and the caller sends what a runner would.
+	HoldTurns bool
 	// BackupEvery is the time between two backups of a drive, for workspaces without a policy of their own, and BackupKeep the
 	// number of them that is stored; 0: none are scheduled.
 	BackupEvery time.Duration
@@ -105,6 +113,9 @@ type Node struct {
 	driver   driver
 	observer *observe.Observer
 	anchors  *anchors.Follower
+	// runner runs the agents of sessions, and tools are those that agents call.
+	runner *runner.Runner
+	tools  *tools.Tools
 	// ending is done when the node stops; end ends it.
 	ending context.Context
 	end    context.CancelFunc
@@ -163,6 +174,9 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.Computers, err = n.newFleet(ctx, o, n.newArchive(n.backups)); err != nil {
 		return n, err
 	}
+	if n.runner, n.tools, err = n.newRunner(o); err != nil {
+		return n, err
+	}
 	for member := range max(o.Members, 1) {
 		n.Systems = append(n.Systems, n.newSystem(o, member))
 	}
@@ -179,7 +193,7 @@ func Start(ctx context.Context, o Options) (_ *Node, err error) {
 	if o.quiet {
 		return n, nil
 	}
-	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers)
+	o.Registry.MustRegister(n.Journal.Collector(), n.Drives, n.Computers, n.runner)
 	if n.Server, err = n.newServer(o); err != nil {
 		return n, err
 	}
@@ -204,7 +218,7 @@ func (n *Node) newSystem(o Options, member int) *actors.System {
 	return actors.New(actors.Options{
 		Journal: n.Journal.Member(MemberName(member)), Partitions: n.Journal.Partitions(), Kinds: kinds.All, Secret: n.CursorSecret,
 		Trail: n.trail(), Ask: n.Router.Ask, Clock: o.Clock, Log: o.Log, Registerer: metrics,
-		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: n.executors(),
+		IdleAfter: o.IdleAfter, ReactionAttempts: o.ReactionAttempts, Progress: n.Router.Progress, Executors: n.executors(o),
 		Follow: n.followTerm,
 	})
 }
@@ -235,6 +249,8 @@ func (o Options) complete() Options {
 func (n *Node) newServer(o Options) (*http.Server, error) {
 	settings := o.HTTP
 	settings.Asker, settings.Streams, settings.Drive, settings.Skills = n.asker(o), n.Router, n.files, skills.New(n.Drives)
+	settings.Tools = mcpTools{n.tools}
+	settings.Sessions.Timelines, settings.Sessions.Folders = n.Router, folders{n.Drives}
 	if settings.Computers == nil {
 		settings.Computers = computers{n.Computers}
 	}
@@ -250,7 +266,7 @@ func (n *Node) asker(o Options) pending.Router {
 	return pending.Router{Router: n.Router, Clock: o.Clock, Limit: cmp.Or(o.PendingLimit, 2*time.Second)}
 }
 
-// Stop stops the node in the order that lets commands in flight finish: requests, processes, tasks, drives, actors, journal. It returns
+// Stop stops the node in the order that lets commands in flight finish: requests, tasks, agents, processes, drives, actors, journal. It returns
 // the errors of all of them. When ctx ends, it waits for nothing more.
 func (n *Node) Stop(ctx context.Context) error {
 	var errs []error
@@ -258,10 +274,13 @@ func (n *Node) Stop(ctx context.Context) error {
 	if n.Server != nil {
 		errs = append(errs, n.Server.Shutdown(ctx))
 	}
-	errs = append(errs, n.stopComputers(ctx))
 	for _, system := range n.Systems {
-		system.EndWork(ctx) // tasks use the drives and the bucket
+		system.EndWork(ctx) // tasks use the computers, the drives and the bucket
 	}
+	if n.runner != nil {
+		n.runner.Close()
+	}
+	errs = append(errs, n.stopComputers(ctx))
 	if n.Drives != nil {
 		errs = append(errs, n.Drives.Close())
 	}

@@ -19,11 +19,12 @@ import (
 )
 
 // executors returns the executors of all kinds of tasks.
-func (n *Node) executors() map[string]actors.Executor {
+func (n *Node) executors(o Options) map[string]actors.Executor {
 	all := map[string]actors.Executor{}
 	maps.Copy(all, n.computerExecutors())
 	maps.Copy(all, n.driveExecutors())
 	maps.Copy(all, n.mailExecutors())
+	maps.Copy(all, n.sessionExecutors(o))
 	return all
 }
 

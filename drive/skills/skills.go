@@ -1,4 +1,5 @@
-// Package skills finds the skills on the drives of workspaces, and reads the files of agents.
+// Package skills finds the skills on the drives of workspaces, and reads the files of agents. A Reader is for the API;
+// Instructions make one text of both for the model of a session.
 //
 // The skills of a working directory are the folders with a SKILL.md in .agents/skills and .claude/skills of the directory and
 // of each folder above it up to the root of the drive, and the built-in ones, which are embedded in the program (folder

@@ -23,6 +23,8 @@
 //
 //	StartProcess ──► ProcessStarted ──► running ──ReportProcessEnded──► removed
 //
+// Members start commands and terminals; the platform starts the agents of sessions, which are limited apart from these.
+//
 // Operators may cancel a backup, a restore or a verification; the task then fails. Backups on a schedule are described in
 // schedule.go.
 //

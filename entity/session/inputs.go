@@ -194,6 +194,11 @@ func send(call entity.Call, s *sessionv1.Session, c *sessionv1.SendInput) ([]ses
 	}
 	d := draft{call: call, state: s}
 	in := withSender(call, c.GetInput())
+	for _, o := range s.GetAsk().GetOptions() {
+		if in.GetOptionId() != "" && o.GetId() == in.GetOptionId() {
+			in.Text = o.GetLabel()
+		}
+	}
 	if tier := in.GetTier(); tier != workspacev1.Tier_TIER_UNSPECIFIED && tier != s.GetTier() {
 		d.row(&sessionv1.RowAdded{Row: &sessionv1.Row{Setting: &sessionv1.Setting{Tier: &tier}}})
 	}

@@ -113,7 +113,7 @@ func isListed(call entity.Call, row, filter []byte) (bool, error) {
 	case Visible(call, s) != nil,
 		f.GetAgentId() != "" && s.GetAgentId() != f.GetAgentId(),
 		slices.Contains(f.GetExcept(), s.GetId()),
-		len(filter) > 0 && !entity.IsPlatform(call.Principal) && IsArchived(s, call.Principal.GetUserId()) != f.GetArchived():
+		!entity.IsPlatform(call.Principal) && IsArchived(s, call.Principal.GetUserId()) != f.GetArchived():
 		return false, nil
 	}
 	return f.GetSearch() == "" || strings.Contains(strings.ToLower(s.GetTitle()), strings.ToLower(f.GetSearch())), nil
@@ -190,7 +190,7 @@ func eventRows(s *sessionv1.Session, e sessionv1.Event) []entity.Row {
 		if in := e.GetRow().GetInput(); in.GetClientRequestId() != "" {
 			return []entity.Row{{
 				List: RequestList, Key: Key(s.GetId(), in.GetClientRequestId()),
-				Message: &sessionv1.RequestRow{InputSeq: e.GetSeq(), Digest: in.GetDigest()},
+				Message: &sessionv1.RequestRow{InputSeq: e.GetSeq(), Digest: in.GetDigest(), ClientRequestId: in.GetClientRequestId()},
 			}}
 		}
 		if terminal := e.GetRow().GetTerminal(); terminal != nil {

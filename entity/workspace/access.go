@@ -144,7 +144,7 @@ func accessOf(c workspacev1.Command) entity.Access {
 		// The invited person is not a member yet.
 		return entity.DecidedByRule()
 	case *workspacev1.Authorize:
-		return entity.Requires(entity.Need{Any: c.GetAny(), Changes: c.GetChanges()})
+		return entity.Requires(entity.Need{Any: c.GetAny(), Changes: c.GetChanges(), Personal: c.GetPersonal()})
 	case *workspacev1.DescribeWorkspace:
 		return entity.Requires(entity.Reads())
 	case *workspacev1.RenameWorkspace, *workspacev1.SetDefaultModel, *workspacev1.ChangeRole, *workspacev1.RemoveMember:

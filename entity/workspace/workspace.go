@@ -6,8 +6,9 @@
 //	any ──ChangeStatus──► archived, retired, deleted      archived, retired, unhealthy ──ChangeStatus──► active
 //
 // Only an operator changes the status to archived, retired or deleted, and back to active. Reports of the computer do not
-// change these statuses. A deleted workspace exists only for the platform and never changes again. Beside its status, a
-// workspace may be suspended: it can then be read, and only the platform can change it (status.go).
+// change these statuses. A deleted workspace exists only for the platform, and changes only once more, when its sessions are
+// stopped. Beside its status, a workspace may be suspended: it can then be read, and only the platform can change it
+// (status.go).
 //
 // The creator is the billing user and therefore always an owner (members.go). Other people join by invitation
 // (invitations.go). An anchor binds an app, an agent or a share to a path of the drive (anchors.go). An agent is an anchor

@@ -146,18 +146,24 @@ func (a agents) read(c *server.Call, _ server.None) (agentAnswer, error) {
 	if err != nil {
 		return agentAnswer{}, err
 	}
-	text, err := a.files.Agent(c.Context, c.Workspace.ID, anchor.GetPath())
+	anchor, err = refreshAgent(c, a.files, anchor)
+	return agentAnswer{viewAgent(anchor)}, err
+}
+
+// refreshAgent returns an agent with what its AGENT.md says now, which the workspace then stores; if that cannot be read, with what
+// it said before.
+func refreshAgent(c *server.Call, files Skills, anchor *workspacev1.Anchor) (*workspacev1.Anchor, error) {
+	text, err := files.Agent(c.Context, c.Workspace.ID, anchor.GetPath())
 	if err != nil || isAgentText(anchor.GetAgent(), text) {
-		return agentAnswer{viewAgent(anchor)}, nil
+		return anchor, nil
 	}
 	_, err = server.Ask[proto.Message](c, PlatformCommand(c, entity.KindWorkspace, c.Workspace.ID, &workspacev1.UpdateAgent{
 		AnchorId: anchor.GetId(), Path: anchor.GetPath(), Name: text.Name, Description: text.Description, Tier: text.Tier,
 	}))
 	if err != nil {
-		return agentAnswer{}, err
+		return nil, err
 	}
-	anchor, err = describeAgent(c, c.Variable("agentSlug"))
-	return agentAnswer{viewAgent(anchor)}, err
+	return findAgent(c, anchor.GetAgent().GetId())
 }
 
 // isAgentText reports whether an agent has what its AGENT.md says.
@@ -175,16 +181,6 @@ func describeAgent(c *server.Call, slug string) (*workspacev1.Anchor, error) {
 	return server.Ask[*workspacev1.Anchor](c, entity.Command{
 		Kind: entity.KindWorkspace, Identity: c.Workspace.ID, Message: &workspacev1.DescribeAgent{Slug: slug},
 	})
-}
-
-// resolveOwner returns the owner of a default session from its name in a path, which is workspace.RootOwner or the slug of an
-// agent: RootOwner, or the agent's id. Errors: not_found.
-func resolveOwner(c *server.Call, name string) (string, error) {
-	if name == workspace.RootOwner {
-		return name, nil
-	}
-	anchor, err := describeAgent(c, name)
-	return anchor.GetAgent().GetId(), err
 }
 
 func viewAgent(a *workspacev1.Anchor) agentView {

@@ -90,6 +90,8 @@ type Options struct {
 	Drive   Drive
 	Skills  Skills
 	Links   *Links
+	// Sessions configures the operations of agent sessions.
+	Sessions SessionOptions
 	// Computers runs processes; nil: the server runs none, and refuses to.
 	Computers Computers
 	// Workspaces is the number of workspaces that a person may have created and not deleted; negative: no limit.
@@ -101,6 +103,7 @@ func Routes(o Options) []server.Route {
 	return slices.Concat(
 		fileActivity{o.Streams}.routes(),
 		drive{o.Drive}.routes(),
+		sessions{o.Sessions.withDefaults(), o.Drive, o.Skills}.routes(),
 		whoami{}.routes(),
 		workspaces{o.Workspaces}.routes(),
 		settings{}.routes(),

@@ -49,6 +49,7 @@ type provenanceView struct {
 	PreviousStatus    string   `json:"previousStatus,omitzero"`
 	PreviousVMName    string   `json:"previousVmName,omitzero"`
 	Reason            string   `json:"reason,omitzero"`
+	SessionID         string   `json:"sessionId,omitzero"`
 	Slug              string   `json:"slug,omitzero"`
 	Source            string   `json:"source,omitzero"`
 	TargetEmail       string   `json:"targetEmail,omitzero"`
@@ -82,7 +83,7 @@ func viewProvenance(p *auditv1.Provenance) *provenanceView {
 		Action: p.GetAction(), Actor: p.GetActor(), AnchorID: p.GetAnchorId(), CanonicalEmail: p.GetCanonicalEmail(), DeviceID: p.GetDeviceId(), DeviceName: p.GetDeviceName(),
 		FromPath: p.GetFromPath(), ImageRef: p.GetImageRef(), LifecycleBackupID: p.GetLifecycleBackupId(), MemberUserID: p.GetMemberUserId(), Name: p.GetName(),
 		NewSlug: p.GetNewSlug(), OldSlug: p.GetOldSlug(), Path: p.GetPath(), Prefix: p.GetPrefix(), PreviousStatus: p.GetPreviousStatus(),
-		PreviousVMName: p.GetPreviousVmName(), Reason: p.GetReason(), Slug: p.GetSlug(),
+		PreviousVMName: p.GetPreviousVmName(), Reason: p.GetReason(), SessionID: p.GetSessionId(), Slug: p.GetSlug(),
 		Source: p.GetSource(), TargetEmail: p.GetTargetEmail(), ToPath: p.GetToPath(), VMName: p.GetVmName(),
 		ExpiresAt: p.GetExpiresAt(), Acknowledged: p.GetAcknowledged(), BreaksPublicURLs: p.GetBreaksPublicUrls(),
 		Scopes: p.GetScopes(), Tier: p.GetTier(), Kind: p.GetKind(), Role: p.GetRole(), OldRole: p.GetOldRole(),

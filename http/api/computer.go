@@ -86,10 +86,6 @@ func (k computers) reprovision(c *server.Call, _ server.None) (any, error) {
 	return nil, fmt.Errorf("the computer answered Reprovision with the unknown status %q", answer.GetStatus())
 }
 
-// activeWork returns how many agent sessions and jobs of the workspace a replacement of its computer would interrupt. There are
-// none, because workspaces have no sessions yet.
-func activeWork(*server.Call) (sessions, jobs uint32, err error) { return 0, 0, nil }
-
 type telemetryView struct {
 	Samples []sampleView `json:"samples"`
 }

@@ -97,7 +97,7 @@ func (p processes) terminal(c *server.Call) error {
 			return err
 		}
 		defer socket.CloseNow()
-		s := &session{call: c, terminal: t, socket: socket, position: in.position, outputDone: make(chan struct{})}
+		s := &terminalSession{call: c, terminal: t, socket: socket, position: in.position, outputDone: make(chan struct{})}
 		s.run(ctx)
 		return nil
 	})
@@ -126,8 +126,8 @@ func (p processes) openTerminal(ctx context.Context, c *server.Call, in terminal
 	return t, nil
 }
 
-// session is a connection to a terminal.
-type session struct {
+// terminalSession is a connection to a terminal.
+type terminalSession struct {
 	call     *server.Call
 	terminal Terminal
 	socket   *server.Socket
@@ -162,7 +162,7 @@ func (m invalidMessage) Error() string { return m.reason }
 var errTerminalFailed = errors.New("the terminal failed")
 
 // run serves the connection until the terminal ends, the access ends, or the client has gone.
-func (s *session) run(ctx context.Context) {
+func (s *terminalSession) run(ctx context.Context) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	detach := s.terminal.Attach()
@@ -181,7 +181,7 @@ func (s *session) run(ctx context.Context) {
 
 // sendOutput sends the terminal's output until ctx ends, the client has gone, or the terminal ends (endError). Each time when
 // the next bytes do not follow the last ones, it sends their position first.
-func (s *session) sendOutput(ctx context.Context) error {
+func (s *terminalSession) sendOutput(ctx context.Context) error {
 	if err := s.sendText(terminalMessage{terminalPosition{s.terminal.ID(), s.position}}); err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (s *session) sendOutput(ctx context.Context) error {
 }
 
 // awaitEnd returns how the terminal has ended, as an endError.
-func (s *session) awaitEnd(ctx context.Context) error {
+func (s *terminalSession) awaitEnd(ctx context.Context) error {
 	status, reason, err := s.terminal.Wait(ctx)
 	if ctx.Err() != nil {
 		return nil
@@ -218,7 +218,7 @@ func (s *session) awaitEnd(ctx context.Context) error {
 	return endError{viewEnd(s.call, status, reason, err)}
 }
 
-func (s *session) sendText(message any) error {
+func (s *terminalSession) sendText(message any) error {
 	text, err := json.Marshal(message)
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ type terminalSize struct {
 
 // receiveInput passes the client's messages to the terminal until the connection is closed, or a message is invalid
 // (invalidMessage). Input for a terminal that has ended is dropped.
-func (s *session) receiveInput() error {
+func (s *terminalSession) receiveInput() error {
 	for {
 		isBinary, message, err := s.socket.Receive()
 		if err != nil {
@@ -266,7 +266,7 @@ func (s *session) receiveInput() error {
 	}
 }
 
-func (s *session) resize(to terminalSize) error {
+func (s *terminalSession) resize(to terminalSize) error {
 	if to.Columns < 1 || to.Columns > entity.MaxTerminalSize || to.Rows < 1 || to.Rows > entity.MaxTerminalSize {
 		return invalidMessage{"columns and rows must be integers from 1 to " + strconv.Itoa(entity.MaxTerminalSize)}
 	}
@@ -287,7 +287,7 @@ func hasEnded(t Terminal) bool {
 }
 
 // close sends why the session has ended, if the client can still read it, and closes the connection.
-func (s *session) close(ctx context.Context) {
+func (s *terminalSession) close(ctx context.Context) {
 	s.socket.BeginEnd()
 	<-s.outputDone
 	cause, refused := context.Cause(ctx), server.Refusal(ctx)
@@ -314,7 +314,7 @@ func (s *session) close(ctx context.Context) {
 }
 
 // closeWith sends the last message and closes the connection.
-func (s *session) closeWith(last endView, code int) {
+func (s *terminalSession) closeWith(last endView, code int) {
 	if s.sendText(last) != nil {
 		s.socket.CloseNow()
 		return

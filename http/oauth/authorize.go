@@ -37,6 +37,8 @@ type Request struct {
 	state       string
 	scopes      []string
 	challenge   []byte
+	// audience is the resource that the tokens are for.
+	audience string
 	// Query is the request in a canonical form: equal requests have equal texts.
 	Query string
 }
@@ -122,7 +124,8 @@ func (r *Request) validate(form url.Values) error {
 		return err
 	}
 	// Some clients call the resource audience.
-	return r.provider.checkResource(append(form["resource"], strings.Fields(form.Get("audience"))...))
+	r.audience, err = r.provider.audienceOf(append(form["resource"], strings.Fields(form.Get("audience"))...))
+	return err
 }
 
 // scopesOf returns the capabilities that a scope parameter asks for, each once, sorted; DefaultScope for an empty one.
@@ -226,7 +229,7 @@ func (r *Request) Allow(ctx context.Context, requestID string, c Consent) (locat
 	}
 	if _, err := ask[*grantv1.Grant](ctx, p, entity.KindGrant, grantID, &grantv1.OpenGrant{Grant: &grantv1.Grant{
 		Id: grantID, UserId: person, ClientId: r.client.GetId(), WorkspaceId: c.Workspace.GetId(), Scopes: c.Scopes,
-		Audience: p.issuer, RedirectUri: r.redirectURI, CodeChallenge: r.challenge, Code: p.newToken(hash, CodeLife),
+		Audience: r.audience, RedirectUri: r.redirectURI, CodeChallenge: r.challenge, Code: p.newToken(hash, CodeLife),
 	}}); err != nil {
 		return "", err
 	}

@@ -43,6 +43,15 @@ func (p *Provider) Routes() []server.Route {
 		{Method: http.MethodPost, Path: TokenPath, Summary: "Exchange a code or a refresh token", Handler: a.exchange},
 		{Method: http.MethodPost, Path: RevokePath, Idempotent: true, Summary: "Revoke a token and its grant", Handler: a.revoke},
 	}
+	for _, part := range p.Resources {
+		table = append(table, server.Route{
+			Method: http.MethodGet, Path: server.ResourceMetadataPath + part.Path,
+			Summary: "Describe " + part.Name + " as a protected resource",
+			Handler: server.Answer(http.StatusOK, server.Nothing, func(*server.Call, server.None) (ResourceMetadata, error) {
+				return p.Part(part), nil
+			}),
+		})
+	}
 	for _, r := range table {
 		table = append(table, server.Route{
 			Method: http.MethodOptions, Path: r.Path, Idempotent: true, Summary: "Answer a CORS preflight request", Handler: preflight,

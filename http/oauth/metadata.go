@@ -20,7 +20,7 @@ type ServerMetadata struct {
 	ProtectedResources            []string `json:"protected_resources"`
 }
 
-// ResourceMetadata describes the API as a protected resource (RFC 9728, section 2).
+// ResourceMetadata describes the API, or another resource, as a protected resource (RFC 9728, section 2).
 type ResourceMetadata struct {
 	Resource               string   `json:"resource"`
 	AuthorizationServers   []string `json:"authorization_servers"`
@@ -60,7 +60,7 @@ func (p *Provider) Server() ServerMetadata {
 		ResponseTypesSupported: responseTypes, ResponseModesSupported: []string{"query"}, GrantTypesSupported: grantTypes,
 		TokenAuthMethodsSupported: noMethods, RevokeAuthMethodsSupported: noMethods,
 		ChallengeMethodsSupported: []string{"S256"}, IssuerInAuthorizationResponse: true,
-		ProtectedResources: []string{p.issuer},
+		ProtectedResources: p.identifiers(),
 	}
 }
 
@@ -73,4 +73,11 @@ func (p *Provider) Resource() ResourceMetadata {
 		Resource: p.issuer, AuthorizationServers: []string{p.issuer}, ScopesSupported: p.Scopes,
 		BearerMethodsSupported: []string{"header"}, ResourceName: "Atelier",
 	}
+}
+
+// Part returns the metadata of a resource besides the API.
+func (p *Provider) Part(r Resource) ResourceMetadata {
+	m := p.Resource()
+	m.Resource, m.ResourceName, m.ScopesSupported = p.issuer+r.Path, r.Name, r.Scopes
+	return m
 }

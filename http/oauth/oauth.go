@@ -23,9 +23,11 @@
 package oauth
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +35,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/user"
+	grantv1 "github.com/atelier-run/atelier/messages/grant/v1"
 )
 
 // Lifetimes of codes and tokens.
@@ -68,14 +71,16 @@ type Asker interface {
 	Settle(ctx context.Context, kind, identity string) error
 }
 
-// Options configures a Provider. All fields are required.
+// Options configures a Provider. All fields but Resources are required.
 type Options struct {
 	Asker Asker
-	// URL is the public address of the server, without a path. It is the issuer, and the resource that tokens are for.
+	// URL is the public address of the server, without a path. It is the issuer, and the identifier of the API as a resource.
 	URL *url.URL
 	Now func() time.Time
 	// Scopes are the capabilities that clients may ask for: those that an operation requires. They are sorted.
 	Scopes []string
+	// Resources are the resources of the server besides the API.
+	Resources []Resource
 	// NewID returns a new id with a prefix; the prefix ends in an underscore.
 	NewID func(prefix string) string
 	// Mint returns a new token of a grant and the SHA-256 of its secret.
@@ -86,6 +91,16 @@ type Options struct {
 	// Ended is called with each grant that a request revoked, before the request is answered: it must make this process
 	// refuse the grant's access tokens at once.
 	Ended func(grantID string)
+}
+
+// Resource is a part of the server that clients may ask tokens for, which are then valid for that part alone (RFC 8707).
+type Resource struct {
+	// Path is the path of the resource; its address is the identifier of the resource.
+	Path string
+	Name string
+	// Scopes are the capabilities that its operations require, for clients that ask for all of them. They are among
+	// Options.Scopes.
+	Scopes []string
 }
 
 // Provider is an authorization server.
@@ -99,15 +114,48 @@ func New(o Options) *Provider {
 	return &Provider{Options: o, issuer: o.URL.Scheme + "://" + o.URL.Host}
 }
 
-// checkResource refuses a request that wants tokens for another resource than this server (RFC 8707, section 2). Errors:
-// invalid_target.
-func (p *Provider) checkResource(resources []string) error {
+// audienceOf returns the audience of the tokens for a request that names resources (RFC 8707, section 2): the one that it names,
+// or the whole server if it names none, or several. Errors: invalid_target if one is not a resource of this server.
+func (p *Provider) audienceOf(resources []string) (string, error) {
+	audience := ""
 	for _, resource := range resources {
-		if resource != "" && strings.TrimSuffix(resource, "/") != p.issuer {
-			return refusal("invalid_target", "The only resource of this server is "+p.issuer+".")
+		resource = strings.TrimSuffix(resource, "/")
+		switch {
+		case resource == "":
+			continue
+		case !slices.Contains(p.identifiers(), resource):
+			return "", refusal("invalid_target", "The resources of this server are "+strings.Join(p.identifiers(), " and ")+".")
+		case audience == "":
+			audience = resource
+		case audience != resource:
+			audience = p.issuer
+		}
+	}
+	return cmp.Or(audience, p.issuer), nil
+}
+
+// checkResource refuses a request for tokens of a grant that names other resources than the grant is for (RFC 8707, section
+// 2.2). Errors: invalid_target.
+func (p *Provider) checkResource(g *grantv1.Grant, resources []string) error {
+	for _, resource := range resources {
+		wanted, err := p.audienceOf([]string{resource})
+		switch granted := strings.TrimSuffix(g.GetAudience(), "/"); {
+		case err != nil:
+			return err
+		case resource != "" && granted != p.issuer && granted != wanted:
+			return refusal("invalid_target", "The person has allowed access to "+granted+" only.")
 		}
 	}
 	return nil
+}
+
+// identifiers returns the identifiers of the API and of the other resources.
+func (p *Provider) identifiers() []string {
+	all := []string{p.issuer}
+	for _, r := range p.Resources {
+		all = append(all, p.issuer+r.Path)
+	}
+	return all
 }
 
 // checkRepeated refuses a request that has a parameter more than once, other than resource (RFC 6749, section 3.1; RFC

@@ -102,7 +102,7 @@ func (p *Provider) checkRedemption(g *grantv1.Grant, clientID string, form url.V
 	case !verifies(g.GetCodeChallenge(), form.Get("code_verifier")):
 		return refusal("invalid_grant", "code_verifier does not match the code_challenge of the authorization request.")
 	}
-	return p.checkResource(form["resource"])
+	return p.checkResource(g, form["resource"])
 }
 
 var verifierSyntax = regexp.MustCompile(`^[A-Za-z0-9._~-]{43,128}$`)
@@ -126,7 +126,7 @@ func (p *Provider) refresh(ctx context.Context, clientID string, form url.Values
 	case !containsAll(g.GetScopes(), strings.Fields(form.Get("scope"))):
 		return nil, refusal("invalid_scope", "scope exceeds what was granted.")
 	default:
-		err = p.checkResource(form["resource"])
+		err = p.checkResource(g, form["resource"])
 	}
 	if err != nil {
 		return nil, err

@@ -55,6 +55,9 @@ func (c *Call) authenticate() error {
 	if err != nil {
 		return err
 	}
+	if !c.server.authenticator.isFor(caller, c.Response.resource()) {
+		return ErrUnauthorized
+	}
 	c.Caller, c.Response.caller = caller, caller
 	limits := c.server.options.Limits
 	if wait := caller.rate.Take(c.server.now(), limits.Rate, limits.Burst); wait > 0 {
@@ -79,13 +82,28 @@ func (c *Call) FetchAuthorization() (*workspacev1.Authorized, error) {
 func (op *operation) authorizeCommand(workspaceID string) entity.Command {
 	return entity.Command{
 		Kind: entity.KindWorkspace, Identity: workspaceID,
-		Message: &workspacev1.Authorize{Any: op.need.Any, Changes: op.need.Changes},
+		Message: &workspacev1.Authorize{Any: op.need.Any, Changes: op.need.Changes, Personal: op.need.Personal},
 	}
 }
 
 // Reauthenticate verifies, without the cache, that the caller's credential is still valid. Errors: unauthorized.
 func (c *Call) Reauthenticate() error {
 	return c.server.authenticator.revalidate(c.Context, c.Caller)
+}
+
+// ActAs makes a credential the caller of an operation that needs none, and sets its workspace: the request has a token that was
+// made for both. It looks up the credential without the cache. Errors: unauthorized if the credential is no longer valid.
+func (c *Call) ActAs(credentialID, workspaceID string) error {
+	found, err := c.server.authenticator.fetch(c.Context, credentialID, nil)
+	if err == nil && found.expired(c.Now()) {
+		err = ErrUnauthorized
+	}
+	if err != nil {
+		return unauthorizedIfUnknown(err)
+	}
+	c.Caller, c.Response.caller = found, found
+	c.Workspace = &Workspace{ID: workspaceID, Cursor: activity.NewCursor(c.server.options.Secret, workspaceID)}
+	return nil
 }
 
 // findWorkspace returns the workspace that a slug names, at most a second old. Errors: not_found.

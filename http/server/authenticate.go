@@ -71,7 +71,8 @@ func (c *Credential) matches(k key, now time.Time) bool {
 type authenticator struct {
 	asker Asker
 	now   func() time.Time
-	// resource is the server's public address, which access tokens must have as their audience (RFC 8707).
+	// resource is the server's public address, which access tokens must have as their audience, or a resource of the server
+	// below it (RFC 8707). Call.authenticate compares the latter with the resource of the operation.
 	resource    string
 	credentials *cache[*Credential]
 	// reportSlots bounds the number of reports of use in flight.
@@ -116,6 +117,12 @@ func (a *authenticator) authenticate(ctx context.Context, k key, limitUnknown fu
 	}
 	a.reportUse(c, now)
 	return c, nil
+}
+
+// isFor reports whether a credential may be used for a resource of the server; empty: the API.
+func (a *authenticator) isFor(c *Credential, resource string) bool {
+	audience := strings.TrimSuffix(c.Audience, "/")
+	return audience == "" || audience == a.resource || resource != "" && audience == a.resource+resource
 }
 
 // unauthorizedIfUnknown returns ErrUnauthorized for not_found, and any other error as it is.
@@ -211,7 +218,7 @@ func (a *authenticator) fetchGrant(ctx context.Context, id string) (*Credential,
 		return nil, err
 	case found.GetId() != id || found.GetRevokedAt() != 0 || len(found.GetAccess()) == 0:
 		return nil, ErrNotFound
-	case strings.TrimSuffix(found.GetAudience(), "/") != a.resource:
+	case strings.TrimSuffix(found.GetAudience(), "/") != a.resource && !strings.HasPrefix(found.GetAudience(), a.resource+"/"):
 		return nil, ErrNotFound
 	}
 	c := &Credential{

@@ -148,6 +148,13 @@ func (c *Call) EndCredential(id string) { c.server.EndCredential(id) }
 // InvalidateSlug removes a slug from the cache, so that the next request looks it up.
 func (c *Call) InvalidateSlug(slug string) { c.server.workspaces.invalidate(slug) }
 
+// With returns the call with another context.
+func (c *Call) With(ctx context.Context) *Call {
+	other := *c
+	other.Context = ctx
+	return &other
+}
+
 // InBackground returns a call for work that continues after the response. It has no caller: its commands must have a
 // principal.
 func (c *Call) InBackground(ctx context.Context) *Call {

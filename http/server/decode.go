@@ -13,8 +13,11 @@ import (
 	"github.com/atelier-run/atelier/entity"
 )
 
-// maxBody bounds JSON bodies, in bytes.
+// maxBody bounds JSON bodies, in bytes, unless an operation sets another limit.
 const maxBody = 1 << 20
+
+// maxLargeBodies bounds the sum of the limits of all bodies beyond maxBody that are read or used at the same time, in bytes.
+const maxLargeBodies = 512 << 20
 
 // Nothing is the decoder of operations without input. It refuses a query. It does not read the body, because generic clients
 // send empty objects.
@@ -25,7 +28,11 @@ func Nothing(c *Call) (None, error) {
 
 // Body decodes a body that is a JSON object. It refuses unknown and duplicate fields, and null where the type has none.
 // Errors: invalid_request, payload_too_large, unsupported_media_type.
-func Body[In any](c *Call) (In, error) {
+func Body[In any](c *Call) (In, error) { return BodyUpTo[In](c, maxBody) }
+
+// BodyUpTo is Body for operations with larger bodies, of at most a number of bytes. It authorizes the caller before it reads a
+// body larger than that of other operations. Errors: those of Body and of Authorize, unavailable if many large bodies are in use.
+func BodyUpTo[In any](c *Call, most int64) (In, error) {
 	var in In
 	if _, err := ParseQuery(c.Request.URL.RawQuery); err != nil {
 		return in, err
@@ -33,11 +40,37 @@ func Body[In any](c *Call) (In, error) {
 	if err := CheckMediaType(c.Request.Header); err != nil {
 		return in, err
 	}
-	text, err := readBody(c.Response, c.Request)
+	if most > maxBody {
+		if err := c.reserveLargeBody(most); err != nil {
+			return in, err
+		}
+	}
+	text, err := readBody(c.Response, c.Request, most)
 	if err != nil {
 		return in, err
 	}
 	return in, decodeJSON(text, &in)
+}
+
+// reserveLargeBody authorizes the caller and reserves memory for a body that may be larger than maxBody, until the request
+// ends. It does nothing for a body that is announced to be smaller.
+func (c *Call) reserveLargeBody(most int64) error {
+	size := c.Request.ContentLength
+	if size >= 0 && size <= maxBody || size > most { // a larger one is refused
+		return nil
+	}
+	if size < 0 {
+		size = most
+	}
+	if err := c.Authorize(); err != nil {
+		return err
+	}
+	if c.server.largeBodies.Add(size) > maxLargeBodies {
+		c.server.largeBodies.Add(-size)
+		return ErrOverloaded
+	}
+	c.Response.largeBody = size
+	return nil
 }
 
 // CheckMediaType checks that a body is application/json in UTF-8 without a content encoding. Errors: unsupported_media_type.
@@ -56,13 +89,13 @@ func CheckMediaType(h http.Header) error {
 	return nil
 }
 
-// readBody reads a body of at most maxBody bytes. Errors: payload_too_large, invalid_request if the body ends early.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	tooLarge := entity.Errorf(entity.PayloadTooLarge, "the body is larger than %d bytes", maxBody)
-	if r.ContentLength > maxBody {
+// readBody reads a body with a greatest number of bytes. Errors: payload_too_large, invalid_request if the body ends early.
+func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	tooLarge := entity.Errorf(entity.PayloadTooLarge, "the body is larger than %d bytes", most)
+	if r.ContentLength > most {
 		return nil, tooLarge
 	}
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	var limit *http.MaxBytesError
 	switch {
 	case errors.As(err, &limit):
@@ -78,13 +111,29 @@ var errNull = errors.New("null")
 
 var strict = json.JoinOptions(
 	json.RejectUnknownMembers(true),
-	json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, _ any) error {
-		if d.PeekKind() == 'n' {
+	json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, to any) error {
+		if _, nullable := to.(*Nullable); !nullable && d.PeekKind() == 'n' {
 			return errNull
 		}
 		return errors.ErrUnsupported
 	})),
 )
+
+// Nullable is a field that is a string or null. IsSet reports whether the object has the field.
+type Nullable struct {
+	Text  *string
+	IsSet bool
+}
+
+// UnmarshalJSONFrom decodes a string or null.
+func (n *Nullable) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	n.IsSet = true
+	if d.PeekKind() == 'n' {
+		return d.SkipValue()
+	}
+	n.Text = new(string)
+	return json.UnmarshalDecode(d, n.Text)
+}
 
 // DecodeMessage decodes an object that is not the body of a request, as strictly as Body. Errors: invalid_request.
 func DecodeMessage(text []byte, in any) error { return decodeJSON(text, in) }

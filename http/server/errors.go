@@ -34,6 +34,13 @@ var Statuses = map[entity.Code]int{
 	entity.AnchorConflict:       http.StatusConflict,
 	entity.LinkInvalid:          http.StatusForbidden,
 	entity.LimitReached:         http.StatusConflict,
+	entity.InvalidCwd:           http.StatusUnprocessableEntity,
+	entity.CwdConflict:          http.StatusConflict,
+	entity.NoDefaultSession:     http.StatusNotFound,
+	entity.NoPendingQuestion:    http.StatusConflict,
+	entity.RequestIDReused:      http.StatusUnprocessableEntity,
+	entity.TurnTaken:            http.StatusConflict,
+	entity.UploadEnded:          http.StatusConflict,
 	entity.PayloadTooLarge:      http.StatusRequestEntityTooLarge,
 	entity.UnsupportedMediaType: http.StatusUnsupportedMediaType,
 	entity.RateLimited:          http.StatusTooManyRequests,
@@ -87,6 +94,7 @@ func (c *Call) PublicError(err error) *entity.Error {
 type errorBody struct {
 	Error   entity.Code `json:"error"`
 	Message string      `json:"message,omitzero"`
+	Reason  string      `json:"reason,omitzero"`
 }
 
 // fail answers with an error. It does nothing once the response has begun.
@@ -99,7 +107,7 @@ func (w *Response) fail(err error) {
 	for _, entityHeader := range []string{"Content-Length", "Content-Type", "Etag", "Last-Modified"} {
 		header.Del(entityHeader)
 	}
-	body := errorBody{refused.Code, refused.Message}
+	body := errorBody{refused.Code, refused.Message, refused.Reason}
 	switch refused.Code {
 	case entity.InvalidCursor:
 		body.Message = ""

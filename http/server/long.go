@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/atelier-run/atelier/entity"
@@ -20,6 +21,19 @@ func (c *Call) RunLong(run func(ctx context.Context) error) error {
 	}
 	defer remove()
 	return run(ctx)
+}
+
+// EndBody removes the deadline of a body that has been read: net/http reads ahead to notice that the client has gone, and the
+// deadline would end a request that lasts longer. See limitBody.
+func (c *Call) EndBody() {
+	http.NewResponseController(c.Response.ResponseWriter).SetReadDeadline(time.Time{})
+}
+
+// AwaitAnswer makes the deadlines of the connection those of an operation that answers after a long time, at once: it calls EndBody,
+// and extends the write deadline when the answer begins.
+func (c *Call) AwaitAnswer() {
+	c.EndBody()
+	c.ExtendWrites()
 }
 
 // Refusal returns the error with which the context of RunLong has ended, or nil if it has not ended, or because the client has

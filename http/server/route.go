@@ -25,6 +25,11 @@ type Route struct {
 	ChangesSuspended bool
 	// Changes marks an operation that changes the workspace although its method is one that usually only reads.
 	Changes bool
+	// Resource is the path by which OAuth knows the operation as a resource of its own (RFC 9728); empty: it belongs to the API.
+	// Tokens for a resource are valid for its operations alone, and those for the API for all.
+	Resource string
+	// Personal marks an operation that changes only what belongs to the caller, which members with read access may do.
+	Personal bool
 	// Refuse answers with an error; nil: as JSON.
 	Refuse func(w *Response, refused *entity.Error)
 }
@@ -113,7 +118,8 @@ type operation struct {
 func (s *Server) newOperation(r Route) *operation {
 	op := &operation{Route: r, meter: s.metrics.meter(r)}
 	op.need, op.inWorkspace = r.Scope.need()
-	op.need.Changes = (r.Changes || !slices.Contains(readingMethods, r.Method)) && !r.ChangesSuspended
+	changes := (r.Changes || !slices.Contains(readingMethods, r.Method)) && !r.ChangesSuspended
+	op.need.Changes, op.need.Personal = changes && !r.Personal, changes && r.Personal
 	return op
 }
 

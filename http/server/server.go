@@ -155,6 +155,8 @@ type Server struct {
 	// requests counts the requests in flight without streams, publicRequests those of them that need no credential.
 	requests, publicRequests atomic.Int64
 	connections              atomic.Int64
+	// largeBodies is the sum of Response.largeBody of the requests in flight.
+	largeBodies atomic.Int64
 	// heads is the number of bytes charged for unfinished request heads; see headConn.
 	heads          atomic.Int64
 	publicServer   *http.Server
@@ -324,12 +326,20 @@ const ResourceMetadataPath = "/.well-known/oauth-protected-resource"
 // bearerChallenge returns the challenge for a request without a valid credential (RFC 6750, section 3; RFC 9728, section
 // 5.1). If the request has a token, the challenge says that the token is invalid, but not why.
 func (w *Response) bearerChallenge() string {
-	metadata := `resource_metadata="` + w.metadata + `"`
+	metadata := `resource_metadata="` + w.metadata + w.resource() + `"`
 	scheme, token, _ := strings.Cut(w.Request.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") && strings.Trim(token, " ") != "" {
 		return `Bearer error="invalid_token", ` + metadata
 	}
 	return "Bearer " + metadata
+}
+
+// resource returns the path of the resource to which the operation belongs; empty for the API.
+func (w *Response) resource() string {
+	if w.operation == nil {
+		return ""
+	}
+	return w.operation.Resource
 }
 
 // chooseRequestID returns the client's X-Request-Id if it is safe to log, or else a new id.
@@ -368,6 +378,7 @@ func (s *Server) endRequest(w *Response, r *http.Request) {
 	if w.status == 0 && p == nil {
 		w.status = http.StatusOK // the status that net/http sends for a handler that wrote nothing
 	}
+	s.largeBodies.Add(-w.largeBody)
 	if w.hijacked != nil && connectionOf(r.Context()) != nil {
 		s.connections.Add(-1) // net/http has not reported its end; see countConnection
 	}

@@ -65,7 +65,8 @@ const (
 	watchedTerminal
 )
 
-// access is the access that is needed in a workspace besides the credential; the zero value for streams of events.
+// access is the access that is needed in a workspace besides the credential; the zero value for streams of events, and for
+// operations in no workspace.
 type access struct {
 	operation   *operation
 	workspaceID string
@@ -120,8 +121,13 @@ func (w *watcher) addTransfer(c *Call, end context.CancelCauseFunc) (remove func
 	return w.add(c.Caller, &watchedRequest{end: end, kind: watchedTransfer, access: c.access()})
 }
 
-// access returns the access that the operation requires in the workspace of the path.
-func (c *Call) access() access { return access{c.operation, c.Workspace.ID} }
+// access returns the access that the operation requires in the workspace of the path; the zero value if the path has none.
+func (c *Call) access() access {
+	if c.Workspace == nil {
+		return access{}
+	}
+	return access{c.operation, c.Workspace.ID}
+}
 
 // add watches a request and starts the checks if there are none. The caller holds mu.
 func (w *watcher) add(c *Credential, l *watchedRequest) (remove func()) {

@@ -74,12 +74,12 @@ func TestScopes(t *testing.T) {
 	w.workspace(alice, "acme")
 	client := w.register(callback)
 	for scope, want := range map[string]string{
-		"":                              "files:read",
-		" ":                             "files:read",
-		"files:write":                   "files:write",
-		"sessions files:read  sessions": "files:read sessions",
-		"memory files:read agents":      "files:read",
-		"admin":                         "admin",
+		"":                               "files:read",
+		" ":                              "files:read",
+		"files:write":                    "files:write",
+		"sessions files:read  sessions":  "files:read sessions",
+		"memory files:read integrations": "files:read",
+		"admin":                          "admin",
 	} {
 		query := with(asking(client), "scope", scope)
 		_, page := w.open(alice, query)

@@ -1,6 +1,5 @@
-// The client of the MCP TypeScript SDK with a provider that has no state(). The server has no MCP endpoint: the transport
-// needs only one that refuses a POST without a token, and the authorized requests go to the API. Usage: node mcp.mjs URL
-// COOKIE. No output is success.
+// The client of the MCP TypeScript SDK, with a provider that has no state(), signs in at the tools for agents and calls some.
+// Usage: node mcp.mjs URL COOKIE. No output is success.
 import assert from 'node:assert/strict'
 import { UnauthorizedError } from '@modelcontextprotocol/sdk/client/auth.js'
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
@@ -27,13 +26,14 @@ class Provider {
 }
 
 const provider = new Provider()
-const endpoint = new URL('/v1/ws/acme/invites', server)
+const endpoint = new URL('/mcp', server)
 
 const transport = new StreamableHTTPClientTransport(endpoint, { authProvider: provider })
 const client = () => new Client({ name: 'test', version: '1.0.0' })
 await assert.rejects(client().connect(transport), UnauthorizedError)
 assert.equal(provider.asked.searchParams.has('state'), false)
-assert.equal(provider.asked.searchParams.get('resource'), new URL(server).origin)
+assert.equal(provider.asked.searchParams.get('resource'), endpoint.href)
+assert.equal(provider.asked.searchParams.get('scope'), 'files:read files:write sessions')
 
 let ticked
 const back = await decide(provider.asked, cookie, 'allow', (scopes) => { ticked = scopes })
@@ -43,16 +43,35 @@ assert.deepEqual(ticked, provider.asked.searchParams.get('scope').split(' '))
 
 await transport.finishAuth(back.searchParams.get('code'))
 assert.equal(provider.saved.token_type, 'Bearer')
-// With the token, the request passes authentication and authorization: it is refused because it is no invitation.
-const authorized = new StreamableHTTPClientTransport(endpoint, { authProvider: provider })
-await assert.rejects(client().connect(authorized), { code: 400 })
 
-const request = withOAuth(provider, server)(fetch)
-const who = await (await request(new URL('/v1/whoami', server))).json()
-assert.equal(who.credential.kind, 'oauth')
+const agent = client()
+await agent.connect(new StreamableHTTPClientTransport(endpoint, { authProvider: provider }))
+const { tools } = await agent.listTools()
+assert.ok(tools.some((tool) => tool.name === 'read_activity'))
+const call = async (name, input) => {
+  const result = await agent.callTool({ name, arguments: input })
+  assert.ok(!result.isError, JSON.stringify(result.content))
+  return result.structuredContent
+}
+const [{ slug }] = (await call('list_workspaces', {})).workspaces
+assert.equal((await call('write_file', { workspace: slug, path: 'notes/one.txt', text: 'Hello' })).created, true)
+assert.equal((await call('read_file', { workspace: slug, path: 'notes/one.txt' })).text, 'Hello')
+const { rows } = await call('read_activity', { workspace: slug, path: 'notes' })
+assert.equal(rows.at(-1).event.path, 'notes/one.txt')
+assert.equal((await agent.callTool({ name: 'read_file', arguments: { workspace: slug, path: '../x' } })).isError, true)
+
+// The token is valid for the tools alone.
+const bearer = { authorization: `Bearer ${provider.saved.access_token}` }
+assert.equal((await fetch(new URL('/v1/whoami', server), { headers: bearer })).status, 401)
 
 // An access token that is not valid any more is replaced with the refresh token.
 const first = provider.saved
 provider.saved = { ...first, access_token: first.access_token.slice(0, -4) + 'aaaa' }
-assert.equal((await request(new URL('/v1/whoami', server))).status, 200)
+const request = withOAuth(provider, endpoint)(fetch)
+const answer = await request(endpoint, {
+  method: 'POST', body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/list' }),
+  headers: { 'content-type': 'application/json', accept: 'application/json, text/event-stream' },
+})
+assert.equal(answer.status, 200)
 assert.notEqual(provider.saved.refresh_token, first.refresh_token)
+await agent.close()

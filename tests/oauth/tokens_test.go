@@ -294,7 +294,7 @@ func TestMetadata(t *testing.T) {
 	w := newWorld(t)
 	for path, want := range map[string][]string{
 		"/.well-known/oauth-authorization-server": {
-			`"issuer":"` + w.url + `"`, `"scopes_supported":["admin","apps","files:read","files:write","members","publish","services","sessions","share"]`,
+			`"issuer":"` + w.url + `"`, `"scopes_supported":["admin","agents","apps","files:read","files:write","members","publish","services","sessions","share"]`,
 			`"code_challenge_methods_supported":["S256"]`, `"token_endpoint":"` + w.url + `/oauth/token"`,
 			`"authorization_response_iss_parameter_supported":true`, `"token_endpoint_auth_methods_supported":["none"]`,
 		},

@@ -16,8 +16,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 var (
@@ -174,7 +172,8 @@ func (p *participant) accept(answer []byte) {
 // choose returns the next request.
 func (p *participant) choose() *sessionRequest {
 	p.made++
-	id := uuid.Must(uuid.NewRandomFromReader(randomBytes{p.random})).String()
+	id := fmt.Sprintf("%08x-%04x-4%03x-8%03x-%012x", p.random.Uint32(), p.random.IntN(1<<16), p.random.IntN(1<<12), p.random.IntN(1<<12),
+		p.random.Int64N(1<<48))
 	post := func(path string, fields map[string]any) *sessionRequest {
 		fields["clientRequestId"] = id
 		body, err := json.Marshal(fields)
@@ -214,16 +213,6 @@ func (p *participant) runbook() string {
 		text.WriteString(lines[p.random.IntN(len(lines))] + "\n")
 	}
 	return text.String()
-}
-
-// randomBytes reads from a source of random numbers, so that a seed repeats the ids of requests.
-type randomBytes struct{ *rand.Rand }
-
-func (r randomBytes) Read(b []byte) (int, error) {
-	for i := range b {
-		b[i] = byte(r.Uint32())
-	}
-	return len(b), nil
 }
 
 // A timelineRow has the fields of a history row that the test reads.

@@ -24,8 +24,9 @@
 // # What isolates
 //
 //   - Namespaces for mounts, process ids, network, IPC, host name and control groups. The root of the file system is a read-only
-//     temporary one with read-only mounts of the machine's programs, a /proc and a /dev of the computer's own, and the drive.
-//     None of these mounts allows setuid programs or devices.
+//     temporary one with read-only mounts of the machine's programs and of this program, a /proc and a /dev of the computer's own,
+//     and the drive. None of these mounts allows setuid programs or devices. A process that executes this program in one of the
+//     roles has no more rights than with a program of its own.
 //   - With a server that runs as root, processes have a user id that is unique to the computer, without capabilities. There is no
 //     user namespace: nothing in the computer is root, limits of the kernel for each user are then separate for each
 //     computer, which they are not for user namespaces of one owner, and it works where a container engine forbids user

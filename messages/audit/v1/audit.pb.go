@@ -104,7 +104,7 @@ func (x *Event) GetProvenance() *Provenance {
 
 // Provenance describes the subject and the circumstances of an audit event. Each event sets some of the fields, which are
 // fields of the specification; the API omits empty ones. The fields image_version, new_billing_user_id,
-// old_billing_user_id, app_id, app_slug and session_id are never set; they exist because stored messages have them.
+// old_billing_user_id, app_id and app_slug are never set; they exist because stored messages have them.
 type Provenance struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Actor             string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`

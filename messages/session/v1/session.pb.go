@@ -5258,11 +5258,13 @@ func (x *TerminalRow) GetTerminal() *Terminal {
 
 // RequestRow is the row of the list "session.request": the input that a client sent with a request id.
 type RequestRow struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	InputSeq      uint64                 `protobuf:"varint,1,opt,name=input_seq,json=inputSeq,proto3" json:"input_seq,omitempty"`
-	Digest        []byte                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	InputSeq uint64                 `protobuf:"varint,1,opt,name=input_seq,json=inputSeq,proto3" json:"input_seq,omitempty"`
+	Digest   []byte                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	// The request id, which is the end of the key of the row.
+	ClientRequestId string `protobuf:"bytes,3,opt,name=client_request_id,json=clientRequestId,proto3" json:"client_request_id,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RequestRow) Reset() {
@@ -5307,6 +5309,13 @@ func (x *RequestRow) GetDigest() []byte {
 		return x.Digest
 	}
 	return nil
+}
+
+func (x *RequestRow) GetClientRequestId() string {
+	if x != nil {
+		return x.ClientRequestId
+	}
+	return ""
 }
 
 // TurnTask is the input of the executor of a turn.
@@ -5766,11 +5775,12 @@ const file_messages_session_v1_session_proto_rawDesc = "" +
 	"\vTerminalRow\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x0e\n" +
 	"\x02at\x18\x02 \x01(\x03R\x02at\x128\n" +
-	"\bterminal\x18\x03 \x01(\v2\x1c.atelier.session.v1.TerminalR\bterminal\"A\n" +
+	"\bterminal\x18\x03 \x01(\v2\x1c.atelier.session.v1.TerminalR\bterminal\"m\n" +
 	"\n" +
 	"RequestRow\x12\x1b\n" +
 	"\tinput_seq\x18\x01 \x01(\x04R\binputSeq\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\fR\x06digest\"#\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digest\x12*\n" +
+	"\x11client_request_id\x18\x03 \x01(\tR\x0fclientRequestId\"#\n" +
 	"\bTurnTask\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\x04R\x06turnId\"-\n" +
 	"\fDeletionTask\x12\x1d\n" +

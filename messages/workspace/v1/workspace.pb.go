@@ -1590,7 +1590,9 @@ type Authorize struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Any   []string               `protobuf:"bytes,2,rep,name=any,proto3" json:"any,omitempty"`
 	// The sender wants to change something.
-	Changes       bool `protobuf:"varint,3,opt,name=changes,proto3" json:"changes,omitempty"`
+	Changes bool `protobuf:"varint,3,opt,name=changes,proto3" json:"changes,omitempty"`
+	// The sender wants to change only what belongs to the sender.
+	Personal      bool `protobuf:"varint,4,opt,name=personal,proto3" json:"personal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1635,6 +1637,13 @@ func (x *Authorize) GetAny() []string {
 func (x *Authorize) GetChanges() bool {
 	if x != nil {
 		return x.Changes
+	}
+	return false
+}
+
+func (x *Authorize) GetPersonal() bool {
+	if x != nil {
+		return x.Personal
 	}
 	return false
 }
@@ -5927,10 +5936,11 @@ const file_messages_workspace_v1_workspace_proto_rawDesc = "" +
 	"\fcreator_name\x18\x05 \x01(\tR\vcreatorName\x12'\n" +
 	"\x0fimpersonator_id\x18\x06 \x01(\tR\x0eimpersonatorId\"\r\n" +
 	"\vReportReady\"\x11\n" +
-	"\x0fReportUnhealthy\"I\n" +
+	"\x0fReportUnhealthy\"e\n" +
 	"\tAuthorize\x12\x10\n" +
 	"\x03any\x18\x02 \x03(\tR\x03any\x12\x18\n" +
-	"\achanges\x18\x03 \x01(\bR\achangesJ\x04\b\x01\x10\x02R\n" +
+	"\achanges\x18\x03 \x01(\bR\achanges\x12\x1a\n" +
+	"\bpersonal\x18\x04 \x01(\bR\bpersonalJ\x04\b\x01\x10\x02R\n" +
 	"capability\"\x13\n" +
 	"\x11DescribeWorkspace\"V\n" +
 	"\x0fRenameWorkspace\x12\x12\n" +

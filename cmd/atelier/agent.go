@@ -1,0 +1,20 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/atelier-run/atelier/runner/builtin"
+)
+
+// runAgent runs the built-in agent of sessions until its client is gone, and returns the exit status. The agent is no command
+// of the parser: its settings are not those of the command line, and it starts for each session.
+func runAgent(arguments []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	// A client that has gone must not end the agent before its commands. If the signal were ignored, they would inherit that.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return builtin.Run(ctx, os.Stdin, os.Stdout, os.Stderr, os.Environ(), arguments)
+}

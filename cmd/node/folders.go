@@ -1,0 +1,78 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/atelier-run/atelier/drive"
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/http/api"
+	activityv1 "github.com/atelier-run/atelier/messages/activity/v1"
+)
+
+// folders implements api.Folders.
+type folders struct{ drives *drive.Drives }
+
+// ResolveFolder implements api.Folders.
+func (f folders) ResolveFolder(ctx context.Context, workspaceID, path string) (string, error) {
+	d, release, err := f.drives.Open(ctx, workspaceID)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	real, err := d.ResolveFolder(path)
+	refused, is := errors.AsType[*entity.Error](err)
+	switch {
+	case !is:
+		return real, err
+	case refused.Code == entity.NotFound:
+		return "", api.ErrNoFolder
+	case refused.Code == drive.NotFolder:
+		return "", api.ErrNotFolder
+	case refused.Code == drive.Outside:
+		return "", api.ErrOutsideDrive
+	}
+	return "", err
+}
+
+// FileSize implements api.Folders.
+func (f folders) FileSize(ctx context.Context, workspaceID, path string) (int64, error) {
+	d, release, err := f.drives.Open(ctx, workspaceID)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	entry, err := d.Stat(path)
+	if err == nil && entry.Folder {
+		err = entity.Errorf(entity.NotFound, "the path is a folder")
+	}
+	return entry.Size, err
+}
+
+// MakeFolders implements api.Folders.
+func (f folders) MakeFolders(ctx context.Context, workspaceID, path string, access entity.DriveAccess) error {
+	d, release, err := f.drives.Open(ctx, workspaceID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	author := &activityv1.Author{Actor: entity.Actor(access.Principal), UserId: access.Principal.GetUserId()}
+	folder := ""
+	for _, segment := range strings.Split(path, "/") {
+		folder = strings.TrimPrefix(folder+"/"+segment, "/")
+		if entry, err := d.Stat(folder); err == nil && entry.Folder {
+			continue
+		}
+		err := d.MakeFolder(ctx, folder, drive.Change{
+			Author: author, Principal: access.Principal, Authenticate: access.Authenticate, Authorize: access.Authorize,
+		})
+		if refused, is := errors.AsType[*entity.Error](err); is && refused.Code == drive.Exists {
+			err = nil // another request was faster; if it is a file, the upload fails
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

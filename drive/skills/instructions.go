@@ -1,0 +1,123 @@
+package skills
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/skill"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// An Asker sends commands to entities. entity.IsRefusal reports whether an error means that the command had no effect.
+type Asker interface {
+	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
+}
+
+// Instructions are the texts on the drive that tell a session's agent what it is and what it can do. It is safe for concurrent
+// use.
+type Instructions struct {
+	reader *Reader
+	asker  Asker
+}
+
+// NewInstructions returns Instructions that read the drives with a reader.
+func NewInstructions(reader *Reader, asker Asker) *Instructions { return &Instructions{reader, asker} }
+
+// maxListed bounds the list of skills in the text, in bytes; the nearest skills are listed.
+const maxListed = 32 << 10
+
+// Read returns one text for a model: the AGENT.md of an agent, if agentID is not empty, the list of the project skills of a
+// working directory, and the built-in skills whole, because no program in a computer can read those. It also records in the
+// workspace what the AGENT.md says now. An agent or a folder that does not exist any more, and a malformed file, are no error:
+// the text then has what there is. Errors: those of the drive and of Asker that are no refusals, ctx's error.
+func (i *Instructions) Read(ctx context.Context, workspaceID, agentID, cwd string) (string, error) {
+	var text strings.Builder
+	if agentID != "" {
+		if err := i.writeAgent(ctx, &text, workspaceID, agentID); err != nil {
+			return "", err
+		}
+	}
+	all, err := i.reader.List(ctx, workspaceID, cwd)
+	if hasCode(err, entity.InvalidRequest) { // the folder does not exist any more
+		all, err = i.reader.List(ctx, workspaceID, "")
+	}
+	if err != nil {
+		return "", err
+	}
+	writeSkills(&text, all)
+	return text.String(), nil
+}
+
+// writeAgent writes what an agent is.
+func (i *Instructions) writeAgent(ctx context.Context, text *strings.Builder, workspaceID, agentID string) error {
+	reply, err := i.ask(ctx, workspaceID, &workspacev1.DescribeAgent{AgentId: agentID})
+	if entity.IsRefusal(err) {
+		return nil // the agent was removed, and its sessions go on without it
+	}
+	if err != nil {
+		return err
+	}
+	anchor, ok := reply.(*workspacev1.Anchor)
+	if !ok {
+		return fmt.Errorf("skills: unexpected reply %T", reply)
+	}
+	stored := anchor.GetAgent()
+	agent := skill.Agent{Name: stored.GetName(), Description: stored.GetDescription(), Tier: stored.GetTier()}
+	switch read, err := i.reader.Agent(ctx, workspaceID, anchor.GetPath()); {
+	case err == nil:
+		agent = read
+	case !hasCode(err, entity.NotFound) && !hasCode(err, entity.InvalidRequest):
+		return err
+	}
+	if agent.Name != stored.GetName() || agent.Description != stored.GetDescription() || agent.Tier != stored.GetTier() {
+		_, err := i.ask(ctx, workspaceID, &workspacev1.UpdateAgent{
+			AnchorId: anchor.GetId(), Path: anchor.GetPath(), Name: agent.Name, Description: agent.Description, Tier: agent.Tier,
+		})
+		if err != nil && !entity.IsRefusal(err) {
+			return err
+		}
+	}
+	fmt.Fprintf(text, "You are the agent %q: %s\n\n", agent.Name, agent.Description)
+	if agent.Instructions != "" {
+		fmt.Fprintf(text, "%s\n\n", agent.Instructions)
+	}
+	return nil
+}
+
+// writeSkills writes the list of the project skills, and then the built-in ones.
+func writeSkills(text *strings.Builder, all []skill.Skill) {
+	start := text.Len()
+	for n, s := range all {
+		if s.Scope != skill.ScopeProject || text.Len()-start > maxListed {
+			break
+		}
+		if n == 0 {
+			text.WriteString("Skills of this workspace. Before you begin with what a skill is for, read its file; paths are relative to the " +
+				"workspace's drive. Of two skills with one name, the first is meant.\n\n")
+		}
+		fmt.Fprintf(text, "- %s (%s): %s\n", s.Name, s.Path, s.Description)
+	}
+	if text.Len() > start {
+		text.WriteString("\n")
+	}
+	for _, s := range all {
+		if content, ok := Builtin(s.Path); ok {
+			_, body, _ := strings.Cut(strings.TrimPrefix(content, "---\n"), "\n---\n")
+			fmt.Fprintf(text, "<skill name=%q>\n%s\n</skill>\n\n", s.Name, strings.TrimSpace(body))
+		}
+	}
+}
+
+func (i *Instructions) ask(ctx context.Context, workspaceID string, m workspacev1.Command) (proto.Message, error) {
+	return i.asker.Ask(ctx, entity.Command{Kind: entity.KindWorkspace, Identity: workspaceID, Principal: entity.Platform(), Message: m})
+}
+
+func hasCode(err error, code entity.Code) bool {
+	var refused *entity.Error
+	return errors.As(err, &refused) && refused.Code == code
+}

@@ -1,0 +1,163 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+	"github.com/atelier-run/atelier/http/server"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+// Timelines opens live streams of the timelines of entities.
+type Timelines interface {
+	// FollowTimeline registers for a timeline and returns the function that runs the stream. Its contract is that of
+	// Streams.Subscribe.
+	FollowTimeline(ctx context.Context, s entity.TimelineSubscription) (follow func(ctx context.Context) error, err error)
+}
+
+// Folders looks up the files and folders of drives.
+type Folders interface {
+	// ResolveFolder returns the path of the real folder that a path names, without links; the empty path is the root of the
+	// drive. Errors: ErrNoFolder, ErrNotFolder, ErrOutsideDrive, those of the drive.
+	ResolveFolder(ctx context.Context, workspaceID, path string) (real string, err error)
+	// FileSize returns the size of a file in bytes. Errors: not_found if the path names no file.
+	FileSize(ctx context.Context, workspaceID, path string) (int64, error)
+	// MakeFolders creates the folders of a path that do not exist, as the principal. Errors: those of the drive.
+	MakeFolders(ctx context.Context, workspaceID, path string, access entity.DriveAccess) error
+}
+
+// SessionOptions configures the operations of sessions. Timelines and Folders are required.
+type SessionOptions struct {
+	Timelines Timelines
+	Folders   Folders
+	// DeliveryTime is the time in which a run may take an input before the response says that it is queued; 0: one second.
+	DeliveryTime time.Duration
+	// WaitTime is the time for which a request waits for the terminal of its input; 0: 30 seconds.
+	WaitTime time.Duration
+}
+
+func (o SessionOptions) withDefaults() SessionOptions {
+	if o.DeliveryTime == 0 {
+		o.DeliveryTime = time.Second
+	}
+	if o.WaitTime == 0 {
+		o.WaitTime = 30 * time.Second
+	}
+	return o
+}
+
+// sessions serves the agent sessions of a workspace.
+//
+// An input passes these steps, in a request to create a session, to send a message, a note or an answer:
+//
+//  1. sessions_input.go decodes and validates it, and computes the digest of the request.
+//  2. If the client's request id is known in the session, its digest is compared, and the remaining steps use that input
+//     (findRequest).
+//  3. Attachments and the working directory are looked up on the drive; images are stored (StoreImage). A parent admits its
+//     child (AdmitChild).
+//  4. StartSession or SendInput makes the input durable. The rules authorize it and determine its author. Its command id
+//     makes it idempotent also if two requests with the same request id pass step 2 together.
+//  5. AwaitInput waits for a run that takes the input, for SessionOptions.DeliveryTime: delivery is accepted or queued. A
+//     request that waits (sessions_wait.go) waits for the terminal instead, for SessionOptions.WaitTime.
+type sessions struct {
+	SessionOptions
+	files  Drive
+	skills Skills
+}
+
+const (
+	sessionsPath = server.WorkspacePath + "/agent/sessions"
+	sessionPath  = sessionsPath + "/{sessionId}"
+	childrenPath = sessionsPath + "/{parentSessionId}/sessions"
+	defaultPath  = server.WorkspacePath + "/agent/defaults/{owner}"
+)
+
+func (s sessions) routes() []server.Route {
+	table := []server.Route{
+		{Method: http.MethodGet, Path: sessionsPath, Summary: "List sessions", Handler: server.Answer(http.StatusOK, s.decodeList, s.list)},
+		{Method: http.MethodPost, Path: sessionsPath, Summary: "Start a session", Handler: server.AnswerCreated(s.decodeStart, s.create)},
+		{Method: http.MethodPost, Path: sessionsPath + "/wait", Summary: "Start a session and wait", Handler: s.waitFor(s.startWaiting), Timing: server.Streaming},
+		{Method: http.MethodPost, Path: sessionsPath + "/uploads", Scope: server.ScopeWriteFiles, Summary: "Offer an upload of a file for a session",
+			Handler: server.Answer(http.StatusCreated, server.Checked(checkUpload), s.offerUpload)},
+		{Method: http.MethodGet, Path: sessionPath, Summary: "Describe a session", Handler: server.Answer(http.StatusOK, server.Nothing, s.describe)},
+		{Method: http.MethodPatch, Path: sessionPath, Summary: "Rename a session", Handler: server.Answer(http.StatusOK, server.Checked(checkSessionTitle), s.rename)},
+		{Method: http.MethodDelete, Path: sessionPath, Summary: "Delete a session and its descendants", Handler: s.remove, Idempotent: true},
+		{Method: http.MethodGet, Path: sessionPath + "/history", Summary: "List the rows of a session", Handler: server.Answer(http.StatusOK, decodeTimeline, s.history)},
+		{Method: http.MethodGet, Path: sessionPath + "/events", Summary: "Follow the rows of a session", Handler: s.events, Timing: server.Streaming},
+		{Method: http.MethodPost, Path: sessionPath + "/messages", Summary: "Send a message", Handler: server.Answer(http.StatusOK, s.decodeMessage, s.sendAndDeliver)},
+		{Method: http.MethodPost, Path: sessionPath + "/messages/wait", Summary: "Send a message and wait", Handler: s.waitFor(s.messageWaiting), Timing: server.Streaming},
+		{Method: http.MethodPost, Path: sessionPath + "/answer", Summary: "Answer a session's question", Handler: server.Answer(http.StatusOK, s.decodeAnswer, s.sendAndDeliver)},
+		{Method: http.MethodPost, Path: sessionPath + "/answer/wait", Summary: "Answer a session's question and wait", Handler: s.waitFor(s.answerWaiting), Timing: server.Streaming},
+		{Method: http.MethodPost, Path: sessionPath + "/notes", Summary: "Leave a note for a session", Handler: server.Answer(http.StatusOK, s.decodeNote, s.sendAndDeliver)},
+		{Method: http.MethodPost, Path: sessionPath + "/interrupt", Summary: "Interrupt a session", Handler: server.Answer(http.StatusOK, server.Nothing, s.interrupt)},
+		{Method: http.MethodPost, Path: sessionPath + "/cwd", Summary: "Move a session's working directory", Handler: server.Answer(http.StatusOK, server.Body[cwdRequest], s.moveCwd)},
+		{Method: http.MethodPut, Path: sessionPath + "/archive", Summary: "Archive or restore a session", Handler: server.Answer(http.StatusOK, server.Checked(checkArchive), s.archive), Personal: true},
+		{Method: http.MethodPatch, Path: sessionPath + "/audience", Summary: "Change the audience of a session", Handler: server.Answer(http.StatusOK, server.Checked(checkAudience), s.changeAudience)},
+		{Method: http.MethodPut, Path: sessionPath + "/read", Summary: "Mark a session as read", Handler: server.Answer(http.StatusOK, server.Checked(checkRead), s.markRead), Personal: true},
+		{Method: http.MethodGet, Path: childrenPath, Summary: "List the children of a session", Handler: server.Answer(http.StatusOK, s.decodeList, s.listChildren)},
+		{Method: http.MethodPost, Path: childrenPath, Summary: "Start a child session", Handler: server.AnswerCreated(s.decodeStart, s.createChild)},
+		{Method: http.MethodPost, Path: childrenPath + "/wait", Summary: "Start a child session and wait", Handler: s.waitFor(s.childWaiting), Timing: server.Streaming},
+		{Method: http.MethodGet, Path: defaultPath, Summary: "Describe a default session", Handler: server.Answer(http.StatusOK, server.Nothing, s.readDefault)},
+		{Method: http.MethodPut, Path: defaultPath, Summary: "Choose a default session", Handler: server.Answer(http.StatusOK, server.Checked(checkDefault), s.chooseDefault)},
+		{Method: http.MethodGet, Path: defaultPath + "/history", Summary: "List the rows of a default session", Handler: server.Answer(http.StatusOK, decodeRawTimeline, s.defaultHistory)},
+		{Method: http.MethodGet, Path: defaultPath + "/events", Summary: "Follow the rows of a default session", Handler: s.defaultEvents, Timing: server.Streaming},
+		{Method: http.MethodPost, Path: defaultPath + "/messages", Summary: "Send a message to a default session", Handler: server.Answer(http.StatusOK, s.decodeMessage, s.sendToDefault)},
+		{Method: http.MethodPost, Path: defaultPath + "/messages/wait", Summary: "Send a message to a default session and wait", Handler: s.waitFor(s.defaultWaiting), Timing: server.Streaming},
+		{Method: http.MethodPut, Path: uploadPath, Scope: server.ScopePublic, Summary: "Upload a file for a session", Handler: s.upload, Timing: server.Transfer},
+	}
+	for i := range table {
+		if table[i].Scope == "" {
+			table[i].Scope = server.ScopeSessions
+		}
+	}
+	return table
+}
+
+// sessionCommand returns a command for a session of the workspace in the path.
+func sessionCommand(c *server.Call, sessionID string, m sessionv1.Command) entity.Command {
+	return entity.Command{Kind: entity.KindSession, Identity: session.Identity(c.Workspace.ID, sessionID), Message: m}
+}
+
+// pathSession returns the id of the session that a variable of the path names. It activates no entity for a text that is no id.
+// Errors: not_found, after the refusals of Authorize.
+func pathSession(c *server.Call, variable string) (string, error) {
+	id := c.Variable(variable)
+	if !session.IsID(id) {
+		return "", c.Withhold(server.ErrNotFound)
+	}
+	return id, nil
+}
+
+// describeSession describes a session as the caller. Errors: not_found if the caller does not see it.
+func describeSession(c *server.Call, sessionID string) (*sessionv1.Description, error) {
+	return server.Ask[*sessionv1.Description](c, sessionCommand(c, sessionID, &sessionv1.DescribeSession{}))
+}
+
+// describe returns the session in the path.
+func (s sessions) describe(c *server.Call, _ server.None) (sessionDetail, error) {
+	id, err := pathSession(c, "sessionId")
+	if err != nil {
+		return sessionDetail{}, err
+	}
+	found, err := describeSession(c, id)
+	if err != nil {
+		return sessionDetail{}, err
+	}
+	return viewDetail(c, found)
+}
+
+// findSessionRow decodes the row with a key in one of the lists of sessions, as the platform, into row. It returns false if there
+// is none. No other key of the list may begin with the key.
+func findSessionRow(c *server.Call, list, key string, row proto.Message) (bool, error) {
+	found, err := server.Ask[*wirev1.Page](c, workspaceQuery(c, &wirev1.List{Name: list, Prefix: []byte(key), Limit: 1}))
+	if err != nil || len(found.GetRows()) == 0 {
+		return false, err
+	}
+	return true, proto.Unmarshal(found.GetRows()[0], row)
+}

@@ -1,0 +1,126 @@
+package api
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+	"github.com/atelier-run/atelier/http/server"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+)
+
+// deltaView is text that an agent is still writing.
+type deltaView struct {
+	InputSeq uint64 `json:"inputSeq"`
+	Text     string `json:"text"`
+}
+
+// events sends the rows of the session in the path as server-sent events. Package server describes the flow of a stream.
+func (s sessions) events(c *server.Call) error {
+	id, err := pathSession(c, "sessionId")
+	if err != nil {
+		return err
+	}
+	return s.follow(c, id)
+}
+
+// follow sends the rows of a session after the client's position, and the text that is being written between them.
+func (s sessions) follow(c *server.Call, sessionID string) error {
+	after, err := decodeEventsPosition(c, sessionID)
+	if err != nil {
+		return c.Withhold(err)
+	}
+	binding := eventsBinding(c, sessionID)
+	return c.StreamTo(func(ctx context.Context, client server.StreamClient) (func(context.Context) error, error) {
+		return s.Timelines.FollowTimeline(ctx, entity.TimelineSubscription{
+			Kind: entity.KindSession, Identity: session.Identity(c.Workspace.ID, sessionID), Principal: c.Caller.Principal, After: after,
+			Send: func(batch entity.TimelineBatch) error {
+				frames, err := encodeFrames(batch, func(seq uint64) string { return c.SealCursor(strconv.FormatUint(seq, 10), binding) })
+				if err != nil || len(frames) == 0 {
+					return err
+				}
+				return client.Send(frames)
+			},
+		})
+	})
+}
+
+// eventsBinding returns the binding of the ids of a stream's events.
+func eventsBinding(c *server.Call, sessionID string) []byte {
+	return server.Binding("session events", c.Workspace.ID, sessionID)
+}
+
+// decodeEventsPosition decodes the seq after which the stream begins. The header Last-Event-ID takes precedence over the cursor.
+func decodeEventsPosition(c *server.Call, sessionID string) (uint64, error) {
+	q, err := server.ParseQuery(c.Request.URL.RawQuery, "cursor")
+	if err != nil {
+		return 0, err
+	}
+	cursor := q.Text("cursor")
+	switch last := c.Request.Header["Last-Event-Id"]; {
+	case len(last) > 1, q.Has("cursor") && cursor == "":
+		return 0, server.ErrInvalidCursor
+	case len(last) == 1 && last[0] != "":
+		cursor = last[0]
+	}
+	if cursor == "" {
+		return 0, nil
+	}
+	position, err := c.OpenCursor(cursor, eventsBinding(c, sessionID))
+	if err != nil {
+		return 0, err
+	}
+	after, err := strconv.ParseUint(position, 10, 64)
+	if err != nil {
+		return 0, server.ErrInvalidCursor
+	}
+	return after, nil
+}
+
+// encodeFrames encodes a batch as server-sent events. cursor returns the id of the event of a row.
+func encodeFrames(batch entity.TimelineBatch, cursor func(seq uint64) string) ([]byte, error) {
+	var frames []byte
+	for _, m := range batch.Passed {
+		data, err := encodeDelta(m)
+		if err != nil {
+			return nil, err
+		}
+		if data != nil {
+			frames = appendFrame(frames, "", "delta", data)
+		}
+	}
+	for _, r := range batch.Rows {
+		row, err := viewRow(r)
+		if err != nil {
+			return nil, err
+		}
+		data, err := json.Marshal(row)
+		if err != nil {
+			return nil, err
+		}
+		frames = appendFrame(frames, cursor(r.Version), row.Kind, data)
+	}
+	return frames, nil
+}
+
+// encodeDelta returns the data of a delta; nil for a thought, which is shown when it is whole.
+func encodeDelta(m proto.Message) ([]byte, error) {
+	delta, ok := m.(*sessionv1.PublishDelta)
+	if !ok || delta.GetThought() {
+		return nil, nil
+	}
+	return json.Marshal(deltaView{delta.GetInputSeq(), delta.GetText()})
+}
+
+// appendFrame appends an event (HTML standard, server-sent events). data is JSON, which has no line breaks.
+func appendFrame(to []byte, id, event string, data []byte) []byte {
+	if id != "" {
+		to = append(append(append(to, "id: "...), id...), '\n')
+	}
+	to = append(append(append(to, "event: "...), event...), '\n')
+	return append(append(append(to, "data: "...), data...), "\n\n"...)
+}

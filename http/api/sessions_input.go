@@ -1,0 +1,426 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"mime"
+	"net/http"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+	"github.com/atelier-run/atelier/http/server"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+const (
+	// maxInputBody bounds the body of a request that may have images, which are in base64, in bytes.
+	maxInputBody = 16 << 20
+	// maxLabel bounds the name and the media type of an attachment, in characters.
+	maxLabel = 255
+	// maxFirstAudience bounds the members that a new session names.
+	maxFirstAudience = 100
+)
+
+// imageRequest is an image in a request.
+type imageRequest struct {
+	MediaType string `json:"mediaType"`
+	Data      []byte `json:"data"`
+}
+
+// attachmentRequest names a file of the drive.
+type attachmentRequest struct {
+	Path      string  `json:"path"`
+	Name      string  `json:"name"`
+	Size      *int64  `json:"size"`
+	MediaType *string `json:"mediaType"`
+}
+
+// startRequest is the body of a request to start a session.
+type startRequest struct {
+	Prompt          string              `json:"prompt"`
+	Tier            *string             `json:"tier"`
+	Behavior        *string             `json:"behavior"`
+	ClientRequestID *string             `json:"clientRequestId"`
+	Images          []imageRequest      `json:"images"`
+	Attachments     []attachmentRequest `json:"attachments"`
+	Cwd             *string             `json:"cwd"`
+	MemberUserIDs   *[]string           `json:"memberUserIds"`
+	AgentID         *string             `json:"agentId"`
+	Mode            *string             `json:"mode"`
+}
+
+// messageRequest is the body of a message.
+type messageRequest struct {
+	Text            string              `json:"text"`
+	Tier            *string             `json:"tier"`
+	Behavior        *string             `json:"behavior"`
+	ClientRequestID *string             `json:"clientRequestId"`
+	Images          []imageRequest      `json:"images"`
+	Attachments     []attachmentRequest `json:"attachments"`
+	SourceSessionID *string             `json:"sourceSessionId"`
+}
+
+// answerRequest is the body of an answer.
+type answerRequest struct {
+	Text            *string `json:"text"`
+	OptionID        *string `json:"optionId"`
+	ClientRequestID *string `json:"clientRequestId"`
+	SourceSessionID *string `json:"sourceSessionId"`
+}
+
+// noteRequest is the body of a note.
+type noteRequest struct {
+	Text            string  `json:"text"`
+	ClientRequestID *string `json:"clientRequestId"`
+	SourceSessionID *string `json:"sourceSessionId"`
+}
+
+// sessionInput is a validated input of a session, and the settings of a session that it starts.
+type sessionInput struct {
+	input *sessionv1.Input
+	// images are the contents of the images of input, in their order.
+	images [][]byte
+
+	// cwd, mode and agentID are empty if the request does not set them; hasCwd and isSpecific report whether it sets cwd and
+	// memberUserIds.
+	cwd        string
+	hasCwd     bool
+	mode       sessionv1.Mode
+	agentID    string
+	members    []string
+	isSpecific bool
+}
+
+// requestDigest is what the digest of a request is computed from. A request that is repeated with another value of one of them is
+// another request.
+type requestDigest struct {
+	Target      string
+	Kind        string
+	Text        string
+	OptionID    string
+	Tier        string
+	Behavior    string
+	Source      string
+	Images      []string
+	Attachments []attachmentView
+	HasCwd      bool
+	Cwd         string
+	Mode        string
+	AgentID     string
+	IsSpecific  bool
+	Members     []string
+}
+
+// setDigest sets the digest of the request. target is the parent of a session that the input starts, or the session or owner to
+// which it is sent.
+func (in *sessionInput) setDigest(target string) error {
+	d := requestDigest{
+		Target: target, Kind: inputKindNames[in.input.GetKind()], Text: in.input.GetText(), OptionID: in.input.GetOptionId(),
+		Tier: tierNames[in.input.GetTier()], Behavior: behaviorNames[in.input.GetBehavior()], Source: in.input.GetSourceSessionId(),
+		HasCwd: in.hasCwd, Cwd: in.cwd, Mode: modeNames[in.mode], AgentID: in.agentID, IsSpecific: in.isSpecific, Members: in.members,
+	}
+	for _, i := range in.input.GetImages() {
+		d.Images = append(d.Images, fmt.Sprintf("%s %x", i.GetMediaType(), i.GetSha256()))
+	}
+	for _, a := range in.input.GetAttachments() {
+		d.Attachments = append(d.Attachments, attachmentView{a.GetPath(), a.GetName(), a.GetSize(), a.GetMediaType()})
+	}
+	text, err := json.Marshal(d)
+	sum := sha256.Sum256(text)
+	in.input.Digest = sum[:]
+	return err
+}
+
+// decodeStart decodes the body of a request to start a session.
+func (s sessions) decodeStart(c *server.Call) (*sessionInput, error) {
+	body, err := server.BodyUpTo[startRequest](c, maxInputBody)
+	if err != nil {
+		return nil, err
+	}
+	in := &sessionInput{input: &sessionv1.Input{Kind: sessionv1.InputKind_INPUT_KIND_PROMPT}}
+	if err := in.setContent("prompt", body.Prompt, body.Tier, body.Behavior, body.Images, body.Attachments); err != nil {
+		return nil, err
+	}
+	if err := in.setRequest(body.ClientRequestID, nil); err != nil {
+		return nil, err
+	}
+	if body.Mode != nil {
+		var ok bool
+		if in.mode, ok = ParseName(modeNames, *body.Mode); !ok {
+			return nil, server.Invalid("mode must be one of auto, confirm")
+		}
+	}
+	if body.AgentID != nil {
+		if in.agentID = *body.AgentID; !entity.IsID(in.agentID) {
+			return nil, errNoAgent
+		}
+	}
+	if body.Cwd != nil {
+		in.cwd, in.hasCwd = *body.Cwd, true
+	}
+	if body.MemberUserIDs != nil {
+		in.members, in.isSpecific = *body.MemberUserIDs, true
+		if err := checkMembers("memberUserIds", in.members, maxFirstAudience); err != nil {
+			return nil, err
+		}
+	}
+	return in, nil
+}
+
+// decodeMessage decodes the body of a message.
+func (s sessions) decodeMessage(c *server.Call) (*sessionInput, error) {
+	body, err := server.BodyUpTo[messageRequest](c, maxInputBody)
+	if err != nil {
+		return nil, err
+	}
+	in := &sessionInput{input: &sessionv1.Input{Kind: sessionv1.InputKind_INPUT_KIND_MESSAGE}}
+	if err := in.setContent("text", body.Text, body.Tier, body.Behavior, body.Images, body.Attachments); err != nil {
+		return nil, err
+	}
+	return in, in.setRequest(body.ClientRequestID, body.SourceSessionID)
+}
+
+// decodeAnswer decodes the body of an answer, which has either a text or the id of an option.
+func (s sessions) decodeAnswer(c *server.Call) (*sessionInput, error) {
+	body, err := server.Body[answerRequest](c)
+	if err != nil {
+		return nil, err
+	}
+	in := &sessionInput{input: &sessionv1.Input{Kind: sessionv1.InputKind_INPUT_KIND_ANSWER}}
+	switch {
+	case (body.Text == nil) == (body.OptionID == nil):
+		return nil, server.Invalid("an answer has either text or optionId")
+	case body.Text != nil:
+		if err := in.setText("text", *body.Text); err != nil {
+			return nil, err
+		}
+	case *body.OptionID == "" || utf8.RuneCountInString(*body.OptionID) > maxLabel:
+		return nil, server.Invalid("optionId must be the id of one of the question's options")
+	default:
+		in.input.OptionId = *body.OptionID
+	}
+	return in, in.setRequest(body.ClientRequestID, body.SourceSessionID)
+}
+
+// decodeNote decodes the body of a note.
+func (s sessions) decodeNote(c *server.Call) (*sessionInput, error) {
+	body, err := server.Body[noteRequest](c)
+	if err != nil {
+		return nil, err
+	}
+	in := &sessionInput{input: &sessionv1.Input{Kind: sessionv1.InputKind_INPUT_KIND_NOTE}}
+	if err := in.setText("text", body.Text); err != nil {
+		return nil, err
+	}
+	return in, in.setRequest(body.ClientRequestID, body.SourceSessionID)
+}
+
+// setContent sets what prompts and messages have; field names the text in errors.
+func (in *sessionInput) setContent(field, text string, tier, behavior *string, images []imageRequest, attachments []attachmentRequest) error {
+	if err := in.setText(field, text); err != nil {
+		return err
+	}
+	in.input.Behavior = sessionv1.Behavior_BEHAVIOR_STEER
+	if behavior != nil {
+		var ok bool
+		if in.input.Behavior, ok = ParseName(behaviorNames, *behavior); !ok {
+			return server.Invalid("behavior must be one of steer, follow_up")
+		}
+	}
+	if tier != nil {
+		var ok bool
+		if in.input.Tier, ok = ParseName(tierNames, *tier); !ok {
+			return errTierName
+		}
+	}
+	if err := in.setImages(images); err != nil {
+		return err
+	}
+	return in.setAttachments(attachments)
+}
+
+func (in *sessionInput) setText(field, text string) error {
+	if strings.TrimSpace(text) == "" || utf8.RuneCountInString(text) > session.MaxText {
+		return server.Invalid("%s must have 1 to %d characters, and one that is no space", field, session.MaxText)
+	}
+	in.input.Text = text
+	return nil
+}
+
+// requestIDs matches UUIDs (RFC 9562, section 4).
+var requestIDs = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// setRequest sets the id of the request, in lower case, and the session that the input comes from.
+func (in *sessionInput) setRequest(requestID, source *string) error {
+	if requestID != nil {
+		if in.input.ClientRequestId = strings.ToLower(*requestID); !requestIDs.MatchString(in.input.ClientRequestId) {
+			return server.Invalid("clientRequestId must be a UUID")
+		}
+	}
+	if source != nil {
+		if in.input.SourceSessionId = *source; !session.IsID(*source) {
+			return errNoSource
+		}
+	}
+	return nil
+}
+
+var imageTypes = map[string]bool{"image/png": true, "image/jpeg": true, "image/gif": true, "image/webp": true}
+
+// setImages checks the images of a request by their content.
+func (in *sessionInput) setImages(images []imageRequest) error {
+	if len(images) > session.MaxImages {
+		return server.Invalid("images must have at most %d items", session.MaxImages)
+	}
+	total := 0
+	for i, image := range images {
+		total += len(image.Data)
+		switch {
+		case !imageTypes[image.MediaType]:
+			return server.Invalid("images/%d/mediaType must be one of image/png, image/jpeg, image/gif, image/webp", i)
+		case len(image.Data) < 1 || len(image.Data) > session.MaxImageBytes:
+			return server.Invalid("images/%d/data must have 1 to %d bytes", i, session.MaxImageBytes)
+		case total > session.MaxImagesBytes:
+			return server.Invalid("images must have at most %d bytes in all", session.MaxImagesBytes)
+		case http.DetectContentType(image.Data) != image.MediaType:
+			return server.Invalid("images/%d/data is not %s", i, image.MediaType)
+		}
+		sum := sha256.Sum256(image.Data)
+		in.input.Images = append(in.input.GetImages(), &sessionv1.Image{MediaType: image.MediaType, Sha256: sum[:], Size: int64(len(image.Data))})
+		in.images = append(in.images, image.Data)
+	}
+	return nil
+}
+
+func (in *sessionInput) setAttachments(attachments []attachmentRequest) error {
+	if len(attachments) > session.MaxAttachments {
+		return server.Invalid("attachments must have at most %d items", session.MaxAttachments)
+	}
+	for i, a := range attachments {
+		mediaType := ""
+		if a.MediaType != nil {
+			mediaType = *a.MediaType
+			if !isMediaType(mediaType) {
+				return server.Invalid("attachments/%d/mediaType must be a media type", i)
+			}
+		}
+		field := fmt.Sprintf("attachments/%d/path", i)
+		switch err := server.CheckPath(field, a.Path); {
+		case err != nil:
+			return err
+		case !isLabel(a.Name):
+			return server.Invalid("attachments/%d/name must have 1 to %d characters and no control characters", i, maxLabel)
+		case a.Size == nil || *a.Size < 0 || *a.Size > entity.MaxTime:
+			return server.Invalid("attachments/%d/size must be an integer from 0 to %d", i, uint64(entity.MaxTime))
+		}
+		in.input.Attachments = append(in.input.GetAttachments(), &sessionv1.Attachment{
+			Path: a.Path, Name: a.Name, Size: *a.Size, MediaType: mediaType,
+		})
+	}
+	return nil
+}
+
+func isLabel(text string) bool {
+	n := utf8.RuneCountInString(text)
+	return n >= 1 && n <= maxLabel && !strings.ContainsFunc(text, unicode.IsControl)
+}
+
+func isMediaType(text string) bool {
+	kind, _, err := mime.ParseMediaType(text)
+	return err == nil && isLabel(text) && strings.Contains(kind, "/")
+}
+
+// checkMembers checks the ids of members in a request; whether they are members is checked later.
+func checkMembers(field string, ids []string, most int) error {
+	if len(ids) > most {
+		return server.Invalid("%s must have at most %d items", field, most)
+	}
+	seen := map[string]bool{}
+	for _, id := range ids {
+		switch {
+		case !entity.IsID(id):
+			return server.Invalid("%s must be ids of members of the workspace", field)
+		case seen[id]:
+			return server.Invalid("%s must not repeat an id", field)
+		}
+		seen[id] = true
+	}
+	return nil
+}
+
+var (
+	errTierName = server.Invalid("tier must be one of frontier, balanced, openai-frontier, openai-max, anthropic-frontier, anthropic-max")
+	errNoAgent  = server.Invalid("agentId must be the id of an agent of the workspace")
+	errNoSource = server.Invalid("sourceSessionId must be the id of a session of the workspace")
+)
+
+// checkReferences checks what an input refers to: the files of its attachments and the session that it comes from. Errors:
+// invalid_request.
+func (s sessions) checkReferences(c *server.Call, in *sessionv1.Input) error {
+	if source := in.GetSourceSessionId(); source != "" {
+		if _, err := describeSession(c, source); server.HasCode(err, entity.NotFound) {
+			return errNoSource
+		} else if err != nil {
+			return err
+		}
+	}
+	attachments := in.GetAttachments()
+	return server.ForEach(len(attachments), func(i int) error {
+		_, err := s.Folders.FileSize(c.Context, c.Workspace.ID, attachments[i].GetPath())
+		if server.HasCode(err, entity.NotFound) {
+			return server.Invalid("attachments/%d/path does not name a file", i)
+		}
+		return err
+	})
+}
+
+// checkAreMembers returns invalid_request unless all users are members of the workspace.
+func checkAreMembers(c *server.Call, field string, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	found, err := describeMembers(c, ids)
+	if err == nil && len(found) < len(ids) {
+		return server.Invalid("%s must be ids of members of the workspace", field)
+	}
+	return err
+}
+
+// storeImages stores the images of an input in a session, which need not exist yet.
+func storeImages(c *server.Call, sessionID string, in *sessionInput) error {
+	for i, image := range in.input.GetImages() {
+		_, err := server.Ask[proto.Message](c, sessionCommand(c, sessionID, &sessionv1.StoreImage{
+			Sha256: image.GetSha256(), Image: &sessionv1.StoredImage{MediaType: image.GetMediaType(), Content: in.images[i]},
+		}))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resolveCwd returns the real folder that a working directory in a request names. Errors: invalid_cwd with a reason.
+func (s sessions) resolveCwd(ctx context.Context, workspaceID, cwd string) (string, error) {
+	clean, refused := cleanCwd(cwd)
+	if refused != nil {
+		return "", refused
+	}
+	return s.Folders.ResolveFolder(ctx, workspaceID, clean)
+}
+
+// effectiveTier returns the default tier of a workspace.
+func effectiveTier(w *workspacev1.Workspace) workspacev1.Tier {
+	if w.GetDefaultTier() != workspacev1.Tier_TIER_UNSPECIFIED {
+		return w.GetDefaultTier()
+	}
+	return defaultTier
+}

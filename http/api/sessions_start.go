@@ -1,0 +1,187 @@
+package api
+
+import (
+	"bytes"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+	"github.com/atelier-run/atelier/http/server"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+)
+
+// startedView is the response to a request that starts a session.
+type startedView struct {
+	SessionID string                        `json:"sessionId"`
+	Session   sessionDetail                 `json:"session"`
+	History   server.Collection[historyRow] `json:"history"`
+	Delivery  string                        `json:"delivery"`
+}
+
+var errRequestReused = entity.Errorf(entity.RequestIDReused, "the clientRequestId was used for another request")
+
+// accepted is an input that is durable.
+type accepted struct {
+	sessionID string
+	seq       uint64
+	// created reports that the request has created the session.
+	created bool
+}
+
+// create starts a session without a parent.
+func (s sessions) create(c *server.Call, in *sessionInput) (startedView, bool, error) {
+	return s.createBelow(c, "", in)
+}
+
+// createChild starts a child of the session in the path.
+func (s sessions) createChild(c *server.Call, in *sessionInput) (startedView, bool, error) {
+	parent, err := pathSession(c, "parentSessionId")
+	if err != nil {
+		return startedView{}, false, err
+	}
+	return s.createBelow(c, parent, in)
+}
+
+func (s sessions) createBelow(c *server.Call, parentID string, in *sessionInput) (startedView, bool, error) {
+	started, err := s.start(c, parentID, in)
+	if err != nil {
+		return startedView{}, false, err
+	}
+	view := startedView{SessionID: started.sessionID}
+	found, delivery, err := s.deliver(c, started)
+	if err != nil {
+		return startedView{}, false, err
+	}
+	view.Delivery = delivery
+	if view.Session, err = viewDetail(c, found); err != nil {
+		return startedView{}, false, err
+	}
+	view.History, err = readHistory(c, started.sessionID, timelineRequest{descending: true, limit: defaultHistoryRows})
+	return view, started.created, err
+}
+
+// defaultHistoryRows is the number of rows in the response to a request that starts a session.
+const defaultHistoryRows = 50
+
+// start creates a session, or finds the one that an earlier request with the same id has created. Errors: not_found if the caller
+// does not see the parent, invalid_request, invalid_cwd, request_id_reused, those of the rules.
+func (s sessions) start(c *server.Call, parentID string, in *sessionInput) (accepted, error) {
+	if err := in.setDigest("below " + parentID); err != nil {
+		return accepted{}, err
+	}
+	id, requestID := c.NewID(session.IDPrefix), in.input.GetClientRequestId()
+	if requestID != "" {
+		id = session.DerivedID(c.Workspace.ID, session.SenderOf(c.Caller.Principal), requestID)
+		if earlier, found, err := findRequest(c, id, in.input); found || err != nil {
+			return earlier, err
+		}
+	}
+	if err := c.Authorize(); err != nil {
+		return accepted{}, err
+	}
+	command, err := s.prepareStart(c, parentID, in)
+	if err != nil {
+		return accepted{}, err
+	}
+	if err := storeImages(c, id, in); err != nil {
+		return accepted{}, err
+	}
+	if parentID != "" {
+		_, err := server.Ask[*sessionv1.Description](c, sessionCommand(c, parentID, &sessionv1.AdmitChild{ChildId: id}))
+		if err != nil {
+			return accepted{}, err
+		}
+	}
+	reply, err := server.Ask[*sessionv1.Accepted](c, sessionCommand(c, id, command))
+	if err != nil {
+		return accepted{}, err
+	}
+	if !bytes.Equal(reply.GetDigest(), in.input.GetDigest()) {
+		return accepted{}, errRequestReused
+	}
+	return accepted{id, reply.GetInputSeq(), reply.GetCreated()}, nil
+}
+
+// prepareStart returns the command that starts a session: it validates what the request refers to, and takes from the parent what
+// the request omits.
+func (s sessions) prepareStart(c *server.Call, parentID string, in *sessionInput) (*sessionv1.StartSession, error) {
+	start := &sessionv1.StartSession{
+		ParentId: parentID, AgentId: in.agentID, Mode: in.mode, Tier: in.input.GetTier(), Prompt: in.input,
+		Audience: &sessionv1.Audience{Specific: in.isSpecific, UserIds: in.members},
+	}
+	w, err := describePathWorkspace(c)
+	if err != nil {
+		return nil, err
+	}
+	start.DefaultTier = effectiveTier(w)
+	if in.agentID != "" {
+		found, err := findAgent(c, in.agentID)
+		if server.HasCode(err, entity.NotFound) {
+			return nil, errNoAgent
+		} else if err != nil {
+			return nil, err
+		}
+		if found, err = refreshAgent(c, s.skills, found); err != nil {
+			return nil, err
+		}
+		startAgent(start, found)
+	}
+	if parentID != "" {
+		parent, err := describeSession(c, parentID)
+		if err != nil {
+			return nil, err
+		}
+		inherit(start, parent.GetSession())
+	}
+	if in.hasCwd {
+		if start.Cwd, err = s.resolveCwd(c.Context, c.Workspace.ID, in.cwd); err != nil {
+			return nil, err
+		}
+	}
+	if start.Mode == sessionv1.Mode_MODE_UNSPECIFIED {
+		start.Mode = sessionv1.Mode_MODE_AUTO
+	}
+	if err := checkAreMembers(c, "memberUserIds", in.members); err != nil {
+		return nil, err
+	}
+	return start, s.checkReferences(c, in.input)
+}
+
+// startAgent sets what a session of an agent has from its agent: the folder and the tier.
+func startAgent(start *sessionv1.StartSession, agent *workspacev1.Anchor) {
+	start.Cwd = agent.GetPath()
+	if tier := agent.GetAgent().GetTier(); tier != workspacev1.Tier_TIER_UNSPECIFIED {
+		start.DefaultTier = tier
+	}
+}
+
+// inherit sets what the request for a child omits: the working directory, the sticky tier and the mode of its parent.
+func inherit(start *sessionv1.StartSession, parent *sessionv1.Session) {
+	start.Cwd = parent.GetCwd()
+	if start.GetTier() == workspacev1.Tier_TIER_UNSPECIFIED {
+		start.Tier = parent.GetTier()
+	}
+	if start.GetMode() == sessionv1.Mode_MODE_UNSPECIFIED {
+		start.Mode = parent.GetMode()
+	}
+}
+
+// findRequest returns the input that an earlier request with the same id has sent to a session. Errors: request_id_reused if that
+// was another request, not_found if the caller does not see the session.
+func findRequest(c *server.Call, sessionID string, in *sessionv1.Input) (_ accepted, found bool, err error) {
+	var row sessionv1.RequestRow
+	found, err = findSessionRow(c, session.RequestList, session.Key(sessionID, in.GetClientRequestId()), &row)
+	if err != nil || !found {
+		return accepted{}, false, err
+	}
+	if err := c.Authorize(); err != nil {
+		return accepted{}, true, err
+	}
+	if _, err := describeSession(c, sessionID); err != nil {
+		return accepted{}, true, err
+	}
+	if !bytes.Equal(row.GetDigest(), in.GetDigest()) {
+		return accepted{}, true, errRequestReused
+	}
+	return accepted{sessionID: sessionID, seq: row.GetInputSeq()}, true, nil
+}

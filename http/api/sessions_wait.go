@@ -1,0 +1,131 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+	"github.com/atelier-run/atelier/http/server"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+)
+
+// waitedView is the response to a request that waits. Without a terminal, the client repeats the request.
+type waitedView struct {
+	SessionID string      `json:"sessionId"`
+	InputSeq  uint64      `json:"inputSeq"`
+	Terminal  *historyRow `json:"terminal,omitzero"`
+}
+
+var errNoRequestID = server.Invalid("clientRequestId is required: the request is repeated with it")
+
+// waitFor returns the handler of a request that waits for the terminal of an input. submit makes the input durable, or finds it
+// if an earlier request has done so; it has the time of an ordinary request. The request counts as a stream, because it takes no
+// more than one: the query that waits is held by the actor of the session. A client that disconnects ends only the query.
+func (s sessions) waitFor(submit func(c *server.Call) (accepted, error)) server.Handler {
+	return func(c *server.Call) error {
+		return c.RunLong(func(ctx context.Context) error {
+			sent, err := s.submit(ctx, c, submit)
+			if err != nil {
+				return err
+			}
+			c.EndBody()
+			view, err := s.awaitTerminal(ctx, c, sent)
+			if refused := server.Refusal(ctx); refused != nil {
+				return refused
+			}
+			if err != nil {
+				return err
+			}
+			status := http.StatusOK
+			if view.Terminal == nil {
+				status = http.StatusAccepted
+			}
+			c.Response.WriteJSON(status, view)
+			return nil
+		})
+	}
+}
+
+func (s sessions) submit(ctx context.Context, c *server.Call, submit func(c *server.Call) (accepted, error)) (accepted, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.RequestTime())
+	defer cancel()
+	return submit(c.With(ctx))
+}
+
+// decodeWaiting returns the decoder of a body that has a clientRequestId. Invalid bodies are withheld from callers without access.
+func decodeWaiting(c *server.Call, decode func(*server.Call) (*sessionInput, error)) (*sessionInput, error) {
+	in, err := decode(c)
+	if err == nil && in.input.GetClientRequestId() == "" {
+		err = errNoRequestID
+	}
+	if err != nil {
+		return nil, c.Withhold(err)
+	}
+	return in, nil
+}
+
+func (s sessions) startWaiting(c *server.Call) (accepted, error) {
+	in, err := decodeWaiting(c, s.decodeStart)
+	if err != nil {
+		return accepted{}, err
+	}
+	return s.start(c, "", in)
+}
+
+func (s sessions) childWaiting(c *server.Call) (accepted, error) {
+	in, err := decodeWaiting(c, s.decodeStart)
+	if err != nil {
+		return accepted{}, err
+	}
+	parent, err := pathSession(c, "parentSessionId")
+	if err != nil {
+		return accepted{}, err
+	}
+	return s.start(c, parent, in)
+}
+
+func (s sessions) messageWaiting(c *server.Call) (accepted, error) {
+	in, err := decodeWaiting(c, s.decodeMessage)
+	if err != nil {
+		return accepted{}, err
+	}
+	return s.sendToPath(c, in)
+}
+
+func (s sessions) answerWaiting(c *server.Call) (accepted, error) {
+	in, err := decodeWaiting(c, s.decodeAnswer)
+	if err != nil {
+		return accepted{}, err
+	}
+	return s.sendToPath(c, in)
+}
+
+// awaitTerminal waits for the terminal of an input, for WaitTime. The terminal is nil if there is none yet.
+func (s sessions) awaitTerminal(ctx context.Context, c *server.Call, sent accepted) (waitedView, error) {
+	view := waitedView{SessionID: sent.sessionID, InputSeq: sent.seq}
+	if _, err := await(ctx, c, s.WaitTime, sent.sessionID, &sessionv1.AwaitInput{Seq: sent.seq}); err != nil {
+		return view, err
+	}
+	var row sessionv1.TerminalRow
+	found, err := findSessionRow(c.With(ctx), session.TerminalList, session.Key(sent.sessionID, entity.AscendingKey(sent.seq)), &row)
+	if err != nil || !found {
+		return view, err
+	}
+	terminal := viewTerminal(&row)
+	view.Terminal = &terminal
+	return view, nil
+}
+
+// await sends a query that waits, and returns its answer, or nil if it has none within the time. Errors: those of the query, and
+// of ctx.
+func await(ctx context.Context, c *server.Call, limit time.Duration, sessionID string, query *sessionv1.AwaitInput) (*sessionv1.Description, error) {
+	waiting, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	found, err := server.Ask[*sessionv1.Description](c.With(waiting), sessionCommand(c, sessionID, query))
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+		return nil, nil
+	}
+	return found, err
+}

@@ -1,0 +1,376 @@
+package runner
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	"github.com/atelier-run/atelier/runner/meta"
+)
+
+// An agent is a process of an agent that has a session open. It outlives the turn that started it, so that the next turn finds it
+// as it was, and a request for permission that has become a question can be answered.
+type agent struct {
+	r      *Runner
+	id     sessionID
+	choice Choice
+	// userID is the person who created the session.
+	userID string
+	// cwd and mode are those with which the process was started.
+	cwd   string
+	mode  sessionv1.Mode
+	token string
+
+	process Process
+	peer    *peer
+	out     *output
+	updates *updates
+	stderr  *tail
+	// address is the gateway of the computer.
+	address *address
+	tools   http.Handler
+	// exited is closed when the process has ended; status and reason say how, then.
+	exited chan struct{}
+	status int
+	reason string
+
+	capabilities acp.AgentCapabilities
+	// isExtended is set if the agent knows the extension of package meta.
+	isExtended bool
+	// session is the agent's own id of the session.
+	session acp.SessionId
+	// isBlank is set until the first prompt of an agent that could not load the session.
+	isBlank bool
+
+	// changed has a value when a turn has to look at the fields below.
+	changed chan struct{}
+	mu      sync.Mutex
+	// loading is set while the agent repeats the session that it loads.
+	loading bool
+	prompt  *prompt
+	waiting []*permission
+	// turn is the running turn; nil between turns. turns counts them.
+	turn  *turn
+	turns int
+	// lastUpdate is the time of the agent's last sign of life.
+	lastUpdate time.Time
+	// metered are the tokens that the gateway has counted in the turn, reported those that the agent has.
+	metered, reported meta.TokenUsage
+	state             []byte
+	// hasState is set when the agent has sent a state in the turn.
+	hasState bool
+	effect   effect
+	// progress is what the tools have reported last.
+	progress *sessionv1.Machine
+}
+
+// sessionID names a session.
+type sessionID struct{ workspace, session string }
+
+// A prompt is a request that the agent works on. Its fields are set when done is closed.
+type prompt struct {
+	done     chan struct{}
+	response acp.PromptResponse
+	err      error
+}
+
+// A permission is a request of the agent that waits for an answer.
+type permission struct {
+	request acp.RequestPermissionRequest
+	answer  chan acp.RequestPermissionOutcome
+	// asked is set when it is the question of the session.
+	asked bool
+}
+
+// A failure is an end of a turn that a retry does not change.
+type failure struct{ code, message string }
+
+func (f *failure) Error() string { return f.code + ": " + f.message }
+
+func (f *failure) row() *sessionv1.Failure {
+	return &sessionv1.Failure{Code: f.code, Message: f.message}
+}
+
+// The codes of failures, besides those of package meta.
+const (
+	codeRunnerLost       = session.FailureRunnerLost
+	codeComputerLost     = session.FailureComputerLost
+	codeAgentFailed      = "agent_failed"
+	codeAgentTimeout     = "agent_timeout"
+	codeAgentUnavailable = "agent_unavailable"
+	codeModelUnavailable = meta.CodeModelUnavailable
+	codeBudget           = "budget"
+)
+
+// launch is the program with which agents are started, in the drive: it reports the path of the drive, which depends on the
+// computer, and becomes the agent. The agent learns the session's folder when it opens the session.
+var launch = []string{"/bin/sh", "-c", `ATELIER_DRIVE="$(pwd -P)" && export ATELIER_DRIVE && printf '%s\n' "$ATELIER_DRIVE" && exec "$@"`, "agent"}
+
+// start starts an agent and opens the session in it. Errors: *failure if the agent cannot run, others if it may run later.
+func (r *Runner) start(ctx context.Context, s *sessionv1.Session, choice Choice) (_ *agent, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.o.StartTimeout)
+	defer cancel()
+	id := sessionID{s.GetWorkspaceId(), s.GetId()}
+	l := &agent{
+		r: r, id: id, choice: choice, userID: s.GetCreatorUserId(), cwd: s.GetCwd(), mode: s.GetMode(), token: newToken(),
+		out:    newOutput(r.o.Asker, identityOf(id), r.metrics),
+		stderr: &tail{}, exited: make(chan struct{}), changed: make(chan struct{}, 1), lastUpdate: time.Now(),
+	}
+	if l.address, err = r.addresses.acquire(ctx, id.workspace); err != nil {
+		return nil, startError(err)
+	}
+	r.addresses.admit(l)
+	if r.o.Tools != nil {
+		l.tools = r.o.Tools.Handler(l)
+	}
+	argv, env := choice.expand(r.o.Builtin, l.address.url, l.token)
+	l.process, err = r.o.Computers.Launch(ctx, Launch{
+		WorkspaceID: id.workspace, SessionID: id.session, UserID: s.GetCreatorUserId(),
+		Argv: append(append([]string{}, launch...), argv...), Env: env,
+	})
+	if err != nil {
+		r.addresses.release(l)
+		return nil, startError(err)
+	}
+	r.metrics.agents.Inc()
+	go l.follow()
+	if err := l.open(ctx, s); err != nil {
+		l.end()
+		return nil, l.openError(ctx, err)
+	}
+	return l, nil
+}
+
+// startError returns a failure for an error that a retry does not change.
+func startError(err error) error {
+	if refusal, is := errors.AsType[*entity.Error](err); is && entity.IsRefusal(err) {
+		return &failure{codeAgentUnavailable, "The agent could not be started: " + refusal.Message + "."}
+	}
+	return err
+}
+
+// openError returns the reason for which an agent that was started, and is being ended, did not open the session.
+func (l *agent) openError(ctx context.Context, err error) error {
+	if _, is := errors.AsType[*failure](err); is {
+		return err
+	}
+	timer := time.NewTimer(l.r.o.CancelTimeout)
+	defer timer.Stop()
+	status := 0
+	select {
+	case <-l.exited:
+		if status = l.status; l.isComputerLost() {
+			return fmt.Errorf("the computer has stopped while an agent was started: %w", err)
+		}
+	case <-timer.C:
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	l.r.metrics.agentFailures.WithLabelValues("start").Inc()
+	l.log().Error("an agent does not start", slog.Int("status", status), slog.Any("error", err), slog.String("stderr", l.lastWords()))
+	return &failure{codeAgentUnavailable, fmt.Sprintf("The agent %s could not be started. The log of the server has its messages.", l.choice.Agent)}
+}
+
+func (l *agent) log() *slog.Logger {
+	return l.r.o.Log.With(slog.String("workspace", l.id.workspace), slog.String("session", l.id.session), slog.String("agent", l.choice.Agent))
+}
+
+// lastWords returns the end of what the process has written to its standard error, for the log.
+func (l *agent) lastWords() string { return strings.ReplaceAll(l.stderr.String(), l.token, "[token]") }
+
+// follow waits for the end of the process.
+func (l *agent) follow() {
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		if stderr := l.process.Stderr(); stderr != nil {
+			_, _ = io.Copy(l.stderr, stderr)
+		}
+	}()
+	l.status, l.reason, _ = l.process.Wait(context.Background()) // fails only when its context ends
+	<-drained
+	l.drain()
+	l.r.addresses.release(l)
+	l.r.pool.remove(l)
+	l.r.metrics.agents.Dec()
+	close(l.exited)
+	l.signal()
+}
+
+// drain waits until what the process has written before its end is handled, for a limited time, and closes the connection.
+func (l *agent) drain() {
+	l.mu.Lock()
+	p := l.peer
+	l.mu.Unlock()
+	if p != nil {
+		timer := time.NewTimer(l.r.o.CancelTimeout)
+		defer timer.Stop()
+		select {
+		case <-p.done():
+		case <-timer.C:
+		}
+		p.close()
+	}
+	l.out.close()
+}
+
+// isComputerLost reports whether the process was ended because its computer was stopped or lost.
+func (l *agent) isComputerLost() bool { return l.reason == "stopped" || l.reason == "lost" }
+
+// end ends the process. It returns before its end is recorded.
+func (l *agent) end() {
+	l.out.close()
+	l.mu.Lock()
+	p := l.peer
+	l.mu.Unlock()
+	if p != nil {
+		p.close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	go func() {
+		defer cancel()
+		_ = l.process.Stdin().Close()
+		if err := l.process.End(ctx); err != nil {
+			l.log().Error("cannot end an agent", slog.Any("error", err))
+		}
+	}()
+}
+
+func (l *agent) signal() {
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+}
+
+// open initializes the connection and opens the session.
+func (l *agent) open(ctx context.Context, s *sessionv1.Session) error {
+	stdout := bufio.NewReaderSize(l.process.Stdout(), 64<<10)
+	home := make(chan string, 1)
+	go func() {
+		line, err := readLine(stdout)
+		if err != nil || !path.IsAbs(string(line)) {
+			close(home)
+			return
+		}
+		home <- string(line)
+	}()
+	var drive string
+	select {
+	case found, ok := <-home:
+		if !ok {
+			return errAgentClosed
+		}
+		drive = path.Clean(found)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	l.updates = &updates{out: l.out, home: drive}
+	p := newPeer(l.process.Stdin(), stdout, l.notified, l.serve)
+	l.mu.Lock()
+	l.peer = p
+	l.mu.Unlock()
+	var initialized acp.InitializeResponse
+	if err := l.peer.call(ctx, acp.AgentMethodInitialize, acp.InitializeRequest{
+		ProtocolVersion: acp.ProtocolVersionNumber,
+		ClientInfo:      &acp.Implementation{Name: "atelier", Version: l.r.o.Version},
+	}, &initialized); err != nil {
+		return err
+	}
+	if initialized.ProtocolVersion != acp.ProtocolVersionNumber {
+		return &failure{codeAgentUnavailable, fmt.Sprintf("The agent speaks version %d of the Agent Client Protocol, and this server version %d.",
+			initialized.ProtocolVersion, acp.ProtocolVersionNumber)}
+	}
+	l.capabilities = initialized.AgentCapabilities
+	l.isExtended, _ = l.capabilities.Meta[meta.Steer].(bool)
+	return l.openSession(ctx, s)
+}
+
+// openSession loads the session if the agent can and has an id for it, and creates it otherwise.
+func (l *agent) openSession(ctx context.Context, s *sessionv1.Session) error {
+	cwd := path.Join(l.updates.home, s.GetCwd())
+	servers := l.servers()
+	before := s.GetAgent()
+	if before.GetAgent() != l.choice.Agent {
+		before = nil
+	}
+	if id := before.GetAgentSessionId(); id != "" && l.capabilities.LoadSession && !l.isExtended {
+		l.setLoading(true)
+		err := l.peer.call(ctx, acp.AgentMethodSessionLoad, acp.LoadSessionRequest{SessionId: acp.SessionId(id), Cwd: cwd, McpServers: servers}, nil)
+		l.setLoading(false)
+		if err == nil {
+			l.session = acp.SessionId(id)
+			return nil
+		}
+		if _, refused := errors.AsType[*acp.RequestError](err); !refused {
+			return err
+		}
+	}
+	if l.isExtended {
+		l.state = before.GetState()
+	}
+	request := acp.NewSessionRequest{Cwd: cwd, McpServers: servers}
+	if l.isExtended {
+		about, err := l.about(ctx, s, before)
+		if err != nil {
+			return err
+		}
+		request.Meta = about
+	}
+	var created acp.NewSessionResponse
+	if err := l.peer.call(ctx, acp.AgentMethodSessionNew, request, &created); err != nil {
+		return err
+	}
+	l.session, l.isBlank = created.SessionId, !l.isExtended
+	return nil
+}
+
+// servers returns the MCP servers of the session.
+func (l *agent) servers() []acp.McpServer {
+	if l.tools == nil || !l.capabilities.McpCapabilities.Http && !l.isExtended {
+		return []acp.McpServer{}
+	}
+	return []acp.McpServer{{Http: &acp.McpServerHttpInline{
+		Type: "http", Name: meta.PlatformServer, Url: l.address.url + "/mcp",
+		Headers: []acp.HttpHeader{{Name: "Authorization", Value: "Bearer " + l.token}},
+	}}}
+}
+
+// about returns what an agent with the extension learns of the session.
+func (l *agent) about(ctx context.Context, s *sessionv1.Session, before *sessionv1.AgentState) (map[string]any, error) {
+	instructions, err := l.r.instructions(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	about := map[string]any{meta.Mode: meta.ModeAuto, meta.Instructions: instructions}
+	if s.GetMode() == sessionv1.Mode_MODE_CONFIRM {
+		about[meta.Mode] = meta.ModeConfirm
+	}
+	if len(before.GetState()) > 0 {
+		about[meta.State] = json.RawMessage(before.GetState())
+		return about, nil
+	}
+	history, err := l.r.history(ctx, s, s.GetTurn().GetId())
+	if err != nil {
+		return nil, err
+	}
+	if len(history) > 0 {
+		about[meta.History] = history
+	}
+	return about, nil
+}

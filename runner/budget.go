@@ -1,0 +1,263 @@
+package runner
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/runner/meta"
+)
+
+// The scopes of budgets.
+const (
+	scopeSession   = "session"
+	scopeWorkspace = "workspace"
+)
+
+// The states of the inputs of a turn that a budget ends: the agent was given them, or it was not.
+const (
+	begun   = "begun"
+	unbegun = "unbegun"
+)
+
+// The options of the question of a budget have ids of the form budget.<scope>.<choice>.<state>. No other question has such ids, so
+// that an answer cannot be mistaken for one to an agent's own question.
+const (
+	budgetPrefix = "budget."
+	choiceGoOn   = "continue"
+	choiceStop   = "stop"
+)
+
+func budgetOption(scope, choice, state string) string {
+	return budgetPrefix + scope + "." + choice + "." + state
+}
+
+// A budget is what a session and its workspace had used when a turn began, and their limits.
+type budget struct {
+	limits  Budgets
+	started time.Time
+	// session and workspace are the use since a person last allowed more, without this turn.
+	session, workspace use
+}
+
+type use struct {
+	tokens uint64
+	time   time.Duration
+}
+
+// since returns the use between two totals.
+func since(inputs, outputs uint64, ms int64, allowedInputs, allowedOutputs uint64, allowedMs int64) use {
+	total, allowed := inputs+outputs, allowedInputs+allowedOutputs
+	return use{tokens: total - min(allowed, total), time: time.Duration(max(ms-allowedMs, 0)) * time.Millisecond}
+}
+
+// readBudget returns the budget of the turn.
+func (t *turn) readBudget(ctx context.Context) (*budget, error) {
+	limits := t.r.o.Config.Budgets
+	s := t.s
+	b := &budget{limits: limits, started: time.Now(), session: since(
+		s.GetUsage().GetInputTokens(), s.GetUsage().GetOutputTokens(), s.GetUsage().GetRunningMs(),
+		s.GetAllowed().GetInputTokens(), s.GetAllowed().GetOutputTokens(), s.GetAllowed().GetRunningMs(),
+	)}
+	if limits.WorkspaceTokens == 0 && limits.WorkspaceTime == 0 {
+		return b, nil
+	}
+	reply, err := t.askWorkspace(ctx, "", &workspacev1.ReadAgentUsage{})
+	if err != nil {
+		return nil, err
+	}
+	used, ok := reply.(*workspacev1.AgentUsage)
+	if !ok {
+		return nil, errReply
+	}
+	b.workspace = since(
+		used.GetUsed().GetInputTokens(), used.GetUsed().GetOutputTokens(), used.GetUsed().GetRunningMs(),
+		used.GetAllowed().GetInputTokens(), used.GetAllowed().GetOutputTokens(), used.GetAllowed().GetRunningMs(),
+	)
+	return b, nil
+}
+
+func (t *turn) askWorkspace(ctx context.Context, commandID string, m proto.Message) (proto.Message, error) {
+	return t.r.o.Asker.Ask(ctx, entity.Command{
+		Kind: entity.KindWorkspace, Identity: t.id.workspace, Principal: entity.Platform(), ID: commandID, Message: m,
+	})
+}
+
+// exceeded returns the scope whose budget is used up; empty if none is. used is the use of this turn.
+func (b *budget) exceeded(used *sessionv1.Usage, now time.Time) string {
+	if b == nil {
+		return ""
+	}
+	tokens, spent := used.GetInputTokens()+used.GetOutputTokens(), now.Sub(b.started)
+	for _, c := range []struct {
+		scope  string
+		before use
+		tokens uint64
+		time   time.Duration
+	}{
+		{scopeSession, b.session, b.limits.SessionTokens, b.limits.SessionTime},
+		{scopeWorkspace, b.workspace, b.limits.WorkspaceTokens, b.limits.WorkspaceTime},
+	} {
+		if c.tokens > 0 && c.before.tokens+tokens >= c.tokens || c.time > 0 && c.before.time+spent >= c.time {
+			return c.scope
+		}
+	}
+	return ""
+}
+
+// timeLeft returns the time until the budget of time is used up; false if there is none.
+func (b *budget) timeLeft(now time.Time) (left time.Duration, has bool) {
+	if b == nil {
+		return 0, false
+	}
+	spent := now.Sub(b.started)
+	if b.limits.SessionTime > 0 {
+		left, has = b.limits.SessionTime-b.session.time-spent, true
+	}
+	if b.limits.WorkspaceTime > 0 {
+		of := b.limits.WorkspaceTime - b.workspace.time - spent
+		if !has || of < left {
+			left, has = of, true
+		}
+	}
+	return left, has
+}
+
+// budgetAsk returns the end of a turn whose budget is used up: a question whether the session may go on.
+func budgetAsk(scope, state string) *sessionv1.EndTurn {
+	text := "The session has used its budget of tokens or time. Go on?"
+	if scope == scopeWorkspace {
+		text = "The sessions of the workspace have used their budget of tokens or time for today. Go on?"
+	}
+	return &sessionv1.EndTurn{Status: sessionv1.TurnStatus_TURN_STATUS_ASK, Ask: &sessionv1.Ask{Text: text, Options: []*sessionv1.Option{
+		{Id: budgetOption(scope, choiceGoOn, state), Label: choiceGoOn},
+		{Id: budgetOption(scope, choiceStop, state), Label: choiceStop},
+	}}}
+}
+
+// decideBudget carries out the answer to the question of a budget, if the inputs have one, and ends the turn if a budget is used
+// up. It returns the inputs that the agent gets.
+func (t *turn) decideBudget(ctx context.Context, inputs []row) (*sessionv1.EndTurn, []row, error) {
+	resolved, err := t.resolve(ctx, inputs, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	isStopped, err := t.applyChoices(ctx, inputs)
+	if err != nil {
+		return nil, nil, err
+	}
+	if isStopped {
+		return t.interrupted(&failure{codeBudget, "The budget is used up, and the session was stopped."}), nil, nil
+	}
+	if t.budget, err = t.readBudget(ctx); err != nil {
+		return nil, nil, err
+	}
+	if scope := t.budget.exceeded(nil, time.Now()); scope != "" {
+		return budgetAsk(scope, unbegun), nil, nil
+	}
+	return nil, resolved, nil
+}
+
+// applyChoices allows more use, as the answers say. It reports whether one says stop.
+func (t *turn) applyChoices(ctx context.Context, inputs []row) (isStopped bool, err error) {
+	for _, in := range inputs {
+		scope, choice, _, ok := t.choiceOf(ctx, in)
+		switch {
+		case !ok:
+			continue
+		case choice == choiceStop:
+			return true, nil
+		case scope == scopeWorkspace:
+			_, err = t.askWorkspace(ctx, t.runID+".allow", &workspacev1.AllowAgentUsage{})
+		default:
+			var reply proto.Message
+			reply, err = ask(ctx, t.r.o.Asker, t.identity, &sessionv1.AllowUsage{})
+			if described, is := reply.(*sessionv1.Description); is {
+				t.s = described.GetSession()
+			}
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// choiceOf returns the choice of an answer to the question of a budget. A text that is the label of an option chooses it.
+func (t *turn) choiceOf(ctx context.Context, in row) (scope, choice, state string, ok bool) {
+	answer := in.GetInput()
+	id := answer.GetOptionId()
+	if answer.GetKind() != sessionv1.InputKind_INPUT_KIND_ANSWER {
+		return "", "", "", false
+	}
+	if id == "" {
+		q, err := t.r.question(ctx, t.identity, in.seq)
+		if err != nil {
+			return "", "", "", false
+		}
+		i := slices.IndexFunc(q.ask.GetOptions(), func(o *sessionv1.Option) bool { return isSameText(o.GetLabel(), answer.GetText()) })
+		if i < 0 {
+			return "", "", "", false
+		}
+		id = q.ask.GetOptions()[i].GetId()
+	}
+	parts := strings.Split(id, ".")
+	if len(parts) != 4 || parts[0]+"." != budgetPrefix {
+		return "", "", "", false
+	}
+	return parts[1], parts[2], parts[3], true
+}
+
+// maxQuestions bounds the questions of budgets that follow each other before an input.
+const maxQuestions = 16
+
+// resolve replaces answers to the question of a budget by what the agent gets: the inputs of the turn that the budget did not let
+// begin, or the request to go on.
+func (t *turn) resolve(ctx context.Context, inputs []row, depth int) ([]row, error) {
+	var all []row
+	for _, in := range inputs {
+		_, _, state, ok := t.choiceOf(ctx, in)
+		switch {
+		case !ok:
+			all = append(all, in)
+		case state == begun || depth == maxQuestions:
+			all = append(all, row{&sessionv1.Row{Input: &sessionv1.Input{
+				Kind:   sessionv1.InputKind_INPUT_KIND_MESSAGE,
+				Sender: &sessionv1.Sender{Kind: sessionv1.SenderKind_SENDER_KIND_SYSTEM}, Text: meta.Continue,
+			}}, in.seq})
+		default:
+			q, err := t.r.question(ctx, t.identity, in.seq)
+			if err != nil {
+				return nil, err
+			}
+			before, err := t.r.inputs(ctx, t.identity, q.inputs)
+			if err != nil {
+				return nil, err
+			}
+			if before, err = t.resolve(ctx, before, depth+1); err != nil {
+				return nil, err
+			}
+			all = append(all, before...)
+		}
+	}
+	return all, nil
+}
+
+// addUsage adds the use of the turn to that of the workspace.
+func (t *turn) addUsage(ctx context.Context) {
+	used := t.l.usage()
+	work := &workspacev1.AgentWork{
+		InputTokens: used.GetInputTokens(), OutputTokens: used.GetOutputTokens(),
+		RunningMs: max(time.Since(time.UnixMilli(t.s.GetTurn().GetStartedAt())).Milliseconds(), 0),
+	}
+	_ = retry(ctx, func() error {
+		_, err := t.askWorkspace(ctx, t.runID, &workspacev1.AddAgentUsage{SessionId: t.id.session, Work: work})
+		return err
+	})
+}

@@ -1,0 +1,256 @@
+package builtin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/atelier-run/atelier/runner/builtin/model"
+	"github.com/atelier-run/atelier/runner/builtin/runbook"
+	"github.com/atelier-run/atelier/runner/builtin/tools"
+	"github.com/atelier-run/atelier/runner/meta"
+)
+
+// maxSteered bounds the inputs that wait while a turn runs.
+const maxSteered = 100
+
+// A session is a session of ACP. Its state is used by its turn only, of which there is at most one.
+type session struct {
+	agent        *agent
+	id           acp.SessionId
+	mode         string
+	instructions string
+	drive        *tools.Drive
+	servers      *servers
+	state        state
+	conversation []model.Message
+	// isContinued is set if the session had turns before this process, or has had one.
+	isContinued bool
+	hasWarned   bool // about servers that are unavailable
+
+	lock    sync.Mutex
+	current *turn
+}
+
+// state is what the client stores for the next process, under meta.State.
+type state struct {
+	Version int           `json:"version"`
+	Runbook runbook.State `json:"runbook,omitzero"`
+	// Allowed has the kinds of calls that need no permission in this session. With a model they are asked for again in each
+	// process.
+	Allowed map[string]bool `json:"allowed,omitempty"`
+}
+
+const stateVersion = 1
+
+// newSession reads what session/new says about a session.
+func newSession(a *agent, p acp.NewSessionRequest) (*session, error) {
+	s := &session{agent: a}
+	var err error
+	if s.mode, err = decodeMeta[string](p.Meta, meta.Mode); err != nil {
+		return nil, err
+	}
+	if s.mode != "" && s.mode != meta.ModeAuto && s.mode != meta.ModeConfirm {
+		return nil, fmt.Errorf("_meta[%q] is %q, and not %q or %q", meta.Mode, s.mode, meta.ModeAuto, meta.ModeConfirm)
+	}
+	if s.instructions, err = decodeMeta[string](p.Meta, meta.Instructions); err != nil {
+		return nil, err
+	}
+	if s.state, err = decodeMeta[state](p.Meta, meta.State); err != nil {
+		return nil, err
+	}
+	if s.state.Version > stateVersion {
+		return nil, fmt.Errorf("_meta[%q] was written by a newer agent", meta.State)
+	}
+	if err := s.state.Runbook.Validate(); err != nil {
+		return nil, fmt.Errorf("_meta[%q]: %w", meta.State, err)
+	}
+	history, err := decodeMeta[[]meta.Entry](p.Meta, meta.History)
+	if err != nil {
+		return nil, err
+	}
+	s.conversation = conversationOf(history)
+	_, hasState := p.Meta[meta.State]
+	s.isContinued = len(history) > 0 || hasState
+	return s, nil
+}
+
+// close releases what the session holds. No turn runs.
+func (s *session) close() {
+	if s.servers != nil {
+		s.servers.close()
+	}
+	if s.drive != nil {
+		s.drive.Close()
+	}
+}
+
+// interrupt cancels the turn that runs, if any.
+func (s *session) interrupt() {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if s.current != nil {
+		s.current.cancel()
+	}
+}
+
+// steer adds inputs to the turn that runs. It returns false if none does.
+func (s *session) steer(inputs []input) (bool, error) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if s.current == nil || s.current.isOver {
+		return false, nil
+	}
+	if len(s.current.steered)+len(inputs) > maxSteered {
+		return false, fmt.Errorf("more than %d inputs wait for the turn that runs", maxSteered)
+	}
+	s.current.steered = append(s.current.steered, inputs...)
+	return true, nil
+}
+
+// A turn is one prompt and its response.
+type turn struct {
+	session *session
+	cancel  context.CancelFunc
+	updates *updates
+	usage   meta.TokenUsage
+	title   string
+	// stop is the reason if the turn ends without an error.
+	stop acp.StopReason
+
+	// These belong to the lock of the session.
+	steered []input
+	isOver  bool
+}
+
+// A turnError is a turn that has failed.
+type turnError struct{ meta.TurnError }
+
+func (e *turnError) Error() string { return e.Message }
+
+func failure(code, format string, arguments ...any) error {
+	return &turnError{meta.TurnError{Code: code, Message: fmt.Sprintf(format, arguments...)}}
+}
+
+// prompt runs a turn.
+func (s *session) prompt(ctx context.Context, inputs []input) (acp.PromptResponse, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t := &turn{
+		session: s, cancel: cancel, stop: acp.StopReasonEndTurn,
+		updates: &updates{session: s.id, client: s.agent.client},
+	}
+	s.lock.Lock()
+	if s.current != nil {
+		s.lock.Unlock()
+		return acp.PromptResponse{}, acp.NewInvalidRequest(map[string]any{"error": "a turn of the session runs"})
+	}
+	s.current = t
+	s.lock.Unlock()
+	t.warn()
+	var err error
+	if s.agent.model == nil {
+		err = t.carryOut(ctx, inputs)
+	} else {
+		err = t.converse(ctx, inputs)
+	}
+	s.lock.Lock()
+	t.isOver = true // also after an error; inputs that still wait share the end of the turn
+	s.lock.Unlock()
+	t.updates.end()
+	s.isContinued = true
+	response := t.response(ctx, err)
+	s.lock.Lock()
+	s.current = nil
+	s.lock.Unlock()
+	return response, nil
+}
+
+// warn says which MCP servers are unavailable, in the first turn.
+func (t *turn) warn() {
+	if t.session.hasWarned {
+		return
+	}
+	t.session.hasWarned = true
+	for _, problem := range t.session.servers.problems {
+		t.updates.say(problem)
+	}
+}
+
+// response returns how the turn has ended, with the values of package meta.
+func (t *turn) response(ctx context.Context, err error) acp.PromptResponse {
+	values := map[string]any{}
+	response := acp.PromptResponse{Meta: values, StopReason: t.stop}
+	var failed *turnError
+	switch {
+	case ctx.Err() != nil:
+		response.StopReason = acp.StopReasonCancelled
+	case errors.As(err, &failed):
+		response.StopReason = acp.StopReasonEndTurn
+		values[meta.Error] = failed.TurnError
+	case err != nil:
+		response.StopReason = acp.StopReasonEndTurn
+		values[meta.Error] = meta.TurnError{Code: meta.CodeAgentError, Message: err.Error()}
+	}
+	if t.session.agent.model == nil {
+		// With a model the conversation is the state, and meta.History has that.
+		t.session.state.Version = stateVersion
+		values[meta.State] = t.session.state
+	}
+	if t.usage != (meta.TokenUsage{}) {
+		values[meta.Usage] = t.usage
+	}
+	if t.title != "" {
+		values[meta.Title] = t.title
+	}
+	return response
+}
+
+// takeSteered returns the inputs that have arrived since the last call.
+func (t *turn) takeSteered() []input {
+	t.session.lock.Lock()
+	defer t.session.lock.Unlock()
+	taken := t.steered
+	t.steered = nil
+	return taken
+}
+
+// finish ends the acceptance of further inputs. It returns false, and changes nothing, if some wait.
+func (t *turn) finish() bool {
+	t.session.lock.Lock()
+	defer t.session.lock.Unlock()
+	if len(t.steered) > 0 {
+		return false
+	}
+	t.isOver = true
+	return true
+}
+
+// save sends the state to the client. It returns an error if the state is too large.
+func (t *turn) save() error {
+	t.session.state.Version = stateVersion
+	text, err := json.Marshal(t.session.state)
+	if err != nil {
+		return err
+	}
+	if len(text) > meta.MaxState {
+		return failure(meta.CodeRunbookInvalid,
+			"the runbook is too long: what is left of it has %d bytes, at most %d are allowed", len(text), meta.MaxState)
+	}
+	t.updates.annotate(meta.State, json.RawMessage(text))
+	return nil
+}
+
+// addUsage counts the tokens of a request.
+func (t *turn) addUsage(u model.Usage) {
+	if u == (model.Usage{}) {
+		return
+	}
+	t.usage.InputTokens += u.Input
+	t.usage.OutputTokens += u.Output
+	t.updates.annotate(meta.Usage, t.usage)
+}

@@ -1,0 +1,222 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/coder/acp-go-sdk"
+
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	"github.com/atelier-run/atelier/runner/gateway"
+	"github.com/atelier-run/atelier/runner/meta"
+)
+
+// This file is the conversation of a runner with an agent whose session is open: updates, requests for permission, prompts and their
+// cancellation.
+
+func (l *agent) setLoading(loading bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.loading = loading
+}
+
+// touch records a sign of life.
+func (l *agent) touch() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastUpdate = time.Now()
+}
+
+// notified handles a notification of the agent.
+func (l *agent) notified(method string, params json.RawMessage) {
+	if method != acp.ClientMethodSessionUpdate {
+		return
+	}
+	var n acp.SessionNotification
+	if json.Unmarshal(params, &n) != nil {
+		return // an update of a later version of the protocol
+	}
+	l.mu.Lock()
+	l.lastUpdate = time.Now()
+	loading := l.loading
+	l.mu.Unlock()
+	if loading || n.SessionId != l.session {
+		return
+	}
+	l.learn(n.Meta)
+	l.updates.handle(n.Update)
+	l.touch()
+}
+
+// learn takes the state and the usage from the extension of an update or a response.
+func (l *agent) learn(values map[string]any) {
+	if len(values) == 0 || !l.isExtended {
+		return
+	}
+	if state, has := values[meta.State]; has {
+		if encoded, err := json.Marshal(state); err == nil && len(encoded) <= meta.MaxState {
+			l.mu.Lock()
+			l.state, l.hasState = encoded, true
+			l.mu.Unlock()
+			l.out.set(false, func(r *sessionv1.RecordRows) { r.Agent = l.agentState() })
+		}
+	}
+	var used meta.TokenUsage
+	if decodeValue(values[meta.Usage], &used) {
+		l.mu.Lock()
+		l.reported = used
+		l.mu.Unlock()
+		l.countUsage()
+	}
+}
+
+// decodeValue decodes a value of an extension. It reports false if there is none or it has another form.
+func decodeValue(value, to any) bool {
+	if value == nil {
+		return false
+	}
+	encoded, err := json.Marshal(value)
+	return err == nil && json.Unmarshal(encoded, to) == nil
+}
+
+func (l *agent) agentState() *sessionv1.AgentState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &sessionv1.AgentState{Agent: l.choice.Agent, AgentSessionId: string(l.session), State: l.state}
+}
+
+// usage returns the tokens of the turn so far: what the gateway has counted, or what the agent reports if that is more.
+func (l *agent) usage() *sessionv1.Usage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &sessionv1.Usage{
+		InputTokens:  uint64(max(l.metered.InputTokens, l.reported.InputTokens, 0)),
+		OutputTokens: uint64(max(l.metered.OutputTokens, l.reported.OutputTokens, 0)),
+	}
+}
+
+func (l *agent) countUsage() {
+	used := l.usage()
+	l.out.set(false, func(r *sessionv1.RecordRows) { r.Usage = used })
+	l.signal()
+}
+
+// Model implements gateway.Run.
+func (l *agent) Model() (gateway.Model, bool) { return l.choice.Model, l.choice.HasModel }
+
+// AddTokens implements gateway.Run.
+func (l *agent) AddTokens(input, output int64) {
+	l.mu.Lock()
+	l.metered.InputTokens += input
+	l.metered.OutputTokens += output
+	l.lastUpdate = time.Now()
+	l.mu.Unlock()
+	l.r.metrics.countTokens(l.choice.Model.Name, input, output)
+	l.countUsage()
+}
+
+// Tools implements gateway.Run.
+func (l *agent) Tools() http.Handler {
+	if l.tools == nil {
+		return nil
+	}
+	l.touch()
+	return l.tools
+}
+
+// isRunning reports whether the token is valid: while a turn runs, and before the first one, when the agent connects to its tools.
+func (l *agent) isRunning() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.turn != nil || l.turns == 0
+}
+
+// serve answers a request of the agent. The runner offers neither files nor terminals: the agent runs in the computer.
+func (l *agent) serve(ctx context.Context, method string, params json.RawMessage) (any, *acp.RequestError) {
+	l.touch()
+	if method != acp.ClientMethodSessionRequestPermission {
+		return nil, acp.NewMethodNotFound(method)
+	}
+	var request acp.RequestPermissionRequest
+	if err := json.Unmarshal(params, &request); err != nil || len(request.Options) == 0 {
+		return nil, acp.NewInvalidParams(nil)
+	}
+	return acp.RequestPermissionResponse{Outcome: l.permit(ctx, request)}, nil
+}
+
+// permit grants a permission, or waits for the answer of a person.
+func (l *agent) permit(ctx context.Context, request acp.RequestPermissionRequest) acp.RequestPermissionOutcome {
+	if l.mode != sessionv1.Mode_MODE_CONFIRM {
+		l.r.metrics.permissions.WithLabelValues("granted").Inc()
+		return acp.NewRequestPermissionOutcomeSelected(grant(request.Options).OptionId)
+	}
+	p := &permission{request: request, answer: make(chan acp.RequestPermissionOutcome, 1)}
+	l.mu.Lock()
+	l.waiting = append(l.waiting, p)
+	l.mu.Unlock()
+	l.signal()
+	l.r.metrics.permissions.WithLabelValues("asked").Inc()
+	select {
+	case outcome := <-p.answer:
+		return outcome
+	case <-ctx.Done():
+		return acp.NewRequestPermissionOutcomeCancelled()
+	}
+}
+
+// grant returns the option that permits most; the first if none permits.
+func grant(options []acp.PermissionOption) acp.PermissionOption {
+	for _, kind := range []acp.PermissionOptionKind{acp.PermissionOptionKindAllowAlways, acp.PermissionOptionKindAllowOnce} {
+		for _, o := range options {
+			if o.Kind == kind {
+				return o
+			}
+		}
+	}
+	return options[0]
+}
+
+// send sends a prompt.
+func (l *agent) send(blocks []acp.ContentBlock, values map[string]any) *prompt {
+	p := &prompt{done: make(chan struct{})}
+	l.mu.Lock()
+	l.prompt, l.lastUpdate = p, time.Now()
+	l.mu.Unlock()
+	go func() {
+		defer close(p.done)
+		p.err = l.peer.call(context.Background(), acp.AgentMethodSessionPrompt,
+			acp.PromptRequest{SessionId: l.session, Prompt: blocks, Meta: values}, &p.response)
+	}()
+	return p
+}
+
+// cancel cancels the prompt and waits for its end. It returns false if the agent does not end the prompt in time.
+func (l *agent) cancel(ctx context.Context) bool {
+	l.mu.Lock()
+	p, waiting := l.prompt, l.waiting
+	l.waiting = nil
+	l.mu.Unlock()
+	for _, w := range waiting {
+		w.answer <- acp.NewRequestPermissionOutcomeCancelled()
+	}
+	if p == nil {
+		return true
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), l.r.o.CancelTimeout)
+	defer stop()
+	_ = l.peer.tell(ctx, acp.AgentMethodSessionCancel, acp.CancelNotification{SessionId: l.session})
+	select {
+	case <-p.done:
+		return p.err == nil || isRequestError(p.err)
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func isRequestError(err error) bool {
+	_, is := errors.AsType[*acp.RequestError](err)
+	return is
+}

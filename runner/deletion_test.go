@@ -1,0 +1,101 @@
+package runner_test
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/runner/runnertest"
+)
+
+func (f *fixture) ask(id string, m proto.Message) {
+	f.t.Helper()
+	if _, err := f.world.Ask(f.t.Context(), entity.Command{
+		Kind: entity.KindSession, Identity: session.Identity(runnertest.WorkspaceID, id), Principal: entity.Platform(), Message: m,
+	}); err != nil {
+		f.t.Fatalf("%T: %v", m, err)
+	}
+}
+
+func TestDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Prompt: askPermission}, nil)
+		defer f.end()
+		f.start("go", confirm)
+		f.mustRun() // the agent waits for an answer
+		child := session.DerivedID(runnertest.WorkspaceID, &sessionv1.Sender{}, "child")
+		f.must(entity.Platform(), &sessionv1.AdmitChild{ChildId: child})
+		f.ask(child, &sessionv1.StartSession{ParentId: sessionID, Prompt: &sessionv1.Input{Text: "part"}})
+		f.ask("ses_other", &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "other", ClientRequestId: "r0"}})
+		for i := range 120 {
+			content := []byte(fmt.Sprint("image ", i))
+			f.must(alice, &sessionv1.StoreImage{Sha256: sum(content), Image: &sessionv1.StoredImage{MediaType: "image/png", Content: content}})
+			f.must(alice, &sessionv1.SendInput{Input: &sessionv1.Input{
+				Kind: sessionv1.InputKind_INPUT_KIND_NOTE, Text: "note", ClientRequestId: fmt.Sprint("r", i),
+			}})
+		}
+		f.must(alice, &sessionv1.DeleteSession{})
+		n := 0
+		f.world.Intercept(func(entity.Command) error { // each request but the last fails after some others
+			if n++; n%40 == 39 {
+				return errors.New("unreachable")
+			}
+			return nil
+		})
+		var completion proto.Message
+		for completion == nil {
+			var err error
+			if completion, err = f.runner.Delete(t.Context(), identity, &sessionv1.DeletionTask{SessionId: sessionID}); err != nil && n > 10_000 {
+				t.Fatal(err)
+			}
+		}
+		f.world.Intercept(nil)
+		f.must(entity.Platform(), completion)
+		<-f.computers.Started()[0].Ended()
+		if !f.world.Session(sessionID).GetErased() || !f.world.Session(child).GetSealed() || f.world.Session("ses_other").GetSealed() {
+			t.Error("the session and its child are not deleted, or another session is")
+		}
+		for list, want := range map[string]int{
+			session.ChildList: 0, session.ImageList: 0, session.TerminalList: 0, session.RequestList: 1, session.SummaryList: 1,
+		} {
+			if got := f.world.Count(list); got != want {
+				t.Errorf("%s has %d rows, want %d", list, got, want)
+			}
+		}
+	})
+}
+
+func TestSuspend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Prompt: waitForCancel}, nil)
+		defer f.end()
+		f.start("go", auto)
+		f.ask("ses_2", &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "not taken"}})
+		go func() {
+			time.Sleep(time.Second)
+			reply, err := f.runner.Suspend(t.Context(), runnertest.WorkspaceID, &workspacev1.SessionStop{TaskId: "stop", Code: "workspace_suspended"})
+			if err != nil || reply.(*workspacev1.ReportSessionsStopped).GetTaskId() != "stop" {
+				t.Errorf("%v %v", reply, err)
+			}
+		}()
+		f.mustRun()
+		f.last(t, 1, "terminal interrupted workspace_suspended")
+		if f.world.Session("ses_2").GetTurn() == nil {
+			t.Error("a turn that no run has taken has ended")
+		}
+	})
+}
+
+func sum(content []byte) []byte {
+	s := sha256.Sum256(content)
+	return s[:]
+}

@@ -1,0 +1,69 @@
+// Package runner runs the agents of sessions: it is the host side of the Agent Client Protocol (ACP).
+//
+// # A turn
+//
+// Runner.RunTurn executes the task of a turn (session.TurnTask):
+//
+//  1. It describes the session and the workspace. A turn that another run has taken is not run again: that run has ended with its
+//     process, and the turn ends as interrupted with the code runner_lost. While the workspace is suspended, or its computer is
+//     not ready, RunTurn fails, and the task is tried again later.
+//  2. It chooses the agent and the model of the turn's tier (Config), and takes the process of the session's last turn (pool), or
+//     starts one in the computer (Runner.start), in the process group of the session.
+//  3. It takes the turn (ClaimTurn). From now on the turn ends in this call, whatever happens.
+//  4. It gives the agent the inputs (turn.begin), and follows the agent, the session and the limits (turn.follow). What the agent
+//     writes goes through updates, which makes rows, and output, which sends deltas at once and rows in batches.
+//  5. It returns EndTurn, which the executor sends to the session. If the node stops, turn.close sends it.
+//
+// A request for permission is granted in the mode auto. In the mode confirm it becomes a question: the turn ends while the agent
+// waits, and the turn of the answer goes on in the same process. If the process has ended meanwhile, the agent gets the answer as
+// text. Questions and sleeps of the platform's tools (Session) take effect when the agent ends its turn.
+//
+// An agent that knows the extension of package meta gets inputs that steer as a request, and its state in a new process. Any other
+// agent is cancelled and prompted again, and loads its session in a new process if it can; otherwise it is given the instructions and
+// the end of the conversation as text.
+//
+// # The gateway
+//
+// Each computer with agents has a listener on its loopback interface (addresses), with package gateway: the models, and the tools
+// of the platform. The token of an agent is valid while it opens the session, and while a
+// turn runs.
+//
+// # Configuration
+//
+// ReadConfig reads a YAML or JSON file. Without one, every tier has the built-in agent without a model.
+//
+//	models:
+//	  sonnet:
+//	    wire: anthropic                 # chat, responses or anthropic
+//	    baseUrl: https://api.anthropic.com/v1
+//	    model: claude-sonnet-4-5        # the name on the server
+//	    keyFile: anthropic.key          # or keyEnv: ANTHROPIC_API_KEY; neither: no authentication
+//	agents:
+//	  codex: {preset: codex}            # codex-acp, configured for the gateway; also opencode
+//	  mine:
+//	    command: [my-agent, --url, "{{url}}/v1", --model, "{{model}}"]
+//	    env: {MY_TOKEN: "{{token}}"}
+//	tiers:
+//	  balanced: {agent: builtin, model: sonnet}
+//	  frontier: {agent: mine, model: sonnet}
+//	budgets:
+//	  sessionTokens: 1000000            # per session, until a person allows it to go on
+//	  sessionMinutes: 120
+//	  workspaceTokensPerDay: 10000000
+//	  workspaceMinutesPerDay: 1440
+//
+// The programs of agents must be in the image of computers. In commands and variables, {{url}} is the address of the model in the
+// gateway, below which are the paths of its wire format with and without /v1, {{token}} the token, {{model}} the name of the model
+// on its server, and {{wire}} its wire format. Every agent but the built-in one also has the variables ATELIER_GATEWAY, ATELIER_TOKEN,
+// and, with a model, ATELIER_MODEL_URL, ATELIER_MODEL and ATELIER_MODEL_WIRE; all have ATELIER_DRIVE, the path of the drive. A tier that the file does not name ends its turns with
+// model_unavailable; nothing falls back to another model.
+//
+// # Budgets
+//
+// A budget that is used up interrupts the agent, and the turn ends with a question (budget.go). The answer continue lets the
+// session, or the workspace for the day, use as much again.
+//
+// # Other tasks
+//
+// Runner.Delete executes the deletion of a session, Runner.Suspend the interruption of a workspace's sessions.
+package runner

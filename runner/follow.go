@@ -1,0 +1,405 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	"github.com/atelier-run/atelier/runner/meta"
+)
+
+// follow runs the turn until it ends: it waits for the agent, for inputs and interruptions of the session, and for limits.
+func (t *turn) follow(ctx context.Context) *sessionv1.EndTurn {
+	l := t.l
+	news := make(chan *sessionv1.Session)
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		t.watch(watching, news)
+	}()
+	defer func() { cancel(); <-watched }()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		p := l.current()
+		timer.Reset(t.nextLimit())
+		select {
+		case <-ctx.Done():
+			l.cancel(ctx)
+			return t.interrupted(t.lost())
+		case <-t.feed.refused:
+			return t.abandon(ctx)
+		case s := <-news:
+			if end := t.changed(ctx, s); end != nil {
+				return end
+			}
+		case <-p.done:
+			return t.ended(ctx, p)
+		case <-l.changed:
+			if end := t.checkAgent(ctx); end != nil {
+				return end
+			}
+		case <-timer.C:
+			if end := t.checkLimits(ctx); end != nil {
+				return end
+			}
+		}
+	}
+}
+
+func (l *agent) current() *prompt {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.prompt
+}
+
+// watch sends the session whenever it has something new for the turn; nil when the turn has ended.
+func (t *turn) watch(ctx context.Context, news chan<- *sessionv1.Session) {
+	after := t.after
+	for ctx.Err() == nil {
+		var s *sessionv1.Session
+		asking, cancel := context.WithTimeout(ctx, watchTimeout)
+		reply, err := ask(asking, t.r.o.Asker, t.identity, &sessionv1.AwaitTurn{TurnId: t.turnID, RunId: t.runID, After: after})
+		cancel()
+		described, ok := reply.(*sessionv1.Description)
+		switch {
+		case err != nil && !entity.IsRefusal(err), err == nil && !ok:
+			if !pause(ctx, time.Second) {
+				return
+			}
+			continue
+		case err == nil:
+			s = described.GetSession()
+		}
+		select {
+		case news <- s:
+		case <-ctx.Done():
+			return
+		}
+		if s == nil || s.GetTurn().GetInterrupting() || s.GetTurn().GetId() != t.turnID {
+			return
+		}
+		for _, p := range s.GetPending() {
+			if session.Steers(p) {
+				after = max(after, p.GetSeq())
+			}
+		}
+	}
+}
+
+// watchTimeout bounds one AwaitTurn, so that a request that was lost is repeated.
+const watchTimeout = 10 * time.Minute
+
+// pause waits and reports false if ctx has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// changed handles news of the session. It returns the end of the turn, or nil.
+func (t *turn) changed(ctx context.Context, s *sessionv1.Session) *sessionv1.EndTurn {
+	switch {
+	case s == nil, s.GetTurn().GetId() != t.turnID, s.GetTurn().GetRunId() != t.runID:
+		return t.abandon(ctx)
+	case s.GetTurn().GetInterrupting():
+		if !t.l.cancel(ctx) {
+			t.r.metrics.agentFailures.WithLabelValues("cancel").Inc()
+			t.r.pool.discard(t.id)
+		}
+		t.takeResult()
+		if code := s.GetTurn().GetInterruptCode(); code != "" {
+			return t.interrupted(&failure{code, requested(code)})
+		}
+		return t.interrupted(nil)
+	}
+	var seqs []uint64
+	for _, p := range s.GetPending() {
+		if p.GetSeq() > t.after && session.Steers(p) {
+			seqs = append(seqs, p.GetSeq())
+		}
+	}
+	if len(seqs) == 0 {
+		return nil
+	}
+	seqs = seqs[:min(len(seqs), maxWaitingInputs)]
+	t.after = seqs[len(seqs)-1]
+	return t.steer(ctx, seqs)
+}
+
+// requestedCodes are the codes with which the platform interrupts turns.
+var requestedCodes = map[string]string{
+	string(entity.WorkspaceSuspended): "The workspace was suspended.",
+	string(entity.WorkspaceClosed):    "The workspace was closed.",
+}
+
+func isRequestedCode(code string) bool { return requestedCodes[code] != "" }
+
+func requested(code string) string {
+	if text := requestedCodes[code]; text != "" {
+		return text
+	}
+	return "The platform has interrupted the turn."
+}
+
+// abandon stops the agent of a turn that has ended without its run: the session was deleted.
+func (t *turn) abandon(ctx context.Context) *sessionv1.EndTurn {
+	t.l.cancel(ctx)
+	t.r.pool.discard(t.id)
+	return t.interrupted(nil)
+}
+
+// steer gives the agent inputs while the turn runs. It returns the end of the turn if the agent fails.
+func (t *turn) steer(ctx context.Context, seqs []uint64) *sessionv1.EndTurn {
+	var inputs []row
+	err := retry(ctx, func() (err error) {
+		inputs, err = t.r.inputs(ctx, t.identity, seqs)
+		return err
+	})
+	inputs = fitting(nil, inputs)
+	seqs = seqsOf(inputs)
+	if err == nil && t.l.isExtended && !t.l.isAsking() {
+		var accepted bool
+		if accepted, err = t.l.steer(ctx, inputs); err == nil {
+			if accepted {
+				t.l.out.join(seqs...)
+			}
+			return nil // inputs that are not accepted start the next turn
+		}
+	}
+	if err != nil {
+		// The inputs wait, and start the next turn.
+		t.l.log().Warn("cannot give an agent an input of its turn", slog.Any("error", err))
+		return nil
+	}
+	p := t.l.current()
+	select {
+	case <-p.done:
+		return nil // the turn ends, and the inputs start the next one
+	default:
+	}
+	if !t.l.cancel(ctx) {
+		return t.stopped(ctx)
+	}
+	if p.err == nil && p.response.StopReason != acp.StopReasonCancelled {
+		return nil // it had ended before
+	}
+	t.takeResult()
+	if err := t.prompt(ctx, inputs, seqs); err != nil {
+		t.l.log().Error("cannot give an agent an input of its turn", slog.Any("error", err))
+		return t.interrupted(&failure{codeAgentFailed, "The input could not be read."})
+	}
+	return nil
+}
+
+// steer sends inputs to an agent with the extension, and reports whether it has taken them.
+func (l *agent) steer(ctx context.Context, inputs []row) (bool, error) {
+	blocks, from, err := l.blocks(ctx, inputs)
+	if err != nil {
+		return false, err
+	}
+	request := meta.SteerRequest[acp.ContentBlock]{SessionID: string(l.session), Prompt: blocks}
+	request.Meta.Inputs = from
+	var response meta.SteerResponse
+	ctx, cancel := context.WithTimeout(ctx, l.r.o.CancelTimeout)
+	defer cancel()
+	err = l.peer.call(ctx, meta.SteerMethod, request, &response)
+	return response.Accepted, err
+}
+
+// ended returns the end of a turn whose prompt has ended.
+func (t *turn) ended(ctx context.Context, p *prompt) *sessionv1.EndTurn {
+	if p.err != nil && !isRequestError(p.err) {
+		return t.stopped(ctx)
+	}
+	turnError := t.takeResult()
+	if refused, is := errors.AsType[*acp.RequestError](p.err); is {
+		t.r.metrics.agentFailures.WithLabelValues("exit").Inc()
+		t.l.log().Warn("an agent has failed in a turn", slog.Any("error", refused), slog.String("stderr", t.l.lastWords()))
+		return t.interrupted(&failure{codeAgentFailed, "The agent has failed: " + limit(refused.Message, maxTitle)})
+	}
+	if turnError.Code != "" {
+		return t.interrupted(&failure{limit(turnError.Code, 100), limit(turnError.Message, maxStep)})
+	}
+	switch p.response.StopReason {
+	case acp.StopReasonCancelled:
+		return t.interrupted(&failure{codeAgentFailed, "The agent has cancelled its turn."})
+	case acp.StopReasonRefusal:
+		return t.interrupted(&failure{meta.CodeModelRefused, "The model has refused to reply."})
+	case acp.StopReasonMaxTokens:
+		return t.interrupted(&failure{meta.CodeModelError, "The reply of the model was longer than the agent permits."})
+	case acp.StopReasonMaxTurnRequests:
+		return t.interrupted(&failure{meta.CodeTooManySteps, "The agent has made more requests to the model than a turn permits."})
+	}
+	return t.completed()
+}
+
+// completed returns the end of a turn that has succeeded.
+func (t *turn) completed() *sessionv1.EndTurn {
+	l := t.l
+	l.mu.Lock()
+	e := l.effect
+	l.mu.Unlock()
+	switch {
+	case e.ask != nil:
+		return &sessionv1.EndTurn{Status: sessionv1.TurnStatus_TURN_STATUS_ASK, Ask: e.ask}
+	case e.wakeAt != 0:
+		return &sessionv1.EndTurn{Status: sessionv1.TurnStatus_TURN_STATUS_SLEEP, WakeAt: e.wakeAt}
+	default:
+		return &sessionv1.EndTurn{Status: sessionv1.TurnStatus_TURN_STATUS_COMPLETE}
+	}
+}
+
+// takeResult takes what the response of the prompt that has ended carries, and returns its error.
+func (t *turn) takeResult() meta.TurnError {
+	l := t.l
+	l.mu.Lock()
+	p := l.prompt
+	l.mu.Unlock()
+	if p == nil {
+		return meta.TurnError{}
+	}
+	select {
+	case <-p.done:
+	default:
+		return meta.TurnError{}
+	}
+	l.mu.Lock()
+	if l.prompt == p {
+		l.prompt = nil
+	}
+	l.mu.Unlock()
+	l.learn(p.response.Meta)
+	if used := p.response.Usage; used != nil && !l.isExtended {
+		l.mu.Lock()
+		l.reported = meta.TokenUsage{InputTokens: int64(used.InputTokens), OutputTokens: int64(used.OutputTokens)}
+		l.mu.Unlock()
+		l.countUsage()
+	}
+	var turnError meta.TurnError
+	if l.isExtended {
+		decodeValue(p.response.Meta[meta.Error], &turnError)
+		if title, _ := p.response.Meta[meta.Title].(string); strings.TrimSpace(title) != "" {
+			t.title = limit(strings.TrimSpace(title), session.MaxTitle)
+			l.out.set(false, func(r *sessionv1.RecordRows) { r.Title = t.title })
+		}
+	}
+	return turnError
+}
+
+// stopped returns the end of a turn whose agent has closed its connection or does not answer.
+func (t *turn) stopped(ctx context.Context) *sessionv1.EndTurn {
+	l := t.l
+	short, cancel := context.WithTimeout(ctx, t.r.o.CancelTimeout)
+	defer cancel()
+	select {
+	case <-l.exited:
+	case <-short.Done():
+		t.r.pool.discard(t.id)
+		if ctx.Err() != nil {
+			return t.interrupted(t.lost())
+		}
+		t.r.metrics.agentFailures.WithLabelValues("exit").Inc()
+		l.log().Error("an agent has closed its output in a turn", slog.Any("error", context.Cause(l.peer.ctx)), slog.String("stderr", l.lastWords()))
+		return t.interrupted(&failure{codeAgentFailed, "The agent has stopped to answer. The log of the server has its messages."})
+	}
+	if l.isComputerLost() {
+		end := t.interrupted(&failure{codeComputerLost, "The computer of the workspace was stopped or lost while the turn ran."})
+		if end.Resume = meta.Continue; l.hasNotBegun() {
+			end.Resume = repeatText
+		}
+		return end
+	}
+	t.r.metrics.agentFailures.WithLabelValues("exit").Inc()
+	l.log().Error("an agent has ended in a turn", slog.Int("status", l.status), slog.String("reason", l.reason), slog.String("stderr", l.lastWords()))
+	text := fmt.Sprintf("The agent has ended with the status %d. The log of the server has its messages.", l.status)
+	if l.reason != "" {
+		text = fmt.Sprintf("The computer has ended the agent (%s).", l.reason)
+	}
+	return t.interrupted(&failure{codeAgentFailed, text})
+}
+
+// checkAgent looks at what the agent has reported: a request for permission, or tokens.
+func (t *turn) checkAgent(ctx context.Context) *sessionv1.EndTurn {
+	l := t.l
+	l.mu.Lock()
+	var p *permission
+	if len(l.waiting) > 0 && !l.waiting[0].asked {
+		p = l.waiting[0]
+		p.asked = true
+	}
+	l.mu.Unlock()
+	if p != nil {
+		return &sessionv1.EndTurn{Status: sessionv1.TurnStatus_TURN_STATUS_ASK, Ask: permissionAsk(p.request)}
+	}
+	return t.checkLimits(ctx)
+}
+
+func permissionOption(i int) string { return "permission." + strconv.Itoa(i+1) }
+
+func isSameText(a, b string) bool {
+	return strings.EqualFold(strings.TrimSpace(a), strings.TrimSpace(b))
+}
+
+// permissionAsk returns the question for a request for permission.
+func permissionAsk(request acp.RequestPermissionRequest) *sessionv1.Ask {
+	text := "The agent asks for permission."
+	if title := request.ToolCall.Title; title != nil && *title != "" {
+		text = "The agent asks for permission: " + limit(*title, maxTitle)
+	}
+	out := &sessionv1.Ask{Text: text}
+	for i, o := range request.Options[:min(len(request.Options), session.MaxOptions)] {
+		out.Options = append(out.Options, &sessionv1.Option{Id: permissionOption(i), Label: limit(o.Name, maxTitle)})
+	}
+	return out
+}
+
+// nextLimit returns the time until checkLimits has something to check.
+func (t *turn) nextLimit() time.Duration {
+	t.l.mu.Lock()
+	silent := t.r.o.SilenceTimeout - time.Since(t.l.lastUpdate)
+	t.l.mu.Unlock()
+	if left, has := t.budget.timeLeft(time.Now()); has {
+		silent = min(silent, left)
+	}
+	return max(silent, 0)
+}
+
+// checkLimits ends the turn if the agent has been silent for too long, or a budget is used up.
+func (t *turn) checkLimits(ctx context.Context) *sessionv1.EndTurn {
+	l := t.l
+	if scope := t.budget.exceeded(l.usage(), time.Now()); scope != "" {
+		if !l.cancel(ctx) {
+			t.r.pool.discard(t.id)
+		}
+		t.takeResult()
+		return budgetAsk(scope, begun)
+	}
+	l.mu.Lock()
+	silent := time.Since(l.lastUpdate) >= t.r.o.SilenceTimeout
+	l.mu.Unlock()
+	if !silent {
+		return nil
+	}
+	t.r.metrics.agentFailures.WithLabelValues("silence").Inc()
+	l.log().Error("an agent was silent for too long and is ended", slog.String("stderr", l.lastWords()))
+	l.cancel(ctx)
+	t.r.pool.discard(t.id)
+	return t.interrupted(&failure{codeAgentTimeout, fmt.Sprintf("The agent has sent nothing for %s, and was ended.", t.r.o.SilenceTimeout)})
+}

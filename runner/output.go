@@ -1,0 +1,398 @@
+package runner
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+)
+
+// Limits of an output.
+const (
+	// maxBlock is the greatest length of the text of a row in bytes; longer texts are several rows.
+	maxBlock = 32 << 10
+	// maxWaiting and maxWaitingRows bound what waits to be recorded. An agent that writes more is stopped.
+	maxWaiting     = 1 << 20
+	maxWaitingRows = 512
+	// maxBatch and maxBatchRows bound one RecordRows.
+	maxBatch     = 256 << 10
+	maxBatchRows = 64
+	// maxDeltas bounds the text that waits to be published before its row is recorded.
+	maxDeltas = 64 << 10
+	// deltaPause is the least time between two deltas of a text.
+	deltaPause = 50 * time.Millisecond
+	// reportPause is the least time between two reports without rows.
+	reportPause = time.Second
+)
+
+// An output carries what an agent writes to its session: text that is being written at once, as deltas, and rows in batches. Its
+// producer is the goroutine that reads from the agent, which waits while the output is full. A run is attached to it while a
+// turn runs; what the agent writes between turns waits for the next run.
+type output struct {
+	asker    Asker
+	identity string
+	metrics  *metrics
+
+	mu    sync.Mutex
+	space sync.Cond
+	// wake has a value when the sender has something to do.
+	wake   chan struct{}
+	closed bool
+
+	rows    []*sessionv1.Row
+	waiting int
+	// block is the text that is being written.
+	block        []byte
+	blockThought bool
+	inputSeq     uint64
+	deltas       []*sessionv1.PublishDelta
+	deltaBytes   int
+	// ended counts the deltas of blocks that have ended, which are published before their rows.
+	ended int
+	// report has what the next batch reports beside its rows; nil: nothing. isUrgent is set if it must not wait for rows.
+	report   *sessionv1.RecordRows
+	isUrgent bool
+	sending  bool
+	// flushed are closed when nothing waits.
+	flushed []chan struct{}
+}
+
+func newOutput(asker Asker, identity string, m *metrics) *output {
+	o := &output{asker: asker, identity: identity, metrics: m, wake: make(chan struct{}, 1)}
+	o.space.L = &o.mu
+	return o
+}
+
+// A feed is the run that is attached to an output.
+type feed struct {
+	o      *output
+	turnID uint64
+	runID  string
+	cancel context.CancelFunc
+	ended  chan struct{}
+	// refused is closed when the session refuses a report, because the turn is no longer that of the run.
+	refused chan struct{}
+	batch   uint64
+	// lastDelta and lastReport are the times of the last delta and batch.
+	lastDelta, lastReport time.Time
+}
+
+// attach begins to send the output as that of a run. inputSeq is the last input that the agent has.
+func (o *output) attach(ctx context.Context, turnID uint64, runID string, inputSeq uint64) *feed {
+	ctx, cancel := context.WithCancel(ctx)
+	f := &feed{o: o, turnID: turnID, runID: runID, cancel: cancel, ended: make(chan struct{}), refused: make(chan struct{})}
+	o.mu.Lock()
+	o.inputSeq = inputSeq
+	o.mu.Unlock()
+	o.signal()
+	go f.send(ctx)
+	return f
+}
+
+// detach stops sending. What was not sent waits for the next run.
+func (f *feed) detach() {
+	f.cancel()
+	<-f.ended
+}
+
+func (o *output) signal() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close makes producers return, and drops what they add.
+func (o *output) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.space.Broadcast()
+}
+
+// reserve waits for space and reports whether the output is open. The caller holds mu.
+func (o *output) reserve() bool {
+	for !o.closed && (o.waiting+len(o.block) >= maxWaiting || len(o.rows) >= maxWaitingRows) {
+		o.space.Wait()
+	}
+	return !o.closed
+}
+
+// write adds text that the agent has written.
+func (o *output) write(text string, isThought bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for text != "" {
+		if !o.reserve() {
+			return
+		}
+		if len(o.block) > 0 && o.blockThought != isThought {
+			o.endBlock()
+		}
+		o.blockThought = isThought
+		part := cut(text, max(maxBlock-len(o.block), utf8.UTFMax))
+		text = text[len(part):]
+		o.block = append(o.block, part...)
+		o.addDelta(part, isThought)
+		if len(o.block) >= maxBlock-utf8.UTFMax {
+			o.endBlock()
+		}
+		o.signal()
+	}
+}
+
+// cut returns the longest prefix of a text of at most n bytes that ends between two characters; n is at least utf8.UTFMax.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}
+
+func (o *output) addDelta(text string, isThought bool) {
+	if o.deltaBytes+len(text) > maxDeltas {
+		// The sender is late. The rows have the text, too.
+		o.deltas, o.deltaBytes, o.ended = nil, 0, 0
+	}
+	o.deltaBytes += len(text)
+	if n := len(o.deltas); n > o.ended && o.deltas[n-1].GetThought() == isThought {
+		o.deltas[n-1].Text += text
+		return
+	}
+	o.deltas = append(o.deltas, &sessionv1.PublishDelta{InputSeq: o.inputSeq, Text: text, Thought: isThought})
+}
+
+// endBlock makes a row of the text that was being written. The caller holds mu.
+func (o *output) endBlock() {
+	if len(o.block) == 0 {
+		return
+	}
+	text := &sessionv1.Text{Text: string(o.block), InputSeq: o.inputSeq}
+	row := &sessionv1.Row{Text: text}
+	if o.blockThought {
+		row = &sessionv1.Row{Thought: text}
+	}
+	o.block, o.ended = o.block[:0], len(o.deltas)
+	o.enqueue(row)
+}
+
+func (o *output) enqueue(row *sessionv1.Row) {
+	o.rows = append(o.rows, row)
+	o.waiting += proto.Size(row)
+}
+
+// add adds a row. The text before it is a row of its own.
+func (o *output) add(row *sessionv1.Row) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.reserve() {
+		return
+	}
+	o.endBlock()
+	o.enqueue(row)
+	o.signal()
+}
+
+// addLast adds a row without waiting, also after close. The caller bounds the number of such rows.
+func (o *output) addLast(row *sessionv1.Row) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.endBlock()
+	o.enqueue(row)
+	o.signal()
+}
+
+// set changes what the next batch reports beside its rows. It never waits.
+func (o *output) set(isUrgent bool, change func(*sessionv1.RecordRows)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.report == nil {
+		o.report = &sessionv1.RecordRows{}
+	}
+	change(o.report)
+	o.isUrgent = o.isUrgent || isUrgent
+	o.signal()
+}
+
+// join reports inputs that the agent has taken. What it writes from now on answers them.
+func (o *output) join(seqs ...uint64) {
+	o.mu.Lock()
+	o.endBlock()
+	o.inputSeq = max(o.inputSeq, slices.Max(seqs))
+	o.mu.Unlock()
+	o.set(true, func(r *sessionv1.RecordRows) { r.Joined = append(r.Joined, seqs...) })
+}
+
+// flush ends the text that is being written, and waits until everything is recorded. It returns false if ctx ended before, or
+// the session has refused a report.
+func (f *feed) flush(ctx context.Context) bool {
+	o := f.o
+	o.mu.Lock()
+	o.endBlock()
+	if len(o.rows) == 0 && o.report == nil && !o.sending {
+		o.mu.Unlock()
+		return true
+	}
+	flushed := make(chan struct{})
+	o.flushed = append(o.flushed, flushed)
+	o.isUrgent = o.isUrgent || o.report != nil
+	o.mu.Unlock()
+	o.signal()
+	select {
+	case <-flushed:
+		return true
+	case <-f.refused:
+	case <-f.ended:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// take returns what is to be sent now: deltas, and a batch or nil. pause is the time after which something else is due; 0: nothing
+// is.
+func (f *feed) take(now time.Time) (deltas []*sessionv1.PublishDelta, batch *sessionv1.RecordRows, pause time.Duration) {
+	o := f.o
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	isDue := len(o.rows) > 0 || o.report != nil && (o.isUrgent || now.Sub(f.lastReport) >= reportPause)
+	switch {
+	case isDue:
+		if deltas = o.deltas[:o.ended]; len(deltas) > 4 {
+			deltas = nil // many short blocks: their rows follow at once
+		}
+		o.deltas, o.ended = slices.Clone(o.deltas[o.ended:]), 0
+		o.countDeltas()
+		batch = o.takeBatch()
+	case len(o.deltas) > 0 && now.Sub(f.lastDelta) >= deltaPause:
+		deltas, o.deltas, o.deltaBytes, o.ended = o.deltas, nil, 0, 0
+	case len(o.deltas) > 0:
+		pause = deltaPause - now.Sub(f.lastDelta)
+	case o.report != nil:
+		pause = reportPause - now.Sub(f.lastReport)
+	}
+	o.sending = batch != nil
+	if batch == nil && len(o.rows) == 0 && o.report == nil {
+		for _, flushed := range o.flushed {
+			close(flushed)
+		}
+		o.flushed = nil
+	}
+	return deltas, batch, pause
+}
+
+func (o *output) countDeltas() {
+	o.deltaBytes = 0
+	for _, d := range o.deltas {
+		o.deltaBytes += len(d.GetText())
+	}
+}
+
+// takeBatch returns the next batch. The caller holds mu.
+func (o *output) takeBatch() *sessionv1.RecordRows {
+	batch := o.report
+	if batch == nil {
+		batch = &sessionv1.RecordRows{}
+	}
+	o.report, o.isUrgent = nil, false
+	n, size := 0, 0
+	for n < len(o.rows) && n < maxBatchRows {
+		length := proto.Size(o.rows[n])
+		if n > 0 && size+length > maxBatch {
+			break
+		}
+		n, size = n+1, size+length
+	}
+	batch.Rows = slices.Clone(o.rows[:n])
+	o.rows = slices.Delete(o.rows, 0, n)
+	o.waiting -= size
+	o.space.Broadcast()
+	return batch
+}
+
+// send sends the output until the feed is detached.
+func (f *feed) send(ctx context.Context) {
+	defer close(f.ended)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.o.wake:
+		case <-timer.C:
+		}
+		for {
+			deltas, batch, pause := f.take(time.Now())
+			for _, d := range deltas {
+				f.lastDelta = time.Now()
+				f.publish(ctx, d)
+			}
+			if batch != nil && !f.record(ctx, batch) {
+				return
+			}
+			if batch == nil && len(deltas) == 0 {
+				if pause > 0 {
+					timer.Reset(pause)
+				}
+				break
+			}
+		}
+	}
+}
+
+// publish publishes a delta. A failure loses nothing, because the row follows.
+func (f *feed) publish(ctx context.Context, d *sessionv1.PublishDelta) {
+	d.Text = strings.ToValidUTF8(d.GetText(), "\uFFFD")
+	if _, err := ask(ctx, f.o.asker, f.o.identity, d); err == nil {
+		f.o.metrics.deltas.Inc()
+	}
+}
+
+// record sends a batch until it is answered. It returns false if ctx has ended, in which case the rows of the batch may be lost,
+// or the session has refused it.
+func (f *feed) record(ctx context.Context, batch *sessionv1.RecordRows) bool {
+	f.batch++
+	batch.TurnId, batch.RunId, batch.Batch = f.turnID, f.runID, f.batch
+	err := retry(ctx, func() error {
+		_, err := ask(ctx, f.o.asker, f.o.identity, batch)
+		return err
+	})
+	f.lastReport = time.Now()
+	if err != nil && entity.IsRefusal(err) {
+		close(f.refused)
+		return false
+	}
+	return err == nil
+}
+
+// retry calls f until it succeeds, is refused for good or ctx ends.
+func retry(ctx context.Context, f func() error) error {
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		err := f()
+		if err == nil || entity.IsRefusal(err) || ctx.Err() != nil {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+	}
+}
+
+// ask sends a message to a session as the platform.
+func ask(ctx context.Context, a Asker, identity string, m proto.Message) (proto.Message, error) {
+	return a.Ask(ctx, entity.Command{Kind: entity.KindSession, Identity: identity, Principal: entity.Platform(), Message: m})
+}

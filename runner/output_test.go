@@ -1,0 +1,153 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+)
+
+// recorded implements Asker for an output.
+type recorded struct {
+	rows    []*sessionv1.Row
+	deltas  []string
+	batches []uint64
+	times   []time.Time
+	pause   time.Duration
+	err     error
+}
+
+func (r *recorded) Ask(_ context.Context, c entity.Command) (proto.Message, error) {
+	time.Sleep(r.pause)
+	switch m := c.Message.(type) {
+	case *sessionv1.RecordRows:
+		if r.err != nil {
+			return nil, r.err
+		}
+		r.rows = append(r.rows, m.GetRows()...)
+		r.batches = append(r.batches, m.GetBatch())
+	case *sessionv1.PublishDelta:
+		r.deltas, r.times = append(r.deltas, m.GetText()), append(r.times, time.Now())
+	}
+	return nil, nil
+}
+
+func TestLongTextIsSeveralRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorded{}
+		o := newOutput(r, "ws/ses", newMetrics())
+		f := o.attach(t.Context(), 1, "run", 1)
+		defer f.detach()
+		text := strings.Repeat("aé€😀", 20_000)
+		for part := range slices.Chunk([]rune(text), 7) {
+			o.write(string(part), false)
+		}
+		if !f.flush(t.Context()) {
+			t.Fatal("not flushed")
+		}
+		var all strings.Builder
+		for _, row := range r.rows {
+			if part := row.GetText().GetText(); len(part) > maxBlock || !utf8.ValidString(part) {
+				t.Errorf("a row has %d bytes", len(part))
+			}
+			all.WriteString(row.GetText().GetText())
+		}
+		if all.String() != text {
+			t.Error("the rows do not have the text")
+		}
+		for i, n := range r.batches {
+			if n != uint64(i)+1 {
+				t.Errorf("batches %v", r.batches)
+			}
+		}
+	})
+}
+
+func TestDeltasAreJoined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorded{}
+		o := newOutput(r, "ws/ses", newMetrics())
+		f := o.attach(t.Context(), 1, "run", 1)
+		defer f.detach()
+		for range 1000 {
+			o.write("x", false)
+			time.Sleep(time.Millisecond)
+		}
+		f.flush(t.Context())
+		if n := len(r.deltas); n < 15 || n > 25 || strings.Join(r.deltas, "") != strings.Repeat("x", 1000) {
+			t.Errorf("%d deltas: %q", n, r.deltas)
+		}
+	})
+}
+
+func TestOutputIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorded{pause: time.Minute}
+		o := newOutput(r, "ws/ses", newMetrics())
+		f := o.attach(t.Context(), 1, "run", 1)
+		most := 0
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for i := range 3000 {
+				o.write(strings.Repeat("x", 4<<10), i%2 == 0)
+				o.mu.Lock()
+				most = max(most, o.waiting+len(o.block)+o.deltaBytes)
+				o.mu.Unlock()
+			}
+		}()
+		<-ended
+		if most > maxWaiting+maxDeltas+maxBlock {
+			t.Errorf("%d bytes waited", most)
+		}
+		f.detach()
+		o.close()
+	})
+}
+
+func TestRefusedReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorded{err: entity.Errorf(entity.NotFound, "no such turn")}
+		o := newOutput(r, "ws/ses", newMetrics())
+		f := o.attach(t.Context(), 1, "run", 1)
+		defer f.detach()
+		o.write("x", false)
+		if f.flush(t.Context()) {
+			t.Error("flushed")
+		}
+		<-f.refused
+	})
+}
+
+func TestUnreachableSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorded{err: errors.New("unreachable")}
+		o := newOutput(r, "ws/ses", newMetrics())
+		f := o.attach(t.Context(), 1, "run", 1)
+		o.write("x", false)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if f.flush(ctx) {
+			t.Error("flushed")
+		}
+		f.detach()
+	})
+}
+
+func TestMiddle(t *testing.T) {
+	for _, text := range []string{"", "short", strings.Repeat("€", 100_000)} {
+		got := middle(text, maxToolOutput)
+		if len(got) > maxToolOutput || !utf8.ValidString(got) || len(text) <= maxToolOutput && got != text {
+			t.Errorf("%d bytes became %d", len(text), len(got))
+		}
+	}
+}

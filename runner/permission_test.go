@@ -1,0 +1,101 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/atelier-run/atelier/runner/runnertest"
+)
+
+// askPermission requests a permission and says which option was chosen.
+func askPermission(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+	title := "rm -r /"
+	response, err := p.Connection.RequestPermission(ctx, acp.RequestPermissionRequest{
+		SessionId: r.SessionId, ToolCall: acp.ToolCallUpdate{ToolCallId: "c1", Title: &title},
+		Options: []acp.PermissionOption{
+			{Kind: acp.PermissionOptionKindRejectOnce, Name: "No", OptionId: "no"},
+			{Kind: acp.PermissionOptionKindAllowOnce, Name: "Yes", OptionId: "yes"},
+		},
+	})
+	switch {
+	case err != nil:
+		return acp.PromptResponse{}, err
+	case response.Outcome.Selected == nil:
+		return acp.PromptResponse{StopReason: acp.StopReasonCancelled}, nil
+	}
+	p.Say(ctx, r, string(response.Outcome.Selected.OptionId))
+	return done, nil
+}
+
+func TestPermissions(t *testing.T) {
+	const question = "ask The agent asks for permission: rm -r / No|Yes"
+	t.Run("auto grants", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t, &runnertest.Agent{Prompt: askPermission}, nil)
+			defer f.end()
+			f.start("go", auto)
+			f.mustRun()
+			f.expect("input go", "text yes", "terminal complete")
+		})
+	})
+	t.Run("confirm asks, and the same process goes on", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t, &runnertest.Agent{Prompt: askPermission}, nil)
+			defer f.end()
+			f.start("go", confirm)
+			f.mustRun()
+			f.expect("input go", question, "terminal ask")
+			f.answer("No")
+			f.mustRun()
+			f.expect("input go", question, "terminal ask", "input permission.1", "text no", "terminal complete")
+			if n := len(f.computers.Started()); n != 1 {
+				t.Errorf("%d processes were started", n)
+			}
+		})
+	})
+	t.Run("a lost process gets the answer as text", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := 0
+			f := newFixture(t, &runnertest.Agent{
+				Capabilities: acp.AgentCapabilities{LoadSession: true},
+				Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+					if n++; n == 1 {
+						return askPermission(ctx, p, r)
+					}
+					p.Say(ctx, r, textOf(r))
+					return done, nil
+				},
+			}, nil)
+			defer f.end()
+			f.start("go", confirm)
+			f.mustRun()
+			time.Sleep(6 * time.Minute)
+			<-f.computers.Started()[0].Ended()
+			f.answer("Yes")
+			f.mustRun()
+			f.expect("input go", question, "terminal ask", "input permission.2", "text The answer to your question: Yes", "terminal complete")
+		})
+	})
+	t.Run("another message cancels the request", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := 0
+			f := newFixture(t, &runnertest.Agent{Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+				if n++; n == 1 {
+					return askPermission(ctx, p, r)
+				}
+				p.Say(ctx, r, textOf(r))
+				return done, nil
+			}}, nil)
+			defer f.end()
+			f.start("go", confirm)
+			f.mustRun()
+			f.send("never mind")
+			f.mustRun()
+			f.expect("input go", question, "terminal ask", "input never mind", "text never mind", "terminal complete")
+		})
+	})
+}

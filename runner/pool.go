@@ -1,0 +1,174 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+)
+
+// A pool has the agents of this process by their sessions: those with a running turn, and those that are idle.
+type pool struct {
+	r *Runner
+
+	mu       sync.Mutex
+	agents   map[sessionID]*pooled
+	isClosed bool
+	// starting counts agents that are being started.
+	starting int
+}
+
+type pooled struct {
+	agent *agent
+	// idleSince is zero while a turn runs.
+	idleSince time.Time
+	timer     *time.Timer
+}
+
+var errTooManyAgents = errors.New("too many agents run on this node")
+
+func newPool(r *Runner) *pool { return &pool{r: r, agents: map[sessionID]*pooled{}} }
+
+// acquire returns the agent of a session for a turn: the idle one, if it is as the session requires, or else a new one. The
+// caller releases it. Errors: those of Runner.start, errTooManyAgents.
+func (p *pool) acquire(ctx context.Context, s *sessionv1.Session, choice Choice) (*agent, error) {
+	id := sessionID{s.GetWorkspaceId(), s.GetId()}
+	p.mu.Lock()
+	if p.isClosed {
+		p.mu.Unlock()
+		return nil, context.Canceled
+	}
+	if found := p.agents[id]; found != nil {
+		if found.timer != nil {
+			found.timer.Stop()
+		}
+		if found.agent.suits(s, choice) {
+			found.idleSince = time.Time{}
+			p.mu.Unlock()
+			return found.agent, nil
+		}
+		delete(p.agents, id)
+		defer found.agent.end()
+	}
+	evicted, ok := p.makeRoom()
+	if ok {
+		p.starting++
+	}
+	p.mu.Unlock()
+	if evicted != nil {
+		evicted.end()
+	}
+	if !ok {
+		return nil, errTooManyAgents
+	}
+	l, err := p.r.start(ctx, s, choice)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.starting--
+	if err != nil {
+		return nil, err
+	}
+	if p.isClosed {
+		l.end()
+		return nil, context.Canceled
+	}
+	p.agents[id] = &pooled{agent: l}
+	return l, nil
+}
+
+// makeRoom reports whether another agent may be started, and removes the agent that has been idle for the longest time if that
+// is necessary. The caller holds mu.
+func (p *pool) makeRoom() (evicted *agent, ok bool) {
+	if len(p.agents)+p.starting < p.r.o.MaxAgents {
+		return nil, true
+	}
+	var oldest *pooled
+	for _, c := range p.agents {
+		if !c.idleSince.IsZero() && (oldest == nil || c.idleSince.Before(oldest.idleSince)) {
+			oldest = c
+		}
+	}
+	if oldest == nil {
+		return nil, false
+	}
+	oldest.timer.Stop()
+	delete(p.agents, oldest.agent.id)
+	return oldest.agent, true
+}
+
+// suits reports whether a process can run the next turn of a session.
+func (l *agent) suits(s *sessionv1.Session, choice Choice) bool {
+	select {
+	case <-l.exited:
+		return false
+	case <-l.peer.done():
+		return false
+	default:
+	}
+	return l.choice.Agent == choice.Agent && l.choice.HasModel == choice.HasModel && l.choice.Model.Name == choice.Model.Name &&
+		l.cwd == s.GetCwd() && l.mode == s.GetMode()
+}
+
+// release keeps an agent for the next turn of its session, for a time.
+func (p *pool) release(l *agent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found := p.agents[l.id]
+	if found == nil || found.agent != l {
+		return
+	}
+	found.idleSince = time.Now()
+	found.timer = time.AfterFunc(p.r.o.IdleTimeout, func() { p.expire(found) })
+}
+
+func (p *pool) expire(c *pooled) {
+	p.mu.Lock()
+	isIdle := p.agents[c.agent.id] == c && !c.idleSince.IsZero() && time.Since(c.idleSince) >= p.r.o.IdleTimeout
+	if isIdle {
+		delete(p.agents, c.agent.id)
+	}
+	p.mu.Unlock()
+	if isIdle {
+		c.agent.end()
+	}
+}
+
+// remove removes an agent whose process has ended.
+func (p *pool) remove(l *agent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if found := p.agents[l.id]; found != nil && found.agent == l {
+		if found.timer != nil {
+			found.timer.Stop()
+		}
+		delete(p.agents, l.id)
+	}
+}
+
+// discard ends the agent of a session, if there is one.
+func (p *pool) discard(id sessionID) {
+	p.mu.Lock()
+	found := p.agents[id]
+	delete(p.agents, id)
+	p.mu.Unlock()
+	if found != nil {
+		found.agent.end()
+	}
+}
+
+// close ends all agents, and makes acquire fail.
+func (p *pool) close() {
+	p.mu.Lock()
+	p.isClosed = true
+	var all []*agent
+	for _, c := range p.agents {
+		all = append(all, c.agent)
+	}
+	p.agents = map[sessionID]*pooled{}
+	p.mu.Unlock()
+	for _, l := range all {
+		l.end()
+	}
+}

@@ -1,0 +1,76 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	"github.com/atelier-run/atelier/runner"
+	"github.com/atelier-run/atelier/runner/runnertest"
+)
+
+// runAs runs the turn of another session.
+func (f *fixture) runAs(id string) error {
+	f.t.Helper()
+	at := session.Identity(runnertest.WorkspaceID, id)
+	completion, err := f.runner.RunTurn(f.t.Context(), at, &sessionv1.TurnTask{TurnId: f.world.Session(id).GetTurn().GetId()})
+	if err == nil {
+		_, err = f.world.Ask(f.t.Context(), entity.Command{Kind: entity.KindSession, Identity: at, Principal: entity.Platform(), Message: completion})
+	}
+	return err
+}
+
+func TestTheLongestIdleAgentIsEvicted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Prompt: func(ctx context.Context, p *runnertest.Process, r acp.PromptRequest) (acp.PromptResponse, error) {
+			if textOf(r) == "wait" {
+				return waitForCancel(ctx, p, r)
+			}
+			return done, nil
+		}}, func(o *runner.Options) { o.MaxAgents = 2 })
+		defer f.end()
+		for _, id := range []string{"ses_a", "ses_b"} {
+			f.ask(id, &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "go"}})
+			if err := f.runAs(id); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		f.ask("ses_c", &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "go"}})
+		if err := f.runAs("ses_c"); err != nil {
+			t.Fatal(err)
+		}
+		<-f.computers.Started()[0].Ended()
+		select {
+		case <-f.computers.Started()[1].Ended():
+			t.Error("the agent of the later turn was evicted")
+		default:
+		}
+	})
+}
+
+func TestNoRoomForAnotherAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, &runnertest.Agent{Prompt: waitForCancel}, func(o *runner.Options) { o.MaxAgents = 1 })
+		defer f.end()
+		f.start("go", auto)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			f.mustRun()
+		}()
+		synctest.Wait()
+		f.ask("ses_b", &sessionv1.StartSession{Prompt: &sessionv1.Input{Text: "go"}})
+		if err := f.runAs("ses_b"); err == nil || f.world.Session("ses_b").GetTurn().GetRunId() != "" {
+			t.Errorf("the turn was taken: %v", err)
+		}
+		f.must(alice, &sessionv1.Interrupt{})
+		<-ended
+	})
+}

@@ -1,0 +1,58 @@
+package runner
+
+import (
+	"context"
+
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+)
+
+// repeatText is the input of the system after a turn whose computer was lost before an agent with the extension had sent a state:
+// the turn has had no effect, and the agent gets its inputs again.
+const repeatText = "The computer was lost and is back. The agent begins again."
+
+// hasNotBegun reports whether the turn has had no effect, because the agent has sent no state.
+func (l *agent) hasNotBegun() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.isExtended && !l.hasState
+}
+
+// repeated replaces the input of the system with repeatText by the inputs of the turn before it.
+func (t *turn) repeated(ctx context.Context, inputs []row) ([]row, error) {
+	var all []row
+	for _, in := range inputs {
+		if sender := in.GetInput().GetSender(); sender.GetKind() != sessionv1.SenderKind_SENDER_KIND_SYSTEM || in.GetInput().GetText() != repeatText {
+			all = append(all, in)
+			continue
+		}
+		before, err := t.lostInputs(ctx, in.seq)
+		if err != nil {
+			return nil, err
+		}
+		found, err := t.r.inputs(ctx, t.identity, before)
+		if err != nil {
+			return nil, err
+		}
+		if found, err = t.repeated(ctx, found); err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// lostInputs returns the inputs of the turn that ended right before a row because its computer was lost.
+func (t *turn) lostInputs(ctx context.Context, before uint64) ([]uint64, error) {
+	rows, _, err := t.r.rows(ctx, t.identity, before-1, true, pageRows)
+	if err != nil {
+		return nil, err
+	}
+	var seqs []uint64
+	for _, row := range rows {
+		if row.GetTerminal().GetError().GetCode() != codeComputerLost {
+			break
+		}
+		seqs = append(seqs, row.GetTerminal().GetInputSeq())
+	}
+	return seqs, nil
+}

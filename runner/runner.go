@@ -1,0 +1,162 @@
+package runner
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+)
+
+// An Asker sends commands and queries to entities.
+type Asker interface {
+	// Ask returns the reply. A query that waits (AwaitTurn) is answered late; ctx ends it. Errors: *entity.Error, and others if the
+	// entity could not be reached.
+	Ask(ctx context.Context, c entity.Command) (proto.Message, error)
+}
+
+// Computers are the computers of workspaces.
+type Computers interface {
+	// Launch starts a process in the process group of a session. ctx bounds the start only. Errors: *entity.Error; unavailable if the
+	// computer cannot run processes now.
+	Launch(ctx context.Context, l Launch) (Process, error)
+	// Listen listens on the loopback interface of a computer, on a free port if port is 0. The address of the listener is that inside
+	// the computer. The listener fails when the computer stops. Errors: *entity.Error.
+	Listen(ctx context.Context, workspaceID string, port int) (net.Listener, error)
+}
+
+// A Launch describes the process of an agent.
+type Launch struct {
+	WorkspaceID, SessionID string
+	// UserID is the person who created the session; empty if there is none.
+	UserID string
+	// Argv is the program and its arguments, which starts in the root of the drive. Env is added to the environment of the computer.
+	Argv, Env []string
+}
+
+// A Process is a process of an agent with all its descendants. Its methods may be called concurrently.
+type Process interface {
+	Stdin() io.WriteCloser
+	Stdout() io.Reader
+	// Stderr may be nil.
+	Stderr() io.Reader
+	// End ends the process and its descendants.
+	End(ctx context.Context) error
+	// Wait returns how the process has ended: its exit status, and the reason for which the computer has ended it ("stopped", "lost",
+	// "out_of_memory", "disk_full"), or "".
+	Wait(ctx context.Context) (status int, reason string, err error)
+}
+
+// Instructions are the texts on the drive that tell an agent what it is and what it can do.
+type Instructions interface {
+	// Read returns the AGENT.md of an agent, if agentID is not empty, and the list of the skills that apply in a folder of the
+	// drive, as one text for a model. A missing agent or skill is no error.
+	Read(ctx context.Context, workspaceID, agentID, cwd string) (string, error)
+}
+
+// Tools are the tools of the platform that agents get.
+type Tools interface {
+	// Handler returns the handler of the Model Context Protocol of one process of an agent. Its requests have the path /mcp.
+	Handler(s Session) http.Handler
+}
+
+// A Session is what the tools know of the session that calls them, and change of its turn. The methods that change something fail
+// with *entity.Error if no turn runs.
+type Session interface {
+	WorkspaceID() string
+	SessionID() string
+	// UserID is the person who created the session; empty if there is none.
+	UserID() string
+	// Ask makes the turn end with a question, which may offer answers. A later question or sleep of the turn replaces it.
+	Ask(ctx context.Context, text string, options []string) error
+	// SleepUntil makes the turn end with a sleep until a time.
+	SleepUntil(ctx context.Context, at time.Time) error
+	// Progress reports the step and the progress of the session as a job, at once. Values that are not set do not change.
+	Progress(ctx context.Context, step string, completed, total uint64) error
+}
+
+// Options configure a Runner. Asker, Computers and Builtin are required.
+type Options struct {
+	Asker     Asker
+	Computers Computers
+	// Instructions and Tools may be nil.
+	Instructions Instructions
+	Tools        Tools
+	Config       Config
+	// Builtin is the command of the built-in agent inside a computer.
+	Builtin []string
+	// Version is that of the program, which agents learn.
+	Version string
+	// Transport sends requests to models; nil: http.DefaultTransport.
+	Transport http.RoundTripper
+	// StartTimeout bounds the start of an agent, from its process to its open session; 0: 90 s.
+	StartTimeout time.Duration
+	// CancelTimeout is the time an agent has to end a turn that is interrupted; 0: 5 s. Then its process is ended.
+	CancelTimeout time.Duration
+	// SilenceTimeout interrupts an agent that has sent nothing for this time; 0: 15 minutes.
+	SilenceTimeout time.Duration
+	// IdleTimeout ends an agent that has had no turn for this time; 0: 5 minutes.
+	IdleTimeout time.Duration
+	// MaxAgents is the greatest number of processes of agents, running and idle; 0: 256.
+	MaxAgents int
+	Log       *slog.Logger
+}
+
+func (o Options) complete() Options {
+	defaults := []struct {
+		value *time.Duration
+		by    time.Duration
+	}{
+		{&o.StartTimeout, 90 * time.Second}, {&o.CancelTimeout, 5 * time.Second},
+		{&o.SilenceTimeout, 15 * time.Minute}, {&o.IdleTimeout, 5 * time.Minute},
+	}
+	for _, d := range defaults {
+		if *d.value == 0 {
+			*d.value = d.by
+		}
+	}
+	if o.MaxAgents == 0 {
+		o.MaxAgents = 256
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// A Runner runs the turns of sessions on this node.
+type Runner struct {
+	o         Options
+	metrics   *metrics
+	addresses *addresses
+	pool      *pool
+}
+
+// New returns a runner. It starts nothing until a turn runs. Close ends its agents.
+func New(o Options) *Runner {
+	r := &Runner{o: o.complete(), metrics: newMetrics()}
+	r.addresses = newAddresses(r)
+	r.pool = newPool(r)
+	return r
+}
+
+// Close ends all agents and listeners. Turns that run must have ended: their contexts end first.
+func (r *Runner) Close() {
+	r.pool.close()
+	r.addresses.close()
+}
+
+func identityOf(id sessionID) string { return session.Identity(id.workspace, id.session) }
+
+func newID(prefix string) string { return prefix + strings.ToLower(ulid.Make().String()) }
+
+func newToken() string { return "atr_" + strings.ToLower(rand.Text()+rand.Text()) }

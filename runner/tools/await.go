@@ -1,0 +1,224 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
+)
+
+const (
+	// maxAwaited is the greatest number of sessions of one call.
+	maxAwaited = 32
+	// defaultWait is less than the time after which common clients give up a call, a minute.
+	defaultWait = 45 * time.Second
+	// maxTexts bounds the texts of all sessions of a result together, in bytes. Escapes can double them.
+	maxTexts = 24 << 10
+)
+
+type awaitIn struct {
+	SessionIDs     []string `json:"sessionIds,omitzero" jsonschema:"the sessions; omitted: the newest children of your session" bounds:"1:32" each:"1:64"`
+	TimeoutSeconds int      `json:"timeoutSeconds,omitzero" jsonschema:"the longest time to wait; 0 or omitted: 45" bounds:"0:300"`
+	Until          string   `json:"until,omitzero" jsonschema:"all (the default) waits for all sessions, any for one of them" enum:"all,any"`
+}
+
+type awaitOut struct {
+	Done []EndedSession `json:"done"`
+	// Running are the sessions that had not ended their turns.
+	Running []string `json:"running"`
+}
+
+// EndedSession is a session that runs no turn.
+type EndedSession struct {
+	SessionID string `json:"sessionId"`
+	// TurnStatus is complete, ask, sleep or interrupted.
+	TurnStatus string `json:"turnStatus"`
+	// Text is the last text of the agent. Truncated reports that its beginning was left out.
+	Text      string       `json:"text"`
+	Truncated bool         `json:"truncated,omitzero"`
+	Question  string       `json:"question,omitzero"`
+	Error     *FailureView `json:"error,omitzero"`
+}
+
+// FailureView describes why a turn has failed.
+type FailureView struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// awaitSessions waits for the end of the turns of sessions. Errors: invalid_request, not_found, forbidden.
+func awaitSessions(ctx context.Context, c *call, in awaitIn) (awaitOut, error) {
+	out := awaitOut{Done: []EndedSession{}, Running: []string{}}
+	ids := slices.Compact(slices.Sorted(slices.Values(in.SessionIDs)))
+	if len(ids) == 0 {
+		if c.Session == nil {
+			return out, entity.Errorf(entity.InvalidRequest, "sessionIds is required")
+		}
+		var err error
+		if ids, err = c.children(ctx); err != nil {
+			return out, err
+		}
+	}
+	for _, id := range ids {
+		if err := checkSession(id); err != nil {
+			return out, err
+		}
+		if c.Session != nil && id == c.Session.ID {
+			return out, entity.Errorf(entity.InvalidRequest, "a session cannot await itself")
+		}
+	}
+	ended, err := c.awaitAll(ctx, ids, waitTime(in.TimeoutSeconds), in.Until == "any")
+	if err != nil {
+		return out, err
+	}
+	for i, id := range ids {
+		if ended[i] == nil {
+			out.Running = append(out.Running, id)
+			continue
+		}
+		view, err := c.viewEnd(ctx, ended[i], maxTexts/len(ids))
+		if err != nil {
+			return out, err
+		}
+		out.Done = append(out.Done, view)
+	}
+	return out, nil
+}
+
+func waitTime(seconds int) time.Duration {
+	if seconds == 0 {
+		return defaultWait
+	}
+	return min(time.Duration(seconds)*time.Second, MaxWait)
+}
+
+// awaitAll waits until all sessions, or one, have ended their turns, or the time is over. It returns the sessions that have
+// ended, and nil for each other one. It fails if the caller may not read one of them, or ctx ends.
+func (c *call) awaitAll(ctx context.Context, ids []string, most time.Duration, any bool) ([]*sessionv1.Session, error) {
+	waiting, stop := context.WithTimeout(ctx, most)
+	defer stop()
+	ended, failed := make([]*sessionv1.Session, len(ids)), make([]error, len(ids))
+	var waits sync.WaitGroup
+	for i, id := range ids {
+		waits.Go(func() {
+			ended[i], failed[i] = c.awaitEnd(waiting, id)
+			if failed[i] != nil || any {
+				stop()
+			}
+		})
+	}
+	waits.Wait()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	for _, err := range failed {
+		if err == nil || waiting.Err() != nil && isInterrupted(err) {
+			continue
+		}
+		return nil, err
+	}
+	return ended, nil
+}
+
+// isInterrupted reports whether a query has failed because its context has ended. The router says so as unavailable.
+func isInterrupted(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || hasCode(err, entity.Unavailable)
+}
+
+// awaitEnd waits until a session runs no turn and no input waits for one, and returns it.
+func (c *call) awaitEnd(ctx context.Context, id string) (*sessionv1.Session, error) {
+	described, err := ask[*sessionv1.Description](ctx, c, c.sessionQuery(id, &sessionv1.DescribeSession{}))
+	for {
+		if err != nil {
+			return nil, err
+		}
+		seq := lastOpenInput(described.GetSession())
+		if seq == 0 {
+			return described.GetSession(), nil
+		}
+		described, err = ask[*sessionv1.Description](ctx, c, c.sessionQuery(id, &sessionv1.AwaitInput{Seq: seq}))
+	}
+}
+
+// lastOpenInput returns the seq of the last input that a turn has or that waits for one; 0 if there is none. A note waits for no
+// turn of its own, and a follow-up of a session that asks or sleeps waits for somebody else.
+func lastOpenInput(s *sessionv1.Session) uint64 {
+	var last uint64
+	for _, seq := range s.GetTurn().GetInputs() {
+		last = max(last, seq)
+	}
+	if s.GetTurn() == nil && (s.GetAsk() != nil || s.GetWakeAt() != 0) {
+		return 0
+	}
+	for _, p := range s.GetPending() {
+		if p.GetKind() != sessionv1.InputKind_INPUT_KIND_NOTE {
+			last = max(last, p.GetSeq())
+		}
+	}
+	return last
+}
+
+// children returns the ids of the newest children of the caller's session. Those that do not exist yet, or any more, are not
+// among them.
+func (c *call) children(ctx context.Context) ([]string, error) {
+	page, err := c.list(ctx, &wirev1.List{
+		Name: session.SessionList, Prefix: []byte(session.RangePrefix(c.Session.ID, "", false)), Limit: maxAwaited,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, row := range page.GetRows() {
+		var summary sessionv1.SummaryRow
+		if err := proto.Unmarshal(row, &summary); err != nil {
+			return nil, err
+		}
+		ids = append(ids, summary.GetSession().GetId())
+	}
+	return ids, nil
+}
+
+// viewEnd describes a session that has ended its turn, with at most a number of bytes of text.
+func (c *call) viewEnd(ctx context.Context, s *sessionv1.Session, most int) (EndedSession, error) {
+	view := EndedSession{
+		SessionID: s.GetId(), TurnStatus: statusName(s.GetTurnStatus()), Question: clip(s.GetAsk().GetText(), most/2),
+	}
+	read := &wirev1.ReadTimeline{Descending: true, Limit: 20, Bytes: 256 << 10}
+	for range mostPages {
+		page, err := c.timeline(ctx, s.GetId(), read)
+		if err != nil {
+			return view, err
+		}
+		for _, added := range page.rows {
+			if failure := added.GetRow().GetTerminal().GetError(); failure != nil && view.Error == nil {
+				view.Error = &FailureView{failure.GetCode(), clip(failure.GetMessage(), maxProblem)}
+			}
+			if text := added.GetRow().GetText(); text != nil {
+				view.Text = lastPart(text.GetText(), most)
+				view.Truncated = len(view.Text) < len(text.GetText())
+				return view, nil
+			}
+			if isTurnStart(added.GetRow()) {
+				return view, nil // the last turn had no text
+			}
+		}
+		if page.next == 0 {
+			return view, nil
+		}
+		read.From = page.next
+	}
+	return view, nil
+}
+
+// isTurnStart reports whether a row is an input that can start a turn.
+func isTurnStart(r *sessionv1.Row) bool {
+	return r.GetInput() != nil && r.GetInput().GetKind() != sessionv1.InputKind_INPUT_KIND_NOTE
+}

@@ -1,0 +1,390 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/coder/acp-go-sdk"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/atelier-run/atelier/entity"
+	"github.com/atelier-run/atelier/entity/session"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
+	"github.com/atelier-run/atelier/runner/meta"
+)
+
+// A turn is the run of one turn.
+type turn struct {
+	r        *Runner
+	id       sessionID
+	identity string
+	turnID   uint64
+	runID    string
+	// s is the session as it was when the run took the turn.
+	s      *sessionv1.Session
+	l      *agent
+	feed   *feed
+	budget *budget
+	// after is the seq of the last input that the agent was given or that was left to wait.
+	after uint64
+	// title is the title that the agent has suggested.
+	title string
+}
+
+// errSuspended makes the task of a turn wait until its workspace runs again.
+var errSuspended = errors.New("the workspace does not run sessions now")
+
+// RunTurn executes a task of the kind session.TurnTask, and returns the command that completes it. It is the Run of an executor;
+// the package comment describes its steps. An error means that the turn has not begun, and may begin later.
+func (r *Runner) RunTurn(ctx context.Context, identity string, m *sessionv1.TurnTask) (proto.Message, error) {
+	s, err := r.describe(ctx, identity)
+	switch {
+	case err != nil && entity.IsRefusal(err), err == nil && s.GetTurn().GetId() != m.GetTurnId():
+		// The turn has ended, and the completion has no effect.
+		return &sessionv1.EndTurn{TurnId: m.GetTurnId(), Status: sessionv1.TurnStatus_TURN_STATUS_INTERRUPTED}, nil
+	case err != nil:
+		return nil, err
+	case s.GetTurn().GetRunId() != "":
+		end := r.endLost(s)
+		r.metrics.countTurn(end)
+		return end, nil
+	}
+	if err := r.checkWorkspace(ctx, s.GetWorkspaceId()); err != nil {
+		return nil, err
+	}
+	end, err := r.run(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	r.metrics.countTurn(end)
+	return end, nil
+}
+
+// endLost ends a turn whose run has ended with its process.
+func (*Runner) endLost(s *sessionv1.Session) *sessionv1.EndTurn {
+	return &sessionv1.EndTurn{
+		TurnId: s.GetTurn().GetId(), RunId: s.GetTurn().GetRunId(), Status: sessionv1.TurnStatus_TURN_STATUS_INTERRUPTED,
+		Error: &sessionv1.Failure{Code: codeRunnerLost, Message: "The server was stopped or has failed while the turn ran."},
+	}
+}
+
+// describe returns a session. Errors: not_found if it does not exist or is deleted.
+func (r *Runner) describe(ctx context.Context, identity string) (*sessionv1.Session, error) {
+	reply, err := ask(ctx, r.o.Asker, identity, &sessionv1.DescribeSession{})
+	if err != nil {
+		return nil, err
+	}
+	described, ok := reply.(*sessionv1.Description)
+	if !ok {
+		return nil, errReply
+	}
+	return described.GetSession(), nil
+}
+
+// checkWorkspace returns an error unless the workspace runs sessions.
+func (r *Runner) checkWorkspace(ctx context.Context, id string) error {
+	reply, err := r.o.Asker.Ask(ctx, entity.Command{
+		Kind: entity.KindWorkspace, Identity: id, Principal: entity.Platform(), Message: &workspacev1.DescribeWorkspace{},
+	})
+	if err != nil {
+		return err
+	}
+	described, ok := reply.(*workspacev1.Description)
+	if !ok {
+		return errReply
+	}
+	switch w := described.GetWorkspace(); {
+	case w.GetSuspension() != nil:
+		return errSuspended
+	case w.GetStatus() == workspacev1.Status_STATUS_ARCHIVED, w.GetStatus() == workspacev1.Status_STATUS_RETIRED,
+		w.GetStatus() == workspacev1.Status_STATUS_DELETED:
+		return errSuspended
+	}
+	return nil
+}
+
+// run prepares an agent, takes the turn and runs it.
+func (r *Runner) run(ctx context.Context, s *sessionv1.Session) (*sessionv1.EndTurn, error) {
+	id := sessionID{s.GetWorkspaceId(), s.GetId()}
+	l, err := r.prepare(ctx, s)
+	failed, cannotRun := errors.AsType[*failure](err)
+	if err != nil && !cannotRun {
+		return nil, err
+	}
+	t := &turn{r: r, id: id, identity: identityOf(id), turnID: s.GetTurn().GetId(), runID: newID("run_"), l: l}
+	if l != nil {
+		defer r.pool.release(l)
+	}
+	if end, err := t.claim(ctx); end != nil || err != nil {
+		return end, err
+	}
+	r.metrics.waits.Observe(max(time.Since(time.UnixMilli(s.GetTurn().GetStartedAt())), 0).Seconds())
+	if cannotRun {
+		return t.interrupted(failed), nil
+	}
+	r.metrics.running.Inc()
+	defer r.metrics.running.Dec()
+	return t.carryOut(ctx), nil
+}
+
+// prepare returns an agent for the next turn of a session. Errors: *failure if none can run.
+func (r *Runner) prepare(ctx context.Context, s *sessionv1.Session) (*agent, error) {
+	tier := s.GetTurn().GetTier()
+	if tier == workspacev1.Tier_TIER_UNSPECIFIED {
+		tier = workspacev1.Tier_TIER_BALANCED
+	}
+	choice, ok := r.o.Config.Choose(tier)
+	if !ok {
+		return nil, &failure{codeModelUnavailable, fmt.Sprintf("The operator has configured no agent for the tier %s.", nameOfTier(tier))}
+	}
+	return r.pool.acquire(ctx, s, choice)
+}
+
+// claim takes the turn. If the session refuses, it returns the end of the turn.
+func (t *turn) claim(ctx context.Context) (*sessionv1.EndTurn, error) {
+	var reply proto.Message
+	err := retry(ctx, func() (err error) {
+		reply, err = ask(ctx, t.r.o.Asker, t.identity, &sessionv1.ClaimTurn{TurnId: t.turnID, RunId: t.runID})
+		return err
+	})
+	if refusal, is := errors.AsType[*entity.Error](err); is && refusal.Code == entity.TurnTaken {
+		s, err := t.r.describe(ctx, t.identity)
+		if err != nil {
+			return nil, err
+		}
+		return t.r.endLost(s), nil
+	}
+	if err != nil && entity.IsRefusal(err) {
+		return &sessionv1.EndTurn{TurnId: t.turnID, RunId: t.runID, Status: sessionv1.TurnStatus_TURN_STATUS_INTERRUPTED}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	described, ok := reply.(*sessionv1.Description)
+	if !ok {
+		return nil, errReply
+	}
+	t.s, t.after = described.GetSession(), t.turnID
+	return nil, nil
+}
+
+// carryOut runs the turn that was taken. It always returns its end.
+func (t *turn) carryOut(ctx context.Context) *sessionv1.EndTurn {
+	l := t.l
+	l.begin(t)
+	defer l.finish()
+	t.feed = l.out.attach(context.WithoutCancel(ctx), t.turnID, t.runID, t.turnID)
+	defer t.feed.detach()
+	end := t.begin(ctx)
+	if end == nil {
+		end = t.follow(ctx)
+	}
+	if end.GetStatus() != sessionv1.TurnStatus_TURN_STATUS_ASK || !l.isAsking() {
+		l.updates.endCalls()
+	}
+	t.close(ctx, end)
+	return end
+}
+
+const (
+	// closeTimeout bounds the reports of a turn whose node stops.
+	closeTimeout = 3 * time.Second
+	// addTimeout bounds the report to the workspace, which must not delay the end of the turn for long.
+	addTimeout = 10 * time.Second
+)
+
+// close records what the agent has written, and completes the end of the turn. If ctx has ended, nobody sends the end to the
+// session any more, so that close does.
+func (t *turn) close(ctx context.Context, end *sessionv1.EndTurn) {
+	end.TurnId, end.RunId, end.Usage, end.Agent = t.turnID, t.runID, t.l.usage(), t.l.agentState()
+	end.TitleFailed = end.GetStatus() == sessionv1.TurnStatus_TURN_STATUS_COMPLETE && t.title == "" &&
+		t.s.GetTitleStatus() == sessionv1.TitleStatus_TITLE_STATUS_GENERATING
+	if ctx.Err() == nil {
+		t.feed.flush(ctx)
+		adding, cancel := context.WithTimeout(ctx, addTimeout)
+		defer cancel()
+		t.addUsage(adding)
+		return
+	}
+	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	t.feed.flush(short)
+	_, err := ask(short, t.r.o.Asker, t.identity, end)
+	if err == nil {
+		t.addUsage(short)
+	}
+	t.r.pool.discard(t.id)
+}
+
+// interrupted returns the end of a turn that has failed.
+func (t *turn) interrupted(f *failure) *sessionv1.EndTurn {
+	end := &sessionv1.EndTurn{TurnId: t.turnID, RunId: t.runID, Status: sessionv1.TurnStatus_TURN_STATUS_INTERRUPTED}
+	if f != nil {
+		end.Error = f.row()
+	}
+	return end
+}
+
+// begin gives the agent the inputs of the turn. It returns the end of the turn if the agent gets none.
+func (t *turn) begin(ctx context.Context) *sessionv1.EndTurn {
+	var end *sessionv1.EndTurn
+	err := retry(ctx, func() (err error) {
+		end, err = t.tryBegin(ctx)
+		return err
+	})
+	switch {
+	case err == nil:
+		return end
+	case ctx.Err() != nil:
+		return t.interrupted(t.lost())
+	}
+	t.l.log().Error("cannot give an agent the inputs of a turn", slog.Any("error", err))
+	return t.interrupted(&failure{codeAgentFailed, "The inputs of the turn could not be read."})
+}
+
+func (t *turn) tryBegin(ctx context.Context) (*sessionv1.EndTurn, error) {
+	inputs, err := t.r.inputs(ctx, t.identity, t.s.GetTurn().GetInputs())
+	if err != nil {
+		return nil, err
+	}
+	if inputs, err = t.repeated(ctx, inputs); err != nil {
+		return nil, err
+	}
+	decision, inputs, err := t.decideBudget(ctx, inputs)
+	if decision != nil || err != nil {
+		return decision, err
+	}
+	if t.answerPermission(inputs) {
+		return nil, nil
+	}
+	if !t.l.cancel(ctx) { // the question of an earlier turn was not answered
+		return t.endStuck(), nil
+	}
+	more, err := t.r.inputs(ctx, t.identity, t.waitingInputs())
+	if err != nil {
+		return nil, err
+	}
+	more = fitting(inputs, more)
+	seqs := seqsOf(more)
+	if len(seqs) > 0 {
+		t.after = max(t.after, slices.Max(seqs))
+	}
+	return nil, t.prompt(ctx, append(inputs, more...), seqs)
+}
+
+// maxWaitingInputs is the number of the inputs that a turn takes at once.
+const maxWaitingInputs = 64
+
+// waitingInputs returns the notes and the messages that wait when the turn begins, which the agent gets with its first input.
+func (t *turn) waitingInputs() []uint64 {
+	var seqs []uint64
+	for _, p := range t.s.GetPending() {
+		if len(seqs) == maxWaitingInputs {
+			break
+		}
+		isNote := p.GetKind() == sessionv1.InputKind_INPUT_KIND_NOTE
+		if isNote || session.Steers(p) {
+			seqs = append(seqs, p.GetSeq())
+		}
+	}
+	return seqs
+}
+
+// prompt sends inputs as a prompt. joined are the seqs of those that join the turn with it.
+func (t *turn) prompt(ctx context.Context, inputs []row, joined []uint64) error {
+	l := t.l
+	blocks, from, err := l.blocks(ctx, inputs)
+	if err != nil {
+		return err
+	}
+	if l.isBlank {
+		preamble, err := t.r.preamble(ctx, t.s, t.turnID)
+		if err != nil {
+			return err
+		}
+		if preamble != "" {
+			blocks = append([]acp.ContentBlock{acp.TextBlock(preamble)}, blocks...)
+		}
+	}
+	l.isBlank = false
+	var values map[string]any
+	if l.isExtended {
+		values = map[string]any{meta.Inputs: from}
+	}
+	if len(joined) > 0 {
+		l.out.join(joined...)
+	}
+	l.send(blocks, values)
+	return nil
+}
+
+// answerPermission answers the request for permission that was the question of the session. It reports false if the inputs are not
+// an answer to it.
+func (t *turn) answerPermission(inputs []row) bool {
+	l := t.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) == 0 || !l.waiting[0].asked || len(inputs) != 1 || inputs[0].GetInput().GetKind() != sessionv1.InputKind_INPUT_KIND_ANSWER {
+		return false
+	}
+	p, answer := l.waiting[0], inputs[0].GetInput()
+	for i, o := range p.request.Options {
+		if answer.GetOptionId() == permissionOption(i) || answer.GetOptionId() == "" && isSameText(answer.GetText(), o.Name) {
+			p.answer <- acp.NewRequestPermissionOutcomeSelected(o.OptionId)
+			l.waiting = l.waiting[1:]
+			l.lastUpdate = time.Now()
+			return true
+		}
+	}
+	return false
+}
+
+// lost is the failure of a turn whose node stops, or loses the session.
+func (t *turn) lost() *failure {
+	return &failure{codeRunnerLost, "The server was stopped while the turn ran."}
+}
+
+// endStuck ends the process of an agent that does not end its turn.
+func (t *turn) endStuck() *sessionv1.EndTurn {
+	t.r.metrics.agentFailures.WithLabelValues("cancel").Inc()
+	t.r.pool.discard(t.id)
+	return t.interrupted(&failure{codeAgentTimeout, "The agent did not end its turn when it was interrupted, and was ended."})
+}
+
+// begin makes a turn the running one.
+func (l *agent) begin(t *turn) {
+	l.mu.Lock()
+	isNew := l.turns == 0
+	l.turns++
+	l.turn, l.effect, l.lastUpdate, l.progress = t, effect{}, time.Now(), t.s.GetMachine()
+	l.metered, l.reported, l.hasState = meta.TokenUsage{}, meta.TokenUsage{}, false
+	l.mu.Unlock()
+	kind := "reused"
+	if isNew {
+		kind = "new"
+	}
+	l.r.metrics.agentStarts.WithLabelValues(kind).Inc()
+	if isNew && !l.isExtended && l.capabilities.LoadSession {
+		// The next process can load the session even if this node fails during the turn.
+		l.out.set(false, func(r *sessionv1.RecordRows) { r.Agent = l.agentState() })
+	}
+}
+
+// finish makes the agent idle.
+func (l *agent) finish() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.turn = nil
+}
+
+// isAsking reports whether a request for permission is the question of the session.
+func (l *agent) isAsking() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting) > 0 && l.waiting[0].asked
+}
