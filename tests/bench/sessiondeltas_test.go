@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"bufio"
 	"context"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
@@ -51,49 +54,66 @@ func (d *delivery) take() []time.Duration {
 	return took
 }
 
-// BenchmarkSessionDeltas passes text from 200 sessions, ten times a second each, through their actors to one follower of each
-// timeline. The variant pipe writes the same text to 200 pipes with a reader each. The times are from before the text is sent
-// until it has arrived.
+// BenchmarkSessionDeltas passes text from 200 sessions of a node, ten times a second each, through their actors to one follower of
+// each timeline: to a function in this process, and to a client of the server-sent events in this process. The variant pipe
+// writes the same text to 200 pipes with a reader each. The times are from before the text is sent until it has arrived.
 func BenchmarkSessionDeltas(b *testing.B) {
-	store, _ := openJournal(b)
-	a := newSessionActors(b, store, time.Hour)
-	a.found(rawWorkspace)
-	var ours, pipes delivery
+	m := NewMember(b, Disk(b))
+	writeSessions(b, m.Node.Journal.Member(node.MemberName(0)), m.Node.Router, 2*deltaSessions, func(i int) *pastSession {
+		return &pastSession{
+			workspaceID: m.Workspace, id: sessionID(i), title: "Report", createdAt: firstCreated, end: endings[session.BucketDone],
+		}
+	})
+	var followed, events, pipes delivery
 	var writers [deltaSessions]*os.File
-	identity := func(i int) string { return session.Identity(rawWorkspace, sessionID(i)) }
 	for i := range deltaSessions {
-		a.follow(identity(i), &ours)
+		m.follow(b, sessionID(i), &followed)
+		m.stream(b, sessionID(deltaSessions+i), &events)
 		writers[i] = pipes.open(b)
 	}
-	publish := func(i int) error {
-		_, err := a.send(entity.KindSession, identity(i), entity.Platform(), &sessionv1.PublishDelta{InputSeq: 1, Text: stamped()})
-		return err
+	publish := func(first int) func(int) error {
+		return func(i int) error {
+			_, err := m.Node.Router.Ask(context.Background(), entity.Command{
+				Kind: entity.KindSession, Identity: session.Identity(m.Workspace, sessionID(first+i)), Principal: entity.Platform(),
+				Message: &sessionv1.PublishDelta{InputSeq: 1, Text: stamped()},
+			})
+			return err
+		}
 	}
-	write := func(i int) error {
-		_, err := writers[i].WriteString(stamped())
-		return err
+	variants := []struct {
+		name string
+		send func(i int) error
+		*delivery
+	}{
+		{"events", publish(deltaSessions), &events}, {"follow", publish(0), &followed},
+		{"pipe", func(i int) error { _, err := writers[i].WriteString(stamped()); return err }, &pipes},
 	}
-	times := map[string][]time.Duration{}
-	var ratios []float64
-	deltasFor(b, time.Second, publish)
-	deltasFor(b, time.Second, write)
-	ours.take()
-	pipes.take()
+	all, p99 := map[string][]time.Duration{}, map[string][]float64{}
+	for _, v := range variants {
+		deltasFor(b, time.Second, v.send)
+		v.take()
+	}
 	for b.Loop() {
 		for range Turns {
-			deltasFor(b, 2*time.Second, publish)
-			deltasFor(b, 2*time.Second, write)
-			session, pipe := ours.take(), pipes.take()
-			times["session"], times["pipe"] = append(times["session"], session...), append(times["pipe"], pipe...)
-			ratios = append(ratios, float64(Quantile(session, 0.99))/float64(Quantile(pipe, 0.99)))
+			for _, v := range variants {
+				deltasFor(b, 2*time.Second, v.send)
+				took := v.take()
+				if len(took) < deltaSessions*int(2*time.Second/deltaEvery) {
+					b.Fatalf("%s: %d texts have arrived", v.name, len(took))
+				}
+				all[v.name] = append(all[v.name], took...)
+				p99[v.name] = append(p99[v.name], float64(Quantile(took, 0.99)))
+			}
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	for name, all := range times {
-		b.ReportMetric(float64(Quantile(all, 0.5).Microseconds()), name+"-p50-µs")
-		b.ReportMetric(float64(Quantile(all, 0.99).Microseconds()), name+"-p99-µs")
+	for _, v := range variants {
+		b.ReportMetric(float64(Quantile(all[v.name], 0.5).Microseconds()), v.name+"-p50-µs")
+		b.ReportMetric(float64(Quantile(all[v.name], 0.99).Microseconds()), v.name+"-p99-µs")
+		if v.name != "pipe" {
+			b.ReportMetric(ratio(p99[v.name], p99["pipe"]), v.name+"-p99-of-pipe")
+		}
 	}
-	b.ReportMetric(Median(ratios), "p99-of-pipe")
 }
 
 // deltasFor calls send for each session at every interval.
@@ -117,14 +137,11 @@ func deltasFor(b *testing.B, d time.Duration, send func(i int) error) {
 	<-time.After(deltaEvery) // the last ones arrive
 }
 
-// follow starts a session and follows its timeline as the member.
-func (a *sessionActors) follow(identity string, d *delivery) {
-	if _, err := a.start(identity); err != nil {
-		a.b.Fatal(err)
-	}
+// follow follows the timeline of a session in this process.
+func (m *Member) follow(b *testing.B, sessionID string, d *delivery) {
 	ctx, cancel := context.WithCancel(context.Background())
-	follow, err := a.router.FollowTimeline(ctx, entity.TimelineSubscription{
-		Kind: entity.KindSession, Identity: identity, Principal: member,
+	follow, err := m.Node.Router.FollowTimeline(ctx, entity.TimelineSubscription{
+		Kind: entity.KindSession, Identity: session.Identity(m.Workspace, sessionID), Principal: entity.Platform(),
 		Send: func(batch entity.TimelineBatch) error {
 			for _, m := range batch.Passed {
 				if err := d.arrived(m.(*sessionv1.PublishDelta).GetText()); err != nil {
@@ -135,16 +152,44 @@ func (a *sessionActors) follow(identity string, d *delivery) {
 		},
 	})
 	if err != nil {
-		a.b.Fatal(err)
+		b.Fatal(err)
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := follow(ctx); err != nil && ctx.Err() == nil {
-			a.b.Error(err)
+			b.Error(err)
 		}
 	}()
-	a.b.Cleanup(func() { cancel(); <-done })
+	b.Cleanup(func() { cancel(); <-done })
+}
+
+// stream reads the server-sent events of a session.
+func (m *Member) stream(b *testing.B, sessionID string, d *delivery) {
+	r, err := http.NewRequest(http.MethodGet, "http://"+m.Address+"/v1/ws/"+m.Slug+"/agent/sessions/"+sessionID+"/events", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+m.Key)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		b.Fatal(answer.Status)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+			_, rest, is := strings.Cut(lines.Text(), `"text":"`)
+			text, _, _ := strings.Cut(rest, `"`)
+			if is && strings.HasSuffix(text, "...") && d.arrived(text) != nil {
+				b.Error("a malformed text")
+			}
+		}
+	}()
+	b.Cleanup(func() { answer.Body.Close(); <-done })
 }
 
 // open returns the writing end of a pipe whose texts arrive.
