@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/atelier-run/atelier/cluster"
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/session"
@@ -35,14 +36,22 @@ func stamped() string {
 	return now + strings.Repeat(".", 60-len(now))
 }
 
-// arrived records the arrival of a text.
-func (d *delivery) arrived(text string) error {
+// arrived records the arrival of texts.
+func (d *delivery) arrived(texts string) error {
 	now := time.Now()
-	sent, err := strconv.ParseInt(strings.TrimRight(text, "."), 10, 64)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.took = append(d.took, now.Sub(time.Unix(0, sent)))
-	return err
+	for text := range strings.SplitSeq(texts, ".") {
+		if text == "" {
+			continue
+		}
+		sent, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return err
+		}
+		d.took = append(d.took, now.Sub(time.Unix(0, sent)))
+	}
+	return nil
 }
 
 // take returns what was recorded, and begins anew.
@@ -80,25 +89,32 @@ func BenchmarkSessionDeltas(b *testing.B) {
 			return err
 		}
 	}
-	variants := []struct {
-		name string
-		send func(i int) error
-		*delivery
-	}{
+	measureDeltas(b, deltaEvery, []source{
 		{"events", publish(deltaSessions), &events}, {"follow", publish(0), &followed},
 		{"pipe", func(i int) error { _, err := writers[i].WriteString(stamped()); return err }, &pipes},
-	}
+	})
+}
+
+// A source sends texts of sessions by their number, which arrive in a delivery.
+type source struct {
+	name string
+	send func(i int) error
+	*delivery
+}
+
+// measureDeltas lets sources send in turns, and reports how long their texts take, beside the last source.
+func measureDeltas(b *testing.B, every time.Duration, sources []source) {
 	all, p99 := map[string][]time.Duration{}, map[string][]float64{}
-	for _, v := range variants {
-		deltasFor(b, time.Second, v.send)
+	for _, v := range sources {
+		deltasFor(b, time.Second, every, v.send)
 		v.take()
 	}
 	for b.Loop() {
 		for range Turns {
-			for _, v := range variants {
-				deltasFor(b, 2*time.Second, v.send)
+			for _, v := range sources {
+				deltasFor(b, 2*time.Second, every, v.send)
 				took := v.take()
-				if len(took) < deltaSessions*int(2*time.Second/deltaEvery) {
+				if len(took) < deltaSessions*int(2*time.Second/every) {
 					b.Fatalf("%s: %d texts have arrived", v.name, len(took))
 				}
 				all[v.name] = append(all[v.name], took...)
@@ -107,24 +123,25 @@ func BenchmarkSessionDeltas(b *testing.B) {
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	for _, v := range variants {
+	least := sources[len(sources)-1].name
+	for _, v := range sources {
 		b.ReportMetric(float64(Quantile(all[v.name], 0.5).Microseconds()), v.name+"-p50-µs")
 		b.ReportMetric(float64(Quantile(all[v.name], 0.99).Microseconds()), v.name+"-p99-µs")
-		if v.name != "pipe" {
-			b.ReportMetric(ratio(p99[v.name], p99["pipe"]), v.name+"-p99-of-pipe")
+		if v.name != least {
+			b.ReportMetric(ratio(p99[v.name], p99[least]), v.name+"-p99-of-"+least)
 		}
 	}
 }
 
 // deltasFor calls send for each session at every interval.
-func deltasFor(b *testing.B, d time.Duration, send func(i int) error) {
+func deltasFor(b *testing.B, d, every time.Duration, send func(i int) error) {
 	var all sync.WaitGroup
 	for i := range deltaSessions {
 		all.Go(func() {
-			<-time.After(deltaEvery * time.Duration(i) / deltaSessions)
-			ticker := time.NewTicker(deltaEvery)
+			<-time.After(every * time.Duration(i) / deltaSessions)
+			ticker := time.NewTicker(every)
 			defer ticker.Stop()
-			for range d / deltaEvery {
+			for range d / every {
 				<-ticker.C
 				if err := send(i); err != nil {
 					b.Error(err)
@@ -134,14 +151,19 @@ func deltasFor(b *testing.B, d time.Duration, send func(i int) error) {
 		})
 	}
 	all.Wait()
-	<-time.After(deltaEvery) // the last ones arrive
+	<-time.After(every) // the last ones arrive
 }
 
 // follow follows the timeline of a session in this process.
 func (m *Member) follow(b *testing.B, sessionID string, d *delivery) {
+	follow(b, m.Node.Router, session.Identity(m.Workspace, sessionID), d)
+}
+
+// follow follows the timeline of a session.
+func follow(b *testing.B, router *cluster.Router, identity string, d *delivery) {
 	ctx, cancel := context.WithCancel(context.Background())
-	follow, err := m.Node.Router.FollowTimeline(ctx, entity.TimelineSubscription{
-		Kind: entity.KindSession, Identity: session.Identity(m.Workspace, sessionID), Principal: entity.Platform(),
+	follow, err := router.FollowTimeline(ctx, entity.TimelineSubscription{
+		Kind: entity.KindSession, Identity: identity, Principal: entity.Platform(),
 		Send: func(batch entity.TimelineBatch) error {
 			for _, m := range batch.Passed {
 				if err := d.arrived(m.(*sessionv1.PublishDelta).GetText()); err != nil {
@@ -207,10 +229,8 @@ func (d *delivery) open(b *testing.B) *os.File {
 			if err != nil {
 				return
 			}
-			for text := range strings.SplitSeq(strings.TrimSuffix(string(buffer[:n]), "."), ".") {
-				if text != "" && d.arrived(text) != nil {
-					b.Error("a malformed text")
-				}
+			if err := d.arrived(string(buffer[:n])); err != nil {
+				b.Error(err)
 			}
 		}
 	}()

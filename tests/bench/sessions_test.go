@@ -31,7 +31,10 @@ func user(id string) *wirev1.Principal {
 	return &wirev1.Principal{Kind: wirev1.CredentialKind_CREDENTIAL_KIND_USER, CredentialId: "key_" + id, UserId: id}
 }
 
-// sessionActors has the actors of a node over a journal. It has no executors: turns run as the benchmark runs them.
+// An executor returns a kind of tasks and what runs them.
+type executor func(*cluster.Router) (taskKind string, _ actors.Executor)
+
+// sessionActors has the actors of a node over a journal. Without executors, turns run as the benchmark runs them.
 type sessionActors struct {
 	b        testing.TB
 	router   *cluster.Router
@@ -39,13 +42,19 @@ type sessionActors struct {
 	registry *prometheus.Registry
 }
 
-func newSessionActors(b testing.TB, store *persistence.Store, idleAfter time.Duration) *sessionActors {
+func newSessionActors(b testing.TB, store *persistence.Store, idleAfter time.Duration, executors ...executor) *sessionActors {
 	a := &sessionActors{
 		b: b, journal: &capturing{Store: store}, router: cluster.NewRouter(store.Partitions(), false), registry: prometheus.NewRegistry(),
+	}
+	run := map[string]actors.Executor{}
+	for _, e := range executors {
+		kind, runs := e(a.router)
+		run[kind] = runs
 	}
 	system := actors.New(actors.Options{
 		Journal: a.journal, Partitions: store.Partitions(), Clock: time.Now, Log: slog.New(slog.DiscardHandler),
 		IdleAfter: idleAfter, Ask: a.router.Ask, Kinds: kinds.All, Secret: make([]byte, 32), Registerer: a.registry,
+		Executors: run,
 	})
 	a.router.Attach(system)
 	system.Start()
