@@ -17,9 +17,9 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// otherTags are the tags of operations that this client does not call: those for operators, WebDAV and OAuth clients, and
+// otherTags are the tags of operations that this client does not call: those for operators, WebDAV, OAuth and MCP clients, and
 // browsers; or not with its key.
-var otherTags = []string{"operation", "drive", "oauth", "pages", "uploads"}
+var otherTags = []string{"operation", "drive", "oauth", "pages", "tools", "uploads"}
 
 func document(t *testing.T) *openapi3.T {
 	t.Helper()

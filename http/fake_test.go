@@ -17,6 +17,7 @@ import (
 
 	"github.com/atelier-run/atelier/entity"
 	"github.com/atelier-run/atelier/entity/activity"
+	"github.com/atelier-run/atelier/entity/session"
 	"github.com/atelier-run/atelier/entity/skill"
 	"github.com/atelier-run/atelier/http"
 	"github.com/atelier-run/atelier/http/api"
@@ -107,6 +108,10 @@ func (w *fakeEntities) Ask(ctx context.Context, c entity.Command) (proto.Message
 			return &slugv1.Slug{Slug: "acme", WorkspaceId: acme}, nil
 		}
 		return &slugv1.Slug{Slug: c.Identity}, nil
+	case *wirev1.List:
+		if m.GetName() == session.SessionList {
+			return &wirev1.Page{}, nil
+		}
 	case *activityv1.Record:
 		return &activityv1.Recorded{}, nil
 	case *userv1.DescribeStanding:

@@ -13,6 +13,7 @@ import (
 	computerv1 "github.com/atelier-run/atelier/messages/computer/v1"
 	devicev1 "github.com/atelier-run/atelier/messages/device/v1"
 	emailv1 "github.com/atelier-run/atelier/messages/email/v1"
+	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	slugv1 "github.com/atelier-run/atelier/messages/slug/v1"
 	userv1 "github.com/atelier-run/atelier/messages/user/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
@@ -20,6 +21,8 @@ import (
 )
 
 // TestRefusals has each operation refused with every code that is possible. The document must list each response.
+const aSession = "/v1/ws/acme/agent/sessions/ses_01j00000000000000000000aaa"
+
 func TestRefusals(t *testing.T) {
 	changes := "not_found forbidden workspace_suspended workspace_closed"
 	w := newFakeEntities()
@@ -63,6 +66,15 @@ func TestRefusals(t *testing.T) {
 		{"POST /v1/user/sync-machines", device, &userv1.RegisterMachine{}, "not_found limit_reached"},
 		{"DELETE /v1/user/sync-machines/x", "", &userv1.RemoveMachine{}, "not_found forbidden"},
 		{"DELETE /v1/user/api-keys/x", "", &userv1.RevokeApiKey{}, "not_found forbidden"},
+		{"GET " + aSession, "", &sessionv1.DescribeSession{}, "not_found forbidden"},
+		{"GET " + aSession + "/history", "", &wirev1.ReadTimeline{}, "not_found forbidden"},
+		{"GET /v1/ws/acme/agent/sessions", "", &wirev1.List{}, "not_found forbidden"},
+		{"POST " + aSession + "/interrupt", "", &sessionv1.Interrupt{}, changes},
+		{"PATCH " + aSession, `{"title":"a"}`, &sessionv1.RenameSession{}, changes + " invalid_request"},
+		{"PUT " + aSession + "/archive", `{"scope":"global","archived":true}`, &sessionv1.ArchiveSession{}, changes},
+		{"PATCH " + aSession + "/audience", `{"kind":"specific"}`, &sessionv1.ChangeAudience{}, changes + " invalid_request"},
+		{"PUT " + aSession + "/read", `{"seq":1}`, &sessionv1.MarkRead{}, changes + " invalid_request"},
+		{"DELETE " + aSession, "", &sessionv1.DeleteSession{}, "workspace_suspended workspace_closed"},
 	} {
 		for _, code := range append(strings.Fields(test.codes), "unavailable", "internal") {
 			w.before = refusing(test.asked, code)

@@ -47,6 +47,9 @@ func (l *agent) notified(method string, params json.RawMessage) {
 		return
 	}
 	l.learn(n.Meta)
+	if about := n.Update.SessionInfoUpdate; about != nil {
+		l.learn(about.Meta)
+	}
 	l.updates.handle(n.Update)
 	l.touch()
 }

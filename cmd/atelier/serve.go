@@ -14,6 +14,7 @@ import (
 	"github.com/atelier-run/atelier/cmd/node"
 	"github.com/atelier-run/atelier/drive/quota"
 	"github.com/atelier-run/atelier/http"
+	"github.com/atelier-run/atelier/http/api"
 	"github.com/atelier-run/atelier/http/server"
 	"github.com/atelier-run/atelier/persistence"
 )
@@ -114,7 +115,7 @@ func (c *serveCommand) httpOptions(log *slog.Logger, reserved net.Listener) (htt
 		return http.Options{}, err
 	}
 	return http.Options{
-		Mail: post, OIDC: provider,
+		Mail: post, OIDC: provider, Sessions: api.SessionOptions{DeliveryTime: c.SessionStart, WaitTime: c.SessionWait},
 		Options: server.Options{
 			StreamSegment: c.StreamSegment, Heartbeat: c.Heartbeat, PublicURL: public, TrustedProxies: c.proxies(),
 			Limits: server.Limits{

@@ -38,6 +38,8 @@ type serveCommand struct {
 	HeaderTime    time.Duration `group:"Time" default:"10s" help:"Bound of the arrival of a request's head."`
 	IdleTime      time.Duration `group:"Time" default:"2m" help:"A connection without a request is closed after this long."`
 	StreamSegment time.Duration `group:"Time" default:"15m" help:"A stream ends after this long, give or take 20 %, for its client to resume it."`
+	SessionWait   time.Duration `group:"Time" default:"30s" help:"A request that waits for an agent is answered after this long, for its client to repeat it."`
+	SessionStart  time.Duration `group:"Time" default:"1s" help:"Time in which an agent may take an input before the response says that it is queued."`
 	Heartbeat     time.Duration `group:"Time" default:"15s" help:"Time between the comments that keep an idle stream open."`
 
 	Rate                   int `group:"Limits" default:"5000" help:"Requests a second with one credential; more are answered 429. 0: no limit."`
@@ -46,8 +48,8 @@ type serveCommand struct {
 	AddressBurst           int `group:"Limits" default:"0" help:"Such requests that an address may save up. 0: twenty times the rate."`
 	MaxConnections         int `group:"Limits" default:"12000" help:"Connections, beyond which requests are answered 503. Fewer where the limit of open files leaves no room for so many."`
 	MaxRequests            int `group:"Limits" default:"4096" help:"Requests in flight, streams not counted, beyond which more are answered 503."`
-	MaxStreams             int `group:"Limits" default:"10000" help:"Open streams, running commands and connections to terminals, beyond which more are answered 503."`
-	MaxCredentialStreams   int `group:"Limits" default:"5000" help:"Open streams, running commands and connections to terminals with one credential, beyond which more are answered 429."`
+	MaxStreams             int `group:"Limits" default:"10000" help:"Open streams, running commands, requests that wait for an agent and connections to terminals, beyond which more are answered 503."`
+	MaxCredentialStreams   int `group:"Limits" default:"5000" help:"Open streams, running commands, requests that wait for an agent and connections to terminals with one credential, beyond which more are answered 429."`
 	MaxCredentialTerminals int `group:"Limits" default:"64" help:"Terminals that were opened with one credential and have not ended, beyond which opening one is answered 429."`
 	MaxWorkspaces          int `group:"Limits" default:"1000" help:"Workspaces that a person may have created and not deleted; creating more is answered 409 limit_reached. 0: no limit."`
 
@@ -85,6 +87,8 @@ func (c *serveCommand) Validate() error {
 		between("header-time", c.HeaderTime, time.Second, time.Hour),
 		between("idle-time", c.IdleTime, time.Second, 24*time.Hour),
 		between("stream-segment", c.StreamSegment, time.Second, 24*time.Hour),
+		between("session-wait", c.SessionWait, time.Second, time.Hour),
+		between("session-start", c.SessionStart, time.Millisecond, c.RequestTime/2),
 		between("heartbeat", c.Heartbeat, time.Second, time.Hour),
 		between("idle-after", c.IdleAfter, time.Second, 24*time.Hour),
 		between("reaction-attempts", c.ReactionAttempts, 1, 1000),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/atelier-run/atelier/entity"
@@ -47,11 +48,19 @@ func TestSessionOnANode(t *testing.T) {
 	if s := described.GetSession(); s.GetTurnStatus() != sessionv1.TurnStatus_TURN_STATUS_COMPLETE {
 		t.Errorf("the session is %v", s)
 	}
-	reply, err := h.Router.Ask(t.Context(), entity.Command{
+	texts, outputs := h.written(id)
+	if !slices.Contains(texts, "Hello.") || !slices.Contains(outputs, "one\n") && !slices.Contains(outputs, "one") {
+		t.Errorf("the timeline has the texts %q and the outputs %q", texts, outputs)
+	}
+}
+
+// written returns the texts and the outputs of tools in the timeline of a session.
+func (h *home) written(id string) (texts, outputs []string) {
+	h.Helper()
+	reply, err := h.Router.Ask(h.Context(), entity.Command{
 		Kind: entity.KindSession, Identity: session.Identity(ws, id), Principal: entity.Platform(), Message: &wirev1.ReadTimeline{Limit: 100, Bytes: 1 << 20},
 	})
 	h.check(err)
-	var texts, outputs []string
 	for _, e := range reply.(*wirev1.Timeline).GetEvents() {
 		m, err := entity.Message(e.GetName(), e.GetPayload())
 		h.check(err)
@@ -61,7 +70,30 @@ func TestSessionOnANode(t *testing.T) {
 			outputs = append(outputs, row.GetTool().GetOutput())
 		}
 	}
-	if !slices.Contains(texts, "Hello.") || !slices.Contains(outputs, "one\n") && !slices.Contains(outputs, "one") {
-		t.Errorf("the timeline has the texts %q and the outputs %q", texts, outputs)
+	return texts, outputs
+}
+
+// TestTurnEndsWithItsNode stops a node in the middle of a turn. The turn is interrupted, and does not run again.
+func TestTurnEndsWithItsNode(t *testing.T) {
+	h := newComputerHome(t)
+	h.launch(agentOf("ses_probe", "", "true"))
+	id := session.DerivedID(ws, &sessionv1.Sender{}, "test")
+	_, err := h.askSession(id, &sessionv1.StartSession{
+		DefaultTier: workspacev1.Tier_TIER_BALANCED, Prompt: &sessionv1.Input{Text: "say Before.\n$ exec sleep 600\nsay After.\n"},
+	})
+	h.check(err)
+	h.until(func() bool { _, tools := h.written(id); return len(tools) > 0 })
+	h.stop()
+	h.Node, err = Start(t.Context(), h.options)
+	h.check(err)
+	h.until(func() bool {
+		described, err := h.askSession(id, &sessionv1.DescribeSession{})
+		return err == nil && described.GetSession().GetTurn() == nil && described.GetSession().GetWakeAt() == 0
+	})
+	texts, _ := h.written(id)
+	described, err := h.askSession(id, &sessionv1.DescribeSession{})
+	h.check(err)
+	if status := described.GetSession().GetTurnStatus(); status != sessionv1.TurnStatus_TURN_STATUS_INTERRUPTED || strings.Join(texts, "") != "Before." {
+		t.Errorf("the session is %s and has the texts %q", status, texts)
 	}
 }

@@ -184,6 +184,15 @@ func (s sessions) sendToOwner(c *server.Call, in *sessionInput) (accepted, error
 	if err := in.setDigest("default " + owner.id); err != nil {
 		return accepted{}, err
 	}
+	if bound, err := describeDefault(c, owner); err != nil {
+		return accepted{}, err
+	} else if bound != nil {
+		sent, err := s.send(c, bound.GetSession().GetId(), in, nil)
+		if !server.HasCode(err, entity.NotFound) {
+			return sent, err
+		}
+	}
+	// There is no session, or it was deleted meanwhile.
 	start, err := s.startDefault(c, owner, in)
 	if err != nil {
 		return accepted{}, err

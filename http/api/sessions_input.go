@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// maxInputBody bounds the body of a request that may have images, which are in base64, in bytes.
-	maxInputBody = 16 << 20
+	// maxInputBody bounds the body of a request that may have images, in bytes: those of MaxImagesBytes in base64, and the text.
+	maxInputBody = 18 << 20
 	// maxLabel bounds the name and the media type of an attachment, in characters.
 	maxLabel = 255
 	// maxFirstAudience bounds the members that a new session names.

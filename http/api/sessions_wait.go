@@ -108,6 +108,8 @@ func (s sessions) awaitTerminal(ctx context.Context, c *server.Call, sent accept
 	if _, err := await(ctx, c, s.WaitTime, sent.sessionID, &sessionv1.AwaitInput{Seq: sent.seq}); err != nil {
 		return view, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, c.RequestTime())
+	defer cancel()
 	var row sessionv1.TerminalRow
 	found, err := findSessionRow(c.With(ctx), session.TerminalList, session.Key(sent.sessionID, entity.AscendingKey(sent.seq)), &row)
 	if err != nil || !found {

@@ -47,8 +47,8 @@ type Limits struct {
 	// Requests is the number of requests in flight, without streams, beyond which more are answered 503. Requests without a
 	// credential can take a quarter of it.
 	Requests int
-	// Streams is the number of open streams beyond which more are answered 503. Running commands and connections to
-	// terminals count as streams.
+	// Streams is the number of open streams beyond which more are answered 503. Running commands, connections to terminals and
+	// requests that wait for an agent count as streams.
 	Streams int
 	// CredentialStreams is the number of open streams with one credential beyond which more are answered 429.
 	CredentialStreams int

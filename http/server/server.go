@@ -12,7 +12,7 @@
 // The packages beside this one provide the routes and their handlers, one type for each resource. A handler is a function
 // from an input to an output, which Answer adapts. Operations that last longer have functions of their own: StreamTo for
 // streams of server-sent events, TransferTo for requests on a drive, which may have bodies of any size, and RunLong for the
-// output of a process and for terminals.
+// output of a process, for terminals, and for requests that wait for an agent.
 //
 // # Authorization
 //
