@@ -119,10 +119,10 @@ func (a *sessionActors) endAs(identity string, end *sessionv1.EndTurn) error {
 }
 
 // gauge returns the value of a gauge for a kind of entity.
-func (a *sessionActors) gauge(name, kind string) int {
-	families, err := a.registry.Gather()
+func gauge(b testing.TB, registry *prometheus.Registry, name, kind string) int {
+	families, err := registry.Gather()
 	if err != nil {
-		a.b.Fatal(err)
+		b.Fatal(err)
 	}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -285,7 +285,7 @@ func BenchmarkSessionWaits(b *testing.B) {
 			s := sessions[k%waitedSessions]
 			answered.Go(func() { s.await(a) })
 		}
-		for a.gauge("atelier_actor_held_queries", entity.KindSession) < waits {
+		for gauge(b, a.registry, "atelier_actor_held_queries", entity.KindSession) < waits {
 			runtime.Gosched()
 		}
 		held := float64(settledMemory()-before) / waits
