@@ -10,7 +10,7 @@ import (
 
 // Evolve returns the state after an event. It shares unchanged values with s.
 func Evolve(s *sessionv1.Session, e sessionv1.Event) *sessionv1.Session {
-	next := entity.ShallowCopy(s)
+	next := shallowCopy(s)
 	switch e := e.(type) {
 	case *sessionv1.SessionStarted:
 		applyStarted(next, e)
@@ -97,7 +97,9 @@ func applyRow(next *sessionv1.Session, e *sessionv1.RowAdded) {
 // applyInput adds an input to those that wait. An answer withdraws the question at once, a message when it starts a turn.
 func applyInput(next *sessionv1.Session, e *sessionv1.RowAdded) {
 	in := e.GetRow().GetInput()
-	next.Pending = append(slices.Clip(next.GetPending()), &sessionv1.Pending{
+	pending := make([]*sessionv1.Pending, len(next.GetPending()), len(next.GetPending())+1)
+	copy(pending, next.GetPending())
+	next.Pending = append(pending, &sessionv1.Pending{
 		Seq: e.GetSeq(), Kind: in.GetKind(), Behavior: in.GetBehavior(), Tier: e.GetResolvedTier(), CreatedAt: e.GetAt(),
 	})
 	switch in.GetKind() {

@@ -43,15 +43,32 @@ var (
 
 // A draft collects the events of a decision and assigns seqs to rows.
 type draft struct {
-	call   entity.Call
-	state  *sessionv1.Session
-	events []sessionv1.Event
+	call entity.Call
+	// state is the state after the first applied events. The others are applied when the state after them is needed, because most
+	// decisions do not need it.
+	state   *sessionv1.Session
+	applied int
+	events  []sessionv1.Event
 }
 
-// add adds an event and applies it.
-func (d *draft) add(e sessionv1.Event) {
-	d.events = append(d.events, e)
-	d.state = Evolve(d.state, e)
+func (d *draft) add(e sessionv1.Event) { d.events = append(d.events, e) }
+
+// current returns the state after the events.
+func (d *draft) current() *sessionv1.Session {
+	for ; d.applied < len(d.events); d.applied++ {
+		d.state = Evolve(d.state, d.events[d.applied])
+	}
+	return d.state
+}
+
+// inTurn reports whether a turn runs after the events.
+func (d *draft) inTurn() bool {
+	for _, e := range d.events[d.applied:] {
+		if _, is := e.(*sessionv1.RowAdded); !is { // a row neither starts nor ends a turn
+			return d.current().GetTurn() != nil
+		}
+	}
+	return d.state.GetTurn() != nil
 }
 
 // row adds a row and returns its seq.
@@ -72,19 +89,20 @@ func (d *draft) input(in *sessionv1.Input, tier workspacev1.Tier, reader string)
 // startNext starts a turn if none runs: with the first input that steers, or else with the first follow-up, unless the session
 // asks or sleeps.
 func (d *draft) startNext() {
-	if d.state.GetTurn() != nil {
+	if d.inTurn() {
 		return
 	}
-	next := slices.IndexFunc(d.state.GetPending(), Steers)
-	if next < 0 && d.state.GetAsk() == nil && d.state.GetWakeAt() == 0 {
-		next = slices.IndexFunc(d.state.GetPending(), func(p *sessionv1.Pending) bool {
+	s := d.current()
+	next := slices.IndexFunc(s.GetPending(), Steers)
+	if next < 0 && s.GetAsk() == nil && s.GetWakeAt() == 0 {
+		next = slices.IndexFunc(s.GetPending(), func(p *sessionv1.Pending) bool {
 			return p.GetKind() != sessionv1.InputKind_INPUT_KIND_NOTE
 		})
 	}
 	if next < 0 {
 		return
 	}
-	first := d.state.GetPending()[next]
+	first := s.GetPending()[next]
 	d.add(&sessionv1.TurnStarted{Turn: &sessionv1.Turn{
 		Id: first.GetSeq(), Inputs: []uint64{first.GetSeq()}, Tier: first.GetTier(), StartedAt: d.call.At(),
 	}})
@@ -287,7 +305,7 @@ func interrupt(call entity.Call, s *sessionv1.Session, c *sessionv1.Interrupt) [
 // dropPending drops the inputs that wait, besides notes, each with a terminal.
 func (d *draft) dropPending() {
 	var seqs []uint64
-	for _, p := range d.state.GetPending() {
+	for _, p := range d.current().GetPending() {
 		if p.GetKind() != sessionv1.InputKind_INPUT_KIND_NOTE {
 			seqs = append(seqs, p.GetSeq())
 		}

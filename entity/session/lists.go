@@ -92,6 +92,16 @@ func references(s *sessionv1.Session) []string {
 	return keys
 }
 
+// A place is the part of a session that changes and on which its references depend.
+type place struct {
+	started, sealed, archivedForAll, archivedForSome bool
+	bucket                                           string
+}
+
+func placeOf(s *sessionv1.Session) place {
+	return place{s.GetStarted(), s.GetSealed(), s.GetGlobalArchivedAt() != 0, len(s.GetPersonalArchivedAt()) > 0, BucketOf(s)}
+}
+
 func summaryKey(row []byte) (string, error) {
 	var ref sessionv1.Reference
 	err := proto.Unmarshal(row, &ref)
@@ -121,7 +131,7 @@ func isListed(call entity.Call, row, filter []byte) (bool, error) {
 
 // summaryOf returns the part of a session that lists show and filter by.
 func summaryOf(s *sessionv1.Session) *sessionv1.SummaryRow {
-	shown := entity.ShallowCopy(s)
+	shown := shallowCopy(s)
 	shown.Turn, shown.Pending, shown.Agent, shown.PromptDigest = nil, nil, nil, nil
 	if s.GetAsk() != nil {
 		shown.Ask = &sessionv1.PendingAsk{Seq: s.GetAsk().GetSeq()}
@@ -168,6 +178,9 @@ func erasedRows(s *sessionv1.Session, c *sessionv1.EraseRows) []entity.Row {
 }
 
 func referenceRows(before, after *sessionv1.Session) []entity.Row {
+	if placeOf(before) == placeOf(after) {
+		return nil
+	}
 	old, current := references(before), references(after)
 	var rows []entity.Row
 	for _, key := range old {

@@ -188,7 +188,7 @@ func (d *draft) systemInput(text string) {
 	d.input(&sessionv1.Input{
 		Kind: sessionv1.InputKind_INPUT_KIND_MESSAGE, Sender: &sessionv1.Sender{Kind: sessionv1.SenderKind_SENDER_KIND_SYSTEM},
 		Text: text, Behavior: sessionv1.Behavior_BEHAVIOR_STEER,
-	}, d.state.GetLastTier(), "")
+	}, d.current().GetLastTier(), "")
 }
 
 // wake ends the sleep that is due at the time of the command. It has no effect if that sleep has ended.

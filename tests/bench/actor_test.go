@@ -167,6 +167,7 @@ func ownEntries(b testing.TB, p persistence.Proposal) []persistence.Change {
 // An appender appends captured proposals to streams of its own.
 type appender struct {
 	store     *persistence.Store
+	epochs    []uint64
 	captured  []persistence.Proposal
 	entries   bool
 	streams   []*appendedTo
@@ -184,7 +185,7 @@ type appendedTo struct {
 
 func newAppender(b testing.TB, workspaces int, captured []persistence.Proposal, entries bool) *appender {
 	store, epochs := openJournal(b)
-	a := &appender{store: store, captured: captured, entries: entries}
+	a := &appender{store: store, epochs: epochs, captured: captured, entries: entries}
 	for w := range workspaces {
 		p := persistence.Partition(w % len(epochs))
 		a.streams = append(a.streams, &appendedTo{

@@ -44,15 +44,19 @@ func StartMember(dir string) (*Member, error) { return startSampling(dir, entity
 
 // startSampling is StartMember with another interval between samples of running computers.
 func startSampling(dir string, every time.Duration) (*Member, error) {
+	return startWith(dir, node.Options{SampleEvery: every})
+}
+
+// startWith is StartMember with further options.
+func startWith(dir string, o node.Options) (*Member, error) {
 	limits := server.Limits{Rate: -1, Streams: 20_000, CredentialStreams: 20_000, Connections: 40_000}
 	registry := prometheus.NewRegistry()
-	n, err := node.Start(context.Background(), node.Options{
-		Dir: dir, HTTP: api.Options{Options: server.Options{Limits: limits}}, SampleEvery: every, Registry: registry,
-	})
+	o.Dir, o.HTTP, o.Registry = dir, api.Options{Options: server.Options{Limits: limits}}, registry
+	n, err := node.Start(context.Background(), o)
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{Node: n, Slug: "bench", Registry: registry, SampleEvery: every, dir: dir, served: make(chan error, 1)}
+	m := &Member{Node: n, Slug: "bench", Registry: registry, SampleEvery: o.SampleEvery, dir: dir, served: make(chan error, 1)}
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, errors.Join(err, m.Stop())

@@ -13,6 +13,9 @@ import (
 // WorkspaceID returns the id of the workspace with a number.
 func WorkspaceID(i int) string { return fmt.Sprintf("ws_%022d", i) }
 
+// workspaceCreator returns the id of the person who created the workspace with a number.
+func workspaceCreator(i int) string { return fmt.Sprintf("usr_%022d", i/10) }
+
 // use activates the workspaces with the numbers from..to-1: their computers run until the workspaces are passivated.
 func (m *Member) use(from, to int) error {
 	for i := from; i < to; i++ {

@@ -122,7 +122,7 @@ func fillWorkspaces(b *testing.B, dir string, n int) {
 				_, err := m.Node.Router.Ask(context.Background(), entity.Command{
 					Kind: entity.KindWorkspace, Identity: WorkspaceID(i), Principal: entity.Platform(),
 					Message: &workspacev1.CreateWorkspace{
-						Slug: fmt.Sprint("workspace-", i), Name: "Workspace", CreatorId: fmt.Sprintf("usr_%022d", i/10),
+						Slug: fmt.Sprint("workspace-", i), Name: "Workspace", CreatorId: workspaceCreator(i),
 						CreatorEmail: "person@example.com", CreatorName: "Person",
 					},
 				})

@@ -1,0 +1,17 @@
+package session
+
+import sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
+
+// shallowCopy is entity.ShallowCopy without reflection, which took a tenth of the time of a message.
+func shallowCopy(s *sessionv1.Session) *sessionv1.Session {
+	return &sessionv1.Session{
+		Id: s.Id, WorkspaceId: s.WorkspaceId, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, CreatedBy: s.CreatedBy,
+		CreatorUserId: s.CreatorUserId, ParentId: s.ParentId, AgentId: s.AgentId, Mode: s.Mode, Cwd: s.Cwd, Title: s.Title,
+		TitleOrigin: s.TitleOrigin, TitleStatus: s.TitleStatus, Tier: s.Tier, Audience: s.Audience,
+		GlobalArchivedAt: s.GlobalArchivedAt, PersonalArchivedAt: s.PersonalArchivedAt, Read: s.Read,
+		LastEventSeq: s.LastEventSeq, TurnStatus: s.TurnStatus, Turn: s.Turn, Pending: s.Pending, Ask: s.Ask,
+		Machine: s.Machine, Usage: s.Usage, Allowed: s.Allowed, Agent: s.Agent, Sealed: s.Sealed, Erased: s.Erased,
+		WakeAt: s.WakeAt, Children: s.Children, Started: s.Started, PromptSeq: s.PromptSeq, PromptDigest: s.PromptDigest,
+		LastTier: s.LastTier,
+	}
+}
