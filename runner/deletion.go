@@ -14,11 +14,18 @@ import (
 	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
-// Delete executes a task of the kind session.DeletionTask: it ends the agent of the session, deletes the children that the session
-// has admitted, removes the rows of its lists, and returns the command that completes the task. Each step can be repeated.
+// Delete executes a task of the kind session.DeletionTask: it ends the agent of the session, makes the workspace forget the session
+// as a default one, deletes the children that the session has admitted, removes the rows of its lists, and returns the command that
+// completes the task. Each step can be repeated. The task clears the pointer, and not a reaction, because with reactions the runtime
+// would read each event of each session once more.
 func (r *Runner) Delete(ctx context.Context, identity string, _ *sessionv1.DeletionTask) (proto.Message, error) {
 	workspace, id := session.SplitIdentity(identity)
 	r.pool.discard(sessionID{workspace, id})
+	if _, err := r.o.Asker.Ask(ctx, entity.Command{
+		Kind: entity.KindWorkspace, Identity: workspace, Principal: entity.Platform(), Message: &workspacev1.ClearDefaultSession{SessionId: id},
+	}); err != nil && !entity.IsRefusal(err) {
+		return nil, err
+	}
 	if err := r.deleteChildren(ctx, workspace, id); err != nil {
 		return nil, err
 	}

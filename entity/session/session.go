@@ -31,7 +31,6 @@ import (
 	"github.com/atelier-run/atelier/entity"
 	sessionv1 "github.com/atelier-run/atelier/messages/session/v1"
 	wirev1 "github.com/atelier-run/atelier/messages/wire/v1"
-	workspacev1 "github.com/atelier-run/atelier/messages/workspace/v1"
 )
 
 // The kinds of the tasks of a session.
@@ -48,7 +47,7 @@ const wakeTimer = "wake"
 // Kind describes sessions to the runtime. A session is owned by its workspace.
 var Kind = entity.Rules[*sessionv1.Session, sessionv1.Command, sessionv1.Event]{
 	Name: entity.KindSession, Owner: entity.KindWorkspace, Zero: Zero, Access: accessOf, Decide: Decide, Evolve: Evolve,
-	Reply: Reply, Rows: Rows, Timers: Timers, Tasks: Tasks, Waits: Waits, React: React,
+	Reply: Reply, Rows: Rows, Timers: Timers, Tasks: Tasks, Waits: Waits,
 	Timeline: &entity.Timeline[*sessionv1.Session, sessionv1.Command, sessionv1.Event]{
 		Need: entity.Reads(entity.Sessions), Visible: Visible,
 		IsRow:  func(e sessionv1.Event) bool { _, is := e.(*sessionv1.RowAdded); return is },
@@ -181,14 +180,4 @@ func Tasks(s *sessionv1.Session) []entity.Task {
 	default:
 		return nil
 	}
-}
-
-// React returns the commands that follow from an event: the workspace forgets a deleted session as a default one.
-func React(identity string, e sessionv1.Event) []entity.Reaction {
-	sealed, is := e.(*sessionv1.SessionSealed)
-	if !is {
-		return nil
-	}
-	workspaceID, _ := SplitIdentity(identity)
-	return []entity.Reaction{entity.Send(entity.KindWorkspace, workspaceID, &workspacev1.ClearDefaultSession{SessionId: sealed.GetSessionId()})}
 }
