@@ -16,7 +16,7 @@ type interruptedView struct {
 	Interrupted bool `json:"interrupted"`
 }
 
-// interrupt ends what the session in the path does, and the inputs that wait.
+// interrupt ends the running turn or the sleep of the session in the path, and drops the waiting inputs.
 func (s sessions) interrupt(c *server.Call, _ server.None) (interruptedView, error) {
 	done, err := changeSession[*sessionv1.Interrupted](c, &sessionv1.Interrupt{})
 	return interruptedView{true, done.GetInterrupted()}, err
