@@ -40,7 +40,7 @@ func newMetrics() *metrics {
 			Name: "atelier_session_agents", Help: "Processes of agents that this node has started and that have not ended, with and without a running turn.",
 		}),
 		agentStarts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "atelier_session_agent_starts_total", Help: "Agents that turns were given, by kind: new (a started process), reused (the process of an earlier turn).",
+			Name: "atelier_session_agent_starts_total", Help: "Turns that have got an agent, by kind: new (a started process), reused (the process of an earlier turn).",
 		}, []string{"kind"}),
 		agentFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atelier_session_agent_failures_total", Help: "Failures of agents by kind: start, exit (in a turn), silence, cancel (not in time).",

@@ -56,7 +56,7 @@ type Process interface {
 	Wait(ctx context.Context) (status int, reason string, err error)
 }
 
-// Instructions are the texts on the drive that tell an agent what it is and what it can do.
+// Instructions makes the instructions of agents from the texts on the drive.
 type Instructions interface {
 	// Read returns the AGENT.md of an agent, if agentID is not empty, and the list of the skills that apply in a folder of the
 	// drive, as one text for a model. A missing agent or skill is no error.
@@ -69,8 +69,7 @@ type Tools interface {
 	Handler(s Session) http.Handler
 }
 
-// A Session is what the tools know of the session that calls them, and change of its turn. The methods that change something fail
-// with *entity.Error if no turn runs.
+// A Session is the session whose agent calls the tools. The methods that change its turn fail with *entity.Error if no turn runs.
 type Session interface {
 	WorkspaceID() string
 	SessionID() string

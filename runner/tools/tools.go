@@ -22,7 +22,7 @@
 //
 // A call passes these steps:
 //
-//  1. Tools.ServeTools answers one request of the protocol. Nothing is kept between requests, so that any member can answer each.
+//  1. Tools.ServeTools answers one request of the protocol. Nothing is stored between requests, so that any member can answer each.
 //  2. tool.serve validates the arguments against the schema of the tool, which has a bound for each of them.
 //  3. For a caller elsewhere, Tools.findWorkspace resolves the workspace's slug.
 //  4. The function of the tool sends commands and queries as the caller; the entities authorize them. Only the tools for files
@@ -194,8 +194,7 @@ func table(files bool) []*tool {
 	return all
 }
 
-// request is what the tools know of the request that calls them. It travels in the context, so that all callers of a kind share a
-// server.
+// request is the request in which a tool is called. It travels in the context, so that all callers of a kind share a server.
 type request struct {
 	// ctx is the context of the request, with which the calls end.
 	ctx    context.Context

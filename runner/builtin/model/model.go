@@ -69,7 +69,7 @@ type Message struct {
 // An Image is a picture, as base64.
 type Image struct{ MediaType, Base64 string }
 
-// A Thought is what a server wants to have back unchanged with the calls that follow from it.
+// A Thought is a part of a reply that later requests must repeat unchanged, with the calls that follow from it.
 type Thought struct {
 	Text, Signature string
 	// Redacted, or Raw as JSON, is a thought that only the server can read.
@@ -79,7 +79,7 @@ type Thought struct {
 // A Call is the model's call of a tool. Arguments is what the model has written, which may be invalid JSON.
 type Call struct{ ID, Name, Arguments string }
 
-// A Tool is what the model may call. Schema is the JSON schema of the arguments.
+// A Tool is a function that the model may call. Schema is the JSON schema of the arguments.
 type Tool struct {
 	Name, Description string
 	Schema            any
@@ -125,7 +125,7 @@ const (
 	Anthropic Wire = "anthropic"
 )
 
-// A Server says which model answers, and where.
+// A Server names a model, and its address.
 type Server struct {
 	Wire Wire
 	// BaseURL is the address before /chat/completions, /responses or /v1/messages; empty for that of the vendor.
