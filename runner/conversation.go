@@ -15,8 +15,8 @@ import (
 	"github.com/atelier-run/atelier/runner/meta"
 )
 
-// This file is the conversation of a runner with an agent whose session is open: updates, requests for permission, prompts and their
-// cancellation.
+// This file is the conversation of a runner with an agent whose session is open: updates, requests for permission, prompts and
+// their cancellation.
 
 func (l *agent) setLoading(loading bool) {
 	l.mu.Lock()

@@ -319,7 +319,7 @@ func (t *turn) stopped(ctx context.Context) *sessionv1.EndTurn {
 		}
 		t.r.metrics.agentFailures.WithLabelValues("exit").Inc()
 		l.log().Error("an agent has closed its output in a turn", slog.Any("error", context.Cause(l.peer.ctx)), slog.String("stderr", l.lastWords()))
-		return t.interrupted(&failure{codeAgentFailed, "The agent has stopped to answer. The log of the server has its messages."})
+		return t.interrupted(&failure{codeAgentFailed, "The agent does not answer any more. The log of the server has its messages."})
 	}
 	if l.isComputerLost() {
 		end := t.interrupted(&failure{codeComputerLost, "The computer of the workspace was stopped or lost while the turn ran."})

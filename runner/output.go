@@ -56,7 +56,8 @@ type output struct {
 	deltaBytes   int
 	// ended counts the deltas of blocks that have ended, which are published before their rows.
 	ended int
-	// report has the fields that the next batch reports in addition to its rows; nil: none. isUrgent is set if it must not wait for rows.
+	// report has the fields that the next batch reports in addition to its rows; nil: none. isUrgent is set if it must not wait
+	// for rows.
 	report   *sessionv1.RecordRows
 	isUrgent bool
 	sending  bool

@@ -26,8 +26,8 @@ const (
 	maxPreamble = 64 << 10
 	// maxToolHistory bounds the output of a tool in both.
 	maxToolHistory = 2 << 10
-	// maxPrompt bounds the inputs of one prompt: agents with the SDK of the protocol read messages of at most 10 MiB. Inputs that do
-	// not fit wait; images that do not fit are named.
+	// maxPrompt bounds the inputs of one prompt: agents with the SDK of the protocol read messages of at most 10 MiB. Inputs
+	// that do not fit wait; images that do not fit are named.
 	maxPrompt = 6 << 20
 	// pageBytes and pageRows bound one page of a timeline.
 	pageBytes = 1 << 20

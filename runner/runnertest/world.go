@@ -1,5 +1,5 @@
-// Package runnertest has the fixtures of tests of a runner: sessions in memory with the real rules (World), computers that are pipes
-// (Computers), and agents that a test scripts (Agent). Nothing uses the network, so that tests can run in a bubble of
+// Package runnertest has the fixtures of tests of a runner: sessions in memory with the real rules (World), computers that are
+// pipes (Computers), and agents that a test scripts (Agent). Nothing uses the network, so that tests can run in a bubble of
 // testing/synctest.
 package runnertest
 

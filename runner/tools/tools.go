@@ -70,8 +70,8 @@ type Asker interface {
 // Files reads and changes the drives of workspaces. Its methods return *entity.Error for everything that the caller may know. The
 // caller has been authorized; the author of the rows in the activity is the principal of the access.
 type Files interface {
-	// Read returns at most limit bytes of a file from an offset, and the size of the file. Errors: not_found, invalid_request if the
-	// path is a folder.
+	// Read returns at most limit bytes of a file from an offset, and the size of the file. Errors: not_found, invalid_request
+	// if the path is a folder.
 	Read(ctx context.Context, access entity.DriveAccess, path string, offset, limit int64) (content []byte, size int64, err error)
 	// Write replaces a file, or creates it and the folders above it. It reports whether the file is new.
 	Write(ctx context.Context, access entity.DriveAccess, path string, content []byte) (created bool, err error)
@@ -243,7 +243,8 @@ func (t *Tools) newServer(all []*tool, instructions string) *mcp.Server {
 // ServeTools answers a request of a caller that was authenticated: one message of the protocol in a POST, in the form that
 // "Streamable HTTP" of the specification of MCP describes, without sessions of its own. The calls end with the request's context.
 //
-// A batch of messages, which old versions of the protocol have, is refused: it would run any number of calls at once as one request.
+// A batch of messages, which old versions of the protocol have, is refused: it would run any number of calls at once as one
+// request.
 func (t *Tools) ServeTools(w http.ResponseWriter, r *http.Request, caller Caller) {
 	body := bufio.NewReader(r.Body)
 	if isBatch(body) {
