@@ -9,7 +9,7 @@ import (
 // A dependent is a stream or a held query. It outlives the request that the owner has authorized, and ends when the owner would no
 // longer authorize it.
 type dependent interface {
-	// authorization returns what the owner has authorized.
+	// authorization returns the authorization on which the dependent depends.
 	authorization() authorization
 	// hasEnded reports whether the dependent has ended. It is safe for concurrent use.
 	hasEnded() bool
@@ -17,7 +17,7 @@ type dependent interface {
 	revoke(err error)
 }
 
-// An authorization is what an owner has authorized, and with which role of the principal if that matters.
+// An authorization is an access that an owner has granted to a principal, and the role of the principal at that time.
 type authorization struct {
 	principal *wirev1.Principal
 	access    entity.Access

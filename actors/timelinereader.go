@@ -188,7 +188,7 @@ func (t *timelineReader) advance(readable uint64) {
 	t.wake()
 }
 
-// pass adds a message to those that wait, unless there are too many, and reports whether it has.
+// pass adds a message to the waiting ones, unless there are too many, and reports whether it was added.
 func (t *timelineReader) pass(m passedMessage) bool {
 	t.mu.Lock()
 	if t.passedBytes+m.size > maxPassed {

@@ -129,7 +129,7 @@ type SessionPendingInput struct {
 	CreatedAt int64  `json:"createdAt"`
 }
 
-// SessionUsage is what a session has used of models.
+// SessionUsage counts the tokens of models that a session has used.
 type SessionUsage struct {
 	InputTokens  uint64 `json:"inputTokens"`
 	OutputTokens uint64 `json:"outputTokens"`

@@ -42,7 +42,7 @@ type scene struct {
 	id, slug   string
 	anchor     string
 	invitation string
-	// things has what is created when the first request needs it. Scenes of one workspace share it.
+	// things has the values that are created when the first request needs them. Scenes of one workspace share them.
 	things *sceneThings
 	// as is the name of the account behind the visitor.
 	as string

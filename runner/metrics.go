@@ -22,8 +22,8 @@ type metrics struct {
 	tokens        *prometheus.CounterVec
 }
 
-// restarted is the outcome of a turn that an earlier run has left, because its process has ended.
-const restarted = codeRunnerLost
+// outcomeLost is the outcome of a turn whose run has ended with its process.
+const outcomeLost = codeRunnerLost
 
 func newMetrics() *metrics {
 	m := &metrics{
@@ -60,7 +60,7 @@ func newMetrics() *metrics {
 	}
 	// A series that begins at 0 shows its first increase.
 	for vec, values := range map[*prometheus.CounterVec][]string{
-		m.turns:         {"complete", "ask", "sleep", "interrupted", "failed", restarted},
+		m.turns:         {"complete", "ask", "sleep", "interrupted", "failed", outcomeLost},
 		m.agentStarts:   {"new", "reused"},
 		m.agentFailures: {"start", "exit", "silence", "cancel"},
 		m.permissions:   {"granted", "asked"},
@@ -85,7 +85,7 @@ func (m *metrics) countTurn(end *sessionv1.EndTurn) {
 	default:
 		switch {
 		case code == codeRunnerLost:
-			outcome = restarted
+			outcome = outcomeLost
 		case code != "" && code != codeBudget && !isRequestedCode(code):
 			outcome = "failed"
 		}

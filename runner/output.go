@@ -32,9 +32,9 @@ const (
 	reportPause = time.Second
 )
 
-// An output carries what an agent writes to its session: text that is being written at once, as deltas, and rows in batches. Its
-// producer is the goroutine that reads from the agent, which waits while the output is full. A run is attached to it while a
-// turn runs; what the agent writes between turns waits for the next run.
+// An output transfers the output of an agent to its session: text that is being written at once, as deltas, and rows in
+// batches. Its producer is the goroutine that reads from the agent, which waits while the output is full. A run is attached to
+// it while a turn runs; what the agent writes between turns waits for the next run.
 type output struct {
 	asker    Asker
 	identity string

@@ -65,7 +65,7 @@ type sessionFlags struct {
 	Session   string `arg:"" help:"Id of the session."`
 }
 
-// turnFlags say what a command does after it has sent an input.
+// turnFlags select the action of a command after it has sent an input.
 type turnFlags struct {
 	Wait bool `env:"-" xor:"after" help:"Wait until the turn ends."`
 	Tail bool `env:"-" xor:"after" help:"Print what happens until the turn ends."`

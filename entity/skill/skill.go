@@ -47,7 +47,7 @@ const (
 // BuiltinPrefix is the start of the path of a built-in skill; the rest is its name.
 const BuiltinPrefix = "builtin:"
 
-// A Skill is what a list of skills shows.
+// A Skill is an item of a list of skills.
 type Skill struct {
 	Name string
 	// Description is empty if the file has none.

@@ -128,8 +128,8 @@ func checkAudience(in *audienceRequest) error {
 	return nil
 }
 
-// changeAudience changes the audience of the session in the path. Members who are added must be members of the workspace; anybody
-// can be removed.
+// changeAudience changes the audience of the session in the path. Members who are added must be members of the workspace; former
+// members can be removed, too.
 func (s sessions) changeAudience(c *server.Call, in audienceRequest) (sessionChanged, error) {
 	if len(in.Add) > 0 {
 		if err := c.Authorize(); err != nil {

@@ -108,7 +108,7 @@ const (
 	Continue = "The agent was restarted. Continue."
 )
 
-// An Input says what a content block is and who sent it.
+// An Input describes the kind and the author of a content block.
 type Input struct {
 	Kind string `json:"kind"`
 	// Behavior is empty for BehaviorSteer. A follow-up that arrives while the agent waits for an answer or sleeps is for later.

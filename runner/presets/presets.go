@@ -20,7 +20,7 @@
 // share, together with permissions of the kind allow_always, which a client must therefore not choose.
 //
 // Both accept images and links to files, load sessions, use the platform's tools over HTTP and over standard streams, and report
-// tool calls with kinds, diffs and places. If a prompt is cancelled, both end it with the reason cancelled, and end the commands
+// tool calls with kinds, diffs and locations. If a prompt is cancelled, both end it with the reason cancelled, and end the commands
 // that it has started. Neither must get a prompt while another runs: codex joins the two and answers only one.
 //
 // # codex

@@ -76,7 +76,7 @@ type Thought struct {
 	Redacted, Raw string
 }
 
-// A Call is the model's call of a tool. Arguments is what the model has written, which may be invalid JSON.
+// A Call is the model's call of a tool. Arguments is the text of the model, which may be invalid JSON.
 type Call struct{ ID, Name, Arguments string }
 
 // A Tool is a function that the model may call. Schema is the JSON schema of the arguments.
@@ -88,7 +88,7 @@ type Tool struct {
 // A Delta is a part of a reply.
 type Delta struct {
 	Text, Thought string
-	// Usage is what the request has used so far, if the server has said so.
+	// Usage is the usage of the request so far, if the server has reported it.
 	Usage *Usage
 }
 
