@@ -74,7 +74,7 @@ type agent struct {
 	// hasState is set when the agent has sent a state in the turn.
 	hasState bool
 	effect   effect
-	// progress is the last progress that the tools have reported.
+	// progress is what the tools have reported last.
 	progress *sessionv1.Machine
 }
 
@@ -190,7 +190,7 @@ func (l *agent) log() *slog.Logger {
 	return l.r.o.Log.With(slog.String("workspace", l.id.workspace), slog.String("session", l.id.session), slog.String("agent", l.choice.Agent))
 }
 
-// lastWords returns the end of the standard error of the process, for the log.
+// lastWords returns the end of what the process has written to its standard error, for the log.
 func (l *agent) lastWords() string { return strings.ReplaceAll(l.stderr.String(), l.token, "[token]") }
 
 // follow waits for the end of the process.

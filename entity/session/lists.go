@@ -47,7 +47,7 @@ func Lists() map[string]entity.List {
 // Key returns the key of a row of a session in a list. The rows of a session have the prefix Key(sessionID, "").
 func Key(sessionID, rest string) string { return sessionID + "\x00" + rest }
 
-// The scopes of RangePrefix that are not the id of a parent.
+// The scopes of RangePrefix besides the id of a parent.
 const (
 	ScopeAll      = "all"
 	ScopeTopLevel = "top"

@@ -102,8 +102,8 @@ func (s sessions) start(c *server.Call, parentID string, in *sessionInput) (acce
 	return accepted{id, reply.GetInputSeq(), reply.GetCreated()}, nil
 }
 
-// prepareStart returns the command that starts a session: it validates the references of the request, and takes omitted values
-// from the parent.
+// prepareStart returns the command that starts a session: it validates what the request refers to, and takes from the parent what
+// the request omits.
 func (s sessions) prepareStart(c *server.Call, parentID string, in *sessionInput) (*sessionv1.StartSession, error) {
 	start := &sessionv1.StartSession{
 		ParentId: parentID, AgentId: in.agentID, Mode: in.mode, Tier: in.input.GetTier(), Prompt: in.input,
